@@ -1,0 +1,41 @@
+//! The machine's clocks, read through the vDSO: no system call, no thread that has to keep them. (floor 0)
+
+use libc::{clockid_t, timespec};
+
+fn read(clock: clockid_t) -> timespec {
+    let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a valid, writable timespec for the length of the call; an unknown clock leaves it at zero.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
+    now
+}
+
+fn millis(t: timespec) -> i64 {
+    t.tv_sec * 1000 + t.tv_nsec / 1_000_000
+}
+
+pub(super) fn wall_ms() -> i64 {
+    millis(read(libc::CLOCK_REALTIME))
+}
+
+#[cfg(target_os = "linux")]
+#[inline]
+pub(super) fn coarse_wall_ms() -> i64 {
+    millis(read(libc::CLOCK_REALTIME_COARSE))
+}
+
+#[cfg(not(target_os = "linux"))]
+#[inline]
+pub(super) fn coarse_wall_ms() -> i64 {
+    wall_ms()
+}
+
+/// `CLOCK_BOOTTIME` counts suspend; `CLOCK_MONOTONIC` stops in it and would let a lease outlive its term.
+#[cfg(target_os = "linux")]
+pub(super) fn boot_ms() -> u64 {
+    millis(read(libc::CLOCK_BOOTTIME)) as u64
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn boot_ms() -> u64 {
+    millis(read(libc::CLOCK_MONOTONIC)) as u64
+}
