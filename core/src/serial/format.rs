@@ -1,0 +1,299 @@
+//! Writes a serial number: date part, then the zero-padded number. No allocation, no `format!`. (floor 0)
+//!
+//! Eight digits are made in one machine word ("SWAR"), after Paul Khuong, "How to print integers really fast"
+//! (<https://pvk.ca/Blog/2017/12/22/appnexus-common-framework-its-out-also-how-to-print-integers-faster/>).
+
+use std::fmt;
+
+/// The longest rendered date part, in bytes.
+pub const MAX_PREFIX: usize = 56;
+
+/// The longest text of a serial number, in bytes: a date part and the twenty digits a `u64` can have.
+pub const MAX_TEXT: usize = MAX_PREFIX + 20;
+
+/// The powers of ten that fit a `u64`; the index is the number of zeros.
+pub(super) const POW10: [u64; 20] = {
+    let mut table = [1; 20];
+    let mut zeros = 1;
+    while zeros < table.len() {
+        table[zeros] = table[zeros - 1] * 10;
+        zeros += 1;
+    }
+    table
+};
+
+/// The rendered date part of one period, quoted literals included: `CUST20261120`.
+///
+/// It is a plain value of eight words and a length, so that a range can carry it in a cell of atomics.
+///
+/// ```
+/// use keymill::serial::{Prefix, SerialPattern};
+/// let pattern = SerialPattern::new("'CUST'yyyyMMdd", "000000", "UTC")?;
+/// let prefix = pattern.prefix(20261120000000000);
+/// assert_eq!(prefix.as_str(), "CUST20261120");
+/// let (words, len) = prefix.to_words();
+/// assert_eq!(Prefix::from_words(words, len), prefix);
+/// # Ok::<(), keymill::error::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    /// The bytes past `len` are zero, so equal prefixes have equal words.
+    bytes: [u8; 64],
+    /// At most [`MAX_PREFIX`].
+    len: u8,
+}
+
+impl Prefix {
+    /// The date part of a pattern that has none.
+    pub const EMPTY: Prefix = Prefix { bytes: [0; 64], len: 0 };
+
+    /// The date part as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        let bytes = self.as_bytes();
+        match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            // Only words that no prefix was made of (`from_words`) come here; what is text of them is shown.
+            Err(broken) => bytes
+                .get(..broken.valid_up_to())
+                .and_then(|valid| std::str::from_utf8(valid).ok())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// The date part as UTF-8 bytes.
+    #[inline]
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    /// How many bytes the date part has.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// Whether there is no date part.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Eight words and the length, for a cell of atomics.
+    #[must_use]
+    pub fn to_words(&self) -> ([u64; 8], u8) {
+        let mut words = [0; 8];
+        for (word, bytes) in words.iter_mut().zip(self.bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        (words, self.len)
+    }
+
+    /// What [`Prefix::to_words`] took apart. Words from elsewhere (a torn read) make some prefix, never a panic: the
+    /// length is cut to [`MAX_PREFIX`] and bytes past it are dropped.
+    #[inline]
+    #[must_use]
+    pub fn from_words(words: [u64; 8], len: u8) -> Prefix {
+        let mut prefix = Prefix { bytes: [0; 64], len: len.min(MAX_PREFIX as u8) };
+        for (bytes, word) in prefix.bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *bytes = word.to_le_bytes();
+        }
+        let len = prefix.len();
+        if let Some(rest) = prefix.bytes.get_mut(len..) {
+            rest.fill(0);
+        }
+        prefix
+    }
+
+    /// Appends text; what goes past [`MAX_PREFIX`] is dropped, which a checked pattern never reaches.
+    pub(super) fn push_str(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.push_byte(byte);
+        }
+    }
+
+    /// Appends the lowest `width` digits of `value`.
+    pub(super) fn push_digits(&mut self, value: u64, width: u32) {
+        for place in (0..width).rev() {
+            let power = POW10.get(place as usize).copied().unwrap_or(u64::MAX);
+            self.push_byte(b'0' + (value / power % 10) as u8);
+        }
+    }
+
+    fn push_byte(&mut self, byte: u8) {
+        if self.len() < MAX_PREFIX {
+            if let Some(place) = self.bytes.get_mut(usize::from(self.len)) {
+                *place = byte;
+                self.len += 1;
+            }
+        }
+    }
+}
+
+impl Default for Prefix {
+    fn default() -> Self {
+        Prefix::EMPTY
+    }
+}
+
+impl fmt::Debug for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Prefix").field(&self.as_str()).finish()
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Writes `number` with at least `width` digits at the front of `out` and answers with how many bytes that took;
+/// `None`, with `out` untouched, where it does not fit.
+///
+/// A number with more digits is written whole (`DecimalFormat`'s way): whoever forbids that checks before.
+///
+/// ```
+/// let mut out = [0; 20];
+/// assert_eq!(keymill::serial::write_number(&mut out, 42, 6), Some(6));
+/// assert_eq!(&out[..6], b"000042");
+/// assert_eq!(keymill::serial::write_number(&mut out, 1_000_000, 6), Some(7));
+/// assert_eq!(keymill::serial::write_number(&mut out[..5], 42, 6), None);
+/// ```
+#[inline]
+#[must_use]
+pub fn write_number(out: &mut [u8], number: u64, width: u32) -> Option<usize> {
+    let digits = digits(number, width);
+    write_digits(out.get_mut(..digits)?, number);
+    Some(digits)
+}
+
+/// Writes the date part and the number at the front of `out` and answers with how many bytes that took; `None`, with
+/// `out` untouched, where it does not fit. [`MAX_TEXT`] bytes are always enough for a `width` of up to 20.
+///
+/// ```
+/// use keymill::serial::{SerialPattern, write_serial};
+/// let pattern = SerialPattern::new("yyyyMMdd", "000000", "UTC")?;
+/// let mut out = [0; 32];
+/// let len = write_serial(&mut out, &pattern.prefix(20261120000000000), 1, pattern.width());
+/// assert_eq!(&out[..len.unwrap_or(0)], b"20261120000001");
+/// # Ok::<(), keymill::error::Error>(())
+/// ```
+#[inline]
+#[must_use]
+pub fn write_serial(out: &mut [u8], prefix: &Prefix, number: u64, width: u32) -> Option<usize> {
+    let date = prefix.as_bytes();
+    let total = date.len() + digits(number, width);
+    let (head, tail) = out.get_mut(..total)?.split_at_mut_checked(date.len())?;
+    copy(head, date);
+    write_digits(tail, number);
+    Some(total)
+}
+
+/// Appends the date part and the number to `out`.
+///
+/// ```
+/// use keymill::serial::{SerialPattern, push_serial};
+/// let pattern = SerialPattern::new("yyyyMMdd", "000000", "UTC")?;
+/// let mut out = String::new();
+/// push_serial(&mut out, &pattern.prefix(20261120000000000), 1, pattern.width());
+/// assert_eq!(out, "20261120000001");
+/// # Ok::<(), keymill::error::Error>(())
+/// ```
+#[inline]
+pub fn push_serial(out: &mut String, prefix: &Prefix, number: u64, width: u32) {
+    // One piece where it fits, which is always but for a width no number pattern has.
+    let mut buffer = [0; MAX_TEXT];
+    let written = write_serial(&mut buffer, prefix, number, width).and_then(|len| buffer.get(..len));
+    if let Some(Ok(text)) = written.map(std::str::from_utf8) {
+        out.push_str(text);
+    } else {
+        out.push_str(prefix.as_str());
+        push_wide(out, number, width);
+    }
+}
+
+/// Any width, digit by digit.
+#[cold]
+fn push_wide(out: &mut String, number: u64, width: u32) {
+    let mut buffer = [0; 20];
+    let len = write_number(&mut buffer, number, 1).unwrap_or(0);
+    out.extend(std::iter::repeat_n('0', (width as usize).saturating_sub(len)));
+    out.extend(buffer.iter().take(len).map(|&digit| char::from(digit)));
+}
+
+/// How many digits `number` is written with.
+#[inline]
+fn digits(number: u64, width: u32) -> usize {
+    match POW10.get(width as usize) {
+        Some(&limit) if number < limit && width > 0 => width as usize,
+        _ => (number.checked_ilog10().unwrap_or(0) as usize + 1).max(width as usize),
+    }
+}
+
+/// Fills `out` with the digits of `number`, which has no more than that.
+#[inline]
+fn write_digits(out: &mut [u8], mut number: u64) {
+    let (rest, eights) = out.as_rchunks_mut::<8>();
+    for eight in eights.iter_mut().rev() {
+        *eight = eight_digits((number % POW10[8]) as u32);
+        number /= POW10[8];
+    }
+    // At most seven digits are left: they are the last ones of a word.
+    let word = eight_digits((number % POW10[8]) as u32);
+    if let Some(last) = word.get(word.len().saturating_sub(rest.len())..) {
+        copy(rest, last);
+    }
+}
+
+/// Copies between slices of one length. Short ones go in two overlapping words instead of a call of `memcpy`, which
+/// would cost more than making the digits does.
+#[inline]
+fn copy(to: &mut [u8], from: &[u8]) {
+    if to.len() != from.len() {
+        return;
+    }
+    if to.len() <= 16 {
+        if ends::<8>(to, from) || ends::<4>(to, from) || ends::<2>(to, from) {
+            return;
+        }
+        if let (Some(to), Some(from)) = (to.first_mut(), from.first()) {
+            *to = *from;
+        }
+        return;
+    }
+    to.copy_from_slice(from);
+}
+
+/// Copies the first and the last `N` bytes; `false` where there are fewer than `N`.
+#[inline]
+fn ends<const N: usize>(to: &mut [u8], from: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) else {
+        return false;
+    };
+    if let Some(to) = to.first_chunk_mut::<N>() {
+        *to = *first;
+    }
+    if let Some(to) = to.last_chunk_mut::<N>() {
+        *to = *last;
+    }
+    true
+}
+
+/// The eight digits of a number below 10^8, the highest first.
+///
+/// The word is cut in halves until every byte holds one digit: two lanes of four digits, four of two, eight of one.
+/// The divisions by 100 and 10 are multiplications by rounded reciprocals, exact for what a lane can hold
+/// (10486 / 2^20 below 10 000, 103 / 2^10 below 100).
+#[inline]
+fn eight_digits(number: u32) -> [u8; 8] {
+    let fours = u64::from(number / 10_000) | u64::from(number % 10_000) << 32;
+    let high = (fours * 10_486 >> 20) & 0x0000_007f_0000_007f;
+    let twos = high | (fours - high * 100) << 16;
+    let high = (twos * 103 >> 10) & 0x000f_000f_000f_000f;
+    let ones = high | (twos - high * 10) << 8;
+    (ones | 0x3030_3030_3030_3030).to_le_bytes()
+}
