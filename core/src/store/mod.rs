@@ -6,11 +6,14 @@
 //! * a row at or below what the caller has seen is refused and left as it is (`high_water`);
 //! * an answer is either "reserved", "not reserved" or "unknown"; an unknown range is never used.
 
-#[cfg(feature = "sqlite")]
-pub mod sqlite;
+pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+mod decision;
+mod rows;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,0 +1,194 @@
+//! What a row and a request make of each other: the one place where a range is decided, for every store and scheme.
+//! Pure: no I/O, no clock. (floor 2)
+
+use super::{Fault, FaultKind, MAX_NUMBER, Mark, Request, Reserved};
+
+/// The range that `request` gets from a row that stands at `row` (`None`: there is no row, or one that says nothing).
+///
+/// The row has to be moved to `Mark { period: reserved.period, next: reserved.hi }` before the range may be used.
+///
+/// # Errors
+/// `WentBackwards`, `ClockBehind`, `Exhausted`, or `Refused` for a row that makes no sense. The row is to stay as it is.
+pub(crate) fn decide(row: Option<Mark>, request: &Request) -> Result<Reserved, Fault> {
+    let fresh = Mark { period: request.period, next: request.start };
+    let mut at = row.unwrap_or(fresh);
+    if request.high_water != Mark::default() && row.is_none_or(|row| row < request.high_water) {
+        at = healed(row, request)?;
+    }
+    if at.period > request.period_max {
+        return Err(behind(at, request));
+    }
+    if at.period < request.period {
+        at = fresh;
+    }
+    range(at, request)
+}
+
+/// Where a row that went backwards is raised to, if the caller asked for that and the jump is a sane one.
+fn healed(row: Option<Mark>, request: &Request) -> Result<Mark, Fault> {
+    let seen = request.high_water;
+    // In another period, or where there is no row, counting would begin at `start`: the jump is measured from there.
+    let from = row.filter(|row| row.period == seen.period).map_or(request.start, |row| row.next);
+    let jump = seen.next.saturating_sub(from);
+    if request.heal && jump <= request.max_jump {
+        return Ok(seen);
+    }
+    let found = match row {
+        Some(row) => format!("its row stands at {}", place(row)),
+        None => "its row is gone or empty".to_owned(),
+    };
+    let refused = if request.heal {
+        format!("; raising it by {jump} is more than the {} that `backwards=heal` may raise", request.max_jump)
+    } else {
+        String::new()
+    };
+    Err(Fault::new(
+        FaultKind::WentBackwards,
+        format!(
+            "{found}, this process has seen {}: a backup was restored, a failover lost writes or the row was \
+             deleted{refused}; nothing was changed. Find the highest number any node has issued and run \
+             `keymill repair '{}' --to N --yes`",
+            place(seen),
+            request.key.name,
+        ),
+    ))
+}
+
+fn behind(at: Mark, request: &Request) -> Fault {
+    if request.period == 0 && request.period_max == 0 {
+        return Fault::new(
+            FaultKind::Refused,
+            format!("its row stands in period {}, but this key has no periods; nothing was changed", at.period),
+        );
+    }
+    Fault::new(
+        FaultKind::ClockBehind,
+        format!(
+            "its row stands in period {}, this machine's clock says {}: set the clock, or raise `skew` if nodes may \
+             differ by that much",
+            at.period, request.period
+        ),
+    )
+}
+
+fn range(at: Mark, request: &Request) -> Result<Reserved, Fault> {
+    let lo = at.next;
+    if lo == 0 {
+        return Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "its row says that 0 is the next number, and numbers begin at 1; run `keymill repair '{}' --to N --yes`",
+                request.key.name
+            ),
+        ));
+    }
+    let last = request.last.min(MAX_NUMBER);
+    let Some(beyond_first) = last.checked_sub(lo) else {
+        return Err(Fault::new(FaultKind::Exhausted, format!("every number up to {last} has been reserved")));
+    };
+    // `beyond_first` is below 2^63, so neither sum can wrap.
+    let len = request.len.max(1).min(beyond_first + 1);
+    Ok(Reserved { lo, hi: lo + len, period: at.period })
+}
+
+/// A mark for a person.
+pub(crate) fn place(mark: Mark) -> String {
+    if mark.period == 0 { mark.next.to_string() } else { format!("{} of period {}", mark.next, mark.period) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Key, Scheme};
+    use std::sync::Arc;
+
+    fn request() -> Request {
+        Request {
+            key: Arc::new(Key {
+                scheme: Scheme::Keymill,
+                table: "keymill_segment".into(),
+                name: "segment:orders".into(),
+                serial: None,
+            }),
+            len: 10,
+            high_water: Mark::default(),
+            start: 1,
+            last: MAX_NUMBER,
+            period: 0,
+            period_max: 0,
+            heal: false,
+            max_jump: 100,
+        }
+    }
+
+    fn mark(period: u64, next: u64) -> Mark {
+        Mark { period, next }
+    }
+
+    fn kind(result: Result<Reserved, Fault>) -> FaultKind {
+        result.expect_err("a refusal was expected").kind
+    }
+
+    #[test]
+    fn a_new_row_begins_at_the_start_and_an_old_one_goes_on() {
+        assert_eq!(decide(None, &request()), Ok(Reserved { lo: 1, hi: 11, period: 0 }));
+        assert_eq!(decide(Some(mark(0, 500)), &request()), Ok(Reserved { lo: 500, hi: 510, period: 0 }));
+    }
+
+    #[test]
+    fn the_last_number_is_given_and_nothing_wraps() {
+        let near = Some(mark(0, MAX_NUMBER - 2));
+        assert_eq!(decide(near, &request()), Ok(Reserved { lo: MAX_NUMBER - 2, hi: 1 << 63, period: 0 }));
+        assert_eq!(decide(Some(mark(0, MAX_NUMBER)), &request()).map(|r| r.hi - r.lo), Ok(1));
+        assert_eq!(kind(decide(Some(mark(0, 1 << 63)), &request())), FaultKind::Exhausted);
+        assert_eq!(kind(decide(Some(mark(0, u64::MAX)), &request())), FaultKind::Exhausted);
+        let greedy = Request { len: u64::MAX, ..request() };
+        assert_eq!(decide(Some(mark(0, 7)), &greedy), Ok(Reserved { lo: 7, hi: 1 << 63, period: 0 }));
+    }
+
+    #[test]
+    fn a_row_below_the_high_water_or_gone_is_refused() {
+        let seen = Request { high_water: mark(0, 600), ..request() };
+        assert_eq!(kind(decide(Some(mark(0, 599)), &seen)), FaultKind::WentBackwards);
+        assert_eq!(kind(decide(None, &seen)), FaultKind::WentBackwards);
+        assert_eq!(decide(Some(mark(0, 600)), &seen).map(|r| r.lo), Ok(600));
+    }
+
+    #[test]
+    fn healing_raises_to_the_high_water_but_not_by_more_than_allowed() {
+        let seen = Request { high_water: mark(0, 600), heal: true, ..request() };
+        assert_eq!(decide(Some(mark(0, 500)), &seen).map(|r| r.lo), Ok(600));
+        assert_eq!(kind(decide(Some(mark(0, 499)), &seen)), FaultKind::WentBackwards);
+        assert_eq!(kind(decide(None, &seen)), FaultKind::WentBackwards);
+        let near = Request { high_water: mark(0, 90), heal: true, ..request() };
+        assert_eq!(decide(None, &near).map(|r| r.lo), Ok(90));
+    }
+
+    #[test]
+    fn a_period_moves_forward_only() {
+        let today = Request { period: 20_261_121, period_max: 20_261_121, ..request() };
+        assert_eq!(
+            decide(Some(mark(20_261_120, 900)), &today),
+            Ok(Reserved { lo: 1, hi: 11, period: 20_261_121 })
+        );
+        assert_eq!(decide(Some(mark(20_261_121, 900)), &today).map(|r| r.lo), Ok(900));
+        assert_eq!(kind(decide(Some(mark(20_261_122, 5)), &today)), FaultKind::ClockBehind);
+        let skewed = Request { period_max: 20_261_122, ..today };
+        assert_eq!(
+            decide(Some(mark(20_261_122, 5)), &skewed),
+            Ok(Reserved { lo: 5, hi: 15, period: 20_261_122 })
+        );
+    }
+
+    #[test]
+    fn yesterdays_row_below_the_high_water_is_a_sign_even_on_a_new_day() {
+        let today = Request { period: 2, period_max: 2, high_water: mark(1, 600), ..request() };
+        assert_eq!(kind(decide(Some(mark(1, 500)), &today)), FaultKind::WentBackwards);
+    }
+
+    #[test]
+    fn a_row_that_says_nothing_sensible_is_refused() {
+        assert_eq!(kind(decide(Some(mark(0, 0)), &request())), FaultKind::Refused);
+        assert_eq!(kind(decide(Some(mark(3, 10)), &request())), FaultKind::Refused);
+    }
+}

@@ -1,0 +1,291 @@
+//! The verbs of [`Store`](super::Store), written once over "read a row, write a row under its lock". Every store brings
+//! its own [`Rows`], opens a transaction, calls one function of this file and commits. (floor 2)
+//!
+//! `key_producer` keeps a text where `keymill_segment` keeps numbers; that difference ends here ([`mark_of`],
+//! [`stored_at`]). The text is the date part and the padded number of the highest serial reserved, so the next number is
+//! one more; NULL, the empty text and `INIT` say nothing, as they do to KeyFactory.
+
+use super::decision::{decide, place};
+use super::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
+
+/// A row as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// `keymill_segment`: period and next.
+    Segment(Mark),
+    /// `key_producer`: `MAXSERIALNO`, NULL included.
+    Serial(Option<String>),
+}
+
+/// Rows inside one open transaction.
+pub(crate) trait Rows {
+    /// The row of this key, locked until the transaction ends if `lock`.
+    fn read(&mut self, key: &Key, lock: bool) -> Result<Option<Stored>, Fault>;
+
+    /// Creates the row. `false`: somebody else has just created it; roll back and begin again.
+    fn insert(&mut self, key: &Key, new: &Stored) -> Result<bool, Fault>;
+
+    /// Compare-and-set. `false`: the row is no longer `old`; roll back and begin again.
+    fn replace(&mut self, key: &Key, old: &Stored, new: &Stored) -> Result<bool, Fault>;
+
+    /// Of the business column's texts that are `prefix` and then only digits, the digits of the numerically largest.
+    fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault>;
+}
+
+/// How many digits a serial's number may have: `shortest` when padded, `longest` when widened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Digits {
+    pub(crate) shortest: usize,
+    pub(crate) longest: usize,
+}
+
+/// Reserves; `None` where the row moved under us and the transaction is to be begun again.
+pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<Reserved>, Fault> {
+    let key = &request.key;
+    let stored = rows.read(key, true)?;
+    let mark = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?;
+    let mut reserved = decide(mark, request)?;
+    if mark.is_none()
+        && let Some(serial) = key.serial.as_ref().filter(|serial| serial.init_max)
+        && let Some(next) = after_largest(rows, serial, reserved.period, request.last)?
+        && next > reserved.lo
+    {
+        reserved = decide(Some(Mark { period: reserved.period, next }), request)?;
+    }
+    let new = stored_at(key, Mark { period: reserved.period, next: reserved.hi })?;
+    Ok(write(rows, key, stored.as_ref(), &new)?.then_some(reserved))
+}
+
+/// Gives `[lo, hi)` back; `false` where the row no longer ends at `hi`.
+pub(crate) fn give_back(rows: &mut dyn Rows, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+    let Some(stored) = rows.read(key, true)? else { return Ok(false) };
+    if lo == 0 || lo >= hi || mark_of(key, &stored)? != Some(Mark { period, next: hi }) {
+        return Ok(false);
+    }
+    rows.replace(key, &stored, &stored_at(key, Mark { period, next: lo })?)
+}
+
+/// Raises a mark; `None` where the row moved under us.
+pub(crate) fn raise(
+    rows: &mut dyn Rows,
+    key: &Key,
+    expect: Option<u64>,
+    to: u64,
+) -> Result<Option<u64>, Fault> {
+    if key.scheme != Scheme::Keymill {
+        return Err(Fault::new(FaultKind::Refused, "scheme `key_producer` keeps serial numbers, not marks"));
+    }
+    let stored = rows.read(key, true)?;
+    let before = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?.map_or(0, |mark| mark.next);
+    if let Some(expect) = expect
+        && expect != before
+    {
+        return Err(Fault::new(
+            FaultKind::Taken,
+            format!("its row stands at {before}, not at {expect}: another process has moved it"),
+        ));
+    }
+    if to <= before {
+        return Ok(Some(before));
+    }
+    let new = stored_at(key, Mark { period: 0, next: to })?;
+    Ok(write(rows, key, stored.as_ref(), &new)?.then_some(before))
+}
+
+/// Raises a row on an operator's word; `None` where the row moved under us.
+pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<(Option<Row>, Row)>, Fault> {
+    if to.next == 0 {
+        return Err(Fault::new(FaultKind::Refused, "numbers begin at 1, so 0 cannot be the next one"));
+    }
+    let stored = rows.read(key, true)?;
+    let before = stored.as_ref().map(|stored| row_of(key, stored)).transpose()?;
+    if let Some(row) = &before
+        && row.mark > to
+    {
+        return Err(Fault::new(
+            FaultKind::Refused,
+            format!("its row stands at {}, above {}, and repair never lowers a row", place(row.mark), place(to)),
+        ));
+    }
+    let new = stored_at(key, to)?;
+    let after = row_of(key, &new)?;
+    if stored.as_ref() == Some(&new) || write(rows, key, stored.as_ref(), &new)? {
+        return Ok(Some((before, after)));
+    }
+    Ok(None)
+}
+
+/// What the row says.
+pub(crate) fn look(rows: &mut dyn Rows, key: &Key) -> Result<Option<Row>, Fault> {
+    rows.read(key, false)?.map(|stored| row_of(key, &stored)).transpose()
+}
+
+fn write(rows: &mut dyn Rows, key: &Key, old: Option<&Stored>, new: &Stored) -> Result<bool, Fault> {
+    match old {
+        None => rows.insert(key, new),
+        Some(old) => rows.replace(key, old, new),
+    }
+}
+
+/// The number after the largest serial of this period in the business table.
+fn after_largest(
+    rows: &mut dyn Rows,
+    serial: &SerialKey,
+    period: u64,
+    last: u64,
+) -> Result<Option<u64>, Fault> {
+    for name in [&serial.table, &serial.column] {
+        if !is_identifier(name) {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!("`init=max` reads `{name}`, which is not an identifier ([A-Za-z_][A-Za-z0-9_$]*, at most 64)"),
+            ));
+        }
+    }
+    let shortest = serial.pattern.width().max(1);
+    let digits = Digits { shortest, longest: shortest.max(last.to_string().len()) };
+    let prefix = serial.pattern.prefix(period);
+    let Some(found) = rows.largest(serial, prefix.as_str(), digits)? else { return Ok(None) };
+    match found.parse::<u64>() {
+        Ok(number) if number <= MAX_NUMBER => Ok(Some(number + 1)),
+        _ => Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "`{}`.`{}` holds `{}{found}`, a number beyond 2^63-1; nothing was changed",
+                serial.table,
+                serial.column,
+                prefix.as_str()
+            ),
+        )),
+    }
+}
+
+/// Whether a name may stand in SQL between quotes: `[A-Za-z_][A-Za-z0-9_$]{0,63}`.
+pub(crate) fn is_identifier(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'$')
+        && name.len() <= 64
+}
+
+/// The serial's part of a `key_producer` key.
+pub(crate) fn serial_of(key: &Key) -> Result<&SerialKey, Fault> {
+    key.serial.as_ref().ok_or_else(|| {
+        Fault::new(FaultKind::Refused, "scheme `key_producer` keeps serial numbers only; use `scheme=keymill`")
+    })
+}
+
+/// What `key_producer` finds a row by: names upper-cased as Java's `toUpperCase` does, patterns as they are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProducerKey {
+    pub(crate) table: String,
+    pub(crate) column: String,
+    pub(crate) date: String,
+    pub(crate) number: String,
+}
+
+impl ProducerKey {
+    /// The row's key, checked against the table's widths: a server without strict mode would cut it in silence, and two
+    /// sources would share a row.
+    pub(crate) fn new(serial: &SerialKey) -> Result<ProducerKey, Fault> {
+        let key = ProducerKey {
+            table: serial.table.to_uppercase(),
+            column: serial.column.to_uppercase(),
+            date: serial.pattern.date_pattern().to_owned(),
+            number: serial.pattern.number_pattern().to_owned(),
+        };
+        let parts = [
+            ("TABLENAME", &key.table, 80),
+            ("COLUMNNAME", &key.column, 80),
+            ("DATEFMT", &key.date, 20),
+            ("NOFMT", &key.number, 20),
+        ];
+        for (column, text, most) in parts {
+            if text.chars().count() > most {
+                return Err(Fault::new(
+                    FaultKind::Refused,
+                    format!("`{text}` is longer than the {most} characters of `{column}`; use `scheme=keymill`"),
+                ));
+            }
+        }
+        Ok(key)
+    }
+}
+
+/// Where a stored row stands; `None` where it says nothing (NULL, empty, `INIT`).
+pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault> {
+    let text = match stored {
+        Stored::Segment(mark) => return Ok(Some(*mark)),
+        Stored::Serial(text) => text.as_deref().unwrap_or_default(),
+    };
+    if text.is_empty() || text == "INIT" {
+        return Ok(None);
+    }
+    let pattern = &serial_of(key)?.pattern;
+    match pattern.split(text) {
+        Some((period, number)) if number <= MAX_NUMBER => Ok(Some(Mark { period, next: number + 1 })),
+        _ => Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "its row in `{}` holds `{text}`, which is no serial number of date pattern `{}` and number pattern \
+                 `{}`; nothing was changed",
+                key.table,
+                pattern.date_pattern(),
+                pattern.number_pattern()
+            ),
+        )),
+    }
+}
+
+/// How a place is kept.
+pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
+    if mark.next > MAX_NUMBER + 1 {
+        return Err(Fault::new(FaultKind::Refused, format!("{} is beyond 2^63-1", mark.next)));
+    }
+    if key.scheme == Scheme::Keymill {
+        return Ok(Stored::Segment(mark));
+    }
+    let pattern = &serial_of(key)?.pattern;
+    let number = mark.next.saturating_sub(1);
+    let text = pattern.text(mark.period, number);
+    // A text that reads back as anything else would make the next reservation begin elsewhere.
+    if pattern.split(&text) != Some((mark.period, number)) || text.len() > 80 {
+        return Err(Fault::new(
+            FaultKind::Refused,
+            format!("`{text}` cannot be kept in `MAXSERIALNO`: it does not read back, or is longer than 80"),
+        ));
+    }
+    Ok(Stored::Serial(Some(text)))
+}
+
+fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
+    let mark = mark_of(key, stored)?.unwrap_or_default();
+    let text = match stored {
+        Stored::Segment(Mark { period: 0, next }) => format!("next={next}"),
+        Stored::Segment(Mark { period, next }) => format!("period={period} next={next}"),
+        Stored::Serial(Some(text)) => format!("MAXSERIALNO={text}"),
+        Stored::Serial(None) => "MAXSERIALNO is NULL".to_owned(),
+    };
+    Ok(Row { mark, text })
+}
+
+/// What is being done, for messages: `reserving 2000 for `segment:orders``.
+pub(crate) fn reserving(request: &Request) -> String {
+    format!("reserving {} for `{}`", request.len, request.key.name)
+}
+
+/// The fault with what was being done in front.
+pub(crate) fn during(doing: &str, fault: Fault) -> Fault {
+    Fault { kind: fault.kind, message: format!("{doing} failed: {}", fault.message) }
+}
+
+/// How often a transaction is begun again when somebody else was faster, before that is called an outage.
+pub(crate) const ATTEMPTS: u32 = 20;
+
+/// What is said after [`ATTEMPTS`].
+pub(crate) fn moved_on() -> Fault {
+    Fault::new(
+        FaultKind::Unavailable,
+        format!("other processes moved its row {ATTEMPTS} times in a row; a larger step means fewer reservations"),
+    )
+}
