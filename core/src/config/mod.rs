@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use spec::{check_identifier, check_options, parse as parse_spec, shown};
-pub use spec::{Body, Order, Spec};
 
 use crate::error::{Error, Result};
+use crate::spec::Spec;
 use crate::store::Durability;
 
 /// Options by name, as text.

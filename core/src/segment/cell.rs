@@ -33,6 +33,9 @@ const NOWHERE: u64 = 1 << 63;
 /// What a taker asks for at most in one count, so that lost counts cannot carry `next` past 2^64.
 const LARGEST_COUNT: u64 = 1 << 40;
 
+/// A rendered date part as words: eight of text, one of length.
+const PREFIX_WORDS: usize = 9;
+
 /// The part that takers only read.
 struct Head {
     version: AtomicU64,
@@ -44,7 +47,7 @@ struct Head {
     period: AtomicU64,
     born_ms: AtomicU64,
     /// The date part of a serial source's segment; `None` for sources without text.
-    prefix: Option<Box<[AtomicU64; Prefix::WORDS]>>,
+    prefix: Option<Box<[AtomicU64; PREFIX_WORDS]>>,
 }
 
 pub(super) struct Cell {
@@ -238,7 +241,8 @@ impl Cell {
         self.head.period.store(segment.period, release);
         self.head.born_ms.store(segment.born_ms, release);
         if let Some(words) = &self.head.prefix {
-            for (word, value) in words.iter().zip(segment.prefix.to_words()) {
+            let (text, len) = segment.prefix.to_words();
+            for (word, value) in words.iter().zip(text.into_iter().chain([u64::from(len)])) {
                 word.store(value, release);
             }
         }
@@ -280,13 +284,15 @@ impl Cell {
         let backoff = Backoff::new();
         loop {
             // ordering: Acquire on each — a word of a later segment brings that replacement's LOCKED with it.
-            let read = std::array::from_fn(|i| words[i].load(Ordering::Acquire));
+            let text = std::array::from_fn(|i| words[i].load(Ordering::Acquire));
+            // ordering: Acquire — as above.
+            let len = words[PREFIX_WORDS - 1].load(Ordering::Acquire);
             // ordering: Acquire — as above.
             let period = self.head.period.load(Ordering::Acquire);
             // ordering: Acquire — pairs with the release in `Cell::replacing`.
             let now = self.head.version.load(Ordering::Acquire);
             if now == version {
-                return Some((period, Prefix::from_words(read)));
+                return Some((period, Prefix::from_words(text, len as u8)));
             }
             if now != version | LOCKED {
                 return None;

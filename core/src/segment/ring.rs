@@ -7,9 +7,14 @@
 #[cfg(not(loom))]
 use crossbeam::queue::ArrayQueue;
 
+#[cfg(not(loom))]
+use std::sync::Arc;
+
+#[cfg(not(loom))]
+use crate::bell::Bell;
 use crate::revocation::Word;
 use crate::serial::Prefix;
-use crate::sync::{AtomicBool, AtomicU64, Backoff, Ordering};
+use crate::sync::{AtomicU64, Backoff, Ordering};
 
 use super::cell::{Cell, Count, Replacing};
 use super::range::Segment;
@@ -73,14 +78,15 @@ pub(crate) struct Supply {
     ahead: AtomicU64,
     /// Numbers handed out of segments that have left the cell.
     issued_before: AtomicU64,
-    /// A caller has crossed the bell's mark or found the supply dry; the keeper has not looked yet.
-    rung: AtomicBool,
+    /// Rung when the bell's mark is crossed or the supply is found dry.
+    #[cfg(not(loom))]
+    bell: Arc<Bell>,
     /// Bumped when what was taken must no longer be issued; zero in a forked child.
     word: Word,
 }
 
 impl Supply {
-    pub(crate) fn new(with_text: bool) -> Self {
+    pub(crate) fn new(with_text: bool, #[cfg(not(loom))] bell: Arc<Bell>) -> Self {
         Supply {
             cell: Cell::new(with_text),
             #[cfg(not(loom))]
@@ -89,7 +95,8 @@ impl Supply {
             ring: LoomRing::default(),
             ahead: AtomicU64::new(0),
             issued_before: AtomicU64::new(0),
-            rung: AtomicBool::new(false),
+            #[cfg(not(loom))]
+            bell,
             word: Word::new(),
         }
     }
@@ -192,23 +199,14 @@ impl Supply {
         self.ahead.fetch_sub(segment.len(), Ordering::Relaxed);
     }
 
+    #[cfg(not(loom))]
     fn ring_bell(&self) {
-        // ordering: Release — pairs with the acquire in `answer_bell`: the keeper sees what made us ring.
-        self.rung.store(true, Ordering::Release);
+        self.bell.ring();
     }
 
-    /// Whether a caller rang since the last answer.
-    #[inline]
-    pub(crate) fn has_rung(&self) -> bool {
-        // ordering: Relaxed — a hint; whoever acts on it answers.
-        self.rung.load(Ordering::Relaxed)
-    }
-
-    /// Takes the ring back; `true` if there was one.
-    pub(crate) fn answer_bell(&self) -> bool {
-        // ordering: AcqRel — pairs with `ring_bell`.
-        self.rung.swap(false, Ordering::AcqRel)
-    }
+    #[cfg(loom)]
+    #[expect(clippy::unused_self, reason = "nobody listens in a model")]
+    fn ring_bell(&self) {}
 
     /// The keeper adds a segment; `false` if the ring is full or the supply closed, and the segment is lost.
     pub(crate) fn publish(&self, segment: Segment) -> bool {
@@ -324,13 +322,10 @@ impl Supply {
         }
     }
 
-    /// Whether a take would find something now.
-    pub(crate) fn has_some(&self) -> bool {
-        self.cell.is_live() || !self.ring.is_empty()
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.cell.is_closed()
+    /// Whether a batch of this size should start taking: all of it is there, or no more can be.
+    pub(crate) fn has_at_least(&self, numbers: u64) -> bool {
+        let sight = self.sight();
+        sight.left >= numbers || sight.room == 0 || self.cell.is_closed()
     }
 
     /// The date part of what was taken; `None` if its segment has been replaced since.
