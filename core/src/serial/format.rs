@@ -124,11 +124,11 @@ impl Prefix {
     }
 
     fn push_byte(&mut self, byte: u8) {
-        if self.len() < MAX_PREFIX {
-            if let Some(place) = self.bytes.get_mut(usize::from(self.len)) {
-                *place = byte;
-                self.len += 1;
-            }
+        if let Some(place) =
+            self.bytes.get_mut(..MAX_PREFIX).and_then(|bytes| bytes.get_mut(usize::from(self.len)))
+        {
+            *place = byte;
+            self.len += 1;
         }
     }
 }
@@ -299,9 +299,9 @@ fn ends<const N: usize>(to: &mut [u8], from: &[u8]) -> bool {
 #[inline]
 fn eight_digits(number: u32) -> [u8; 8] {
     let fours = u64::from(number / 10_000) | u64::from(number % 10_000) << 32;
-    let high = (fours * 10_486 >> 20) & 0x0000_007f_0000_007f;
+    let high = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;
     let twos = high | (fours - high * 100) << 16;
-    let high = (twos * 103 >> 10) & 0x000f_000f_000f_000f;
+    let high = ((twos * 103) >> 10) & 0x000f_000f_000f_000f;
     let ones = high | (twos - high * 10) << 8;
     (ones | 0x3030_3030_3030_3030).to_le_bytes()
 }
