@@ -1,1 +1,3 @@
-//! stub
+//! Helpers of the system tests: servers, faults on the wire.
+
+pub mod server;

@@ -142,7 +142,7 @@ fn after_largest(
             ));
         }
     }
-    let shortest = serial.pattern.width().max(1);
+    let shortest = serial.pattern.width() as usize;
     let digits = Digits { shortest, longest: shortest.max(last.to_string().len()) };
     let prefix = serial.pattern.prefix(period);
     let Some(found) = rows.largest(serial, prefix.as_str(), digits)? else { return Ok(None) };

@@ -1,0 +1,137 @@
+//! SQLite and `fork`: no connection of this process is open at the moment of a fork. (floor 2)
+//!
+//! SQLite must not be carried across a fork (sqlite.org/howtocorrupt.html §2.6). It keeps one list of open files per
+//! process, which says which locks the process holds; a child inherits the list but not the POSIX locks. It would then
+//! believe it holds them, and another process could delete the write-ahead log under it: reservations would be made in
+//! a file without a name, and given out twice. A mutex of SQLite held by another thread at that moment would never be
+//! released in the child either.
+//!
+//! So `pthread_atfork` closes the gate: the forking thread waits for the operation in progress (milliseconds, at most
+//! the busy deadline), closes every connection, and forks. Parent and child open new ones when they need them.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+
+/// Lower 32 bits: operations in progress. Bit 32: a thread is forking.
+static GATE: AtomicU64 = AtomicU64::new(0);
+const FORKING: u64 = 1 << 32;
+const OPERATIONS: u64 = FORKING - 1;
+
+/// The child was forked although an operation would not end; its copy of SQLite is unusable.
+static SPOILT: AtomicBool = AtomicBool::new(false);
+static GAVE_UP: AtomicBool = AtomicBool::new(false);
+
+/// How long a fork waits for the operation in progress. Longer than any busy deadline; a hung disk must not hang `fork`.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Every connection that may be open. Locked only by who is inside the gate, so nobody holds it during a fork.
+static SLOTS: Mutex<Vec<Weak<Slot>>> = Mutex::new(Vec::new());
+static HANDLERS: OnceCell<()> = OnceCell::new();
+
+/// A connection that a fork may close.
+#[derive(Debug, Default)]
+pub(super) struct Slot(Mutex<Option<Connection>>);
+
+impl Slot {
+    /// A slot that forks know of. `None`: the fork handlers could not be registered (no memory).
+    pub(super) fn new() -> Option<Arc<Slot>> {
+        HANDLERS.get_or_try_init(register).ok()?;
+        let slot = Arc::new(Slot::default());
+        let _pass = enter();
+        let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.retain(|slot| slot.strong_count() > 0);
+        slots.push(Arc::downgrade(&slot));
+        Some(slot)
+    }
+
+    /// The connection. Only for who holds a [`Pass`].
+    pub(super) fn lock<'a>(&'a self, _pass: &'a Pass) -> MutexGuard<'a, Option<Connection>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Held while SQLite is used; forks wait for it.
+#[derive(Debug)]
+pub(super) struct Pass(());
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        // ordering: Release pairs with the forking thread's Acquire: what the operation wrote is seen before closing.
+        GATE.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Enters; waits while another thread forks.
+pub(super) fn enter() -> Pass {
+    loop {
+        // ordering: Acquire pairs with `after_in_parent`: connections closed for the fork are seen as closed.
+        if GATE.fetch_add(1, Ordering::Acquire) & FORKING == 0 {
+            return Pass(());
+        }
+        // ordering: Relaxed: nothing was done inside.
+        GATE.fetch_sub(1, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// Whether this process is a child whose copy of SQLite was in use when it was forked.
+pub(super) fn is_spoilt() -> bool {
+    // ordering: Relaxed: written before this process had a second thread.
+    SPOILT.load(Ordering::Relaxed)
+}
+
+fn register() -> Result<(), ()> {
+    // SAFETY: the three functions live as long as the process (the library is linked `-z nodelete`), take no arguments
+    // and do not unwind.
+    let refused = unsafe { libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
+    if refused == 0 { Ok(()) } else { Err(()) }
+}
+
+extern "C" fn before() {
+    let until = Instant::now() + PATIENCE;
+    // One fork at a time; then wait for the operations that had entered before.
+    // ordering: Acquire on both pairs with `Pass::drop`'s Release.
+    while GATE.fetch_or(FORKING, Ordering::Acquire) & FORKING != 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    while GATE.load(Ordering::Acquire) & OPERATIONS != 0 {
+        if Instant::now() >= until {
+            // ordering: Relaxed: read by the child's only thread, a copy of this one.
+            GAVE_UP.store(true, Ordering::Relaxed);
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+    slots.retain(|slot| {
+        let Some(slot) = slot.upgrade() else { return false };
+        let mut held = slot.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = held.take() {
+            // The next operation opens it again: copying the log back into the file would only cost two fsyncs. That
+            // it fails is no harm.
+            let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+            drop(connection);
+        }
+        true
+    });
+}
+
+extern "C" fn after_in_parent() {
+    // ordering: Relaxed and Release: see `enter`.
+    GAVE_UP.store(false, Ordering::Relaxed);
+    GATE.fetch_and(!FORKING, Ordering::Release);
+}
+
+extern "C" fn after_in_child() {
+    // ordering: Relaxed: the child has one thread.
+    if GAVE_UP.swap(false, Ordering::Relaxed) {
+        SPOILT.store(true, Ordering::Relaxed);
+    }
+    // Threads that were waiting to enter are not here.
+    GATE.store(0, Ordering::Relaxed);
+}
