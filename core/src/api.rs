@@ -123,7 +123,7 @@ impl Mill {
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn facts(&self) -> Result<Facts> {
-        self.shared.engine()?.errand(crate::store::Store::facts)
+        self.shared.engine()?.errand(|store| store.facts())
     }
 
     /// Creates what these sources need in the store; with none, keymill's own table. Answers with the statements;
@@ -191,7 +191,7 @@ impl Parts {
     pub fn fields(&self) -> Vec<(&'static str, String)> {
         let mut fields = Vec::new();
         if let Some(ms) = self.time_ms {
-            fields.push(("time", crate::snowflake::rfc3339(ms)));
+            fields.push(("time", crate::snowflake::layout::rfc3339(ms)));
         }
         let texts = [
             ("worker", self.worker.map(|n| n.to_string())),

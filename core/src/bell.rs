@@ -56,6 +56,10 @@ impl Bell {
 
     /// Asks for the keeper's look.
     pub(crate) fn ring(&self) {
+        // ordering: Relaxed — whoever rang and was not answered yet speaks for us too: the keeper looks after answering.
+        if self.rung.load(Ordering::Relaxed) {
+            return;
+        }
         // ordering: AcqRel — release: the keeper that answers sees what made us ring; acquire pairs with `answer`.
         if !self.rung.swap(true, Ordering::AcqRel) {
             self.belfry.rung.push(self.slot);

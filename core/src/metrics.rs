@@ -50,10 +50,6 @@ impl MillTally {
             add(counter, 1);
         }
     }
-
-    pub(crate) fn given_back(&self) -> u64 {
-        get(&self.given_back)
-    }
 }
 
 /// One source's figures, as `stats` and the metrics show them.
@@ -98,7 +94,7 @@ fn series(out: &mut String, name: &str, kind: &str, help: &str, rows: &[(String,
 }
 
 /// The Prometheus text of a mill; the same bytes for the same figures.
-pub(crate) fn render(tally: &MillTally, failures: u32, stats: &[Stats]) -> String {
+pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
     let mut out = String::new();
     let each = |value: &dyn Fn(&Stats) -> Option<String>| -> Vec<(String, String)> {
         stats.iter().filter_map(|s| Some((format!("{{source=\"{}\"}}", quoted(&s.source)), value(s)?))).collect()
@@ -123,8 +119,6 @@ pub(crate) fn render(tally: &MillTally, failures: u32, stats: &[Stats]) -> Strin
     series(&mut out, "keymill_layout_end_timestamp_seconds", "gauge", "When a snowflake's layout ends.", &rows);
     let rows = [(String::new(), get(&tally.given_back).to_string())];
     series(&mut out, "keymill_given_back_total", "counter", "Unused numbers returned at close.", &rows);
-    let rows = [(String::new(), failures.to_string())];
-    series(&mut out, "keymill_store_failures", "gauge", "The store's failures in a row; 0 while it answers.", &rows);
     let rows = [(String::new(), get(&tally.refills_failed).to_string())];
     series(&mut out, "keymill_refills_failed_total", "counter", "Reservations that failed.", &rows);
     let mut rows: Vec<(String, String)> = Vec::new();

@@ -3,7 +3,7 @@
 //! Callers take; who finds nothing rings and waits here, on this source's own condition, until its own deadline. The
 //! keeper looks, publishes, and posts why it could not. No I/O is done under any lock of a well.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::keeper::plan::{Action, Now, View};
 use crate::revocation::Word;
 use crate::segment::{Refused, Supply, Taken};
 use crate::serial::Prefix;
-use crate::snowflake::Generator;
+use crate::snowflake::{Generator, Refusal as TimeRefusal, Why};
 use crate::spec::{Body, Spec};
 use crate::time::Clock;
 
@@ -50,10 +50,9 @@ pub(crate) struct Tally {
     pub(crate) reserved: AtomicU64,
     pub(crate) refills: AtomicU64,
     pub(crate) lost: AtomicU64,
-    pub(crate) given_back: AtomicU64,
     pub(crate) waits: AtomicU64,
-    /// Snowflakes that were handed out.
-    pub(crate) stamped: AtomicU64,
+    /// The rate as the keeper measured it last.
+    pub(crate) rate_per_1000s: AtomicU64,
 }
 
 impl Tally {
@@ -76,7 +75,8 @@ pub struct Well {
     pub(crate) spring: Spring,
     pub(crate) tally: Tally,
     pub(crate) bell: Arc<Bell>,
-    clock: Clock,
+    /// The snowflake's generator knows where the stored mark stood.
+    started: AtomicBool,
     standing: Mutex<Standing>,
     changed: Condvar,
     /// Numbers that waiting callers want in all, and callers of `try_next` since the last look.
@@ -90,6 +90,11 @@ impl std::fmt::Debug for Well {
     }
 }
 
+/// Whether only the keeper can help.
+fn needs_keeper(refusal: TimeRefusal) -> bool {
+    matches!(refusal, TimeRefusal::NotReady { why: Why::Start | Why::Mark, .. })
+}
+
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Well {
@@ -100,7 +105,7 @@ impl Well {
             Body::Segment => Spring::Numbers(Supply::new(false, bell.clone())),
             Body::Serial { .. } => Spring::Numbers(Supply::new(true, bell.clone())),
             Body::Snowflake { layout, worker, clock_back, max_lead_ms } => Spring::Time {
-                generator: Generator::new(layout.clone(), *worker, *clock_back, *max_lead_ms, clock.clone())?,
+                generator: Generator::new(*layout, *worker, *clock_back, *max_lead_ms, clock)?,
                 word: Word::new(),
             },
         };
@@ -111,7 +116,7 @@ impl Well {
             spring,
             tally: Tally::default(),
             bell,
-            clock,
+            started: AtomicBool::new(false),
             standing: Mutex::default(),
             changed: Condvar::new(),
             wanted: AtomicU64::new(0),
@@ -143,7 +148,10 @@ impl Well {
                 Err(_) => self.wait_for(supply, 1, 1, self.give_up_at()).map(|taken| taken.lo),
             },
             Spring::Time { generator, .. } => match generator.try_next() {
-                Ok(id) => Ok(id),
+                Ok(id) => {
+                    self.feed(generator);
+                    Ok(id)
+                }
                 Err(_) => self.wait_for_time(generator, &mut [0], self.give_up_at()).map(|(_, id)| id),
             },
         }
@@ -157,7 +165,13 @@ impl Well {
                 Ok(number) => Ok(number),
                 Err(_) => self.try_take(1).map(|taken| taken.lo),
             },
-            Spring::Time { generator, .. } => generator.try_next().map_err(|refusal| self.time_error(&refusal)),
+            Spring::Time { generator, .. } => match generator.try_next() {
+                Ok(id) => {
+                    self.feed(generator);
+                    Ok(id)
+                }
+                Err(refusal) => Err(self.time_error(generator, refusal)),
+            },
         }
     }
 
@@ -338,44 +352,73 @@ impl Well {
 
     // ---- snowflakes ----
 
-    fn time_error(&self, refusal: &crate::snowflake::Refusal) -> Error {
-        if refusal.wants_mark() {
+    /// A caller that finds the mark running low calls the keeper: one plain load per id.
+    #[inline]
+    fn feed(&self, generator: &Generator) {
+        if generator.wants_keeper() {
+            self.bell.ring();
+        }
+    }
+
+    #[cold]
+    fn time_error(&self, generator: &Generator, refusal: TimeRefusal) -> Error {
+        if needs_keeper(refusal) {
             self.bell.ring();
             let posted = self.not_ready();
             if posted.code != Code::NotReady {
                 return posted;
             }
         }
-        refusal.to_error(&self.spec.label)
+        self.explained(generator, refusal)
+    }
+
+    fn explained(&self, generator: &Generator, refusal: TimeRefusal) -> Error {
+        // A worker id that was lost has a story, which the keeper posted.
+        let posted = self.refusal().filter(|e| e.code == refusal.code());
+        let mut error = posted.unwrap_or_else(|| generator.explain(refusal));
+        if refusal == TimeRefusal::Closed {
+            return self.closed();
+        }
+        error.retry_after = refusal.retry_after_ms().map(|ms| Duration::from_millis(ms).max(ROUND_TRIP));
+        error
     }
 
     /// Waits until the generator gives at least one id; answers with how many, and the first.
     #[cold]
     fn wait_for_time(&self, generator: &Generator, out: &mut [u64], give_up_at: Instant) -> Result<(usize, u64)> {
-        Tally::add(&self.tally.waits, 1);
-        let mut standing = self.stand();
-        let before = standing.refusals;
+        let before = self.stand().refusals;
+        let mut waited = false;
         loop {
             let refusal = match generator.try_take(out) {
-                Ok(n) => return Ok((n, out.first().copied().unwrap_or(0))),
+                Ok(n) => {
+                    self.feed(generator);
+                    return Ok((n, out.first().copied().unwrap_or(0)));
+                }
                 Err(refusal) => refusal,
             };
+            if !std::mem::replace(&mut waited, true) {
+                Tally::add(&self.tally.waits, 1);
+            }
             let now = Instant::now();
-            let pause = if refusal.wants_mark() {
+            let left = give_up_at.saturating_duration_since(now);
+            let standing = self.stand();
+            let pause = if needs_keeper(refusal) {
                 if let Some(error) = self.verdict(&standing, before, now, give_up_at) {
                     return Err(error);
                 }
                 self.bell.ring();
-                give_up_at - now
+                // The keeper may have answered between the try and the lock: look again soon.
+                left.min(Duration::from_millis(20))
             } else {
-                let pause = Duration::from_millis(refusal.retry_after_ms().unwrap_or(u64::MAX / 2));
-                if refusal.is_final() || pause >= give_up_at.saturating_duration_since(now) {
-                    return Err(refusal.to_error(&self.spec.label));
+                match refusal.retry_after_ms().map(Duration::from_millis) {
+                    Some(pause) if pause < left => pause.max(Duration::from_micros(50)),
+                    _ => {
+                        drop(standing);
+                        return Err(self.explained(generator, refusal));
+                    }
                 }
-                pause.max(Duration::from_micros(50))
             };
-            let (guard, _) = self.changed.wait_timeout(standing, pause).unwrap_or_else(PoisonError::into_inner);
-            standing = guard;
+            drop(self.changed.wait_timeout(standing, pause).unwrap_or_else(PoisonError::into_inner));
         }
     }
 
@@ -393,7 +436,13 @@ impl Well {
                 sight.wanted = self.wanted.load(Ordering::Relaxed).max(asked);
                 View::Supply(sight)
             }
-            Spring::Time { generator, .. } => View::Time { wanted_mark: generator.wanted_mark(), waiting: !generator.is_started() },
+            Spring::Time { generator, .. } => {
+                // ordering: Relaxed — written by the keeper itself.
+                let started = self.started.load(Ordering::Relaxed);
+                // Raising to 0 changes nothing and tells where the mark stands.
+                let wanted_mark = if started { generator.wanted_mark() } else { Some(0) };
+                View::Time { wanted_mark, waiting: generator.mark() == 0 }
+            }
         }
     }
 
@@ -415,16 +464,21 @@ impl Well {
                 Tally::add(&self.tally.lost, supply.drop_older(born).lost);
             }
             (Action::RingAt(left), Spring::Numbers(supply)) => supply.ring_at(left),
-            (Action::Start { before, mark }, Spring::Time { generator, .. }) => {
-                generator.start(before);
-                generator.raise_mark(mark);
-                self.supplied();
-            }
+            (Action::Start(before), Spring::Time { generator, .. }) => match generator.start(before) {
+                // ordering: Relaxed — read by the keeper itself.
+                Ok(()) => self.started.store(true, Ordering::Relaxed),
+                Err(error) => self.post(error.retry_after(Duration::from_millis(200))),
+            },
             (Action::Mark(mark), Spring::Time { generator, .. }) => {
                 generator.raise_mark(mark);
                 self.supplied();
             }
-            (Action::Fail(error), _) => self.post(error),
+            (Action::Fail(error), spring) => {
+                if let (Code::LeaseLost, Spring::Time { generator, .. }) = (error.code, spring) {
+                    generator.revoke();
+                }
+                self.post(error);
+            }
             // The planner sends each kind of source its own actions.
             _ => debug_assert!(false, "an action for another kind of source at {now:?}"),
         }
@@ -458,7 +512,8 @@ impl Well {
             Spring::Numbers(supply) => supply.close(),
             Spring::Time { generator, word } => {
                 word.revoke();
-                generator.close().into_iter().map(|(lo, hi)| (0, lo, hi)).collect()
+                let mark = generator.mark();
+                generator.close().filter(|unused| *unused < mark).map(|unused| (0, unused, mark)).into_iter().collect()
             }
         };
         self.nudge();
@@ -468,9 +523,5 @@ impl Well {
     /// The refusal callers are told now, if one stands.
     pub(crate) fn refusal(&self) -> Option<Error> {
         self.stand().refusal.as_ref().map(|r| r.error.clone())
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
     }
 }

@@ -140,7 +140,7 @@ fn check_name(name: &str, what: &str) -> Result<()> {
 }
 
 /// Names that become SQL must be plain identifiers.
-pub(crate) fn check_identifier(name: &str, what: &str) -> Result<()> {
+fn check_identifier(name: &str, what: &str) -> Result<()> {
     let plain = !name.is_empty()
         && name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

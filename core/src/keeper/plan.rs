@@ -76,13 +76,8 @@ pub(crate) enum Action {
     RingAt(u64),
     /// Tell callers who find nothing why; `retry_ms` is when the next try is due.
     Fail(Error),
-    /// The snowflake's mark stood here before ours: start.
-    Start {
-        /// The mark as it was found.
-        before: u64,
-        /// The mark as it stands now.
-        mark: u64,
-    },
+    /// The snowflake's mark stands here: start above it.
+    Start(u64),
     /// The mark was raised to here.
     Mark(u64),
 }
@@ -120,6 +115,8 @@ struct Plan {
     retry_at_ms: u64,
     /// Snowflake: the mark as we left it.
     mark: Option<u64>,
+    /// Snowflake: where the mark may stand too, because the answer to raising it was lost.
+    doubt: Option<u64>,
     last_issued: u64,
 }
 
@@ -185,6 +182,7 @@ impl Planner {
             refusals: 0,
             retry_at_ms: 0,
             mark: None,
+            doubt: None,
             last_issued: 0,
         };
         if self.plans.len() <= slot {
@@ -346,7 +344,15 @@ impl Planner {
                 self.store_retry_at_ms = 0;
                 self.granted(slot, answer, now)
             }
-            Err(fault) => vec![self.refused(slot, fault, now)],
+            Err(fault) => {
+                if let (FaultKind::Unknown, Some(plan)) = (fault.kind, self.plan(slot))
+                    && let Some(Want::Mark { to }) = plan.in_flight
+                    && plan.mark.is_some()
+                {
+                    plan.doubt = Some(to);
+                }
+                vec![self.refused(slot, fault, now)]
+            }
         }
     }
 
@@ -374,9 +380,20 @@ impl Planner {
             Answer::Raised(before) => {
                 let Some(Want::Mark { to }) = plan.in_flight.take() else { return Vec::new() };
                 plan.wanted = None;
-                let to = to.max(before);
-                let first = plan.mark.replace(to).is_none();
-                if first { vec![Action::Start { before, mark: to }] } else { vec![Action::Mark(to)] }
+                let doubt = plan.doubt.take();
+                if let Some(mark) = plan.mark
+                    && before != mark
+                    && doubt != Some(before)
+                {
+                    let fault = Fault::new(
+                        FaultKind::Taken,
+                        format!("`{}`: the time mark of this worker stands at {before}, not at {mark} where this process left it: another process uses the same worker id; give each its own", plan.spec.label),
+                    );
+                    return vec![self.refused(slot, fault, now)];
+                }
+                let stands = to.max(before);
+                plan.mark = Some(stands);
+                vec![if to == 0 { Action::Start(before) } else { Action::Mark(stands) }]
             }
         }
     }
@@ -523,6 +540,9 @@ impl Planner {
     #[must_use]
     pub(crate) fn give_back(&self, slot: Slot, rest: &[(u64, u64, u64)]) -> Option<(u64, u64, u64)> {
         let plan = self.plans.get(slot)?.as_ref()?;
+        if let Some(mark) = plan.mark {
+            return rest.last().copied().filter(|(_, _, hi)| *hi == mark);
+        }
         let mut rest: Vec<_> = rest.to_vec();
         rest.extend(plan.ahead.map(|s| (s.period, s.lo, s.hi)));
         let (period, mut lo, hi) = rest.pop()?;
@@ -583,7 +603,11 @@ fn next_period(plan: &Plan, rate: u64, now: Now) -> Option<u64> {
 impl Plan {
     fn ask(&self, now: Now) -> Option<Ask> {
         match self.wanted? {
-            Want::Mark { to } => Some(Ask::Raise { key: self.spec.key.clone(), expect: self.mark, to }),
+            Want::Mark { to } => {
+                // After a lost answer the mark may stand in either place; which one is checked when it is known.
+                let expect = if self.doubt.is_some() { None } else { self.mark };
+                Some(Ask::Raise { key: self.spec.key.clone(), expect, to })
+            },
             Want::Numbers { len, period } => {
                 let period_max = match (&self.spec.body, self.spec.pattern()) {
                     (Body::Serial { skew_ms }, Some(pattern)) => {

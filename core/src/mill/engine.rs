@@ -27,7 +27,6 @@ const CLOSE_WAIT: Duration = Duration::from_secs(10);
 const ERRAND_WAIT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Engine {
-    config: Arc<MillConfig>,
     clock: Clock,
     belfry: Arc<Belfry>,
     commands: Sender<Command>,
@@ -62,12 +61,11 @@ pub(crate) fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
 }
 
 impl Engine {
-    pub(crate) fn start(config: Arc<MillConfig>, clock: Clock) -> Result<Self> {
+    pub(crate) fn start(config: &MillConfig, clock: Clock) -> Result<Self> {
         let store = store_for(&config.store)?;
         let belfry = Arc::new(Belfry::default());
         let (commands, inbox) = channel::unbounded();
         let engine = Engine {
-            config,
             clock: clock.clone(),
             belfry: belfry.clone(),
             commands,
@@ -155,10 +153,6 @@ impl Engine {
         }
     }
 
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
     /// A manual clock was moved: wake whoever sleeps by it.
     pub(crate) fn clock_moved(&self) -> Result<()> {
         self.command(Command::ClockMoved)
@@ -219,10 +213,6 @@ impl Engine {
         let mut stats: Vec<_> = wells.iter().map(|well| self.stats(well)).collect();
         stats.sort_by(|a, b| a.source.cmp(&b.source));
         stats
-    }
-
-    pub(crate) fn config(&self) -> &MillConfig {
-        &self.config
     }
 }
 

@@ -3,5 +3,5 @@
 mod engine;
 mod shared;
 
-pub(crate) use engine::{Engine, store_for};
+pub(crate) use engine::Engine;
 pub(crate) use shared::{SharedMill, SharedSource};

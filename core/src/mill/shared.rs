@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use crossbeam::utils::Backoff;
 
-use crate::config::{Fork, MillConfig};
+use crate::config::{Fork, MillConfig, StoreConfig};
 use crate::error::{Code, Error, Result};
 use crate::events::Event;
 use crate::spec::Spec;
@@ -33,7 +33,7 @@ impl SharedMill {
     pub(crate) fn open(config: MillConfig) -> Result<Self> {
         let clock = config.manual_clock.map_or(Clock::System, |ms| Clock::Manual(Arc::new(ManualClock::new(ms))));
         let config = Arc::new(config);
-        let engine = Arc::new(Engine::start(config.clone(), clock.clone())?);
+        let engine = Arc::new(Engine::start(&config, clock.clone())?);
         Ok(SharedMill {
             config,
             clock,
@@ -63,6 +63,12 @@ impl SharedMill {
             return Err(Error::new(
                 Code::Forked,
                 "this process is a fork of the one that opened the mill, and fork=error: open a mill in the child",
+            ));
+        }
+        if let StoreConfig::Memory { .. } = self.config.store {
+            return Err(Error::new(
+                Code::Forked,
+                "this process is a fork of the one that opened the mill, and numbers kept in memory cannot be shared by processes; use sqlite:FILE or a server",
             ));
         }
         let me = u64::from(std::process::id());
@@ -98,7 +104,7 @@ impl SharedMill {
             // SAFETY: as in `engine`.
             return Ok(unsafe { &*now });
         }
-        let fresh = Arc::new(Engine::start(self.config.clone(), self.clock.clone())?);
+        let fresh = Arc::new(Engine::start(&self.config, self.clock.clone())?);
         fresh.events.push(Event::new("revived", "a forked child started with segments and connections of its own"));
         // ordering: Acquire — pairs with the release in `close`.
         if self.closed.load(Ordering::Acquire) {

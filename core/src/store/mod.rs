@@ -15,9 +15,7 @@ pub mod sqlite;
 mod decision;
 mod rows;
 
-use std::fmt;
 use std::sync::Arc;
-
 
 pub use crate::reservation::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 
