@@ -169,9 +169,7 @@ impl Bench {
         }
         let name = name.to_uppercase();
         match text {
-            Some(text) => {
-                self.tamper("UPDATE {t} SET MAXSERIALNO = ? WHERE TABLENAME = ?", &[text, &name])
-            }
+            Some(text) => self.tamper("UPDATE {t} SET MAXSERIALNO = ? WHERE TABLENAME = ?", &[text, &name]),
             None => self.tamper("UPDATE {t} SET MAXSERIALNO = NULL WHERE TABLENAME = ?", &[&name]),
         };
     }
@@ -263,16 +261,16 @@ fn reservations_follow_each_other(bench: &Bench) {
     let mut request = bench.request("orders", 10);
     for round in 0..20 {
         let got = store.reserve(&request).unwrap();
-        assert_eq!(
-            got,
-            Reserved { lo: 1 + round * 10, hi: 11 + round * 10, period: bench.kind.period() }
-        );
+        assert_eq!(got, Reserved { lo: 1 + round * 10, hi: 11 + round * 10, period: bench.kind.period() });
         request.high_water = Mark { period: got.period, next: got.hi };
     }
     let other = bench.request("invoices", 3);
     assert_eq!(store.reserve(&other).unwrap().lo, 1);
     let started = Request { start: 5000, ..bench.request("late", 3) };
-    assert_eq!(store.reserve(&started).unwrap(), Reserved { lo: 5000, hi: 5003, period: bench.kind.period() });
+    assert_eq!(
+        store.reserve(&started).unwrap(),
+        Reserved { lo: 5000, hi: 5003, period: bench.kind.period() }
+    );
 }
 
 fn another_connection_goes_on_where_the_first_stopped(bench: &Bench) {
@@ -339,7 +337,12 @@ fn eight_processes_never_overlap(bench: &Bench) {
     let children: Vec<_> = (0..8)
         .map(|_| {
             Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "a_child_of_this_suite_reserves_and_prints", "--nocapture", "--test-threads=1"])
+                .args([
+                    "--exact",
+                    "a_child_of_this_suite_reserves_and_prints",
+                    "--nocapture",
+                    "--test-threads=1",
+                ])
                 .env(CHILD, format!("{:?}|{place}|{}", bench.kind, bench.table))
                 .stdout(Stdio::piped())
                 .spawn()
@@ -414,12 +417,8 @@ fn healing_raises_a_row_but_not_by_more_than_allowed(bench: &Bench) {
     let mut store = bench.open();
     store.reserve(&bench.request("orders", 1000)).unwrap();
     bench.set_row("orders", bench.mark(500));
-    let seen = Request {
-        high_water: bench.mark(1001),
-        heal: true,
-        max_jump: 500,
-        ..bench.request("orders", 10)
-    };
+    let seen =
+        Request { high_water: bench.mark(1001), heal: true, max_jump: 500, ..bench.request("orders", 10) };
     assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
     assert_eq!(bench.stands_at("orders"), Some(500));
     let seen = Request { max_jump: 501, ..seen };
@@ -433,8 +432,28 @@ fn healing_raises_a_row_but_not_by_more_than_allowed(bench: &Bench) {
 fn odd_names_are_just_names(bench: &Bench) {
     let long = "x".repeat(if bench.kind == Kind::Producer { 80 } else { 128 });
     let names = [
-        "a", "A", "a ", " a", "a'b", "a\"b", "a`b", "a%", "a_", "a\\", "a\\'", "'; DROP TABLE keymill_segment; --",
-        "订单", "é", "e\u{301}", "🦀", "${x}", "?", "NULL", "0", "00", long.as_str(),
+        "a",
+        "A",
+        "a ",
+        " a",
+        "a'b",
+        "a\"b",
+        "a`b",
+        "a%",
+        "a_",
+        "a\\",
+        "a\\'",
+        "'; DROP TABLE keymill_segment; --",
+        "订单",
+        "é",
+        "e\u{301}",
+        "🦀",
+        "${x}",
+        "?",
+        "NULL",
+        "0",
+        "00",
+        long.as_str(),
     ];
     let mut store = bench.open();
     let mut ranges: std::collections::BTreeMap<String, Vec<(u64, u64)>> = Default::default();
@@ -451,7 +470,11 @@ fn odd_names_are_just_names(bench: &Bench) {
                 }
                 Err(fault) => {
                     // The seed's table is three-byte utf8.
-                    assert_eq!((name, bench.kind, fault.kind), ("🦀", Kind::Producer, FaultKind::Refused), "{fault}");
+                    assert_eq!(
+                        (name, bench.kind, fault.kind),
+                        ("🦀", Kind::Producer, FaultKind::Refused),
+                        "{fault}"
+                    );
                 }
             }
         }
@@ -608,9 +631,9 @@ fn rows_of_old_key_factory_nodes_are_understood(bench: &Bench) {
         (Some(""), 1),
         (Some("202611200500"), 501),
         (Some("202611200000"), 1),
-        (Some("202611199999"), 1),                    // another day
-        (Some("2026112010000"), 10_001),              // widened
-        (Some("20261120000000000000000500"), 501),    // padded further
+        (Some("202611199999"), 1),                 // another day
+        (Some("2026112010000"), 10_001),           // widened
+        (Some("20261120000000000000000500"), 501), // padded further
     ] {
         bench.set_text("cust", text);
         let got = store.reserve(&request).unwrap();
@@ -633,8 +656,15 @@ fn a_text_that_is_no_serial_is_refused_and_left_alone(bench: &Bench) {
     let mut store = bench.open();
     let request = bench.request("cust", 500);
     store.reserve(&request).unwrap();
-    for text in ["init", "20261120", "20261340000001", "CUST202611200001", "20261120-0001", "20261120 001", "20261120 "]
-    {
+    for text in [
+        "init",
+        "20261120",
+        "20261340000001",
+        "CUST202611200001",
+        "20261120-0001",
+        "20261120 001",
+        "20261120 ",
+    ] {
         bench.set_text("cust", Some(text));
         let fault = store.reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused, "{text}");
@@ -656,9 +686,20 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
     store.reserve(&bench.request("first", 1)).unwrap();
     bench.tamper(&format!("CREATE TABLE {business} (id VARCHAR(64))"), &[]);
     for text in [
-        "202611200007", "202611200999", "2026112010000", "202611209999", // the widened one is the largest
-        "202611190001", "202611219999", "20261120", "20261120-9999", "20261120x", "2026112000099999", "x", "",
-        "20261120 99999", "20261120１２３４５",
+        "202611200007",
+        "202611200999",
+        "2026112010000",
+        "202611209999", // the widened one is the largest
+        "202611190001",
+        "202611219999",
+        "20261120",
+        "20261120-9999",
+        "20261120x",
+        "2026112000099999",
+        "x",
+        "",
+        "20261120 99999",
+        "20261120１２３４５",
     ] {
         bench.tamper(&format!("INSERT INTO {business} VALUES (?)"), &[text]);
     }
@@ -691,7 +732,9 @@ fn a_table_of_another_shape_is_refused(bench: &Bench) {
         return; // has no tables
     }
     let columns = match bench.kind {
-        Kind::Producer => "(TABLENAME VARCHAR(80) PRIMARY KEY, COLUMNNAME VARCHAR(80), MAXSERIALNO VARCHAR(80))",
+        Kind::Producer => {
+            "(TABLENAME VARCHAR(80) PRIMARY KEY, COLUMNNAME VARCHAR(80), MAXSERIALNO VARCHAR(80))"
+        }
         _ => "(name VARCHAR(80) PRIMARY KEY, next BIGINT)",
     };
     let missing = if bench.kind == Kind::Producer { "datefmt" } else { "period" };

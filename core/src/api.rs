@@ -164,7 +164,9 @@ impl Mill {
                 move_it(clock);
                 self.shared.engine()?.clock_moved()
             }
-            Clock::System => Err(Error::argument("this mill runs on the machine's clock; open it with clock=manual")),
+            Clock::System => {
+                Err(Error::argument("this mill runs on the machine's clock; open it with clock=manual"))
+            }
         }
     }
 }
@@ -257,11 +259,16 @@ impl Source {
     ///
     /// # Errors
     /// `DEADLINE`, `STORE_*`, `EXHAUSTED`, `CLOCK_BEHIND`, `LAYOUT_ENDED`, `CLOSED`, `FORKED`.
-    #[expect(clippy::should_implement_trait, reason = "the verb has this name in every language; `iter` is the iterator")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the verb has this name in every language; `iter` is the iterator"
+    )]
     #[inline]
     pub fn next(&self) -> Result<u64> {
         let answer = self.numbers().and_then(|well| match self.spec().order {
-            Order::Thread if matches!(well.spring, Spring::Numbers(_)) => block::next_of_thread(well).map(|(n, _)| n),
+            Order::Thread if matches!(well.spring, Spring::Numbers(_)) => {
+                block::next_of_thread(well).map(|(n, _)| n)
+            }
             _ => well.next(),
         });
         answer.map_err(|e| self.failed(e))
@@ -283,7 +290,8 @@ impl Source {
     pub fn take(&self, count: usize) -> Result<Vec<u64>> {
         let mut ids = Vec::new();
         if ids.try_reserve_exact(count).is_err() {
-            return Err(self.failed(Error::argument(format!("{count} ids do not fit into memory; take them in parts"))));
+            return Err(self
+                .failed(Error::argument(format!("{count} ids do not fit into memory; take them in parts"))));
         }
         ids.resize(count, 0);
         self.fill(&mut ids)?;
@@ -368,12 +376,17 @@ impl Source {
         take: impl FnOnce(&Well) -> Result<(u64, crate::serial::Prefix)>,
     ) -> Result<usize> {
         let answer = self.shared.well().and_then(|well| match self.spec().pattern() {
-            Some(pattern) => take(well).map(|(number, prefix)| write_serial(buffer, &prefix, number, pattern.width())),
+            Some(pattern) => {
+                take(well).map(|(number, prefix)| write_serial(buffer, &prefix, number, pattern.width()))
+            }
             None => well.next().map(|id| crate::serial::write_number(buffer, id, 1)),
         });
         match answer {
             Ok(Some(len)) => Ok(len),
-            Ok(None) => Err(self.failed(Error::new(Code::Internal, "a serial number did not fit a buffer of its length"))),
+            Ok(None) => {
+                Err(self
+                    .failed(Error::new(Code::Internal, "a serial number did not fit a buffer of its length")))
+            }
             Err(error) => Err(self.failed(error)),
         }
     }
@@ -416,10 +429,12 @@ impl Source {
     pub fn parse(&self, id: u64) -> Result<Parts> {
         match &self.spec().body {
             Body::Serial { .. } => Err(self.failed(self.wants_text())),
-            Body::Segment if id == 0 || id > crate::reservation::MAX_NUMBER => Err(self.failed(Error::argument(format!(
-                "{id} is no id of `{}`: ids lie from 1 to 9223372036854775807",
-                self.label()
-            )))),
+            Body::Segment if id == 0 || id > crate::reservation::MAX_NUMBER => {
+                Err(self.failed(Error::argument(format!(
+                    "{id} is no id of `{}`: ids lie from 1 to 9223372036854775807",
+                    self.label()
+                ))))
+            }
             Body::Segment => Ok(Parts { number: Some(id), ..Parts::default() }),
             Body::Snowflake { layout, .. } => {
                 let parts = layout.read(id).map_err(|e| self.failed(e))?;
@@ -440,7 +455,10 @@ impl Source {
     pub fn parse_text(&self, text: &str) -> Result<Parts> {
         let Some(pattern) = self.spec().pattern() else {
             let id = text.parse().map_err(|_| {
-                self.failed(Error::argument(format!("`{}` is not an id: write it in decimal digits", shown(text))))
+                self.failed(Error::argument(format!(
+                    "`{}` is not an id: write it in decimal digits",
+                    shown(text)
+                )))
             })?;
             return self.parse(id);
         };

@@ -26,7 +26,8 @@ pub(crate) struct Block {
 static NO_WORD: AtomicU64 = AtomicU64::new(0);
 
 impl Block {
-    pub(crate) const EMPTY: Block = Block { next: 0, end: 0, word: &NO_WORD, leased_at: 1, prefix: Prefix::EMPTY };
+    pub(crate) const EMPTY: Block =
+        Block { next: 0, end: 0, word: &NO_WORD, leased_at: 1, prefix: Prefix::EMPTY };
 
     /// The next number; `None` when a new block is needed.
     #[inline]

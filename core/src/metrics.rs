@@ -97,7 +97,10 @@ fn series(out: &mut String, name: &str, kind: &str, help: &str, rows: &[(String,
 pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
     let mut out = String::new();
     let each = |value: &dyn Fn(&Stats) -> Option<String>| -> Vec<(String, String)> {
-        stats.iter().filter_map(|s| Some((format!("{{source=\"{}\"}}", quoted(&s.source)), value(s)?))).collect()
+        stats
+            .iter()
+            .filter_map(|s| Some((format!("{{source=\"{}\"}}", quoted(&s.source)), value(s)?)))
+            .collect()
     };
     let rows = each(&|s| Some(s.issued.to_string()));
     series(&mut out, "keymill_issued_total", "counter", "Ids handed out.", &rows);
@@ -112,11 +115,29 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
     let rows = each(&|s| Some(s.waits.to_string()));
     series(&mut out, "keymill_waits_total", "counter", "Calls that had to wait.", &rows);
     let rows = each(&|s| s.runway_seconds.map(|r| format!("{r:.3}")));
-    series(&mut out, "keymill_runway_seconds", "gauge", "How long the numbers in memory last at the present rate.", &rows);
+    series(
+        &mut out,
+        "keymill_runway_seconds",
+        "gauge",
+        "How long the numbers in memory last at the present rate.",
+        &rows,
+    );
     let rows = each(&|s| s.lead_ms.map(|l| format!("{:.3}", l as f64 / 1000.0)));
-    series(&mut out, "keymill_clock_lead_seconds", "gauge", "How far a snowflake's time leads the wall clock.", &rows);
+    series(
+        &mut out,
+        "keymill_clock_lead_seconds",
+        "gauge",
+        "How far a snowflake's time leads the wall clock.",
+        &rows,
+    );
     let rows = each(&|s| s.ends_at_ms.map(|e| format!("{:.3}", e as f64 / 1000.0)));
-    series(&mut out, "keymill_layout_end_timestamp_seconds", "gauge", "When a snowflake's layout ends.", &rows);
+    series(
+        &mut out,
+        "keymill_layout_end_timestamp_seconds",
+        "gauge",
+        "When a snowflake's layout ends.",
+        &rows,
+    );
     let rows = [(String::new(), get(&tally.given_back).to_string())];
     series(&mut out, "keymill_given_back_total", "counter", "Unused numbers returned at close.", &rows);
     let rows = [(String::new(), get(&tally.refills_failed).to_string())];

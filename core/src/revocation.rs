@@ -137,7 +137,8 @@ fn allocate() -> &'static AtomicU64 {
                 return &page.words[slot];
             }
         }
-        let page = Box::into_raw(Box::new(Page { words: map(), used: AtomicUsize::new(FIRST_WORD), older: newest }));
+        let page =
+            Box::into_raw(Box::new(Page { words: map(), used: AtomicUsize::new(FIRST_WORD), older: newest }));
         // ordering: Release — publishes the page; Relaxed on failure: another page is there, ours joins the next time.
         if PAGES.compare_exchange(newest, page, Ordering::Release, Ordering::Relaxed).is_err() {
             // SAFETY: the page was never shown to anyone. Its mapping is small and stays, unused.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::reservation::Key;
 use crate::segment::Rules;
 use crate::serial::SerialPattern;
 use crate::snowflake::{ClockBack, Layout};
-use crate::reservation::Key;
 
 /// `order=process|thread`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,4 +74,3 @@ impl Spec {
         self.key.serial.as_ref().map(|s| &s.pattern)
     }
 }
-

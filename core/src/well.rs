@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::bell::{Bell, Belfry};
+use crate::bell::{Belfry, Bell};
 use crate::error::{Code, Error, Result};
 use crate::keeper::plan::{Action, Now, View};
 use crate::revocation::Word;
@@ -296,10 +296,8 @@ impl Well {
                 return Err(error);
             }
             self.bell.ring();
-            let (guard, _) = self
-                .changed
-                .wait_timeout(standing, give_up_at - now)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (guard, _) =
+                self.changed.wait_timeout(standing, give_up_at - now).unwrap_or_else(PoisonError::into_inner);
             standing = guard;
         }
     }
@@ -385,7 +383,12 @@ impl Well {
 
     /// Waits until the generator gives at least one id; answers with how many, and the first.
     #[cold]
-    fn wait_for_time(&self, generator: &Generator, out: &mut [u64], give_up_at: Instant) -> Result<(usize, u64)> {
+    fn wait_for_time(
+        &self,
+        generator: &Generator,
+        out: &mut [u64],
+        give_up_at: Instant,
+    ) -> Result<(usize, u64)> {
         let before = self.stand().refusals;
         let mut waited = false;
         loop {
@@ -513,7 +516,12 @@ impl Well {
             Spring::Time { generator, word } => {
                 word.revoke();
                 let mark = generator.mark();
-                generator.close().filter(|unused| *unused < mark).map(|unused| (0, unused, mark)).into_iter().collect()
+                generator
+                    .close()
+                    .filter(|unused| *unused < mark)
+                    .map(|unused| (0, unused, mark))
+                    .into_iter()
+                    .collect()
             }
         };
         self.nudge();

@@ -128,7 +128,9 @@ impl MillConfig {
     pub fn parse(config: &str) -> Result<Self> {
         let config = if config.is_empty() { DEFAULT_MILL } else { config };
         if config.len() > 4096 {
-            return Err(Error::config("the configuration string is longer than 4096 bytes; use file:PATH with a TOML file"));
+            return Err(Error::config(
+                "the configuration string is longer than 4096 bytes; use file:PATH with a TOML file",
+            ));
         }
         if config.chars().any(char::is_control) {
             return Err(Error::config("the configuration string holds a control character"));

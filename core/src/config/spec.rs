@@ -49,7 +49,9 @@ fn decode(text: &str, what: &str) -> Result<String> {
     for (i, _) in text.match_indices('%') {
         let hex = bytes.get(i + 1..i + 3);
         if !hex.is_some_and(|h| h.iter().all(u8::is_ascii_hexdigit)) {
-            return Err(Error::config(format!("{what} has a `%` that two hex digits do not follow; write %25 for a percent sign")));
+            return Err(Error::config(format!(
+                "{what} has a `%` that two hex digits do not follow; write %25 for a percent sign"
+            )));
         }
     }
     let decoded = percent_decode_str(text)
@@ -77,14 +79,25 @@ pub(crate) fn shown(text: &str) -> String {
 
 fn split(spec: &str) -> Result<Parts> {
     if spec.len() > MAX_SPEC {
-        return Err(Error::config(format!("a source spec of {} bytes is too long; at most {MAX_SPEC}", spec.len())));
+        return Err(Error::config(format!(
+            "a source spec of {} bytes is too long; at most {MAX_SPEC}",
+            spec.len()
+        )));
     }
     let (kind, rest) = spec.split_once(':').ok_or_else(|| {
-        Error::config(format!("`{}` names no source; write kind:name, with kind one of {}", shown(spec), kind_names()))
+        Error::config(format!(
+            "`{}` names no source; write kind:name, with kind one of {}",
+            shown(spec),
+            kind_names()
+        ))
     })?;
     let Some((kind, groups)) = KINDS.iter().find(|(name, _)| *name == kind) else {
         let later = if kind == "business" { " (business ids come with a later version)" } else { "" };
-        return Err(Error::config(format!("unknown kind `{}`{later}; valid kinds: {}", shown(kind), kind_names())));
+        return Err(Error::config(format!(
+            "unknown kind `{}`{later}; valid kinds: {}",
+            shown(kind),
+            kind_names()
+        )));
     };
     let known: Vec<&'static str> = groups.iter().flat_map(|g| g.iter().copied()).collect();
     let (name, query) = rest.split_once('?').map_or((rest, None), |(n, q)| (n, Some(q)));
@@ -111,7 +124,11 @@ fn split(spec: &str) -> Result<Parts> {
 }
 
 fn unknown_option(kind: &str, option: &str, known: &[&str]) -> Error {
-    Error::config(format!("unknown option `{}` of `{kind}`; valid options: {}", shown(option), known.join(", ")))
+    Error::config(format!(
+        "unknown option `{}` of `{kind}`; valid options: {}",
+        shown(option),
+        known.join(", ")
+    ))
 }
 
 /// Checks option names of a kind, as they stand in a TOML file.
@@ -194,7 +211,11 @@ impl Reader<'_> {
     }
 
     fn bad(&self, option: &str, value: &str, valid: &str) -> Error {
-        Error::config(format!("option `{option}={}` of `{}` is not valid; valid: {valid}", shown(value), self.kind))
+        Error::config(format!(
+            "option `{option}={}` of `{}` is not valid; valid: {valid}",
+            shown(value),
+            self.kind
+        ))
     }
 }
 
@@ -231,7 +252,9 @@ fn rules(read: &Reader, default_step: Option<u64>) -> Result<Rules> {
     if let (Some(_), Some(option)) =
         (read.given.get("step"), ["min_step", "max_step"].iter().find(|o| read.given.contains_key(**o)))
     {
-        return Err(Error::config(format!("`step` fixes the step, so `{option}` has no meaning beside it; give one of them")));
+        return Err(Error::config(format!(
+            "`step` fixes the step, so `{option}` has no meaning beside it; give one of them"
+        )));
     }
     let min_step = read.number("min_step", step.unwrap_or(1000), 1, most)?;
     let max_step = read.number("max_step", min_step.max(10_000_000), 1, most)?;
@@ -309,7 +332,9 @@ fn serial(
     let init_max = read.one_of("init", &[("none", false), ("max", true)])?;
     if init_max {
         if scheme != Scheme::KeyProducer || !sql_store {
-            return Err(Error::config("`init=max` reads the business table, so it needs scheme=key_producer on a SQL store"));
+            return Err(Error::config(
+                "`init=max` reads the business table, so it needs scheme=key_producer on a SQL store",
+            ));
         }
         check_identifier(&table, "with `init=max`, the table's name")?;
         check_identifier(&column, "with `init=max`, the column's name")?;
@@ -361,7 +386,9 @@ fn snowflake(
     };
     for later in ["lease", "scatter"] {
         if read.given.contains_key(later) {
-            return Err(Error::config(format!("option `{later}` of `snowflake` comes with a later version; leave it out")));
+            return Err(Error::config(format!(
+                "option `{later}` of `snowflake` comes with a later version; leave it out"
+            )));
         }
     }
     let clock_back = read.one_of(

@@ -79,7 +79,8 @@ fn parse(text: &str) -> Result<MillConfig> {
     if own.contains_key("clock") {
         config.manual_clock = mill.manual_clock;
     }
-    for (kind, options) in [("segment", file.segment), ("snowflake", file.snowflake), ("serial", file.serial)] {
+    for (kind, options) in [("segment", file.segment), ("snowflake", file.snowflake), ("serial", file.serial)]
+    {
         let options = texts(options);
         check_options(kind, &options)?;
         config.kinds.insert(kind.to_owned(), options);
@@ -93,7 +94,9 @@ fn parse(text: &str) -> Result<MillConfig> {
     }
     // A typing error in a value shows now, not when the source is first used.
     for source in config.sources.keys() {
-        config.spec(source).map_err(|e| Error::config(format!("source `{}`: {}", shown(source), e.message)))?;
+        config
+            .spec(source)
+            .map_err(|e| Error::config(format!("source `{}`: {}", shown(source), e.message)))?;
     }
     Ok(config)
 }

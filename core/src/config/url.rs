@@ -40,14 +40,19 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
 
 fn decode(text: &str) -> Result<String> {
     let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(std::borrow::Cow::into_owned).map_err(|_| Error::config("the store's URL is not UTF-8 once its %XX are decoded"))
+    decoded
+        .map(std::borrow::Cow::into_owned)
+        .map_err(|_| Error::config("the store's URL is not UTF-8 once its %XX are decoded"))
 }
 
 fn options(query: &str, store: &[&str], name: &str) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for pair in query.split('&').filter(|p| !p.is_empty()) {
         let Some((option, value)) = pair.split_once('=') else {
-            return Err(Error::config(format!("store option `{}` has no value; write option=value", shown(pair))));
+            return Err(Error::config(format!(
+                "store option `{}` has no value; write option=value",
+                shown(pair)
+            )));
         };
         if !store.contains(&option) && !MILL.contains(&option) {
             let valid: Vec<_> = store.iter().chain(MILL).copied().collect();
@@ -119,7 +124,9 @@ fn sqlite(rest: &str, query: &str) -> Result<MillConfig> {
 fn mysql(rest: &str, query: &str) -> Result<MillConfig> {
     const SHAPE: &str = "write mysql://user:password@host:port/database";
     let options = options(query, MYSQL, "mysql")?;
-    let rest = rest.strip_prefix("//").ok_or_else(|| Error::config(format!("`mysql:` is not followed by `//`; {SHAPE}")))?;
+    let rest = rest
+        .strip_prefix("//")
+        .ok_or_else(|| Error::config(format!("`mysql:` is not followed by `//`; {SHAPE}")))?;
     // The last @ ends the user's part: a password may hold one, percent-encoded or not.
     let (login, place) = rest.rsplit_once('@').unwrap_or(("", rest));
     let (user, password) = login.split_once(':').unwrap_or((login, ""));
@@ -164,7 +171,8 @@ fn mysql(rest: &str, query: &str) -> Result<MillConfig> {
 /// `host`, `host:port`, `[::1]:port`.
 fn host_and_port(text: &str) -> Result<(String, u16)> {
     const DEFAULT_PORT: u16 = 3306;
-    let wrong = || Error::config(format!("`{}` is not a host and port; write host:3306 or [::1]:3306", shown(text)));
+    let wrong =
+        || Error::config(format!("`{}` is not a host and port; write host:3306 or [::1]:3306", shown(text)));
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
         (host, rest.strip_prefix(':'))

@@ -145,7 +145,10 @@ pub struct Planner {
 
 impl std::fmt::Debug for Planner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Planner").field("sources", &self.plans.len()).field("failures", &self.failures).finish_non_exhaustive()
+        f.debug_struct("Planner")
+            .field("sources", &self.plans.len())
+            .field("failures", &self.failures)
+            .finish_non_exhaustive()
     }
 }
 
@@ -362,14 +365,20 @@ impl Planner {
         plan.retry_at_ms = 0;
         match answer {
             Answer::Reserved(range) => {
-                let (lo, hi) = (Mark { period: range.period, next: range.lo }, Mark { period: range.period, next: range.hi });
+                let (lo, hi) = (
+                    Mark { period: range.period, next: range.lo },
+                    Mark { period: range.period, next: range.hi },
+                );
                 if lo < plan.seen || hi <= lo {
                     // A store that answers below what it was told we have seen: nothing of this may be issued.
                     let fault = Fault::new(
                         FaultKind::WentBackwards,
                         format!(
                             "reserving for `{}`: the store answered with {}..{}, but numbers up to {} were reserved before; run `keymill repair`",
-                            plan.spec.label, range.lo, range.hi, plan.seen.next.saturating_sub(1)
+                            plan.spec.label,
+                            range.lo,
+                            range.hi,
+                            plan.seen.next.saturating_sub(1)
                         ),
                     );
                     return vec![self.refused(slot, fault, now)];
@@ -387,7 +396,10 @@ impl Planner {
                 {
                     let fault = Fault::new(
                         FaultKind::Taken,
-                        format!("`{}`: the time mark of this worker stands at {before}, not at {mark} where this process left it: another process uses the same worker id; give each its own", plan.spec.label),
+                        format!(
+                            "`{}`: the time mark of this worker stands at {before}, not at {mark} where this process left it: another process uses the same worker id; give each its own",
+                            plan.spec.label
+                        ),
                     );
                     return vec![self.refused(slot, fault, now)];
                 }
@@ -573,7 +585,10 @@ impl Planner {
     /// The rate of a source, in numbers per 1000 s, as the last look saw it.
     #[must_use]
     pub fn rate_per_1000s(&self, slot: Slot, now: Now) -> u64 {
-        self.plans.get(slot).and_then(Option::as_ref).map_or(0, |p| p.meter.per_1000s(now.boot_ms, p.last_issued))
+        self.plans
+            .get(slot)
+            .and_then(Option::as_ref)
+            .map_or(0, |p| p.meter.per_1000s(now.boot_ms, p.last_issued))
     }
 
     /// Forgets what a source has been refused: an operator repaired the row.
@@ -607,7 +622,7 @@ impl Plan {
                 // After a lost answer the mark may stand in either place; which one is checked when it is known.
                 let expect = if self.doubt.is_some() { None } else { self.mark };
                 Some(Ask::Raise { key: self.spec.key.clone(), expect, to })
-            },
+            }
             Want::Numbers { len, period } => {
                 let period_max = match (&self.spec.body, self.spec.pattern()) {
                     (Body::Serial { skew_ms }, Some(pattern)) => {

@@ -52,11 +52,12 @@ pub(crate) fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
             Ok(Box::new(crate::store::sqlite::SqliteStore::new(path.clone(), options)))
         }
         #[cfg(not(feature = "sqlite"))]
-        StoreConfig::Sqlite { .. } => Err(Error::config("this build has no SQLite; build with the feature `sqlite`")),
-        #[cfg(feature = "mysql")]
-        StoreConfig::Mysql { .. } => crate::store::mysql_from(config),
-        #[cfg(not(feature = "mysql"))]
-        StoreConfig::Mysql { .. } => Err(Error::config("this build has no MySQL; build with the feature `mysql`")),
+        StoreConfig::Sqlite { .. } => {
+            Err(Error::config("this build has no SQLite; build with the feature `sqlite`"))
+        }
+        StoreConfig::Mysql { .. } => {
+            Err(Error::config("this build has no MySQL; build with the feature `mysql`"))
+        }
     }
 }
 

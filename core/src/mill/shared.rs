@@ -31,7 +31,8 @@ pub(crate) struct SharedMill {
 
 impl SharedMill {
     pub(crate) fn open(config: MillConfig) -> Result<Self> {
-        let clock = config.manual_clock.map_or(Clock::System, |ms| Clock::Manual(Arc::new(ManualClock::new(ms))));
+        let clock =
+            config.manual_clock.map_or(Clock::System, |ms| Clock::Manual(Arc::new(ManualClock::new(ms))));
         let config = Arc::new(config);
         let engine = Arc::new(Engine::start(&config, clock.clone())?);
         Ok(SharedMill {
@@ -105,7 +106,9 @@ impl SharedMill {
             return Ok(unsafe { &*now });
         }
         let fresh = Arc::new(Engine::start(&self.config, self.clock.clone())?);
-        fresh.events.push(Event::new("revived", "a forked child started with segments and connections of its own"));
+        fresh
+            .events
+            .push(Event::new("revived", "a forked child started with segments and connections of its own"));
         // ordering: Acquire — pairs with the release in `close`.
         if self.closed.load(Ordering::Acquire) {
             fresh.close();

@@ -13,5 +13,5 @@ mod step;
 
 pub(crate) use range::Segment;
 pub(crate) use ring::{Refused, Sight, Supply, Taken};
-pub use step::Rules;
 pub(crate) use step::Meter;
+pub use step::Rules;
