@@ -16,6 +16,9 @@
 //!   under it, so whoever starts from the stored mark after a crash starts above every id that led.
 
 use std::fmt;
+// Counts and estimates that may have any value without harm: kept out of the model checker, whose work they would
+// multiply by every stale value they can show.
+use std::sync::atomic::AtomicU64 as Figure;
 use std::time::Duration;
 
 use super::layout::{Layout, rfc3339};
@@ -374,16 +377,16 @@ struct Slow {
     /// The highest tick that was adopted from the wall clock; below it the clock has stepped back.
     seen: AtomicU64,
     /// Positions that were passed over: `next - skipped` is the number of ids.
-    skipped: AtomicU64,
+    skipped: Figure,
     /// Where `next` stood when the generator ended.
-    last: AtomicU64,
+    last: Figure,
     /// `next` when the current mark, and the mark being stored, were asked for: has anything been issued since?
-    marked_at: AtomicU64,
-    asked_at: AtomicU64,
+    marked_at: Figure,
+    asked_at: Figure,
     /// The running estimate of the rate: ids counted and wall time at the start of its window, and what came out.
-    window_ids: AtomicU64,
-    window_ms: AtomicU64,
-    budget: AtomicU64,
+    window_ids: Figure,
+    window_ms: Figure,
+    budget: Figure,
 }
 
 /// The generator without its clock.
@@ -455,13 +458,13 @@ impl Core {
                 mark: AtomicU64::new(0),
                 offset: AtomicU64::new(0),
                 seen: AtomicU64::new(0),
-                skipped: AtomicU64::new(0),
-                last: AtomicU64::new(0),
-                marked_at: AtomicU64::new(0),
-                asked_at: AtomicU64::new(0),
-                window_ids: AtomicU64::new(0),
-                window_ms: AtomicU64::new(0),
-                budget: AtomicU64::new(0),
+                skipped: Figure::new(0),
+                last: Figure::new(0),
+                marked_at: Figure::new(0),
+                asked_at: Figure::new(0),
+                window_ids: Figure::new(0),
+                window_ms: Figure::new(0),
+                budget: Figure::new(0),
             }),
             layout,
             worker,
@@ -498,7 +501,7 @@ impl Core {
     fn compose(&self, position: u64) -> u64 {
         let seq = position & self.seq_mask;
         // Products instead of shifts: without BMI2 a shift by a variable costs three instructions.
-        ((position ^ seq) * self.tick_factor | self.worker_field) + seq * self.seq_factor
+        (position ^ seq) * self.tick_factor + self.worker_field + seq * self.seq_factor
     }
 
     #[cold]
