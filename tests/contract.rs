@@ -3,7 +3,6 @@
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it); without it those tests fail and
 //! say so, because a suite that skips in silence proves nothing.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -17,6 +16,7 @@ use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{
     Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey, Store,
 };
+use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::server;
 use mysql::prelude::Queryable;
 
@@ -60,7 +60,8 @@ impl Kind {
 /// Where it is kept.
 enum Place {
     Memory(Arc<Memory>),
-    Sqlite(PathBuf, Option<tempfile::TempDir>),
+    /// The file, and the folder that goes with the bench.
+    Sqlite(PathBuf, #[allow(dead_code)] Option<tempfile::TempDir>),
     MariaDb,
 }
 
@@ -169,9 +170,7 @@ impl Bench {
         }
         let name = name.to_uppercase();
         match text {
-            Some(text) => {
-                self.tamper("UPDATE {t} SET MAXSERIALNO = ? WHERE TABLENAME = ?", &[text, &name])
-            }
+            Some(text) => self.tamper("UPDATE {t} SET MAXSERIALNO = ? WHERE TABLENAME = ?", &[text, &name]),
             None => self.tamper("UPDATE {t} SET MAXSERIALNO = NULL WHERE TABLENAME = ?", &[&name]),
         };
     }
@@ -263,16 +262,16 @@ fn reservations_follow_each_other(bench: &Bench) {
     let mut request = bench.request("orders", 10);
     for round in 0..20 {
         let got = store.reserve(&request).unwrap();
-        assert_eq!(
-            got,
-            Reserved { lo: 1 + round * 10, hi: 11 + round * 10, period: bench.kind.period() }
-        );
+        assert_eq!(got, Reserved { lo: 1 + round * 10, hi: 11 + round * 10, period: bench.kind.period() });
         request.high_water = Mark { period: got.period, next: got.hi };
     }
     let other = bench.request("invoices", 3);
     assert_eq!(store.reserve(&other).unwrap().lo, 1);
     let started = Request { start: 5000, ..bench.request("late", 3) };
-    assert_eq!(store.reserve(&started).unwrap(), Reserved { lo: 5000, hi: 5003, period: bench.kind.period() });
+    assert_eq!(
+        store.reserve(&started).unwrap(),
+        Reserved { lo: 5000, hi: 5003, period: bench.kind.period() }
+    );
 }
 
 fn another_connection_goes_on_where_the_first_stopped(bench: &Bench) {
@@ -339,7 +338,12 @@ fn eight_processes_never_overlap(bench: &Bench) {
     let children: Vec<_> = (0..8)
         .map(|_| {
             Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "a_child_of_this_suite_reserves_and_prints", "--nocapture", "--test-threads=1"])
+                .args([
+                    "--exact",
+                    "a_child_of_this_suite_reserves_and_prints",
+                    "--nocapture",
+                    "--test-threads=1",
+                ])
                 .env(CHILD, format!("{:?}|{place}|{}", bench.kind, bench.table))
                 .stdout(Stdio::piped())
                 .spawn()
@@ -414,12 +418,8 @@ fn healing_raises_a_row_but_not_by_more_than_allowed(bench: &Bench) {
     let mut store = bench.open();
     store.reserve(&bench.request("orders", 1000)).unwrap();
     bench.set_row("orders", bench.mark(500));
-    let seen = Request {
-        high_water: bench.mark(1001),
-        heal: true,
-        max_jump: 500,
-        ..bench.request("orders", 10)
-    };
+    let seen =
+        Request { high_water: bench.mark(1001), heal: true, max_jump: 500, ..bench.request("orders", 10) };
     assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
     assert_eq!(bench.stands_at("orders"), Some(500));
     let seen = Request { max_jump: 501, ..seen };
@@ -433,8 +433,28 @@ fn healing_raises_a_row_but_not_by_more_than_allowed(bench: &Bench) {
 fn odd_names_are_just_names(bench: &Bench) {
     let long = "x".repeat(if bench.kind == Kind::Producer { 80 } else { 128 });
     let names = [
-        "a", "A", "a ", " a", "a'b", "a\"b", "a`b", "a%", "a_", "a\\", "a\\'", "'; DROP TABLE keymill_segment; --",
-        "订单", "é", "e\u{301}", "🦀", "${x}", "?", "NULL", "0", "00", long.as_str(),
+        "a",
+        "A",
+        "a ",
+        " a",
+        "a'b",
+        "a\"b",
+        "a`b",
+        "a%",
+        "a_",
+        "a\\",
+        "a\\'",
+        "'; DROP TABLE keymill_segment; --",
+        "订单",
+        "é",
+        "e\u{301}",
+        "🦀",
+        "${x}",
+        "?",
+        "NULL",
+        "0",
+        "00",
+        long.as_str(),
     ];
     let mut store = bench.open();
     let mut ranges: std::collections::BTreeMap<String, Vec<(u64, u64)>> = Default::default();
@@ -451,7 +471,11 @@ fn odd_names_are_just_names(bench: &Bench) {
                 }
                 Err(fault) => {
                     // The seed's table is three-byte utf8.
-                    assert_eq!((name, bench.kind, fault.kind), ("🦀", Kind::Producer, FaultKind::Refused), "{fault}");
+                    assert_eq!(
+                        (name, bench.kind, fault.kind),
+                        ("🦀", Kind::Producer, FaultKind::Refused),
+                        "{fault}"
+                    );
                 }
             }
         }
@@ -608,9 +632,9 @@ fn rows_of_old_key_factory_nodes_are_understood(bench: &Bench) {
         (Some(""), 1),
         (Some("202611200500"), 501),
         (Some("202611200000"), 1),
-        (Some("202611199999"), 1),                    // another day
-        (Some("2026112010000"), 10_001),              // widened
-        (Some("20261120000000000000000500"), 501),    // padded further
+        (Some("202611199999"), 1),                 // another day
+        (Some("2026112010000"), 10_001),           // widened
+        (Some("20261120000000000000000500"), 501), // padded further
     ] {
         bench.set_text("cust", text);
         let got = store.reserve(&request).unwrap();
@@ -633,8 +657,15 @@ fn a_text_that_is_no_serial_is_refused_and_left_alone(bench: &Bench) {
     let mut store = bench.open();
     let request = bench.request("cust", 500);
     store.reserve(&request).unwrap();
-    for text in ["init", "20261120", "20261340000001", "CUST202611200001", "20261120-0001", "20261120 001", "20261120 "]
-    {
+    for text in [
+        "init",
+        "20261120",
+        "20261340000001",
+        "CUST202611200001",
+        "20261120-0001",
+        "20261120 001",
+        "20261120 ",
+    ] {
         bench.set_text("cust", Some(text));
         let fault = store.reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused, "{text}");
@@ -654,11 +685,23 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
     let business = unique("cust");
     // Something has to be there before anything else may be, or the SQLite file belongs to another program.
     store.reserve(&bench.request("first", 1)).unwrap();
-    bench.tamper(&format!("CREATE TABLE {business} (id VARCHAR(64))"), &[]);
+    let charset = if matches!(bench.place, Place::MariaDb) { "CHARSET=utf8mb4" } else { "" };
+    bench.tamper(&format!("CREATE TABLE {business} (id VARCHAR(64)) {charset}"), &[]);
     for text in [
-        "202611200007", "202611200999", "2026112010000", "202611209999", // the widened one is the largest
-        "202611190001", "202611219999", "20261120", "20261120-9999", "20261120x", "2026112000099999", "x", "",
-        "20261120 99999", "20261120１２３４５",
+        "202611200007",
+        "202611200999",
+        "2026112010000",
+        "202611209999", // the widened one is the largest
+        "202611190001",
+        "202611219999",
+        "20261120",
+        "20261120-9999",
+        "20261120x",
+        "2026112000099999",
+        "x",
+        "",
+        "20261120 99999",
+        "20261120１２３４５",
     ] {
         bench.tamper(&format!("INSERT INTO {business} VALUES (?)"), &[text]);
     }
@@ -691,7 +734,9 @@ fn a_table_of_another_shape_is_refused(bench: &Bench) {
         return; // has no tables
     }
     let columns = match bench.kind {
-        Kind::Producer => "(TABLENAME VARCHAR(80) PRIMARY KEY, COLUMNNAME VARCHAR(80), MAXSERIALNO VARCHAR(80))",
+        Kind::Producer => {
+            "(TABLENAME VARCHAR(80) PRIMARY KEY, COLUMNNAME VARCHAR(80), MAXSERIALNO VARCHAR(80))"
+        }
         _ => "(name VARCHAR(80) PRIMARY KEY, next BIGINT)",
     };
     let missing = if bench.kind == Kind::Producer { "datefmt" } else { "period" };
@@ -781,4 +826,517 @@ fn a_named_memory_is_shared_while_somebody_holds_it() {
     let first = Memory::named(&name);
     assert!(Arc::ptr_eq(&first, &Memory::named(&name)));
     assert!(!Arc::ptr_eq(&first, &Memory::named(&unique("memory"))));
+}
+
+// ---- MariaDB only
+
+#[test]
+fn a_missing_table_names_the_command() {
+    for kind in Kind::ALL {
+        let bench = Bench::mariadb(kind);
+        bench.tamper("DROP TABLE {t}", &[]);
+        let mut store = bench.open();
+        let request = bench.request("orders", 2000);
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused);
+        assert_eq!(
+            fault.message,
+            format!(
+                "reserving 2000 for `{}` failed: table `{}` is missing; run `keymill init`",
+                request.key.name, bench.table
+            )
+        );
+        // The same connection goes on as soon as the table is there.
+        assert_eq!(store.init(&[bench.key("orders")], true).unwrap().len(), 1);
+        assert_eq!(self::kind(store.reserve(&request)), FaultKind::Refused);
+        store.init(&[bench.key("orders"), bench.key("invoices")], false).unwrap();
+        store.init(&[bench.key("orders")], false).unwrap();
+        assert_eq!(store.reserve(&request).unwrap().lo, 1);
+    }
+}
+
+#[test]
+fn a_wrong_password_or_right_is_refused_and_never_shown() {
+    let mut options = server::options();
+    options.password = keymill::store::mysql::Secret::new("wrong-horse-battery");
+    let bench = Bench::mariadb(Kind::Segment);
+    let mut store = server::store(options.clone());
+    let fault = store.reserve(&bench.request("orders", 1)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    let shown = format!("{fault} {fault:?} {options:?} {store:?}");
+    assert!(!shown.contains("wrong-horse"), "{shown}");
+    assert!(fault.message.contains("check user and password"), "{fault}");
+    let mut options = server::options();
+    options.database = "mysql".to_owned();
+    let fault = server::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(fault.message.contains("grant"), "{fault}");
+    let mut options = server::options();
+    options.hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 3306)];
+    let fault = server::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+}
+
+#[test]
+fn the_second_host_serves_when_the_first_does_not() {
+    let bench = Bench::mariadb(Kind::Segment);
+    let mut options = server::options();
+    options.hosts.insert(0, ("127.0.0.1".to_owned(), 1));
+    assert_eq!(server::store(options).reserve(&bench.request("orders", 1)).unwrap().lo, 1);
+}
+
+#[test]
+fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
+    for kind in Kind::ALL {
+        let bench = Bench::mariadb(kind);
+        let mut options = server::options();
+        let proxy = Proxy::start(options.hosts[0].clone());
+        options.hosts = vec![proxy.address()];
+        let mut store = server::store(options);
+        let mut request = bench.request("orders", 10);
+        let mut ranges = Vec::new();
+        let mut unknown = 0;
+        for round in 0..80 {
+            // One reservation undisturbed, one cut at each of its answers in turn.
+            for answers in [Answers::Pass, Answers::CutAfter(round % 5)] {
+                proxy.set(answers);
+                match store.reserve(&request) {
+                    Ok(got) => {
+                        request.high_water = Mark { period: got.period, next: got.hi };
+                        ranges.push((got.lo, got.hi));
+                    }
+                    Err(fault) if fault.kind == FaultKind::Unknown => unknown += 1,
+                    Err(fault) => assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}"),
+                }
+            }
+        }
+        proxy.set(Answers::Pass);
+        let got = store.reserve(&request).unwrap();
+        ranges.push((got.lo, got.hi));
+        println!("{kind:?}: {} reserved, {unknown} unknown, the row stands at {}", ranges.len(), got.hi);
+        assert!(unknown >= 16 && ranges.len() > 80);
+        // Ranges whose outcome was unknown are gaps: some of them were applied.
+        assert!(got.hi > 10 * ranges.len() as u64 + 1, "no applied range was lost");
+        assert_disjoint(ranges);
+    }
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
+    for kind in Kind::ALL {
+        let bench = Bench::mariadb(kind);
+        let mut options = server::options();
+        options.read_timeout = Duration::from_millis(300);
+        let proxy = Proxy::start(options.hosts[0].clone());
+        options.hosts = vec![proxy.address()];
+        let mut store = server::store(options);
+        let (orders, invoices) = (bench.request("orders", 10), bench.request("invoices", 10));
+        for start in [&orders, &invoices] {
+            store.reserve(start).unwrap();
+        }
+        bench.set_row("orders", bench.mark(1_000_001));
+        proxy.set(Answers::Hold);
+        let began = Instant::now();
+        let fault = store.reserve(&orders).unwrap_err();
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(2), "a silent server held the caller for {took:?}");
+        let of_a_segment = kind == Kind::Segment;
+        let expected = if of_a_segment { FaultKind::Unknown } else { FaultKind::Unavailable };
+        assert_eq!(fault.kind, expected, "{fault}");
+        assert!(fault.message.contains("did not answer in time"), "{fault}");
+        // While it is silent, a new connection fails as well, within the same time.
+        assert_eq!(self::kind(store.reserve(&invoices)), FaultKind::Unavailable);
+        proxy.set(Answers::Pass); // now the held answers arrive, wherever they belong
+        assert_eq!(store.reserve(&invoices).unwrap().lo, 11, "never the range of `orders`");
+        let again = store.reserve(&orders).unwrap();
+        assert!(again.lo == 1_000_001 || (of_a_segment && again.lo == 1_000_011), "{again:?}");
+    }
+}
+
+#[test]
+fn a_connection_ended_by_the_server_is_replaced() {
+    let bench = Bench::mariadb(Kind::Serial);
+    let mut store = bench.open();
+    let request = bench.request("orders", 10);
+    store.reserve(&request).unwrap();
+    let mut tamper = server::connection();
+    let killed: Vec<u64> = tamper
+        .exec(
+            "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'keymill' AND COMMAND = 'Sleep' AND ID <> \
+             CONNECTION_ID() AND DB = 'ids'",
+            (),
+        )
+        .unwrap();
+    assert!(!killed.is_empty());
+    // Its own id is among many; a transaction on the row finds it.
+    tamper.query_drop("START TRANSACTION").unwrap();
+    tamper
+        .exec_drop(
+            format!("SELECT next FROM {} WHERE name = ? FOR UPDATE", bench.table),
+            (&request.key.name,),
+        )
+        .unwrap();
+    let fault = store.reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+    assert!(fault.message.contains("1205"), "the lock wait ends in the server's own answer: {fault}");
+    tamper.query_drop("ROLLBACK").unwrap();
+    assert_eq!(store.reserve(&request).unwrap().lo, 11);
+}
+
+#[test]
+fn settings_that_lose_commits_are_refused_or_warned_about() {
+    let private = server::Private::start("--innodb-flush-log-at-trx-commit=2");
+    let mut options = server::options_of(&private.url());
+    let bench =
+        Bench { kind: Kind::Segment, place: Place::Memory(Memory::new()), table: "keymill_segment".into() };
+    let request = bench.request("orders", 10);
+    let fault = server::store(options.clone()).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unsafe);
+    assert!(fault.message.contains("innodb_flush_log_at_trx_commit=2"), "{fault}");
+    options.durability = Durability::Warn;
+    let mut store = server::store(options.clone());
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    assert_eq!(store.reserve(&request).unwrap().lo, 1);
+    let facts = store.facts().unwrap();
+    assert_eq!((facts.dialect.as_str(), facts.warnings.len()), ("mariadb", 1), "{facts:?}");
+    // A replica: questions are answered, reservations are not; afterwards it may be the primary.
+    let mut root = server::connection_of(&private.url().replace("keymill:secret", "root:"));
+    root.query_drop("SET GLOBAL innodb_flush_log_at_trx_commit = 1, read_only = 1").unwrap();
+    let mut replica = server::store(options);
+    assert_eq!(replica.look(&request.key).unwrap().unwrap().mark.next, 11);
+    for store in [&mut replica, &mut store] {
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Unavailable);
+        assert!(fault.message.contains("read-only"), "{fault}");
+    }
+    root.query_drop("SET GLOBAL read_only = 0").unwrap();
+    assert_eq!(replica.reserve(&request).unwrap().lo, 11);
+    root.query_drop(format!("ALTER TABLE {} ENGINE = MyISAM", bench.table)).unwrap();
+    let fault = server::store(server::options_of(&private.url())).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unsafe);
+    assert!(fault.message.contains("MyISAM"), "{fault}");
+}
+
+#[test]
+fn what_was_answered_survives_a_killed_server() {
+    let private = server::Private::start("");
+    let options = server::options_of(&private.url());
+    let bench =
+        Bench { kind: Kind::Segment, place: Place::Memory(Memory::new()), table: "keymill_segment".into() };
+    let mut store = server::store(options);
+    let mut request = bench.request("orders", 10);
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    let mut ranges = Vec::new();
+    for _ in 0..5 {
+        for _ in 0..40 {
+            let got = store.reserve(&request).unwrap();
+            // Nothing may hide behind the high water: another process would not have it.
+            ranges.push((got.lo, got.hi));
+        }
+        private.kill();
+        let fault = store.reserve(&request).unwrap_err();
+        assert!(matches!(fault.kind, FaultKind::Unknown | FaultKind::Unavailable), "{fault}");
+        assert_eq!(kind(store.reserve(&request)), FaultKind::Unavailable);
+        private.start_again();
+    }
+    request.high_water = Mark { period: 0, next: ranges[ranges.len() - 1].1 };
+    ranges.push(store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
+    assert_eq!(ranges.len(), 201);
+    assert_disjoint(ranges);
+}
+
+// ---- SQLite only
+
+#[test]
+fn a_file_of_another_program_is_refused_until_init_is_run_on_it() {
+    for kind in Kind::ALL {
+        let bench = Bench::sqlite(kind);
+        bench.tamper("CREATE TABLE customers (id INTEGER PRIMARY KEY)", &[]);
+        let mut store = bench.open();
+        let request = bench.request("orders", 10);
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused);
+        assert!(fault.message.contains("holds tables of another program; run `keymill init`"), "{fault}");
+        let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+        let mode: String = rusqlite::Connection::open(path)
+            .unwrap()
+            .query_one("PRAGMA journal_mode", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(mode, "delete", "a file of another program is not even switched to another journal");
+        assert!(store.init(&[bench.key("x")], true).unwrap()[0].starts_with("CREATE TABLE"));
+        assert_eq!(self::kind(store.reserve(&request)), FaultKind::Refused, "a dry run changes nothing");
+        store.init(&[bench.key("x")], false).unwrap();
+        assert_eq!(store.reserve(&request).unwrap().lo, 1);
+        assert_eq!(bench.open().reserve(&request).unwrap().lo, 11);
+    }
+    // Marked as another program's, without any table yet.
+    let bench = Bench::sqlite(Kind::Segment);
+    bench.tamper("PRAGMA application_id = 252006673", &[]);
+    assert_eq!(kind(bench.open().reserve(&bench.request("orders", 10))), FaultKind::Refused);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    std::fs::write(path, "not a database, but long enough to be taken for one".repeat(50)).unwrap();
+    assert_eq!(kind(bench.open().reserve(&bench.request("orders", 10))), FaultKind::Refused);
+}
+
+#[test]
+fn a_file_deleted_or_replaced_under_a_running_process_went_backwards() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    let mut store = bench.open();
+    let request = bench.request("orders", 10);
+    assert_eq!(store.reserve(&request).unwrap().hi, 11);
+    for suffix in ["", "-wal", "-shm"] {
+        let mut file = path.clone().into_os_string();
+        file.push(suffix);
+        std::fs::remove_file(file).unwrap();
+    }
+    let seen = Request { high_water: bench.mark(11), ..request.clone() };
+    assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
+    assert_eq!(bench.stands_at("orders"), None);
+    // Replaced by a backup.
+    let mut store = bench.open();
+    store.reserve(&request).unwrap();
+    drop(store);
+    let backup = path.with_extension("backup");
+    std::fs::copy(path, &backup).unwrap();
+    let mut store = bench.open();
+    assert_eq!(store.reserve(&request).unwrap().hi, 21);
+    std::fs::rename(&backup, path).unwrap();
+    for suffix in ["-wal", "-shm"] {
+        let mut file = path.clone().into_os_string();
+        file.push(suffix);
+        std::fs::remove_file(file).unwrap();
+    }
+    let seen = Request { high_water: bench.mark(21), ..request };
+    assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
+}
+
+#[test]
+fn a_missing_folder_or_right_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |path: PathBuf| SqliteStore::new(path, sqlite::Options::default());
+    let bench = Bench::memory(Kind::Segment);
+    let request = bench.request("orders", 10);
+    let fault = open(folder.path().join("no/such/ids.db")).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(fault.message.contains("create it"), "{fault}");
+    let fault = open(folder.path().to_owned()).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    // `:memory:` is a file's name here: ids that vanish are `memory:`'s business.
+    assert_eq!(open(folder.path().join(":memory:")).reserve(&request).unwrap().lo, 1);
+    assert_eq!(open(folder.path().join(":memory:")).reserve(&request).unwrap().lo, 11);
+}
+
+/// A small file system of one's own; only root may have one.
+struct Mount(tempfile::TempDir);
+
+impl Mount {
+    fn new(options: &str) -> Option<Mount> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "keymill-test"])
+            .arg(folder.path())
+            .status()
+            .is_ok_and(|status| status.success());
+        if !mounted {
+            println!("not run: mounting a tmpfs needs root");
+        }
+        mounted.then_some(Mount(folder))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_gives_an_error_and_no_number() {
+    let Some(mount) = Mount::new("size=256k") else { return };
+    let path = mount.0.path().join("ids.db");
+    let bench = Bench::memory(Kind::Segment);
+    let mut store = SqliteStore::new(path.clone(), sqlite::Options::default());
+    let mut request = bench.request("orders", 10);
+    let mut ranges = vec![store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap()];
+    let ballast = mount.0.path().join("ballast");
+    let _ = std::fs::write(&ballast, vec![1; 1 << 20]);
+    let mut refused = 0;
+    while refused < 40 {
+        match store.reserve(&request) {
+            Ok(got) => ranges.push((got.lo, got.hi)),
+            Err(fault) => {
+                assert!(matches!(fault.kind, FaultKind::Unavailable | FaultKind::Unknown), "{fault}");
+                refused += 1;
+            }
+        }
+    }
+    std::fs::remove_file(&ballast).unwrap();
+    request.high_water = bench.mark(ranges.last().unwrap().1);
+    ranges.push(store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
+    assert_disjoint(ranges);
+}
+
+#[test]
+fn a_read_only_file_system_gives_an_error_and_no_number() {
+    let Some(mount) = Mount::new("size=1m") else { return };
+    let path = mount.0.path().join("ids.db");
+    let bench = Bench::memory(Kind::Segment);
+    let request = bench.request("orders", 10);
+    SqliteStore::new(path.clone(), sqlite::Options::default()).reserve(&request).unwrap();
+    let remount = |how: &str| {
+        let done = Command::new("mount").args(["-o", how]).arg(mount.0.path()).status().unwrap();
+        assert!(done.success());
+    };
+    remount("remount,ro");
+    let mut store = SqliteStore::new(path, sqlite::Options::default());
+    let fault = store.reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(fault.message.contains("writable"), "{fault}");
+    remount("remount,rw");
+    assert_eq!(store.reserve(&request).unwrap().lo, 11);
+}
+
+#[test]
+fn a_lock_that_stays_ends_within_the_deadline() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    bench.open().reserve(&bench.request("orders", 10)).unwrap();
+    let blocker = rusqlite::Connection::open(path).unwrap();
+    blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let options = sqlite::Options { busy: Duration::from_millis(300), ..sqlite::Options::default() };
+    let mut store = SqliteStore::new(path.clone(), options);
+    for _ in 0..2 {
+        let began = Instant::now();
+        assert_eq!(kind(store.reserve(&bench.request("orders", 10))), FaultKind::Unavailable);
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(290) && took < Duration::from_millis(900), "{took:?}");
+    }
+    blocker.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(store.reserve(&bench.request("orders", 10)).unwrap().lo, 11);
+}
+
+/// Forks by hand, so that nothing but libc's handlers run; the child writes its ranges into a pipe.
+fn forked(work: impl FnOnce() -> Vec<(u64, u64)>) -> (libc::pid_t, std::fs::File) {
+    use std::io::Write;
+    use std::os::fd::FromRawFd;
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for the two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    // SAFETY: both descriptors were just opened and belong to nobody else.
+    let [reader, mut writer] = ends.map(|end| unsafe { std::fs::File::from_raw_fd(end) });
+    // SAFETY: the child leaves by `_exit` and runs no destructors or handlers of the parent's.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for (lo, hi) in work() {
+                writeln!(writer, "{lo} {hi}").unwrap();
+            }
+        }));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(done.is_err())) };
+    }
+    (pid, reader)
+}
+
+fn ranges_of((pid, reader): (libc::pid_t, std::fs::File)) -> Vec<(u64, u64)> {
+    let ranges = BufReader::new(reader)
+        .lines()
+        .map(|line| {
+            let line = line.unwrap();
+            let (lo, hi) = line.split_once(' ').unwrap();
+            (lo.parse().unwrap(), hi.parse().unwrap())
+        })
+        .collect();
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0, "the child succeeded");
+    ranges
+}
+
+#[test]
+fn forks_in_the_middle_of_reservations_neither_overlap_nor_hang() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut ranges = Vec::new();
+    std::thread::scope(|scope| {
+        let busy: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut store = bench.open();
+                    let mut ranges = Vec::new();
+                    while !stop.load(Ordering::Relaxed) {
+                        ranges.extend(reserve_many(store.as_mut(), &bench.request("orders", 3), 1));
+                    }
+                    ranges
+                })
+            })
+            .collect();
+        let mut idle = bench.open();
+        ranges.extend(reserve_many(idle.as_mut(), &bench.request("orders", 3), 1));
+        for _ in 0..40 {
+            let child = forked(|| {
+                // The parent's store is abandoned, as the mill does; the child opens its own.
+                let mut store = bench.open();
+                reserve_many(store.as_mut(), &bench.request("orders", 5), 5)
+            });
+            ranges.extend(ranges_of(child));
+            ranges.extend(reserve_many(idle.as_mut(), &bench.request("orders", 3), 1));
+        }
+        stop.store(true, Ordering::Relaxed);
+        for thread in busy {
+            ranges.extend(thread.join().unwrap());
+        }
+    });
+    println!("{} ranges, 40 forks", ranges.len());
+    let total: u64 = ranges.iter().map(|(lo, hi)| hi - lo).sum();
+    assert_disjoint(ranges);
+    assert_eq!(bench.stands_at("orders"), Some(total + 1));
+}
+
+#[test]
+fn a_child_that_outlives_its_parent_keeps_its_own_locks() {
+    // Parent and child have the file open; the parent closes; a third process opens it as the only one it can see.
+    // Had the child taken over the parent's idea of its locks, the third would throw away the child's log.
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    let mut store = bench.open();
+    let mut ranges = reserve_many(store.as_mut(), &bench.request("orders", 3), 1);
+    let mut to_child = [0; 2];
+    // SAFETY: `to_child` has room for the two descriptors.
+    assert_eq!(unsafe { libc::pipe(to_child.as_mut_ptr()) }, 0);
+    let child = forked(|| {
+        let mut store = bench.open();
+        let mut ranges = reserve_many(store.as_mut(), &bench.request("orders", 5), 1);
+        let mut byte = 0u8;
+        // SAFETY: reads one byte into `byte`: the parent says when it has closed the file.
+        assert_eq!(unsafe { libc::read(to_child[0], (&raw mut byte).cast(), 1) }, 1);
+        ranges.extend(reserve_many(store.as_mut(), &bench.request("orders", 5), 3));
+        ranges
+    });
+    drop(store);
+    let third = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_child_of_this_suite_reserves_and_prints", "--nocapture"])
+        .env(CHILD, format!("Segment|{}|{}", path.display(), bench.table))
+        .output()
+        .unwrap();
+    assert!(third.status.success());
+    for line in String::from_utf8(third.stdout).unwrap().lines() {
+        if let Some((lo, hi)) = line.strip_prefix("range ").and_then(|range| range.split_once(' ')) {
+            ranges.push((lo.parse().unwrap(), hi.parse().unwrap()));
+        }
+    }
+    // SAFETY: writes one byte.
+    assert_eq!(unsafe { libc::write(to_child[1], b"x".as_ptr().cast(), 1) }, 1);
+    ranges.extend(ranges_of(child));
+    ranges.extend(reserve_many(bench.open().as_mut(), &bench.request("orders", 3), 1));
+    assert_eq!(ranges.len(), 1 + 1 + 100 + 3 + 1);
+    assert_disjoint(ranges);
 }

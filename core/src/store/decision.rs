@@ -38,7 +38,10 @@ fn healed(row: Option<Mark>, request: &Request) -> Result<Mark, Fault> {
         None => "its row is gone or empty".to_owned(),
     };
     let refused = if request.heal {
-        format!("; raising it by {jump} is more than the {} that `backwards=heal` may raise", request.max_jump)
+        format!(
+            "; raising it by {jump} is more than the {} that `backwards=heal` may raise",
+            request.max_jump
+        )
     } else {
         String::new()
     };
@@ -58,7 +61,10 @@ fn behind(at: Mark, request: &Request) -> Fault {
     if request.period == 0 && request.period_max == 0 {
         return Fault::new(
             FaultKind::Refused,
-            format!("its row stands in period {}, but this key has no periods; nothing was changed", at.period),
+            format!(
+                "its row stands in period {}, but this key has no periods; nothing was changed",
+                at.period
+            ),
         );
     }
     Fault::new(

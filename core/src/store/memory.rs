@@ -130,10 +130,7 @@ impl Memory {
     }
 
     /// Carries one request that writes through the script. `apply` answers `None` never: nobody else holds the lock.
-    fn carry_out<T>(
-        &self,
-        apply: impl FnOnce(&mut State) -> Result<Option<T>, Fault>,
-    ) -> Result<T, Fault> {
+    fn carry_out<T>(&self, apply: impl FnOnce(&mut State) -> Result<Option<T>, Fault>) -> Result<T, Fault> {
         let step = loop {
             let mut state = self.state();
             match state.script.pop_front() {
@@ -195,7 +192,12 @@ impl Rows for State {
         self.insert(key, new)
     }
 
-    fn largest(&mut self, _serial: &SerialKey, _prefix: &str, _digits: Digits) -> Result<Option<String>, Fault> {
+    fn largest(
+        &mut self,
+        _serial: &SerialKey,
+        _prefix: &str,
+        _digits: Digits,
+    ) -> Result<Option<String>, Fault> {
         // There are no business tables in memory.
         Ok(None)
     }

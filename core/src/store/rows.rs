@@ -57,7 +57,13 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
 }
 
 /// Gives `[lo, hi)` back; `false` where the row no longer ends at `hi`.
-pub(crate) fn give_back(rows: &mut dyn Rows, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+pub(crate) fn give_back(
+    rows: &mut dyn Rows,
+    key: &Key,
+    period: u64,
+    lo: u64,
+    hi: u64,
+) -> Result<bool, Fault> {
     let Some(stored) = rows.read(key, true)? else { return Ok(false) };
     if lo == 0 || lo >= hi || mark_of(key, &stored)? != Some(Mark { period, next: hi }) {
         return Ok(false);
@@ -104,7 +110,11 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
     {
         return Err(Fault::new(
             FaultKind::Refused,
-            format!("its row stands at {}, above {}, and repair never lowers a row", place(row.mark), place(to)),
+            format!(
+                "its row stands at {}, above {}, and repair never lowers a row",
+                place(row.mark),
+                place(to)
+            ),
         ));
     }
     let new = stored_at(key, to)?;
@@ -138,7 +148,9 @@ fn after_largest(
         if !is_identifier(name) {
             return Err(Fault::new(
                 FaultKind::Refused,
-                format!("`init=max` reads `{name}`, which is not an identifier ([A-Za-z_][A-Za-z0-9_$]*, at most 64)"),
+                format!(
+                    "`init=max` reads `{name}`, which is not an identifier ([A-Za-z_][A-Za-z0-9_$]*, at most 64)"
+                ),
             ));
         }
     }
@@ -171,7 +183,10 @@ pub(crate) fn is_identifier(name: &str) -> bool {
 /// The serial's part of a `key_producer` key.
 pub(crate) fn serial_of(key: &Key) -> Result<&SerialKey, Fault> {
     key.serial.as_ref().ok_or_else(|| {
-        Fault::new(FaultKind::Refused, "scheme `key_producer` keeps serial numbers only; use `scheme=keymill`")
+        Fault::new(
+            FaultKind::Refused,
+            "scheme `key_producer` keeps serial numbers only; use `scheme=keymill`",
+        )
     })
 }
 
@@ -204,7 +219,9 @@ impl ProducerKey {
             if text.chars().count() > most {
                 return Err(Fault::new(
                     FaultKind::Refused,
-                    format!("`{text}` is longer than the {most} characters of `{column}`; use `scheme=keymill`"),
+                    format!(
+                        "`{text}` is longer than the {most} characters of `{column}`; use `scheme=keymill`"
+                    ),
                 ));
             }
         }
@@ -286,6 +303,8 @@ pub(crate) const ATTEMPTS: u32 = 20;
 pub(crate) fn moved_on() -> Fault {
     Fault::new(
         FaultKind::Unavailable,
-        format!("other processes moved its row {ATTEMPTS} times in a row; a larger step means fewer reservations"),
+        format!(
+            "other processes moved its row {ATTEMPTS} times in a row; a larger step means fewer reservations"
+        ),
     )
 }

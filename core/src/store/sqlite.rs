@@ -17,11 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
+};
 
 use super::rows::{self, Digits, ProducerKey, Rows, Stored};
 use super::{
-    Durability, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey, Store,
+    Durability, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey,
+    Store,
 };
 
 /// `PRAGMA application_id` of files that keymill made: "kmil".
@@ -200,8 +203,7 @@ impl SqliteStore {
         };
         let answer = work(self, &mut connection);
         // `Refused` and its like leave the connection as it was; after anything else the next operation starts clean.
-        let broken =
-            matches!(&answer, Err(fault) if matches!(fault.kind, FaultKind::Unknown | FaultKind::Unavailable));
+        let broken = matches!(&answer, Err(fault) if matches!(fault.kind, FaultKind::Unknown | FaultKind::Unavailable));
         if !broken {
             *held = Some(connection);
         }
@@ -246,7 +248,10 @@ impl SqliteStore {
         self.opened.synchronous =
             connection.query_one("PRAGMA synchronous", [], |row| row.get(0)).map_err(|error| at(&error))?;
         self.opened.file = identity(path).ok_or_else(|| {
-            Fault::new(FaultKind::Unavailable, format!("`{}` was deleted while it was opened", path.display()))
+            Fault::new(
+                FaultKind::Unavailable,
+                format!("`{}` was deleted while it was opened", path.display()),
+            )
         })?;
         self.check_durability()?;
         Ok(connection)
@@ -390,7 +395,10 @@ impl Store for SqliteStore {
                 version: rusqlite::version().to_owned(),
                 durability: vec![
                     format!("journal_mode={}", store.opened.journal),
-                    format!("synchronous={}", if store.opened.synchronous == 2 { "FULL" } else { "not FULL" }),
+                    format!(
+                        "synchronous={}",
+                        if store.opened.synchronous == 2 { "FULL" } else { "not FULL" }
+                    ),
                 ],
                 warnings: store.opened.warnings.clone(),
             })
@@ -532,7 +540,10 @@ impl Rows for Open<'_> {
 /// SQLite has no unsigned integer; 2^63 (every number is used up) is kept as its two's complement.
 fn to_columns(mark: Mark) -> Result<(i64, i64), Fault> {
     if mark.next > MAX_NUMBER + 1 || mark.period > MAX_NUMBER {
-        return Err(Fault::new(FaultKind::Refused, format!("{} cannot be kept: it is beyond 2^63-1", mark.next)));
+        return Err(Fault::new(
+            FaultKind::Refused,
+            format!("{} cannot be kept: it is beyond 2^63-1", mark.next),
+        ));
     }
     Ok((mark.period as i64, mark.next as i64))
 }
@@ -567,14 +578,20 @@ fn found_table(transaction: &Transaction<'_>, key: &Key, path: &Path) -> Result<
     check_table_name(&key.table)?;
     let at = |error: rusqlite::Error| fault(path, &error);
     let kind: Option<String> = transaction
-        .prepare_cached("SELECT type FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type IN ('table', 'view')")
+        .prepare_cached(
+            "SELECT type FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type IN ('table', 'view')",
+        )
         .and_then(|mut statement| statement.query_one([&key.table], |row| row.get(0)).optional())
         .map_err(at)?;
     match kind.as_deref() {
         None => return Ok(Found::Missing),
         Some("table") => {}
         Some(_) => {
-            return Ok(Found::Wrong(format!("`{}` in `{}` is a view, not a table", key.table, path.display())));
+            return Ok(Found::Wrong(format!(
+                "`{}` in `{}` is a view, not a table",
+                key.table,
+                path.display()
+            )));
         }
     }
     let mut statement =
@@ -656,7 +673,8 @@ fn is_foreign(connection: &Connection) -> rusqlite::Result<bool> {
 /// Whether somebody has agreed to our tables in a file of another program: `init` has made one.
 fn is_initialised(connection: &Connection) -> rusqlite::Result<bool> {
     let table = Scheme::Keymill.default_table();
-    connection.query_one("SELECT count(*) FROM sqlite_schema WHERE name = ?1", [table], |row| row.get::<_, bool>(0))
+    connection
+        .query_one("SELECT count(*) FROM sqlite_schema WHERE name = ?1", [table], |row| row.get::<_, bool>(0))
 }
 
 fn create(transaction: &Transaction<'_>, key: &Key, path: &Path) -> Result<(), Fault> {
@@ -694,12 +712,14 @@ fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
     };
     let folder = path.parent().unwrap_or(Path::new("/"));
     match code {
-        _ if is_busy(error) => {
-            Fault::new(FaultKind::Unavailable, format!("`{file}` stayed locked by other processes for too long"))
-        }
-        ErrorCode::DiskFull => {
-            Fault::new(FaultKind::Unavailable, format!("the disk of `{file}` is full; make room, nothing was reserved"))
-        }
+        _ if is_busy(error) => Fault::new(
+            FaultKind::Unavailable,
+            format!("`{file}` stayed locked by other processes for too long"),
+        ),
+        ErrorCode::DiskFull => Fault::new(
+            FaultKind::Unavailable,
+            format!("the disk of `{file}` is full; make room, nothing was reserved"),
+        ),
         ErrorCode::ReadOnly | ErrorCode::PermissionDenied => Fault::new(
             FaultKind::Refused,
             format!("`{file}` cannot be written; make the file and its folder writable for this user"),
@@ -710,7 +730,9 @@ fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
         ),
         ErrorCode::CannotOpen => Fault::new(
             FaultKind::Refused,
-            format!("`{file}` cannot be opened; make the file and its folder readable and writable for this user"),
+            format!(
+                "`{file}` cannot be opened; make the file and its folder readable and writable for this user"
+            ),
         ),
         ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => Fault::new(
             FaultKind::Refused,
