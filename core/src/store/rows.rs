@@ -292,8 +292,10 @@ pub(crate) fn reserving(request: &Request) -> String {
 }
 
 /// The fault with what was being done in front.
-pub(crate) fn during(doing: &str, fault: Fault) -> Fault {
-    Fault { kind: fault.kind, message: format!("{doing} failed: {}", fault.message) }
+pub(crate) fn during(doing: &str, mut fault: Fault) -> Fault {
+    fault.message.insert_str(0, " failed: ");
+    fault.message.insert_str(0, doing);
+    fault
 }
 
 /// How often a transaction is begun again when somebody else was faster, before that is called an outage.
