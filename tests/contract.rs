@@ -1343,3 +1343,156 @@ fn a_child_that_outlives_its_parent_keeps_its_own_locks() {
     assert_eq!(ranges.len(), 1 + 1 + 100 + 3 + 1);
     assert_disjoint(ranges);
 }
+
+/// The folder in which `a_process_that_clones_itself` works.
+const CLONE: &str = "KEYMILL_CONTRACT_CLONE";
+
+fn wait_for(file: &std::path::Path) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !file.exists() {
+        assert!(Instant::now() < deadline, "{} did not come", file.display());
+        std::thread::yield_now();
+    }
+}
+
+/// Not a test of its own: what the next one starts. A raw `clone` runs none of libc's handlers.
+#[test]
+fn a_process_that_clones_itself() {
+    let Ok(folder) = std::env::var(CLONE) else { return };
+    let at = |name: &str| PathBuf::from(&folder).join(name);
+    let bench = Bench {
+        kind: Kind::Segment,
+        place: Place::Sqlite(at("ids.db"), None),
+        table: "keymill_segment".to_owned(),
+    };
+    let write = |name: &str, ranges: &[(u64, u64)]| {
+        let lines: String = ranges.iter().map(|(lo, hi)| format!("{lo} {hi}\n")).collect();
+        std::fs::write(at("unfinished"), lines).unwrap();
+        std::fs::rename(at("unfinished"), at(name)).unwrap();
+    };
+    let mut store = bench.open();
+    write("parent", &reserve_many(store.as_mut(), &bench.request("orders", 3), 1));
+    // SAFETY: like `fork`, without its handlers; the child leaves by `_exit`.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    assert!(pid >= 0);
+    if pid > 0 {
+        wait_for(&at("ready"));
+        return; // closes the store: as far as this process knows it is the last user of the file
+    }
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut own = bench.open();
+        let mut ranges = reserve_many(own.as_mut(), &bench.request("orders", 5), 2);
+        write("ready", &[]);
+        wait_for(&at("go"));
+        ranges.extend(reserve_many(own.as_mut(), &bench.request("orders", 5), 3));
+        write("child", &ranges);
+    }));
+    // SAFETY: ends the clone at once.
+    unsafe { libc::_exit(i32::from(done.is_err())) };
+}
+
+#[test]
+fn a_raw_clone_that_outlives_its_parent_keeps_the_log_it_writes_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let this = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.stdout(Stdio::null());
+        command
+    };
+    let parent = this()
+        .args(["--exact", "a_process_that_clones_itself", "--nocapture", "--test-threads=1"])
+        .env(CLONE, folder.path())
+        .status()
+        .unwrap();
+    assert!(parent.success());
+    let bench = Bench {
+        kind: Kind::Segment,
+        place: Place::Sqlite(at("ids.db"), None),
+        table: "keymill_segment".to_owned(),
+    };
+    // A third process opens and closes the file while only the clone has it open.
+    let third = this()
+        .args(["--exact", "a_child_of_this_suite_reserves_and_prints", "--nocapture"])
+        .env(CHILD, format!("Segment|{}|{}", at("ids.db").display(), bench.table))
+        .stdout(Stdio::piped())
+        .output()
+        .unwrap();
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    let mut take = |text: &str| {
+        for line in text.lines() {
+            if let Some((lo, hi)) = line.trim_start_matches("range ").split_once(' ')
+                && let (Ok(lo), Ok(hi)) = (lo.parse(), hi.parse())
+            {
+                ranges.push((lo, hi));
+            }
+        }
+    };
+    take(&String::from_utf8(third.stdout).unwrap());
+    std::fs::write(at("go"), "").unwrap();
+    wait_for(&at("child"));
+    take(&std::fs::read_to_string(at("parent")).unwrap());
+    take(&std::fs::read_to_string(at("child")).unwrap());
+    ranges.extend(reserve_many(bench.open().as_mut(), &bench.request("orders", 3), 1));
+    assert_eq!(ranges.len(), 100 + 1 + 5 + 1);
+    assert_disjoint(ranges);
+}
+
+// ---- beside old KeyFactory nodes
+
+/// A refill as the seed's `getSerialNoFromDB` does it, without its faults: `FOR UPDATE`, then compare-and-set.
+fn old_node(connection: &mut mysql::Conn, table: &str, len: u64) -> Option<(u64, u64)> {
+    let row = "TABLENAME = 'CUST' AND COLUMNNAME = 'ID' AND DATEFMT = 'yyyyMMdd' AND NOFMT = '0000'";
+    let mut refill = || -> mysql::Result<Option<(u64, u64)>> {
+        connection.query_drop("START TRANSACTION")?;
+        let sql = format!("SELECT MAXSERIALNO FROM {table} WHERE {row} FOR UPDATE");
+        let Some(old) = connection.query_first::<Option<String>, _>(sql)? else {
+            connection.query_drop(format!(
+                "INSERT INTO {table} VALUES ('CUST','ID','INIT','yyyyMMdd','0000',NOW())"
+            ))?;
+            connection.query_drop("COMMIT")?;
+            return Ok(None);
+        };
+        let old = old.unwrap_or_default();
+        let number = old.get(8..).and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        let new = format!("20261120{:04}", number + len);
+        let sql = format!("UPDATE {table} SET MAXSERIALNO = ? WHERE {row} AND MAXSERIALNO = ?");
+        connection.exec_drop(sql, (new, old))?;
+        let updated = connection.affected_rows() == 1;
+        connection.query_drop("COMMIT")?;
+        Ok(updated.then_some((number + 1, number + len + 1)))
+    };
+    refill().unwrap_or_else(|_deadlock| {
+        connection.query_drop("ROLLBACK").unwrap();
+        None
+    })
+}
+
+#[test]
+fn old_key_factory_nodes_on_the_same_row_never_overlap_with_ours() {
+    let bench = Bench::mariadb(Kind::Producer);
+    let together = Barrier::new(8);
+    let ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|n| {
+                let (bench, together) = (&bench, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    if n % 2 == 0 {
+                        return reserve_many(bench.open().as_mut(), &bench.request("cust", 5), 50);
+                    }
+                    let mut connection = server::connection();
+                    let mut ranges = Vec::new();
+                    while ranges.len() < 50 {
+                        ranges.extend(old_node(&mut connection, &bench.table, 5));
+                    }
+                    ranges
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(ranges.len(), 400);
+    assert_disjoint(ranges);
+    assert_eq!(bench.stands_at("cust"), Some(2001));
+}

@@ -197,7 +197,8 @@ impl Session {
     fn variable(&mut self, name: &str) -> Result<Option<String>, Fault> {
         match self.connection.query::<mysql::Row, _>(format!("SELECT @@{name}")) {
             Ok(rows) => Ok(rows.first().and_then(|row| text(row, 0))),
-            Err(Error::MySqlError(_)) => Ok(None),
+            // Unknown here, or not for this user. Anything else (a node that is joining, a shutdown) is no answer.
+            Err(Error::MySqlError(said)) if matches!(said.code, 1193 | 1044 | 1142 | 1143 | 1227) => Ok(None),
             Err(error) => Err(self.failed(&error, Phase::Ask)),
         }
     }
@@ -680,8 +681,11 @@ impl Store for MysqlStore {
         self.with_session(|session| {
             session.writable()?;
             for (key, statement) in tables.iter().zip(&statements) {
-                session.say(statement, Phase::Write)?;
-                session.check_table(key)?;
+                // A user without the right to create may well run `init` on tables that are there.
+                if !session.check_table(key)? {
+                    session.say(statement, Phase::Write)?;
+                    session.check_table(key)?;
+                }
             }
             Ok(())
         })
