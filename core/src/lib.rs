@@ -1,19 +1,52 @@
 //! keymill hands out identifiers at memory speed: database-backed segments, snowflakes and serial numbers.
 //!
+//! ```
+//! let mill = keymill::Mill::open("memory:")?;
+//! let orders = mill.source("segment:orders")?;
+//! let id: u64 = orders.next()?;
+//! let serials = mill.source("serial:cust_info/custid?number=000000&zone=UTC")?;
+//! let text: String = serials.next_text()?;           // 20261120000001
+//! # assert_eq!((id, text.len()), (1, 14));
+//! # Ok::<(), keymill::Error>(())
+//! ```
+//!
 //! Floors, each of which names only itself and what is under it:
 //!
 //! ```text
-//! 4  api                                    the waist: every binding translates these verbs and nothing else
-//! 3  mill config keeper events metrics      assembly, and the one thread
-//! 2  store                                  all I/O
-//! 1  segment snowflake::generator keeper::plan   state machines; no I/O, time is passed in
-//! 0  error sync time snowflake::layout serial    pure functions and types
+//! 4  api                                     the waist: every binding translates these verbs and nothing else
+//! 3  mill config keeper::act events metrics  assembly, and the one thread
+//! 2  store                                   all I/O
+//! 1  segment block bell well spec snowflake::generator keeper::plan   state machines; no I/O, time is passed in
+//! 0  error sync revocation reservation time snowflake::layout serial  pure functions and types
 //! ```
 
-pub mod error;
+mod api;
+mod bell;
+mod block;
+mod config;
+mod error;
+mod events;
+#[doc(hidden)]
+pub mod keeper;
+mod metrics;
+mod mill;
+mod reservation;
+mod revocation;
+mod segment;
 pub mod serial;
 pub mod snowflake;
+mod spec;
+#[doc(hidden)]
 pub mod store;
-pub mod time;
-
 mod sync;
+#[doc(hidden)]
+pub mod time;
+mod well;
+
+pub use api::{Handle, Iter, Mill, Parts, Source, VERSION};
+pub use config::{DEFAULT_MILL, MILL_VARIABLE};
+pub use error::{Code, Error, Result};
+pub use events::Event;
+pub use metrics::Stats;
+pub use serial::SerialPattern;
+pub use snowflake::Layout;

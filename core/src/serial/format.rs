@@ -124,11 +124,11 @@ impl Prefix {
     }
 
     fn push_byte(&mut self, byte: u8) {
-        if self.len() < MAX_PREFIX {
-            if let Some(place) = self.bytes.get_mut(usize::from(self.len)) {
-                *place = byte;
-                self.len += 1;
-            }
+        if let Some(place) =
+            self.bytes.get_mut(..MAX_PREFIX).and_then(|bytes| bytes.get_mut(usize::from(self.len)))
+        {
+            *place = byte;
+            self.len += 1;
         }
     }
 }
@@ -236,17 +236,25 @@ fn digits(number: u64, width: u32) -> usize {
 
 /// Fills `out` with the digits of `number`, which has no more than that.
 #[inline]
-fn write_digits(out: &mut [u8], mut number: u64) {
-    let (rest, eights) = out.as_rchunks_mut::<8>();
+fn write_digits(out: &mut [u8], number: u64) {
+    if let Some(unused) = 8_usize.checked_sub(out.len()) {
+        // The usual number pattern: one word, of which the last digits are taken. No division by 10^8.
+        if let Some(last) = eight_digits(number as u32).get(unused..) {
+            copy(out, last);
+        }
+    } else {
+        write_long(out, number);
+    }
+}
+
+/// More than eight digits: words of eight from the end, and what is left in front.
+fn write_long(out: &mut [u8], mut number: u64) {
+    let (front, eights) = out.as_rchunks_mut::<8>();
     for eight in eights.iter_mut().rev() {
         *eight = eight_digits((number % POW10[8]) as u32);
         number /= POW10[8];
     }
-    // At most seven digits are left: they are the last ones of a word.
-    let word = eight_digits((number % POW10[8]) as u32);
-    if let Some(last) = word.get(word.len().saturating_sub(rest.len())..) {
-        copy(rest, last);
-    }
+    write_digits(front, number);
 }
 
 /// Copies between slices of one length. Short ones go in two overlapping words instead of a call of `memcpy`, which
@@ -291,9 +299,137 @@ fn ends<const N: usize>(to: &mut [u8], from: &[u8]) -> bool {
 #[inline]
 fn eight_digits(number: u32) -> [u8; 8] {
     let fours = u64::from(number / 10_000) | u64::from(number % 10_000) << 32;
-    let high = (fours * 10_486 >> 20) & 0x0000_007f_0000_007f;
+    let high = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;
     let twos = high | (fours - high * 100) << 16;
-    let high = (twos * 103 >> 10) & 0x000f_000f_000f_000f;
+    let high = ((twos * 103) >> 10) & 0x000f_000f_000f_000f;
     let ones = high | (twos - high * 10) << 8;
     (ones | 0x3030_3030_3030_3030).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn written(number: u64, width: u32) -> String {
+        let mut out = [b'#'; 64];
+        let len = write_number(&mut out, number, width).expect("64 bytes are enough");
+        assert!(out[len..].iter().all(|&byte| byte == b'#'), "bytes past the answer were touched");
+        String::from_utf8(out[..len].to_vec()).expect("digits")
+    }
+
+    fn prefix(text: &str) -> Prefix {
+        let mut prefix = Prefix::EMPTY;
+        prefix.push_str(text);
+        prefix
+    }
+
+    #[test]
+    fn a_number_is_padded_as_decimal_format_pads_it() {
+        // Left: what Java's DecimalFormat gives for the pattern of as many zeros.
+        for (text, number, width) in [
+            ("0", 0, 1),
+            ("42", 42, 1),
+            ("000000", 0, 6),
+            ("000042", 42, 6),
+            ("999999", 999_999, 6),
+            ("1000000", 1_000_000, 6),
+            ("000000000001000000", 1_000_000, 18),
+            ("9223372036854775807", i64::MAX as u64, 18),
+            ("18446744073709551615", u64::MAX, 18),
+        ] {
+            assert_eq!(written(number, width), text);
+        }
+    }
+
+    #[test]
+    fn every_lane_of_the_word_makes_every_digit() {
+        for half in 0..10_000 {
+            assert_eq!(written(half, 8), format!("{half:08}"));
+            assert_eq!(written(half * 10_000, 8), format!("{:08}", half * 10_000));
+            assert_eq!(written(half * 10_000 + 9_999, 8), format!("{:08}", half * 10_000 + 9_999));
+        }
+    }
+
+    #[test]
+    fn both_sides_of_every_power_of_ten_are_right_at_every_width() {
+        for power in POW10 {
+            for number in [power - 1, power, power + 1] {
+                for width in 0..=24 {
+                    assert_eq!(written(number, width), format!("{number:0width$}", width = width as usize));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_one_byte_too_small_is_left_untouched() {
+        let date = prefix("20261120");
+        for (number, width) in [(1, 6), (1, 8), (1, 18), (1_000_000, 6), (u64::MAX, 1)] {
+            let len = format!("{number:0width$}", width = width as usize).len();
+            let mut out = vec![b'#'; len - 1];
+            assert_eq!(write_number(&mut out, number, width), None);
+            assert!(out.iter().all(|&byte| byte == b'#'));
+            let mut out = vec![b'#'; date.len() + len - 1];
+            assert_eq!(write_serial(&mut out, &date, number, width), None);
+            assert!(out.iter().all(|&byte| byte == b'#'));
+            let mut out = vec![b'#'; date.len() + len];
+            assert_eq!(write_serial(&mut out, &date, number, width), Some(out.len()));
+        }
+    }
+
+    #[test]
+    fn a_date_part_of_any_length_stands_before_the_number() {
+        let letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123";
+        for len in 0..=MAX_PREFIX {
+            let date = prefix(&letters[..len]);
+            let mut out = [b'#'; 96];
+            let end = write_serial(&mut out, &date, 7, 6).expect("96 bytes are enough");
+            assert_eq!(&out[..end], format!("{}000007", &letters[..len]).as_bytes());
+            assert!(out[end..].iter().all(|&byte| byte == b'#'));
+        }
+    }
+
+    #[test]
+    fn a_width_beyond_every_pattern_is_padded_and_does_not_panic() {
+        let mut out = String::new();
+        push_serial(&mut out, &prefix("A"), 7, 200);
+        assert_eq!(out, format!("A{:0200}", 7));
+        assert_eq!(write_number(&mut [0; 64], 7, u32::MAX), None);
+        assert_eq!(write_serial(&mut [0; 64], &prefix("A"), 7, u32::MAX), None);
+    }
+
+    #[test]
+    fn a_date_part_survives_its_words_and_broken_words_do_no_harm() {
+        let date = prefix("客户20261120");
+        let (words, len) = date.to_words();
+        assert_eq!(Prefix::from_words(words, len), date);
+        let torn = Prefix::from_words([u64::MAX; 8], u8::MAX);
+        assert_eq!(torn.len(), MAX_PREFIX);
+        assert_eq!(torn.as_str(), "");
+        let mut out = String::new();
+        push_serial(&mut out, &torn, 1, 3);
+        assert_eq!(out, "001");
+        // Bytes past the length do not make two equal prefixes differ.
+        assert_eq!(Prefix::from_words([u64::from_le_bytes(*b"20261120"); 8], 8), prefix("20261120"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_equals_what_format_writes(number: u64, shift in 0..64_u32, width in 0..=20_u32) {
+            let number = number >> shift;
+            prop_assert_eq!(written(number, width), format!("{number:0width$}", width = width as usize));
+        }
+
+        #[test]
+        fn any_words_and_any_length_are_some_date_part(words: [u64; 8], len: u8, number: u64, width in 0..40_u32) {
+            let date = Prefix::from_words(words, len);
+            let mut out = [0; 128];
+            let end = write_serial(&mut out, &date, number, width);
+            prop_assert_eq!(end, Some(date.len() + written(number, width).len()));
+            let mut text = String::new();
+            push_serial(&mut text, &date, number, width);
+        }
+    }
 }

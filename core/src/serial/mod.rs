@@ -156,3 +156,354 @@ impl SerialPattern {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::Code;
+
+    const ZONES: [&str; 14] = [
+        "UTC",
+        "America/New_York",
+        "Asia/Shanghai",
+        "Europe/London",
+        "Pacific/Apia",
+        "Australia/Lord_Howe",
+        "America/St_Johns",
+        "America/Havana",
+        "Asia/Beirut",
+        "America/Sao_Paulo",
+        "America/Juneau",
+        "Africa/Casablanca",
+        "+08:00",
+        "-09:30",
+    ];
+
+    const DATES: [&str; 14] = [
+        "yyyyMMdd",
+        "yyyyMMddHH",
+        "yyyyMMddHHmm",
+        "yyyyMMddHHmmss",
+        "yyyyMMddHHmmssSSS",
+        "yyyyMM",
+        "yyyy",
+        "yy",
+        "yyMMdd",
+        "ddMMyyyy",
+        "yyyyyMMdd",
+        "'CUST'yyyyMMdd",
+        "yyyy年MM月dd日HH''mm",
+        "'9'yyMMdd'9'HH",
+    ];
+
+    fn pattern(date: &str, zone: &str) -> SerialPattern {
+        SerialPattern::new(date, "000000", zone).expect("a valid pattern")
+    }
+
+    fn ms(text: &str) -> i64 {
+        text.parse::<jiff::Timestamp>().expect("an instant").as_millisecond()
+    }
+
+    /// What every period of every pattern promises, looked at from a moment within it.
+    fn check_period(pattern: &SerialPattern, at: i64) {
+        let period = pattern.period_at(at);
+        let what = format!("{pattern:?} at {at}: {period}");
+        if let Some(end) = pattern.period_end_ms(period) {
+            assert!(end > at, "{what} ends at {end}");
+            assert!(pattern.period_at(end) > period, "{what} goes on at its end {end}");
+            assert_eq!(pattern.period_at(end - 1), period, "{what} is over before its end {end}");
+        }
+        let start = pattern.period_start_ms(period).expect("every period starts");
+        assert_eq!(pattern.period_at(start), period, "{what} has not begun at {start}");
+        // Before its first millisecond it is an earlier one, but for the very first, which has no earlier one.
+        if pattern.period_at(i64::MIN) != period {
+            assert!(start <= at, "{what} starts at {start}");
+            assert!(pattern.period_at(start - 1) < period, "{what} has begun before {start}");
+        }
+    }
+
+    #[test]
+    fn a_serial_of_key_factory_is_the_same_text() {
+        let pattern = pattern("yyyyMMdd", "Asia/Shanghai");
+        let day = pattern.period_at(ms("2026-11-20T15:59:59.999Z"));
+        assert_eq!(day, 20_261_120_000_000_000);
+        assert_eq!(pattern.text(day, 1), "20261120000001");
+        assert_eq!(pattern.text(day, 999_999), "20261120999999");
+        assert_eq!(pattern.text(day, 1_000_000), "202611201000000");
+        assert_eq!(pattern.period_at(ms("2026-11-20T16:00:00Z")), 20_261_121_000_000_000);
+        assert_eq!((pattern.width(), pattern.last()), (6, 999_999));
+        assert_eq!(
+            (pattern.date_pattern(), pattern.number_pattern(), pattern.zone_name()),
+            ("yyyyMMdd", "000000", "Asia/Shanghai")
+        );
+    }
+
+    #[test]
+    fn a_period_holds_nothing_below_its_precision() {
+        let at = ms("2026-11-20T16:30:05.123Z");
+        for (date, period) in [
+            ("yyyy", 20_260_000_000_000_000),
+            ("yy", 20_260_000_000_000_000),
+            ("yyyyMM", 20_261_100_000_000_000),
+            ("yyyyMMdd", 20_261_120_000_000_000),
+            ("yyyyMMddHH", 20_261_120_160_000_000),
+            ("yyyyMMddHHmm", 20_261_120_163_000_000),
+            ("yyyyMMddHHmmss", 20_261_120_163_005_000),
+            ("yyyyMMddHHmmssSSS", 20_261_120_163_005_123),
+        ] {
+            assert_eq!(pattern(date, "UTC").period_at(at), period, "{date}");
+        }
+    }
+
+    #[test]
+    fn without_date_letters_there_is_one_period_without_an_end() {
+        for date in ["", "'CUST'", "2026-"] {
+            let pattern = pattern(date, "local");
+            for at in [i64::MIN, 0, i64::MAX] {
+                assert_eq!(pattern.period_at(at), 0);
+            }
+            assert_eq!((pattern.period_start_ms(0), pattern.period_end_ms(0)), (None, None));
+            assert_eq!(pattern.split(&pattern.text(0, 42)), Some((0, 42)));
+        }
+    }
+
+    #[test]
+    fn a_text_that_does_not_fit_the_pattern_is_not_split() {
+        let pattern = pattern("'CUST'yyyyMMdd", "UTC");
+        assert_eq!(pattern.split("CUST20240229000001"), Some((20_240_229_000_000_000, 1)));
+        for wrong in [
+            "",
+            "INIT",
+            "CUST",
+            "CUST20261120",
+            "cust20261120000001",
+            "CUST20261320000001",
+            "CUST20260229000001",
+            "CUST20261100000001",
+            "CUST00001120000001",
+            "CUST2026112000000x",
+            "CUST20261120-00001",
+            "CUST２０２６1120000001",
+            "CUST2026112年00001",
+            " CUST20261120000001",
+            "CUST202611209223372036854775808",
+        ] {
+            assert_eq!(pattern.split(wrong), None, "{wrong}");
+        }
+        let hours = self::pattern("yyyyMMddHHmmss", "UTC");
+        for wrong in ["202611202400000", "202611202360000", "202611202359600"] {
+            assert_eq!(hours.split(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_hour_that_comes_twice_is_one_period() {
+        let hours = pattern("yyyyMMddHH", "America/New_York");
+        let one = hours.period_at(ms("2026-11-01T05:00:00Z"));
+        assert_eq!(one, 20_261_101_010_000_000);
+        assert_eq!(hours.period_at(ms("2026-11-01T06:59:59.999Z")), one);
+        assert_eq!(hours.period_start_ms(one), Some(ms("2026-11-01T05:00:00Z")));
+        assert_eq!(hours.period_end_ms(one), Some(ms("2026-11-01T07:00:00Z")));
+    }
+
+    #[test]
+    fn minutes_that_come_twice_belong_to_the_last_minute_before() {
+        let minutes = pattern("yyyyMMddHHmm", "America/New_York");
+        let last = minutes.period_at(ms("2026-11-01T05:59:00Z"));
+        assert_eq!(last, 20_261_101_015_900_000);
+        // 01:30 for the second time: 0130 is over and would make the same texts again.
+        assert_eq!(minutes.period_at(ms("2026-11-01T06:30:00Z")), last);
+        assert_eq!(minutes.period_end_ms(last), Some(ms("2026-11-01T07:00:00Z")));
+    }
+
+    #[test]
+    fn a_day_that_comes_twice_is_not_left_again() {
+        // St. John's went back from 00:01 to 23:01 of the day before.
+        let days = pattern("yyyyMMdd", "America/St_Johns");
+        let day = days.period_at(ms("2010-11-07T02:30:30Z"));
+        assert_eq!(day, 20_101_107_000_000_000);
+        assert_eq!(days.period_at(ms("2010-11-07T03:00:00Z")), day);
+        assert_eq!(days.period_start_ms(day), Some(ms("2010-11-07T02:30:00Z")));
+    }
+
+    #[test]
+    fn time_that_was_jumped_over_starts_and_ends_at_the_jump() {
+        // Samoa had no 30 December 2011.
+        let days = pattern("yyyyMMdd", "Pacific/Apia");
+        let jump = Some(ms("2011-12-30T10:00:00Z"));
+        let before = days.period_at(ms("2011-12-30T09:59:59.999Z"));
+        assert_eq!(before, 20_111_229_000_000_000);
+        assert_eq!(days.period_end_ms(before), jump);
+        assert_eq!(days.period_at(ms("2011-12-30T10:00:00Z")), 20_111_231_000_000_000);
+        let missing = 20_111_230_000_000_000;
+        assert_eq!((days.period_start_ms(missing), days.period_end_ms(missing)), (jump, jump));
+
+        let minutes = pattern("yyyyMMddHHmm", "Europe/London");
+        let last = minutes.period_at(ms("2026-03-29T00:59:00Z"));
+        assert_eq!(minutes.period_end_ms(last), Some(ms("2026-03-29T01:00:00Z")));
+        assert_eq!(minutes.period_start_ms(20_260_329_013_000_000), Some(ms("2026-03-29T01:00:00Z")));
+    }
+
+    #[test]
+    fn around_every_change_of_the_clocks_periods_rise_and_end() {
+        for zone in ZONES {
+            for date in DATES {
+                let pattern = pattern(date, zone);
+                let tz = period::zone(zone).expect("a zone of the list");
+                let from: jiff::Timestamp = "2005-01-01T00:00:00Z".parse().expect("an instant");
+                for change in tz.following(from).take(20) {
+                    let change = change.timestamp().as_millisecond();
+                    let mut highest = 0;
+                    for quarter in -120..=120 {
+                        let at = change + quarter * 15 * 60_000;
+                        let period = pattern.period_at(at);
+                        assert!(period >= highest, "{zone} {date} fell at {at}");
+                        highest = period;
+                    }
+                    for at in [change - 3_600_000, change - 1, change, change + 1, change + 1_800_000] {
+                        check_period(&pattern, at);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn clocks_beyond_the_calendar_stand_in_its_first_and_last_period() {
+        for zone in ZONES {
+            for date in DATES {
+                let pattern = pattern(date, zone);
+                let first = pattern.period_at(i64::MIN);
+                let last = pattern.period_at(i64::MAX);
+                assert!(0 < first && first < last, "{zone} {date}");
+                assert_eq!(pattern.period_end_ms(last), None, "{zone} {date}");
+                assert_eq!(pattern.split(&pattern.text(first, 1)), Some((first, 1)));
+                assert_eq!(pattern.split(&pattern.text(last, 1)), Some((last, 1)));
+                check_period(&pattern, ms("-000001-06-01T00:00:00Z"));
+                check_period(&pattern, ms("9999-12-29T12:00:00Z"));
+                check_period(&pattern, ms("9999-12-30T21:59:59.999Z"));
+            }
+        }
+        // Two digits cannot tell 2100 from 2000: the clock stands before it comes to that.
+        let short = pattern("yyMMdd", "UTC");
+        assert_eq!(short.period_at(ms("2150-06-01T00:00:00Z")), 20_991_231_000_000_000);
+        assert_eq!(short.period_at(ms("1999-06-01T00:00:00Z")), 20_000_101_000_000_000);
+    }
+
+    #[test]
+    fn a_number_that_is_no_period_of_the_pattern_has_no_start_and_no_end() {
+        let days = pattern("yyyyMMdd", "UTC");
+        for wrong in [0, 1, 20_261_320_000_000_000, 20_261_120_010_000_000, 20_260_000_000_000_000, u64::MAX]
+        {
+            assert_eq!((days.period_start_ms(wrong), days.period_end_ms(wrong)), (None, None), "{wrong}");
+            let _ = days.text(wrong, u64::MAX);
+        }
+    }
+
+    #[test]
+    fn a_zone_is_local_utc_a_name_or_an_offset() {
+        for zone in ["local", "UTC", "Asia/Shanghai", "Etc/GMT-8", "+08:00", "-03:30", "+00:00", "+18:00"] {
+            assert!(SerialPattern::new("yyyyMMdd", "0000", zone).is_ok(), "{zone}");
+        }
+        let eight = pattern("yyyyMMddHH", "+08:00");
+        assert_eq!(eight.period_at(0), 19_700_101_080_000_000);
+        let behind = pattern("yyyyMMddHHmm", "-03:30");
+        assert_eq!(behind.period_at(0), 19_691_231_203_000_000);
+        for zone in [
+            "",
+            "Mars/Base",
+            "+8",
+            "+08",
+            "+0800",
+            "+08:60",
+            "+18:01",
+            "08:00",
+            "+é8:0",
+            "../UTC",
+            "Etc/Unknown",
+        ] {
+            let error = SerialPattern::new("yyyyMMdd", "0000", zone).expect_err(zone);
+            assert_eq!(error.code, Code::InvalidConfig);
+            assert!(error.message.contains("Asia/Shanghai"), "{}", error.message);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_a_pattern_panic(date: String, number in "0{0,20}|.*", zone in "\\PC*|[+-]\\PC{5}", text: String) {
+            for date in [date.as_str(), "yyyyMMdd", "'客'yy"] {
+                for zone in [zone.as_str(), "UTC"] {
+                    for number in [number.as_str(), "0000"] {
+                        match SerialPattern::new(date, number, zone) {
+                            Ok(pattern) => {
+                                let _ = pattern.split(&text);
+                                check_period_of_any(&pattern);
+                            }
+                            Err(error) => {
+                                prop_assert_eq!(error.code, Code::InvalidConfig);
+                                prop_assert!(!error.message.contains(char::is_control));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn no_text_makes_split_panic(date in 0..DATES.len(), text in "\\PC*|[0-9CUST'年月日9]{0,40}|[0-9]{4,40}") {
+            let pattern = pattern(DATES[date], "UTC");
+            if let Some((period, number)) = pattern.split(&text) {
+                // Zeros in front are the only freedom a text has.
+                let again = pattern.text(period, number);
+                prop_assert_eq!(pattern.split(&again), Some((period, number)));
+                prop_assert!(text.starts_with(pattern.prefix(period).as_str()));
+            }
+        }
+
+        #[test]
+        fn a_text_is_split_into_what_it_was_made_of(
+            date in 0..DATES.len(), zone in 0..ZONES.len(), width in 1..=18_usize,
+            // Years 1 to 9999.
+            at in -62_135_596_800_000_i64..253_402_300_000_000, number in 0..=i64::MAX as u64, shift in 0..64_u32,
+        ) {
+            let pattern = SerialPattern::new(DATES[date], &"0".repeat(width), ZONES[zone]).expect("valid");
+            let (period, number) = (pattern.period_at(at), number >> shift);
+            let text = pattern.text(period, number);
+            prop_assert_eq!(pattern.split(&text), Some((period, number)));
+            prop_assert_eq!(text.len(), pattern.prefix(period).len() + number.to_string().len().max(width));
+        }
+
+        #[test]
+        fn a_period_ends_where_the_next_begins(
+            date in 0..DATES.len(), zone in 0..ZONES.len(), at in -62_135_596_800_000_i64..253_402_300_000_000,
+        ) {
+            check_period(&pattern(DATES[date], ZONES[zone]), at);
+        }
+
+        #[test]
+        fn a_later_moment_is_never_in_an_earlier_period(
+            date in 0..DATES.len(), zone in 0..ZONES.len(), at: i64, later in 0..200_000_000_i64,
+        ) {
+            let pattern = pattern(DATES[date], ZONES[zone]);
+            prop_assert!(pattern.period_at(at) <= pattern.period_at(at.saturating_add(later)));
+            let modern = at.rem_euclid(4_102_444_800_000);
+            prop_assert!(pattern.period_at(modern) <= pattern.period_at(modern + later));
+        }
+
+        #[test]
+        fn any_number_is_taken_for_a_period_without_a_panic(date in 0..DATES.len(), period: u64, number: u64) {
+            let pattern = pattern(DATES[date], "Pacific/Apia");
+            let _ = (pattern.period_start_ms(period), pattern.period_end_ms(period), pattern.text(period, number));
+        }
+    }
+
+    /// A pattern from nowhere: its periods behave as well.
+    fn check_period_of_any(pattern: &SerialPattern) {
+        let at = 1_795_192_205_123;
+        if pattern.period_at(at) != 0 {
+            check_period(pattern, at);
+        }
+    }
+}

@@ -249,3 +249,160 @@ fn name(part: Part) -> (&'static str, &'static str) {
         Part::Milli => ("SSS", "millisecond"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::Code;
+
+    /// 2026-11-20 16:30:05.123
+    const PERIOD: u64 = 20_261_120_163_005_123;
+
+    fn rendered(pattern: &str) -> String {
+        DatePattern::parse(pattern).expect(pattern).render(PERIOD).as_str().to_owned()
+    }
+
+    fn refused(pattern: &str) -> String {
+        let error = DatePattern::parse(pattern).expect_err(pattern);
+        assert_eq!(error.code, Code::InvalidConfig);
+        assert!(!error.message.contains(char::is_control), "one line only: {}", error.message);
+        error.message
+    }
+
+    #[test]
+    fn a_date_is_written_as_simple_date_format_writes_it() {
+        // Right: the output of Java's SimpleDateFormat for this moment.
+        for (pattern, text) in [
+            ("yyyyMMdd", "20261120"),
+            ("yyyyMMddHHmmssSSS", "20261120163005123"),
+            ("yyMMdd", "261120"),
+            ("y", "2026"),
+            ("yyy", "2026"),
+            ("yyyyy", "02026"),
+            ("'CUST'yyyyMMdd", "CUST20261120"),
+            ("yyyy-MM-dd", "2026-11-20"),
+            ("''yyyy''", "'2026'"),
+            ("'it''s 'yyyy", "it's 2026"),
+            ("'a'''yyyy", "a'2026"),
+            ("''''yyyy", "''2026"),
+            ("'''x'yyyy", "'x2026"),
+            ("'y''y'yyyy", "y'y2026"),
+            ("yyyy'年'MM'月'dd", "2026年11月20"),
+            ("yyyy年MM月dd", "2026年11月20"),
+            ("ddMMyyyy", "20112026"),
+            ("HH:mm:ss.SSS dd/MM/yy", "16:30:05.123 20/11/26"),
+            ("yyyy'Z'MM", "2026Z11"),
+            ("MM''dd''yyyy", "11'20'2026"),
+            ("", ""),
+            ("'CUST'", "CUST"),
+            ("-", "-"),
+        ] {
+            assert_eq!(rendered(pattern), text, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_letter_that_is_not_supported_is_refused_by_name() {
+        assert_eq!(
+            refused("YYYY"),
+            "date pattern `YYYY`: the letter `Y` is not supported; use y M d H m s S, or quote text as 'Y'"
+        );
+        for letter in ('a'..='z').chain('A'..='Z').filter(|letter| !"yMdHmsS".contains(*letter)) {
+            let message = refused(&format!("yyyyMMdd{letter}"));
+            assert!(message.contains(&format!("the letter `{letter}` is not supported")), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_letter_count_without_a_fixed_width_is_refused_with_the_right_one() {
+        for (pattern, right) in [
+            ("yyyyM", "write `MM`"),
+            ("yyyyMMd", "write `dd`"),
+            ("yyyyMMddH", "write `HH`"),
+            ("yyyyMMddHHm", "write `mm`"),
+            ("yyyyMMddHHmms", "write `ss`"),
+            ("yyyyMMddHHmmssS", "write `SSS`"),
+            ("yyyyMMddHHmmssSS", "write `SSS`"),
+            ("yyyyMMddHHmmssSSSS", "write `SSS`"),
+            ("yyyyMMM", "month's name"),
+            ("yyyyMMddd", "write `dd`"),
+            ("yyyyyyyyyy", "at most 9"),
+        ] {
+            let message = refused(pattern);
+            assert!(message.contains(right), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_date_part_that_would_come_back_is_refused() {
+        for (pattern, add) in [
+            ("MMdd", "add `yyyy`"),
+            ("dd", "add `yyyy`"),
+            ("SSS", "add `yyyy`"),
+            ("yyyydd", "add `MM`"),
+            ("yyyymmdd", "add `MM` (`mm` is minutes)"),
+            ("yyyyMMHH", "add `dd`"),
+            ("yyyyMMddmm", "add `HH`"),
+            ("yyyyMMddHHss", "add `mm`"),
+            ("yyyyMMddHHmmSSS", "add `ss`"),
+        ] {
+            let message = refused(pattern);
+            assert!(message.contains(add) && message.contains("would repeat"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_cannot_be_read_is_refused() {
+        assert!(refused("yyyy'").contains("a quote is not closed"));
+        assert!(refused("'yyyy").contains("a quote is not closed"));
+        assert!(refused("'").contains("a quote is not closed"));
+        assert!(refused("yyyy-yyyy").contains("`y` stands in it twice"));
+        assert!(refused("yyyy''yyyy").contains("twice"));
+        assert!(refused("'a\n'yyyy").contains("U+000A"));
+        assert!(refused("yyyy\u{85}").contains("U+0085"));
+        assert!(refused(&"-".repeat(65)).contains("at most 64"));
+        assert!(refused(&"-".repeat(57)).contains("would have 57 bytes; at most 56"));
+        assert_eq!(rendered(&"-".repeat(56)), "-".repeat(56));
+    }
+
+    #[test]
+    fn a_number_pattern_is_only_zeros() {
+        assert_eq!(width("0"), Ok(1));
+        assert_eq!(width("000000"), Ok(6));
+        assert_eq!(width(&"0".repeat(18)), Ok(18));
+        for wrong in ["", "######", "0000#", "6", "0.0", "０００", " 000", &"0".repeat(19)] {
+            let error = width(wrong).expect_err(wrong);
+            assert_eq!(error.code, Code::InvalidConfig);
+            assert!(error.message.contains("only zeros, one for each digit"), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn a_number_that_no_signed_column_holds_is_not_read() {
+        assert_eq!(number("0"), Some(0));
+        assert_eq!(number("9223372036854775807"), Some(i64::MAX as u64));
+        assert_eq!(number("00000000000000000000000009223372036854775807"), Some(i64::MAX as u64));
+        for wrong in ["", "9223372036854775808", "18446744073709551616", "+1", "-1", "1 ", "١"] {
+            assert_eq!(number(wrong), None, "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_pattern_or_refused_in_one_line(text in "\\PC{0,70}|[yMdHmsS'\\-a-z\u{0}-\u{20}]{0,70}") {
+            match DatePattern::parse(&text) {
+                Ok(date) => {
+                    let _ = date.render(u64::MAX);
+                    let prefix = date.render(PERIOD);
+                    let (period, rest) = date.read(prefix.as_str()).expect("its own text");
+                    prop_assert_eq!(rest, "");
+                    prop_assert_eq!(date.render(period), prefix);
+                }
+                Err(error) => prop_assert!(!error.message.contains(char::is_control)),
+            }
+            let _ = width(&text);
+        }
+    }
+}

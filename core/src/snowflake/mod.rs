@@ -1,0 +1,25 @@
+//! Snowflakes: ids made of time, a worker and a sequence, without asking anybody per id.
+//!
+//! * [`layout`] (floor 0) says which bits mean what, and when the time field is over. Pure.
+//! * [`generator`] (floor 1) hands out the positions of one worker. It reads clocks through the vDSO and does no I/O:
+//!   worker ids and the persisted high-water mark are given to it by the keeper.
+//!
+//! What is promised, in the order in which it is defended:
+//!
+//! 1. No id twice, by one process or by a process and its successor on the same worker id.
+//! 2. Ids of one generator rise.
+//! 3. The time in an id leads the wall clock by at most `max_lead`, and follows it as closely as the clock is cheap to read.
+//! 4. Nothing wraps: the end of the time field is an error with a date.
+//! 5. Low bits and last digits are even at any rate, where the layout ends with the sequence.
+//!
+//! The scheme is Twitter's (<https://github.com/twitter-archive/snowflake>), counting ahead of the clock is
+//! uid-generator's (<https://github.com/baidu/uid-generator>), one packed word is ferroid's and many others'.
+
+pub mod generator;
+pub mod layout;
+
+#[cfg(all(test, loom))]
+mod loom;
+
+pub use generator::{ClockBack, Generator, Refusal, Why};
+pub use layout::{Layout, Parts};

@@ -34,6 +34,7 @@ pub(crate) trait Rows {
 
 /// How many digits a serial's number may have: `shortest` when padded, `longest` when widened.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))] // only databases have business tables
 pub(crate) struct Digits {
     pub(crate) shortest: usize,
     pub(crate) longest: usize,

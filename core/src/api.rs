@@ -1,0 +1,659 @@
+//! The waist: every language translates these verbs and nothing else. (floor 4)
+//!
+//! One door: is this process a fork (a word the kernel wipes) → is the mill closed → the verb → count the error.
+//! Types that cross are plain: `u64`, UTF-8 text, buffers of the caller, an opaque mill and source. Configuration
+//! crosses as one string, so no language can forget an option.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::block::{self, Block};
+use crate::config::{MillConfig, shown};
+use crate::error::{Code, Error, Result};
+use crate::events::Event;
+use crate::metrics::{self, Stats};
+use crate::mill::{SharedMill, SharedSource};
+use crate::reservation::{Key, Mark};
+use crate::serial::{MAX_TEXT, write_serial};
+use crate::spec::{Body, Order, Spec};
+use crate::store::{Facts, Row};
+use crate::time::Clock;
+use crate::well::{Spring, Tally, Well};
+
+/// The version of keymill, the same in every language.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// An engine that hands out identifiers: one configuration, one background thread, any number of sources.
+///
+/// Copies are one mill. It closes when [`Mill::close`] is called or the last copy, sources included, is gone.
+///
+/// ```
+/// let mill = keymill::Mill::open("memory:")?;
+/// let orders = mill.source("segment:orders")?;
+/// assert_eq!(orders.next()?, 1);
+/// assert_eq!(orders.take(3)?, [2, 3, 4]);
+/// # Ok::<(), keymill::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Mill {
+    shared: Arc<SharedMill>,
+}
+
+impl fmt::Debug for Mill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mill").field("store", &self.shared.config.store.shown()).finish_non_exhaustive()
+    }
+}
+
+impl Mill {
+    /// Opens a mill from one string: `sqlite:FILE`, `memory:`, `mysql://user:password@host:port/database`, or
+    /// `file:CONFIG.toml`. An empty string is `sqlite:keymill.db`. Nothing is connected until a source needs it, so a
+    /// store that is down does not keep a program from starting.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG`: what is wrong and what is valid.
+    pub fn open(config: &str) -> Result<Mill> {
+        let shared = SharedMill::open(MillConfig::parse(config)?)?;
+        Ok(Mill { shared: Arc::new(shared) })
+    }
+
+    /// Opens the mill that `KEYMILL_CONFIG` names, else `sqlite:keymill.db`.
+    ///
+    /// # Errors
+    /// As [`Mill::open`].
+    pub fn open_default() -> Result<Mill> {
+        Mill::open(&std::env::var(crate::config::MILL_VARIABLE).unwrap_or_default())
+    }
+
+    /// A source, named by one string: `segment:orders?step=1000`, `snowflake:tx?worker=5`,
+    /// `serial:cust_info/custid?date=yyyyMMdd&number=000000`. Asking again gives the same source.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` with the valid kinds, options or values; `LAYOUT_ENDED`; `CLOSED`.
+    pub fn source(&self, spec: &str) -> Result<Source> {
+        let spec = self.shared.config.spec(spec)?;
+        let shared = SharedSource::open(&self.shared, spec)?;
+        Ok(Source { shared: Arc::new(shared) })
+    }
+
+    /// Closes for good: every later call answers `CLOSED`; what nobody used goes back to the store where it can.
+    /// Closing twice is nothing.
+    pub fn close(&self) {
+        self.shared.close();
+    }
+
+    /// Whether the mill was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.engine().is_ok_and(crate::mill::Engine::is_closed)
+    }
+
+    /// Every figure as Prometheus text.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        self.shared.engine().map_or_else(|_| String::new(), |e| metrics::render(&e.tally, &e.all_stats()))
+    }
+
+    /// Every open source's figures, by name.
+    #[must_use]
+    pub fn stats(&self) -> Vec<Stats> {
+        self.shared.engine().map_or_else(|_| Vec::new(), crate::mill::Engine::all_stats)
+    }
+
+    /// Takes the events that happened since the last call; at most the last 256 are kept.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        self.shared.engine().map_or_else(|_| Vec::new(), |e| e.events.drain())
+    }
+
+    /// The store as it may be shown: never a user or a password.
+    #[must_use]
+    pub fn store(&self) -> String {
+        self.shared.config.store.shown()
+    }
+
+    /// The sources a TOML file declares.
+    #[must_use]
+    pub fn declared(&self) -> Vec<String> {
+        self.shared.config.sources.keys().cloned().collect()
+    }
+
+    /// What the store says about itself: dialect, version, durability.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
+    pub fn facts(&self) -> Result<Facts> {
+        self.shared.engine()?.errand(|store| store.facts())
+    }
+
+    /// Creates what these sources need in the store; with none, keymill's own table. Answers with the statements;
+    /// `dry_run` only answers. What exists is left alone.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` for a bad spec, `STORE_UNAVAILABLE`, `STORE_REFUSED` (a missing right, a table of another shape).
+    pub fn init(&self, specs: &[&str], dry_run: bool) -> Result<Vec<String>> {
+        let mut keys = Vec::new();
+        for spec in specs {
+            keys.push(self.shared.config.spec(spec)?.key);
+        }
+        if keys.is_empty() {
+            keys.push(self.shared.config.spec("segment:keymill")?.key);
+        }
+        self.shared.engine()?.errand(move |store| store.init(&keys, dry_run))
+    }
+
+    /// Moves a manual clock (`clock=manual`) forward by milliseconds.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` on a mill that runs on the machine's clock.
+    pub fn advance_clock(&self, ms: u64) -> Result<()> {
+        self.with_manual_clock(|clock| clock.advance(ms))
+    }
+
+    /// Sets a manual clock's wall time, in milliseconds since 1970, in either direction.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` on a mill that runs on the machine's clock.
+    pub fn set_clock(&self, wall_ms: i64) -> Result<()> {
+        self.with_manual_clock(|clock| clock.set_wall(wall_ms))
+    }
+
+    fn with_manual_clock(&self, move_it: impl FnOnce(&crate::time::ManualClock)) -> Result<()> {
+        match self.shared.clock() {
+            Clock::Manual(clock) => {
+                move_it(clock);
+                self.shared.engine()?.clock_moved()
+            }
+            Clock::System => {
+                Err(Error::argument("this mill runs on the machine's clock; open it with clock=manual"))
+            }
+        }
+    }
+}
+
+/// What an id or a serial number is made of. Parts that its kind does not have are `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Parts {
+    /// When a snowflake was made: milliseconds since 1970.
+    pub time_ms: Option<i64>,
+    /// A snowflake's worker.
+    pub worker: Option<u64>,
+    /// A snowflake's sequence.
+    pub sequence: Option<u64>,
+    /// A serial number's date part.
+    pub date: Option<String>,
+    /// A segment id, or the number of a serial.
+    pub number: Option<u64>,
+}
+
+impl Parts {
+    /// The parts as `name, value`, in the order people read them; time as RFC 3339.
+    #[must_use]
+    pub fn fields(&self) -> Vec<(&'static str, String)> {
+        let mut fields = Vec::new();
+        if let Some(ms) = self.time_ms {
+            fields.push(("time", crate::snowflake::layout::rfc3339(ms)));
+        }
+        let texts = [
+            ("worker", self.worker.map(|n| n.to_string())),
+            ("sequence", self.sequence.map(|n| n.to_string())),
+            ("date", self.date.clone()),
+            ("number", self.number.map(|n| n.to_string())),
+        ];
+        fields.extend(texts.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        fields
+    }
+}
+
+/// A named generator inside a mill. Copies are one source; any thread may use any copy.
+#[derive(Clone)]
+pub struct Source {
+    shared: Arc<SharedSource>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("spec", &self.spec().text).finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    fn spec(&self) -> &Spec {
+        &self.shared.spec
+    }
+
+    /// `segment:orders`: kind and name, without options.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.spec().label
+    }
+
+    /// Counts an error on its way out.
+    #[cold]
+    fn failed(&self, error: Error) -> Error {
+        if let Ok(engine) = self.shared.mill.engine() {
+            engine.tally.error(error.code);
+        }
+        error
+    }
+
+    #[cold]
+    fn wants_text(&self) -> Error {
+        Error::argument(format!(
+            "`{}` hands out text, a number without its date would not be unique; use next_text or take_text",
+            self.label()
+        ))
+    }
+
+    /// The well, if this source hands out numbers.
+    #[inline]
+    fn numbers(&self) -> Result<&Well> {
+        if matches!(self.spec().body, Body::Serial { .. }) {
+            return Err(self.wants_text());
+        }
+        self.shared.well()
+    }
+
+    /// The next id; waits at most the source's deadline when none is in memory.
+    ///
+    /// # Errors
+    /// `DEADLINE`, `STORE_*`, `EXHAUSTED`, `CLOCK_BEHIND`, `LAYOUT_ENDED`, `CLOSED`, `FORKED`.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the verb has this name in every language; `iter` is the iterator"
+    )]
+    #[inline]
+    pub fn next(&self) -> Result<u64> {
+        let answer = self.numbers().and_then(|well| match self.spec().order {
+            Order::Thread if matches!(well.spring, Spring::Numbers(_)) => {
+                block::next_of_thread(well).map(|(n, _)| n)
+            }
+            _ => well.next(),
+        });
+        answer.map_err(|e| self.failed(e))
+    }
+
+    /// The next id if one is in memory; never blocks.
+    ///
+    /// # Errors
+    /// `NOT_READY` with `retry_after`, and as [`Source::next`].
+    #[inline]
+    pub fn try_next(&self) -> Result<u64> {
+        self.numbers().and_then(Well::try_next).map_err(|e| self.failed(e))
+    }
+
+    /// `count` ids: one count instead of `count`, so by far the fastest way to many.
+    ///
+    /// # Errors
+    /// As [`Source::next`]; `INVALID_ARGUMENT` for more than memory holds.
+    pub fn take(&self, count: usize) -> Result<Vec<u64>> {
+        let mut ids = Vec::new();
+        if ids.try_reserve_exact(count).is_err() {
+            return Err(self
+                .failed(Error::argument(format!("{count} ids do not fit into memory; take them in parts"))));
+        }
+        ids.resize(count, 0);
+        self.fill(&mut ids)?;
+        Ok(ids)
+    }
+
+    /// Fills a buffer with ids: all of it, or none and an error.
+    ///
+    /// # Errors
+    /// As [`Source::next`].
+    pub fn fill(&self, buffer: &mut [u64]) -> Result<()> {
+        self.numbers().and_then(|well| well.fill(buffer)).map_err(|e| self.failed(e))
+    }
+
+    /// Leases `[lo, hi)`, at least one and at most `count` numbers, to the caller alone. What is not used is lost.
+    ///
+    /// # Errors
+    /// As [`Source::next`]; `INVALID_ARGUMENT` for a count of 0 and for snowflakes.
+    pub fn lease(&self, count: u64) -> Result<(u64, u64)> {
+        if count == 0 {
+            return Err(self.failed(Error::argument("a lease of 0 numbers; ask for at least 1")));
+        }
+        let taken = self.numbers().and_then(|well| well.lease(count)).map_err(|e| self.failed(e))?;
+        Ok((taken.lo, taken.hi))
+    }
+
+    /// The next serial number as text; the decimal id for the other kinds.
+    ///
+    /// # Errors
+    /// As [`Source::next`], and `NUMBER_OVERFLOW`.
+    pub fn next_text(&self) -> Result<String> {
+        let mut text = String::new();
+        self.push_text(&mut text)?;
+        Ok(text)
+    }
+
+    /// Appends the next serial number to `out`; allocates only if `out` must grow.
+    ///
+    /// # Errors
+    /// As [`Source::next_text`]; `out` is unchanged then.
+    pub fn push_text(&self, out: &mut String) -> Result<()> {
+        let mut buffer = [0; MAX_TEXT];
+        let len = self.write_text(&mut buffer)?;
+        out.push_str(ascii(&buffer[..len]));
+        Ok(())
+    }
+
+    /// Writes the next serial number into `buffer` and answers with its length. No number is spent on a buffer that is
+    /// too small.
+    ///
+    /// # Errors
+    /// As [`Source::next_text`]; `BUFFER_TOO_SMALL` for a buffer shorter than [`Source::text_len`].
+    pub fn write_text(&self, buffer: &mut [u8]) -> Result<usize> {
+        self.check_room(buffer.len())?;
+        self.text_with(buffer, |well| match self.spec().order {
+            Order::Thread => block::next_of_thread(well),
+            Order::Process => number_and_prefix(well, |w| w.lease(1)),
+        })
+    }
+
+    /// The next serial number if one is in memory; never blocks.
+    ///
+    /// # Errors
+    /// `NOT_READY` with `retry_after`, and as [`Source::next_text`].
+    pub fn try_next_text(&self) -> Result<String> {
+        let mut buffer = [0; MAX_TEXT];
+        let len = self.text_with(&mut buffer, |well| number_and_prefix(well, |w| w.try_take(1)))?;
+        Ok(ascii(&buffer[..len]).to_owned())
+    }
+
+    /// `count` texts.
+    ///
+    /// # Errors
+    /// As [`Source::next_text`].
+    pub fn take_text(&self, count: usize) -> Result<Vec<String>> {
+        (0..count).map(|_| self.next_text()).collect()
+    }
+
+    fn text_with(
+        &self,
+        buffer: &mut [u8],
+        take: impl FnOnce(&Well) -> Result<(u64, crate::serial::Prefix)>,
+    ) -> Result<usize> {
+        let answer = self.shared.well().and_then(|well| match self.spec().pattern() {
+            Some(pattern) => {
+                take(well).map(|(number, prefix)| write_serial(buffer, &prefix, number, pattern.width()))
+            }
+            None => well.next().map(|id| crate::serial::write_number(buffer, id, 1)),
+        });
+        match answer {
+            Ok(Some(len)) => Ok(len),
+            Ok(None) => {
+                Err(self
+                    .failed(Error::new(Code::Internal, "a serial number did not fit a buffer of its length")))
+            }
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn check_room(&self, room: usize) -> Result<()> {
+        let needed = self.text_len();
+        if room >= needed {
+            return Ok(());
+        }
+        Err(self.failed(Error::new(
+            Code::BufferTooSmall,
+            format!("a text of `{}` needs {needed} bytes, the buffer has {room}", self.label()),
+        )))
+    }
+
+    /// The most bytes a text of this source can have.
+    #[must_use]
+    pub fn text_len(&self) -> usize {
+        /// Digits of 2^63-1.
+        const MOST_DIGITS: usize = 19;
+        match self.spec().pattern() {
+            Some(pattern) => {
+                let widest = if self.spec().last > pattern.last() { 18 } else { pattern.width() as usize };
+                pattern.prefix(pattern.period_at(0)).len() + widest
+            }
+            None => MOST_DIGITS,
+        }
+    }
+
+    /// A handle that counts through blocks of its own: the fastest loop, for one thread at a time. Ids rise within it.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle { source: self.clone(), block: Block::EMPTY }
+    }
+
+    /// Takes an id apart.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a number this source cannot have made.
+    pub fn parse(&self, id: u64) -> Result<Parts> {
+        match &self.spec().body {
+            Body::Serial { .. } => Err(self.failed(self.wants_text())),
+            Body::Segment if id == 0 || id > crate::reservation::MAX_NUMBER => {
+                Err(self.failed(Error::argument(format!(
+                    "{id} is no id of `{}`: ids lie from 1 to 9223372036854775807",
+                    self.label()
+                ))))
+            }
+            Body::Segment => Ok(Parts { number: Some(id), ..Parts::default() }),
+            Body::Snowflake { layout, .. } => {
+                let parts = layout.read(id).map_err(|e| self.failed(e))?;
+                Ok(Parts {
+                    time_ms: Some(layout.wall_ms_of(parts.tick)),
+                    worker: Some(parts.worker),
+                    sequence: Some(parts.seq),
+                    ..Parts::default()
+                })
+            }
+        }
+    }
+
+    /// Takes a text apart: a serial number, or an id in decimal.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a text this source cannot have made.
+    pub fn parse_text(&self, text: &str) -> Result<Parts> {
+        let Some(pattern) = self.spec().pattern() else {
+            let id = text.parse().map_err(|_| {
+                self.failed(Error::argument(format!(
+                    "`{}` is not an id: write it in decimal digits",
+                    shown(text)
+                )))
+            })?;
+            return self.parse(id);
+        };
+        match pattern.split(text) {
+            Some((period, number)) => Ok(Parts {
+                date: Some(pattern.prefix(period).as_str().to_owned()),
+                number: Some(number),
+                ..Parts::default()
+            }),
+            None => Err(self.failed(Error::argument(format!(
+                "`{}` does not fit date={} number={}",
+                shown(text),
+                pattern.date_pattern(),
+                pattern.number_pattern()
+            )))),
+        }
+    }
+
+    /// This source's figures.
+    ///
+    /// # Errors
+    /// `FORKED`, `CLOSED`.
+    pub fn stats(&self) -> Result<Stats> {
+        let well = self.shared.well()?;
+        Ok(self.shared.mill.engine()?.stats(well))
+    }
+
+    /// What the store's row says; `None` where there is none yet.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
+    pub fn row(&self) -> Result<Option<Row>> {
+        let key = self.key();
+        self.shared.mill.engine()?.errand(move |store| store.look(&key)).map_err(|e| self.failed(e))
+    }
+
+    /// Raises the store's row so that `next` is the next number; never lowers it. Answers with the row before and
+    /// after. With `dry_run` nothing is written and both are the row as it is.
+    ///
+    /// # Errors
+    /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.
+    pub fn repair(&self, next: u64, dry_run: bool) -> Result<(Option<Row>, Option<Row>)> {
+        if next == 0 || next > self.spec().last.saturating_add(1) {
+            return Err(self.failed(Error::argument(format!(
+                "{next} cannot be the next number of `{}`; give one from 1 to {}",
+                self.label(),
+                self.spec().last
+            ))));
+        }
+        let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
+        let key = self.key();
+        let to = Mark { period, next };
+        let answer = self.shared.mill.engine()?.errand(move |store| {
+            if dry_run {
+                let row = store.look(&key)?;
+                return Ok((row.clone(), row));
+            }
+            let (before, after) = store.repair(&key, to)?;
+            Ok((before, Some(after)))
+        });
+        answer.map_err(|e| self.failed(e))
+    }
+
+    fn key(&self) -> Arc<Key> {
+        self.spec().key.clone()
+    }
+
+    /// The mill this source belongs to.
+    #[must_use]
+    pub fn mill(&self) -> Mill {
+        Mill { shared: self.shared.mill.clone() }
+    }
+
+    /// Ids without end; an error ends the iteration after it was given.
+    pub fn iter(&self) -> Iter {
+        Iter { handle: self.handle(), process_order: self.spec().order == Order::Process, ended: false }
+    }
+}
+
+impl<'a> IntoIterator for &'a Source {
+    type Item = Result<u64>;
+    type IntoIter = Iter;
+    fn into_iter(self) -> Iter {
+        self.iter()
+    }
+}
+
+/// Takes one number with the date part that belongs to it.
+fn number_and_prefix(
+    well: &Well,
+    take: impl Fn(&Well) -> Result<crate::segment::Taken>,
+) -> Result<(u64, crate::serial::Prefix)> {
+    loop {
+        let taken = take(well)?;
+        match well.prefix(&taken) {
+            Some(prefix) => return Ok((taken.lo, prefix)),
+            // The period ended between the count and the look: nobody gets this number.
+            None => Tally::add(&well.tally.lost, 1),
+        }
+    }
+}
+
+/// The writers of `serial` write UTF-8 only: a date part that was checked, then digits.
+fn ascii(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
+
+/// Ids of a source without end.
+#[derive(Debug)]
+pub struct Iter {
+    handle: Handle,
+    process_order: bool,
+    ended: bool,
+}
+
+impl Iterator for Iter {
+    type Item = Result<u64>;
+    fn next(&mut self) -> Option<Result<u64>> {
+        if self.ended {
+            return None;
+        }
+        let id = if self.process_order { self.handle.source.next() } else { self.handle.next() };
+        self.ended = id.is_err();
+        Some(id)
+    }
+}
+
+/// A block owned by whoever holds it: see [`Source::handle`].
+#[derive(Debug)]
+pub struct Handle {
+    source: Source,
+    block: Block,
+}
+
+impl Handle {
+    /// The next id of this handle's block; a new block is leased when it is used up or revoked.
+    ///
+    /// # Errors
+    /// As [`Source::next`].
+    #[expect(clippy::should_implement_trait, reason = "the verb has this name in every language")]
+    #[inline]
+    pub fn next(&mut self) -> Result<u64> {
+        match self.block.next() {
+            Some(number) => Ok(number),
+            None => self.next_block(),
+        }
+    }
+
+    #[cold]
+    fn next_block(&mut self) -> Result<u64> {
+        let answer = self.source.numbers().and_then(|well| {
+            if let Spring::Time { .. } = well.spring {
+                return well.next();
+            }
+            loop {
+                self.block.refill(well, well.spec.block)?;
+                if let Some(number) = self.block.next() {
+                    return Ok(number);
+                }
+            }
+        });
+        answer.map_err(|e| self.source.failed(e))
+    }
+
+    /// The next serial number of this handle's block, as text.
+    ///
+    /// # Errors
+    /// As [`Source::next_text`].
+    pub fn next_text(&mut self) -> Result<String> {
+        let Some(pattern) = self.source.spec().pattern() else { return self.next().map(|id| id.to_string()) };
+        let width = pattern.width();
+        let number = match self.block.next() {
+            Some(number) => number,
+            None => {
+                let refilled = self.source.shared.well().and_then(|well| {
+                    loop {
+                        self.block.refill(well, well.spec.block)?;
+                        if let Some(number) = self.block.next() {
+                            return Ok(number);
+                        }
+                    }
+                });
+                refilled.map_err(|e| self.source.failed(e))?
+            }
+        };
+        let mut buffer = [0; MAX_TEXT];
+        let len = write_serial(&mut buffer, &self.block.prefix, number, width).unwrap_or(0);
+        Ok(ascii(&buffer[..len]).to_owned())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Ok(well) = self.source.shared.well() {
+            self.block.forget(well);
+        }
+    }
+}

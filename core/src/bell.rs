@@ -1,0 +1,75 @@
+//! How callers call the keeper: a queue of sources that rang, and a thread to wake. (floor 1)
+//!
+//! A bell is rung at most once until it is answered, so a dry source under a thousand callers is one entry. Ringing
+//! takes no lock; crossbeam's `SegQueue` allocates one block per 31 entries, off the id path.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+
+use crossbeam::queue::SegQueue;
+
+/// Where the bells of one mill hang.
+#[derive(Debug, Default)]
+pub struct Belfry {
+    rung: SegQueue<usize>,
+    keeper: OnceLock<Thread>,
+}
+
+impl Belfry {
+    /// The thread that answers; a belfry without one is polled.
+    pub(crate) fn answered_by(&self, keeper: Thread) {
+        // A belfry has one keeper for life; a second one would be a defect, and the first goes on answering.
+        let _ = self.keeper.set(keeper);
+    }
+
+    /// The next source that rang.
+    pub(crate) fn next(&self) -> Option<usize> {
+        self.rung.pop()
+    }
+
+    /// Wakes the keeper without ringing: a command waits for it.
+    pub(crate) fn wake(&self) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.unpark();
+        }
+    }
+}
+
+/// One source's bell.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    belfry: Arc<Belfry>,
+    slot: usize,
+    rung: AtomicBool,
+}
+
+impl Bell {
+    pub(crate) fn new(belfry: Arc<Belfry>, slot: usize) -> Self {
+        Bell { belfry, slot, rung: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Asks for the keeper's look.
+    pub(crate) fn ring(&self) {
+        // ordering: Relaxed — whoever rang and was not answered yet speaks for us too: the keeper looks after answering.
+        if self.rung.load(Ordering::Relaxed) {
+            return;
+        }
+        // ordering: AcqRel — release: the keeper that answers sees what made us ring; acquire pairs with `answer`.
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            self.belfry.rung.push(self.slot);
+            self.belfry.wake();
+        }
+    }
+
+    /// The keeper is about to look: from now on a ring counts again.
+    pub(crate) fn answer(&self) {
+        // ordering: AcqRel — pairs with `ring`.
+        self.rung.swap(false, Ordering::AcqRel);
+    }
+}

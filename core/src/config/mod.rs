@@ -1,0 +1,173 @@
+//! Configuration: one string opens a mill, one string names a source; every default stands in this folder. (floor 3)
+
+mod spec;
+mod toml;
+mod url;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub(crate) use spec::{check_options, parse as parse_spec, shown};
+
+use crate::error::{Error, Result};
+use crate::spec::Spec;
+use crate::store::Durability;
+
+/// Options by name, as text.
+pub type Options = BTreeMap<String, String>;
+
+/// What opens when nothing is said.
+pub const DEFAULT_MILL: &str = "sqlite:keymill.db";
+
+/// The environment variable every language reads for its default mill.
+pub const MILL_VARIABLE: &str = "KEYMILL_CONFIG";
+
+/// `fork=revive|error`: what the first call in a forked child does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fork {
+    /// Starts anew: new segments, new connections.
+    #[default]
+    Revive,
+    /// Answers `FORKED`.
+    Error,
+}
+
+/// A password: never printed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// Where reservations are kept, from the store's URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreConfig {
+    /// `memory:` or `memory:NAME`.
+    Memory {
+        /// Mills that name the same memory share it; an empty name is this mill's own.
+        name: String,
+    },
+    /// `sqlite:PATH`.
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What to do about settings that lose commits.
+        durability: Durability,
+        /// How long to wait for other writers of the file.
+        busy: Duration,
+    },
+    /// `mysql://user:password@host:port/database`.
+    Mysql {
+        /// Hosts and ports, the favourite first.
+        hosts: Vec<(String, u16)>,
+        /// A Unix socket, instead of hosts.
+        socket: Option<PathBuf>,
+        /// The user.
+        user: String,
+        /// The password.
+        password: Secret,
+        /// The database.
+        database: String,
+        /// What to do about settings that lose commits.
+        durability: Durability,
+        /// How long connecting may take.
+        connect_timeout: Duration,
+        /// How long an answer may take.
+        timeout: Duration,
+        /// `tls=off|on|verify`.
+        tls: bool,
+    },
+}
+
+impl StoreConfig {
+    /// Whether `init=max` and the `key_producer` default make sense here.
+    #[must_use]
+    pub fn is_sql(&self) -> bool {
+        !matches!(self, StoreConfig::Memory { .. })
+    }
+
+    /// The store as it may be shown: no user, no password.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match self {
+            StoreConfig::Memory { name } => format!("memory:{name}"),
+            StoreConfig::Sqlite { path, .. } => format!("sqlite:{}", path.display()),
+            StoreConfig::Mysql { hosts, socket, database, .. } => {
+                let hosts: Vec<_> = hosts.iter().map(|(h, p)| format!("{h}:{p}")).collect();
+                let place = socket.as_ref().map_or_else(|| hosts.join(","), |s| s.display().to_string());
+                format!("mysql://{place}/{database}")
+            }
+        }
+    }
+}
+
+/// A mill's configuration, checked.
+#[derive(Clone, Debug)]
+pub struct MillConfig {
+    /// The store.
+    pub store: StoreConfig,
+    /// What a forked child does.
+    pub fork: Fork,
+    /// `clock=manual`: the clock stands at this wall time until it is moved.
+    pub manual_clock: Option<i64>,
+    /// Option defaults by kind, from a TOML file.
+    pub kinds: BTreeMap<String, Options>,
+    /// Options by source, from a TOML file.
+    pub sources: BTreeMap<String, Options>,
+}
+
+impl MillConfig {
+    /// Reads a configuration string: a store's URL, or `file:PATH` for a TOML file; empty means the default.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` with one line that says what is wrong and what is valid.
+    pub fn parse(config: &str) -> Result<Self> {
+        let config = if config.is_empty() { DEFAULT_MILL } else { config };
+        if config.len() > 4096 {
+            return Err(Error::config(
+                "the configuration string is longer than 4096 bytes; use file:PATH with a TOML file",
+            ));
+        }
+        if config.chars().any(char::is_control) {
+            return Err(Error::config("the configuration string holds a control character"));
+        }
+        match config.strip_prefix("file:") {
+            Some(path) => toml::read(path),
+            None => url::parse(config),
+        }
+    }
+
+    /// Reads a source's spec with this configuration's defaults behind it.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` with one line that says what is wrong and what is valid.
+    pub fn spec(&self, spec: &str) -> Result<Spec> {
+        let defaults = |kind: &str, label: &str| {
+            let mut options = self.kinds.get(kind).cloned().unwrap_or_default();
+            if let Some(own) = self.sources.get(label) {
+                options.extend(own.clone());
+            }
+            options
+        };
+        parse_spec(spec, &defaults, self.store.is_sql())
+    }
+}
+
+/// Milliseconds from `500ms`, `3s`, `5m`, `1h`, `2d`; `None` for anything else.
+pub(crate) fn duration(text: &str) -> Option<u64> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}

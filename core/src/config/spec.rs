@@ -1,0 +1,416 @@
+//! A source's spec string, `kind:name?option=value&…`, read into what the mill needs. (floor 3)
+//!
+//! Every option of every kind stands in one table, so that an unknown one can be answered with the valid ones and no
+//! language can forget one.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+
+use crate::error::{Error, Result};
+use crate::reservation::{Key, MAX_NUMBER, Scheme, SerialKey};
+use crate::segment::Rules;
+use crate::serial::SerialPattern;
+use crate::snowflake::{ClockBack, Layout};
+use crate::spec::{Body, Order, Spec};
+
+use super::{Options, duration};
+
+/// The longest spec string.
+const MAX_SPEC: usize = 4096;
+/// The longest name, in bytes.
+const MAX_NAME: usize = 128;
+
+const COMMON: &[&str] = &["scheme", "table", "deadline", "order", "block"];
+const SUPPLY: &[&str] = &["min_step", "max_step", "buffer", "step", "ttl", "backwards"];
+const KINDS: &[(&str, &[&[&str]])] = &[
+    ("segment", &[COMMON, SUPPLY, &["start"]]),
+    ("snowflake", &[COMMON, &["layout", "epoch", "worker", "lease", "clock_back", "max_lead", "scatter"]]),
+    ("serial", &[COMMON, SUPPLY, &["date", "number", "zone", "overflow", "init", "skew"]]),
+];
+
+fn kind_names() -> String {
+    KINDS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// What each part of a spec reads: decoded kind, name and options, in the order given.
+struct Parts {
+    kind: &'static str,
+    known: Vec<&'static str>,
+    name: String,
+    options: BTreeMap<String, String>,
+}
+
+fn decode(text: &str, what: &str) -> Result<String> {
+    let bytes = text.as_bytes();
+    for (i, _) in text.match_indices('%') {
+        let hex = bytes.get(i + 1..i + 3);
+        if !hex.is_some_and(|h| h.iter().all(u8::is_ascii_hexdigit)) {
+            return Err(Error::config(format!(
+                "{what} has a `%` that two hex digits do not follow; write %25 for a percent sign"
+            )));
+        }
+    }
+    let decoded = percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| Error::config(format!("{what} is not UTF-8 once its %XX are decoded")))?;
+    Ok(decoded.into_owned())
+}
+
+/// `text` as it may stand in a message: short, and without control characters.
+pub(crate) fn shown(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if out.len() > 80 {
+            out.push('…');
+            break;
+        }
+        if c.is_control() {
+            let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+fn split(spec: &str) -> Result<Parts> {
+    if spec.len() > MAX_SPEC {
+        return Err(Error::config(format!(
+            "a source spec of {} bytes is too long; at most {MAX_SPEC}",
+            spec.len()
+        )));
+    }
+    let (kind, rest) = spec.split_once(':').ok_or_else(|| {
+        Error::config(format!(
+            "`{}` names no source; write kind:name, with kind one of {}",
+            shown(spec),
+            kind_names()
+        ))
+    })?;
+    let Some((kind, groups)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+        let later = if kind == "business" { " (business ids come with a later version)" } else { "" };
+        return Err(Error::config(format!(
+            "unknown kind `{}`{later}; valid kinds: {}",
+            shown(kind),
+            kind_names()
+        )));
+    };
+    let known: Vec<&'static str> = groups.iter().flat_map(|g| g.iter().copied()).collect();
+    let (name, query) = rest.split_once('?').map_or((rest, None), |(n, q)| (n, Some(q)));
+    if name.contains('&') || name.contains('=') {
+        return Err(Error::config(format!(
+            "the name `{}` holds `&` or `=`; options follow a `?`, and in a name write %26 and %3D",
+            shown(name)
+        )));
+    }
+    let mut options = BTreeMap::new();
+    for pair in query.unwrap_or_default().split('&').filter(|p| !p.is_empty()) {
+        let (option, value) = pair.split_once('=').ok_or_else(|| {
+            Error::config(format!("option `{}` of `{kind}` has no value; write option=value", shown(pair)))
+        })?;
+        if !known.contains(&option) {
+            return Err(unknown_option(kind, option, &known));
+        }
+        let value = decode(value, &format!("the value of option `{option}`"))?;
+        if options.insert(option.to_owned(), value).is_some() {
+            return Err(Error::config(format!("option `{option}` is given twice")));
+        }
+    }
+    Ok(Parts { kind, known, name: name.to_owned(), options })
+}
+
+fn unknown_option(kind: &str, option: &str, known: &[&str]) -> Error {
+    Error::config(format!(
+        "unknown option `{}` of `{kind}`; valid options: {}",
+        shown(option),
+        known.join(", ")
+    ))
+}
+
+/// Checks option names of a kind, as they stand in a TOML file.
+pub(crate) fn check_options(kind: &str, options: &Options) -> Result<()> {
+    let Some((kind, groups)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+        return Err(Error::config(format!("unknown kind `{}`; valid kinds: {}", shown(kind), kind_names())));
+    };
+    let known: Vec<&str> = groups.iter().flat_map(|g| g.iter().copied()).collect();
+    match options.keys().find(|k| !known.contains(&k.as_str())) {
+        Some(option) => Err(unknown_option(kind, option, &known)),
+        None => Ok(()),
+    }
+}
+
+fn check_name(name: &str, what: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::config(format!("{what} is empty; names have 1 to {MAX_NAME} bytes")));
+    }
+    if name.len() > MAX_NAME {
+        return Err(Error::config(format!("{what} has {} bytes; names have 1 to {MAX_NAME}", name.len())));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(Error::config(format!("{what} `{}` holds a control character", shown(name))));
+    }
+    Ok(())
+}
+
+/// Names that become SQL must be plain identifiers.
+fn check_identifier(name: &str, what: &str) -> Result<()> {
+    let plain = !name.is_empty()
+        && name.len() <= 64
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '$');
+    if plain {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "{what} `{}` is not an identifier: letters, digits, `_` and `$`, at most 64, not starting with a digit",
+        shown(name)
+    )))
+}
+
+/// Options of one spec, with those of the file behind them.
+struct Reader<'a> {
+    kind: &'static str,
+    given: &'a BTreeMap<String, String>,
+}
+
+impl Reader<'_> {
+    fn text(&self, option: &str, default: &str) -> String {
+        self.given.get(option).map_or(default, String::as_str).to_owned()
+    }
+
+    fn one_of<T: Copy>(&self, option: &str, valid: &[(&str, T)]) -> Result<T> {
+        let value = self.given.get(option).map_or(valid[0].0, String::as_str);
+        valid.iter().find(|(name, _)| *name == value).map(|(_, t)| *t).ok_or_else(|| {
+            let names: Vec<_> = valid.iter().map(|(name, _)| *name).collect();
+            self.bad(option, value, &names.join(", "))
+        })
+    }
+
+    fn number(&self, option: &str, default: u64, least: u64, most: u64) -> Result<u64> {
+        let Some(value) = self.given.get(option) else { return Ok(default) };
+        match value.parse::<u64>() {
+            Ok(n) if n >= least && n <= most && !value.starts_with('+') => Ok(n),
+            _ => Err(self.bad(option, value, &format!("a whole number from {least} to {most}"))),
+        }
+    }
+
+    fn millis(&self, option: &str, default_ms: u64, least: u64, most: u64) -> Result<u64> {
+        let Some(value) = self.given.get(option) else { return Ok(default_ms) };
+        match duration(value) {
+            Some(ms) if ms >= least && ms <= most => Ok(ms),
+            _ => Err(self.bad(
+                option,
+                value,
+                &format!("a time such as 500ms, 3s, 5m or 1h, from {least}ms to {most}ms"),
+            )),
+        }
+    }
+
+    fn bad(&self, option: &str, value: &str, valid: &str) -> Error {
+        Error::config(format!(
+            "option `{option}={}` of `{}` is not valid; valid: {valid}",
+            shown(value),
+            self.kind
+        ))
+    }
+}
+
+/// Reads a spec; `defaults` answers with the options a TOML file gives for this kind and this source.
+pub(crate) fn parse(spec: &str, defaults: &dyn Fn(&str, &str) -> Options, sql_store: bool) -> Result<Spec> {
+    let parts = split(spec)?;
+    let raw_label = format!("{}:{}", parts.kind, parts.name);
+    let mut given = defaults(parts.kind, &raw_label);
+    given.extend(parts.options.iter().map(|(k, v)| (k.clone(), v.clone())));
+    if let Some(option) = given.keys().find(|k| !parts.known.contains(&k.as_str())) {
+        return Err(unknown_option(parts.kind, option, &parts.known));
+    }
+    let read = Reader { kind: parts.kind, given: &given };
+    let mut text = raw_label;
+    for (i, (option, value)) in given.iter().enumerate() {
+        let _ = write!(text, "{}{option}={value}", if i == 0 { '?' } else { '&' });
+    }
+    let order = read.one_of("order", &[("process", Order::Process), ("thread", Order::Thread)])?;
+    let block = read.number("block", 1024, 1, 1 << 20)?;
+    let deadline = Duration::from_millis(read.millis("deadline", 3000, 1, 3_600_000)?);
+    match parts.kind {
+        "segment" => segment(&parts, &read, text, order, block, deadline),
+        "serial" => serial(&parts, &read, text, order, block, deadline, sql_store),
+        _ => snowflake(&parts, &read, text, order, block, deadline),
+    }
+}
+
+fn rules(read: &Reader, default_step: Option<u64>) -> Result<Rules> {
+    let most = 1 << 40;
+    let step = match read.given.get("step") {
+        Some(_) => Some(read.number("step", 1, 1, most)?),
+        None => default_step,
+    };
+    if let (Some(_), Some(option)) =
+        (read.given.get("step"), ["min_step", "max_step"].iter().find(|o| read.given.contains_key(**o)))
+    {
+        return Err(Error::config(format!(
+            "`step` fixes the step, so `{option}` has no meaning beside it; give one of them"
+        )));
+    }
+    let min_step = read.number("min_step", step.unwrap_or(1000), 1, most)?;
+    let max_step = read.number("max_step", min_step.max(10_000_000), 1, most)?;
+    if min_step > max_step {
+        return Err(Error::config(format!(
+            "min_step={min_step} is larger than max_step={max_step}; make min_step the smaller one"
+        )));
+    }
+    let ttl_ms = match read.given.get("ttl").map(String::as_str) {
+        None | Some("none") => None,
+        Some(_) => Some(read.millis("ttl", 0, 10, 366 * 86_400_000)?),
+    };
+    let unit = if read.given.contains_key("min_step") { 1 } else { step.unwrap_or(1) };
+    Ok(Rules { min_step, max_step, unit, buffer_ms: read.millis("buffer", 30_000, 1, 86_400_000)?, ttl_ms })
+}
+
+fn scheme(read: &Reader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, String)> {
+    let mut choices: Vec<(&str, Scheme)> = valid.iter().map(|s| (s.name(), *s)).collect();
+    choices.sort_by_key(|(_, s)| *s != default);
+    let scheme = read.one_of("scheme", &choices)?;
+    let table = read.text("table", scheme.default_table());
+    check_identifier(&table, "table")?;
+    Ok((scheme, table))
+}
+
+fn segment(
+    parts: &Parts,
+    read: &Reader,
+    text: String,
+    order: Order,
+    block: u64,
+    deadline: Duration,
+) -> Result<Spec> {
+    let name = decode(&parts.name, "the source's name")?;
+    check_name(&name, "the source's name")?;
+    let (scheme, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
+    let label = format!("segment:{name}");
+    Ok(Spec {
+        text,
+        label: label.clone(),
+        key: Arc::new(Key { scheme, table, name: label, serial: None }),
+        order,
+        block,
+        deadline,
+        body: Body::Segment,
+        rules: rules(read, None)?,
+        start: read.number("start", 1, 1, MAX_NUMBER)?,
+        last: MAX_NUMBER,
+        heal: read.one_of("backwards", &[("refuse", false), ("heal", true)])?,
+    })
+}
+
+fn serial(
+    parts: &Parts,
+    read: &Reader,
+    text: String,
+    order: Order,
+    block: u64,
+    deadline: Duration,
+    sql_store: bool,
+) -> Result<Spec> {
+    let (table_part, column_part) = parts.name.split_once('/').ok_or_else(|| {
+        Error::config(format!("`serial:{}` names no column; write serial:TABLE/COLUMN", shown(&parts.name)))
+    })?;
+    let table = decode(table_part, "the table's name")?;
+    let column = decode(column_part, "the column's name")?;
+    check_name(&table, "the table's name")?;
+    check_name(&column, "the column's name")?;
+    let date = read.text("date", "yyyyMMdd");
+    let number = read.text("number", "00000000");
+    let zone = read.text("zone", "local");
+    let pattern = SerialPattern::new(&date, &number, &zone)?;
+    let default = if sql_store { Scheme::KeyProducer } else { Scheme::Keymill };
+    let (scheme, row_table) = scheme(read, default, &Scheme::ALL)?;
+    let init_max = read.one_of("init", &[("none", false), ("max", true)])?;
+    if init_max {
+        if scheme != Scheme::KeyProducer || !sql_store {
+            return Err(Error::config(
+                "`init=max` reads the business table, so it needs scheme=key_producer on a SQL store",
+            ));
+        }
+        check_identifier(&table, "with `init=max`, the table's name")?;
+        check_identifier(&column, "with `init=max`, the column's name")?;
+    }
+    let widen = read.one_of("overflow", &[("error", false), ("widen", true)])?;
+    let label = format!("serial:{table}/{column}");
+    // Eighteen digits are all a signed 64-bit number can be sure to hold.
+    let last = if widen { 999_999_999_999_999_999 } else { pattern.last() };
+    let name = format!("{label}?date={date}&number={number}");
+    Ok(Spec {
+        text,
+        label,
+        key: Arc::new(Key {
+            scheme,
+            table: row_table,
+            name,
+            serial: Some(SerialKey { table, column, pattern, init_max }),
+        }),
+        order,
+        block,
+        deadline,
+        body: Body::Serial { skew_ms: read.millis("skew", 5000, 0, 86_400_000)? },
+        rules: rules(read, Some(500))?,
+        start: 1,
+        last,
+        heal: read.one_of("backwards", &[("refuse", false), ("heal", true)])?,
+    })
+}
+
+fn snowflake(
+    parts: &Parts,
+    read: &Reader,
+    text: String,
+    order: Order,
+    block: u64,
+    deadline: Duration,
+) -> Result<Spec> {
+    let name = decode(&parts.name, "the source's name")?;
+    check_name(&name, "the source's name")?;
+    let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?;
+    let worker = match read.given.get("worker").map_or("lease", String::as_str) {
+        kind @ ("lease" | "ordinal" | "ip" | "disposable") => {
+            return Err(Error::config(format!(
+                "worker={kind} comes with a later version; give this process a worker id of its own: worker=N, 0 to {}",
+                layout.max_worker()
+            )));
+        }
+        _ => read.number("worker", 0, 0, layout.max_worker())?,
+    };
+    for later in ["lease", "scatter"] {
+        if read.given.contains_key(later) {
+            return Err(Error::config(format!(
+                "option `{later}` of `snowflake` comes with a later version; leave it out"
+            )));
+        }
+    }
+    let clock_back = read.one_of(
+        "clock_back",
+        &[("borrow", ClockBack::Borrow), ("wait", ClockBack::Wait), ("error", ClockBack::Error)],
+    )?;
+    let max_lead_ms = read.millis("max_lead", 3000, 1, 3_600_000)?;
+    let (scheme, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
+    let label = format!("snowflake:{name}");
+    // The mark belongs to a worker of a layout: another layout counts time in other ticks.
+    let key_name = format!("{label}?layout={}&worker={worker}", layout.describe());
+    Ok(Spec {
+        text,
+        label,
+        key: Arc::new(Key { scheme, table, name: key_name, serial: None }),
+        order,
+        block,
+        deadline,
+        body: Body::Snowflake { layout, worker, clock_back, max_lead_ms },
+        rules: Rules { min_step: 1, max_step: 1, unit: 1, buffer_ms: max_lead_ms, ttl_ms: None },
+        start: 0,
+        last: MAX_NUMBER,
+        heal: false,
+    })
+}

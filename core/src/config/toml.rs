@@ -1,0 +1,102 @@
+//! The TOML file: a store, mill options, defaults by kind, options by source. (floor 3)
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+use super::{MillConfig, Options, check_options, shown, url};
+
+/// The file as it is written; unknown keys are refused with the valid ones.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    store: Option<String>,
+    stores: Option<Vec<String>>,
+    fork: Option<String>,
+    clock: Option<String>,
+    #[serde(default)]
+    segment: BTreeMap<String, Value>,
+    #[serde(default)]
+    snowflake: BTreeMap<String, Value>,
+    #[serde(default)]
+    serial: BTreeMap<String, Value>,
+    #[serde(default)]
+    source: BTreeMap<String, BTreeMap<String, Value>>,
+}
+
+/// An option's value: people write `step = 1000` as well as `step = "1000"`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Text(String),
+    Number(i64),
+    Switch(bool),
+}
+
+impl Value {
+    fn into_text(self) -> String {
+        match self {
+            Value::Text(text) => text,
+            Value::Number(number) => number.to_string(),
+            Value::Switch(on) => if on { "on" } else { "off" }.to_owned(),
+        }
+    }
+}
+
+fn texts(values: BTreeMap<String, Value>) -> Options {
+    values.into_iter().map(|(k, v)| (k, v.into_text())).collect()
+}
+
+pub(super) fn read(path: &str) -> Result<MillConfig> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Error::config(format!("reading the configuration file `{}`: {e}", shown(path))))?;
+    parse(&text).map_err(|e| Error::config(format!("configuration file `{}`: {}", shown(path), e.message)))
+}
+
+fn parse(text: &str) -> Result<MillConfig> {
+    let file: File = ::toml::from_str(text).map_err(|e| {
+        // The parser's own rendering quotes the line, which may hold a password.
+        let line = e.span().map_or(0, |s| text[..s.start.min(text.len())].lines().count().max(1));
+        Error::config(format!("line {line}: {}", e.message().replace('\n', " ")))
+    })?;
+    if file.stores.is_some() {
+        return Err(Error::config("`stores = […]` comes with a later version; write store = \"…\""));
+    }
+    let store = file.store.unwrap_or_else(|| super::DEFAULT_MILL.to_owned());
+    if store.starts_with("file:") {
+        return Err(Error::config("`store` names another file; write a store's URL"));
+    }
+    let mut config = MillConfig::parse(&store)?;
+    let mut own = Options::new();
+    own.extend(file.fork.map(|v| ("fork".to_owned(), v)));
+    own.extend(file.clock.map(|v| ("clock".to_owned(), v)));
+    let mill = url::mill(config.store.clone(), &own)?;
+    if own.contains_key("fork") {
+        config.fork = mill.fork;
+    }
+    if own.contains_key("clock") {
+        config.manual_clock = mill.manual_clock;
+    }
+    for (kind, options) in [("segment", file.segment), ("snowflake", file.snowflake), ("serial", file.serial)]
+    {
+        let options = texts(options);
+        check_options(kind, &options)?;
+        config.kinds.insert(kind.to_owned(), options);
+    }
+    for (source, options) in file.source {
+        let options = texts(options);
+        let kind = source.split(':').next().unwrap_or_default();
+        check_options(kind, &options)
+            .map_err(|e| Error::config(format!("source `{}`: {}", shown(&source), e.message)))?;
+        config.sources.insert(source, options);
+    }
+    // A typing error in a value shows now, not when the source is first used.
+    for source in config.sources.keys() {
+        config
+            .spec(source)
+            .map_err(|e| Error::config(format!("source `{}`: {}", shown(source), e.message)))?;
+    }
+    Ok(config)
+}

@@ -1,0 +1,111 @@
+//! The executor: the keeper's thread, which carries flights to the store and sleeps until somebody rings. (floor 3)
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, Sender};
+
+use crate::events::{Event, Events};
+use crate::metrics::MillTally;
+use crate::reservation::Fault;
+use crate::store::Store;
+use crate::time::Clock;
+use crate::well::Well;
+
+use super::Keeper;
+use super::plan::{Answer, Ask, Now};
+
+/// The keeper never sleeps longer than this: a wall clock that was set is noticed, a lost wake-up heals.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+
+/// Work that needs the store and is not a flight: `status`, `init`, `repair`.
+pub(crate) type Errand = Box<dyn FnOnce(&mut dyn Store) + Send>;
+
+/// What callers ask of the thread.
+pub(crate) enum Command {
+    Add(Arc<Well>),
+    Run(Errand),
+    ClockMoved,
+    /// Give back what was not used, and end; the sender is told when that is done.
+    Close(Sender<()>),
+}
+
+pub(crate) struct Executor {
+    pub(crate) keeper: Keeper,
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) clock: Clock,
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) tally: Arc<MillTally>,
+    pub(crate) events: Arc<Events>,
+}
+
+impl Executor {
+    pub(crate) fn run(mut self) {
+        loop {
+            while let Ok(command) = self.commands.try_recv() {
+                match command {
+                    Command::Add(well) => self.keeper.add(well),
+                    Command::Run(errand) => errand(&mut *self.store),
+                    Command::ClockMoved => self.keeper.clock_moved(),
+                    Command::Close(done) => {
+                        self.close();
+                        // Nobody may be waiting any more: then nobody needs to know.
+                        let _ = done.send(());
+                        return;
+                    }
+                }
+            }
+            let now = self.now();
+            if let Some((slot, ask)) = self.keeper.attend(now) {
+                let started = Instant::now();
+                let answer = self.fly(&ask);
+                self.tally.refilled(started.elapsed(), answer.is_ok());
+                if let Err(fault) = &answer {
+                    self.events.push(Event::refusal(fault));
+                }
+                let now = self.now();
+                self.keeper.land(slot, answer, now);
+                continue;
+            }
+            if self.commands.is_empty() {
+                self.sleep(now);
+            }
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { boot_ms: self.clock.boot_ms(), wall_ms: self.clock.wall_ms() }
+    }
+
+    fn fly(&mut self, ask: &Ask) -> Result<Answer, Fault> {
+        match ask {
+            Ask::Reserve(request) => self.store.reserve(request).map(Answer::Reserved),
+            Ask::Raise { key, expect, to } => self.store.raise(key, *expect, *to).map(Answer::Raised),
+        }
+    }
+
+    fn sleep(&self, now: Now) {
+        let until = self.keeper.wake_at(now);
+        let pause = until.map_or(LONGEST_SLEEP, |at| Duration::from_millis(at.saturating_sub(now.boot_ms)));
+        thread::park_timeout(pause.clamp(Duration::from_micros(100), LONGEST_SLEEP));
+    }
+
+    fn close(&mut self) {
+        let back = self.keeper.close();
+        // A store that is down now would make every give-back wait its timeout: the numbers are lost instead.
+        if self.keeper.failures() > 0 {
+            return;
+        }
+        for (key, period, lo, hi) in back {
+            match self.store.give_back(&key, period, lo, hi) {
+                Ok(true) => self.tally.gave_back(hi - lo),
+                Ok(false) => {}
+                Err(fault) => {
+                    self.events.push(Event::refusal(&fault));
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The keeper: the one background thread of a mill. It refills, renews, turns periods, and owns every connection. (floor 3)
+//!
+//! It is two things. [`plan::Planner`] decides and does nothing; this file and [`act`] do what was decided. What is
+//! here is still without I/O and without a clock, so the simulation drives it too; [`act`] adds the thread and the store.
+
+pub(crate) mod act;
+pub mod plan;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::bell::Belfry;
+use crate::error::Result;
+use crate::reservation::{Fault, Key};
+use crate::spec::Spec;
+use crate::time::Clock;
+use crate::well::{Tally, Well};
+use plan::{Answer, Ask, Now, Planner, Slot};
+
+/// A planner and the wells it plans for. Whoever holds it brings the time and carries the flights to a store.
+#[derive(Debug)]
+pub struct Keeper {
+    planner: Planner,
+    wells: HashMap<Slot, Arc<Well>>,
+    belfry: Arc<Belfry>,
+}
+
+impl Keeper {
+    /// A keeper without sources; its jitter follows `seed`.
+    #[must_use]
+    pub fn new(seed: u64, belfry: Arc<Belfry>) -> Self {
+        Keeper { planner: Planner::new(seed), wells: HashMap::new(), belfry }
+    }
+
+    /// Takes a source in.
+    pub fn add(&mut self, well: Arc<Well>) {
+        let slot = well.bell.slot();
+        self.planner.add(slot, well.spec.clone());
+        self.wells.insert(slot, well.clone());
+    }
+
+    /// Makes a source's well and takes it in. For the simulation; a mill makes wells on its callers' threads.
+    ///
+    /// # Errors
+    /// As the source's kind says.
+    pub fn open(&mut self, slot: Slot, spec: Arc<Spec>, clock: Clock) -> Result<Arc<Well>> {
+        let well = Arc::new(Well::new(spec, self.belfry.clone(), slot, clock)?);
+        self.add(well.clone());
+        Ok(well)
+    }
+
+    /// Answers every bell and timer, then says which flight is next, if any.
+    pub fn attend(&mut self, now: Now) -> Option<(Slot, Ask)> {
+        while let Some(slot) = self.belfry.next() {
+            self.look(slot, now);
+        }
+        for slot in self.planner.due(now) {
+            self.look(slot, now);
+        }
+        self.planner.next_flight(now)
+    }
+
+    /// Looks at a source and does what the planner says.
+    pub fn look(&mut self, slot: Slot, now: Now) {
+        let Some(well) = self.wells.get(&slot) else { return };
+        for action in self.planner.look(slot, &well.view(), now) {
+            well.act(action, now);
+        }
+        well.tally
+            .rate_per_1000s
+            .store(self.planner.rate_per_1000s(slot, now), std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// A flight came back.
+    pub fn land(&mut self, slot: Slot, answer: std::result::Result<Answer, Fault>, now: Now) {
+        let Some(well) = self.wells.get(&slot) else { return };
+        for action in self.planner.answer(slot, answer, now) {
+            well.act(action, now);
+        }
+        self.look(slot, now);
+    }
+
+    /// When to attend again at the latest, on the boot clock; `None`: when a bell rings.
+    #[must_use]
+    pub fn wake_at(&self, now: Now) -> Option<u64> {
+        self.planner.wake_at(now)
+    }
+
+    /// The clock was set by hand.
+    pub fn clock_moved(&mut self) {
+        self.planner.clock_moved();
+        for well in self.wells.values() {
+            well.nudge();
+        }
+    }
+
+    /// The store's failures in a row.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        self.planner.failures()
+    }
+
+    /// Closes every source; answers with what may be given back: key, period, `[lo, hi)`.
+    pub fn close(&mut self) -> Vec<(Arc<Key>, u64, u64, u64)> {
+        let mut slots: Vec<_> = self.wells.keys().copied().collect();
+        slots.sort_unstable();
+        let mut back = Vec::new();
+        for slot in slots {
+            let Some(well) = self.wells.get(&slot) else { continue };
+            let rest = well.close();
+            let unused: u64 = rest.iter().map(|(_, lo, hi)| hi - lo).sum();
+            let run = self.planner.give_back(slot, &rest);
+            Tally::add(&well.tally.lost, unused);
+            if let Some((period, lo, hi)) = run {
+                back.push((well.spec.key.clone(), period, lo, hi));
+            }
+        }
+        back
+    }
+
+    /// The rate of a source as the keeper measures it, per 1000 s.
+    #[must_use]
+    pub fn rate_per_1000s(&self, slot: Slot, now: Now) -> u64 {
+        self.planner.rate_per_1000s(slot, now)
+    }
+}

@@ -1,0 +1,163 @@
+//! Metrics: counted where things happen, rendered here as Prometheus text. (floor 3)
+//!
+//! Ids are not counted one by one: the counter they come from is the count.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::error::Code;
+
+/// Upper bounds of the refill histogram, in microseconds.
+const BUCKETS_US: [u64; 9] = [250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000];
+
+/// What is counted for a whole mill.
+#[derive(Debug, Default)]
+pub(crate) struct MillTally {
+    refill_us: [AtomicU64; BUCKETS_US.len() + 1],
+    refill_sum_us: AtomicU64,
+    refills_failed: AtomicU64,
+    given_back: AtomicU64,
+    errors: [AtomicU64; Code::ALL.len()],
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    // ordering: Relaxed — a statistic.
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+fn get(counter: &AtomicU64) -> u64 {
+    // ordering: Relaxed — a statistic.
+    counter.load(Ordering::Relaxed)
+}
+
+impl MillTally {
+    pub(crate) fn refilled(&self, took: Duration, went_well: bool) {
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BUCKETS_US.iter().position(|&b| us <= b).unwrap_or(BUCKETS_US.len());
+        add(&self.refill_us[bucket], 1);
+        add(&self.refill_sum_us, us);
+        add(&self.refills_failed, u64::from(!went_well));
+    }
+
+    pub(crate) fn gave_back(&self, numbers: u64) {
+        add(&self.given_back, numbers);
+    }
+
+    /// Counts an error a caller was given.
+    pub(crate) fn error(&self, code: Code) {
+        if let Some(counter) = self.errors.get(code.number() as usize) {
+            add(counter, 1);
+        }
+    }
+}
+
+/// One source's figures, as `stats` and the metrics show them.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The source: `segment:orders`.
+    pub source: String,
+    /// Ids handed out.
+    pub issued: u64,
+    /// Numbers reserved from the store.
+    pub reserved: u64,
+    /// Numbers in memory.
+    pub left: u64,
+    /// Numbers reserved that nobody got or will get.
+    pub lost: u64,
+    /// Reservations that came back.
+    pub refills: u64,
+    /// Calls that had to wait.
+    pub waits: u64,
+    /// Ids a second, as the keeper measured them last.
+    pub rate: f64,
+    /// How many seconds the numbers in memory last at that rate; `None` while nobody takes any.
+    pub runway_seconds: Option<f64>,
+    /// How far a snowflake's time leads the wall clock, in milliseconds.
+    pub lead_ms: Option<i64>,
+    /// When a snowflake's layout ends: milliseconds since 1970.
+    pub ends_at_ms: Option<i64>,
+    /// The refusal callers are told now.
+    pub refusal: Option<String>,
+}
+
+fn quoted(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn series(out: &mut String, name: &str, kind: &str, help: &str, rows: &[(String, String)]) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    for (labels, value) in rows {
+        let _ = writeln!(out, "{name}{labels} {value}");
+    }
+}
+
+/// The Prometheus text of a mill; the same bytes for the same figures.
+pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
+    let mut out = String::new();
+    let each = |value: &dyn Fn(&Stats) -> Option<String>| -> Vec<(String, String)> {
+        stats
+            .iter()
+            .filter_map(|s| Some((format!("{{source=\"{}\"}}", quoted(&s.source)), value(s)?)))
+            .collect()
+    };
+    let rows = each(&|s| Some(s.issued.to_string()));
+    series(&mut out, "keymill_issued_total", "counter", "Ids handed out.", &rows);
+    let rows = each(&|s| Some(s.reserved.to_string()));
+    series(&mut out, "keymill_reserved_total", "counter", "Numbers reserved from the store.", &rows);
+    let rows = each(&|s| Some(s.lost.to_string()));
+    series(&mut out, "keymill_lost_total", "counter", "Numbers reserved that nobody got.", &rows);
+    let rows = each(&|s| Some(s.left.to_string()));
+    series(&mut out, "keymill_left", "gauge", "Numbers in memory.", &rows);
+    let rows = each(&|s| Some(s.refills.to_string()));
+    series(&mut out, "keymill_refills_total", "counter", "Reservations that came back.", &rows);
+    let rows = each(&|s| Some(s.waits.to_string()));
+    series(&mut out, "keymill_waits_total", "counter", "Calls that had to wait.", &rows);
+    let rows = each(&|s| s.runway_seconds.map(|r| format!("{r:.3}")));
+    series(
+        &mut out,
+        "keymill_runway_seconds",
+        "gauge",
+        "How long the numbers in memory last at the present rate.",
+        &rows,
+    );
+    let rows = each(&|s| s.lead_ms.map(|l| format!("{:.3}", l as f64 / 1000.0)));
+    series(
+        &mut out,
+        "keymill_clock_lead_seconds",
+        "gauge",
+        "How far a snowflake's time leads the wall clock.",
+        &rows,
+    );
+    let rows = each(&|s| s.ends_at_ms.map(|e| format!("{:.3}", e as f64 / 1000.0)));
+    series(
+        &mut out,
+        "keymill_layout_end_timestamp_seconds",
+        "gauge",
+        "When a snowflake's layout ends.",
+        &rows,
+    );
+    let rows = [(String::new(), get(&tally.given_back).to_string())];
+    series(&mut out, "keymill_given_back_total", "counter", "Unused numbers returned at close.", &rows);
+    let rows = [(String::new(), get(&tally.refills_failed).to_string())];
+    series(&mut out, "keymill_refills_failed_total", "counter", "Reservations that failed.", &rows);
+    let mut rows: Vec<(String, String)> = Vec::new();
+    let mut sum = 0;
+    for (i, counter) in tally.refill_us.iter().enumerate() {
+        sum += get(counter);
+        let bound = BUCKETS_US.get(i).map_or("+Inf".to_owned(), |us| format!("{}", *us as f64 / 1e6));
+        rows.push((format!("_bucket{{le=\"{bound}\"}}"), sum.to_string()));
+    }
+    rows.push(("_sum".to_owned(), format!("{:.6}", get(&tally.refill_sum_us) as f64 / 1e6)));
+    rows.push(("_count".to_owned(), sum.to_string()));
+    series(&mut out, "keymill_refill_seconds", "histogram", "How long reservations took.", &rows);
+    let rows: Vec<_> = Code::ALL
+        .iter()
+        .zip(&tally.errors)
+        .skip(1)
+        .map(|(code, n)| (format!("{{code=\"{}\"}}", code.name()), get(n).to_string()))
+        .collect();
+    series(&mut out, "keymill_errors_total", "counter", "Errors given to callers, by code.", &rows);
+    out
+}

@@ -1,0 +1,241 @@
+//! One life of a mill: a keeper thread with its store, and the wells it serves. A forked child starts another. (floor 3)
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam::channel::{self, Sender};
+
+use crate::bell::Belfry;
+use crate::config::{MillConfig, StoreConfig};
+use crate::error::{Code, Error, Result};
+use crate::events::{Event, Events};
+use crate::keeper::Keeper;
+use crate::keeper::act::{Command, Executor};
+use crate::metrics::{MillTally, Stats};
+use crate::revocation::Word;
+use crate::spec::{Body, Spec};
+use crate::store::{Fault, FaultKind, Store, memory};
+use crate::time::Clock;
+use crate::well::{Spring, Tally, Well};
+
+/// How long `close` waits for the keeper: a flight's own timeouts are shorter.
+const CLOSE_WAIT: Duration = Duration::from_secs(10);
+/// How long an errand may wait for the keeper and the store.
+const ERRAND_WAIT: Duration = Duration::from_secs(30);
+
+pub(crate) struct Engine {
+    clock: Clock,
+    belfry: Arc<Belfry>,
+    commands: Sender<Command>,
+    wells: Mutex<HashMap<String, Arc<Well>>>,
+    next_slot: AtomicUsize,
+    closed: AtomicBool,
+    pub(crate) tally: Arc<MillTally>,
+    pub(crate) events: Arc<Events>,
+    /// Zero in a forked child.
+    word: Word,
+}
+
+/// The store that a configuration names; nothing is connected yet.
+pub(crate) fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
+    match config {
+        StoreConfig::Memory { name } => {
+            let memory = if name.is_empty() { memory::Memory::new() } else { memory::Memory::named(name) };
+            Ok(Box::new(memory::MemoryStore::new(memory)))
+        }
+        #[cfg(feature = "sqlite")]
+        StoreConfig::Sqlite { path, durability, busy } => {
+            let options = crate::store::sqlite::Options { durability: *durability, busy: *busy };
+            Ok(Box::new(crate::store::sqlite::SqliteStore::new(path.clone(), options)))
+        }
+        #[cfg(not(feature = "sqlite"))]
+        StoreConfig::Sqlite { .. } => {
+            Err(Error::config("this build has no SQLite; build with the feature `sqlite`"))
+        }
+        StoreConfig::Mysql { .. } => {
+            Err(Error::config("this build has no MySQL; build with the feature `mysql`"))
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn start(config: &MillConfig, clock: Clock) -> Result<Self> {
+        let store = store_for(&config.store)?;
+        let belfry = Arc::new(Belfry::default());
+        let (commands, inbox) = channel::unbounded();
+        let engine = Engine {
+            clock: clock.clone(),
+            belfry: belfry.clone(),
+            commands,
+            wells: Mutex::default(),
+            next_slot: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            tally: Arc::default(),
+            events: Arc::new(Events::new()),
+            word: Word::new(),
+        };
+        let executor = Executor {
+            keeper: Keeper::new(fastrand::u64(..), belfry.clone()),
+            store,
+            clock,
+            commands: inbox,
+            tally: engine.tally.clone(),
+            events: engine.events.clone(),
+        };
+        let thread = thread::Builder::new()
+            .name("keymill-keeper".to_owned())
+            .spawn(move || executor.run())
+            .map_err(|e| Error::new(Code::Internal, format!("starting the keeper thread: {e}")))?;
+        belfry.answered_by(thread.thread().clone());
+        Ok(engine)
+    }
+
+    /// Whether this life belongs to this process and not to the one it was forked from.
+    #[inline]
+    pub(crate) fn is_ours(&self) -> bool {
+        self.word.get() != 0
+    }
+
+    fn wells(&self) -> MutexGuard<'_, HashMap<String, Arc<Well>>> {
+        self.wells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn closed_error() -> Error {
+        Error::new(Code::Closed, "the mill was closed")
+    }
+
+    fn command(&self, command: Command) -> Result<()> {
+        self.commands.send(command).map_err(|_| Self::closed_error())?;
+        self.belfry.wake();
+        Ok(())
+    }
+
+    /// The well of a spec; two spellings of one spec share it.
+    pub(crate) fn well(&self, spec: &Arc<Spec>) -> Result<Arc<Well>> {
+        let mut wells = self.wells();
+        if self.is_closed() {
+            return Err(Self::closed_error());
+        }
+        if let Some(well) = wells.get(&spec.text) {
+            return Ok(well.clone());
+        }
+        if let Body::Snowflake { layout, .. } = &spec.body
+            && let Some(warning) = layout.check_life(self.clock.wall_ms())?
+        {
+            self.events.push(Event::new("layout_ending", format!("{}: {warning}", spec.label)));
+        }
+        // ordering: Relaxed — only uniqueness matters.
+        let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);
+        let well = Arc::new(Well::new(spec.clone(), self.belfry.clone(), slot, self.clock.clone())?);
+        self.command(Command::Add(well.clone()))?;
+        wells.insert(spec.text.clone(), well.clone());
+        Ok(well)
+    }
+
+    /// Runs `errand` with the store, on the keeper's thread.
+    pub(crate) fn errand<T: Send + 'static>(
+        &self,
+        errand: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
+    ) -> Result<T> {
+        let (sender, answer) = channel::bounded(1);
+        self.command(Command::Run(Box::new(move |store| {
+            // The caller may have given up waiting.
+            let _ = sender.send(errand(store));
+        })))?;
+        match answer.recv_timeout(ERRAND_WAIT) {
+            Ok(answer) => answer.map_err(|fault| error_of(&fault)),
+            Err(channel::RecvTimeoutError::Timeout) => {
+                Err(Error::new(Code::Deadline, "the store did not answer within 30 s; try again"))
+            }
+            Err(channel::RecvTimeoutError::Disconnected) => Err(Self::closed_error()),
+        }
+    }
+
+    /// A manual clock was moved: wake whoever sleeps by it.
+    pub(crate) fn clock_moved(&self) -> Result<()> {
+        self.command(Command::ClockMoved)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        // ordering: Acquire — pairs with the swap in `close`.
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Closes for good: every later call says `CLOSED`, unused numbers go back, the keeper ends.
+    pub(crate) fn close(&self) {
+        {
+            // Under the lock, so that no well is added behind the close.
+            let _wells = self.wells();
+            // ordering: AcqRel — one closer; pairs with `is_closed`.
+            if self.closed.swap(true, Ordering::AcqRel) {
+                return;
+            }
+        }
+        let (done, wait) = channel::bounded(1);
+        if self.command(Command::Close(done)).is_ok() {
+            // A keeper that hangs in a store's timeout ends by itself later; nobody is kept for it.
+            let _ = wait.recv_timeout(CLOSE_WAIT);
+        }
+    }
+
+    pub(crate) fn stats(&self, well: &Well) -> Stats {
+        let mut stats = Stats {
+            source: well.spec.label.clone(),
+            reserved: Tally::get(&well.tally.reserved),
+            lost: Tally::get(&well.tally.lost),
+            refills: Tally::get(&well.tally.refills),
+            waits: Tally::get(&well.tally.waits),
+            refusal: well.refusal().map(|e| e.to_string()),
+            ..Stats::default()
+        };
+        match &well.spring {
+            Spring::Numbers(supply) => {
+                let sight = supply.sight();
+                stats.issued = sight.issued;
+                stats.left = sight.left;
+                stats.rate = Tally::get(&well.tally.rate_per_1000s) as f64 / 1000.0;
+                stats.runway_seconds = (stats.rate > 0.0).then(|| sight.left as f64 / stats.rate);
+            }
+            Spring::Time { generator, .. } => {
+                stats.issued = generator.issued();
+                stats.lead_ms = Some(generator.lead_ms());
+                stats.ends_at_ms = Some(generator.layout().ends_at_ms());
+            }
+        }
+        stats
+    }
+
+    /// The figures of every source, by name.
+    pub(crate) fn all_stats(&self) -> Vec<Stats> {
+        let wells: Vec<_> = self.wells().values().cloned().collect();
+        let mut stats: Vec<_> = wells.iter().map(|well| self.stats(well)).collect();
+        stats.sort_by(|a, b| a.source.cmp(&b.source));
+        stats
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // The life of another process is not ours to end.
+        if self.is_ours() {
+            self.close();
+        }
+    }
+}
+
+/// A store's fault, as the error of a verb that is not a reservation.
+pub(crate) fn error_of(fault: &Fault) -> Error {
+    let code = match fault.kind {
+        FaultKind::Unavailable | FaultKind::Unknown => Code::StoreUnavailable,
+        FaultKind::Refused => Code::StoreRefused,
+        FaultKind::WentBackwards => Code::StoreWentBackwards,
+        FaultKind::Unsafe => Code::StoreUnsafe,
+        FaultKind::Exhausted => Code::Exhausted,
+        FaultKind::ClockBehind => Code::ClockBehind,
+        FaultKind::Taken => Code::LeaseLost,
+    };
+    Error::new(code, fault.message.clone())
+}

@@ -1,0 +1,7 @@
+//! A mill: configuration, keeper thread, sources; and its second life in a forked child. (floor 3)
+
+mod engine;
+mod shared;
+
+pub(crate) use engine::Engine;
+pub(crate) use shared::{SharedMill, SharedSource};

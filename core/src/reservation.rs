@@ -1,0 +1,154 @@
+//! The words in which a planner asks for numbers and a store answers: keys, marks, requests, faults. (floor 0)
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::serial::SerialPattern;
+
+/// The largest number keymill hands out: positive in a signed 64-bit column.
+pub const MAX_NUMBER: u64 = i64::MAX as u64;
+
+/// How a store keeps a key: which table and which statements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// `keymill_segment`, keymill's own table.
+    Keymill,
+    /// `key_producer`, the table of KeyFactory; old nodes may write the same row.
+    KeyProducer,
+}
+
+impl Scheme {
+    /// Every scheme, in the order documents list them.
+    pub const ALL: [Scheme; 2] = [Scheme::Keymill, Scheme::KeyProducer];
+
+    /// The name as it stands in a spec string.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scheme::Keymill => "keymill",
+            Scheme::KeyProducer => "key_producer",
+        }
+    }
+
+    /// The table the scheme uses unless `table=` names another.
+    #[must_use]
+    pub const fn default_table(self) -> &'static str {
+        match self {
+            Scheme::Keymill => "keymill_segment",
+            Scheme::KeyProducer => "key_producer",
+        }
+    }
+}
+
+/// What a serial number's row is found by, and how its text is made.
+#[derive(Clone, Debug)]
+pub struct SerialKey {
+    /// The business table, as given.
+    pub table: String,
+    /// The business column, as given.
+    pub column: String,
+    /// Date pattern, number pattern and zone.
+    pub pattern: SerialPattern,
+    /// `init=max`: a missing row starts from the largest serial found in the business table.
+    pub init_max: bool,
+}
+
+/// What a reservation is kept under.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// How it is kept.
+    pub scheme: Scheme,
+    /// The table's name: an identifier, checked when the source was opened.
+    pub table: String,
+    /// The row's name under scheme `keymill`: `segment:orders`, `serial:cust_info/custid?date=…&number=…`.
+    pub name: String,
+    /// For serial numbers: what `key_producer` needs, and the pattern.
+    pub serial: Option<SerialKey>,
+}
+
+/// A place in a key's history: first by period, then by number. `next` is the lowest number not yet reserved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// The period, 0 where the key has none.
+    pub period: u64,
+    /// The lowest number not yet reserved; 0 means that nothing has been seen.
+    pub next: u64,
+}
+
+/// What a caller asks a store to reserve.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The key.
+    pub key: Arc<Key>,
+    /// How many numbers, at least 1. Fewer are given where fewer are left under `last`.
+    pub len: u64,
+    /// The highest place this process has seen; a row below it went backwards. `Mark::default()`: nothing seen.
+    pub high_water: Mark,
+    /// The first number of a new row (and of a new period).
+    pub start: u64,
+    /// The largest number that may be reserved.
+    pub last: u64,
+    /// The period wanted, 0 where the key has none.
+    pub period: u64,
+    /// The latest period a row may stand in without this machine's clock being called behind.
+    pub period_max: u64,
+    /// `backwards=heal`: raise a row that went backwards to `high_water`, if that is at most `max_jump` away.
+    pub heal: bool,
+    /// How far a healed row may be raised.
+    pub max_jump: u64,
+}
+
+/// A reserved range `[lo, hi)` and the period it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// First number.
+    pub lo: u64,
+    /// One past the last number.
+    pub hi: u64,
+    /// The period it was reserved for: the request's, or the row's where that is ahead by at most the skew.
+    pub period: u64,
+}
+
+/// Why a store did not do what it was asked, and what that says about its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Nothing was changed; trying again may help (connection refused, lock wait, deadlock, read-only for now).
+    Unavailable,
+    /// The connection died or timed out in mid-flight: whatever was in flight may or may not have happened. Burn it.
+    Unknown,
+    /// The store understood and said no: missing table, missing right, a row that makes no sense.
+    Refused,
+    /// The row is below the caller's high water, or gone.
+    WentBackwards,
+    /// Settings that lose commits.
+    Unsafe,
+    /// No number up to `last` is left.
+    Exhausted,
+    /// The row's period is later than `period_max`.
+    ClockBehind,
+    /// Another process moved a mark that only one may move.
+    Taken,
+}
+
+/// A store's refusal: what kind, and one line that says what was seen and what to do. Never holds a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What it means for the range that was asked for.
+    pub kind: FaultKind,
+    /// One line for a person.
+    pub message: String,
+}
+
+impl Fault {
+    /// A fault of this kind.
+    #[must_use]
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        Fault { kind, message: message.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

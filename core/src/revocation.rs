@@ -1,0 +1,244 @@
+//! Revocation words: one word a source, which every owner of a block compares with a plain load. (floor 0)
+//!
+//! A word is raised when numbers that were already taken must no longer be issued: a period ended, a segment grew too
+//! old, the source was closed. And it is **zero in a forked child**: words live on pages the kernel wipes at fork
+//! (`MADV_WIPEONFORK`, Linux 4.14; seen by a raw `clone` too), so parent and child cannot both issue what was in
+//! memory. Where the kernel cannot wipe, a `pthread_atfork` hook in the child does. The same technique:
+//! BoringSSL `fork_detect.c`, s2n-tls `s2n_fork_detection.c`.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use once_cell::sync::OnceCell;
+
+const PAGE: usize = 16 * 1024;
+const WORDS: usize = PAGE / size_of::<AtomicU64>();
+/// Slot 0 of a page links to the page before it; the others are words.
+const FIRST_WORD: usize = 1;
+
+/// The newest page; older ones hang from it. Pages are never unmapped: a word outlives every cursor that may read it.
+static PAGES: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
+
+/// Words given back, linked through the static array of their addresses.
+static FREE: AtomicPtr<Free> = AtomicPtr::new(ptr::null_mut());
+
+/// Registered once for the process.
+static HOOK: OnceCell<()> = OnceCell::new();
+
+struct Page {
+    words: &'static [AtomicU64],
+    used: AtomicUsize,
+    older: *mut Page,
+}
+
+struct Free {
+    word: &'static AtomicU64,
+    next: *mut Free,
+}
+
+/// A revocation word. It starts at 1, rises with each revocation, and is 0 in a forked child.
+pub(crate) struct Word {
+    word: &'static AtomicU64,
+}
+
+impl Word {
+    /// A fresh word.
+    pub(crate) fn new() -> Self {
+        let word = reuse().unwrap_or_else(allocate);
+        // ordering: Release — the word is live before anyone is shown it.
+        word.store(1, Ordering::Release);
+        Word { word }
+    }
+
+    /// The word as it stands: 0 says that this process is a fork of the one that made it.
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        // ordering: Acquire — pairs with the release in `revoke`: who sees the new value sees why.
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// Everything taken so far must no longer be issued.
+    pub(crate) fn revoke(&self) {
+        // A forked child's word stays zero: only a plain rise from a living value counts.
+        let mut now = self.get();
+        while now != 0 {
+            // ordering: AcqRel — pairs with the acquire in `get`.
+            match self.word.compare_exchange_weak(now, now + 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(seen) => now = seen,
+            }
+        }
+    }
+
+    /// For cursors that live longer than a borrow: the address stays readable for ever.
+    #[inline]
+    pub(crate) fn shared(&self) -> &'static AtomicU64 {
+        self.word
+    }
+}
+
+impl Drop for Word {
+    fn drop(&mut self) {
+        // A cursor may still compare the word after its source is gone: the next owner starts at 1, which such a
+        // cursor could mistake for its own. So a word is given back only while no cursor can hold a value of it;
+        // `Core` guarantees that by outliving its cursors.
+        let free = Box::into_raw(Box::new(Free { word: self.word, next: ptr::null_mut() }));
+        push_free(free, free);
+    }
+}
+
+/// Puts the chain `first ..= last` on the list of free words.
+fn push_free(first: *mut Free, last: *mut Free) {
+    // ordering: Relaxed — the exchange below decides.
+    let mut head = FREE.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: the chain is ours alone until the exchange below succeeds.
+        unsafe { (*last).next = head };
+        // ordering: Release — publishes the chain; pairs with the acquire in `reuse`.
+        match FREE.compare_exchange_weak(head, first, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(seen) => head = seen,
+        }
+    }
+}
+
+/// Takes one free word: the whole list is taken and the rest put back, so no link can be reused under our hands.
+fn reuse() -> Option<&'static AtomicU64> {
+    // ordering: Acquire — pairs with the release in `push_free`.
+    let first = FREE.swap(ptr::null_mut(), Ordering::Acquire);
+    if first.is_null() {
+        return None;
+    }
+    // SAFETY: the swap made the whole list ours; each link came from `Box::into_raw`.
+    let free = unsafe { Box::from_raw(first) };
+    if !free.next.is_null() {
+        let mut last = free.next;
+        // SAFETY: as above; links of a list that is ours alone.
+        while unsafe { !(*last).next.is_null() } {
+            // SAFETY: as above.
+            last = unsafe { (*last).next };
+        }
+        push_free(free.next, last);
+    }
+    Some(free.word)
+}
+
+fn allocate() -> &'static AtomicU64 {
+    HOOK.get_or_init(hook_child);
+    loop {
+        // ordering: Acquire — pairs with the release below: a page is mapped before it is shown.
+        let newest = PAGES.load(Ordering::Acquire);
+        if !newest.is_null() {
+            // SAFETY: pages are never freed.
+            let page = unsafe { &*newest };
+            // ordering: Relaxed — only the count's uniqueness matters.
+            let slot = page.used.fetch_add(1, Ordering::Relaxed);
+            if slot < WORDS {
+                return &page.words[slot];
+            }
+        }
+        let page =
+            Box::into_raw(Box::new(Page { words: map(), used: AtomicUsize::new(FIRST_WORD), older: newest }));
+        // ordering: Release — publishes the page; Relaxed on failure: another page is there, ours joins the next time.
+        if PAGES.compare_exchange(newest, page, Ordering::Release, Ordering::Relaxed).is_err() {
+            // SAFETY: the page was never shown to anyone. Its mapping is small and stays, unused.
+            drop(unsafe { Box::from_raw(page) });
+        }
+    }
+}
+
+/// Zeroed words on a page that a forked child finds wiped.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn map() -> &'static [AtomicU64] {
+    // SAFETY: a fresh anonymous mapping; the arguments follow mmap(2).
+    let page = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if page == libc::MAP_FAILED {
+        return on_heap();
+    }
+    // SAFETY: the mapping above, whole. An old kernel refuses the advice; then the child hook wipes.
+    unsafe { libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) };
+    // SAFETY: the mapping is zeroed, page-aligned, WORDS words long and never unmapped.
+    unsafe { std::slice::from_raw_parts(page.cast::<AtomicU64>(), WORDS) }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn map() -> &'static [AtomicU64] {
+    on_heap()
+}
+
+fn on_heap() -> &'static [AtomicU64] {
+    Box::leak((0..WORDS).map(|_| AtomicU64::new(0)).collect())
+}
+
+#[cfg(all(unix, not(miri)))]
+fn hook_child() {
+    // SAFETY: `wipe` only stores to atomics of pages that are never freed: safe between fork and exec.
+    unsafe { libc::pthread_atfork(None, None, Some(wipe)) };
+}
+
+#[cfg(not(all(unix, not(miri))))]
+fn hook_child() {}
+
+/// Runs in a forked child, where no other thread exists.
+#[cfg(all(unix, not(miri)))]
+extern "C" fn wipe() {
+    // ordering: Acquire — pairs with the release in `allocate`.
+    let mut page = PAGES.load(Ordering::Acquire);
+    while !page.is_null() {
+        // SAFETY: pages are never freed.
+        let this = unsafe { &*page };
+        for word in this.words {
+            // ordering: Relaxed — the child has one thread.
+            word.store(0, Ordering::Relaxed);
+        }
+        page = this.older;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_starts_alive_and_rises_with_each_revocation() {
+        let word = Word::new();
+        assert_eq!(word.get(), 1);
+        word.revoke();
+        assert_eq!(word.get(), 2);
+    }
+
+    #[test]
+    fn words_that_live_at_the_same_time_are_different_words() {
+        let words: Vec<_> = (0..5000).map(|_| Word::new()).collect();
+        let mut addresses: Vec<_> = words.iter().map(|w| ptr::from_ref(w.shared()) as usize).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        assert_eq!(addresses.len(), 5000);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_forked_child_reads_zero_and_its_parent_does_not() {
+        let word = Word::new();
+        // SAFETY: the child only loads an atomic and exits.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(word.get() != 0)) };
+        }
+        let mut status = 0;
+        // SAFETY: `pid` is our child; `status` is writable.
+        unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0);
+        assert_eq!(word.get(), 1);
+    }
+}

@@ -1,0 +1,335 @@
+//! The cell: one shared counter over a segment that can be replaced under the callers' hands. (floor 1)
+//!
+//! A sequence lock whose readers also write: a taker loads the version, counts with one `fetch_add`, and believes the
+//! number only if the version still stands. (Sequence locks: Boehm, "Can seqlocks get along with programming language
+//! memory models?", <https://doi.org/10.1145/2247684.2247688>.) The counter has a cache line of its own; what takers
+//! only read lies on another, so that counting does not move it.
+//!
+//! Why an accepted number is the taker's alone. Let `v` be the version seen twice.
+//! * The first load of `v` acquires the release that published segment `v`, so the `fetch_add` counts at or after that
+//!   segment's start, never in an older one.
+//! * Whoever replaces a segment first sets `LOCKED`, then writes `next` with release. A `fetch_add` that counted in the
+//!   new run acquired that write, so the second load sees at least `LOCKED` and the number is dropped.
+//! * `fetch_add` gives each number of one run to one taker.
+//!
+//! "Lock-free" is said of counting only: while a segment is being replaced (a few instructions, no I/O), takers spin.
+
+use crate::serial::Prefix;
+use crate::sync::{AtomicU64, Backoff, CachePadded, Ordering};
+
+use super::range::Segment;
+
+/// Version word: bit 0 `LOCKED` (being replaced), bit 1 `EMPTY` (no segment), bit 2 `CLOSED`; above them a count of
+/// replacements, so that a version never comes back.
+pub(super) const LOCKED: u64 = 1;
+pub(super) const EMPTY: u64 = 2;
+pub(super) const CLOSED: u64 = 4;
+const STATE: u64 = LOCKED | EMPTY | CLOSED;
+const ONE_REPLACEMENT: u64 = 8;
+
+/// Where `next` stands while there is no segment: far above every `end`, with room for lost counts.
+const NOWHERE: u64 = 1 << 63;
+
+/// What a taker asks for at most in one count, so that lost counts cannot carry `next` past 2^64.
+const LARGEST_COUNT: u64 = 1 << 40;
+
+/// A rendered date part as words: eight of text, one of length.
+const PREFIX_WORDS: usize = 9;
+
+/// The part that takers only read.
+struct Head {
+    version: AtomicU64,
+    /// Takers of one number go on quietly below this; at it they ring the keeper once.
+    bell: AtomicU64,
+    /// One past the last number.
+    hi: AtomicU64,
+    lo: AtomicU64,
+    period: AtomicU64,
+    born_ms: AtomicU64,
+    /// The date part of a serial source's segment; `None` for sources without text.
+    prefix: Option<Box<[AtomicU64; PREFIX_WORDS]>>,
+}
+
+pub(super) struct Cell {
+    next: CachePadded<AtomicU64>,
+    head: CachePadded<Head>,
+}
+
+/// What one count came to.
+pub(super) enum Count {
+    /// `[lo, hi)` is the caller's. `rang`: the bell's mark was crossed.
+    Got { lo: u64, hi: u64, version: u64, rang: bool },
+    /// The segment of this version is used up.
+    UsedUp { version: u64 },
+    /// No segment.
+    Empty { version: u64 },
+    /// The cell is closed for good.
+    Closed,
+    /// A replacement came between; count again.
+    Again,
+}
+
+/// A consistent look at the cell.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Look {
+    pub(super) lo: u64,
+    pub(super) next: u64,
+    pub(super) hi: u64,
+    pub(super) period: u64,
+    pub(super) born_ms: u64,
+}
+
+/// The right to replace the segment: held for a few instructions, released by `install`, `empty`, `close` or `keep`.
+pub(super) struct Replacing {
+    version: u64,
+}
+
+impl Cell {
+    pub(super) fn new(with_text: bool) -> Self {
+        let prefix = with_text.then(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
+        Cell {
+            next: CachePadded::new(AtomicU64::new(NOWHERE)),
+            head: CachePadded::new(Head {
+                version: AtomicU64::new(EMPTY),
+                bell: AtomicU64::new(0),
+                hi: AtomicU64::new(0),
+                lo: AtomicU64::new(0),
+                period: AtomicU64::new(0),
+                born_ms: AtomicU64::new(0),
+                prefix,
+            }),
+        }
+    }
+
+    /// One number, quietly: `None` sends the caller to [`Cell::count`], which says why.
+    ///
+    /// A number counted here but not believed is not lost: it is settled by [`Cell::settle`].
+    #[inline]
+    pub(super) fn take_one(&self) -> Result<u64, Count> {
+        // ordering: Acquire — pairs with the release in `Cell::publish`; what we count lies in this segment or later.
+        let version = self.head.version.load(Ordering::Acquire);
+        if version & STATE != 0 {
+            return Err(Self::standing(version));
+        }
+        // ordering: Acquire — a mark written by a later replacement brings its LOCKED with it, for the second load.
+        let bell = self.head.bell.load(Ordering::Acquire);
+        // ordering: AcqRel — acquire pairs with the write of `next` in `lock_out`; release keeps the run's chain whole.
+        let number = self.next.fetch_add(1, Ordering::AcqRel);
+        // ordering: Acquire — cannot move before the count; pairs with the release in `Cell::replacing`.
+        if number < bell && self.head.version.load(Ordering::Acquire) == version {
+            return Ok(number);
+        }
+        Err(self.settle(version, number, 1))
+    }
+
+    /// Up to `want` numbers in one count.
+    pub(super) fn count(&self, want: u64) -> Count {
+        // ordering: Acquire — as in `take_one`.
+        let version = self.head.version.load(Ordering::Acquire);
+        if version & STATE != 0 {
+            return Self::standing(version);
+        }
+        let want = want.clamp(1, LARGEST_COUNT);
+        // ordering: AcqRel — as in `take_one`.
+        let number = self.next.fetch_add(want, Ordering::AcqRel);
+        self.settle(version, number, want)
+    }
+
+    fn standing(version: u64) -> Count {
+        if version & CLOSED != 0 {
+            Count::Closed
+        } else if version & LOCKED != 0 {
+            Count::Again
+        } else {
+            Count::Empty { version }
+        }
+    }
+
+    /// Finds out what `[number, number + want)`, counted under `version`, is worth.
+    #[cold]
+    fn settle(&self, version: u64, number: u64, want: u64) -> Count {
+        let backoff = Backoff::new();
+        loop {
+            // ordering: Acquire — as in `take_one`: the bounds read here belong to `version` if it stands below.
+            let hi = self.head.hi.load(Ordering::Acquire);
+            // ordering: Acquire — as above.
+            let bell = self.head.bell.load(Ordering::Acquire);
+            // ordering: Acquire — pairs with the release in `Cell::replacing`.
+            let now = self.head.version.load(Ordering::Acquire);
+            if now == version {
+                if number >= hi {
+                    return Count::UsedUp { version };
+                }
+                let end = hi.min(number.saturating_add(want));
+                return Count::Got { lo: number, hi: end, version, rang: end > bell };
+            }
+            if now != version | LOCKED {
+                // The segment was replaced: what was counted may lie in either run. Nobody gets it.
+                return Count::Again;
+            }
+            backoff.snooze();
+        }
+    }
+
+    /// Takes the right to replace, if the version still stands.
+    pub(super) fn replacing(&self, version: u64) -> Option<Replacing> {
+        debug_assert_eq!(version & LOCKED, 0);
+        self.head
+            .version
+            // ordering: AcqRel — acquire pairs with the last replacement; release makes LOCKED visible with every
+            // later write of ours. Relaxed on failure: nothing is read then.
+            .compare_exchange(version, version | LOCKED, Ordering::AcqRel, Ordering::Relaxed)
+            .ok()
+            .map(|_| Replacing { version })
+    }
+
+    /// Takes the right to replace, waiting for whoever holds it; `None` once the cell is closed.
+    pub(super) fn replacing_now(&self) -> Option<Replacing> {
+        let backoff = Backoff::new();
+        loop {
+            // ordering: Relaxed — `replacing` acquires.
+            let version = self.head.version.load(Ordering::Relaxed);
+            if version & CLOSED != 0 {
+                return None;
+            }
+            if version & LOCKED == 0
+                && let Some(right) = self.replacing(version)
+            {
+                return Some(right);
+            }
+            backoff.snooze();
+        }
+    }
+
+    /// What the segment holds; `None` while there is none. Only its holder may ask.
+    pub(super) fn current(&self, right: &Replacing) -> Option<Look> {
+        if right.version & EMPTY != 0 { None } else { Some(self.read()) }
+    }
+
+    fn read(&self) -> Look {
+        // ordering: Relaxed — read under the right to replace, or checked by the caller against the version.
+        let relaxed = Ordering::Relaxed;
+        Look {
+            lo: self.head.lo.load(relaxed),
+            next: self.next.load(relaxed),
+            hi: self.head.hi.load(relaxed),
+            period: self.head.period.load(relaxed),
+            born_ms: self.head.born_ms.load(relaxed),
+        }
+    }
+
+    /// Ends the segment's run and answers with the lowest number that nobody can have been given.
+    fn lock_out(&self, place: u64) -> u64 {
+        // ordering: AcqRel — release: a taker that counts from `place` on acquires our LOCKED; acquire: all counts of
+        // the old run come before.
+        self.next.swap(place, Ordering::AcqRel)
+    }
+
+    fn publish(&self, right: &Replacing, state: u64) {
+        let version = (right.version & !STATE) + ONE_REPLACEMENT + state;
+        // ordering: Release — publishes everything written under the right to replace.
+        self.head.version.store(version, Ordering::Release);
+    }
+
+    /// Puts a segment in place; takers see all of it or nothing. The old one must be used up or counted as lost.
+    pub(super) fn install(&self, right: Replacing, segment: &Segment) {
+        // ordering: Release on each — a taker that reads one of these too early also sees LOCKED.
+        let release = Ordering::Release;
+        self.head.bell.store(segment.hi, release);
+        self.head.hi.store(segment.hi, release);
+        self.head.lo.store(segment.lo, release);
+        self.head.period.store(segment.period, release);
+        self.head.born_ms.store(segment.born_ms, release);
+        if let Some(words) = &self.head.prefix {
+            let (text, len) = segment.prefix.to_words();
+            for (word, value) in words.iter().zip(text.into_iter().chain([u64::from(len)])) {
+                word.store(value, release);
+            }
+        }
+        self.lock_out(segment.lo);
+        self.publish(&right, 0);
+    }
+
+    /// Leaves the cell without a segment; answers with the place counting had reached.
+    pub(super) fn empty(&self, right: Replacing) -> u64 {
+        let reached = self.lock_out(NOWHERE);
+        self.publish(&right, EMPTY);
+        reached
+    }
+
+    /// Closes the cell for good; answers with the place counting had reached.
+    pub(super) fn close(&self, right: Replacing) -> u64 {
+        let reached = self.lock_out(NOWHERE);
+        self.publish(&right, CLOSED);
+        reached
+    }
+
+    /// Gives the right back; the segment and its version stand.
+    pub(super) fn keep(&self, right: Replacing) {
+        // ordering: Release — publishes a bell that was hung under the right.
+        self.head.version.store(right.version, Ordering::Release);
+    }
+
+    /// Hangs the bell at `at`, inside the segment; takers of one number past it ring once.
+    pub(super) fn hang_bell(&self, _right: &Replacing, at: u64) {
+        // ordering: Relaxed — read under the right.
+        let hi = self.head.hi.load(Ordering::Relaxed);
+        // ordering: Release — pairs with the acquire in `take_one`.
+        self.head.bell.store(at.min(hi), Ordering::Release);
+    }
+
+    /// The date part of the segment of `version`; `None` if that has been replaced, or the cell holds no text.
+    pub(super) fn prefix(&self, version: u64) -> Option<(u64, Prefix)> {
+        let words = self.head.prefix.as_ref()?;
+        let backoff = Backoff::new();
+        loop {
+            // ordering: Acquire on each — a word of a later segment brings that replacement's LOCKED with it.
+            let text = std::array::from_fn(|i| words[i].load(Ordering::Acquire));
+            // ordering: Acquire — as above.
+            let len = words[PREFIX_WORDS - 1].load(Ordering::Acquire);
+            // ordering: Acquire — as above.
+            let period = self.head.period.load(Ordering::Acquire);
+            // ordering: Acquire — pairs with the release in `Cell::replacing`.
+            let now = self.head.version.load(Ordering::Acquire);
+            if now == version {
+                return Some((period, Prefix::from_words(text, len as u8)));
+            }
+            if now != version | LOCKED {
+                return None;
+            }
+            backoff.snooze();
+        }
+    }
+
+    /// A look from outside, for counters: consistent, or `None` while there is no segment.
+    pub(super) fn look(&self) -> Option<Look> {
+        let backoff = Backoff::new();
+        loop {
+            // ordering: Acquire — pairs with the release in `publish`.
+            let version = self.head.version.load(Ordering::Acquire);
+            if version & LOCKED == 0 {
+                if version & STATE != 0 {
+                    return None;
+                }
+                let look = self.read();
+                // ordering: Acquire fence — the reads above come before the second load of the version.
+                std::sync::atomic::fence(Ordering::Acquire);
+                // ordering: Relaxed — ordered by the fence.
+                if self.head.version.load(Ordering::Relaxed) == version {
+                    return Some(look);
+                }
+            }
+            backoff.snooze();
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        // ordering: Relaxed — a hint; taking decides.
+        self.head.version.load(Ordering::Relaxed) & CLOSED != 0
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        // ordering: Relaxed — a hint; taking decides.
+        self.head.version.load(Ordering::Relaxed) & STATE == 0
+    }
+}

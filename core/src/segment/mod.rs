@@ -1,0 +1,17 @@
+//! Segments (号段): ranges that a store has reserved for this process, and how callers count through them. (floor 1)
+//!
+//! * A number is handed out at most once: the cell accepts a number only if the segment it was counted from is still
+//!   the one that was current when the count began.
+//! * Numbers of one source rise over all threads of the process, because segments are published in rising order and
+//!   there is one counter.
+//! * Gaps are normal: a dropped segment, a crash, a count that lost a race all leave numbers that nobody gets.
+
+mod cell;
+mod range;
+mod ring;
+mod step;
+
+pub(crate) use range::Segment;
+pub(crate) use ring::{Refused, Sight, Supply, Taken};
+pub(crate) use step::Meter;
+pub use step::Rules;

@@ -1,0 +1,335 @@
+//! The supply of one source: the cell that callers count in, and a ring of segments ahead of it. (floor 1)
+//!
+//! The keeper publishes; a caller that uses a segment up moves the next one into the cell itself, so a caller waits
+//! for a store only when the ring is dry. The ring is crossbeam's bounded `ArrayQueue` (Vyukov's algorithm); it is
+//! touched once a segment, under the cell's right to replace, so it never stands on the id path.
+
+#[cfg(not(loom))]
+use crossbeam::queue::ArrayQueue;
+
+#[cfg(not(loom))]
+use std::sync::Arc;
+
+#[cfg(not(loom))]
+use crate::bell::Bell;
+use crate::revocation::Word;
+use crate::serial::Prefix;
+use crate::sync::{AtomicU64, Backoff, Ordering};
+
+use super::cell::{Cell, Count, Replacing};
+use super::range::Segment;
+
+/// How many segments may lie ahead of the cell.
+pub(crate) const RING: usize = 8;
+
+/// Numbers `[lo, hi)` that are the caller's alone, with what their text needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) lo: u64,
+    pub(crate) hi: u64,
+    /// The version of the cell they came from; `Supply::prefix` wants it.
+    version: u64,
+}
+
+impl Taken {
+    pub(crate) fn len(&self) -> u64 {
+        self.hi - self.lo
+    }
+}
+
+/// Why there is nothing to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// No number in memory.
+    Dry,
+    /// Closed for good.
+    Closed,
+}
+
+/// What the keeper sees of a supply.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sight {
+    /// Numbers handed out since the source was opened.
+    pub(crate) issued: u64,
+    /// Numbers in memory that nobody has yet.
+    pub(crate) left: u64,
+    /// Places free in the ring.
+    pub(crate) room: usize,
+    /// Numbers that waiting callers lack.
+    pub(crate) wanted: u64,
+    /// When the segment in the cell was reserved; `None` without one.
+    pub(crate) born_ms: Option<u64>,
+}
+
+/// What dropping segments came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Dropped {
+    /// Numbers that nobody will get.
+    pub(crate) lost: u64,
+}
+
+pub(crate) struct Supply {
+    cell: Cell,
+    #[cfg(not(loom))]
+    ring: ArrayQueue<Segment>,
+    #[cfg(loom)]
+    ring: LoomRing,
+    /// Numbers in the ring.
+    ahead: AtomicU64,
+    /// Numbers handed out of segments that have left the cell.
+    issued_before: AtomicU64,
+    /// Rung when the bell's mark is crossed or the supply is found dry.
+    #[cfg(not(loom))]
+    bell: Arc<Bell>,
+    /// Bumped when what was taken must no longer be issued; zero in a forked child.
+    word: Word,
+}
+
+impl Supply {
+    pub(crate) fn new(with_text: bool, #[cfg(not(loom))] bell: Arc<Bell>) -> Self {
+        Supply {
+            cell: Cell::new(with_text),
+            #[cfg(not(loom))]
+            ring: ArrayQueue::new(RING),
+            #[cfg(loom)]
+            ring: LoomRing::default(),
+            ahead: AtomicU64::new(0),
+            issued_before: AtomicU64::new(0),
+            #[cfg(not(loom))]
+            bell,
+            word: Word::new(),
+        }
+    }
+
+    /// The word that owners of blocks compare.
+    #[inline]
+    pub(crate) fn word(&self) -> &Word {
+        &self.word
+    }
+
+    /// One number: the id path.
+    #[inline]
+    pub(crate) fn take_one(&self) -> Result<u64, Option<Refused>> {
+        match self.cell.take_one() {
+            Ok(number) => Ok(number),
+            Err(count) => match self.follow(count) {
+                Some(Ok(taken)) => Ok(taken.lo),
+                Some(Err(refused)) => Err(Some(refused)),
+                None => Err(None),
+            },
+        }
+    }
+
+    /// Up to `want` numbers, as many as the segment in the cell still holds; `Dry` only when nothing is in memory.
+    pub(crate) fn take(&self, want: u64) -> Result<Taken, Refused> {
+        let backoff = Backoff::new();
+        loop {
+            let count = self.cell.count(want);
+            if let Some(answer) = self.follow(count) {
+                return answer;
+            }
+            backoff.snooze();
+        }
+    }
+
+    /// Acts on a count; `None` means: count again.
+    #[cold]
+    fn follow(&self, count: Count) -> Option<Result<Taken, Refused>> {
+        match count {
+            Count::Got { lo, hi, version, rang } => {
+                if rang {
+                    self.silence(version);
+                    self.ring_bell();
+                }
+                Some(Ok(Taken { lo, hi, version }))
+            }
+            Count::UsedUp { version } => {
+                if let Some(right) = self.cell.replacing(version) {
+                    self.advance(right);
+                    self.ring_bell();
+                }
+                None
+            }
+            Count::Empty { version } => {
+                if self.ring.is_empty() {
+                    self.ring_bell();
+                    return Some(Err(Refused::Dry));
+                }
+                if let Some(right) = self.cell.replacing(version) {
+                    self.advance(right);
+                }
+                None
+            }
+            Count::Closed => Some(Err(Refused::Closed)),
+            Count::Again => None,
+        }
+    }
+
+    /// After the first ring, takers of this segment go on undisturbed to its end.
+    fn silence(&self, version: u64) {
+        if let Some(right) = self.cell.replacing(version) {
+            self.cell.hang_bell(&right, u64::MAX);
+            self.cell.keep(right);
+        }
+    }
+
+    /// Moves the next segment of the ring into the cell, which is used up or empty.
+    fn advance(&self, right: Replacing) {
+        if let Some(old) = self.cell.current(&right) {
+            self.count_issued(old.hi - old.lo);
+        }
+        match self.ring.pop() {
+            Some(segment) => {
+                self.leave_ring(&segment);
+                self.cell.install(right, &segment);
+            }
+            None => {
+                self.cell.empty(right);
+            }
+        }
+    }
+
+    fn count_issued(&self, numbers: u64) {
+        // ordering: Relaxed — a statistic.
+        self.issued_before.fetch_add(numbers, Ordering::Relaxed);
+    }
+
+    fn leave_ring(&self, segment: &Segment) {
+        // ordering: Relaxed — a statistic; the ring itself decides.
+        self.ahead.fetch_sub(segment.len(), Ordering::Relaxed);
+    }
+
+    #[cfg(not(loom))]
+    fn ring_bell(&self) {
+        self.bell.ring();
+    }
+
+    #[cfg(loom)]
+    #[expect(clippy::unused_self, reason = "nobody listens in a model")]
+    fn ring_bell(&self) {}
+
+    /// The keeper adds a segment; `false` if the ring is full or the supply closed, and the segment is lost.
+    pub(crate) fn publish(&self, segment: Segment) -> bool {
+        if self.cell.is_closed() {
+            return false;
+        }
+        // ordering: Relaxed — a statistic; added first so that `leave_ring` cannot go below zero.
+        self.ahead.fetch_add(segment.len(), Ordering::Relaxed);
+        if self.ring.push(segment).is_err() {
+            self.leave_ring(&segment);
+            return false;
+        }
+        if !self.cell.is_live()
+            && let Some(right) = self.cell.replacing_now()
+        {
+            if self.cell.current(&right).is_none() {
+                self.advance(right);
+            } else {
+                self.cell.keep(right);
+            }
+        }
+        true
+    }
+
+    /// Drops everything reserved at or before `born_ms`, and tells the owners of blocks to drop theirs.
+    pub(crate) fn drop_older(&self, born_ms: u64) -> Dropped {
+        self.drop_where(|born, _| born <= born_ms)
+    }
+
+    /// Drops everything that does not belong to `period`, and tells the owners of blocks to drop theirs.
+    pub(crate) fn drop_other_periods(&self, keep: u64) -> Dropped {
+        self.drop_where(|_, period| period != keep)
+    }
+
+    fn drop_where(&self, goes: impl Fn(u64, u64) -> bool) -> Dropped {
+        let mut dropped = Dropped::default();
+        let Some(right) = self.cell.replacing_now() else { return dropped };
+        if let Some(old) = self.cell.current(&right) {
+            if !goes(old.born_ms, old.period) {
+                self.cell.keep(right);
+                return dropped;
+            }
+            self.word.revoke();
+            let reached = old.next.clamp(old.lo, old.hi);
+            dropped.lost += old.hi - reached;
+            self.count_issued(reached - old.lo);
+        }
+        while let Some(segment) = self.ring.pop() {
+            self.leave_ring(&segment);
+            if !goes(segment.born_ms, segment.period) {
+                self.cell.install(right, &segment);
+                return dropped;
+            }
+            dropped.lost += segment.len();
+        }
+        self.cell.empty(right);
+        dropped
+    }
+
+    /// Closes for good. Answers with what nobody was given, in rising order: it may be given back.
+    pub(crate) fn close(&self) -> Vec<(u64, u64, u64)> {
+        let mut rest = Vec::new();
+        let Some(right) = self.cell.replacing_now() else { return rest };
+        self.word.revoke();
+        let current = self.cell.current(&right);
+        let reached = self.cell.close(right);
+        if let Some(old) = current {
+            let from = reached.clamp(old.lo, old.hi);
+            self.count_issued(from - old.lo);
+            if from < old.hi {
+                rest.push((old.period, from, old.hi));
+            }
+        }
+        while let Some(segment) = self.ring.pop() {
+            self.leave_ring(&segment);
+            rest.push((segment.period, segment.lo, segment.hi));
+        }
+        rest
+    }
+
+    /// Hangs the bell so that it rings when fewer than `left` numbers remain in memory.
+    pub(crate) fn ring_at(&self, left: u64) {
+        // ordering: Relaxed — a statistic.
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let Some(right) = self.cell.replacing_now() else { return };
+        match self.cell.current(&right) {
+            // The end of a segment rings by itself.
+            Some(now) if left > ahead => {
+                let at = now.hi.saturating_sub(left - ahead).max(now.lo);
+                self.cell.hang_bell(&right, at);
+            }
+            _ => {}
+        }
+        self.cell.keep(right);
+    }
+
+    /// What the keeper decides by.
+    pub(crate) fn sight(&self) -> Sight {
+        let look = self.cell.look();
+        let (now, rest) = look.map_or((0, 0), |l| {
+            let reached = l.next.clamp(l.lo, l.hi);
+            (reached - l.lo, l.hi - reached)
+        });
+        // ordering: Relaxed — statistics.
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        Sight {
+            // ordering: Relaxed — a statistic.
+            issued: self.issued_before.load(Ordering::Relaxed) + now,
+            left: rest + ahead,
+            room: RING - self.ring.len().min(RING),
+            wanted: 0,
+            born_ms: look.map(|l| l.born_ms),
+        }
+    }
+
+    /// Whether a batch of this size should start taking: all of it is there, or no more can be.
+    pub(crate) fn has_at_least(&self, numbers: u64) -> bool {
+        let sight = self.sight();
+        sight.left >= numbers || sight.room == 0 || self.cell.is_closed()
+    }
+
+    /// The date part of what was taken; `None` if its segment has been replaced since.
+    pub(crate) fn prefix(&self, taken: &Taken) -> Option<(u64, Prefix)> {
+        self.cell.prefix(taken.version)
+    }
+}

@@ -1,0 +1,153 @@
+//! How many numbers to reserve, and when: the adaptive step and the rate it follows. (floor 1)
+//!
+//! `len = max(min_step, min(max_step, qps × buffer))`, from the seed's segment design. The seed counts each id in a
+//! striped time bucket; here the counter's own position is the count, sampled when the keeper looks, so that the rate
+//! costs the id path nothing.
+
+/// The options that steer a source's reservations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// The least that is reserved at a time.
+    pub min_step: u64,
+    /// The most that is reserved at a time (a batch that lacks more reserves what it lacks).
+    pub max_step: u64,
+    /// Reservations are whole multiples of this; `step=N` sets it, and `min_step` with it.
+    pub unit: u64,
+    /// How many milliseconds of supply are kept ahead, at the present rate.
+    pub buffer_ms: u64,
+    /// Segments older than this are dropped.
+    pub ttl_ms: Option<u64>,
+}
+
+/// Below this share of the target the keeper reserves again. A smaller band would cost more round trips than two per
+/// million ids at a buffer of 30 s; a larger one would shorten the runway in an outage.
+const REFILL_BELOW: (u64, u64) = (5, 6);
+
+impl Rules {
+    /// How many numbers should lie in memory at this rate (numbers per 1000 s).
+    pub(crate) fn target(&self, per_1000s: u64) -> u64 {
+        let wanted = u128::from(per_1000s) * u128::from(self.buffer_ms) / 1_000_000;
+        u64::try_from(wanted).unwrap_or(u64::MAX).min(self.max_step.saturating_mul(4))
+    }
+
+    /// How many may be left before the keeper reserves again.
+    pub(crate) fn low_water(&self, per_1000s: u64) -> u64 {
+        let target = self.target(per_1000s);
+        target / REFILL_BELOW.1 * REFILL_BELOW.0
+    }
+
+    /// How many numbers to reserve now; 0: none.
+    ///
+    /// `left` are in memory, `lacking` is what waiting callers miss beyond that.
+    pub(crate) fn step(&self, per_1000s: u64, left: u64, lacking: u64) -> u64 {
+        let target = self.target(per_1000s);
+        if lacking == 0 && (left > self.low_water(per_1000s) || target == 0) {
+            return 0;
+        }
+        let ahead = target.saturating_sub(left);
+        let len = ahead.clamp(self.min_step, self.max_step.max(self.min_step)).max(lacking);
+        len.div_ceil(self.unit).saturating_mul(self.unit)
+    }
+}
+
+/// Time between two samples at least: shorter ones would say more of the scheduler than of the callers.
+const SAMPLE_MS: u64 = 250;
+const SAMPLES: usize = 16;
+/// No rate is measured over less than this, so one quick burst is not taken for a rate.
+const SHORTEST_MS: u64 = 1000;
+
+/// The rate of a source, from samples `(when, how many had been issued by then)`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meter {
+    samples: std::collections::VecDeque<(u64, u64)>,
+}
+
+impl Meter {
+    /// The keeper looked at `now` and saw this many issued in all.
+    pub(crate) fn sample(&mut self, now_ms: u64, issued: u64) {
+        if self.samples.back().is_some_and(|(at, _)| now_ms < at + SAMPLE_MS) {
+            return;
+        }
+        if self.samples.len() == SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back((now_ms, issued));
+    }
+
+    /// Numbers per 1000 s: the higher of the last second's rate and that of all samples, so that a lull does not
+    /// empty the buffer and a rise is followed at once.
+    pub(crate) fn per_1000s(&self, now_ms: u64, issued: u64) -> u64 {
+        let over = |since: u64, before: u64| {
+            let elapsed = now_ms.saturating_sub(since).max(SHORTEST_MS);
+            let rate = u128::from(issued.saturating_sub(before)) * 1_000_000 / u128::from(elapsed);
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        };
+        let lately = self.samples.iter().rev().find(|(at, _)| at + SHORTEST_MS <= now_ms);
+        let lately = lately.or(self.samples.front()).map_or(0, |&(at, n)| over(at, n));
+        let at_all = self.samples.front().map_or(0, |&(at, n)| over(at, n));
+        lately.max(at_all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: Rules =
+        Rules { min_step: 1000, max_step: 10_000_000, unit: 1, buffer_ms: 30_000, ttl_ms: None };
+
+    #[test]
+    fn one_cold_id_reserves_the_least_step() {
+        assert_eq!(RULES.step(0, 0, 1), 1000);
+    }
+
+    #[test]
+    fn an_idle_source_reserves_nothing_ahead() {
+        assert_eq!(RULES.step(0, 0, 0), 0);
+    }
+
+    #[test]
+    fn a_batch_reserves_just_what_it_lacks() {
+        assert_eq!(RULES.step(0, 0, 25_000_000), 25_000_000);
+        assert_eq!(RULES.step(0, 0, 1500), 1500);
+    }
+
+    #[test]
+    fn unused_reserve_stays_under_the_buffer_and_two_least_steps() {
+        for rate in [1, 100, 2_000, 100_000, 5_000_000u64] {
+            let target = RULES.target(rate * 1000);
+            for left in [0, 10, target / 2, target] {
+                let step = RULES.step(rate * 1000, left, 0);
+                assert!(left + step <= target + 2 * RULES.min_step, "rate {rate} left {left} step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fixed_step_is_reserved_in_whole_multiples() {
+        let rules = Rules { min_step: 500, unit: 500, ..RULES };
+        assert_eq!(rules.step(0, 0, 1), 500);
+        assert_eq!(rules.step(0, 0, 501), 1000);
+        assert_eq!(rules.step(100_000_000, 0, 0) % 500, 0);
+    }
+
+    #[test]
+    fn a_burst_shorter_than_a_second_is_not_taken_for_a_rate() {
+        let mut meter = Meter::default();
+        meter.sample(5_000, 0);
+        assert_eq!(meter.per_1000s(5_001, 1000), 1_000_000);
+    }
+
+    #[test]
+    fn a_steady_rate_is_measured_and_a_lull_is_followed() {
+        let mut meter = Meter::default();
+        for second in 0..40u64 {
+            meter.sample(second * 250, second * 25_000);
+        }
+        assert_eq!(meter.per_1000s(10_000, 1_000_000), 100_000_000);
+        for second in 40..80u64 {
+            meter.sample(second * 250, 1_000_000);
+        }
+        assert_eq!(meter.per_1000s(20_000, 1_000_000), 0);
+    }
+}

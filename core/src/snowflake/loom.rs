@@ -1,0 +1,166 @@
+//! The generator under the loom model checker: every interleaving and every weak-memory outcome of small runs. (tests)
+//!
+//! `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --release -p keymill --lib snowflake::loom
+//! --target-dir target/loom`. Time is a loom atomic, so the checker also explores where a clock move falls.
+
+use ::loom::sync::Arc;
+use ::loom::thread;
+
+use super::generator::{ClockBack, Core, Refusal, Time};
+use super::layout::Layout;
+use crate::sync::{AtomicU64, Ordering};
+
+/// A clock that the model moves.
+struct Clock(AtomicU64);
+
+impl Clock {
+    fn read(&self) -> u64 {
+        // ordering: SeqCst — a clock is seen alike by all; pairs with itself in `advance`.
+        self.0.load(Ordering::SeqCst)
+    }
+    fn advance(&self, ms: u64) {
+        // ordering: SeqCst — as above.
+        self.0.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+impl Time for Clock {
+    fn coarse_wall_ms(&self) -> i64 {
+        self.read() as i64
+    }
+    fn wall_ms(&self) -> i64 {
+        self.read() as i64
+    }
+    fn boot_ms(&self) -> u64 {
+        self.read()
+    }
+}
+
+struct Rig {
+    core: Core,
+    clock: Clock,
+}
+
+impl Rig {
+    /// At tick 1, with a mark of 0 ticks or as given, and budgets that keep the fast path open.
+    fn new(seq_bits: u32, lead: u64, mark: u64) -> Arc<Rig> {
+        let layout = Layout::parse(&format!("time:5@1ms,worker:1,seq:{seq_bits}"), "1970-01-01").unwrap();
+        let core = Core::new(layout, 0, ClockBack::Borrow, lead).unwrap();
+        let clock = Clock(AtomicU64::new(1));
+        if mark > 0 {
+            core.start(0, &clock).unwrap();
+            core.raise_mark(mark, &clock);
+        }
+        core.prime(2, 1);
+        Arc::new(Rig { core, clock })
+    }
+
+    /// Position by position the layout without its worker bit.
+    fn tick(id: u64, seq_bits: u32) -> u64 {
+        id >> (seq_bits + 1)
+    }
+
+    fn some(&self, calls: usize) -> Vec<u64> {
+        (0..calls).filter_map(|_| self.core.next(&self.clock).ok()).collect()
+    }
+}
+
+fn all_differ(mut ids: Vec<u64>) {
+    assert!(ids.iter().all(|id| *id > 0));
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count, "an id was issued twice");
+}
+
+fn rise(ids: &[u64]) {
+    assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "ids of one thread fell: {ids:?}");
+}
+
+#[test]
+fn ids_differ_while_the_clock_moves() {
+    ::loom::model(|| {
+        let rig = Rig::new(3, 3, 20);
+        let first = rig.core.next(&rig.clock).unwrap();
+        let (a, b) = (rig.clone(), rig.clone());
+        let a = thread::spawn(move || a.some(2));
+        let b = thread::spawn(move || b.some(2));
+        rig.clock.advance(3);
+        let (a, b) = (a.join().unwrap(), b.join().unwrap());
+        rise(&a);
+        rise(&b);
+        assert_eq!(a.len() + b.len(), 4);
+        let after = rig.core.next(&rig.clock).unwrap();
+        assert_eq!(Rig::tick(after, 3), 4, "the clock was not followed");
+        all_differ([vec![first, after], a, b].concat());
+    });
+}
+
+#[test]
+fn batches_and_single_ids_differ() {
+    ::loom::model(|| {
+        let rig = Rig::new(2, 3, 20);
+        let (a, b) = (rig.clone(), rig.clone());
+        let a = thread::spawn(move || a.some(2));
+        let b = thread::spawn(move || {
+            let mut out = [0; 3];
+            let count = b.core.take(&mut out, &b.clock).unwrap_or(0);
+            out[..count].to_vec()
+        });
+        rig.clock.advance(1);
+        let (a, b) = (a.join().unwrap(), b.join().unwrap());
+        rise(&a);
+        rise(&b);
+        all_differ([a, b].concat());
+    });
+}
+
+#[test]
+fn no_id_leads_beyond_the_mark_while_it_is_raised() {
+    ::loom::model(|| {
+        // One bit of sequence: two ids a tick, so three calls reach the mark at tick 3.
+        let rig = Rig::new(1, 8, 3);
+        let (a, b) = (rig.clone(), rig.clone());
+        let a = thread::spawn(move || a.some(2));
+        let b = thread::spawn(move || b.some(2));
+        let before = rig.some(1);
+        assert!(before.iter().all(|id| Rig::tick(*id, 1) < 3), "beyond the stored mark: {before:?}");
+        rig.core.raise_mark(5, &rig.clock);
+        let (a, b) = (a.join().unwrap(), b.join().unwrap());
+        let ids = [before, a, b].concat();
+        assert!(ids.iter().all(|id| Rig::tick(*id, 1) < 5));
+        all_differ(ids);
+    });
+}
+
+#[test]
+fn a_start_is_seen_whole_or_not_at_all() {
+    ::loom::model(|| {
+        let rig = Rig::new(3, 3, 0);
+        let (a, b) = (rig.clone(), rig.clone());
+        let a = thread::spawn(move || a.some(2));
+        let b = thread::spawn(move || b.some(2));
+        rig.core.start(7, &rig.clock).unwrap_or(());
+        rig.core.start(0, &rig.clock).unwrap();
+        rig.core.raise_mark(20, &rig.clock);
+        let ids = [a.join().unwrap(), b.join().unwrap()].concat();
+        assert!(ids.iter().all(|id| Rig::tick(*id, 3) >= 2), "before the start: {ids:?}");
+        all_differ(ids);
+    });
+}
+
+#[test]
+fn every_id_is_below_the_mark_that_close_returns() {
+    ::loom::model(|| {
+        let rig = Rig::new(2, 3, 20);
+        let (a, b) = (rig.clone(), rig.clone());
+        let a = thread::spawn(move || a.some(2));
+        let b = thread::spawn(move || b.some(2));
+        rig.clock.advance(2);
+        let mark = rig.core.end(1 << 63).unwrap();
+        let ids = [a.join().unwrap(), b.join().unwrap()].concat();
+        assert!(ids.iter().all(|id| Rig::tick(*id, 2) < mark), "{ids:?} reach {mark}");
+        assert_eq!(rig.core.next(&rig.clock), Err(Refusal::Closed));
+        all_differ(ids);
+    });
+}

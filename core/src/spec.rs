@@ -1,0 +1,76 @@
+//! What a source is, once its spec string has been read: the kind, and every option with its default filled in. (floor 1)
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::reservation::Key;
+use crate::segment::Rules;
+use crate::serial::SerialPattern;
+use crate::snowflake::{ClockBack, Layout};
+
+/// `order=process|thread`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Ids rise over all threads of the process.
+    Process,
+    /// Each thread counts through a block of its own.
+    Thread,
+}
+
+/// What a source hands out, and the options of its kind.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// Numbers from a store's segments.
+    Segment,
+    /// Dated serial numbers.
+    Serial {
+        /// `skew=5s`: how far this clock may be behind the row's period.
+        skew_ms: u64,
+    },
+    /// Snowflakes of one worker.
+    Snowflake {
+        /// The fields.
+        layout: Layout,
+        /// The worker id.
+        worker: u64,
+        /// What a clock that steps back means.
+        clock_back: ClockBack,
+        /// How far time may lead the wall clock.
+        max_lead_ms: u64,
+    },
+}
+
+/// A source's spec, checked and with every default filled in.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The spec string in one spelling, so that two spellings of one source are one source.
+    pub text: String,
+    /// `segment:orders`, without options: for messages and metrics.
+    pub label: String,
+    /// What its reservations are kept under.
+    pub key: Arc<Key>,
+    /// Who counts.
+    pub order: Order,
+    /// Numbers a thread or handle takes at a time.
+    pub block: u64,
+    /// How long a call may wait.
+    pub deadline: Duration,
+    /// The kind and its own options.
+    pub body: Body,
+    /// How to reserve.
+    pub rules: Rules,
+    /// First number of a new row and of a new period.
+    pub start: u64,
+    /// The largest number.
+    pub last: u64,
+    /// `backwards=heal`.
+    pub heal: bool,
+}
+
+impl Spec {
+    /// The pattern of a serial source.
+    #[must_use]
+    pub fn pattern(&self) -> Option<&SerialPattern> {
+        self.key.serial.as_ref().map(|s| &s.pattern)
+    }
+}

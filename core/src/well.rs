@@ -1,0 +1,535 @@
+//! A well: one source's numbers, its callers and the refusal they are told, shared between callers and keeper. (floor 1)
+//!
+//! Callers take; who finds nothing rings and waits here, on this source's own condition, until its own deadline. The
+//! keeper looks, publishes, and posts why it could not. No I/O is done under any lock of a well.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::bell::{Belfry, Bell};
+use crate::error::{Code, Error, Result};
+use crate::keeper::plan::{Action, Now, View};
+use crate::revocation::Word;
+use crate::segment::{Refused, Supply, Taken};
+use crate::serial::Prefix;
+use crate::snowflake::{Generator, Refusal as TimeRefusal, Why};
+use crate::spec::{Body, Spec};
+use crate::time::Clock;
+
+/// How long `try_next` suggests to wait when nothing better is known: a little more than a round trip.
+const ROUND_TRIP: Duration = Duration::from_millis(1);
+
+/// Where the numbers come from.
+pub(crate) enum Spring {
+    /// Segments that the keeper reserves.
+    Numbers(Supply),
+    /// A clock and a worker id.
+    Time { generator: Generator, word: Word },
+}
+
+/// Why there is nothing right now, as the keeper posted it.
+#[derive(Clone, Debug)]
+struct Refusal {
+    error: Error,
+    /// When the keeper tries again.
+    until: Instant,
+    /// Counts refusals, so that a caller knows one that came after it asked.
+    count: u64,
+}
+
+#[derive(Default)]
+struct Standing {
+    refusal: Option<Refusal>,
+    refusals: u64,
+}
+
+/// What a source's counters say.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) reserved: AtomicU64,
+    pub(crate) refills: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    /// The rate as the keeper measured it last.
+    pub(crate) rate_per_1000s: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
+        // ordering: Relaxed — a statistic.
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(counter: &AtomicU64) -> u64 {
+        // ordering: Relaxed — a statistic.
+        counter.load(Ordering::Relaxed)
+    }
+}
+
+/// One source, as its callers and its keeper share it.
+pub struct Well {
+    pub(crate) spec: Arc<Spec>,
+    /// Never used twice in a process: blocks remember whose they are by it.
+    pub(crate) id: u64,
+    pub(crate) spring: Spring,
+    pub(crate) tally: Tally,
+    pub(crate) bell: Arc<Bell>,
+    /// The snowflake's generator knows where the stored mark stood.
+    started: AtomicBool,
+    standing: Mutex<Standing>,
+    changed: Condvar,
+    /// Numbers that waiting callers want in all, and callers of `try_next` since the last look.
+    wanted: AtomicU64,
+    asked: AtomicU64,
+}
+
+impl std::fmt::Debug for Well {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Well").field("source", &self.spec.label).finish_non_exhaustive()
+    }
+}
+
+/// Whether only the keeper can help.
+fn needs_keeper(refusal: TimeRefusal) -> bool {
+    matches!(refusal, TimeRefusal::NotReady { why: Why::Start | Why::Mark, .. })
+}
+
+static IDS: AtomicU64 = AtomicU64::new(1);
+
+impl Well {
+    /// A well without numbers yet.
+    pub fn new(spec: Arc<Spec>, belfry: Arc<Belfry>, slot: usize, clock: Clock) -> Result<Self> {
+        let bell = Arc::new(Bell::new(belfry, slot));
+        let spring = match &spec.body {
+            Body::Segment => Spring::Numbers(Supply::new(false, bell.clone())),
+            Body::Serial { .. } => Spring::Numbers(Supply::new(true, bell.clone())),
+            Body::Snowflake { layout, worker, clock_back, max_lead_ms } => Spring::Time {
+                generator: Generator::new(*layout, *worker, *clock_back, *max_lead_ms, clock)?,
+                word: Word::new(),
+            },
+        };
+        Ok(Well {
+            spec,
+            // ordering: Relaxed — only uniqueness matters.
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            spring,
+            tally: Tally::default(),
+            bell,
+            started: AtomicBool::new(false),
+            standing: Mutex::default(),
+            changed: Condvar::new(),
+            wanted: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+        })
+    }
+
+    /// The word that is zero in a forked child and rises when blocks must be dropped.
+    #[inline]
+    pub(crate) fn word(&self) -> &Word {
+        match &self.spring {
+            Spring::Numbers(supply) => supply.word(),
+            Spring::Time { word, .. } => word,
+        }
+    }
+
+    fn stand(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- callers ----
+
+    /// One number; waits until `deadline` at most.
+    #[inline]
+    pub(crate) fn next(&self) -> Result<u64> {
+        match &self.spring {
+            Spring::Numbers(supply) => match supply.take_one() {
+                Ok(number) => Ok(number),
+                Err(_) => self.wait_for(supply, 1, 1, self.give_up_at()).map(|taken| taken.lo),
+            },
+            Spring::Time { generator, .. } => match generator.try_next() {
+                Ok(id) => {
+                    self.feed(generator);
+                    Ok(id)
+                }
+                Err(_) => self.wait_for_time(generator, &mut [0], self.give_up_at()).map(|(_, id)| id),
+            },
+        }
+    }
+
+    /// One number, or why not, at once.
+    #[inline]
+    pub(crate) fn try_next(&self) -> Result<u64> {
+        match &self.spring {
+            Spring::Numbers(supply) => match supply.take_one() {
+                Ok(number) => Ok(number),
+                Err(_) => self.try_take(1).map(|taken| taken.lo),
+            },
+            Spring::Time { generator, .. } => match generator.try_next() {
+                Ok(id) => {
+                    self.feed(generator);
+                    Ok(id)
+                }
+                Err(refusal) => Err(self.time_error(generator, refusal)),
+            },
+        }
+    }
+
+    /// Up to `want` numbers, or why not, at once.
+    pub(crate) fn try_take(&self, want: u64) -> Result<Taken> {
+        match self.supply()?.take(want) {
+            Ok(taken) => Ok(taken),
+            Err(Refused::Closed) => Err(self.closed()),
+            Err(Refused::Dry) => {
+                // ordering: Relaxed — `Bell::ring` publishes it.
+                self.asked.fetch_max(want, Ordering::Relaxed);
+                self.bell.ring();
+                Err(self.not_ready())
+            }
+        }
+    }
+
+    /// At least one and at most `want` numbers; waits for the first.
+    pub(crate) fn lease(&self, want: u64) -> Result<Taken> {
+        let supply = self.supply()?;
+        match supply.take(want) {
+            Ok(taken) => Ok(taken),
+            Err(_) => self.wait_for(supply, want, 1, self.give_up_at()),
+        }
+    }
+
+    /// Fills `out`, all of it or none; waits until the deadline.
+    pub(crate) fn fill(&self, out: &mut [u64]) -> Result<()> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let give_up_at = self.give_up_at();
+        let supply = match &self.spring {
+            Spring::Numbers(supply) => supply,
+            Spring::Time { generator, .. } => return self.fill_with_time(generator, out, give_up_at),
+        };
+        let mut done = 0;
+        while done < out.len() {
+            let lacking = (out.len() - done) as u64;
+            // Nothing is taken before all of it is there, so that a store that is down costs no numbers.
+            match self.wait_for(supply, lacking, lacking, give_up_at) {
+                Ok(taken) => {
+                    for (slot, number) in out[done..].iter_mut().zip(taken.lo..taken.hi) {
+                        *slot = number;
+                    }
+                    done += taken.len() as usize;
+                }
+                Err(error) => {
+                    Tally::add(&self.tally.lost, done as u64);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_with_time(&self, generator: &Generator, out: &mut [u64], give_up_at: Instant) -> Result<()> {
+        let mut done = 0;
+        while done < out.len() {
+            match generator.try_take(&mut out[done..]) {
+                Ok(n) => done += n,
+                Err(_) => done += self.wait_for_time(generator, &mut out[done..], give_up_at)?.0,
+            }
+        }
+        Ok(())
+    }
+
+    /// The date part that belongs to what was taken; `None` if its segment is gone and the number with it.
+    pub(crate) fn prefix(&self, taken: &Taken) -> Option<Prefix> {
+        match &self.spring {
+            Spring::Numbers(supply) => supply.prefix(taken).map(|(_, prefix)| prefix),
+            Spring::Time { .. } => None,
+        }
+    }
+
+    pub(crate) fn supply(&self) -> Result<&Supply> {
+        match &self.spring {
+            Spring::Numbers(supply) => Ok(supply),
+            Spring::Time { .. } => Err(Error::argument(format!(
+                "`{}` has no ranges to lease; take ids one by one or in batches",
+                self.spec.label
+            ))),
+        }
+    }
+
+    fn give_up_at(&self) -> Instant {
+        Instant::now() + self.spec.deadline
+    }
+
+    /// Waits until `enough` numbers are in memory (or one, if the source is what it is), then takes up to `want`.
+    #[cold]
+    fn wait_for(&self, supply: &Supply, want: u64, enough: u64, give_up_at: Instant) -> Result<Taken> {
+        if enough <= 1 || supply.has_at_least(enough) {
+            match supply.take(want) {
+                Ok(taken) => return Ok(taken),
+                Err(Refused::Closed) => return Err(self.closed()),
+                Err(Refused::Dry) => {}
+            }
+        }
+        Tally::add(&self.tally.waits, 1);
+        // ordering: Relaxed — `Bell::ring` publishes it.
+        self.wanted.fetch_add(enough, Ordering::Relaxed);
+        let answer = self.wait_in_line(supply, want, enough, give_up_at);
+        // ordering: Relaxed — as above.
+        self.wanted.fetch_sub(enough, Ordering::Relaxed);
+        answer
+    }
+
+    fn wait_in_line(&self, supply: &Supply, want: u64, enough: u64, give_up_at: Instant) -> Result<Taken> {
+        let mut standing = self.stand();
+        let before = standing.refusals;
+        loop {
+            if enough <= 1 || supply.has_at_least(enough) {
+                match supply.take(want) {
+                    Ok(taken) => return Ok(taken),
+                    Err(Refused::Closed) => return Err(self.closed()),
+                    Err(Refused::Dry) => {}
+                }
+            }
+            let now = Instant::now();
+            if let Some(error) = self.verdict(&standing, before, now, give_up_at) {
+                return Err(error);
+            }
+            self.bell.ring();
+            let (guard, _) =
+                self.changed.wait_timeout(standing, give_up_at - now).unwrap_or_else(PoisonError::into_inner);
+            standing = guard;
+        }
+    }
+
+    /// Whether a waiting caller gives up now, and with what.
+    fn verdict(&self, standing: &Standing, before: u64, now: Instant, give_up_at: Instant) -> Option<Error> {
+        if let Some(refusal) = &standing.refusal {
+            let again = refusal.until.saturating_duration_since(now);
+            let outage = refusal.error.code == Code::StoreUnavailable;
+            let fresh = refusal.count > before || refusal.until > now;
+            // An outage may end within the deadline; a refusal stands until the keeper's next try.
+            let hopeless = if outage { refusal.until >= give_up_at } else { fresh };
+            if hopeless || now >= give_up_at {
+                return Some(refusal.error.clone().retry_after(again.max(ROUND_TRIP)));
+            }
+        } else if now >= give_up_at {
+            return Some(self.deadline_passed());
+        }
+        None
+    }
+
+    fn deadline_passed(&self) -> Error {
+        Error::new(
+            Code::Deadline,
+            format!(
+                "no number for `{}` within {} ms: the store has not answered yet; try again, or give the source a longer deadline=",
+                self.spec.label,
+                self.spec.deadline.as_millis()
+            ),
+        )
+        .retry_after(Duration::from_millis(50))
+    }
+
+    fn closed(&self) -> Error {
+        Error::new(Code::Closed, format!("the mill of `{}` was closed", self.spec.label))
+    }
+
+    fn not_ready(&self) -> Error {
+        let standing = self.stand();
+        let now = Instant::now();
+        match &standing.refusal {
+            Some(refusal) if refusal.until > now => {
+                let again = refusal.until - now;
+                refusal.error.clone().retry_after(again.max(ROUND_TRIP))
+            }
+            _ => Error::new(Code::NotReady, format!("no number of `{}` is in memory yet", self.spec.label))
+                .retry_after(ROUND_TRIP),
+        }
+    }
+
+    // ---- snowflakes ----
+
+    /// A caller that finds the mark running low calls the keeper: one plain load per id.
+    #[inline]
+    fn feed(&self, generator: &Generator) {
+        if generator.wants_keeper() {
+            self.bell.ring();
+        }
+    }
+
+    #[cold]
+    fn time_error(&self, generator: &Generator, refusal: TimeRefusal) -> Error {
+        if needs_keeper(refusal) {
+            self.bell.ring();
+            let posted = self.not_ready();
+            if posted.code != Code::NotReady {
+                return posted;
+            }
+        }
+        self.explained(generator, refusal)
+    }
+
+    fn explained(&self, generator: &Generator, refusal: TimeRefusal) -> Error {
+        // A worker id that was lost has a story, which the keeper posted.
+        let posted = self.refusal().filter(|e| e.code == refusal.code());
+        let mut error = posted.unwrap_or_else(|| generator.explain(refusal));
+        if refusal == TimeRefusal::Closed {
+            return self.closed();
+        }
+        error.retry_after = refusal.retry_after_ms().map(|ms| Duration::from_millis(ms).max(ROUND_TRIP));
+        error
+    }
+
+    /// Waits until the generator gives at least one id; answers with how many, and the first.
+    #[cold]
+    fn wait_for_time(
+        &self,
+        generator: &Generator,
+        out: &mut [u64],
+        give_up_at: Instant,
+    ) -> Result<(usize, u64)> {
+        let before = self.stand().refusals;
+        let mut waited = false;
+        loop {
+            let refusal = match generator.try_take(out) {
+                Ok(n) => {
+                    self.feed(generator);
+                    return Ok((n, out.first().copied().unwrap_or(0)));
+                }
+                Err(refusal) => refusal,
+            };
+            if !std::mem::replace(&mut waited, true) {
+                Tally::add(&self.tally.waits, 1);
+            }
+            let now = Instant::now();
+            let left = give_up_at.saturating_duration_since(now);
+            let standing = self.stand();
+            let pause = if needs_keeper(refusal) {
+                if let Some(error) = self.verdict(&standing, before, now, give_up_at) {
+                    return Err(error);
+                }
+                self.bell.ring();
+                // The keeper may have answered between the try and the lock: look again soon.
+                left.min(Duration::from_millis(20))
+            } else {
+                match refusal.retry_after_ms().map(Duration::from_millis) {
+                    Some(pause) if pause < left => pause.max(Duration::from_micros(50)),
+                    _ => {
+                        drop(standing);
+                        return Err(self.explained(generator, refusal));
+                    }
+                }
+            };
+            drop(self.changed.wait_timeout(standing, pause).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    // ---- the keeper ----
+
+    /// What the planner decides by.
+    pub(crate) fn view(&self) -> View {
+        self.bell.answer();
+        match &self.spring {
+            Spring::Numbers(supply) => {
+                let mut sight = supply.sight();
+                // ordering: Relaxed — acquired with the bell.
+                let asked = self.asked.swap(0, Ordering::Relaxed);
+                // ordering: Relaxed — acquired with the bell.
+                sight.wanted = self.wanted.load(Ordering::Relaxed).max(asked);
+                View::Supply(sight)
+            }
+            Spring::Time { generator, .. } => {
+                // ordering: Relaxed — written by the keeper itself.
+                let started = self.started.load(Ordering::Relaxed);
+                // Raising to 0 changes nothing and tells where the mark stands.
+                let wanted_mark = if started { generator.wanted_mark() } else { Some(0) };
+                View::Time { wanted_mark, waiting: generator.mark() == 0 }
+            }
+        }
+    }
+
+    /// Carries out what the planner decided.
+    pub(crate) fn act(&self, action: Action, now: Now) {
+        match (action, &self.spring) {
+            (Action::Publish(segment), Spring::Numbers(supply)) => {
+                Tally::add(&self.tally.refills, 1);
+                Tally::add(&self.tally.reserved, segment.len());
+                if !supply.publish(segment) {
+                    Tally::add(&self.tally.lost, segment.len());
+                }
+                self.supplied();
+            }
+            (Action::DropOtherPeriods(keep), Spring::Numbers(supply)) => {
+                Tally::add(&self.tally.lost, supply.drop_other_periods(keep).lost);
+            }
+            (Action::DropOlder(born), Spring::Numbers(supply)) => {
+                Tally::add(&self.tally.lost, supply.drop_older(born).lost);
+            }
+            (Action::RingAt(left), Spring::Numbers(supply)) => supply.ring_at(left),
+            (Action::Start(before), Spring::Time { generator, .. }) => match generator.start(before) {
+                // ordering: Relaxed — read by the keeper itself.
+                Ok(()) => self.started.store(true, Ordering::Relaxed),
+                Err(error) => self.post(error.retry_after(Duration::from_millis(200))),
+            },
+            (Action::Mark(mark), Spring::Time { generator, .. }) => {
+                generator.raise_mark(mark);
+                self.supplied();
+            }
+            (Action::Fail(error), spring) => {
+                if let (Code::LeaseLost, Spring::Time { generator, .. }) = (error.code, spring) {
+                    generator.revoke();
+                }
+                self.post(error);
+            }
+            // The planner sends each kind of source its own actions.
+            _ => debug_assert!(false, "an action for another kind of source at {now:?}"),
+        }
+    }
+
+    /// Numbers are there: whoever waits may look.
+    fn supplied(&self) {
+        self.stand().refusal = None;
+        self.changed.notify_all();
+    }
+
+    fn post(&self, error: Error) {
+        let mut standing = self.stand();
+        standing.refusals += 1;
+        let until = Instant::now() + error.retry_after.unwrap_or(ROUND_TRIP);
+        let count = standing.refusals;
+        standing.refusal = Some(Refusal { error, until, count });
+        drop(standing);
+        self.changed.notify_all();
+    }
+
+    /// Wakes whoever waits, to look at a clock that was moved.
+    pub(crate) fn nudge(&self) {
+        drop(self.stand());
+        self.changed.notify_all();
+    }
+
+    /// Closes for good; answers with what nobody was given.
+    pub(crate) fn close(&self) -> Vec<(u64, u64, u64)> {
+        let rest = match &self.spring {
+            Spring::Numbers(supply) => supply.close(),
+            Spring::Time { generator, word } => {
+                word.revoke();
+                let mark = generator.mark();
+                generator
+                    .close()
+                    .filter(|unused| *unused < mark)
+                    .map(|unused| (0, unused, mark))
+                    .into_iter()
+                    .collect()
+            }
+        };
+        self.nudge();
+        rest
+    }
+
+    /// The refusal callers are told now, if one stands.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        self.stand().refusal.as_ref().map(|r| r.error.clone())
+    }
+}
