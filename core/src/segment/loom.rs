@@ -110,7 +110,8 @@ fn a_period_change_never_joins_a_number_with_another_periods_text() {
         };
         supply.drop_other_periods(days[1]);
         supply.publish(Segment { prefix: prefixes[1], ..segment(1, 3, days[1]) });
-        let mine = supply.take(1).ok().and_then(|t| supply.prefix(&t).map(|(day, prefix)| (day, prefix, t.lo)));
+        let mine =
+            supply.take(1).ok().and_then(|t| supply.prefix(&t).map(|(day, prefix)| (day, prefix, t.lo)));
         let theirs = taker.join().unwrap();
         let serials: Vec<_> = [mine, theirs].into_iter().flatten().collect();
         for (day, prefix, _) in &serials {

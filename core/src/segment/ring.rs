@@ -4,7 +4,6 @@
 //! for a store only when the ring is dry. The ring is crossbeam's bounded `ArrayQueue` (Vyukov's algorithm); it is
 //! touched once a segment, under the cell's right to replace, so it never stands on the id path.
 
-
 use std::sync::Arc;
 
 use crate::bell::Bell;
