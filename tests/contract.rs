@@ -1381,8 +1381,8 @@ fn a_process_that_clones_itself() {
         table: "keymill_segment".to_owned(),
     };
     let write = |name: &str, ranges: &[(u64, u64)]| {
-        let lines: String = ranges.iter().map(|(lo, hi)| format!("{lo} {hi}\n")).collect();
-        std::fs::write(at("unfinished"), lines).unwrap();
+        let lines: Vec<_> = ranges.iter().map(|(lo, hi)| format!("{lo} {hi}")).collect();
+        std::fs::write(at("unfinished"), lines.join("\n")).unwrap();
         std::fs::rename(at("unfinished"), at(name)).unwrap();
     };
     let mut store = bench.open();
