@@ -477,6 +477,12 @@ impl Source {
         }
     }
 
+    /// What the source is, as `name, value`, every default filled in: scheme, table, step, layout …
+    #[must_use]
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        self.spec().settings()
+    }
+
     /// This source's figures.
     ///
     /// # Errors
@@ -496,7 +502,7 @@ impl Source {
     }
 
     /// Raises the store's row so that `next` is the next number; never lowers it. Answers with the row before and
-    /// after. With `dry_run` nothing is written and both are the row as it is.
+    /// after. With `dry_run` nothing is written, and "after" is what would be.
     ///
     /// # Errors
     /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.
@@ -513,8 +519,9 @@ impl Source {
         let to = Mark { period, next };
         let answer = self.shared.mill.engine()?.errand(move |store| {
             if dry_run {
-                let row = store.look(&key)?;
-                return Ok((row.clone(), row));
+                let before = store.look(&key)?;
+                let after = crate::store::repaired(&key, before.as_ref(), to)?;
+                return Ok((before, Some(after)));
             }
             let (before, after) = store.repair(&key, to)?;
             Ok((before, Some(after)))
