@@ -62,7 +62,14 @@ impl Mill {
     /// # Errors
     /// As [`Mill::open`].
     pub fn open_default() -> Result<Mill> {
-        Mill::open(&std::env::var(crate::config::MILL_VARIABLE).unwrap_or_default())
+        match std::env::var(crate::config::MILL_VARIABLE) {
+            Ok(config) => Mill::open(&config),
+            Err(std::env::VarError::NotPresent) => Mill::open(""),
+            // The default instead would count from another row.
+            Err(std::env::VarError::NotUnicode(_)) => {
+                Err(Error::config(format!("{} is not UTF-8", crate::config::MILL_VARIABLE)))
+            }
+        }
     }
 
     /// A source, named by one string: `segment:orders?step=1000`, `snowflake:tx?worker=5`,
@@ -520,7 +527,10 @@ impl Source {
         let answer = self.shared.mill.engine()?.errand(move |store| {
             if dry_run {
                 let before = store.look(&key)?;
-                let after = crate::store::repaired(&key, before.as_ref(), to)?;
+                let after = crate::store::repaired(&key, before.as_ref(), to).map_err(|mut fault| {
+                    fault.message = format!("repairing `{}` would fail: {}", key.name, fault.message);
+                    fault
+                })?;
                 return Ok((before, Some(after)));
             }
             let (before, after) = store.repair(&key, to)?;
