@@ -118,8 +118,7 @@ pub fn run(source: &Source, threads: Option<u16>, seconds: u16, json: bool) -> R
 impl Field<'_> {
     /// One thread, through all rounds.
     fn run(&self) {
-        let mut runner =
-            Runner { handle: self.source.handle(), ids: vec![0; BATCH], text: [0; MAX_TEXT] };
+        let mut runner = Runner { handle: self.source.handle(), ids: vec![0; BATCH], text: [0; MAX_TEXT] };
         for round in 0..self.rounds {
             for (place, way) in self.ways.iter().enumerate() {
                 // All threads stop at the same turn, or the barrier would hold the others for ever.

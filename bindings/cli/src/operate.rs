@@ -24,7 +24,8 @@ pub fn init(mill: &Mill, sources: &[String], dry_run: bool, json: bool) -> Resul
         return print::json(&json!({ "store": mill.store(), "dry_run": dry_run, "statements": statements }));
     }
     if dry_run {
-        let script: Vec<String> = statements.iter().map(|s| format!("{};\n", s.trim_end_matches(';'))).collect();
+        let script: Vec<String> =
+            statements.iter().map(|s| format!("{};\n", s.trim_end_matches(';'))).collect();
         return print::text(&script.concat());
     }
     let mut fields = vec![("store", mill.store())];

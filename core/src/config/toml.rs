@@ -58,7 +58,8 @@ pub(super) fn read(path: &str) -> Result<MillConfig> {
 fn parse(text: &str) -> Result<MillConfig> {
     let file: File = ::toml::from_str(text).map_err(|e| {
         // The parser's own rendering quotes the line, which may hold a password.
-        let line = e.span().map_or(0, |s| text[..s.start.min(text.len())].lines().count().max(1));
+        let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
         Error::config(format!("line {line}: {}", without_values(e.message())))
     })?;
     if file.stores.is_some() {
@@ -130,6 +131,18 @@ mod tests {
             let error = parse(text).map(drop).unwrap_err();
             assert!(!error.message.contains("topsecret"), "{text}: {}", error.message);
             assert!(!error.message.contains('\n'), "{text}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_line_it_stands_in() {
+        for (text, line) in [
+            ("stor = 1", "line 1:"),
+            ("\n\nstor = 1", "line 3:"),
+            ("fork = \"error\"\nclock = [\n", "line 2:"),
+        ] {
+            let error = parse(text).map(drop).unwrap_err();
+            assert!(error.message.starts_with(line), "{text}: {}", error.message);
         }
     }
 
