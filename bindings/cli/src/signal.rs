@@ -16,8 +16,8 @@ pub fn listen() {
         // SAFETY: all-zero is a valid `sigaction`: no flags, an empty mask.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = remember as *const () as libc::sighandler_t;
-        // No SA_RESTART would be needed for a write that waits for a slow reader; the write is tried again anyway, and
-        // the second signal kills.
+        // One signal only: a write that waits for a reader which does not read is tried again after the first one, so
+        // the second one must find the default, which ends the process.
         action.sa_flags = libc::SA_RESETHAND;
         // SAFETY: the handler does one atomic store, which is async-signal-safe; `action` outlives the call.
         unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
