@@ -1,3 +1,4 @@
-//! Helpers of the system tests: servers, faults on the wire.
+//! Helpers of the system tests: servers, and faults on the wire.
 
+pub mod proxy;
 pub mod server;

@@ -179,10 +179,11 @@ impl SqliteStore {
         &mut self,
         work: impl FnOnce(&mut SqliteStore, &mut Connection) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
+        gate::recognise_process();
         if gate::is_spoilt() {
             return Err(Fault::new(
                 FaultKind::Refused,
-                "this process was forked while SQLite hung in its parent; start it with exec",
+                "this process was forked or cloned in the middle of a SQLite operation of its parent; start it with exec",
             ));
         }
         let slot = match &self.slot {
@@ -251,6 +252,12 @@ impl SqliteStore {
             Fault::new(
                 FaultKind::Unavailable,
                 format!("`{}` was deleted while it was opened", path.display()),
+            )
+        })?;
+        gate::hold_locks(path).map_err(|error| {
+            Fault::new(
+                FaultKind::Unavailable,
+                format!("locking `{}` for a cloned process: {error}", path.display()),
             )
         })?;
         self.check_durability()?;
