@@ -179,11 +179,16 @@ impl Progress {
     }
 
     fn at(&mut self, left: u64) {
-        if !self.possible || self.since.elapsed() < SHOW_AFTER {
+        let elapsed = self.since.elapsed();
+        if !self.possible || elapsed < SHOW_AFTER {
             return;
         }
-        let (count, since) = (self.count, self.since);
-        self.bar.get_or_insert_with(|| bar(count, since)).set_position(count - left);
+        let done = self.count - left;
+        // Over the whole run: chunks come in bursts, whose momentary speed says nothing.
+        let seconds = elapsed.as_secs_f64() / done.max(1) as f64 * left as f64;
+        let bar = self.bar.get_or_insert_with(|| bar(self.count));
+        bar.set_message(format!("{seconds:.0} s left"));
+        bar.set_position(done);
     }
 
     fn finish(&mut self) {
@@ -193,11 +198,10 @@ impl Progress {
     }
 }
 
-fn bar(count: u64, since: Instant) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(count), ProgressDrawTarget::stderr());
-    let line = "{wide_bar} {human_pos} of {human_len}  {per_sec}  {eta} left";
-    if let Ok(style) = ProgressStyle::with_template(line) {
+fn bar(count: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(count), ProgressDrawTarget::stderr_with_hz(5));
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {human_pos} of {human_len}  {msg}") {
         bar.set_style(style);
     }
-    bar.with_elapsed(since.elapsed())
+    bar
 }

@@ -60,7 +60,7 @@ impl SerialPattern {
     /// use keymill::serial::SerialPattern;
     /// assert!(SerialPattern::new("yyMMddHH", "0000", "local").is_ok());
     /// let refused = SerialPattern::new("MMdd", "0000", "local").unwrap_err();
-    /// assert_eq!(refused.code, keymill::error::Code::InvalidConfig);
+    /// assert_eq!(refused.code, keymill::Code::InvalidConfig);
     /// assert!(refused.message.contains("add `yyyy`"));
     /// ```
     pub fn new(date: &str, number: &str, zone: &str) -> Result<SerialPattern> {
