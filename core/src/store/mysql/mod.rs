@@ -478,19 +478,24 @@ impl MysqlStore {
         };
         let connection = Conn::new(builder).map_err(|error| {
             let mut fault = judge_error(&error, Phase::Ask, &options.password).fault;
-            if let Error::MySqlError(said) = &error
-                && matches!(said.code, 1045 | 1698)
-            {
-                fault.message = format!(
-                    "the server refuses user `{}` with this password; check user and password",
-                    options.user
-                );
-            }
-            if matches!(
-                &error,
-                Error::DriverError(DriverError::TlsNotSupported | DriverError::UnknownAuthPlugin(_))
-            ) {
-                fault.kind = FaultKind::Refused;
+            let tls = if options.tls == Tls::Off { " (or the server demands TLS: `tls=verify`)" } else { "" };
+            match &error {
+                Error::MySqlError(said) if matches!(said.code, 1045 | 1698) => {
+                    fault.message = format!(
+                        "the server refuses user `{}` with this password; check user and password{tls}",
+                        options.user
+                    );
+                }
+                Error::DriverError(DriverError::TlsNotSupported | DriverError::UnknownAuthPlugin(_)) => {
+                    fault.kind = FaultKind::Refused;
+                }
+                // A certificate that is not trusted stays so: another attempt is no help.
+                Error::IoError(broken) if broken.kind() == io::ErrorKind::InvalidData => {
+                    fault.kind = FaultKind::Refused;
+                    fault.message =
+                        format!("{broken}; name the authority's certificate with the TLS options");
+                }
+                _ => {}
             }
             fault
         })?;
@@ -516,12 +521,21 @@ impl MysqlStore {
     }
 
     #[cfg(feature = "rustls")]
-    #[allow(clippy::unnecessary_wraps)] // the other build refuses
     fn ssl(&self) -> Result<Option<SslOpts>, Fault> {
         Ok(match &self.options.tls {
             Tls::Off => None,
             Tls::Require => Some(SslOpts::default().with_danger_accept_invalid_certs(true)),
-            Tls::Verify { ca } => Some(SslOpts::default().with_root_cert_path(ca.clone())),
+            Tls::Verify { ca } => {
+                if let Some(file) = ca
+                    && let Err(error) = std::fs::metadata(file)
+                {
+                    return Err(Fault::new(
+                        FaultKind::Refused,
+                        format!("the authority's certificate `{}` cannot be read: {error}", file.display()),
+                    ));
+                }
+                Some(SslOpts::default().with_root_cert_path(ca.clone()))
+            }
         })
     }
 

@@ -131,12 +131,12 @@ pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
         // SAFETY: the descriptor is open and `lock` outlives the call.
         let refused = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) };
         let error = io::Error::last_os_error();
-        // Kept even then: closing it would drop whatever SQLite holds on that file.
-        held.push(file);
         if refused != 0 {
-            held.pop().map(std::mem::forget);
+            // Left open even so: closing it would drop whatever SQLite holds on that file.
+            std::mem::forget(file);
             return Err(error);
         }
+        held.push(file);
     }
     Ok(())
 }
