@@ -236,9 +236,14 @@ impl Source {
         &self.spec().label
     }
 
-    /// Counts an error on its way out.
+    /// Counts an error on its way out; the store that asks for `keymill init` knows a table, only the source its spec.
     #[cold]
-    fn failed(&self, error: Error) -> Error {
+    fn failed(&self, mut error: Error) -> Error {
+        const INIT: &str = "`keymill init`";
+        if error.message.contains(INIT) {
+            let spec = self.spec().text.replace('\'', r"'\''");
+            error.message = error.message.replace(INIT, &format!("`keymill init '{spec}'`"));
+        }
         if let Ok(engine) = self.shared.mill.engine() {
             engine.tally.error(error.code);
         }

@@ -274,10 +274,25 @@ fn a_database_of_another_program_is_left_alone_until_init() {
     let message = mill(&["take", "segment:orders", "5"]).refused("STORE_REFUSED");
     assert!(message.contains("keymill init"), "{message}");
     mill(&["status", "segment:orders"]).done();
-    mill(&["init"]).done();
+    mill(&["init", "segment:orders"]).done();
     assert_eq!(mill(&["take", "segment:orders", "5"]).done(), "1\n2\n3\n4\n5\n");
     let db = rusqlite::Connection::open(home.path().join("app.db")).unwrap();
     assert_eq!(db.query_one("SELECT id FROM users", [], |row| row.get::<_, i64>(0)).unwrap(), 7);
+}
+
+#[test]
+fn the_init_an_error_asks_for_is_the_one_that_helps() {
+    let home = Home::new();
+    let db = rusqlite::Connection::open(home.path().join("app.db")).unwrap();
+    db.execute_batch("CREATE TABLE users (id INTEGER)").unwrap();
+    drop(db);
+    for spec in ["segment:it's?table=mine", "serial:cust/id?table=kp&number=0000", "segment:orders"] {
+        let message = home.run(&["--mill", "sqlite:app.db", "next", spec]).refused("STORE_REFUSED");
+        let command = message.split('`').find(|part| part.starts_with("keymill init")).unwrap_or_default();
+        let line = command.replacen("keymill", "$K --mill sqlite:app.db", 1);
+        assert!(home.shell(&line).done().contains("ready: table "), "{message}");
+        home.run(&["--mill", "sqlite:app.db", "next", spec]).done();
+    }
 }
 
 #[test]
