@@ -62,7 +62,14 @@ impl Mill {
     /// # Errors
     /// As [`Mill::open`].
     pub fn open_default() -> Result<Mill> {
-        Mill::open(&std::env::var(crate::config::MILL_VARIABLE).unwrap_or_default())
+        match std::env::var(crate::config::MILL_VARIABLE) {
+            Ok(config) => Mill::open(&config),
+            Err(std::env::VarError::NotPresent) => Mill::open(""),
+            // The default instead would count from another row.
+            Err(std::env::VarError::NotUnicode(_)) => {
+                Err(Error::config(format!("{} is not UTF-8", crate::config::MILL_VARIABLE)))
+            }
+        }
     }
 
     /// A source, named by one string: `segment:orders?step=1000`, `snowflake:tx?worker=5`,
@@ -229,9 +236,14 @@ impl Source {
         &self.spec().label
     }
 
-    /// Counts an error on its way out.
+    /// Counts an error on its way out; the store that asks for `keymill init` knows a table, only the source its spec.
     #[cold]
-    fn failed(&self, error: Error) -> Error {
+    fn failed(&self, mut error: Error) -> Error {
+        const INIT: &str = "`keymill init`";
+        if error.message.contains(INIT) {
+            let spec = self.spec().text.replace('\'', r"'\''");
+            error.message = error.message.replace(INIT, &format!("`keymill init '{spec}'`"));
+        }
         if let Ok(engine) = self.shared.mill.engine() {
             engine.tally.error(error.code);
         }
@@ -477,6 +489,12 @@ impl Source {
         }
     }
 
+    /// What the source is, as `name, value`, every default filled in: scheme, table, step, layout …
+    #[must_use]
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        self.spec().settings()
+    }
+
     /// This source's figures.
     ///
     /// # Errors
@@ -496,7 +514,7 @@ impl Source {
     }
 
     /// Raises the store's row so that `next` is the next number; never lowers it. Answers with the row before and
-    /// after. With `dry_run` nothing is written and both are the row as it is.
+    /// after. With `dry_run` nothing is written, and "after" is what would be.
     ///
     /// # Errors
     /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.
@@ -513,8 +531,12 @@ impl Source {
         let to = Mark { period, next };
         let answer = self.shared.mill.engine()?.errand(move |store| {
             if dry_run {
-                let row = store.look(&key)?;
-                return Ok((row.clone(), row));
+                let before = store.look(&key)?;
+                let after = crate::store::repaired(&key, before.as_ref(), to).map_err(|mut fault| {
+                    fault.message = format!("repairing `{}` would fail: {}", key.name, fault.message);
+                    fault
+                })?;
+                return Ok((before, Some(after)));
             }
             let (before, after) = store.repair(&key, to)?;
             Ok((before, Some(after)))

@@ -177,7 +177,7 @@ impl Time for Clock {
 /// generator.raise_mark(generator.wanted_mark().unwrap_or(0));
 /// let id = generator.try_next().map_err(|refusal| generator.explain(refusal))?;
 /// assert_eq!(layout.unpack(id).worker, 5);
-/// # Ok::<(), keymill::error::Error>(())
+/// # Ok::<(), keymill::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Generator {

@@ -76,7 +76,7 @@ impl Layout {
     /// let layout = Layout::parse("twitter", "2025-01-01")?;
     /// assert_eq!(layout.to_string(), "time:41@1ms,worker:10,seq:12");
     /// assert_eq!(layout.end_date(), "2094-09-07");
-    /// # Ok::<(), keymill::error::Error>(())
+    /// # Ok::<(), keymill::Error>(())
     /// ```
     pub fn parse(layout: &str, epoch: &str) -> Result<Layout> {
         let wanted = layout.trim();

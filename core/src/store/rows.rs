@@ -106,7 +106,17 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
     }
     let stored = rows.read(key, true)?;
     let before = stored.as_ref().map(|stored| row_of(key, stored)).transpose()?;
-    if let Some(row) = &before
+    let after = repaired(key, before.as_ref(), to)?;
+    let new = stored_at(key, to)?;
+    if stored.as_ref() == Some(&new) || write(rows, key, stored.as_ref(), &new)? {
+        return Ok(Some((before, after)));
+    }
+    Ok(None)
+}
+
+/// The row that `repair` would leave where `before` stands.
+pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
+    if let Some(row) = before
         && row.mark > to
     {
         return Err(Fault::new(
@@ -118,12 +128,7 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
             ),
         ));
     }
-    let new = stored_at(key, to)?;
-    let after = row_of(key, &new)?;
-    if stored.as_ref() == Some(&new) || write(rows, key, stored.as_ref(), &new)? {
-        return Ok(Some((before, after)));
-    }
-    Ok(None)
+    row_of(key, &stored_at(key, to)?)
 }
 
 /// What the row says.

@@ -408,6 +408,18 @@ impl Store for SqliteStore {
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
+        // Asking creates nothing.
+        if identity(&self.path).is_none() {
+            return Ok(Facts {
+                dialect: "sqlite".to_owned(),
+                version: rusqlite::version().to_owned(),
+                durability: Vec::new(),
+                warnings: vec![format!(
+                    "`{}` does not exist yet; the first id creates it",
+                    self.path.display()
+                )],
+            });
+        }
         self.with_connection(|store, _| {
             Ok(Facts {
                 dialect: "sqlite".to_owned(),
