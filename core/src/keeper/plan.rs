@@ -222,7 +222,10 @@ impl Planner {
         let rate = plan.meter.per_1000s(now.boot_ms, sight.issued);
         let rules = plan.spec.rules;
         let lacking = sight.wanted.saturating_sub(left);
-        let len = if sight.room == 0 { 0 } else { rules.step(rate, left, lacking) };
+        // Once the next period is reserved the row stands there, and a refill would bring its date early: what lies in
+        // memory serves the last moments of this one, unless somebody truly lacks a number.
+        let held_back = plan.ahead.is_some() && lacking == 0;
+        let len = if sight.room == 0 || held_back { 0 } else { rules.step(rate, left, lacking) };
         let pattern = plan.spec.pattern();
         if len > 0 {
             let period = pattern.map_or(0, |p| p.period_at(now.wall_ms));
@@ -438,7 +441,8 @@ impl Planner {
             // The row's period is ahead of our clock, or this is the first segment: from here on it is ours too.
             actions.push(Action::DropOtherPeriods(range.period));
             plan.period = range.period;
-            plan.ahead = None;
+            let ahead = plan.ahead.take().filter(|s| s.period == range.period);
+            actions.extend(ahead.map(Action::Publish));
         }
         plan.period_end_ms = pattern.and_then(|p| p.period_end_ms(range.period));
         if plan.period_end_ms.is_some() {
