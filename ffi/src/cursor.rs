@@ -15,6 +15,7 @@ use crate::handle::{Out, held, km_source, null};
 /// KM_CURSOR_INIT(source), take with km_cursor_next. Nothing is to be freed; what is left in it is lost. The source is not
 /// freed while cursors over it are used. The fields are the library's own.
 #[repr(C)]
+#[derive(Debug)]
 pub struct km_cursor {
     /// The next number.
     pub next: u64,

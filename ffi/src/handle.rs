@@ -12,11 +12,13 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use keymill_core::{Error, Mill, Result, Source};
 
 /// A mill: one store, one background thread, any number of sources. Opaque.
+#[derive(Debug)]
 pub struct km_mill {
     _opaque: [u8; 0],
 }
 
 /// A source of ids inside a mill. Opaque.
+#[derive(Debug)]
 pub struct km_source {
     _opaque: [u8; 0],
 }
@@ -31,11 +33,12 @@ struct Header {
     mark: AtomicU64,
     /// Written before the header is shown and by whoever turned the mark to `FREED`; else only read.
     object: UnsafeCell<Object>,
-    /// The header made before this one; keeps the chain reachable.
-    _older: *mut Header,
+    /// The header made before this one.
+    #[expect(dead_code, reason = "keeps the chain reachable")]
+    older: *mut Header,
 }
 
-enum Object {
+pub(crate) enum Object {
     Nothing,
     Mill(Mill),
     Source(Source),
@@ -48,12 +51,12 @@ fn new_header(mark: u64, object: Object) -> *mut Header {
     let header = Box::into_raw(Box::new(Header {
         mark: AtomicU64::new(mark),
         object: UnsafeCell::new(object),
-        _older: ptr::null_mut(),
+        older: ptr::null_mut(),
     }));
     // ordering: AcqRel — the chain is only ever kept, never walked.
     let older = NEWEST.swap(header, Ordering::AcqRel);
     // SAFETY: nobody else has seen the header's link, and nobody reads it.
-    unsafe { (*header)._older = older };
+    unsafe { (*header).older = older };
     header
 }
 

@@ -9,10 +9,6 @@
 //! Doc comments of `extern "C"` functions are C documentation: `tests/header.rs` renders them into `include/keymill.h`.
 //! The conventions page at its head and the inline cursor at its end stand in `cbindgen.toml`.
 
-#![expect(
-    clippy::missing_safety_doc,
-    reason = "the safety rules of all functions are the header's conventions page"
-)]
 #![expect(non_camel_case_types, reason = "C's names")]
 
 #[cfg(panic = "abort")]

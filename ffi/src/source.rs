@@ -148,6 +148,7 @@ pub const KM_PART_DATE: u32 = 16;
 /// What an id is made of. The caller sets struct_size to sizeof(km_parts) before the call (KM_PARTS_INIT does); the
 /// struct may grow at its end in later versions.
 #[repr(C)]
+#[derive(Debug)]
 pub struct km_parts {
     /// sizeof(km_parts), set by the caller.
     pub struct_size: u32,

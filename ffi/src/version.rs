@@ -11,6 +11,18 @@ pub const KM_VERSION_MINOR: u32 = 1;
 /// See KM_VERSION_MAJOR.
 pub const KM_VERSION_PATCH: u32 = 0;
 
+const _: () = {
+    const fn number(text: &str) -> u32 {
+        match u32::from_str_radix(text, 10) {
+            Ok(number) => number,
+            Err(_) => panic!("a part of the version is no number"),
+        }
+    }
+    assert!(KM_VERSION_MAJOR == number(env!("CARGO_PKG_VERSION_MAJOR")));
+    assert!(KM_VERSION_MINOR == number(env!("CARGO_PKG_VERSION_MINOR")));
+    assert!(KM_VERSION_PATCH == number(env!("CARGO_PKG_VERSION_PATCH")));
+};
+
 /// The version of the library that runs, "0.1.0". A static string.
 #[unsafe(no_mangle)]
 pub extern "C" fn km_version() -> *const c_char {

@@ -69,15 +69,3 @@ fn the_header_names_every_code_with_its_number() {
         assert!(header.contains(&line), "{line} is missing");
     }
 }
-
-#[test]
-fn the_header_has_the_version_of_the_crate() {
-    let header = rendered();
-    for (part, value) in [
-        ("MAJOR", env!("CARGO_PKG_VERSION_MAJOR")),
-        ("MINOR", env!("CARGO_PKG_VERSION_MINOR")),
-        ("PATCH", env!("CARGO_PKG_VERSION_PATCH")),
-    ] {
-        assert!(header.contains(&format!("#define KM_VERSION_{part} {value}\n")), "{part} is not {value}");
-    }
-}

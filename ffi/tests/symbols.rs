@@ -94,8 +94,7 @@ fn the_library_exports_the_ledger_and_nothing_else() {
     let messages = String::from_utf8(built.stdout).expect("UTF-8");
     let library = messages
         .split('"')
-        .filter(|text| text.ends_with("/libkeymill.so"))
-        .next_back()
+        .rfind(|text| text.ends_with("/libkeymill.so"))
         .expect("the library is among cargo's messages");
     let nm = Command::new("nm").args(["-D", "--defined-only", library]).output().expect("nm (binutils) runs");
     let symbols = String::from_utf8(nm.stdout).expect("UTF-8");
