@@ -34,6 +34,7 @@ pub(crate) trait Rows {
 
 /// How many digits a serial's number may have: `shortest` when padded, `longest` when widened.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))] // only databases have business tables
 pub(crate) struct Digits {
     pub(crate) shortest: usize,
     pub(crate) longest: usize,
@@ -292,8 +293,10 @@ pub(crate) fn reserving(request: &Request) -> String {
 }
 
 /// The fault with what was being done in front.
-pub(crate) fn during(doing: &str, fault: Fault) -> Fault {
-    Fault { kind: fault.kind, message: format!("{doing} failed: {}", fault.message) }
+pub(crate) fn during(doing: &str, mut fault: Fault) -> Fault {
+    fault.message.insert_str(0, " failed: ");
+    fault.message.insert_str(0, doing);
+    fault
 }
 
 /// How often a transaction is begun again when somebody else was faster, before that is called an outage.
