@@ -50,7 +50,8 @@ fn kill_workers(config: &str, specs: &[String], kills: usize) -> usize {
     for spec in specs {
         let folder = tempfile::tempdir().expect("a folder");
         let log = |n: usize| folder.path().join(format!("{n}.ids"));
-        let begin = |n: usize| worker::start("a_worker_process_takes_until_it_is_killed", config, spec, &log(n));
+        let begin =
+            |n: usize| worker::start("a_worker_process_takes_until_it_is_killed", config, spec, &log(n));
         let mut running: Vec<_> = (0..4).map(|n| (n, begin(n))).collect();
         for kill in 0..kills / specs.len() {
             let victim = fastrand::usize(..running.len());
@@ -118,7 +119,12 @@ struct Takers {
 
 impl Takers {
     fn new() -> Self {
-        Takers { got: Mutex::default(), errors: Mutex::default(), stop: AtomicBool::new(false), count: AtomicU64::new(0) }
+        Takers {
+            got: Mutex::default(),
+            errors: Mutex::default(),
+            stop: AtomicBool::new(false),
+            count: AtomicU64::new(0),
+        }
     }
 
     fn take(&self, source: &Source, batch: usize, pause: Duration) {
@@ -129,7 +135,9 @@ impl Takers {
                     self.count.fetch_add(ids.len() as u64, Ordering::Relaxed);
                     self.got.lock().expect("no taker panics").extend(ids);
                 }
-                Err(error) => self.errors.lock().expect("no taker panics").push((asked.elapsed(), error.code)),
+                Err(error) => {
+                    self.errors.lock().expect("no taker panics").push((asked.elapsed(), error.code))
+                }
             }
             thread::park_timeout(pause);
         }
@@ -406,7 +414,9 @@ fn a_snowflake_restarted_after_leading_the_clock_repeats_nothing() {
     }
     for back in [600_000, 2 * DAY_MS] {
         let mill = open(&format!("{}?clock=manual@{}", file(&folder), now - back));
-        let error = source(&mill, "snowflake:tx?worker=3&deadline=100ms").next().expect_err("the clock is far behind");
+        let error = source(&mill, "snowflake:tx?worker=3&deadline=100ms")
+            .next()
+            .expect_err("the clock is far behind");
         assert_eq!(error.code, Code::ClockBehind, "{error}");
     }
 }
@@ -442,7 +452,8 @@ fn closing_while_sixteen_threads_take_says_closed_to_all_and_gives_back_only_wha
                 scope.spawn(move || {
                     let mut mine = Vec::new();
                     let error = loop {
-                        let taken = if taker % 2 == 0 { orders.next().map(|id| vec![id]) } else { orders.take(33) };
+                        let taken =
+                            if taker % 2 == 0 { orders.next().map(|id| vec![id]) } else { orders.take(33) };
                         match taken {
                             Ok(ids) => mine.extend(ids),
                             Err(error) => break error,

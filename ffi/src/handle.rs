@@ -33,8 +33,7 @@ struct Header {
     mark: AtomicU64,
     /// Written before the header is shown and by whoever turned the mark to `FREED`; else only read.
     object: UnsafeCell<Object>,
-    /// The header made before this one.
-    #[expect(dead_code, reason = "keeps the chain reachable")]
+    /// The header made before this one: keeps the chain reachable.
     older: *mut Header,
 }
 
