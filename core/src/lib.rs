@@ -43,7 +43,7 @@ mod sync;
 pub mod time;
 mod well;
 
-pub use api::{Handle, Iter, Mill, Parts, Source, VERSION};
+pub use api::{Handle, Iter, Lease, Mill, Parts, Source, VERSION};
 pub use config::{DEFAULT_MILL, MILL_VARIABLE};
 pub use error::{Code, Error, Result};
 pub use events::Event;
