@@ -62,6 +62,8 @@ struct Holder {
     life: Life,
     rules: Rules,
     in_blocks: bool,
+    /// A snowflake.
+    by_clock: bool,
     last: u64,
     heal: bool,
     /// The highest place its keeper has been told of.
@@ -80,11 +82,10 @@ struct Holder {
     clock_set_back_since: bool,
 }
 
-/// The highest number of ids within 1.25 s, from buckets of 250 ms.
+/// The highest rate over any time of a second or more: what the keeper may have measured. From buckets of 250 ms.
 #[derive(Default)]
 struct Rate {
     buckets: VecDeque<(u64, u64)>,
-    sum: u64,
     highest: u64,
 }
 
@@ -95,15 +96,16 @@ impl Rate {
             Some((last, sum)) if *last == bucket => *sum += count,
             _ => self.buckets.push_back((bucket, count)),
         }
-        self.sum += count;
-        while let Some(&(first, old)) = self.buckets.front() {
-            if first + 5 > bucket {
-                break;
-            }
-            self.sum -= old;
+        while self.buckets.front().is_some_and(|(first, _)| first + 10 <= bucket) {
             self.buckets.pop_front();
         }
-        self.highest = self.highest.max(self.sum);
+        // A time of `e` quarters touches `e + 1` buckets at most; a longer one than nine is made of shorter ones.
+        let mut sum = 0;
+        for &(at, n) in self.buckets.iter().rev() {
+            sum += n;
+            let quarters = (bucket - at).saturating_sub(1).max(4);
+            self.highest = self.highest.max(sum * 4 / quarters);
+        }
     }
 }
 
@@ -149,6 +151,7 @@ impl Ledger {
             life,
             rules: spec.rules,
             in_blocks,
+            by_clock: matches!(spec.body, keymill::simulation::Body::Snowflake { .. }),
             last: spec.last,
             heal: spec.heal,
             mark: Mark::default(),
@@ -437,7 +440,9 @@ impl Ledger {
     pub fn refused(&mut self, holder: usize, code: Code, message: &str, excuses: Excuses, at: Micros) {
         let row = &self.rows[self.holders[holder].key];
         let excused = match code {
-            Code::NotReady | Code::Deadline | Code::StoreUnavailable => excuses.store,
+            // A snowflake with `clock_back=wait` says so while it waits.
+            Code::NotReady => excuses.store || excuses.clock && self.holders[holder].by_clock,
+            Code::Deadline | Code::StoreUnavailable => excuses.store,
             Code::StoreWentBackwards => !row.losses.is_empty(),
             Code::ClockBehind => excuses.clock,
             Code::LeaseLost => !row.losses.is_empty() || row.moved_by_the_dead,
