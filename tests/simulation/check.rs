@@ -52,8 +52,8 @@ struct Row {
     highest: Mark,
     /// `Exhausted` was answered by a row that had no number left.
     exhausted: bool,
-    /// A dead process's statement moved this mark under a living one.
-    moved_by_the_dead: bool,
+    /// This mark was moved under its worker: by a dead predecessor's statement, or by hand.
+    moved_by_others: bool,
 }
 
 /// One source of one life.
@@ -86,7 +86,7 @@ struct Holder {
 #[derive(Default)]
 struct Rate {
     buckets: VecDeque<(u64, u64)>,
-    highest: u64,
+    per_1000s: u64,
 }
 
 impl Rate {
@@ -104,7 +104,7 @@ impl Rate {
         for &(at, n) in self.buckets.iter().rev() {
             sum += n;
             let quarters = (bucket - at).saturating_sub(1).max(4);
-            self.highest = self.highest.max(sum * 4 / quarters);
+            self.per_1000s = self.per_1000s.max((sum * 4_000).div_ceil(quarters));
         }
     }
 }
@@ -174,14 +174,15 @@ impl Ledger {
         }
     }
 
-    /// The database carried out a statement of this source.
-    pub fn applied(&mut self, holder: usize, ask: &Ask, done: &Applied, at: Micros) -> Option<Grant> {
+    /// The database carried out a statement of this source; `late`: its keeper had given it up, and may have seen more
+    /// since it asked.
+    pub fn applied(&mut self, holder: usize, ask: &Ask, done: &Applied, late: bool, at: Micros) -> Option<Grant> {
         let Holder { key, mark, heal, .. } = self.holders[holder];
         if let Some(after) = done.after {
             self.rows[key].highest = self.rows[key].highest.max(after);
         }
         let Ask::Reserve(_) = ask else { return None };
-        let below = mark != Mark::default() && done.before.is_none_or(|before| before < mark);
+        let below = !late && mark != Mark::default() && done.before.is_none_or(|before| before < mark);
         match &done.answer {
             Ok(Answer::Reserved(range)) => {
                 if below && !heal {
@@ -195,7 +196,7 @@ impl Ledger {
                 if done.before != done.after {
                     self.violate(at, holder, &format!("a refusal ({:?}) moved the row from {:?} to {:?}", fault.kind, done.before, done.after));
                 }
-                if fault.kind == FaultKind::WentBackwards && !below {
+                if fault.kind == FaultKind::WentBackwards && !below && !late {
                     self.violate(at, holder, &format!("a row at {:?} was said to have gone backwards behind {mark:?}", done.before));
                 }
                 if fault.kind == FaultKind::Exhausted {
@@ -233,11 +234,11 @@ impl Ledger {
         let h = &self.holders[holder];
         let Some(unused) = h.unused else { return };
         let rules = h.rules;
-        let buffer = h.rate.highest * rules.buffer_ms / 1000;
+        let buffer = h.rate.per_1000s * rules.buffer_ms / 1_000_000;
         let spare = 2 * rules.min_step + rules.unit + h.largest_want;
         if unused > buffer + spare || unused > 4 * rules.max_step + spare {
-            let rate = h.rate.highest;
-            self.violate(at, holder, &format!("{unused} numbers lie reserved and unused at {rate} a second, {rules:?}"));
+            let rate = h.rate.per_1000s;
+            self.violate(at, holder, &format!("{unused} numbers lie reserved and unused at {rate} in 1000 s, {rules:?}"));
         }
     }
 
@@ -399,8 +400,13 @@ impl Ledger {
 
     /// A clean close gave a range back, and the row took it.
     pub fn given_back(&mut self, holder: usize, period: u64, lo: u64, hi: u64, at: Micros) {
-        self.figures.given_back += hi - lo;
         let key = self.holders[holder].key;
+        if self.holders[holder].by_clock {
+            // A mark, lowered to what was issued: a successor that has read it already is told that somebody moved it.
+            self.moved_by_others(key);
+            return;
+        }
+        self.figures.given_back += hi - lo;
         let issues = &self.rows[key].issues;
         let used = issues
             .range(..(period, hi))
@@ -414,14 +420,16 @@ impl Ledger {
     /// A row was set back, on purpose, by the world.
     pub fn forgot(&mut self, key: KeyId, before: Option<Mark>, after: Option<Mark>, at: Micros) {
         let (to, from) = (before.unwrap_or_default(), after.unwrap_or_default());
+        // A mark that an old backup raised is wrong for its worker too.
+        self.moved_by_others(key);
         if from < to {
             self.rows[key].losses.push(Loss { from, to, at });
         }
     }
 
-    /// A mark was moved by a process that is gone.
-    pub fn moved_by_the_dead(&mut self, key: KeyId) {
-        self.rows[key].moved_by_the_dead = true;
+    /// A mark was moved by a process that is gone, or by hand.
+    pub fn moved_by_others(&mut self, key: KeyId) {
+        self.rows[key].moved_by_others = true;
     }
 
     /// Whether a row was ever set back.
@@ -445,7 +453,7 @@ impl Ledger {
             Code::Deadline | Code::StoreUnavailable => excuses.store,
             Code::StoreWentBackwards => !row.losses.is_empty(),
             Code::ClockBehind => excuses.clock,
-            Code::LeaseLost => !row.losses.is_empty() || row.moved_by_the_dead,
+            Code::LeaseLost => !row.losses.is_empty() || row.moved_by_others,
             Code::Exhausted | Code::NumberOverflow => row.exhausted,
             _ => false,
         };

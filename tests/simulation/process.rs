@@ -24,6 +24,8 @@ pub struct Machine {
     pub children: Vec<Life>,
     /// No statement leaves or arrives before this time.
     pub cut_until: Micros,
+    /// When its clock was set last.
+    pub clock_set_at: Option<Micros>,
     /// The highest its clock has shown.
     pub highest_ms: i64,
     /// Times at which its processes were stopped or cut off.
@@ -40,6 +42,7 @@ impl Machine {
             process: None,
             children: Vec::new(),
             cut_until: 0,
+            clock_set_at: None,
             highest_ms: wall_ms,
             troubles: Vec::new(),
         }

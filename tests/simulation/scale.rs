@@ -18,7 +18,7 @@ const EVERY: Micros = 400 * MS;
 #[must_use]
 pub fn table() -> String {
     let mut out = String::from(
-        "one database, one row, 0.3 ms a way, 0.1 ms a statement, all processes start within a second, 30 s\n\
+        "one database, one row, 0.3 ms a way, 0.1 ms a statement, all processes start at once, 30 s\n\
          processes  ids/s each  statements/s  worst wait ms  p99 wait ms      ids  unused at the end\n",
     );
     for processes in [10, 1_000, 10_000usize] {

@@ -401,11 +401,8 @@ impl World {
         if self.rng.u32(0..1_000_000) < database.storm.cut {
             return;
         }
-        if database.give_back(key, period, lo, hi) == Ok(true) && key.serial.is_none() == (period == 0) {
-            let is_mark = key.name.starts_with("snowflake:");
-            if !is_mark {
-                self.ledger.given_back(holder, period, lo, hi, self.now);
-            }
+        if database.give_back(key, period, lo, hi) == Ok(true) {
+            self.ledger.given_back(holder, period, lo, hi, self.now);
         }
     }
 
@@ -574,7 +571,7 @@ impl World {
     /// Whether `CLOCK_BEHIND` can be true: some clock was ahead of this one by more than its source allows.
     fn was_clock_wrong(&mut self, machine: usize, spec: &keymill::simulation::Spec) -> bool {
         let mine = self.machines[machine].sync(self.now).wall_ms;
-        match &spec.body {
+        let wrong = match &spec.body {
             keymill::simulation::Body::Serial { skew_ms } => {
                 let now = self.now;
                 let highest = self.machines.iter_mut().map(|m| { m.sync(now); m.highest_ms }).max();
@@ -582,7 +579,9 @@ impl World {
                 highest.unwrap_or(mine) + 2_000 > mine + *skew_ms as i64
             }
             _ => self.machines[machine].highest_ms > mine,
-        }
+        };
+        // A refusal stands until the keeper tries again, though the clock was set right meanwhile.
+        wrong || self.machines[machine].clock_set_at.is_some_and(|at| self.now < at + LONGEST_REST + self.scenario.timeout)
     }
 
     // ---- statements
@@ -672,10 +671,10 @@ impl World {
             }
             ask => self.dbs[db].apply(ask),
         };
-        f.grant = self.ledger.applied(f.holder, &f.ask, &done, self.now);
+        f.grant = self.ledger.applied(f.holder, &f.ask, &done, !waited_for, self.now);
         let (fate, row) = (f.fate, f.row);
         if alive.is_none() && matches!(f.ask, Ask::Raise { .. }) && done.before != done.after {
-            self.ledger.moved_by_the_dead(row);
+            self.ledger.moved_by_others(row);
         }
         if !waited_for {
             self.count("applied after giving up");
@@ -804,6 +803,7 @@ impl World {
             Fault::Clock { machine, by_ms } => {
                 self.machines[machine].sync(now);
                 self.machines[machine].set_clock(by_ms);
+                self.machines[machine].clock_set_at = Some(now);
                 self.machines[machine].sync(now);
                 if by_ms < 0 {
                     self.ledger.clock_set_back(&self.dead[machine]);
@@ -892,8 +892,8 @@ impl World {
         forget(&mut self.dbs[db]);
         for (row, before) in rows.into_iter().zip(before) {
             let after = self.dbs[db].mark(&self.rows[row].0);
-            if before > after {
-                self.tell(|| format!("row {row} went back from {before:?} to {after:?}"));
+            if before != after {
+                self.tell(|| format!("row {row} went from {before:?} to {after:?}"));
                 self.ledger.forgot(row, before, after, self.now);
                 let patience = self.rng.u64(SECOND..60 * SECOND);
                 self.at(self.now + patience, Event::Repair(row));

@@ -461,7 +461,10 @@ impl Planner {
             // The row's period is ahead of our clock, or this is the first segment: from here on it is ours too.
             actions.push(Action::DropOtherPeriods(range.period));
             plan.period = range.period;
-            plan.ahead = None;
+            // What was reserved ahead for that period comes first; it lies below the new range, which `seen` has shown.
+            if let Some(ahead) = plan.ahead.take().filter(|ahead| ahead.period == range.period) {
+                actions.push(Action::Publish(ahead));
+            }
         }
         plan.period_end_ms = pattern.and_then(|p| p.period_end_ms(range.period));
         if plan.period_end_ms.is_some() {
