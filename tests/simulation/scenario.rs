@@ -259,6 +259,8 @@ impl Draw {
             match self.rng.u32(0..10) {
                 0..5 => {
                     let text = self.segment(n);
+                    // Small steps must not be asked for more than one flight at a time can fetch.
+                    let want = if text.contains("max_step") { want.min(3) } else { want };
                     scenario.add_source(&text, every, want);
                     if self.one_in(8) {
                         let twin = format!("segment:s{n}?min_step={}", self.between(1, 300));
@@ -298,7 +300,7 @@ impl Draw {
         let step = match self.rng.u32(0..4) {
             0 => format!("step={}", self.between(1, 500)),
             1 => format!("min_step={}", self.between(1, 100)),
-            2 => format!("min_step={}&max_step={}", self.between(1, 50), self.between(50, 400)),
+            2 => format!("min_step={}&max_step={}", self.between(1, 50), self.between(400, 4_000)),
             _ => "min_step=1000".to_owned(),
         };
         let mut text = format!("segment:s{n}?{step}&buffer={}", self.of(&["1s", "5s", "30s"]));

@@ -135,6 +135,8 @@ pub struct World {
     callers: u64,
     outcome: Outcome,
     tells: bool,
+    /// Tells every statement too.
+    chatters: bool,
     /// Write down how long each caller waited.
     pub measures: bool,
 }
@@ -183,6 +185,7 @@ impl World {
             callers: 0,
             outcome: Outcome::default(),
             tells: false,
+            chatters: std::env::var_os("KEYMILL_SIMULATION_STATEMENTS").is_some(),
             measures: false,
             scenario,
         }
@@ -215,6 +218,22 @@ impl World {
     }
 
     fn set_out(&mut self) {
+        for n in 0..self.scenario.sources.len() {
+            let plan = &self.scenario.sources[n];
+            let line = format!("{} every {} ms up to {}", plan.spec(0).text, plan.every / MS, plan.want);
+            self.tell(|| line);
+        }
+        let Scenario { weather, timeout, skews_ms, old, .. } = &self.scenario;
+        let line = format!(
+            "{} machines, skews {:?} ms, {} databases, {:?}, timeout {} ms, {} old nodes",
+            skews_ms.len(),
+            &skews_ms[..skews_ms.len().min(8)],
+            weather.len(),
+            weather[0],
+            timeout / MS,
+            old.len()
+        );
+        self.tell(|| line);
         for machine in 0..self.machines.len() {
             // Processes of one service come up within a second of each other.
             let at = if self.scenario.even { 0 } else { self.rng.u64(0..SECOND) };
@@ -571,16 +590,17 @@ impl World {
     /// Whether `CLOCK_BEHIND` can be true: some clock was ahead of this one by more than its source allows.
     fn was_clock_wrong(&mut self, machine: usize, spec: &keymill::simulation::Spec) -> bool {
         let mine = self.machines[machine].sync(self.now).wall_ms;
+        // A refusal stands until the keeper tries again, though the clocks agree by then.
+        let then = mine - ((LONGEST_REST + self.scenario.timeout) / MS) as i64;
         let wrong = match &spec.body {
             keymill::simulation::Body::Serial { skew_ms } => {
                 let now = self.now;
                 let highest = self.machines.iter_mut().map(|m| { m.sync(now); m.highest_ms }).max();
                 // The planner reserves a period two seconds before it begins.
-                highest.unwrap_or(mine) + 2_000 > mine + *skew_ms as i64
+                highest.unwrap_or(mine) + 2_000 > then + *skew_ms as i64
             }
             _ => self.machines[machine].highest_ms > mine,
         };
-        // A refusal stands until the keeper tries again, though the clock was set right meanwhile.
         wrong || self.machines[machine].clock_set_at.is_some_and(|at| self.now < at + LONGEST_REST + self.scenario.timeout)
     }
 
@@ -612,6 +632,9 @@ impl World {
             Fate::Fine
         };
         self.saboteur.corrupt_ask(&mut ask);
+        if self.chatters {
+            self.tell(|| format!("process {life} sends {slot} {ask:?}"));
+        }
         let epoch = self.dbs[db].epoch;
         self.flights.push(Some(Flight { life, slot, holder, row, db, ask, epoch, fate, answer: None, grant: None }));
         self.at(self.now + self.scenario.timeout, Event::GiveUp(flight));
@@ -728,11 +751,15 @@ impl World {
             Err(_) => {}
         }
         let slot = f.slot;
+        let shown = if self.chatters { format!("process {life} hears {slot} {answer:?}") } else { String::new() };
         if let Event::Reply(_) = event {
             self.flights[flight] = None;
         }
         let now = self.machines[process.machine].sync(self.now);
         process.keeper.land(slot, answer, now);
+        if self.tells && self.chatters {
+            let _ = writeln!(self.outcome.story, "{} {shown}", clock(self.now));
+        }
         if process.closing {
             self.close(life);
             return;
