@@ -13,6 +13,8 @@
 //! * [`mutant`] corrupts what passes between keeper and store, to prove that the ledger would notice;
 //! * [`scale`] answers how much 10 000 processes ask of one database.
 
+#![allow(missing_debug_implementations, reason = "nobody prints a world")]
+
 pub mod check;
 pub mod mutant;
 pub mod process;

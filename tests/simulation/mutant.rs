@@ -60,6 +60,8 @@ pub struct Saboteur {
     pub mutant: Option<Mutant>,
     /// The last answer: of anybody about a row, or of one source.
     last: HashMap<usize, Reserved>,
+    /// Where marks stand that were never stored.
+    marks: HashMap<KeyId, u64>,
     rng: fastrand::Rng,
 }
 
@@ -67,7 +69,7 @@ impl Saboteur {
     /// A world with this defect, or none.
     #[must_use]
     pub fn new(mutant: Option<Mutant>, seed: u64) -> Saboteur {
-        Saboteur { mutant, last: HashMap::new(), rng: fastrand::Rng::with_seed(seed) }
+        Saboteur { mutant, rng: fastrand::Rng::with_seed(seed), ..Saboteur::default() }
     }
 
     /// Whether this defect is at work.
@@ -105,13 +107,29 @@ impl Saboteur {
         let whose = if mutant == Mutant::RepeatsAnswers { holder } else { row };
         let before = self.last.insert(whose, honest);
         let range = match mutant {
-            Mutant::CrossesAnswers | Mutant::RepeatsAnswers if self.rng.u32(0..10) == 0 => before.unwrap_or(honest),
+            Mutant::CrossesAnswers | Mutant::RepeatsAnswers if self.rng.u32(0..10) == 0 => {
+                before.unwrap_or(honest)
+            }
             Mutant::WidensAnswers => Reserved { hi: honest.hi + 1, ..honest },
             Mutant::LowersAnswers if honest.lo > 1 => Reserved { lo: honest.lo - 1, ..honest },
             Mutant::RelabelsPeriods => Reserved { period: request.period, ..honest },
             _ => honest,
         };
         Ok(Answer::Reserved(range))
+    }
+
+    /// What a store that keeps no marks answers to one that is raised; `None`: it is asked and tells the truth.
+    pub fn raise_nothing(&mut self, row: KeyId, ask: &Ask, stands: Option<Mark>) -> Option<Answer> {
+        let (true, Ask::Raise { to, .. }) = (self.is(Mutant::ForgetsMarks), ask) else { return None };
+        let stands = stands.map_or(0, |mark| mark.next);
+        if *to == 0 {
+            self.marks.insert(row, stands);
+            return None;
+        }
+        let mark = self.marks.entry(row).or_insert(stands);
+        let before = *mark;
+        *mark = before.max(*to);
+        Some(Answer::Raised(before))
     }
 
     /// Where a give-back begins.

@@ -15,10 +15,19 @@ use super::world::{Outcome, World};
 /// Runs one seed; a panic in it is a violation like any other.
 #[must_use]
 pub fn run(seed: u64, mutant: Option<Mutant>, tells: bool) -> Outcome {
-    let run = || {
+    guarded(|| {
         let world = World::new(Scenario::new(seed), mutant);
         if tells { world.telling().run() } else { world.run() }
-    };
+    })
+}
+
+/// Runs one seed with a defect; only violations that say this count.
+#[must_use]
+pub fn run_minding(seed: u64, mutant: Mutant, only: &'static str) -> Outcome {
+    guarded(|| World::new(Scenario::new(seed), Some(mutant)).minding_only(Some(only)).run())
+}
+
+fn guarded(run: impl FnOnce() -> Outcome) -> Outcome {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let what = panic.downcast_ref::<String>().map(String::as_str);
         let what = what.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("of another type");
@@ -110,7 +119,12 @@ pub fn one(seed: u64, outcome: &Outcome) -> String {
     let _ = writeln!(
         out,
         "ids       {} of {} reserved in {} statements, {} given back; {} twice after a loss, {} twice uncovered",
-        figures.ids, figures.reserved, outcome.statements, figures.given_back, figures.twice_after_loss, figures.twice_uncovered
+        figures.ids,
+        figures.reserved,
+        outcome.statements,
+        figures.given_back,
+        figures.twice_after_loss,
+        figures.twice_uncovered
     );
     for violation in &outcome.violations {
         let _ = writeln!(out, "VIOLATION {violation}");
@@ -125,7 +139,13 @@ pub fn one(seed: u64, outcome: &Outcome) -> String {
 pub fn many(total: &Total) -> String {
     let mut out = String::new();
     let figures = total.figures;
-    let _ = writeln!(out, "{} seeds, {} virtual hours, {} statements", total.seeds, total.seconds / 3600, total.statements);
+    let _ = writeln!(
+        out,
+        "{} seeds, {} virtual hours, {} statements",
+        total.seeds,
+        total.seconds / 3600,
+        total.statements
+    );
     let _ = writeln!(
         out,
         "ids       {} of {} reserved, {} given back; {} twice after a loss, {} twice uncovered",

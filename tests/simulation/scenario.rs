@@ -20,6 +20,7 @@ pub struct Planned {
 }
 
 /// What can go wrong.
+#[allow(missing_docs, reason = "the fields say what they are")]
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// A database's wire loses, cuts and refuses for a while.
@@ -156,7 +157,8 @@ impl Scenario {
     pub fn new(seed: u64) -> Scenario {
         let mut draw = Draw { rng: fastrand::Rng::with_seed(seed) };
         let machines = draw.machines();
-        let length = if machines > 150 { draw.between(30, 60) * SECOND } else { draw.between(2, 40) * MINUTE };
+        let length =
+            if machines > 150 { draw.between(30, 60) * SECOND } else { draw.between(2, 40) * MINUTE };
         let dbs = 1 + usize::from(draw.one_in(4) && machines > 1);
         let mut scenario = Scenario {
             seed,
@@ -186,9 +188,12 @@ impl Scenario {
         let per_machine = text.contains("{worker}");
         let machines = if per_machine { self.skews_ms.len() } else { 1 };
         let specs: Vec<_> = (0..machines)
-            .map(|machine| Arc::new(config.spec(&text.replace("{worker}", &machine.to_string())).expect(text)))
+            .map(|machine| {
+                Arc::new(config.spec(&text.replace("{worker}", &machine.to_string())).expect(text))
+            })
             .collect();
-        let twin = self.sources.iter().find(|s| s.specs[0].key.name == specs[0].key.name).map(|s| s.first_row);
+        let twin =
+            self.sources.iter().find(|s| s.specs[0].key.name == specs[0].key.name).map(|s| s.first_row);
         let first_row = twin.unwrap_or(self.rows);
         if twin.is_none() {
             self.rows += if per_machine { machines } else { self.weather.len() };
@@ -320,7 +325,11 @@ impl Draw {
     }
 
     fn serial(&mut self, n: u64, old: bool) -> String {
-        let date = if old { "yyyyMMdd" } else { self.of(&["yyyyMMdd", "yyyyMMdd", "yyyyMMddHH", "yyyyMMddHHmm", "'A'yyMMdd", "yyyyMMddHHmmss"]) };
+        let date = if old {
+            "yyyyMMdd"
+        } else {
+            self.of(&["yyyyMMdd", "yyyyMMdd", "yyyyMMddHH", "yyyyMMddHHmm", "'A'yyMMdd", "yyyyMMddHHmmss"])
+        };
         let mut text = format!("serial:t{n}/c?date={date}&step={}", self.between(1, 500));
         text += &format!("&zone={}", self.of(&["UTC", "Europe/Berlin", "Asia/Kolkata"]));
         text += &format!("&buffer={}", self.of(&["1s", "30s"]));
@@ -342,7 +351,10 @@ impl Draw {
 
     fn snowflake(&mut self, n: u64) -> String {
         let mut text = format!("snowflake:f{n}?worker={{worker}}");
-        text += &format!("&layout={}", self.of(&["twitter", "time:40@10ms,worker:10,seq:3", "time:32@1s,worker:10,seq:8"]));
+        text += &format!(
+            "&layout={}",
+            self.of(&["twitter", "time:40@10ms,worker:10,seq:3", "time:32@1s,worker:10,seq:8"])
+        );
         text += &format!("&max_lead={}", self.of(&["1s", "3s", "60s"]));
         text += &format!("&clock_back={}", self.of(&["borrow", "borrow", "wait", "error"]));
         text

@@ -95,6 +95,27 @@ fn a_snowflake_mark_that_is_not_stored_is_noticed() {
     noticed(Mutant::ForgetsMarks, 300);
 }
 
+/// The checks that stand before it switched off, the oldest check of all notices on its own.
+#[test]
+fn ids_issued_twice_are_noticed_without_any_other_check() {
+    let twice = "issued twice";
+    for (mutant, within) in [
+        (Mutant::TrustsUnknown, 60),
+        (Mutant::CrossesAnswers, 60),
+        (Mutant::WidensAnswers, 60),
+        (Mutant::LowersAnswers, 60),
+        (Mutant::GivesBackUsed, 200),
+        (Mutant::KeepsBlocksInFork, 120),
+        (Mutant::LosesCommits, 120),
+        (Mutant::ForgetsMarks, 400),
+    ] {
+        let found =
+            (1..=within).find(|&seed| !report::run_minding(seed, mutant, twice).violations.is_empty());
+        println!("{mutant:?}: seed {found:?}");
+        assert!(found.is_some(), "{mutant:?} made no duplicate that was noticed in {within} seeds");
+    }
+}
+
 #[test]
 fn every_defect_has_its_test() {
     let here = include_str!("test.rs");

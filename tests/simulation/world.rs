@@ -13,7 +13,7 @@ use super::check::{Excuses, Figures, Grant, KeyId, Ledger, Life, clock};
 use super::mutant::{Mutant, Saboteur};
 use super::process::{Caller, Machine, Process};
 use super::scenario::{Fault, Scenario};
-use super::store::{Database, MS, Micros, SECOND, Storm, unavailable, unknown};
+use super::store::{Applied, Database, MS, Micros, SECOND, Storm, unavailable, unknown};
 
 /// The keeper never sleeps longer, as in the executor.
 const LONGEST_SLEEP: Micros = 5 * SECOND;
@@ -198,6 +198,13 @@ impl World {
         self
     }
 
+    /// Minds only violations that say this.
+    #[must_use]
+    pub fn minding_only(mut self, only: Option<&'static str>) -> World {
+        self.ledger.only = only;
+        self
+    }
+
     /// Lets everything happen.
     #[must_use]
     pub fn run(mut self) -> Outcome {
@@ -256,7 +263,9 @@ impl World {
     /// Every process closes cleanly at the end; what it gives back must be unused.
     fn close_all(&mut self) {
         for life in 0..self.processes.len() {
-            if self.ledger.violations.is_empty() && self.processes[life].as_ref().is_some_and(|p| p.flight.is_none()) {
+            if self.ledger.violations.is_empty()
+                && self.processes[life].as_ref().is_some_and(|p| p.flight.is_none())
+            {
                 self.close(life);
             }
         }
@@ -286,7 +295,9 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Attend(life) => {
-                if !self.is_paused(life, &event) && self.processes[life].as_ref().is_some_and(|p| p.attend_at == self.now) {
+                if !self.is_paused(life, &event)
+                    && self.processes[life].as_ref().is_some_and(|p| p.attend_at == self.now)
+                {
                     self.attend(life);
                 }
             }
@@ -306,7 +317,10 @@ impl World {
             Event::Begin(n) => self.begin(n),
             Event::End(n) => self.end(n),
             Event::Copy(n) => {
-                let (Fault::Failover { db, .. } | Fault::Restore { db, .. }) = self.scenario.faults[n].fault else { return };
+                let (Fault::Failover { db, .. } | Fault::Restore { db, .. }) = self.scenario.faults[n].fault
+                else {
+                    return;
+                };
                 self.dbs[db].copy(n);
             }
             Event::Start(machine) => self.start(machine),
@@ -407,7 +421,14 @@ impl World {
         self.forget(process.machine, life);
     }
 
-    fn give_back(&mut self, db: usize, holder: usize, key: &Arc<Key>, (period, lo, hi): (u64, u64, u64), epoch: u32) {
+    fn give_back(
+        &mut self,
+        db: usize,
+        holder: usize,
+        key: &Arc<Key>,
+        (period, lo, hi): (u64, u64, u64),
+        epoch: u32,
+    ) {
         let database = &mut self.dbs[db];
         if database.down || database.epoch != epoch {
             return;
@@ -501,7 +522,8 @@ impl World {
         let waits = source.callers.len() < MOST_WAITING;
         let patience = if waits { source.well.spec.deadline.as_micros() as u64 } else { 0 };
         let handle = self.rng.usize(0..3);
-        let caller = Caller { id: self.callers, since: self.now, deadline: self.now + patience, lacks, handle };
+        let caller =
+            Caller { id: self.callers, since: self.now, deadline: self.now + patience, lacks, handle };
         self.serve(life, slot, caller);
     }
 
@@ -522,7 +544,8 @@ impl World {
         let source = &mut process.sources[slot];
         let holder = source.holder;
         let answer = source.serve(&mut caller, &mut self.ledger, self.now);
-        let stopped = self.machines[machine].troubles.iter().any(|(from, to)| *from <= self.now && *to >= caller.since);
+        let stopped =
+            self.machines[machine].troubles.iter().any(|(from, to)| *from <= self.now && *to >= caller.since);
         if self.now > caller.deadline && !stopped {
             self.ledger.late(holder, self.now - caller.deadline, self.now);
         }
@@ -545,7 +568,13 @@ impl World {
         let hint = error.retry_after.map_or(0, |wait| wait.as_micros() as u64);
         if may_end && (hint == 0 || error.code == Code::StoreUnavailable && hint > LONGEST_REST) {
             let holder = source.holder;
-            self.ledger.refused(holder, Code::Internal, &format!("{error}, try again in {hint} us"), Excuses::default(), self.now);
+            self.ledger.refused(
+                holder,
+                Code::Internal,
+                &format!("{error}, try again in {hint} us"),
+                Excuses::default(),
+                self.now,
+            );
             return;
         }
         if may_end && self.now < caller.deadline {
@@ -595,13 +624,23 @@ impl World {
         let wrong = match &spec.body {
             keymill::simulation::Body::Serial { skew_ms } => {
                 let now = self.now;
-                let highest = self.machines.iter_mut().map(|m| { m.sync(now); m.highest_ms }).max();
+                let highest = self
+                    .machines
+                    .iter_mut()
+                    .map(|m| {
+                        m.sync(now);
+                        m.highest_ms
+                    })
+                    .max();
                 // The planner reserves a period two seconds before it begins.
                 highest.unwrap_or(mine) + 2_000 > then + *skew_ms as i64
             }
             _ => self.machines[machine].highest_ms > mine,
         };
-        wrong || self.machines[machine].clock_set_at.is_some_and(|at| self.now < at + LONGEST_REST + self.scenario.timeout)
+        wrong
+            || self.machines[machine]
+                .clock_set_at
+                .is_some_and(|at| self.now < at + LONGEST_REST + self.scenario.timeout)
     }
 
     // ---- statements
@@ -636,7 +675,18 @@ impl World {
             self.tell(|| format!("process {life} sends {slot} {ask:?}"));
         }
         let epoch = self.dbs[db].epoch;
-        self.flights.push(Some(Flight { life, slot, holder, row, db, ask, epoch, fate, answer: None, grant: None }));
+        self.flights.push(Some(Flight {
+            life,
+            slot,
+            holder,
+            row,
+            db,
+            ask,
+            epoch,
+            fate,
+            answer: None,
+            grant: None,
+        }));
         self.at(self.now + self.scenario.timeout, Event::GiveUp(flight));
         let way = self.way(db);
         if fate != Fate::Cut {
@@ -686,13 +736,10 @@ impl World {
         }
         let alive = self.processes[life].as_ref();
         let waited_for = alive.is_some_and(|p| p.flight == Some(flight));
-        let forgets_marks = self.saboteur.is(Mutant::ForgetsMarks);
-        let done = match &f.ask {
-            Ask::Raise { to, .. } if forgets_marks && *to > 0 => {
-                let stands = self.dbs[db].mark(&self.rows[f.row].0).map_or(0, |mark| mark.next);
-                super::store::Applied { before: None, after: None, answer: Ok(Answer::Raised(stands)) }
-            }
-            ask => self.dbs[db].apply(ask),
+        let stands = self.dbs[db].mark(&self.rows[f.row].0);
+        let done = match self.saboteur.raise_nothing(f.row, &f.ask, stands) {
+            Some(lie) => Applied { before: stands, after: stands, answer: Ok(lie) },
+            None => self.dbs[db].apply(&f.ask),
         };
         f.grant = self.ledger.applied(f.holder, &f.ask, &done, !waited_for, self.now);
         let (fate, row) = (f.fate, f.row);
@@ -730,7 +777,8 @@ impl World {
         let Some(process) = &mut self.processes[life] else { return };
         let f = self.flights[flight].as_mut().expect("seen above");
         process.flight = None;
-        let dead_wire = self.dbs[f.db].epoch != f.epoch || self.machines[process.machine].cut_until > self.now;
+        let dead_wire =
+            self.dbs[f.db].epoch != f.epoch || self.machines[process.machine].cut_until > self.now;
         let answer = match (event, f.answer.take()) {
             (Event::Reply(_), Some(answer)) if !dead_wire => answer,
             _ => Err(unknown()),
@@ -751,7 +799,8 @@ impl World {
             Err(_) => {}
         }
         let slot = f.slot;
-        let shown = if self.chatters { format!("process {life} hears {slot} {answer:?}") } else { String::new() };
+        let shown =
+            if self.chatters { format!("process {life} hears {slot} {answer:?}") } else { String::new() };
         if let Event::Reply(_) = event {
             self.flights[flight] = None;
         }
