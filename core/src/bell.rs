@@ -29,6 +29,12 @@ impl Belfry {
         self.rung.pop()
     }
 
+    /// Whether somebody rang and nobody has looked yet. For the simulation, which polls.
+    #[must_use]
+    pub fn is_rung(&self) -> bool {
+        !self.rung.is_empty()
+    }
+
     /// Wakes the keeper without ringing: a command waits for it.
     pub(crate) fn wake(&self) {
         if let Some(keeper) = self.keeper.get() {

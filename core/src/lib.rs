@@ -36,6 +36,15 @@ mod segment;
 pub mod serial;
 pub mod snowflake;
 mod spec;
+/// What `tests/simulation` drives that nobody else should: wells without threads, specs without a mill.
+#[doc(hidden)]
+pub mod simulation {
+    pub use crate::bell::Belfry;
+    pub use crate::config::MillConfig;
+    pub use crate::segment::{Rules, Taken};
+    pub use crate::spec::{Body, Order, Spec};
+    pub use crate::well::Well;
+}
 #[doc(hidden)]
 pub mod store;
 mod sync;

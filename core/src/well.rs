@@ -32,8 +32,8 @@ pub(crate) enum Spring {
 #[derive(Clone, Debug)]
 struct Refusal {
     error: Error,
-    /// When the keeper tries again.
-    until: Instant,
+    /// When the keeper tries again, on the mill's boot clock: the one the keeper goes by, which may be a manual one.
+    until_ms: u64,
     /// Counts refusals, so that a caller knows one that came after it asked.
     count: u64,
 }
@@ -69,12 +69,14 @@ impl Tally {
 
 /// One source, as its callers and its keeper share it.
 pub struct Well {
-    pub(crate) spec: Arc<Spec>,
+    /// What it is, every option filled in.
+    pub spec: Arc<Spec>,
     /// Never used twice in a process: blocks remember whose they are by it.
     pub(crate) id: u64,
     pub(crate) spring: Spring,
     pub(crate) tally: Tally,
     pub(crate) bell: Arc<Bell>,
+    clock: Clock,
     /// The snowflake's generator knows where the stored mark stood.
     started: AtomicBool,
     standing: Mutex<Standing>,
@@ -105,7 +107,7 @@ impl Well {
             Body::Segment => Spring::Numbers(Supply::new(false, bell.clone())),
             Body::Serial { .. } => Spring::Numbers(Supply::new(true, bell.clone())),
             Body::Snowflake { layout, worker, clock_back, max_lead_ms } => Spring::Time {
-                generator: Generator::new(*layout, *worker, *clock_back, *max_lead_ms, clock)?,
+                generator: Generator::new(*layout, *worker, *clock_back, *max_lead_ms, clock.clone())?,
                 word: Word::new(),
             },
         };
@@ -116,6 +118,7 @@ impl Well {
             spring,
             tally: Tally::default(),
             bell,
+            clock,
             started: AtomicBool::new(false),
             standing: Mutex::default(),
             changed: Condvar::new(),
@@ -131,6 +134,12 @@ impl Well {
             Spring::Numbers(supply) => supply.word(),
             Spring::Time { word, .. } => word,
         }
+    }
+
+    /// What an owner of a block compares, for the simulation's blocks.
+    #[must_use]
+    pub fn revocations(&self) -> u64 {
+        self.word().get()
     }
 
     fn stand(&self) -> MutexGuard<'_, Standing> {
@@ -159,7 +168,7 @@ impl Well {
 
     /// One number, or why not, at once.
     #[inline]
-    pub(crate) fn try_next(&self) -> Result<u64> {
+    pub fn try_next(&self) -> Result<u64> {
         match &self.spring {
             Spring::Numbers(supply) => match supply.take_one() {
                 Ok(number) => Ok(number),
@@ -176,7 +185,7 @@ impl Well {
     }
 
     /// Up to `want` numbers, or why not, at once.
-    pub(crate) fn try_take(&self, want: u64) -> Result<Taken> {
+    pub fn try_take(&self, want: u64) -> Result<Taken> {
         match self.supply()?.take(want) {
             Ok(taken) => Ok(taken),
             Err(Refused::Closed) => Err(self.closed()),
@@ -240,7 +249,7 @@ impl Well {
     }
 
     /// The date part that belongs to what was taken; `None` if its segment is gone and the number with it.
-    pub(crate) fn prefix(&self, taken: &Taken) -> Option<Prefix> {
+    pub fn prefix(&self, taken: &Taken) -> Option<Prefix> {
         match &self.spring {
             Spring::Numbers(supply) => supply.prefix(taken).map(|(_, prefix)| prefix),
             Spring::Time { .. } => None,
@@ -305,11 +314,11 @@ impl Well {
     /// Whether a waiting caller gives up now, and with what.
     fn verdict(&self, standing: &Standing, before: u64, now: Instant, give_up_at: Instant) -> Option<Error> {
         if let Some(refusal) = &standing.refusal {
-            let again = refusal.until.saturating_duration_since(now);
+            let again = self.stands_for(refusal);
             let outage = refusal.error.code == Code::StoreUnavailable;
-            let fresh = refusal.count > before || refusal.until > now;
+            let fresh = refusal.count > before || !again.is_zero();
             // An outage may end within the deadline; a refusal stands until the keeper's next try.
-            let hopeless = if outage { refusal.until >= give_up_at } else { fresh };
+            let hopeless = if outage { now + again >= give_up_at } else { fresh };
             if hopeless || now >= give_up_at {
                 return Some(refusal.error.clone().retry_after(again.max(ROUND_TRIP)));
             }
@@ -317,6 +326,11 @@ impl Well {
             return Some(self.deadline_passed());
         }
         None
+    }
+
+    /// How long a refusal stands from now.
+    fn stands_for(&self, refusal: &Refusal) -> Duration {
+        Duration::from_millis(refusal.until_ms.saturating_sub(self.clock.boot_ms()))
     }
 
     fn deadline_passed(&self) -> Error {
@@ -337,10 +351,8 @@ impl Well {
 
     fn not_ready(&self) -> Error {
         let standing = self.stand();
-        let now = Instant::now();
-        match &standing.refusal {
-            Some(refusal) if refusal.until > now => {
-                let again = refusal.until - now;
+        match standing.refusal.as_ref().map(|refusal| (refusal, self.stands_for(refusal))) {
+            Some((refusal, again)) if !again.is_zero() => {
                 refusal.error.clone().retry_after(again.max(ROUND_TRIP))
             }
             _ => Error::new(Code::NotReady, format!("no number of `{}` is in memory yet", self.spec.label))
@@ -470,7 +482,7 @@ impl Well {
             (Action::Start(before), Spring::Time { generator, .. }) => match generator.start(before) {
                 // ordering: Relaxed — read by the keeper itself.
                 Ok(()) => self.started.store(true, Ordering::Relaxed),
-                Err(error) => self.post(error.retry_after(Duration::from_millis(200))),
+                Err(error) => self.post(error.retry_after(Duration::from_millis(200)), now),
             },
             (Action::Mark(mark), Spring::Time { generator, .. }) => {
                 generator.raise_mark(mark);
@@ -480,7 +492,7 @@ impl Well {
                 if let (Code::LeaseLost, Spring::Time { generator, .. }) = (error.code, spring) {
                     generator.revoke();
                 }
-                self.post(error);
+                self.post(error, now);
             }
             // The planner sends each kind of source its own actions.
             _ => debug_assert!(false, "an action for another kind of source at {now:?}"),
@@ -493,12 +505,13 @@ impl Well {
         self.changed.notify_all();
     }
 
-    fn post(&self, error: Error) {
+    fn post(&self, error: Error, now: Now) {
         let mut standing = self.stand();
         standing.refusals += 1;
-        let until = Instant::now() + error.retry_after.unwrap_or(ROUND_TRIP);
+        let wait = error.retry_after.unwrap_or(ROUND_TRIP);
+        let until_ms = now.boot_ms.saturating_add(wait.as_millis() as u64);
         let count = standing.refusals;
-        standing.refusal = Some(Refusal { error, until, count });
+        standing.refusal = Some(Refusal { error, until_ms, count });
         drop(standing);
         self.changed.notify_all();
     }

@@ -2,4 +2,6 @@
 
 pub mod proxy;
 pub mod server;
+#[path = "../simulation/mod.rs"]
+pub mod simulation;
 pub mod worker;

@@ -109,14 +109,17 @@ struct Plan {
     in_flight: Option<Want>,
     /// When the source wants to be looked at again.
     timer_ms: Option<u64>,
+    /// It has a place in the line, and in the one before it for sources with waiting callers.
     in_line: bool,
+    in_urgent: bool,
     /// This source's own refusals in a row.
     refusals: u32,
     retry_at_ms: u64,
     /// Snowflake: the mark as we left it.
     mark: Option<u64>,
-    /// Snowflake: where the mark may stand too, because the answer to raising it was lost.
-    doubt: Option<u64>,
+    /// Snowflake: where the mark may stand too, because answers to raising it were lost. Each of a row of lost ones
+    /// counts: which of them the store carried out, and whether it still will, nobody knows.
+    doubts: Vec<u64>,
     last_issued: u64,
 }
 
@@ -182,10 +185,11 @@ impl Planner {
             in_flight: None,
             timer_ms: None,
             in_line: false,
+            in_urgent: false,
             refusals: 0,
             retry_at_ms: 0,
             mark: None,
-            doubt: None,
+            doubts: Vec::new(),
             last_issued: 0,
         };
         if self.plans.len() <= slot {
@@ -303,11 +307,16 @@ impl Planner {
 
     fn line_up(&mut self, slot: Slot, urgent: bool) {
         let Some(plan) = self.plan(slot) else { return };
-        let was_in_line = std::mem::replace(&mut plan.in_line, true);
+        // One place in each line at most: callers may ring a thousand times a second while the store rests. Two places
+        // are harmless: a source that wants nothing when its turn comes is passed over.
+        if plan.in_urgent {
+            return;
+        }
         if urgent {
-            // A second entry is harmless: a source that wants nothing when its turn comes is passed over.
+            plan.in_urgent = true;
             self.urgent.push_back(slot);
-        } else if !was_in_line {
+        } else if !plan.in_line {
+            plan.in_line = true;
             self.line.push_back(slot);
         }
     }
@@ -319,17 +328,15 @@ impl Planner {
         }
         let mut resting = Vec::new();
         let mut flight = None;
-        while let Some(slot) = self.urgent.pop_front().or_else(|| self.line.pop_front()) {
+        while let Some(slot) = self.next_in_line() {
             let Some(plan) = self.plan(slot) else { continue };
             if plan.wanted.is_none() {
-                plan.in_line = false;
                 continue;
             }
             if now.boot_ms < plan.retry_at_ms {
                 resting.push(slot);
                 continue;
             }
-            plan.in_line = false;
             plan.in_flight = plan.wanted;
             if let Some(ask) = plan.ask(now) {
                 flight = Some((slot, ask));
@@ -337,9 +344,23 @@ impl Planner {
             }
         }
         for slot in resting {
-            self.line.push_back(slot);
+            self.line_up(slot, false);
         }
         flight
+    }
+
+    fn next_in_line(&mut self) -> Option<Slot> {
+        if let Some(slot) = self.urgent.pop_front() {
+            if let Some(plan) = self.plan(slot) {
+                plan.in_urgent = false;
+            }
+            return Some(slot);
+        }
+        let slot = self.line.pop_front()?;
+        if let Some(plan) = self.plan(slot) {
+            plan.in_line = false;
+        }
+        Some(slot)
     }
 
     /// The store answered a flight. `view` is the source as it is now.
@@ -355,7 +376,8 @@ impl Planner {
                     && let Some(Want::Mark { to }) = plan.in_flight
                     && plan.mark.is_some()
                 {
-                    plan.doubt = Some(to);
+                    plan.doubts.push(to);
+                    plan.doubts.dedup();
                 }
                 vec![self.refused(slot, fault, now)]
             }
@@ -392,10 +414,9 @@ impl Planner {
             Answer::Raised(before) => {
                 let Some(Want::Mark { to }) = plan.in_flight.take() else { return Vec::new() };
                 plan.wanted = None;
-                let doubt = plan.doubt.take();
                 if let Some(mark) = plan.mark
                     && before != mark
-                    && doubt != Some(before)
+                    && !plan.doubts.contains(&before)
                 {
                     let fault = Fault::new(
                         FaultKind::Taken,
@@ -408,6 +429,8 @@ impl Planner {
                 }
                 let stands = to.max(before);
                 plan.mark = Some(stands);
+                // A statement that the store held back while we gave up on it can still raise the mark above ours.
+                plan.doubts.retain(|&doubt| doubt > stands);
                 vec![if to == 0 { Action::Start(before) } else { Action::Mark(stands) }]
             }
         }
@@ -441,8 +464,10 @@ impl Planner {
             // The row's period is ahead of our clock, or this is the first segment: from here on it is ours too.
             actions.push(Action::DropOtherPeriods(range.period));
             plan.period = range.period;
-            let ahead = plan.ahead.take().filter(|s| s.period == range.period);
-            actions.extend(ahead.map(Action::Publish));
+            // What was reserved ahead for that period comes first; it lies below the new range, which `seen` has shown.
+            if let Some(ahead) = plan.ahead.take().filter(|ahead| ahead.period == range.period) {
+                actions.push(Action::Publish(ahead));
+            }
         }
         plan.period_end_ms = pattern.and_then(|p| p.period_end_ms(range.period));
         if plan.period_end_ms.is_some() {
@@ -624,7 +649,7 @@ impl Plan {
         match self.wanted? {
             Want::Mark { to } => {
                 // After a lost answer the mark may stand in either place; which one is checked when it is known.
-                let expect = if self.doubt.is_some() { None } else { self.mark };
+                let expect = if self.doubts.is_empty() { self.mark } else { None };
                 Some(Ask::Raise { key: self.spec.key.clone(), expect, to })
             }
             Want::Numbers { len, period } => {
@@ -647,5 +672,65 @@ impl Plan {
                 }))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MillConfig;
+
+    fn planner_of(spec: &str) -> Planner {
+        let spec = MillConfig::parse("memory:").and_then(|config| config.spec(spec)).expect("a spec");
+        let mut planner = Planner::new(1);
+        planner.add(0, Arc::new(spec));
+        planner
+    }
+
+    fn at(boot_ms: u64) -> Now {
+        Now { boot_ms, wall_ms: 1_795_218_600_000 }
+    }
+
+    fn lost() -> Result<Answer, Fault> {
+        Err(Fault::new(FaultKind::Unknown, "lost"))
+    }
+
+    /// Found by `tests/simulation`, seed 1: a server that froze for two timeouts cost the process its worker id.
+    #[test]
+    fn two_lost_answers_in_a_row_leave_a_mark_that_may_stand_in_either_place() {
+        let mut planner = planner_of("snowflake:f?worker=1");
+        let mut boot = 0;
+        let mut raise = |planner: &mut Planner, to: u64, answer: Result<Answer, Fault>| {
+            boot += 60_000;
+            planner.look(0, &View::Time { wanted_mark: Some(to), waiting: false }, at(boot));
+            let (slot, ask) = planner.next_flight(at(boot)).expect("a flight");
+            (ask, planner.answer(slot, answer, at(boot)))
+        };
+        raise(&mut planner, 0, Ok(Answer::Raised(0)));
+        raise(&mut planner, 100, Ok(Answer::Raised(0)));
+        raise(&mut planner, 200, lost()); // carried out
+        let (ask, _) = raise(&mut planner, 300, lost()); // held back
+        assert!(matches!(ask, Ask::Raise { expect: None, to: 300, .. }));
+        let (_, actions) = raise(&mut planner, 250, Ok(Answer::Raised(200)));
+        assert!(matches!(actions[..], [Action::Mark(250)]), "{actions:?}");
+        // Now the one that was held back comes through.
+        let (_, actions) = raise(&mut planner, 400, Ok(Answer::Raised(300)));
+        assert!(matches!(actions[..], [Action::Mark(400)]), "{actions:?}");
+        let (ask, _) = raise(&mut planner, 500, Ok(Answer::Raised(400)));
+        assert!(matches!(ask, Ask::Raise { expect: Some(400), .. }), "nothing is in doubt any more: {ask:?}");
+    }
+
+    #[test]
+    fn callers_who_ring_while_the_store_rests_take_one_place_in_line() {
+        let mut planner = planner_of("segment:orders");
+        let dry = View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() });
+        planner.look(0, &dry, at(0));
+        let (slot, _) = planner.next_flight(at(0)).expect("a flight");
+        planner.answer(slot, lost(), at(0));
+        for _ in 0..1000 {
+            planner.look(0, &dry, at(1));
+            assert!(planner.next_flight(at(1)).is_none());
+        }
+        assert!(planner.urgent.len() + planner.line.len() <= 2, "{} places", planner.urgent.len());
     }
 }

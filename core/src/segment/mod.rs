@@ -14,6 +14,7 @@ mod ring;
 mod step;
 
 pub(crate) use range::Segment;
-pub(crate) use ring::{Refused, Sight, Supply, Taken};
+pub use ring::Taken;
+pub(crate) use ring::{Refused, Sight, Supply};
 pub(crate) use step::Meter;
 pub use step::Rules;

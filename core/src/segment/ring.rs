@@ -19,9 +19,11 @@ pub(crate) const RING: usize = 8;
 
 /// Numbers `[lo, hi)` that are the caller's alone, with what their text needs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
-    pub(crate) lo: u64,
-    pub(crate) hi: u64,
+pub struct Taken {
+    /// First number.
+    pub lo: u64,
+    /// One past the last number.
+    pub hi: u64,
     /// The version of the cell they came from; `Supply::prefix` wants it.
     version: u64,
 }

@@ -1,0 +1,541 @@
+//! The ledger: who reserved what, who issued what, and what must never be.
+//!
+//! It believes nothing that passed between keeper and store: grants are written down where the database applies them,
+//! ids where callers get them. What is promised is `faults.md` and `product.md` §3, §5, §6.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use keymill::Code;
+use keymill::keeper::plan::{Answer, Ask};
+use keymill::simulation::Rules;
+use keymill::store::{FaultKind, Mark};
+
+use super::store::{Applied, MS, Micros};
+
+/// A row, by the order in which the scenario names it.
+pub type KeyId = usize;
+/// One life of one process: never used twice.
+pub type Life = usize;
+
+/// A range that the database has reserved for one source of one life.
+#[derive(Clone, Copy, Debug)]
+pub struct Grant {
+    period: u64,
+    lo: u64,
+    hi: u64,
+    at: Micros,
+}
+
+/// Numbers `[lo, hi)` that were handed out, and by whom; the key of the map is `(period, lo)`.
+#[derive(Clone, Copy, Debug)]
+struct Issue {
+    hi: u64,
+    holder: usize,
+    reserved_at: Micros,
+}
+
+/// A row was set back: everything from `from` up to `to` was reserved and is forgotten.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    from: Mark,
+    to: Mark,
+    at: Micros,
+}
+
+/// What is known of one row.
+#[derive(Default)]
+struct Row {
+    issues: BTreeMap<(u64, u64), Issue>,
+    flakes: HashMap<u64, (usize, Micros)>,
+    losses: Vec<Loss>,
+    /// The highest place ever reserved: what an operator repairs to.
+    highest: Mark,
+    /// `Exhausted` was answered by a row that had no number left.
+    exhausted: bool,
+    /// This mark was moved under its worker: by a dead predecessor's statement, or by hand.
+    moved_by_others: bool,
+}
+
+/// One source of one life.
+struct Holder {
+    key: KeyId,
+    life: Life,
+    rules: Rules,
+    in_blocks: bool,
+    /// A snowflake.
+    by_clock: bool,
+    last: u64,
+    heal: bool,
+    /// The highest place its keeper has been told of.
+    mark: Mark,
+    grants: Vec<Grant>,
+    /// The last one issued, for sources that rise.
+    issued: Mark,
+    /// Reserved and not yet taken from the well; `None` where segments are dropped by time.
+    unused: Option<u64>,
+    rate: Rate,
+    largest_want: u64,
+    /// Snowflakes: the mark that the store acknowledged.
+    raised_to: u64,
+    /// Snowflakes: no id at or above this tick was covered by the store when the process died.
+    covered_to: Option<u64>,
+    clock_set_back_since: bool,
+}
+
+/// The highest rate over any time of a second or more: what the keeper may have measured. From buckets of 250 ms.
+#[derive(Default)]
+struct Rate {
+    buckets: VecDeque<(u64, u64)>,
+    per_1000s: u64,
+}
+
+impl Rate {
+    fn add(&mut self, now: Micros, count: u64) {
+        let bucket = now / (250 * MS);
+        match self.buckets.back_mut() {
+            Some((last, sum)) if *last == bucket => *sum += count,
+            _ => self.buckets.push_back((bucket, count)),
+        }
+        while self.buckets.front().is_some_and(|(first, _)| first + 10 <= bucket) {
+            self.buckets.pop_front();
+        }
+        // A time of `e` quarters touches `e + 1` buckets at most; a longer one than nine is made of shorter ones.
+        let mut sum = 0;
+        for &(at, n) in self.buckets.iter().rev() {
+            sum += n;
+            let quarters = (bucket - at).saturating_sub(1).max(4);
+            self.per_1000s = self.per_1000s.max((sum * 4_000).div_ceil(quarters));
+        }
+    }
+}
+
+/// What all histories came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Ids handed to callers.
+    pub ids: u64,
+    /// Numbers that reservations took from rows.
+    pub reserved: u64,
+    /// Numbers that a clean close gave back.
+    pub given_back: u64,
+    /// Ids handed out twice after a restored backup, a deleted row or a failover that lost writes: not promised away.
+    pub twice_after_loss: u64,
+    /// Snowflakes handed out twice because a process died with ids that the store did not cover and its clock was set
+    /// back behind them: not promised away either.
+    pub twice_uncovered: u64,
+}
+
+/// The ledger.
+#[derive(Default)]
+pub struct Ledger {
+    rows: Vec<Row>,
+    holders: Vec<Holder>,
+    /// What must never be and was.
+    pub violations: Vec<String>,
+    /// Only violations that say this count: to see that one check notices what others notice too.
+    pub only: Option<&'static str>,
+    /// Totals.
+    pub figures: Figures,
+}
+
+impl Ledger {
+    /// A ledger for this many rows.
+    #[must_use]
+    pub fn new(rows: usize) -> Ledger {
+        Ledger { rows: (0..rows).map(|_| Row::default()).collect(), ..Ledger::default() }
+    }
+
+    /// A source is opened; the answer is its number from now on.
+    pub fn open(&mut self, key: KeyId, life: Life, spec: &keymill::simulation::Spec) -> usize {
+        let in_blocks = spec.order == keymill::simulation::Order::Thread;
+        self.holders.push(Holder {
+            key,
+            life,
+            rules: spec.rules,
+            in_blocks,
+            by_clock: matches!(spec.body, keymill::simulation::Body::Snowflake { .. }),
+            last: spec.last,
+            heal: spec.heal,
+            mark: Mark::default(),
+            grants: Vec::new(),
+            issued: Mark::default(),
+            unused: spec.rules.ttl_ms.is_none().then_some(0),
+            rate: Rate::default(),
+            largest_want: 0,
+            raised_to: 0,
+            covered_to: None,
+            clock_set_back_since: false,
+        });
+        self.holders.len() - 1
+    }
+
+    fn violate(&mut self, at: Micros, holder: usize, what: &str) {
+        if self.only.is_none_or(|only| what.contains(only)) && self.violations.len() < 20 {
+            let Holder { key, life, .. } = self.holders[holder];
+            self.violations.push(format!("{} process {life}, row {key}: {what}", clock(at)));
+        }
+    }
+
+    /// The database carried out a statement of this source; `late`: its keeper had given it up, and may have seen more
+    /// since it asked.
+    pub fn applied(
+        &mut self,
+        holder: usize,
+        ask: &Ask,
+        done: &Applied,
+        late: bool,
+        at: Micros,
+    ) -> Option<Grant> {
+        let Holder { key, mark, heal, .. } = self.holders[holder];
+        if let Some(after) = done.after {
+            self.rows[key].highest = self.rows[key].highest.max(after);
+        }
+        let Ask::Reserve(_) = ask else { return None };
+        let below = !late && mark != Mark::default() && done.before.is_none_or(|before| before < mark);
+        match &done.answer {
+            Ok(Answer::Reserved(range)) => {
+                if below && !heal {
+                    self.violate(
+                        at,
+                        holder,
+                        &format!(
+                            "a row at {:?} gave numbers to a process that has seen {mark:?}",
+                            done.before
+                        ),
+                    );
+                }
+                self.figures.reserved += range.hi - range.lo;
+                Some(Grant { period: range.period, lo: range.lo, hi: range.hi, at })
+            }
+            Ok(Answer::Raised(_)) => None,
+            Err(fault) => {
+                if done.before != done.after {
+                    self.violate(
+                        at,
+                        holder,
+                        &format!(
+                            "a refusal ({:?}) moved the row from {:?} to {:?}",
+                            fault.kind, done.before, done.after
+                        ),
+                    );
+                }
+                if fault.kind == FaultKind::WentBackwards && !below && !late {
+                    self.violate(
+                        at,
+                        holder,
+                        &format!(
+                            "a row at {:?} was said to have gone backwards behind {mark:?}",
+                            done.before
+                        ),
+                    );
+                }
+                if fault.kind == FaultKind::Exhausted {
+                    let last = self.holders[holder].last;
+                    let used_up = done.before.is_some_and(|before| before.next > last);
+                    if !used_up {
+                        self.violate(
+                            at,
+                            holder,
+                            &format!("a row at {:?} was said to be used up; last is {last}", done.before),
+                        );
+                    }
+                    self.rows[key].exhausted = true;
+                }
+                None
+            }
+        }
+    }
+
+    /// The keeper was told of a grant.
+    pub fn landed(&mut self, holder: usize, grant: Grant, at: Micros) {
+        let h = &mut self.holders[holder];
+        let place = Mark { period: grant.period, next: grant.lo };
+        if let Some(unused) = &mut h.unused {
+            if grant.period != h.mark.period {
+                *unused = 0; // what was left of the old period is dropped
+            }
+            *unused += grant.hi - grant.lo;
+        }
+        if place >= h.mark {
+            h.mark = Mark { period: grant.period, next: grant.hi };
+        }
+        h.grants.push(grant);
+        self.check_waste(holder, at);
+    }
+
+    /// Reserved and unused stays under what the rate asks for, and under four largest steps.
+    fn check_waste(&mut self, holder: usize, at: Micros) {
+        let h = &self.holders[holder];
+        let Some(unused) = h.unused else { return };
+        let rules = h.rules;
+        let buffer = h.rate.per_1000s * rules.buffer_ms / 1_000_000;
+        let spare = 2 * rules.min_step + rules.unit + h.largest_want;
+        if unused > buffer + spare || unused > 4 * rules.max_step + spare {
+            let rate = h.rate.per_1000s;
+            self.violate(
+                at,
+                holder,
+                &format!("{unused} numbers lie reserved and unused at {rate} in 1000 s, {rules:?}"),
+            );
+        }
+    }
+
+    /// A caller asks for this many.
+    pub fn wanted(&mut self, holder: usize, want: u64) {
+        let h = &mut self.holders[holder];
+        h.largest_want = h.largest_want.max(want);
+    }
+
+    /// Numbers left a well, for a caller or for a block.
+    pub fn taken(&mut self, holder: usize, count: u64, at: Micros) {
+        let h = &mut self.holders[holder];
+        h.rate.add(at, count);
+        if let Some(unused) = &mut h.unused {
+            // What was given out beyond what was reserved is reported where it is issued.
+            *unused = unused.saturating_sub(count);
+        }
+    }
+
+    /// Callers were given `[lo, hi)` of this period.
+    pub fn issued(&mut self, holder: usize, period: u64, lo: u64, hi: u64, at: Micros) {
+        self.figures.ids += hi - lo;
+        let h = &mut self.holders[holder];
+        let from = Mark { period, next: lo };
+        let fell = !h.in_blocks && from <= h.issued;
+        let before = std::mem::replace(&mut h.issued, Mark { period, next: hi - 1 });
+        let last = h.last;
+        let grant = h.grants.iter().rev().find(|g| g.period == period && g.lo <= lo && hi <= g.hi).copied();
+        if fell {
+            self.violate(at, holder, &format!("{from:?} was issued after {before:?}"));
+        }
+        if hi - 1 > last {
+            self.violate(at, holder, &format!("{} was issued, the last is {last}", hi - 1));
+        }
+        if grant.is_none() {
+            self.violate(
+                at,
+                holder,
+                &format!("[{lo}, {hi}) of period {period} was issued and never reserved for it"),
+            );
+        }
+        self.enter(holder, period, lo, hi, grant.map_or(at, |grant| grant.at), at);
+    }
+
+    /// Enters an issue where nobody else's may be.
+    fn enter(&mut self, holder: usize, period: u64, lo: u64, hi: u64, reserved_at: Micros, at: Micros) {
+        let key = self.holders[holder].key;
+        let new = Issue { hi, holder, reserved_at };
+        let issues = &mut self.rows[key].issues;
+        // The usual case: it continues this source's last issue, or stands alone.
+        let next = issues
+            .range((period, lo)..)
+            .next()
+            .filter(|((p, l), _)| *p == period && *l < hi)
+            .map(|(k, _)| *k);
+        let before = issues.range_mut(..(period, lo)).next_back().filter(|((p, _), _)| *p == period);
+        if next.is_none() {
+            match before {
+                Some((_, old)) if old.hi == lo && old.holder == holder && old.reserved_at == reserved_at => {
+                    old.hi = hi;
+                    return;
+                }
+                Some((_, old)) if old.hi > lo => {}
+                _ => {
+                    issues.insert((period, lo), new);
+                    return;
+                }
+            }
+        }
+        self.enter_over(holder, period, lo, new, at);
+    }
+
+    /// Somebody was given some of these before: says whether that was promised not to be, and lets the new one stand.
+    fn enter_over(&mut self, holder: usize, period: u64, lo: u64, new: Issue, at: Micros) {
+        let key = self.holders[holder].key;
+        let issues = &self.rows[key].issues;
+        let mut old: Vec<((u64, u64), Issue)> =
+            issues.range((period, lo)..(period, new.hi)).map(|(k, issue)| (*k, *issue)).collect();
+        old.extend(
+            issues
+                .range(..(period, lo))
+                .next_back()
+                .filter(|((p, _), issue)| *p == period && issue.hi > lo)
+                .map(|(k, issue)| (*k, *issue)),
+        );
+        for ((_, old_lo), issue) in old {
+            let (from, to) = (lo.max(old_lo), new.hi.min(issue.hi));
+            if self.was_forgotten(key, period, from, to, new.reserved_at.max(issue.reserved_at))
+                && issue.holder != holder
+            {
+                self.figures.twice_after_loss += to - from;
+            } else {
+                let other = self.holders[issue.holder].life;
+                self.violate(
+                    at,
+                    holder,
+                    &format!("[{from}, {to}) of period {period} was issued twice, before by process {other}"),
+                );
+            }
+            let issues = &mut self.rows[key].issues;
+            issues.remove(&(period, old_lo));
+            if old_lo < from {
+                issues.insert((period, old_lo), Issue { hi: from, ..issue });
+            }
+            if to < issue.hi {
+                issues.insert((period, to), issue);
+            }
+        }
+        self.rows[key].issues.insert((period, lo), new);
+    }
+
+    /// Whether these numbers lie in what a row once forgot, and were reserved once more after that.
+    fn was_forgotten(&self, key: KeyId, period: u64, from: u64, to: u64, last_reserved: Micros) -> bool {
+        self.rows[key].losses.iter().any(|loss| {
+            last_reserved >= loss.at
+                && Mark { period, next: from } >= loss.from
+                && Mark { period, next: to } <= loss.to
+        })
+    }
+
+    /// A caller was given a snowflake.
+    pub fn flake(&mut self, holder: usize, id: u64, tick: u64, at: Micros) {
+        self.figures.ids += 1;
+        let h = &mut self.holders[holder];
+        let before = std::mem::replace(&mut h.issued.next, id);
+        let key = h.key;
+        if id <= before {
+            self.violate(at, holder, &format!("snowflake {id} was issued after {before}"));
+        }
+        let row = &mut self.rows[key];
+        if let Some((other, then)) = row.flakes.insert(id, (holder, at)) {
+            let (other_life, old) = (self.holders[other].life, &self.holders[other]);
+            if !row.losses.is_empty() && other != holder {
+                self.figures.twice_after_loss += 1;
+            } else if other != holder
+                && old.covered_to.is_some_and(|to| tick >= to)
+                && old.clock_set_back_since
+            {
+                self.figures.twice_uncovered += 1;
+            } else {
+                self.violate(
+                    at,
+                    holder,
+                    &format!(
+                        "snowflake {id} was issued twice, before by process {other_life} at {}",
+                        clock(then)
+                    ),
+                );
+            }
+        }
+    }
+
+    /// The keeper was told that its mark stands at or above this.
+    pub fn raised(&mut self, holder: usize, to: u64) {
+        self.holders[holder].raised_to = self.holders[holder].raised_to.max(to);
+    }
+
+    /// A process died without a close.
+    pub fn died(&mut self, holder: usize) {
+        let h = &mut self.holders[holder];
+        h.covered_to = Some(h.raised_to);
+    }
+
+    /// An old KeyFactory node reserved and issued `[lo, hi)`; `holder` is its own.
+    pub fn old_node(&mut self, holder: usize, period: u64, lo: u64, hi: u64, at: Micros) {
+        let key = self.holders[holder].key;
+        self.rows[key].highest = self.rows[key].highest.max(Mark { period, next: hi });
+        self.holders[holder].grants.push(Grant { period, lo, hi, at });
+        self.issued(holder, period, lo, hi, at);
+    }
+
+    /// A machine's clock was set back: what its dead processes issued and the store does not cover may come again.
+    pub fn clock_set_back(&mut self, holders: &[usize]) {
+        for &holder in holders {
+            self.holders[holder].clock_set_back_since |= self.holders[holder].covered_to.is_some();
+        }
+    }
+
+    /// A clean close gave a range back, and the row took it.
+    pub fn given_back(&mut self, holder: usize, period: u64, lo: u64, hi: u64, at: Micros) {
+        let key = self.holders[holder].key;
+        if self.holders[holder].by_clock {
+            // A mark, lowered to what was issued: a successor that has read it already is told that somebody moved it.
+            self.moved_by_others(key);
+            return;
+        }
+        self.figures.given_back += hi - lo;
+        let issues = &self.rows[key].issues;
+        let used = issues
+            .range(..(period, hi))
+            .next_back()
+            .is_some_and(|((p, _), issue)| *p == period && issue.hi > lo && issue.holder == holder);
+        if used {
+            self.violate(at, holder, &format!("[{lo}, {hi}) was given back and had been issued"));
+        }
+    }
+
+    /// A row was set back, on purpose, by the world.
+    pub fn forgot(&mut self, key: KeyId, before: Option<Mark>, after: Option<Mark>, at: Micros) {
+        let (to, from) = (before.unwrap_or_default(), after.unwrap_or_default());
+        // A mark that an old backup raised is wrong for its worker too.
+        self.moved_by_others(key);
+        if from < to {
+            self.rows[key].losses.push(Loss { from, to, at });
+        }
+    }
+
+    /// A mark was moved by a process that is gone, or by hand.
+    pub fn moved_by_others(&mut self, key: KeyId) {
+        self.rows[key].moved_by_others = true;
+    }
+
+    /// Whether a row was ever set back.
+    #[must_use]
+    pub fn has_forgotten(&self, key: KeyId) -> bool {
+        !self.rows[key].losses.is_empty()
+    }
+
+    /// The highest place that was ever reserved of a row.
+    #[must_use]
+    pub fn highest(&self, key: KeyId) -> Mark {
+        self.rows[key].highest
+    }
+
+    /// A caller gave up with this code. `excuses` say what the world was like.
+    pub fn refused(&mut self, holder: usize, code: Code, message: &str, excuses: Excuses, at: Micros) {
+        let row = &self.rows[self.holders[holder].key];
+        let excused = match code {
+            // A snowflake with `clock_back=wait` says so while it waits.
+            Code::NotReady => excuses.store || excuses.clock && self.holders[holder].by_clock,
+            Code::Deadline | Code::StoreUnavailable => excuses.store,
+            Code::StoreWentBackwards => !row.losses.is_empty(),
+            Code::ClockBehind => excuses.clock,
+            Code::LeaseLost => !row.losses.is_empty() || row.moved_by_others,
+            Code::Exhausted | Code::NumberOverflow => row.exhausted,
+            _ => false,
+        };
+        if !excused {
+            self.violate(at, holder, &format!("a caller was refused for no reason: {code}: {message}"));
+        }
+    }
+
+    /// A caller got its numbers, or gave up, later than its deadline.
+    pub fn late(&mut self, holder: usize, by: Micros, at: Micros) {
+        self.violate(at, holder, &format!("a caller waited {} ms beyond its deadline", by / MS));
+    }
+}
+
+/// What the world was like while a caller waited.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Excuses {
+    /// The store, the wire or the process itself was in trouble.
+    pub store: bool,
+    /// A clock of this world was wrong enough.
+    pub clock: bool,
+}
+
+/// A virtual time for people.
+#[must_use]
+pub fn clock(at: Micros) -> String {
+    format!("{:>9}.{:03}", at / 1_000_000, at / 1000 % 1000)
+}

@@ -1,0 +1,140 @@
+//! Defects, put between keeper and store: what the ledger must notice.
+//!
+//! No production code knows of them. Each is a bug that a planner, an executor or a store could have and some have had.
+
+use std::collections::HashMap;
+
+use keymill::keeper::plan::{Answer, Ask};
+use keymill::store::{Fault, FaultKind, Mark, Reserved};
+
+use super::check::KeyId;
+
+/// A defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// The store is not told what was seen.
+    ForgetsHighWater,
+    /// A range whose reservation ended in "unknown" is guessed and used.
+    TrustsUnknown,
+    /// The connection answers with somebody else's last answer.
+    CrossesAnswers,
+    /// The connection answers with the answer before, once more.
+    RepeatsAnswers,
+    /// One number too many at the end of a range.
+    WidensAnswers,
+    /// One number too many at the start of a range.
+    LowersAnswers,
+    /// Ten numbers too many are given back.
+    GivesBackUsed,
+    /// A range is issued under today's date, whatever it was reserved for.
+    RelabelsPeriods,
+    /// A forked child goes on with its parent's blocks.
+    KeepsBlocksInFork,
+    /// The store answers before a commit is durable.
+    LosesCommits,
+    /// A snowflake's mark is acknowledged and not stored.
+    ForgetsMarks,
+}
+
+impl Mutant {
+    /// Every defect.
+    pub const ALL: [Mutant; 11] = [
+        Mutant::ForgetsHighWater,
+        Mutant::TrustsUnknown,
+        Mutant::CrossesAnswers,
+        Mutant::RepeatsAnswers,
+        Mutant::WidensAnswers,
+        Mutant::LowersAnswers,
+        Mutant::GivesBackUsed,
+        Mutant::RelabelsPeriods,
+        Mutant::KeepsBlocksInFork,
+        Mutant::LosesCommits,
+        Mutant::ForgetsMarks,
+    ];
+}
+
+/// A defect at work, with what it remembers.
+#[derive(Debug, Default)]
+pub struct Saboteur {
+    /// Which; `None`: an honest world.
+    pub mutant: Option<Mutant>,
+    /// The last answer: of anybody about a row, or of one source.
+    last: HashMap<usize, Reserved>,
+    /// Where marks stand that were never stored.
+    marks: HashMap<KeyId, u64>,
+    rng: fastrand::Rng,
+}
+
+impl Saboteur {
+    /// A world with this defect, or none.
+    #[must_use]
+    pub fn new(mutant: Option<Mutant>, seed: u64) -> Saboteur {
+        Saboteur { mutant, rng: fastrand::Rng::with_seed(seed), ..Saboteur::default() }
+    }
+
+    /// Whether this defect is at work.
+    #[must_use]
+    pub fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// What reaches the store of what was asked.
+    pub fn corrupt_ask(&mut self, ask: &mut Ask) {
+        if let (true, Ask::Reserve(request)) = (self.is(Mutant::ForgetsHighWater), ask) {
+            request.high_water = Mark::default();
+        }
+    }
+
+    /// What reaches the keeper of what was answered. `row` says where the row stands.
+    pub fn corrupt_answer(
+        &mut self,
+        row: KeyId,
+        holder: usize,
+        ask: &Ask,
+        stands: Option<Mark>,
+        answer: Result<Answer, Fault>,
+    ) -> Result<Answer, Fault> {
+        let (Some(mutant), Ask::Reserve(request)) = (self.mutant, ask) else { return answer };
+        let honest = match &answer {
+            Ok(Answer::Reserved(range)) => *range,
+            Err(fault) if fault.kind == FaultKind::Unknown && mutant == Mutant::TrustsUnknown => {
+                let lo = stands.map_or(request.start, |mark| mark.next);
+                let period = stands.map_or(request.period, |mark| mark.period);
+                return Ok(Answer::Reserved(Reserved { lo, hi: lo + request.len, period }));
+            }
+            _ => return answer,
+        };
+        let whose = if mutant == Mutant::RepeatsAnswers { holder } else { row };
+        let before = self.last.insert(whose, honest);
+        let range = match mutant {
+            Mutant::CrossesAnswers | Mutant::RepeatsAnswers if self.rng.u32(0..10) == 0 => {
+                before.unwrap_or(honest)
+            }
+            Mutant::WidensAnswers => Reserved { hi: honest.hi + 1, ..honest },
+            Mutant::LowersAnswers if honest.lo > 1 => Reserved { lo: honest.lo - 1, ..honest },
+            Mutant::RelabelsPeriods => Reserved { period: request.period, ..honest },
+            _ => honest,
+        };
+        Ok(Answer::Reserved(range))
+    }
+
+    /// What a store that keeps no marks answers to one that is raised; `None`: it is asked and tells the truth.
+    pub fn raise_nothing(&mut self, row: KeyId, ask: &Ask, stands: Option<Mark>) -> Option<Answer> {
+        let (true, Ask::Raise { to, .. }) = (self.is(Mutant::ForgetsMarks), ask) else { return None };
+        let stands = stands.map_or(0, |mark| mark.next);
+        if *to == 0 {
+            self.marks.insert(row, stands);
+            return None;
+        }
+        let mark = self.marks.entry(row).or_insert(stands);
+        let before = *mark;
+        *mark = before.max(*to);
+        Some(Answer::Raised(before))
+    }
+
+    /// Where a give-back begins.
+    #[must_use]
+    pub fn corrupt_give_back(&self, lo: u64) -> u64 {
+        if self.is(Mutant::GivesBackUsed) { lo.saturating_sub(10).max(1) } else { lo }
+    }
+}

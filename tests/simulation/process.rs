@@ -1,0 +1,282 @@
+//! One process: a keeper with its wells, and the callers that take from them.
+
+use std::sync::Arc;
+
+use keymill::keeper::Keeper;
+use keymill::keeper::plan::Now;
+use keymill::serial::SerialPattern;
+use keymill::simulation::{Belfry, Body, Order, Well};
+use keymill::store::Key;
+use keymill::time::{Clock, ManualClock};
+use keymill::{Error, Layout};
+
+use super::check::{KeyId, Ledger, Life};
+use super::scenario::SourcePlan;
+use super::store::{MS, Micros};
+
+/// A machine: a clock that outlives its processes.
+pub struct Machine {
+    clock: Arc<ManualClock>,
+    synced_ms: u64,
+    /// The process that was started here, if it lives.
+    pub process: Option<Life>,
+    /// Forked children that live.
+    pub children: Vec<Life>,
+    /// No statement leaves or arrives before this time.
+    pub cut_until: Micros,
+    /// When its clock was set last.
+    pub clock_set_at: Option<Micros>,
+    /// The highest its clock has shown.
+    pub highest_ms: i64,
+    /// Times at which its processes were stopped or cut off.
+    pub troubles: Vec<(Micros, Micros)>,
+}
+
+impl Machine {
+    /// A machine whose clock shows this.
+    #[must_use]
+    pub fn new(wall_ms: i64) -> Machine {
+        Machine {
+            clock: Arc::new(ManualClock::new(wall_ms)),
+            synced_ms: 0,
+            process: None,
+            children: Vec::new(),
+            cut_until: 0,
+            clock_set_at: None,
+            highest_ms: wall_ms,
+            troubles: Vec::new(),
+        }
+    }
+
+    /// Lets the clock show what it shows at this moment of virtual time.
+    pub fn sync(&mut self, now: Micros) -> Now {
+        let now_ms = now / MS;
+        self.clock.advance(now_ms - self.synced_ms);
+        self.synced_ms = now_ms;
+        let wall_ms = self.clock.wall_ms();
+        self.highest_ms = self.highest_ms.max(wall_ms);
+        Now { boot_ms: self.clock.boot_ms(), wall_ms }
+    }
+
+    /// Sets the wall clock; it must have been synced.
+    pub fn set_clock(&mut self, by_ms: i64) {
+        self.clock.set_wall(self.clock.wall_ms() + by_ms);
+    }
+
+    /// Virtual time of a boot time.
+    #[must_use]
+    pub fn at_boot_ms(&self, boot_ms: u64) -> Micros {
+        let ahead = boot_ms.saturating_sub(self.clock.boot_ms());
+        (self.synced_ms + ahead).saturating_mul(MS)
+    }
+}
+
+/// Numbers that one handle counts through: what every language's fast path does.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    period: u64,
+    next: u64,
+    end: u64,
+    /// The well's revocations when the block was leased.
+    leased_at: u64,
+}
+
+/// A caller that waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// Tells it from others.
+    pub id: u64,
+    /// When it called.
+    pub since: Micros,
+    /// When it gives up.
+    pub deadline: Micros,
+    /// How many it lacks.
+    pub lacks: u64,
+    /// The handle it counts with, for sources in blocks.
+    pub handle: usize,
+}
+
+/// A source of a process.
+pub struct Source {
+    /// Its well.
+    pub well: Arc<Well>,
+    /// Its number in the ledger.
+    pub holder: usize,
+    /// Its row.
+    pub row: KeyId,
+    /// Its place in the scenario.
+    pub plan: usize,
+    /// Who waits.
+    pub callers: Vec<Caller>,
+    /// How much faster than planned calls come, in percent.
+    pub pace: u64,
+    blocks: Vec<Option<Block>>,
+}
+
+/// Handles of a source in blocks.
+const HANDLES: usize = 3;
+
+/// A process.
+pub struct Process {
+    /// Where it runs.
+    pub machine: usize,
+    /// The database of its machine.
+    pub db: usize,
+    /// Its keeper.
+    pub keeper: Keeper,
+    belfry: Arc<Belfry>,
+    /// Its sources, by slot.
+    pub sources: Vec<Source>,
+    /// The flight under way.
+    pub flight: Option<usize>,
+    /// When the keeper wakes; earlier plans are stale.
+    pub attend_at: Micros,
+    /// Stopped until then.
+    pub paused_until: Micros,
+    /// Was told to close while a flight was under way.
+    pub closing: bool,
+    /// It was restarted for a lost worker id already.
+    pub complained: bool,
+    clock: Clock,
+}
+
+impl Process {
+    /// A process on this machine.
+    #[must_use]
+    pub fn start(machine: usize, db: usize, clock: &Machine, seed: u64) -> Process {
+        let belfry = Arc::new(Belfry::default());
+        Process {
+            machine,
+            db,
+            keeper: Keeper::new(seed, belfry.clone()),
+            belfry,
+            sources: Vec::new(),
+            flight: None,
+            attend_at: Micros::MAX,
+            paused_until: 0,
+            closing: false,
+            complained: false,
+            clock: Clock::Manual(clock.clock.clone()),
+        }
+    }
+
+    /// Opens a source.
+    ///
+    /// # Panics
+    /// If the well cannot be made: a defect of the scenario.
+    pub fn open(&mut self, plan: usize, source: &SourcePlan, life: Life, ledger: &mut Ledger) {
+        let spec = source.spec(self.machine);
+        let row = source.row(self.machine, self.db);
+        let slot = self.sources.len();
+        let well = self.keeper.open(slot, spec.clone(), self.clock.clone()).expect("a well");
+        let holder = ledger.open(row, life, spec);
+        let blocks = vec![None; HANDLES];
+        self.sources.push(Source { well, holder, row, plan, callers: Vec::new(), pace: 100, blocks });
+    }
+
+    /// A careless fork: the child's handles go on with the parent's blocks. For a mutant.
+    pub fn inherit_blocks(&mut self, parent: &Process) {
+        for source in &mut self.sources {
+            if let Some(old) = parent.sources.iter().find(|old| old.plan == source.plan) {
+                source.blocks.clone_from(&old.blocks);
+            }
+        }
+    }
+
+    /// Whether the keeper was called and has not looked yet.
+    #[must_use]
+    pub fn is_called(&self) -> bool {
+        self.belfry.is_rung()
+    }
+
+    /// The ledger's number of the source that has this very key.
+    #[must_use]
+    pub fn holder_of(&self, key: &Arc<Key>) -> Option<usize> {
+        self.sources.iter().find(|s| Arc::ptr_eq(&s.well.spec.key, key)).map(|s| s.holder)
+    }
+}
+
+impl Source {
+    /// Gives a caller what it lacks, as far as there is something.
+    ///
+    /// # Errors
+    /// What the caller is told if it has to wait or give up.
+    pub fn serve(&mut self, caller: &mut Caller, ledger: &mut Ledger, now: Micros) -> Result<(), Error> {
+        let spec = self.well.spec.clone();
+        match (&spec.body, spec.order) {
+            (Body::Snowflake { layout, .. }, _) => self.serve_flakes(caller, layout, ledger, now),
+            (_, Order::Thread) => self.serve_from_block(caller, spec.block, ledger, now),
+            _ => {
+                while caller.lacks > 0 {
+                    let (period, lo, hi) = self.take(caller.lacks, ledger, now)?;
+                    ledger.issued(self.holder, period, lo, hi, now);
+                    caller.lacks -= hi - lo;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn serve_flakes(
+        &mut self,
+        caller: &mut Caller,
+        layout: &Layout,
+        ledger: &mut Ledger,
+        now: Micros,
+    ) -> Result<(), Error> {
+        while caller.lacks > 0 {
+            let id = self.well.try_next()?;
+            ledger.flake(self.holder, id, layout.unpack(id).tick, now);
+            caller.lacks -= 1;
+        }
+        Ok(())
+    }
+
+    fn serve_from_block(
+        &mut self,
+        caller: &mut Caller,
+        size: u64,
+        ledger: &mut Ledger,
+        now: Micros,
+    ) -> Result<(), Error> {
+        while caller.lacks > 0 {
+            let word = self.well.revocations();
+            match &mut self.blocks[caller.handle] {
+                Some(block) if block.next < block.end && block.leased_at == word => {
+                    let end = block.end.min(block.next + caller.lacks);
+                    let lo = std::mem::replace(&mut block.next, end);
+                    ledger.issued(self.holder, block.period, lo, end, now);
+                    caller.lacks -= end - lo;
+                }
+                _ => {
+                    let (period, next, end) = self.take(size, ledger, now)?;
+                    self.blocks[caller.handle] = Some(Block { period, next, end, leased_at: word });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes from the well; the period is read from the text that a caller would get.
+    fn take(&self, want: u64, ledger: &mut Ledger, now: Micros) -> Result<(u64, u64, u64), Error> {
+        ledger.wanted(self.holder, want);
+        loop {
+            let taken = self.well.try_take(want)?;
+            ledger.taken(self.holder, taken.hi - taken.lo, now);
+            let Some(pattern) = self.well.spec.pattern() else { return Ok((0, taken.lo, taken.hi)) };
+            if let Some(prefix) = self.well.prefix(&taken) {
+                return Ok((period_of(pattern, prefix.as_str(), taken.lo), taken.lo, taken.hi));
+            }
+        }
+    }
+}
+
+/// The period that a serial's text names.
+fn period_of(pattern: &SerialPattern, prefix: &str, number: u64) -> u64 {
+    let width = pattern.width() as usize;
+    match pattern.split(&format!("{prefix}{number:0width$}")) {
+        Some((period, read)) if read == number => period,
+        // No such period can have been reserved: the ledger says so.
+        _ => u64::MAX,
+    }
+}

@@ -1,0 +1,178 @@
+//! A simulated database: the memory store's own rows, behind a wire that loses, delays and cuts, and a server that
+//! freezes, crashes, fails over and forgets.
+
+use std::sync::Arc;
+
+use keymill::keeper::plan::{Answer, Ask};
+use keymill::store::memory::{Memory, MemoryStore, Snapshot};
+use keymill::store::{Fault, FaultKind, Key, Mark, Store};
+
+/// Microseconds of virtual time.
+pub type Micros = u64;
+
+/// A millisecond.
+pub const MS: Micros = 1_000;
+/// A second.
+pub const SECOND: Micros = 1_000_000;
+
+/// How the wire and the server behave.
+#[derive(Clone, Copy, Debug)]
+pub struct Weather {
+    /// The shortest way, one direction.
+    pub way: Micros,
+    /// How often, in a million, a way takes up to [`Weather::slow_way`].
+    pub slow: u32,
+    /// The longest way.
+    pub slow_way: Micros,
+    /// How long one statement holds the row.
+    pub service: Micros,
+}
+
+/// What goes wrong on purpose with one in a million requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Storm {
+    /// Applied, answer lost.
+    pub lose: u32,
+    /// Not applied, and nobody knows.
+    pub cut: u32,
+    /// Not applied, and the server says so.
+    pub refuse: u32,
+}
+
+/// One database.
+pub struct Database {
+    memory: Arc<Memory>,
+    client: MemoryStore,
+    /// How it behaves at all times.
+    pub weather: Weather,
+    /// What goes wrong now.
+    pub storm: Storm,
+    /// Nothing is answered.
+    pub down: bool,
+    /// Nothing is applied before this time.
+    pub frozen_until: Micros,
+    /// Connections of an earlier epoch are dead.
+    pub epoch: u32,
+    /// Backups and replicas, by the number of the fault that will put them back.
+    copies: Vec<(usize, Snapshot)>,
+    busy_until: Micros,
+    /// Statements applied or refused.
+    pub statements: u64,
+    /// Times at which something was wrong with it.
+    pub troubles: Vec<(Micros, Micros)>,
+}
+
+/// What a statement did: the row before, the answer, the row after.
+pub struct Applied {
+    /// Where the row stood; `None`: there was none, or it said nothing.
+    pub before: Option<Mark>,
+    /// Where it stands now.
+    pub after: Option<Mark>,
+    /// What the server answers.
+    pub answer: Result<Answer, Fault>,
+}
+
+impl Database {
+    /// A database in this weather.
+    #[must_use]
+    pub fn new(weather: Weather) -> Database {
+        let memory = Memory::new();
+        Database {
+            client: MemoryStore::new(memory.clone()),
+            memory,
+            weather,
+            storm: Storm::default(),
+            down: false,
+            frozen_until: 0,
+            epoch: 0,
+            copies: Vec::new(),
+            busy_until: 0,
+            statements: 0,
+            troubles: Vec::new(),
+        }
+    }
+
+    /// Where a row stands.
+    pub fn mark(&mut self, key: &Key) -> Option<Mark> {
+        self.client.look(key).ok().flatten().map(|row| row.mark).filter(|mark| *mark != Mark::default())
+    }
+
+    /// When a statement that arrives now has been carried out: statements wait for each other.
+    pub fn carried_out_at(&mut self, now: Micros) -> Micros {
+        self.busy_until = self.busy_until.max(now) + self.weather.service;
+        self.busy_until
+    }
+
+    /// Carries a statement out.
+    pub fn apply(&mut self, ask: &Ask) -> Applied {
+        self.statements += 1;
+        let key = match ask {
+            Ask::Reserve(request) => &request.key,
+            Ask::Raise { key, .. } => key,
+        };
+        let before = self.mark(key);
+        let answer = match ask {
+            Ask::Reserve(request) => self.client.reserve(request).map(Answer::Reserved),
+            Ask::Raise { key, expect, to } => self.client.raise(key, *expect, *to).map(Answer::Raised),
+        };
+        let after = self.mark(key);
+        Applied { before, after, answer }
+    }
+
+    /// Carries a give-back out.
+    pub fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        self.statements += 1;
+        self.client.give_back(key, period, lo, hi)
+    }
+
+    /// An operator raises a row. What it stood at or above already is left alone.
+    pub fn repair(&mut self, key: &Key, to: Mark) {
+        // `Refused` says that the row stands higher by now, which is as good.
+        let _ = self.client.repair(key, to);
+    }
+
+    /// Sets a row from outside, as an old KeyFactory node does.
+    ///
+    /// # Panics
+    /// Where the key cannot be kept: a defect of the scenario.
+    pub fn set(&mut self, key: &Key, mark: Mark) {
+        self.statements += 1;
+        self.memory.set_row(key, mark).expect("a row that can be kept");
+    }
+
+    /// Deletes a row.
+    pub fn delete(&mut self, key: &Key) {
+        self.memory.delete_row(key);
+    }
+
+    /// Takes a backup, or stops a replica, for the fault of this number.
+    pub fn copy(&mut self, fault: usize) {
+        self.copies.push((fault, self.memory.snapshot()));
+    }
+
+    /// Puts the copy of this fault in place.
+    pub fn put_back(&mut self, fault: usize) {
+        if let Some(at) = self.copies.iter().position(|(n, _)| *n == fault) {
+            let (_, snapshot) = self.copies.swap_remove(at);
+            self.memory.restore(&snapshot);
+        }
+    }
+
+    /// Whether something was wrong with it between these times.
+    #[must_use]
+    pub fn was_troubled(&self, from: Micros, to: Micros) -> bool {
+        self.troubles.iter().any(|(begin, end)| *begin <= to && *end >= from)
+    }
+}
+
+/// The connection died or timed out in mid-flight.
+#[must_use]
+pub fn unknown() -> Fault {
+    Fault::new(FaultKind::Unknown, "the connection died in mid-flight")
+}
+
+/// The server cannot be reached.
+#[must_use]
+pub fn unavailable() -> Fault {
+    Fault::new(FaultKind::Unavailable, "the server cannot be reached")
+}

@@ -1,0 +1,136 @@
+//! The simulation as a test: seeds hold, replays are exact, and defects are noticed.
+
+use keymill_tests::simulation::mutant::Mutant;
+use keymill_tests::simulation::{report, scale};
+
+/// Enough for every kind of fault to come up, few enough for an unoptimised build. `ci/simulate` runs many more.
+const SEEDS: u64 = if cfg!(debug_assertions) { 24 } else { 120 };
+
+/// Seeds that failed once, each for its own reason.
+const ONCE_FAILED: [u64; 10] = [1, 4, 22, 40, 1202, 1413, 1634, 1900, 1966, 3352];
+
+#[test]
+fn no_history_of_these_seeds_breaks_a_promise() {
+    let total = report::run_many(1, SEEDS, None);
+    println!("{}", report::many(&total));
+    assert!(total.failed.is_empty(), "{}", report::many(&total));
+    assert!(total.figures.ids > 0 && total.faults.len() >= 15, "{:?}", total.faults);
+}
+
+#[test]
+fn seeds_that_once_failed_hold() {
+    for seed in ONCE_FAILED {
+        let outcome = report::run(seed, None, false);
+        assert!(outcome.violations.is_empty(), "{}", report::one(seed, &outcome));
+    }
+}
+
+#[test]
+fn the_same_seed_tells_the_same_story_byte_by_byte() {
+    for seed in [3, 7, 40] {
+        let story = || report::one(seed, &report::run(seed, None, true));
+        assert_eq!(story(), story());
+    }
+}
+
+/// Each defect, and how many seeds it may take at most to notice it.
+fn noticed(mutant: Mutant, within: u64) {
+    let found = (1..=within).find(|&seed| !report::run(seed, Some(mutant), false).violations.is_empty());
+    let Some(seed) = found else { panic!("{mutant:?} went unnoticed for {within} seeds") };
+    println!("{mutant:?}: seed {seed}: {}", report::run(seed, Some(mutant), false).violations[0]);
+}
+
+#[test]
+fn a_store_that_is_not_told_what_was_seen_is_noticed() {
+    noticed(Mutant::ForgetsHighWater, 60);
+}
+
+#[test]
+fn a_range_used_after_an_unknown_answer_is_noticed() {
+    noticed(Mutant::TrustsUnknown, 60);
+}
+
+#[test]
+fn an_answer_to_somebody_else_is_noticed() {
+    noticed(Mutant::CrossesAnswers, 60);
+}
+
+#[test]
+fn an_answer_given_twice_is_noticed() {
+    noticed(Mutant::RepeatsAnswers, 60);
+}
+
+#[test]
+fn a_range_one_number_too_long_is_noticed() {
+    noticed(Mutant::WidensAnswers, 60);
+}
+
+#[test]
+fn a_range_that_begins_one_number_too_low_is_noticed() {
+    noticed(Mutant::LowersAnswers, 60);
+}
+
+#[test]
+fn numbers_given_back_after_they_were_used_are_noticed() {
+    noticed(Mutant::GivesBackUsed, 60);
+}
+
+#[test]
+fn a_serial_under_a_date_it_was_not_reserved_for_is_noticed() {
+    noticed(Mutant::RelabelsPeriods, 120);
+}
+
+#[test]
+fn a_child_that_goes_on_with_its_parents_block_is_noticed() {
+    noticed(Mutant::KeepsBlocksInFork, 60);
+}
+
+#[test]
+fn commits_that_a_crash_forgets_are_noticed() {
+    noticed(Mutant::LosesCommits, 60);
+}
+
+#[test]
+fn a_snowflake_mark_that_is_not_stored_is_noticed() {
+    noticed(Mutant::ForgetsMarks, 300);
+}
+
+/// The checks that stand before it switched off, the oldest check of all notices on its own.
+#[test]
+fn ids_issued_twice_are_noticed_without_any_other_check() {
+    let twice = "issued twice";
+    for (mutant, within) in [
+        (Mutant::TrustsUnknown, 60),
+        (Mutant::CrossesAnswers, 60),
+        (Mutant::WidensAnswers, 60),
+        (Mutant::LowersAnswers, 60),
+        (Mutant::GivesBackUsed, 200),
+        (Mutant::KeepsBlocksInFork, 120),
+        (Mutant::LosesCommits, 120),
+        (Mutant::ForgetsMarks, 400),
+    ] {
+        let found =
+            (1..=within).find(|&seed| !report::run_minding(seed, mutant, twice).violations.is_empty());
+        println!("{mutant:?}: seed {found:?}");
+        assert!(found.is_some(), "{mutant:?} made no duplicate that was noticed in {within} seeds");
+    }
+}
+
+#[test]
+fn every_defect_has_its_test() {
+    let here = include_str!("test.rs");
+    for mutant in Mutant::ALL {
+        assert!(here.contains(&format!("noticed(Mutant::{mutant:?}")), "{mutant:?}");
+    }
+}
+
+#[test]
+fn ten_thousand_processes_on_one_database_are_printed_as_a_table() {
+    if cfg!(debug_assertions) {
+        println!("the scale table is made in optimised builds only");
+        return;
+    }
+    let table = scale::table();
+    println!("{table}");
+    assert_eq!(table.lines().count(), 2 + 9);
+}
