@@ -619,14 +619,6 @@ impl Planner {
             .and_then(Option::as_ref)
             .map_or(0, |p| p.meter.per_1000s(now.boot_ms, p.last_issued))
     }
-
-    /// Forgets what a source has been refused: an operator repaired the row.
-    pub(crate) fn forgive(&mut self, slot: Slot) {
-        if let Some(plan) = self.plan(slot) {
-            plan.refusals = 0;
-            plan.retry_at_ms = 0;
-        }
-    }
 }
 
 /// The next period, if it is about to begin, is not reserved yet and somebody takes numbers.

@@ -87,6 +87,7 @@ impl Deadline {
     }
 
     fn passed(&self) -> bool {
+        // ordering: Relaxed — one thread writes and reads it, SQLite's callback in between.
         self.origin.elapsed().as_micros() as u64 >= self.micros.load(Ordering::Relaxed)
     }
 
