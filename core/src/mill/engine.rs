@@ -116,6 +116,7 @@ impl Engine {
             commands: inbox,
             tally: engine.tally.clone(),
             events: engine.events.clone(),
+            warned: false,
         };
         let thread = thread::Builder::new()
             .name("keymill-keeper".to_owned())

@@ -54,6 +54,9 @@ pub enum Durability {
 }
 
 /// A place where reservations are kept. Used by one thread; connects lazily, and again after a fault.
+///
+/// A forked child never touches its parent's store, not even to drop it: the other end of each connection is the
+/// parent's. The child opens its own.
 pub trait Store: Send {
     /// Reserves up to `request.len` numbers.
     ///
@@ -97,8 +100,4 @@ pub trait Store: Send {
     /// # Errors
     /// See [`FaultKind`].
     fn facts(&mut self) -> Result<Facts, Fault>;
-
-    /// Called in a forked child: forget every connection without a word to the server or file, whose other end is
-    /// the parent's. Leaks on purpose.
-    fn abandon(self: Box<Self>);
 }

@@ -727,11 +727,6 @@ impl Store for MysqlStore {
         })
         .map_err(|fault| rows::during("asking the server about itself", fault))
     }
-
-    fn abandon(mut self: Box<Self>) {
-        // The socket is the parent's too: closing politely would end the parent's session.
-        std::mem::forget(self.session.take());
-    }
 }
 
 #[cfg(test)]
