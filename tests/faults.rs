@@ -136,7 +136,7 @@ impl Takers {
                     self.got.lock().expect("no taker panics").extend(ids);
                 }
                 Err(error) => {
-                    self.errors.lock().expect("no taker panics").push((asked.elapsed(), error.code))
+                    self.errors.lock().expect("no taker panics").push((asked.elapsed(), error.code));
                 }
             }
             thread::park_timeout(pause);

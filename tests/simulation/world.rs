@@ -765,7 +765,7 @@ impl World {
     fn come_back(&mut self, flight: usize, event: &Event) {
         let Some(f) = &self.flights[flight] else { return };
         let life = f.life;
-        if !self.processes[life].as_ref().is_some_and(|p| p.flight == Some(flight)) {
+        if self.processes[life].as_ref().is_none_or(|p| p.flight != Some(flight)) {
             if let Event::Reply(_) = event {
                 self.flights[flight] = None;
             }
