@@ -3,7 +3,7 @@
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it); without it those tests fail and
 //! say so, because a suite that skips in silence proves nothing.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -17,6 +17,7 @@ use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{
     Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey, Store,
 };
+use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::server;
 use mysql::prelude::Queryable;
 
@@ -60,7 +61,8 @@ impl Kind {
 /// Where it is kept.
 enum Place {
     Memory(Arc<Memory>),
-    Sqlite(PathBuf, Option<tempfile::TempDir>),
+    /// The file, and the folder that goes with the bench.
+    Sqlite(PathBuf, #[allow(dead_code)] Option<tempfile::TempDir>),
     MariaDb,
 }
 
@@ -283,11 +285,20 @@ fn another_connection_goes_on_where_the_first_stopped(bench: &Bench) {
 
 /// Reserves until `count` ranges are there; other processes may make single attempts fail, but not for ever.
 fn reserve_many(store: &mut dyn Store, request: &Request, count: usize) -> Vec<(u64, u64)> {
+    reserve_timed(store, request, count).0
+}
+
+/// The same, and the longest that one attempt took.
+fn reserve_timed(store: &mut dyn Store, request: &Request, count: usize) -> (Vec<(u64, u64)>, Duration) {
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut request = request.clone();
     let mut ranges = Vec::new();
+    let mut worst = Duration::ZERO;
     while ranges.len() < count {
-        match store.reserve(&request) {
+        let began = Instant::now();
+        let answer = store.reserve(&request);
+        worst = worst.max(began.elapsed());
+        match answer {
             Ok(got) => {
                 request.high_water = Mark { period: got.period, next: got.hi };
                 ranges.push((got.lo, got.hi));
@@ -298,7 +309,7 @@ fn reserve_many(store: &mut dyn Store, request: &Request, count: usize) -> Vec<(
             Err(fault) => panic!("{fault}"),
         }
     }
-    ranges
+    (ranges, worst)
 }
 
 fn sixteen_connections_never_overlap_from_the_first_use_on(bench: &Bench) {
@@ -350,15 +361,20 @@ fn eight_processes_never_overlap(bench: &Bench) {
         })
         .collect();
     let mut ranges = Vec::new();
+    let mut worst = 0;
     for mut child in children {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         for line in lines.map(Result::unwrap) {
             if let Some((lo, hi)) = line.strip_prefix("range ").and_then(|range| range.split_once(' ')) {
                 ranges.push((lo.parse().unwrap(), hi.parse().unwrap()));
             }
+            if let Some(millis) = line.strip_prefix("worst ") {
+                worst = worst.max(millis.parse::<u64>().unwrap());
+            }
         }
         assert!(child.wait().unwrap().success());
     }
+    println!("the longest of {} reservations took {worst} ms", ranges.len());
     assert_eq!(ranges.len(), 8 * 100);
     let total: u64 = ranges.iter().map(|(lo, hi)| hi - lo).sum();
     assert_disjoint(ranges);
@@ -377,11 +393,12 @@ fn a_child_of_this_suite_reserves_and_prints() {
         path => Place::Sqlite(path.into(), None),
     };
     let bench = std::mem::ManuallyDrop::new(Bench { kind, place, table: parts.next().unwrap().to_owned() });
-    let started = Instant::now();
-    for (lo, hi) in reserve_many(bench.open().as_mut(), &bench.request("orders", 7), 100) {
+    let count = 100;
+    let (ranges, worst) = reserve_timed(bench.open().as_mut(), &bench.request("orders", 7), count);
+    for (lo, hi) in ranges {
         println!("\nrange {lo} {hi}");
     }
-    eprintln!("100 reservations in {:?}", started.elapsed());
+    println!("\nworst {}", worst.as_millis());
 }
 
 fn a_row_below_the_high_water_is_refused_and_left_alone(bench: &Bench) {
@@ -456,7 +473,7 @@ fn odd_names_are_just_names(bench: &Bench) {
         long.as_str(),
     ];
     let mut store = bench.open();
-    let mut ranges: std::collections::BTreeMap<String, Vec<(u64, u64)>> = Default::default();
+    let mut ranges: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
     for round in 0..2 {
         for name in names {
             match store.reserve(&bench.request(name, 5)) {
@@ -684,7 +701,8 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
     let business = unique("cust");
     // Something has to be there before anything else may be, or the SQLite file belongs to another program.
     store.reserve(&bench.request("first", 1)).unwrap();
-    bench.tamper(&format!("CREATE TABLE {business} (id VARCHAR(64))"), &[]);
+    let charset = if matches!(bench.place, Place::MariaDb) { "CHARSET=utf8mb4" } else { "" };
+    bench.tamper(&format!("CREATE TABLE {business} (id VARCHAR(64)) {charset}"), &[]);
     for text in [
         "202611200007",
         "202611200999",
@@ -824,4 +842,672 @@ fn a_named_memory_is_shared_while_somebody_holds_it() {
     let first = Memory::named(&name);
     assert!(Arc::ptr_eq(&first, &Memory::named(&name)));
     assert!(!Arc::ptr_eq(&first, &Memory::named(&unique("memory"))));
+}
+
+// ---- MariaDB only
+
+#[test]
+fn a_missing_table_names_the_command() {
+    for kind in Kind::ALL {
+        let bench = Bench::mariadb(kind);
+        bench.tamper("DROP TABLE {t}", &[]);
+        let mut store = bench.open();
+        let request = bench.request("orders", 2000);
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused);
+        assert_eq!(
+            fault.message,
+            format!(
+                "reserving 2000 for `{}` failed: table `{}` is missing; run `keymill init`",
+                request.key.name, bench.table
+            )
+        );
+        // The same connection goes on as soon as the table is there.
+        assert_eq!(store.init(&[bench.key("orders")], true).unwrap().len(), 1);
+        assert_eq!(self::kind(store.reserve(&request)), FaultKind::Refused);
+        store.init(&[bench.key("orders"), bench.key("invoices")], false).unwrap();
+        store.init(&[bench.key("orders")], false).unwrap();
+        assert_eq!(store.reserve(&request).unwrap().lo, 1);
+    }
+}
+
+#[test]
+fn a_wrong_password_or_right_is_refused_and_never_shown() {
+    let mut options = server::options();
+    options.password = keymill::store::mysql::Secret::new("wrong-horse-battery");
+    let bench = Bench::mariadb(Kind::Segment);
+    let mut store = server::store(options.clone());
+    let fault = store.reserve(&bench.request("orders", 1)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    let shown = format!("{fault} {fault:?} {options:?} {store:?}");
+    assert!(!shown.contains("wrong-horse"), "{shown}");
+    assert!(fault.message.contains("check user and password"), "{fault}");
+    let mut options = server::options();
+    options.database = "mysql".to_owned();
+    let fault = server::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(fault.message.contains("grant"), "{fault}");
+    let mut options = server::options();
+    options.hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 3306)];
+    let fault = server::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+}
+
+#[test]
+fn the_second_host_serves_when_the_first_does_not() {
+    let bench = Bench::mariadb(Kind::Segment);
+    let mut options = server::options();
+    options.hosts.insert(0, ("127.0.0.1".to_owned(), 1));
+    assert_eq!(server::store(options).reserve(&bench.request("orders", 1)).unwrap().lo, 1);
+}
+
+#[test]
+fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
+    for kind in Kind::ALL {
+        let bench = Bench::mariadb(kind);
+        let mut options = server::options();
+        let proxy = Proxy::start(options.hosts[0].clone());
+        options.hosts = vec![proxy.address()];
+        let mut store = server::store(options);
+        let mut request = bench.request("orders", 10);
+        let mut ranges = Vec::new();
+        let mut unknown = 0;
+        for round in 0..80 {
+            // One reservation undisturbed, one cut at each of its answers in turn.
+            for answers in [Answers::Pass, Answers::CutAfter(round % 5)] {
+                proxy.set(answers);
+                match store.reserve(&request) {
+                    Ok(got) => {
+                        request.high_water = Mark { period: got.period, next: got.hi };
+                        ranges.push((got.lo, got.hi));
+                    }
+                    Err(fault) if fault.kind == FaultKind::Unknown => unknown += 1,
+                    Err(fault) => assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}"),
+                }
+            }
+        }
+        proxy.set(Answers::Pass);
+        let got = store.reserve(&request).unwrap();
+        ranges.push((got.lo, got.hi));
+        println!("{kind:?}: {} reserved, {unknown} unknown, the row stands at {}", ranges.len(), got.hi);
+        assert!(unknown >= 16 && ranges.len() > 80);
+        // Ranges whose outcome was unknown are gaps: some of them were applied.
+        assert!(got.hi > 10 * ranges.len() as u64 + 1, "no applied range was lost");
+        assert_disjoint(ranges);
+    }
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
+    for kind in Kind::ALL {
+        let bench = Bench::mariadb(kind);
+        let mut options = server::options();
+        options.read_timeout = Duration::from_millis(300);
+        let proxy = Proxy::start(options.hosts[0].clone());
+        options.hosts = vec![proxy.address()];
+        let mut store = server::store(options);
+        let (orders, invoices) = (bench.request("orders", 10), bench.request("invoices", 10));
+        for start in [&orders, &invoices] {
+            store.reserve(start).unwrap();
+        }
+        bench.set_row("orders", bench.mark(1_000_001));
+        proxy.set(Answers::Hold);
+        let began = Instant::now();
+        let fault = store.reserve(&orders).unwrap_err();
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(2), "a silent server held the caller for {took:?}");
+        let of_a_segment = kind == Kind::Segment;
+        let expected = if of_a_segment { FaultKind::Unknown } else { FaultKind::Unavailable };
+        assert_eq!(fault.kind, expected, "{fault}");
+        assert!(fault.message.contains("did not answer in time"), "{fault}");
+        // While it is silent, a new connection fails as well, within the same time.
+        assert_eq!(self::kind(store.reserve(&invoices)), FaultKind::Unavailable);
+        proxy.set(Answers::Pass); // now the held answers arrive, wherever they belong
+        assert_eq!(store.reserve(&invoices).unwrap().lo, 11, "never the range of `orders`");
+        let again = store.reserve(&orders).unwrap();
+        assert!(again.lo == 1_000_001 || (of_a_segment && again.lo == 1_000_011), "{again:?}");
+    }
+}
+
+#[test]
+fn a_connection_ended_by_the_server_is_replaced() {
+    let bench = Bench::mariadb(Kind::Serial);
+    let mut store = bench.open();
+    let request = bench.request("orders", 10);
+    store.reserve(&request).unwrap();
+    let mut tamper = server::connection();
+    let killed: Vec<u64> = tamper
+        .exec(
+            "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'keymill' AND COMMAND = 'Sleep' AND ID <> \
+             CONNECTION_ID() AND DB = 'ids'",
+            (),
+        )
+        .unwrap();
+    assert!(!killed.is_empty());
+    // Its own id is among many; a transaction on the row finds it.
+    tamper.query_drop("START TRANSACTION").unwrap();
+    tamper
+        .exec_drop(
+            format!("SELECT next FROM {} WHERE name = ? FOR UPDATE", bench.table),
+            (&request.key.name,),
+        )
+        .unwrap();
+    let fault = store.reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+    assert!(fault.message.contains("1205"), "the lock wait ends in the server's own answer: {fault}");
+    tamper.query_drop("ROLLBACK").unwrap();
+    assert_eq!(store.reserve(&request).unwrap().lo, 11);
+}
+
+#[test]
+fn settings_that_lose_commits_are_refused_or_warned_about() {
+    let private = server::Private::start("--innodb-flush-log-at-trx-commit=2");
+    let mut options = server::options_of(&private.url());
+    let bench =
+        Bench { kind: Kind::Segment, place: Place::Memory(Memory::new()), table: "keymill_segment".into() };
+    let request = bench.request("orders", 10);
+    let fault = server::store(options.clone()).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unsafe);
+    assert!(fault.message.contains("innodb_flush_log_at_trx_commit=2"), "{fault}");
+    options.durability = Durability::Warn;
+    let mut store = server::store(options.clone());
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    assert_eq!(store.reserve(&request).unwrap().lo, 1);
+    let facts = store.facts().unwrap();
+    assert_eq!((facts.dialect.as_str(), facts.warnings.len()), ("mariadb", 1), "{facts:?}");
+    // A replica: questions are answered, reservations are not; afterwards it may be the primary.
+    let mut root = server::connection_of(&private.url().replace("keymill:secret", "root:"));
+    root.query_drop("SET GLOBAL innodb_flush_log_at_trx_commit = 1, read_only = 1").unwrap();
+    let mut replica = server::store(options);
+    assert_eq!(replica.look(&request.key).unwrap().unwrap().mark.next, 11);
+    for store in [&mut replica, &mut store] {
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Unavailable);
+        assert!(fault.message.contains("read-only"), "{fault}");
+    }
+    root.query_drop("SET GLOBAL read_only = 0").unwrap();
+    assert_eq!(replica.reserve(&request).unwrap().lo, 11);
+    root.query_drop(format!("ALTER TABLE {} ENGINE = MyISAM", bench.table)).unwrap();
+    let fault = server::store(server::options_of(&private.url())).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unsafe);
+    assert!(fault.message.contains("MyISAM"), "{fault}");
+}
+
+#[test]
+fn what_was_answered_survives_a_killed_server() {
+    let private = server::Private::start("");
+    let options = server::options_of(&private.url());
+    let bench =
+        Bench { kind: Kind::Segment, place: Place::Memory(Memory::new()), table: "keymill_segment".into() };
+    let mut store = server::store(options);
+    let mut request = bench.request("orders", 10);
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    let mut ranges = Vec::new();
+    for _ in 0..3 {
+        for _ in 0..40 {
+            let got = store.reserve(&request).unwrap();
+            // Nothing may hide behind the high water: another process would not have it.
+            ranges.push((got.lo, got.hi));
+        }
+        private.kill();
+        let fault = store.reserve(&request).unwrap_err();
+        assert!(matches!(fault.kind, FaultKind::Unknown | FaultKind::Unavailable), "{fault}");
+        assert_eq!(kind(store.reserve(&request)), FaultKind::Unavailable);
+        private.start_again();
+    }
+    request.high_water = Mark { period: 0, next: ranges[ranges.len() - 1].1 };
+    ranges.push(store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
+    assert_eq!(ranges.len(), 121);
+    assert_disjoint(ranges);
+}
+
+// ---- SQLite only
+
+#[test]
+fn a_file_of_another_program_is_refused_until_init_is_run_on_it() {
+    for kind in Kind::ALL {
+        let bench = Bench::sqlite(kind);
+        bench.tamper("CREATE TABLE customers (id INTEGER PRIMARY KEY)", &[]);
+        let mut store = bench.open();
+        let request = bench.request("orders", 10);
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused);
+        assert!(fault.message.contains("holds tables of another program; run `keymill init`"), "{fault}");
+        let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+        let mode: String = rusqlite::Connection::open(path)
+            .unwrap()
+            .query_one("PRAGMA journal_mode", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(mode, "delete", "a file of another program is not even switched to another journal");
+        assert!(store.init(&[bench.key("x")], true).unwrap()[0].starts_with("CREATE TABLE"));
+        assert_eq!(self::kind(store.reserve(&request)), FaultKind::Refused, "a dry run changes nothing");
+        store.init(&[bench.key("x")], false).unwrap();
+        assert_eq!(store.reserve(&request).unwrap().lo, 1);
+        assert_eq!(bench.open().reserve(&request).unwrap().lo, 11);
+    }
+    // Marked as another program's, without any table yet.
+    let bench = Bench::sqlite(Kind::Segment);
+    bench.tamper("PRAGMA application_id = 252006673", &[]);
+    assert_eq!(kind(bench.open().reserve(&bench.request("orders", 10))), FaultKind::Refused);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    std::fs::write(path, "not a database, but long enough to be taken for one".repeat(50)).unwrap();
+    assert_eq!(kind(bench.open().reserve(&bench.request("orders", 10))), FaultKind::Refused);
+}
+
+#[test]
+fn a_file_deleted_or_replaced_under_a_running_process_went_backwards() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    let mut store = bench.open();
+    let request = bench.request("orders", 10);
+    assert_eq!(store.reserve(&request).unwrap().hi, 11);
+    for suffix in ["", "-wal", "-shm"] {
+        let mut file = path.clone().into_os_string();
+        file.push(suffix);
+        std::fs::remove_file(file).unwrap();
+    }
+    let seen = Request { high_water: bench.mark(11), ..request.clone() };
+    assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
+    assert_eq!(bench.stands_at("orders"), None);
+    // Replaced by a backup.
+    let mut store = bench.open();
+    store.reserve(&request).unwrap();
+    drop(store);
+    let backup = path.with_extension("backup");
+    std::fs::copy(path, &backup).unwrap();
+    let mut store = bench.open();
+    assert_eq!(store.reserve(&request).unwrap().hi, 21);
+    std::fs::rename(&backup, path).unwrap();
+    for suffix in ["-wal", "-shm"] {
+        let mut file = path.clone().into_os_string();
+        file.push(suffix);
+        std::fs::remove_file(file).unwrap();
+    }
+    let seen = Request { high_water: bench.mark(21), ..request };
+    assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
+}
+
+#[test]
+fn a_missing_folder_or_right_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |path: PathBuf| SqliteStore::new(path, sqlite::Options::default());
+    let bench = Bench::memory(Kind::Segment);
+    let request = bench.request("orders", 10);
+    let fault = open(folder.path().join("no/such/ids.db")).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(fault.message.contains("create it"), "{fault}");
+    let fault = open(folder.path().to_owned()).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    // `:memory:` is a file's name here: ids that vanish are `memory:`'s business.
+    assert_eq!(open(folder.path().join(":memory:")).reserve(&request).unwrap().lo, 1);
+    assert_eq!(open(folder.path().join(":memory:")).reserve(&request).unwrap().lo, 11);
+}
+
+/// A small file system of one's own; only root may have one.
+struct Mount(tempfile::TempDir);
+
+impl Mount {
+    fn new(options: &str) -> Option<Mount> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "keymill-test"])
+            .arg(folder.path())
+            .status()
+            .is_ok_and(|status| status.success());
+        if !mounted {
+            println!("not run: mounting a tmpfs needs root");
+        }
+        mounted.then_some(Mount(folder))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_gives_an_error_and_no_number() {
+    let Some(mount) = Mount::new("size=256k") else { return };
+    let path = mount.0.path().join("ids.db");
+    let bench = Bench::memory(Kind::Segment);
+    let mut store = SqliteStore::new(path.clone(), sqlite::Options::default());
+    let mut request = bench.request("orders", 10);
+    let mut ranges = vec![store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap()];
+    let ballast = mount.0.path().join("ballast");
+    let _ = std::fs::write(&ballast, vec![1; 1 << 20]);
+    let mut refused = 0;
+    for _ in 0..400 {
+        match store.reserve(&request) {
+            Ok(got) => ranges.push((got.lo, got.hi)),
+            Err(fault) => {
+                assert!(matches!(fault.kind, FaultKind::Unavailable | FaultKind::Unknown), "{fault}");
+                refused += 1;
+            }
+        }
+    }
+    println!("{} reserved, {refused} refused", ranges.len());
+    assert!(refused >= 40);
+    std::fs::remove_file(&ballast).unwrap();
+    request.high_water = bench.mark(ranges.last().unwrap().1);
+    ranges.push(store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
+    assert_disjoint(ranges);
+}
+
+#[test]
+fn a_read_only_file_system_gives_an_error_and_no_number() {
+    let Some(mount) = Mount::new("size=1m") else { return };
+    let path = mount.0.path().join("ids.db");
+    let bench = Bench::memory(Kind::Segment);
+    let request = bench.request("orders", 10);
+    SqliteStore::new(path.clone(), sqlite::Options::default()).reserve(&request).unwrap();
+    let remount = |how: &str| {
+        let done = Command::new("mount").args(["-o", how]).arg(mount.0.path()).status().unwrap();
+        assert!(done.success());
+    };
+    remount("remount,ro");
+    let mut store = SqliteStore::new(path, sqlite::Options::default());
+    let fault = store.reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(fault.message.contains("writable"), "{fault}");
+    remount("remount,rw");
+    assert_eq!(store.reserve(&request).unwrap().lo, 11);
+}
+
+#[test]
+fn a_lock_that_stays_ends_within_the_deadline() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    bench.open().reserve(&bench.request("orders", 10)).unwrap();
+    let blocker = rusqlite::Connection::open(path).unwrap();
+    blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let options = sqlite::Options { busy: Duration::from_millis(300), ..sqlite::Options::default() };
+    let mut store = SqliteStore::new(path.clone(), options);
+    for _ in 0..2 {
+        let began = Instant::now();
+        assert_eq!(kind(store.reserve(&bench.request("orders", 10))), FaultKind::Unavailable);
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(290) && took < Duration::from_millis(900), "{took:?}");
+    }
+    blocker.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(store.reserve(&bench.request("orders", 10)).unwrap().lo, 11);
+}
+
+/// Forks by hand, so that nothing but libc's handlers run; the child writes its ranges into a pipe.
+fn forked(work: impl FnOnce() -> Vec<(u64, u64)>) -> (libc::pid_t, std::fs::File) {
+    use std::io::Write;
+    use std::os::fd::FromRawFd;
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for the two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    // SAFETY: both descriptors were just opened and belong to nobody else.
+    let [reader, mut writer] = ends.map(|end| unsafe { std::fs::File::from_raw_fd(end) });
+    // SAFETY: the child leaves by `_exit` and runs no destructors or handlers of the parent's.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for (lo, hi) in work() {
+                writeln!(writer, "{lo} {hi}").unwrap();
+            }
+        }));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(done.is_err())) };
+    }
+    (pid, reader)
+}
+
+fn ranges_of((pid, reader): (libc::pid_t, std::fs::File)) -> Vec<(u64, u64)> {
+    let ranges = BufReader::new(reader)
+        .lines()
+        .map(|line| {
+            let line = line.unwrap();
+            let (lo, hi) = line.split_once(' ').unwrap();
+            (lo.parse().unwrap(), hi.parse().unwrap())
+        })
+        .collect();
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0, "the child succeeded");
+    ranges
+}
+
+#[test]
+fn forks_in_the_middle_of_reservations_neither_overlap_nor_hang() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut ranges = Vec::new();
+    std::thread::scope(|scope| {
+        let busy: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut store = bench.open();
+                    let mut ranges = Vec::new();
+                    while !stop.load(Ordering::Relaxed) {
+                        ranges.extend(reserve_many(store.as_mut(), &bench.request("orders", 3), 1));
+                    }
+                    ranges
+                })
+            })
+            .collect();
+        let mut idle = bench.open();
+        ranges.extend(reserve_many(idle.as_mut(), &bench.request("orders", 3), 1));
+        for _ in 0..40 {
+            let child = forked(|| {
+                // The parent's store is abandoned, as the mill does; the child opens its own.
+                let mut store = bench.open();
+                reserve_many(store.as_mut(), &bench.request("orders", 5), 5)
+            });
+            ranges.extend(ranges_of(child));
+            ranges.extend(reserve_many(idle.as_mut(), &bench.request("orders", 3), 1));
+        }
+        stop.store(true, Ordering::Relaxed);
+        for thread in busy {
+            ranges.extend(thread.join().unwrap());
+        }
+    });
+    println!("{} ranges, 40 forks", ranges.len());
+    let total: u64 = ranges.iter().map(|(lo, hi)| hi - lo).sum();
+    assert_disjoint(ranges);
+    assert_eq!(bench.stands_at("orders"), Some(total + 1));
+}
+
+#[test]
+fn a_child_that_outlives_its_parent_keeps_its_own_locks() {
+    // Parent and child have the file open; the parent closes; a third process opens it as the only one it can see.
+    // Had the child taken over the parent's idea of its locks, the third would throw away the child's log.
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    let mut store = bench.open();
+    let mut ranges = reserve_many(store.as_mut(), &bench.request("orders", 3), 1);
+    let mut to_child = [0; 2];
+    // SAFETY: `to_child` has room for the two descriptors.
+    assert_eq!(unsafe { libc::pipe(to_child.as_mut_ptr()) }, 0);
+    let child = forked(|| {
+        let mut store = bench.open();
+        let mut ranges = reserve_many(store.as_mut(), &bench.request("orders", 5), 1);
+        let mut byte = 0u8;
+        // SAFETY: reads one byte into `byte`: the parent says when it has closed the file.
+        assert_eq!(unsafe { libc::read(to_child[0], (&raw mut byte).cast(), 1) }, 1);
+        ranges.extend(reserve_many(store.as_mut(), &bench.request("orders", 5), 3));
+        ranges
+    });
+    drop(store);
+    let third = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_child_of_this_suite_reserves_and_prints", "--nocapture"])
+        .env(CHILD, format!("Segment|{}|{}", path.display(), bench.table))
+        .output()
+        .unwrap();
+    assert!(third.status.success());
+    for line in String::from_utf8(third.stdout).unwrap().lines() {
+        if let Some((lo, hi)) = line.strip_prefix("range ").and_then(|range| range.split_once(' ')) {
+            ranges.push((lo.parse().unwrap(), hi.parse().unwrap()));
+        }
+    }
+    // SAFETY: writes one byte.
+    assert_eq!(unsafe { libc::write(to_child[1], b"x".as_ptr().cast(), 1) }, 1);
+    ranges.extend(ranges_of(child));
+    ranges.extend(reserve_many(bench.open().as_mut(), &bench.request("orders", 3), 1));
+    assert_eq!(ranges.len(), 1 + 1 + 100 + 3 + 1);
+    assert_disjoint(ranges);
+}
+
+/// The folder in which `a_process_that_clones_itself` works.
+const CLONE: &str = "KEYMILL_CONTRACT_CLONE";
+
+fn wait_for(file: &std::path::Path) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !file.exists() {
+        assert!(Instant::now() < deadline, "{} did not come", file.display());
+        std::thread::yield_now();
+    }
+}
+
+/// Not a test of its own: what the next one starts. A raw `clone` runs none of libc's handlers.
+#[test]
+fn a_process_that_clones_itself() {
+    let Ok(folder) = std::env::var(CLONE) else { return };
+    let at = |name: &str| PathBuf::from(&folder).join(name);
+    let bench = Bench {
+        kind: Kind::Segment,
+        place: Place::Sqlite(at("ids.db"), None),
+        table: "keymill_segment".to_owned(),
+    };
+    let write = |name: &str, ranges: &[(u64, u64)]| {
+        let lines: Vec<_> = ranges.iter().map(|(lo, hi)| format!("{lo} {hi}")).collect();
+        std::fs::write(at("unfinished"), lines.join("\n")).unwrap();
+        std::fs::rename(at("unfinished"), at(name)).unwrap();
+    };
+    let mut store = bench.open();
+    write("parent", &reserve_many(store.as_mut(), &bench.request("orders", 3), 1));
+    // SAFETY: like `fork`, without its handlers; the child leaves by `_exit`.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    assert!(pid >= 0);
+    if pid > 0 {
+        wait_for(&at("ready"));
+        return; // closes the store: as far as this process knows it is the last user of the file
+    }
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut own = bench.open();
+        let mut ranges = reserve_many(own.as_mut(), &bench.request("orders", 5), 2);
+        write("ready", &[]);
+        wait_for(&at("go"));
+        ranges.extend(reserve_many(own.as_mut(), &bench.request("orders", 5), 3));
+        write("child", &ranges);
+    }));
+    // SAFETY: ends the clone at once.
+    unsafe { libc::_exit(i32::from(done.is_err())) };
+}
+
+#[test]
+fn a_raw_clone_that_outlives_its_parent_keeps_the_log_it_writes_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let this = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.stdout(Stdio::null());
+        command
+    };
+    let parent = this()
+        .args(["--exact", "a_process_that_clones_itself", "--nocapture", "--test-threads=1"])
+        .env(CLONE, folder.path())
+        .status()
+        .unwrap();
+    assert!(parent.success());
+    let bench = Bench {
+        kind: Kind::Segment,
+        place: Place::Sqlite(at("ids.db"), None),
+        table: "keymill_segment".to_owned(),
+    };
+    // A third process opens and closes the file while only the clone has it open.
+    let third = this()
+        .args(["--exact", "a_child_of_this_suite_reserves_and_prints", "--nocapture"])
+        .env(CHILD, format!("Segment|{}|{}", at("ids.db").display(), bench.table))
+        .stdout(Stdio::piped())
+        .output()
+        .unwrap();
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    let mut take = |text: &str| {
+        for line in text.lines() {
+            if let Some((lo, hi)) = line.trim_start_matches("range ").split_once(' ')
+                && let (Ok(lo), Ok(hi)) = (lo.parse(), hi.parse())
+            {
+                ranges.push((lo, hi));
+            }
+        }
+    };
+    take(&String::from_utf8(third.stdout).unwrap());
+    std::fs::write(at("go"), "").unwrap();
+    wait_for(&at("child"));
+    take(&std::fs::read_to_string(at("parent")).unwrap());
+    take(&std::fs::read_to_string(at("child")).unwrap());
+    ranges.extend(reserve_many(bench.open().as_mut(), &bench.request("orders", 3), 1));
+    assert_eq!(ranges.len(), 100 + 1 + 5 + 1);
+    assert_disjoint(ranges);
+}
+
+// ---- beside old KeyFactory nodes
+
+/// A refill as the seed's `getSerialNoFromDB` does it, without its faults: `FOR UPDATE`, then compare-and-set.
+fn old_node(connection: &mut mysql::Conn, table: &str, len: u64) -> Option<(u64, u64)> {
+    let row = "TABLENAME = 'CUST' AND COLUMNNAME = 'ID' AND DATEFMT = 'yyyyMMdd' AND NOFMT = '0000'";
+    let mut refill = || -> mysql::Result<Option<(u64, u64)>> {
+        connection.query_drop("START TRANSACTION")?;
+        let sql = format!("SELECT MAXSERIALNO FROM {table} WHERE {row} FOR UPDATE");
+        let Some(old) = connection.query_first::<Option<String>, _>(sql)? else {
+            connection.query_drop(format!(
+                "INSERT INTO {table} VALUES ('CUST','ID','INIT','yyyyMMdd','0000',NOW())"
+            ))?;
+            connection.query_drop("COMMIT")?;
+            return Ok(None);
+        };
+        let old = old.unwrap_or_default();
+        let number = old.get(8..).and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        let new = format!("20261120{:04}", number + len);
+        let sql = format!("UPDATE {table} SET MAXSERIALNO = ? WHERE {row} AND MAXSERIALNO = ?");
+        connection.exec_drop(sql, (new, old))?;
+        let updated = connection.affected_rows() == 1;
+        connection.query_drop("COMMIT")?;
+        Ok(updated.then_some((number + 1, number + len + 1)))
+    };
+    refill().unwrap_or_else(|_deadlock| {
+        connection.query_drop("ROLLBACK").unwrap();
+        None
+    })
+}
+
+#[test]
+fn old_key_factory_nodes_on_the_same_row_never_overlap_with_ours() {
+    let bench = Bench::mariadb(Kind::Producer);
+    let together = Barrier::new(8);
+    let ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|n| {
+                let (bench, together) = (&bench, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    if n % 2 == 0 {
+                        return reserve_many(bench.open().as_mut(), &bench.request("cust", 5), 50);
+                    }
+                    let mut connection = server::connection();
+                    let mut ranges = Vec::new();
+                    while ranges.len() < 50 {
+                        ranges.extend(old_node(&mut connection, &bench.table, 5));
+                    }
+                    ranges
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(ranges.len(), 400);
+    assert_disjoint(ranges);
+    assert_eq!(bench.stands_at("cust"), Some(2001));
 }

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::block::{self, Block};
 use crate::config::{MillConfig, shown};
@@ -62,7 +63,14 @@ impl Mill {
     /// # Errors
     /// As [`Mill::open`].
     pub fn open_default() -> Result<Mill> {
-        Mill::open(&std::env::var(crate::config::MILL_VARIABLE).unwrap_or_default())
+        match std::env::var(crate::config::MILL_VARIABLE) {
+            Ok(config) => Mill::open(&config),
+            Err(std::env::VarError::NotPresent) => Mill::open(""),
+            // The default instead would count from another row.
+            Err(std::env::VarError::NotUnicode(_)) => {
+                Err(Error::config(format!("{} is not UTF-8", crate::config::MILL_VARIABLE)))
+            }
+        }
     }
 
     /// A source, named by one string: `segment:orders?step=1000`, `snowflake:tx?worker=5`,
@@ -104,6 +112,12 @@ impl Mill {
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         self.shared.engine().map_or_else(|_| Vec::new(), |e| e.events.drain())
+    }
+
+    /// Takes the oldest event that nobody has taken yet, for callers with room for one at a time.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Event> {
+        self.shared.engine().ok()?.events.pop()
     }
 
     /// The store as it may be shown: never a user or a password.
@@ -206,6 +220,23 @@ impl Parts {
     }
 }
 
+/// Numbers leased to the caller alone, with the word that revokes them: all a language needs to count by itself.
+///
+/// A number of `lo..hi` may be issued while `word` reads `leased_at`: one plain load. Once it reads anything else the
+/// rest is dropped and a new block leased: the mill was closed, a period ended, or this is a forked child.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Lease {
+    /// The first number.
+    pub lo: u64,
+    /// One past the last.
+    pub hi: u64,
+    /// Readable for ever, whatever becomes of the source.
+    pub word: &'static AtomicU64,
+    /// What the word read when the block was leased; never 0.
+    pub leased_at: u64,
+}
+
 /// A named generator inside a mill. Copies are one source; any thread may use any copy.
 #[derive(Clone)]
 pub struct Source {
@@ -229,9 +260,14 @@ impl Source {
         &self.spec().label
     }
 
-    /// Counts an error on its way out.
+    /// Counts an error on its way out; the store that asks for `keymill init` knows a table, only the source its spec.
     #[cold]
-    fn failed(&self, error: Error) -> Error {
+    fn failed(&self, mut error: Error) -> Error {
+        const INIT: &str = "`keymill init`";
+        if error.message.contains(INIT) {
+            let spec = self.spec().text.replace('\'', r"'\''");
+            error.message = error.message.replace(INIT, &format!("`keymill init '{spec}'`"));
+        }
         if let Ok(engine) = self.shared.mill.engine() {
             engine.tally.error(error.code);
         }
@@ -265,13 +301,18 @@ impl Source {
     )]
     #[inline]
     pub fn next(&self) -> Result<u64> {
-        let answer = self.numbers().and_then(|well| match self.spec().order {
+        self.numbers().and_then(|well| self.next_of(well)).map_err(|e| self.failed(e))
+    }
+
+    /// The next number in the source's order.
+    #[inline]
+    fn next_of(&self, well: &Well) -> Result<u64> {
+        match self.spec().order {
             Order::Thread if matches!(well.spring, Spring::Numbers(_)) => {
                 block::next_of_thread(well).map(|(n, _)| n)
             }
             _ => well.next(),
-        });
-        answer.map_err(|e| self.failed(e))
+        }
     }
 
     /// The next id if one is in memory; never blocks.
@@ -318,6 +359,28 @@ impl Source {
         Ok((taken.lo, taken.hi))
     }
 
+    /// Leases at most `count` numbers (0: as many as the source's `block=` says) for a cursor of the caller's own. A
+    /// snowflake gives one id, so that a cursor works on every source of numbers.
+    ///
+    /// # Errors
+    /// As [`Source::next`].
+    pub fn lease_block(&self, count: u64) -> Result<Lease> {
+        let leased = self.numbers().and_then(|well| {
+            let word = well.word();
+            // Read before the lease: a revocation that comes between kills the block.
+            let leased_at = word.get();
+            let (lo, hi) = match well.spring {
+                Spring::Numbers(_) => {
+                    let taken = well.lease(if count == 0 { well.spec.block } else { count })?;
+                    (taken.lo, taken.hi)
+                }
+                Spring::Time { .. } => well.next().map(|id| (id, id + 1))?,
+            };
+            Ok(Lease { lo, hi, word: word.shared(), leased_at })
+        });
+        leased.map_err(|e| self.failed(e))
+    }
+
     /// The next serial number as text; the decimal id for the other kinds.
     ///
     /// # Errors
@@ -346,10 +409,23 @@ impl Source {
     /// As [`Source::next_text`]; `BUFFER_TOO_SMALL` for a buffer shorter than [`Source::text_len`].
     pub fn write_text(&self, buffer: &mut [u8]) -> Result<usize> {
         self.check_room(buffer.len())?;
-        self.text_with(buffer, |well| match self.spec().order {
-            Order::Thread => block::next_of_thread(well),
-            Order::Process => number_and_prefix(well, |w| w.lease(1)),
-        })
+        self.text_with(
+            buffer,
+            |well| self.next_of(well),
+            |well| match self.spec().order {
+                Order::Thread => block::next_of_thread(well),
+                Order::Process => number_and_prefix(well, |w| w.lease(1)),
+            },
+        )
+    }
+
+    /// [`Source::write_text`] if a number is in memory; never blocks.
+    ///
+    /// # Errors
+    /// `NOT_READY` with `retry_after`, and as [`Source::write_text`].
+    pub fn try_write_text(&self, buffer: &mut [u8]) -> Result<usize> {
+        self.check_room(buffer.len())?;
+        self.text_with(buffer, Well::try_next, |well| number_and_prefix(well, |w| w.try_take(1)))
     }
 
     /// The next serial number if one is in memory; never blocks.
@@ -358,7 +434,7 @@ impl Source {
     /// `NOT_READY` with `retry_after`, and as [`Source::next_text`].
     pub fn try_next_text(&self) -> Result<String> {
         let mut buffer = [0; MAX_TEXT];
-        let len = self.text_with(&mut buffer, |well| number_and_prefix(well, |w| w.try_take(1)))?;
+        let len = self.try_write_text(&mut buffer)?;
         Ok(ascii(&buffer[..len]).to_owned())
     }
 
@@ -373,13 +449,14 @@ impl Source {
     fn text_with(
         &self,
         buffer: &mut [u8],
-        take: impl FnOnce(&Well) -> Result<(u64, crate::serial::Prefix)>,
+        number: impl FnOnce(&Well) -> Result<u64>,
+        serial: impl FnOnce(&Well) -> Result<(u64, crate::serial::Prefix)>,
     ) -> Result<usize> {
         let answer = self.shared.well().and_then(|well| match self.spec().pattern() {
             Some(pattern) => {
-                take(well).map(|(number, prefix)| write_serial(buffer, &prefix, number, pattern.width()))
+                serial(well).map(|(number, prefix)| write_serial(buffer, &prefix, number, pattern.width()))
             }
-            None => well.next().map(|id| crate::serial::write_number(buffer, id, 1)),
+            None => number(well).map(|id| crate::serial::write_number(buffer, id, 1)),
         });
         match answer {
             Ok(Some(len)) => Ok(len),
@@ -477,6 +554,12 @@ impl Source {
         }
     }
 
+    /// What the source is, as `name, value`, every default filled in: scheme, table, step, layout …
+    #[must_use]
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        self.spec().settings()
+    }
+
     /// This source's figures.
     ///
     /// # Errors
@@ -496,7 +579,7 @@ impl Source {
     }
 
     /// Raises the store's row so that `next` is the next number; never lowers it. Answers with the row before and
-    /// after. With `dry_run` nothing is written and both are the row as it is.
+    /// after. With `dry_run` nothing is written, and "after" is what would be.
     ///
     /// # Errors
     /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.
@@ -513,8 +596,12 @@ impl Source {
         let to = Mark { period, next };
         let answer = self.shared.mill.engine()?.errand(move |store| {
             if dry_run {
-                let row = store.look(&key)?;
-                return Ok((row.clone(), row));
+                let before = store.look(&key)?;
+                let after = crate::store::repaired(&key, before.as_ref(), to).map_err(|mut fault| {
+                    fault.message = format!("repairing `{}` would fail: {}", key.name, fault.message);
+                    fault
+                })?;
+                return Ok((before, Some(after)));
             }
             let (before, after) = store.repair(&key, to)?;
             Ok((before, Some(after)))

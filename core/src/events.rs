@@ -1,10 +1,12 @@
 //! Events: what an operator would want to read in a log. Pulled, never pushed, so no foreign code runs here. (floor 3)
 
-use std::time::SystemTime;
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossbeam::queue::ArrayQueue;
 
 use crate::reservation::{Fault, FaultKind};
+use crate::snowflake::layout::rfc3339;
 
 /// How many events are kept; the oldest make room.
 const KEPT: usize = 256;
@@ -37,6 +39,14 @@ impl Event {
     }
 }
 
+/// One line: `2026-11-21T08:30:00.123Z refill_failed: …`.
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
+        write!(f, "{} {}: {}", rfc3339(ms), self.kind, self.message)
+    }
+}
+
 /// The events of one mill.
 #[derive(Debug)]
 pub(crate) struct Events {
@@ -52,7 +62,12 @@ impl Events {
         self.kept.force_push(event);
     }
 
+    /// Takes the oldest.
+    pub(crate) fn pop(&self) -> Option<Event> {
+        self.kept.pop()
+    }
+
     pub(crate) fn drain(&self) -> Vec<Event> {
-        std::iter::from_fn(|| self.kept.pop()).collect()
+        std::iter::from_fn(|| self.pop()).collect()
     }
 }

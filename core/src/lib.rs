@@ -52,10 +52,11 @@ mod sync;
 pub mod time;
 mod well;
 
-pub use api::{Handle, Iter, Mill, Parts, Source, VERSION};
+pub use api::{Handle, Iter, Lease, Mill, Parts, Source, VERSION};
 pub use config::{DEFAULT_MILL, MILL_VARIABLE};
 pub use error::{Code, Error, Result};
 pub use events::Event;
 pub use metrics::Stats;
 pub use serial::SerialPattern;
 pub use snowflake::Layout;
+pub use store::{Facts, Row};

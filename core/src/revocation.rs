@@ -22,6 +22,12 @@ static PAGES: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
 /// Words given back, linked through the static array of their addresses.
 static FREE: AtomicPtr<Free> = AtomicPtr::new(ptr::null_mut());
 
+/// Where the next word starts.
+static STARTS: AtomicU64 = AtomicU64::new(1);
+
+/// How far apart words start: no word is revoked so often.
+const LIFE: u64 = 1 << 32;
+
 /// Registered once for the process.
 static HOOK: OnceCell<()> = OnceCell::new();
 
@@ -36,17 +42,21 @@ struct Free {
     next: *mut Free,
 }
 
-/// A revocation word. It starts at 1, rises with each revocation, and is 0 in a forked child.
+/// A revocation word. It starts at a value no word before it ever had, rises with each revocation, and is 0 in a
+/// forked child.
 pub(crate) struct Word {
     word: &'static AtomicU64,
 }
 
 impl Word {
-    /// A fresh word.
+    /// A fresh word. A cursor that outlived the word's last owner, in this process or one forked from it, never finds
+    /// its own value again.
     pub(crate) fn new() -> Self {
         let word = reuse().unwrap_or_else(allocate);
+        // ordering: Relaxed — only uniqueness matters.
+        let start = STARTS.fetch_add(LIFE, Ordering::Relaxed);
         // ordering: Release — the word is live before anyone is shown it.
-        word.store(1, Ordering::Release);
+        word.store(start, Ordering::Release);
         Word { word }
     }
 
@@ -79,9 +89,9 @@ impl Word {
 
 impl Drop for Word {
     fn drop(&mut self) {
-        // A cursor may still compare the word after its source is gone: the next owner starts at 1, which such a
-        // cursor could mistake for its own. So a word is given back only while no cursor can hold a value of it;
-        // `Core` guarantees that by outliving its cursors.
+        // A cursor may still compare the word after its source is gone (C's does): it finds it revoked, and the next
+        // owner starts higher than any value the cursor can hold.
+        self.revoke();
         let free = Box::into_raw(Box::new(Free { word: self.word, next: ptr::null_mut() }));
         push_free(free, free);
     }
@@ -211,9 +221,20 @@ mod tests {
     #[test]
     fn a_word_starts_alive_and_rises_with_each_revocation() {
         let word = Word::new();
-        assert_eq!(word.get(), 1);
+        let start = word.get();
+        assert_ne!(start, 0);
         word.revoke();
-        assert_eq!(word.get(), 2);
+        assert_eq!(word.get(), start + 1);
+    }
+
+    #[test]
+    fn a_cursor_that_outlives_its_word_never_finds_its_value_again() {
+        let word = Word::new();
+        let (shared, leased_at) = (word.shared(), word.get());
+        drop(word);
+        assert_ne!(shared.load(Ordering::Relaxed), leased_at);
+        let others: Vec<_> = (0..100).map(|_| Word::new()).collect();
+        assert!(others.iter().all(|other| other.get() != leased_at));
     }
 
     #[test]
@@ -229,6 +250,7 @@ mod tests {
     #[cfg(unix)]
     fn a_forked_child_reads_zero_and_its_parent_does_not() {
         let word = Word::new();
+        let start = word.get();
         // SAFETY: the child only loads an atomic and exits.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
@@ -239,6 +261,6 @@ mod tests {
         // SAFETY: `pid` is our child; `status` is writable.
         unsafe { libc::waitpid(pid, &raw mut status, 0) };
         assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0);
-        assert_eq!(word.get(), 1);
+        assert_eq!(word.get(), start);
     }
 }

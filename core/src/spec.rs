@@ -73,4 +73,34 @@ impl Spec {
     pub fn pattern(&self) -> Option<&SerialPattern> {
         self.key.serial.as_ref().map(|s| &s.pattern)
     }
+
+    /// What the source is, as `name, value`, every default filled in.
+    #[must_use]
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        let mut settings = vec![
+            ("source", self.label.clone()),
+            ("scheme", self.key.scheme.name().to_owned()),
+            ("table", self.key.table.clone()),
+            ("key", self.key.name.clone()),
+        ];
+        if let Some(pattern) = self.pattern() {
+            settings.push(("date", pattern.date_pattern().to_owned()));
+            settings.push(("number", pattern.number_pattern().to_owned()));
+        }
+        if let Body::Snowflake { layout, worker, .. } = &self.body {
+            settings.push(("layout", layout.describe()));
+            settings.push(("epoch", crate::snowflake::layout::rfc3339(layout.epoch_ms())));
+            settings.push(("worker", worker.to_string()));
+        } else {
+            let Rules { min_step, max_step, unit, .. } = self.rules;
+            let unit = if unit > 1 { format!(" in multiples of {unit}") } else { String::new() };
+            settings.push(("step", format!("{min_step} to {max_step}{unit}")));
+        }
+        let order = match self.order {
+            Order::Process => "process",
+            Order::Thread => "thread",
+        };
+        settings.push(("order", order.to_owned()));
+        settings
+    }
 }

@@ -65,6 +65,11 @@ impl Tally {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
+    pub(crate) fn set_rate(&self, per_1000s: u64) {
+        // ordering: Relaxed — a statistic.
+        self.rate_per_1000s.store(per_1000s, Ordering::Relaxed);
+    }
+
     pub(crate) fn get(counter: &AtomicU64) -> u64 {
         // ordering: Relaxed — a statistic.
         counter.load(Ordering::Relaxed)

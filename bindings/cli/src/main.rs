@@ -1,2 +1,71 @@
-//! stub
-fn main() {}
+//! The `keymill` command: words in, verbs of the crate `keymill`, lines out. It decides nothing the library decides.
+//!
+//! One way through: parse the words (clap; wrong ones end with 2), open the mill, run one verb, close the mill so that
+//! unused numbers go back, and only then exit: 0, or 1 after `keymill: CODE: message`.
+
+mod args;
+mod bench;
+mod digits;
+mod ids;
+mod layout;
+mod operate;
+mod print;
+mod signal;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use keymill::{Mill, Result};
+
+use args::{Args, Verb};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(()) => signal::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from),
+        Err(error) => {
+            print::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    match &args.verb {
+        Verb::Layout { layout, epoch } => layout::explain(layout, epoch, args.json),
+        Verb::Completions { shell } => completions(*shell),
+        _ => {
+            let mill = match &args.mill {
+                Some(config) => Mill::open(config)?,
+                None => Mill::open_default()?,
+            };
+            let answer = with_mill(&mill, args);
+            mill.close();
+            answer
+        }
+    }
+}
+
+fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
+    let json = args.json;
+    match &args.verb {
+        Verb::Next { source } => ids::next(&mill.source(source)?, json),
+        Verb::Take { source, count } => ids::take(&mill.source(source)?, *count, json),
+        Verb::Parse { source, id } => ids::parse(&mill.source(source)?, id, json),
+        Verb::Init { sources, dry_run } => operate::init(mill, sources, *dry_run, json),
+        Verb::Status { sources } => operate::status(mill, sources, json),
+        Verb::Metrics { sources } => operate::metrics(mill, sources, json),
+        Verb::Repair { source, to, yes } => operate::repair(&mill.source(source)?, *to, *yes, json),
+        Verb::Bench { source, threads, seconds } => {
+            bench::run(&mill.source(source)?, *threads, *seconds, json)
+        }
+        // These need no mill; `run` has answered them.
+        Verb::Layout { .. } | Verb::Completions { .. } => Ok(()),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "keymill", &mut script);
+    print::out(&script).map(drop)
+}

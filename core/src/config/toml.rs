@@ -28,7 +28,7 @@ struct File {
 
 /// An option's value: people write `step = 1000` as well as `step = "1000"`.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "an option's value is a text, a whole number, true or false")]
 enum Value {
     Text(String),
     Number(i64),
@@ -58,8 +58,9 @@ pub(super) fn read(path: &str) -> Result<MillConfig> {
 fn parse(text: &str) -> Result<MillConfig> {
     let file: File = ::toml::from_str(text).map_err(|e| {
         // The parser's own rendering quotes the line, which may hold a password.
-        let line = e.span().map_or(0, |s| text[..s.start.min(text.len())].lines().count().max(1));
-        Error::config(format!("line {line}: {}", e.message().replace('\n', " ")))
+        let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        Error::config(format!("line {line}: {}", without_values(e.message())))
     })?;
     if file.stores.is_some() {
         return Err(Error::config("`stores = […]` comes with a later version; write store = \"…\""));
@@ -99,4 +100,55 @@ fn parse(text: &str) -> Result<MillConfig> {
             .map_err(|e| Error::config(format!("source `{}`: {}", shown(source), e.message)))?;
     }
     Ok(config)
+}
+
+/// A parser's message without the values it quotes: `store` may have been misspelt, and its password with it.
+fn without_values(message: &str) -> String {
+    let message = message.replace('\n', " ");
+    let quoted = message.split_once('"').and_then(|(head, rest)| Some((head, rest.rsplit_once('"')?.1)));
+    match quoted {
+        Some((head, tail)) => format!("{head}\"…\"{tail}"),
+        None => message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_in_the_wrong_place_is_not_repeated() {
+        for text in [
+            r#"stores = "mysql://u:topsecret@h/x""#,
+            r#"segment = "mysql://u:topsecret@h/x""#,
+            r#"store = ["mysql://u:topsecret@h/x"]"#,
+            r#"store = "mysql://u:topsecret@h/x"#,
+            "store = mysql://u:topsecret@h/x",
+            r#"store = "mysql://u:p?topsecret@h/x""#,
+            r#"store = "mysql://u:p@q?topsecret@h/x""#,
+            r#"store = "mysql://u:p?topsecret=1@h/x""#,
+        ] {
+            let error = parse(text).map(drop).unwrap_err();
+            assert!(!error.message.contains("topsecret"), "{text}: {}", error.message);
+            assert!(!error.message.contains('\n'), "{text}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_line_it_stands_in() {
+        for (text, line) in [
+            ("stor = 1", "line 1:"),
+            ("\n\nstor = 1", "line 3:"),
+            ("fork = \"error\"\nclock = [\n", "line 2:"),
+        ] {
+            let error = parse(text).map(drop).unwrap_err();
+            assert!(error.message.starts_with(line), "{text}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn an_option_that_is_no_text_number_or_switch_is_said_so() {
+        let error = parse("[source.\"segment:a\"]\nstep = [1]").map(drop).unwrap_err();
+        assert!(error.message.contains("a whole number"), "{}", error.message);
+    }
 }

@@ -123,6 +123,12 @@ fn sqlite(rest: &str, query: &str) -> Result<MillConfig> {
 
 fn mysql(rest: &str, query: &str) -> Result<MillConfig> {
     const SHAPE: &str = "write mysql://user:password@host:port/database";
+    // A password that holds a `?` ends up here: nothing of it may be repeated.
+    if query.contains('@') {
+        return Err(Error::config(
+            "the mysql URL has an `@` after its `?`; write a `?` in a password as %3F, an `@` in an option as %40",
+        ));
+    }
     let options = options(query, MYSQL, "mysql")?;
     let rest = rest
         .strip_prefix("//")

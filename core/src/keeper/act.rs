@@ -50,6 +50,9 @@ impl Executor {
                     Command::ClockMoved => self.keeper.clock_moved(),
                     Command::Close(done) => {
                         self.close();
+                        // First the connection: who was told that the mill is closed may delete SQLite's file, and a
+                        // last checkpoint would then delete the log of the file that came after it.
+                        drop(self.store);
                         // Nobody may be waiting any more: then nobody needs to know.
                         let _ = done.send(());
                         return;

@@ -66,9 +66,7 @@ impl Keeper {
         for action in self.planner.look(slot, &well.view(), now) {
             well.act(action, now);
         }
-        well.tally
-            .rate_per_1000s
-            .store(self.planner.rate_per_1000s(slot, now), std::sync::atomic::Ordering::Relaxed);
+        well.tally.set_rate(self.planner.rate_per_1000s(slot, now));
     }
 
     /// A flight came back.

@@ -226,7 +226,10 @@ impl Planner {
         let rate = plan.meter.per_1000s(now.boot_ms, sight.issued);
         let rules = plan.spec.rules;
         let lacking = sight.wanted.saturating_sub(left);
-        let len = if sight.room == 0 { 0 } else { rules.step(rate, left, lacking) };
+        // Once the next period is reserved the row stands there, and a refill would bring its date early: what lies in
+        // memory serves the last moments of this one, unless somebody truly lacks a number.
+        let held_back = plan.ahead.is_some() && lacking == 0;
+        let len = if sight.room == 0 || held_back { 0 } else { rules.step(rate, left, lacking) };
         let pattern = plan.spec.pattern();
         if len > 0 {
             let period = pattern.map_or(0, |p| p.period_at(now.wall_ms));
@@ -615,14 +618,6 @@ impl Planner {
             .get(slot)
             .and_then(Option::as_ref)
             .map_or(0, |p| p.meter.per_1000s(now.boot_ms, p.last_issued))
-    }
-
-    /// Forgets what a source has been refused: an operator repaired the row.
-    pub(crate) fn forgive(&mut self, slot: Slot) {
-        if let Some(plan) = self.plan(slot) {
-            plan.refusals = 0;
-            plan.retry_at_ms = 0;
-        }
     }
 }
 

@@ -15,7 +15,7 @@
 //! "Lock-free" is said of counting only: while a segment is being replaced (a few instructions, no I/O), takers spin.
 
 use crate::serial::Prefix;
-use crate::sync::{AtomicU64, Backoff, CachePadded, Ordering};
+use crate::sync::{AtomicU64, Backoff, CachePadded, Ordering, fence};
 
 use super::range::Segment;
 
@@ -313,7 +313,7 @@ impl Cell {
                 }
                 let look = self.read();
                 // ordering: Acquire fence — the reads above come before the second load of the version.
-                std::sync::atomic::fence(Ordering::Acquire);
+                fence(Ordering::Acquire);
                 // ordering: Relaxed — ordered by the fence.
                 if self.head.version.load(Ordering::Relaxed) == version {
                     return Some(look);

@@ -7,6 +7,8 @@
 //! * Gaps are normal: a dropped segment, a crash, a count that lost a race all leave numbers that nobody gets.
 
 mod cell;
+#[cfg(all(test, loom))]
+mod loom;
 mod range;
 mod ring;
 mod step;

@@ -4,17 +4,12 @@
 //! for a store only when the ring is dry. The ring is crossbeam's bounded `ArrayQueue` (Vyukov's algorithm); it is
 //! touched once a segment, under the cell's right to replace, so it never stands on the id path.
 
-#[cfg(not(loom))]
-use crossbeam::queue::ArrayQueue;
-
-#[cfg(not(loom))]
 use std::sync::Arc;
 
-#[cfg(not(loom))]
 use crate::bell::Bell;
 use crate::revocation::Word;
 use crate::serial::Prefix;
-use crate::sync::{AtomicU64, Backoff, Ordering};
+use crate::sync::{ArrayQueue, AtomicU64, Backoff, Ordering};
 
 use super::cell::{Cell, Count, Replacing};
 use super::range::Segment;
@@ -72,32 +67,24 @@ pub(crate) struct Dropped {
 
 pub(crate) struct Supply {
     cell: Cell,
-    #[cfg(not(loom))]
     ring: ArrayQueue<Segment>,
-    #[cfg(loom)]
-    ring: LoomRing,
     /// Numbers in the ring.
     ahead: AtomicU64,
     /// Numbers handed out of segments that have left the cell.
     issued_before: AtomicU64,
     /// Rung when the bell's mark is crossed or the supply is found dry.
-    #[cfg(not(loom))]
     bell: Arc<Bell>,
     /// Bumped when what was taken must no longer be issued; zero in a forked child.
     word: Word,
 }
 
 impl Supply {
-    pub(crate) fn new(with_text: bool, #[cfg(not(loom))] bell: Arc<Bell>) -> Self {
+    pub(crate) fn new(with_text: bool, bell: Arc<Bell>) -> Self {
         Supply {
             cell: Cell::new(with_text),
-            #[cfg(not(loom))]
             ring: ArrayQueue::new(RING),
-            #[cfg(loom)]
-            ring: LoomRing::default(),
             ahead: AtomicU64::new(0),
             issued_before: AtomicU64::new(0),
-            #[cfg(not(loom))]
             bell,
             word: Word::new(),
         }
@@ -201,14 +188,9 @@ impl Supply {
         self.ahead.fetch_sub(segment.len(), Ordering::Relaxed);
     }
 
-    #[cfg(not(loom))]
     fn ring_bell(&self) {
         self.bell.ring();
     }
-
-    #[cfg(loom)]
-    #[expect(clippy::unused_self, reason = "nobody listens in a model")]
-    fn ring_bell(&self) {}
 
     /// The keeper adds a segment; `false` if the ring is full or the supply closed, and the segment is lost.
     pub(crate) fn publish(&self, segment: Segment) -> bool {

@@ -33,7 +33,7 @@ pub(super) const POW10: [u64; 20] = {
 /// assert_eq!(prefix.as_str(), "CUST20261120");
 /// let (words, len) = prefix.to_words();
 /// assert_eq!(Prefix::from_words(words, len), prefix);
-/// # Ok::<(), keymill::error::Error>(())
+/// # Ok::<(), keymill::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
@@ -180,7 +180,7 @@ pub fn write_number(out: &mut [u8], number: u64, width: u32) -> Option<usize> {
 /// let mut out = [0; 32];
 /// let len = write_serial(&mut out, &pattern.prefix(20261120000000000), 1, pattern.width());
 /// assert_eq!(&out[..len.unwrap_or(0)], b"20261120000001");
-/// # Ok::<(), keymill::error::Error>(())
+/// # Ok::<(), keymill::Error>(())
 /// ```
 #[inline]
 #[must_use]
@@ -201,7 +201,7 @@ pub fn write_serial(out: &mut [u8], prefix: &Prefix, number: u64, width: u32) ->
 /// let mut out = String::new();
 /// push_serial(&mut out, &pattern.prefix(20261120000000000), 1, pattern.width());
 /// assert_eq!(out, "20261120000001");
-/// # Ok::<(), keymill::error::Error>(())
+/// # Ok::<(), keymill::Error>(())
 /// ```
 #[inline]
 pub fn push_serial(out: &mut String, prefix: &Prefix, number: u64, width: u32) {

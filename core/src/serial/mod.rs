@@ -33,7 +33,7 @@ use period::Calendar;
 /// assert_eq!(pattern.text(day, 1), "CUST20261121000001");
 /// assert_eq!(pattern.split("CUST20261121000001"), Some((day, 1)));
 /// assert_eq!(pattern.period_end_ms(day), Some(1_795_276_800_000)); // midnight there
-/// # Ok::<(), keymill::error::Error>(())
+/// # Ok::<(), keymill::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SerialPattern {
@@ -60,7 +60,7 @@ impl SerialPattern {
     /// use keymill::serial::SerialPattern;
     /// assert!(SerialPattern::new("yyMMddHH", "0000", "local").is_ok());
     /// let refused = SerialPattern::new("MMdd", "0000", "local").unwrap_err();
-    /// assert_eq!(refused.code, keymill::error::Code::InvalidConfig);
+    /// assert_eq!(refused.code, keymill::Code::InvalidConfig);
     /// assert!(refused.message.contains("add `yyyy`"));
     /// ```
     pub fn new(date: &str, number: &str, zone: &str) -> Result<SerialPattern> {
@@ -140,7 +140,7 @@ impl SerialPattern {
     /// assert_eq!(pattern.split("202611201000000"), Some((20261120000000000, 1_000_000)));
     /// assert_eq!(pattern.split("20261320000001"), None); // there is no thirteenth month
     /// assert_eq!(pattern.split("INIT"), None);
-    /// # Ok::<(), keymill::error::Error>(())
+    /// # Ok::<(), keymill::Error>(())
     /// ```
     pub fn split(&self, text: &str) -> Option<(u64, u64)> {
         let (period, rest) = self.date.read(text)?;

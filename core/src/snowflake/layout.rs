@@ -76,7 +76,7 @@ impl Layout {
     /// let layout = Layout::parse("twitter", "2025-01-01")?;
     /// assert_eq!(layout.to_string(), "time:41@1ms,worker:10,seq:12");
     /// assert_eq!(layout.end_date(), "2094-09-07");
-    /// # Ok::<(), keymill::error::Error>(())
+    /// # Ok::<(), keymill::Error>(())
     /// ```
     pub fn parse(layout: &str, epoch: &str) -> Result<Layout> {
         let wanted = layout.trim();
@@ -301,7 +301,7 @@ impl Layout {
     /// Ids that one worker can make in a second of wall time.
     #[must_use]
     pub fn ids_per_second(&self) -> u64 {
-        let ids = (u128::from(self.max_seq()) + 1) * 1000 / self.unit_ms.unsigned_abs().max(1) as u128;
+        let ids = (u128::from(self.max_seq()) + 1) * 1000 / u128::from(self.unit_ms.unsigned_abs().max(1));
         u64::try_from(ids).unwrap_or(u64::MAX)
     }
 
@@ -576,7 +576,7 @@ mod tests {
         assert_eq!(layout("js53").read(1 << 53).unwrap_err().code, Code::InvalidArgument);
         assert_eq!(layout("js53").read(0).unwrap_err().code, Code::InvalidArgument);
         assert_eq!(
-            layout("twitter").read(1 << 22 | 5 << 12 | 17).unwrap(),
+            layout("twitter").read(1 << 22 | 5 << 12 | 0x11).unwrap(),
             Parts { tick: 1, worker: 5, seq: 17 }
         );
     }
@@ -602,7 +602,7 @@ mod tests {
         fn packing_and_unpacking_are_inverse_in_every_layout(layout in any_layout(), a: u64, b: u64, c: u64) {
             let parts = Parts { tick: a & layout.max_tick(), worker: b & layout.max_worker(), seq: c & layout.max_seq() };
             let id = layout.pack(parts.tick, parts.worker, parts.seq);
-            prop_assert!(id <= layout.max_id() && id <= i64::MAX as u64);
+            prop_assert!(id <= layout.max_id() && i64::try_from(id).is_ok());
             prop_assert_eq!(layout.unpack(id), parts);
             prop_assert_eq!(Layout::parse(&layout.describe(), &rfc3339(layout.epoch_ms())).unwrap(), layout);
         }

@@ -17,6 +17,8 @@ mod rows;
 
 use std::sync::Arc;
 
+pub(crate) use rows::repaired;
+
 pub use crate::reservation::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 
 /// What a store's row says.

@@ -34,6 +34,7 @@ pub(crate) trait Rows {
 
 /// How many digits a serial's number may have: `shortest` when padded, `longest` when widened.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))] // only databases have business tables
 pub(crate) struct Digits {
     pub(crate) shortest: usize,
     pub(crate) longest: usize,
@@ -105,7 +106,17 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
     }
     let stored = rows.read(key, true)?;
     let before = stored.as_ref().map(|stored| row_of(key, stored)).transpose()?;
-    if let Some(row) = &before
+    let after = repaired(key, before.as_ref(), to)?;
+    let new = stored_at(key, to)?;
+    if stored.as_ref() == Some(&new) || write(rows, key, stored.as_ref(), &new)? {
+        return Ok(Some((before, after)));
+    }
+    Ok(None)
+}
+
+/// The row that `repair` would leave where `before` stands.
+pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
+    if let Some(row) = before
         && row.mark > to
     {
         return Err(Fault::new(
@@ -117,12 +128,7 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
             ),
         ));
     }
-    let new = stored_at(key, to)?;
-    let after = row_of(key, &new)?;
-    if stored.as_ref() == Some(&new) || write(rows, key, stored.as_ref(), &new)? {
-        return Ok(Some((before, after)));
-    }
-    Ok(None)
+    row_of(key, &stored_at(key, to)?)
 }
 
 /// What the row says.
@@ -292,8 +298,10 @@ pub(crate) fn reserving(request: &Request) -> String {
 }
 
 /// The fault with what was being done in front.
-pub(crate) fn during(doing: &str, fault: Fault) -> Fault {
-    Fault { kind: fault.kind, message: format!("{doing} failed: {}", fault.message) }
+pub(crate) fn during(doing: &str, mut fault: Fault) -> Fault {
+    fault.message.insert_str(0, " failed: ");
+    fault.message.insert_str(0, doing);
+    fault
 }
 
 /// How often a transaction is begun again when somebody else was faster, before that is called an outage.

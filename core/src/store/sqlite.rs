@@ -71,16 +71,23 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct Deadline {
     origin: Instant,
+    wait: Duration,
     micros: AtomicU64,
 }
 
 impl Deadline {
     // ordering: Relaxed throughout: SQLite calls the busy handler on the thread that set the deadline.
-    fn set(&self, wait: Duration) {
-        self.micros.store((self.origin.elapsed() + wait).as_micros() as u64, Ordering::Relaxed);
+    fn set(&self) {
+        self.micros.store((self.origin.elapsed() + self.wait).as_micros() as u64, Ordering::Relaxed);
+    }
+
+    fn waited(&self) -> Duration {
+        let ends = Duration::from_micros(self.micros.load(Ordering::Relaxed));
+        self.origin.elapsed().saturating_sub(ends.saturating_sub(self.wait))
     }
 
     fn passed(&self) -> bool {
+        // ordering: Relaxed — one thread writes and reads it, SQLite's callback in between.
         self.origin.elapsed().as_micros() as u64 >= self.micros.load(Ordering::Relaxed)
     }
 
@@ -89,8 +96,10 @@ impl Deadline {
         if self.passed() {
             return false;
         }
-        // 0.1 to 1.1 ms at random: measured to be fair between 8 processes, with a worst wait of 0.14 s.
-        std::thread::sleep(Duration::from_micros(fastrand::u64(100..1100)));
+        // At random, so that nobody is always the last; and the opposite of a back-off: who has waited long asks more
+        // often, so that newcomers do not overtake for ever.
+        let longest = if self.waited() < Duration::from_millis(10) { 1100 } else { 300 };
+        std::thread::sleep(Duration::from_micros(fastrand::u64(50..longest)));
         true
     }
 }
@@ -143,10 +152,14 @@ impl SqliteStore {
         let path = std::path::absolute(&path).unwrap_or(path);
         SqliteStore {
             path,
-            options,
             slot: None,
             opened: Opened::default(),
-            deadline: Arc::new(Deadline { origin: Instant::now(), micros: AtomicU64::new(0) }),
+            deadline: Arc::new(Deadline {
+                origin: Instant::now(),
+                wait: options.busy,
+                micros: AtomicU64::new(0),
+            }),
+            options,
         }
     }
 
@@ -179,10 +192,11 @@ impl SqliteStore {
         &mut self,
         work: impl FnOnce(&mut SqliteStore, &mut Connection) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
+        gate::recognise_process();
         if gate::is_spoilt() {
             return Err(Fault::new(
                 FaultKind::Refused,
-                "this process was forked while SQLite hung in its parent; start it with exec",
+                "this process was forked or cloned in the middle of a SQLite operation of its parent; start it with exec",
             ));
         }
         let slot = match &self.slot {
@@ -192,7 +206,7 @@ impl SqliteStore {
         };
         self.slot = Some(Arc::clone(&slot));
         let pass = gate::enter();
-        self.deadline.set(self.options.busy);
+        self.deadline.set();
         let mut held = slot.lock(&pass);
         if held.is_some() && self.moved() {
             *held = None;
@@ -251,6 +265,12 @@ impl SqliteStore {
             Fault::new(
                 FaultKind::Unavailable,
                 format!("`{}` was deleted while it was opened", path.display()),
+            )
+        })?;
+        gate::hold_locks(path).map_err(|error| {
+            Fault::new(
+                FaultKind::Unavailable,
+                format!("locking `{}` for a cloned process: {error}", path.display()),
             )
         })?;
         self.check_durability()?;
@@ -389,6 +409,18 @@ impl Store for SqliteStore {
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
+        // Asking creates nothing.
+        if identity(&self.path).is_none() {
+            return Ok(Facts {
+                dialect: "sqlite".to_owned(),
+                version: rusqlite::version().to_owned(),
+                durability: Vec::new(),
+                warnings: vec![format!(
+                    "`{}` does not exist yet; the first id creates it",
+                    self.path.display()
+                )],
+            });
+        }
         self.with_connection(|store, _| {
             Ok(Facts {
                 dialect: "sqlite".to_owned(),

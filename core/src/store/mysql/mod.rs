@@ -1,1 +1,770 @@
-//! stub
+//! Reservations in MySQL, MariaDB or TiDB. (floor 2)
+//!
+//! One connection, opened when it is first needed. Rules, each bought with a duplicate somewhere:
+//! * A connection that has answered with anything but a result or an error packet is closed and never used again: after
+//!   a read timeout it would hand the *previous* question's answer, another key's range, to the next one.
+//! * A range is used only after the answer to the statement that commits it. A connection that dies before that answer
+//!   leaves the outcome unknown; nobody reads the row again to guess.
+//! * All four timeouts are set, so that a server that falls silent costs seconds and not for ever.
+//! * No pool: `mysql::Pool` connects under its own lock and fails at construction while the server is down.
+
+mod dialect;
+mod schemes;
+
+use std::fmt;
+use std::io;
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mysql::prelude::Queryable;
+use mysql::{Conn, DriverError, Error, OptsBuilder, Params, SslOpts};
+
+use super::rows::{self, Rows};
+use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, Store};
+use crate::time::Clock;
+use dialect::{Dialect, Meaning};
+pub use schemes::create_table;
+use schemes::{Open, text};
+
+/// A password: never shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes a password.
+    #[must_use]
+    pub fn new(password: impl Into<String>) -> Secret {
+        Secret(password.into())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "(none)" } else { "(hidden)" })
+    }
+}
+
+/// Encryption of the connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Tls {
+    /// None: for servers on this machine or a trusted network.
+    #[default]
+    Off,
+    /// Encrypted; the server's certificate is not checked.
+    Require,
+    /// Encrypted, and the certificate has to be for the host's name, signed by a public authority or by this one.
+    Verify {
+        /// A PEM or DER file with the authority's certificate.
+        ca: Option<PathBuf>,
+    },
+}
+
+/// Which server, as whom, and how patiently.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Hosts and ports; the first is the favourite, the others are tried when it does not answer or is read-only.
+    pub hosts: Vec<(String, u16)>,
+    /// A socket file, instead of hosts.
+    pub socket: Option<PathBuf>,
+    /// The user.
+    pub user: String,
+    /// The user's password.
+    pub password: Secret,
+    /// The database.
+    pub database: String,
+    /// How long one address may take to accept.
+    pub connect_timeout: Duration,
+    /// How long one answer may take. Repeated attempts at one reservation end after as long again.
+    pub read_timeout: Duration,
+    /// What to do about settings that lose commits.
+    pub durability: Durability,
+    /// Encryption.
+    pub tls: Tls,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            hosts: vec![("127.0.0.1".to_owned(), 3306)],
+            socket: None,
+            user: String::new(),
+            password: Secret::default(),
+            database: String::new(),
+            connect_timeout: Duration::from_secs(2),
+            read_timeout: Duration::from_secs(2),
+            durability: Durability::default(),
+            tls: Tls::Off,
+        }
+    }
+}
+
+/// After this long without a question a connection is pinged first: firewalls and servers close idle ones.
+const IDLE_MS: u64 = 30_000;
+
+/// What the server said about itself when the connection was made.
+#[derive(Debug)]
+struct Server {
+    dialect: Dialect,
+    version: String,
+    durability: Vec<String>,
+    read_only: bool,
+}
+
+/// A connection and what is known about it.
+struct Session {
+    connection: Conn,
+    server: Server,
+    policy: Durability,
+    password: Secret,
+    warnings: Vec<String>,
+    /// Tables whose shape has been checked.
+    checked: Vec<(Scheme, String)>,
+    /// Boot time of the last answer.
+    used_ms: u64,
+    /// Not to be used again.
+    broken: bool,
+    /// The last error was a conflict: the transaction may be begun again.
+    again: bool,
+    /// The last error was a duplicate key.
+    duplicate: bool,
+}
+
+/// What a statement that fails leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing was to be changed.
+    Ask,
+    /// A change inside a transaction that is not committed.
+    Write,
+    /// The statement whose success makes the range usable.
+    Commit,
+}
+
+impl Session {
+    /// A question's rows.
+    fn ask(&mut self, sql: &str, values: impl Into<Params>) -> Result<Vec<mysql::Row>, Fault> {
+        self.run(sql, values, Phase::Ask)
+    }
+
+    /// A change; answers with how many rows it changed.
+    fn execute(&mut self, sql: &str, values: impl Into<Params>, phase: Phase) -> Result<u64, Fault> {
+        self.run(sql, values, phase)?;
+        Ok(self.connection.affected_rows())
+    }
+
+    fn run(&mut self, sql: &str, values: impl Into<Params>, phase: Phase) -> Result<Vec<mysql::Row>, Fault> {
+        // Prepared apart: until this has been answered nothing can have been changed.
+        let statement = self.connection.prep(sql).map_err(|error| self.failed(&error, Phase::Ask))?;
+        // All rows are read, so that an error after the first one is not lost.
+        self.connection
+            .exec::<mysql::Row, _, _>(&statement, values)
+            .map_err(|error| self.failed(&error, phase))
+    }
+
+    /// A statement without values, by the text protocol.
+    fn say(&mut self, sql: &str, phase: Phase) -> Result<(), Fault> {
+        self.connection.query_drop(sql).map_err(|error| self.failed(&error, phase))
+    }
+
+    /// What an error means, and what it does to this connection.
+    fn failed(&mut self, error: &Error, phase: Phase) -> Fault {
+        let judged = judge_error(error, phase, &self.password);
+        self.broken |= judged.broken;
+        self.again = judged.again;
+        self.duplicate = judged.duplicate;
+        judged.fault
+    }
+
+    /// A setting that loses commits: refused or noted, as configured.
+    fn judge(&mut self, found: String) -> Result<(), Fault> {
+        match self.policy {
+            Durability::Refuse => Err(Fault::new(
+                FaultKind::Unsafe,
+                format!("{found}; change it, or `durability=warn` accepts the risk of duplicates"),
+            )),
+            Durability::Warn => {
+                if !self.warnings.contains(&found) {
+                    self.warnings.push(found);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// One variable; `None` where this server has none of that name, or this user may not see it.
+    fn variable(&mut self, name: &str) -> Result<Option<String>, Fault> {
+        match self.connection.query::<mysql::Row, _>(format!("SELECT @@{name}")) {
+            Ok(rows) => Ok(rows.first().and_then(|row| text(row, 0))),
+            // Unknown here, or not for this user. Anything else (a node that is joining, a shutdown) is no answer.
+            Err(Error::MySqlError(said)) if matches!(said.code, 1193 | 1044 | 1142 | 1143 | 1227) => Ok(None),
+            Err(error) => Err(self.failed(&error, Phase::Ask)),
+        }
+    }
+
+    fn check_durability(&mut self) -> Result<(), Fault> {
+        let log_bin = self.variable("log_bin")?.is_some_and(|on| is_on(&on));
+        for (name, safe) in self.server.dialect.durability() {
+            if *name == "sync_binlog" && !log_bin {
+                continue;
+            }
+            match self.variable(name)? {
+                Some(value) => {
+                    self.server.durability.push(format!("{name}={value}"));
+                    if value != *safe {
+                        self.judge(format!(
+                            "the server has {name}={value}, which loses commits ({name}={safe} is safe)"
+                        ))?;
+                    }
+                }
+                None => self.warnings.push(format!("`{name}` cannot be read; it has to be {safe}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_on(value: &str) -> bool {
+    value == "1" || value.eq_ignore_ascii_case("on")
+}
+
+struct Judged {
+    fault: Fault,
+    broken: bool,
+    again: bool,
+    duplicate: bool,
+}
+
+/// Any error that is not a server's error packet breaks the connection.
+fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Judged {
+    let broken = |kind, message| Judged {
+        fault: Fault::new(kind, message),
+        broken: true,
+        again: false,
+        duplicate: false,
+    };
+    let Error::MySqlError(said) = error else {
+        let message = hide(&plain_words(error), password);
+        return if phase == Phase::Ask {
+            broken(FaultKind::Unavailable, message)
+        } else {
+            let unknown = format!("{message}; whether it was done is unknown, so that range is never used");
+            broken(FaultKind::Unknown, unknown)
+        };
+    };
+    let (code, message) = (said.code, hide(&said.message, password));
+    match dialect::meaning(code, &said.message, phase == Phase::Commit) {
+        Meaning::Again => Judged {
+            fault: Fault::new(FaultKind::Unavailable, format!("error {code}: {message}")),
+            broken: false,
+            again: true,
+            duplicate: false,
+        },
+        Meaning::Unknown => broken(
+            FaultKind::Unknown,
+            format!("error {code}: {message}; whether it was done is unknown, so that range is never used"),
+        ),
+        Meaning::Plain { kind, reconnect, advice } => {
+            let message = match (code, advice) {
+                (1146, _) => format!("{}; {advice}", missing_table(&message)),
+                (_, "") => format!("error {code}: {message}"),
+                _ => format!("error {code}: {message}; {advice}"),
+            };
+            Judged {
+                fault: Fault::new(kind, message),
+                broken: reconnect,
+                again: false,
+                duplicate: code == 1062,
+            }
+        }
+    }
+}
+
+/// `Table 'ids.keymill_segment' doesn't exist`, as we say it.
+fn missing_table(message: &str) -> String {
+    let quoted = message.split('\'').nth(1);
+    match quoted.and_then(|name| name.rsplit('.').next()) {
+        Some(table) => format!("table `{table}` is missing"),
+        None => message.to_owned(),
+    }
+}
+
+/// A driver's error in words, without its debug output.
+fn plain_words(error: &Error) -> String {
+    let io = match error {
+        Error::IoError(error) => Some(error),
+        // The driver keeps the type of this one to itself, but not its source.
+        Error::CodecError(error) => {
+            std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>())
+        }
+        _ => None,
+    };
+    let silent = "the server did not answer in time".to_owned();
+    match (io, error) {
+        (Some(io), _) if is_timeout(io.kind()) => silent,
+        (Some(io), _) => format!("the connection broke: {io}"),
+        (_, Error::DriverError(DriverError::ConnectTimeout | DriverError::Timeout)) => silent,
+        (_, Error::DriverError(DriverError::CouldNotConnect(Some((_, what, kind))))) => {
+            if is_timeout(*kind) {
+                silent
+            } else {
+                what.clone()
+            }
+        }
+        (_, Error::DriverError(DriverError::TlsNotSupported)) => "the server offers no TLS".to_owned(),
+        (_, Error::DriverError(error)) => error.to_string(),
+        (_, Error::CodecError(error)) => format!("the answer is not of the MySQL protocol: {error}"),
+        (_, other) => other.to_string(),
+    }
+}
+
+fn is_timeout(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+}
+
+/// A server may quote a statement or a URL back; a password in it is covered. Very short ones would cover every second
+/// letter and be told by that.
+fn hide(message: &str, password: &Secret) -> String {
+    let line = message.replace(['\n', '\r'], " ");
+    if password.0.len() < 4 { line } else { line.replace(&password.0, "(hidden)") }
+}
+
+/// A client of one server.
+pub struct MysqlStore {
+    options: Options,
+    session: Option<Session>,
+}
+
+impl fmt::Debug for MysqlStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MysqlStore")
+            .field("options", &self.options)
+            .field("connected", &self.session.is_some())
+            .finish()
+    }
+}
+
+impl MysqlStore {
+    /// A store on this server. Nothing is connected yet.
+    #[must_use]
+    pub fn new(options: Options) -> MysqlStore {
+        MysqlStore { options, session: None }
+    }
+
+    /// Runs with a live connection and keeps it if it may be used again.
+    fn with_session<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
+        let mut session = self.ready()?;
+        let answer = work(&mut session);
+        if !session.broken {
+            session.used_ms = Clock::System.boot_ms();
+            self.session = Some(session);
+        }
+        answer
+    }
+
+    /// The connection, pinged if it was idle, or a new one.
+    fn ready(&mut self) -> Result<Session, Fault> {
+        if let Some(mut session) = self.session.take() {
+            let idle = Clock::System.boot_ms().saturating_sub(session.used_ms);
+            if idle <= IDLE_MS || session.connection.ping().is_ok() {
+                session.again = false;
+                session.duplicate = false;
+                return Ok(session);
+            }
+        }
+        self.connect()
+    }
+
+    /// One transaction that changes something, begun again after a conflict.
+    fn transact<T>(
+        &mut self,
+        key: &Key,
+        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
+    ) -> Result<T, Fault> {
+        let patience = self.options.read_timeout;
+        self.with_session(|session| {
+            session.writable()?;
+            session.check_table(key)?;
+            let until = Instant::now() + patience;
+            let mut conflict = rows::moved_on();
+            for attempt in 0..rows::ATTEMPTS {
+                if attempt > 0 {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_micros(fastrand::u64(200..2000) * u64::from(attempt)));
+                }
+                match session.attempt(&work) {
+                    Ok(Some(done)) => return Ok(done),
+                    Ok(None) => {}
+                    Err(fault) if session.again && !session.broken => conflict = fault,
+                    Err(fault) => return Err(fault),
+                }
+            }
+            Err(conflict)
+        })
+    }
+
+    fn connect(&self) -> Result<Session, Fault> {
+        let mut failures = Vec::new();
+        let mut fallback = None;
+        for target in self.targets(&mut failures) {
+            match self.connect_to(&target) {
+                Ok(session) if session.server.read_only => {
+                    // A replica answers questions; it is kept in case no other host does better.
+                    fallback.get_or_insert(session);
+                }
+                Ok(session) => return Ok(session),
+                Err(fault) if fault.kind == FaultKind::Unavailable => {
+                    failures.push(format!("{target}: {}", fault.message));
+                }
+                Err(fault) => return Err(Fault::new(fault.kind, format!("{target}: {}", fault.message))),
+            }
+        }
+        fallback.ok_or_else(|| {
+            Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
+        })
+    }
+
+    /// Every address to try. The driver itself would give up after the first address of a name, which for `localhost`
+    /// is often the IPv6 one that nobody listens on.
+    fn targets(&self, failures: &mut Vec<String>) -> Vec<Target> {
+        if let Some(socket) = &self.options.socket {
+            return vec![Target::Socket(socket.clone())];
+        }
+        let mut targets = Vec::new();
+        for (host, port) in &self.options.hosts {
+            let literal = host.trim_start_matches('[').trim_end_matches(']');
+            if self.options.tls != Tls::Off {
+                // The certificate is checked against the name.
+                targets.push(Target::Tcp(literal.to_owned(), *port));
+                continue;
+            }
+            match (literal, *port).to_socket_addrs() {
+                Ok(found) => {
+                    let mut addresses: Vec<_> = found.collect();
+                    addresses.dedup();
+                    targets.extend(addresses.iter().map(|a| Target::Tcp(a.ip().to_string(), a.port())));
+                }
+                Err(error) => failures.push(format!("{host}:{port}: the name is not known ({error})")),
+            }
+        }
+        targets
+    }
+
+    fn connect_to(&self, target: &Target) -> Result<Session, Fault> {
+        let options = &self.options;
+        let read_ms = u32::try_from(options.read_timeout.as_millis()).unwrap_or(u32::MAX).max(1);
+        let at_least = Duration::from_millis(1); // a timeout of zero would mean none
+        let mut builder = OptsBuilder::new()
+            .user(Some(options.user.clone()))
+            .pass(Some(options.password.0.clone()))
+            .db_name(Some(options.database.clone()))
+            .tcp_connect_timeout(Some(options.connect_timeout.max(at_least)))
+            .read_timeout(Some(options.read_timeout.max(at_least)))
+            .write_timeout(Some(options.read_timeout.max(at_least)))
+            .tcp_nodelay(true)
+            .prefer_socket(false) // would connect a second time, to a file the server names
+            .max_allowed_packet(Some(1 << 24)) // saves asking for it
+            .ssl_opts(self.ssl()?);
+        #[cfg(target_os = "linux")]
+        {
+            builder = builder.tcp_user_timeout_ms(Some(read_ms));
+        }
+        builder = match target {
+            Target::Tcp(host, port) => builder.ip_or_hostname(Some(host.as_str())).tcp_port(*port),
+            Target::Socket(path) => builder.socket(Some(path.display().to_string())),
+        };
+        let connection = Conn::new(builder).map_err(|error| {
+            let mut fault = judge_error(&error, Phase::Ask, &options.password).fault;
+            let tls = if options.tls == Tls::Off { " (or the server demands TLS: `tls=verify`)" } else { "" };
+            match &error {
+                Error::MySqlError(said) if matches!(said.code, 1045 | 1698) => {
+                    fault.message = format!(
+                        "the server refuses user `{}` with this password; check user and password{tls}",
+                        options.user
+                    );
+                }
+                Error::DriverError(DriverError::TlsNotSupported | DriverError::UnknownAuthPlugin(_)) => {
+                    fault.kind = FaultKind::Refused;
+                }
+                // A certificate that is not trusted stays so: another attempt is no help.
+                Error::IoError(broken) if broken.kind() == io::ErrorKind::InvalidData => {
+                    fault.kind = FaultKind::Refused;
+                    fault.message =
+                        format!("{broken}; name the authority's certificate with the TLS options");
+                }
+                _ => {}
+            }
+            fault
+        })?;
+        let mut session = Session {
+            connection,
+            server: Server {
+                dialect: Dialect::MySql,
+                version: String::new(),
+                durability: Vec::new(),
+                read_only: false,
+            },
+            policy: options.durability,
+            password: options.password.clone(),
+            warnings: Vec::new(),
+            checked: Vec::new(),
+            used_ms: Clock::System.boot_ms(),
+            broken: false,
+            again: false,
+            duplicate: false,
+        };
+        session.introduce(options.read_timeout)?;
+        Ok(session)
+    }
+
+    #[cfg(feature = "rustls")]
+    fn ssl(&self) -> Result<Option<SslOpts>, Fault> {
+        Ok(match &self.options.tls {
+            Tls::Off => None,
+            Tls::Require => Some(SslOpts::default().with_danger_accept_invalid_certs(true)),
+            Tls::Verify { ca } => {
+                if let Some(file) = ca
+                    && let Err(error) = std::fs::metadata(file)
+                {
+                    return Err(Fault::new(
+                        FaultKind::Refused,
+                        format!("the authority's certificate `{}` cannot be read: {error}", file.display()),
+                    ));
+                }
+                Some(SslOpts::default().with_root_cert_path(ca.clone()))
+            }
+        })
+    }
+
+    #[cfg(not(feature = "rustls"))]
+    fn ssl(&self) -> Result<Option<SslOpts>, Fault> {
+        match &self.options.tls {
+            Tls::Off => Ok(None),
+            _ => Err(Fault::new(
+                FaultKind::Refused,
+                "this build of keymill has no TLS; build it with feature `rustls`, or use `tls=off`",
+            )),
+        }
+    }
+}
+
+/// Where to connect to.
+#[derive(Clone, Debug)]
+enum Target {
+    Tcp(String, u16),
+    Socket(PathBuf),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Target::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Target::Socket(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl Session {
+    /// Finds out who the server is, sets the session up, and checks what decides whether a commit survives.
+    fn introduce(&mut self, read_timeout: Duration) -> Result<(), Fault> {
+        self.server.version = self.variable("version")?.unwrap_or_default();
+        self.server.dialect = Dialect::of(&self.server.version);
+        let statement_binlog = self.variable("log_bin")?.is_some_and(|on| is_on(&on))
+            && self.variable("binlog_format")?.is_some_and(|format| format.eq_ignore_ascii_case("statement"));
+        let lock_wait = (read_timeout.as_secs() / 2).max(1);
+        for setting in self.server.dialect.session(lock_wait, statement_binlog) {
+            self.say(&setting, Phase::Ask)?;
+        }
+        // MariaDB 12 has more words for it than `ON`.
+        self.server.read_only =
+            self.variable("read_only")?.is_some_and(|word| word != "0" && !word.eq_ignore_ascii_case("off"));
+        self.check_durability()
+    }
+
+    /// Refuses to write to a replica, and forgets it: the next attempt may find another server.
+    fn writable(&mut self) -> Result<(), Fault> {
+        if self.server.read_only {
+            self.broken = true;
+            return Err(Fault::new(
+                FaultKind::Unavailable,
+                "the server is read-only: a replica, or in maintenance",
+            ));
+        }
+        Ok(())
+    }
+
+    /// One try: begin, work, commit. `None`: somebody else was faster, nothing was changed.
+    fn attempt<T>(
+        &mut self,
+        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        self.again = false;
+        self.duplicate = false;
+        self.say(self.server.dialect.begin(), Phase::Ask)?;
+        let answer = work(&mut Open { session: self });
+        match answer {
+            Ok(Some(done)) => match self.say("COMMIT", Phase::Commit) {
+                Ok(()) => Ok(Some(done)),
+                Err(fault) => {
+                    // An optimistic transaction finds the other row here.
+                    self.again |= self.duplicate;
+                    self.roll_back();
+                    Err(fault)
+                }
+            },
+            Ok(None) => {
+                self.roll_back();
+                Ok(None)
+            }
+            Err(fault) => {
+                self.roll_back();
+                Err(fault)
+            }
+        }
+    }
+
+    /// Rolls back; a connection that cannot do that is not used again (the server rolls back when it closes).
+    fn roll_back(&mut self) {
+        if !self.broken && self.connection.query_drop("ROLLBACK").is_err() {
+            self.broken = true;
+        }
+    }
+}
+
+impl Store for MysqlStore {
+    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        let doing = rows::reserving(request);
+        let fast = self.with_session(|session| {
+            session.writable()?;
+            session.check_table(&request.key)?;
+            match session.reserve_fast(request) {
+                // The transaction repeats it, with a pause.
+                Err(_) if session.again && !session.broken => Ok(None),
+                other => other,
+            }
+        });
+        match fast {
+            Ok(Some(reserved)) => Ok(reserved),
+            Ok(None) => self.transact(&request.key, |all| rows::reserve(all, request)),
+            Err(fault) => Err(fault),
+        }
+        .map_err(|fault| rows::during(&doing, fault))
+    }
+
+    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        self.transact(key, |all| rows::give_back(all, key, period, lo, hi).map(Some))
+            .map_err(|fault| rows::during(&format!("giving back [{lo}, {hi}) of `{}`", key.name), fault))
+    }
+
+    fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
+        self.transact(key, |all| rows::raise(all, key, expect, to))
+            .map_err(|fault| rows::during(&format!("raising `{}` to {to}", key.name), fault))
+    }
+
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        self.with_session(|session| {
+            session.check_table(key)?;
+            rows::look(&mut Open { session }, key)
+        })
+        .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
+    }
+
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        let mut statements = Vec::new();
+        let mut tables: Vec<&Key> = Vec::new();
+        for key in keys {
+            if !rows::is_identifier(&key.table) {
+                return Err(Fault::new(
+                    FaultKind::Refused,
+                    format!("creating tables failed: `{}` is no table name", key.table),
+                ));
+            }
+            let statement = create_table(key.scheme, &key.table);
+            if !statements.contains(&statement) {
+                statements.push(statement);
+                tables.push(key);
+            }
+        }
+        if dry_run {
+            return Ok(statements);
+        }
+        self.with_session(|session| {
+            session.writable()?;
+            for (key, statement) in tables.iter().zip(&statements) {
+                // A user without the right to create may well run `init` on tables that are there.
+                if !session.check_table(key)? {
+                    session.say(statement, Phase::Write)?;
+                    session.check_table(key)?;
+                }
+            }
+            Ok(())
+        })
+        .map_err(|fault| rows::during("creating tables", fault))?;
+        Ok(statements)
+    }
+
+    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        self.transact(key, |all| rows::repair(all, key, to))
+            .map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault))
+    }
+
+    fn facts(&mut self) -> Result<Facts, Fault> {
+        self.with_session(|session| {
+            let mut warnings = session.warnings.clone();
+            if session.server.read_only {
+                warnings.push("the server is read-only: it can reserve nothing".to_owned());
+            }
+            Ok(Facts {
+                dialect: session.server.dialect.name().to_owned(),
+                version: session.server.version.clone(),
+                durability: session.server.durability.clone(),
+                warnings,
+            })
+        })
+        .map_err(|fault| rows::during("asking the server about itself", fault))
+    }
+
+    fn abandon(mut self: Box<Self>) {
+        // The socket is the parent's too: closing politely would end the parent's session.
+        std::mem::forget(self.session.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let options = Options { password: Secret::new("opensesame"), ..Options::default() };
+        let shown = format!("{options:?} {:?}", MysqlStore::new(options.clone()));
+        assert!(!shown.contains("opensesame"), "{shown}");
+        assert_eq!(hide("near 'opensesame'\nat line 1", &options.password), "near '(hidden)' at line 1");
+    }
+
+    #[test]
+    fn a_missing_table_is_named_with_the_command() {
+        assert_eq!(
+            missing_table("Table 'ids.keymill_segment' doesn't exist"),
+            "table `keymill_segment` is missing"
+        );
+    }
+
+    #[test]
+    fn anything_but_an_error_packet_breaks_the_connection() {
+        let cut = Error::IoError(io::ErrorKind::ConnectionReset.into());
+        for (phase, kind) in [
+            (Phase::Ask, FaultKind::Unavailable),
+            (Phase::Write, FaultKind::Unknown),
+            (Phase::Commit, FaultKind::Unknown),
+        ] {
+            let judged = judge_error(&cut, phase, &Secret::default());
+            assert!(judged.broken);
+            assert_eq!(judged.fault.kind, kind);
+        }
+    }
+}

@@ -9,7 +9,12 @@
 //! So `pthread_atfork` closes the gate: the forking thread waits for the operation in progress (milliseconds, at most
 //! the busy deadline), closes every connection, and forks. Parent and child open new ones when they need them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -25,6 +30,13 @@ const OPERATIONS: u64 = FORKING - 1;
 /// The child was forked although an operation would not end; its copy of SQLite is unusable.
 static SPOILT: AtomicBool = AtomicBool::new(false);
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
+
+/// The process that uses this copy of SQLite; 0: none yet.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+/// This process is the child of a raw `clone`.
+static CLONED: AtomicBool = AtomicBool::new(false);
+/// Files whose locks [`hold_locks`] has taken; the descriptors are never closed, which would drop them.
+static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
 /// How long a fork waits for the operation in progress. Longer than any busy deadline; a hung disk must not hang `fork`.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -64,6 +76,74 @@ impl Drop for Pass {
         // ordering: Release pairs with the forking thread's Acquire: what the operation wrote is seen before closing.
         GATE.fetch_sub(1, Ordering::Release);
     }
+}
+
+/// Notices the child of a raw `clone`, before it touches anything here.
+pub(super) fn recognise_process() {
+    let own = std::process::id();
+    // ordering: Relaxed throughout: a clone starts with one thread, and `OWNER` is set before a second one comes here
+    // unless two mills are revived at the same instant; then both do the same harmless things.
+    let owner = OWNER.load(Ordering::Relaxed);
+    if owner == own {
+        return;
+    }
+    if owner != 0 {
+        // ordering: Relaxed — as above.
+        CLONED.store(true, Ordering::Relaxed);
+        // In the middle of an operation SQLite's own mutexes and lock counts are those of a thread that is not here.
+        match SLOTS.try_lock() {
+            // ordering: Relaxed — as above.
+            Ok(mut slots) if GATE.swap(0, Ordering::Relaxed) == 0 => {
+                // The parent's connections: a later fork of this process is not to close them.
+                std::mem::forget(std::mem::take(&mut *slots));
+            }
+            // ordering: Relaxed — as above.
+            _ => SPOILT.store(true, Ordering::Relaxed),
+        }
+    }
+    // ordering: Relaxed — as above.
+    OWNER.store(own, Ordering::Relaxed);
+}
+
+/// In the child of a raw `clone`: takes the two shared locks that keep others from throwing the log away. SQLite's list
+/// of files, a copy of the parent's, says that this process has them.
+pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
+    // The bytes are part of SQLite's file format: the shared range after the pending byte, and the log index's
+    // "dead man's switch".
+    const SHARED: (i64, i64) = (0x4000_0002, 510);
+    const SWITCH: (i64, i64) = (128, 1);
+    // ordering: Relaxed — set by this thread or before it was started.
+    if !CLONED.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let mut index = database.as_os_str().to_owned();
+    index.push("-shm");
+    for (path, (start, len)) in [(database, SHARED), (Path::new(&index), SWITCH)] {
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = std::fs::metadata(path)?;
+        let same = |file: &File| {
+            file.metadata().is_ok_and(|known| (known.dev(), known.ino()) == (at.dev(), at.ino()))
+        };
+        if held.iter().any(same) {
+            continue;
+        }
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        // SAFETY: zero is a valid value of every field of `flock`.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_RDLCK as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        (lock.l_start, lock.l_len) = (start, len);
+        // SAFETY: the descriptor is open and `lock` outlives the call.
+        let refused = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) };
+        let error = io::Error::last_os_error();
+        if refused != 0 {
+            // Left open even so: closing it would drop whatever SQLite holds on that file.
+            std::mem::forget(file);
+            return Err(error);
+        }
+        held.push(file);
+    }
+    Ok(())
 }
 
 /// Enters; waits while another thread forks.
@@ -132,6 +212,7 @@ extern "C" fn after_in_child() {
     if GAVE_UP.swap(false, Ordering::Relaxed) {
         SPOILT.store(true, Ordering::Relaxed);
     }
+    OWNER.store(0, Ordering::Relaxed);
     // Threads that were waiting to enter are not here.
     GATE.store(0, Ordering::Relaxed);
 }

@@ -1,0 +1,209 @@
+//! The words of the command line, and the help that teaches them. What each verb does stands in its own file.
+
+use clap::{Parser, Subcommand};
+use clap_complete::Shell;
+
+const STORY: &str = "\
+Five minutes:
+  keymill take segment:orders 5                   ids 1 to 5, kept in ./keymill.db
+  keymill take segment:orders 5                   6 to 10: unused numbers were given back
+  keymill take 'serial:cust_info/custid?date=yyyyMMdd&number=000000' 3
+  keymill next 'snowflake:tx?worker=5'            a 64-bit id with time, worker and sequence in it
+  keymill parse 'snowflake:tx?worker=5' ID        … and what it is made of
+  keymill status segment:orders                   what the store says
+  keymill --mill mysql://app@127.0.0.1:3306/ids init     the same on a server
+  export KEYMILL_CONFIG=file:keymill.toml         … and for every command from now on
+
+A source is named by one string, kind:name?option=value&…: segment:NAME, snowflake:NAME, serial:TABLE/COLUMN.
+A mill is opened from one string: sqlite:FILE, memory:, mysql://user@host:port/database, file:CONFIG.toml.
+
+Ids and answers go to standard output, everything else to standard error. Exit 0: done; 1: it could not be done, and
+the first line says why (keymill: CODE: message); 2: the command line itself is wrong.";
+
+/// Identifiers at memory speed: database segments, snowflakes and serial numbers.
+#[derive(Debug, Parser)]
+#[command(name = "keymill", version, after_help = STORY, disable_help_subcommand = true)]
+#[command(arg_required_else_help = true, max_term_width = 110)]
+pub struct Args {
+    /// The mill: a store's URL or file:CONFIG.toml [default: $KEYMILL_CONFIG, else sqlite:keymill.db]
+    #[arg(long, global = true, value_name = "CONFIG")]
+    pub mill: Option<String>,
+
+    /// Answer in JSON; ids are decimal strings
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Print one id
+    #[command(after_help = "\
+Examples:
+  keymill next segment:orders
+  keymill next 'serial:cust_info/custid?number=000000'
+  id=$(keymill --mill memory: next 'snowflake:tx?worker=5')")]
+    Next {
+        /// The source: kind:name?option=value&…
+        source: String,
+    },
+
+    /// Print N ids, one a line
+    #[command(long_about = "\
+Print N ids, one a line.
+
+Any count streams: nothing is kept in memory. A reader that goes away (| head) ends it without an error. What was
+reserved and not taken goes back to the store at the end; so it does at the first Ctrl-C, the second one kills. On a
+terminal a count that takes a while shows its progress on standard error. With --json: an array of strings.")]
+    #[command(after_help = "\
+Examples:
+  keymill take segment:orders 5
+  keymill take segment:orders 10000000 > ids.txt
+  keymill take 'serial:cust_info/custid?date=yyyyMMdd&number=000000&step=500' 3 --json")]
+    Take {
+        /// The source: kind:name?option=value&…
+        source: String,
+        /// How many
+        #[arg(value_name = "N")]
+        count: u64,
+    },
+
+    /// Say what an id is made of: time, worker, sequence; date, number
+    #[command(after_help = "\
+Nothing is read from the store: the spec alone says how its ids are made, so give it the layout and the epoch.
+
+Examples:
+  keymill parse 'snowflake:tx?worker=5' 247860366901596160
+  keymill parse 'snowflake:tx?layout=uid&worker=5' 2147483690
+  keymill parse 'serial:cust_info/custid?number=000000' 20261120000001")]
+    Parse {
+        /// The source: kind:name?option=value&…
+        source: String,
+        /// An id, or the text of a serial number
+        id: String,
+    },
+
+    /// Explain a snowflake layout: fields, capacity, the day it ends
+    #[command(after_help = "\
+Presets: twitter, uid, sonyflake, js53. Free form: time:BITS@UNIT,worker:BITS,seq:BITS, at most 63 bits.
+
+Examples:
+  keymill layout uid
+  keymill layout uid --epoch 2016-05-20
+  keymill layout time:41@1ms,dc-worker:5+5,seq:12")]
+    Layout {
+        /// A preset's name, or the fields
+        #[arg(value_name = "NAME_OR_SPEC")]
+        layout: String,
+        /// The moment ticks are counted from: 2025-01-01 or 2025-01-01T00:00:00Z
+        #[arg(long, default_value = keymill::snowflake::layout::DEFAULT_EPOCH)]
+        epoch: String,
+    },
+
+    /// Create what the store needs for these sources
+    #[command(after_help = "\
+No source named: those of the TOML file, else keymill's own table. What exists is left alone.
+--dry-run prints the statements, for whoever may run them.
+
+Examples:
+  keymill init
+  keymill --mill mysql://app@127.0.0.1:3306/ids init segment:orders serial:cust_info/custid
+  keymill --mill mysql://app@127.0.0.1:3306/ids init --dry-run > schema.sql")]
+    Init {
+        /// Sources: kind:name?option=value&…
+        #[arg(value_name = "SOURCE")]
+        sources: Vec<String>,
+        /// Print the statements, carry out none
+        #[arg(long)]
+        dry_run: bool,
+    },
+
+    /// Show the store, and where these sources stand in it
+    #[command(after_help = "\
+No source named: those of the TOML file. Nothing is created or changed.
+
+Examples:
+  keymill status
+  keymill status segment:orders serial:cust_info/custid
+  keymill --mill file:keymill.toml status --json")]
+    Status {
+        /// Sources: kind:name?option=value&…
+        #[arg(value_name = "SOURCE")]
+        sources: Vec<String>,
+    },
+
+    /// Print metrics as Prometheus text
+    #[command(after_help = "\
+keymill_store_next is what the store says; the other figures count what this short process did. A program that uses
+keymill prints its own with mill.metrics().
+
+Examples:
+  keymill metrics segment:orders
+  keymill --mill file:keymill.toml metrics > /var/lib/node_exporter/keymill.prom")]
+    Metrics {
+        /// Sources: kind:name?option=value&…
+        #[arg(value_name = "SOURCE")]
+        sources: Vec<String>,
+    },
+
+    /// Measure a source against one shared atomic counter
+    #[command(after_help = "\
+Each way of taking ids is measured in turns with a bare `lock xadd` on one shared word, on the same threads, in the
+same run; the ratio is what carries over to another machine.
+
+Note: on a mill with a real store this reserves many millions of numbers of that source. What is left at the end goes
+back, what was measured does not. Use memory: or a source of its own.
+
+Examples:
+  keymill --mill memory: bench segment:bench
+  keymill --mill sqlite:/tmp/bench.db bench segment:bench --threads 4 --seconds 10
+  keymill --mill memory: bench 'serial:t/c?number=000000000000000000' --json")]
+    Bench {
+        /// The source: kind:name?option=value&…
+        source: String,
+        /// How many threads take ids [default: one for each processor]
+        #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+        threads: Option<u16>,
+        /// How long to measure in all
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=3600))]
+        seconds: u16,
+    },
+
+    /// Raise a source's row, after a restored backup or a lost failover
+    #[command(long_about = "\
+Raise a source's row, after a restored backup or a lost failover.
+
+A store that stands below numbers already handed out is refused (STORE_WENT_BACKWARDS), because going on would hand
+them out again. Find the highest id that any program has, add 1, and give that as --to: it becomes the next number
+reserved. A row is only ever raised. Without --yes nothing is written: the row is shown as it is and as it would be.")]
+    #[command(after_help = "\
+Examples:
+  keymill repair segment:orders --to 50001
+  keymill repair segment:orders --to 50001 --yes
+  keymill repair 'serial:cust_info/custid?number=000000' --to 731 --yes     today's serials go on at 731")]
+    Repair {
+        /// The source: kind:name?option=value&…
+        source: String,
+        /// The next number to be reserved
+        #[arg(long, value_name = "N")]
+        to: u64,
+        /// Write it
+        #[arg(long)]
+        yes: bool,
+    },
+
+    /// Print a completion script for a shell
+    #[command(after_help = "\
+Examples:
+  keymill completions bash > ~/.local/share/bash-completion/completions/keymill
+  keymill completions zsh > ~/.zfunc/_keymill
+  keymill completions fish > ~/.config/fish/completions/keymill.fish")]
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: Shell,
+    },
+}

@@ -1,0 +1,207 @@
+//! `next`, `take`, `parse`: ids out, ids in.
+//!
+//! `take` streams. Numbers come in chunks through `fill` into one buffer that is used again, and leave as one write a
+//! chunk. Chunks begin small, so that the first line is there at once and a reader that wants three lines costs few
+//! numbers, and double up to the size where a write costs nothing against the digits.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use keymill::serial::MAX_TEXT;
+use keymill::{Layout, Result, Source};
+use serde_json::Value;
+
+use crate::print::{self, Reader};
+use crate::{digits, signal};
+
+/// Ids of the first and of the largest chunk.
+const CHUNK: (usize, usize) = (1024, 64 * 1024);
+/// A snowflake's chunk is what its layout makes in a twentieth of a second: a fill is all or none within the deadline.
+const CHUNKS_A_SECOND: u64 = 20;
+/// Shorter work shows no progress bar.
+const SHOW_AFTER: Duration = Duration::from_millis(500);
+
+/// One id.
+pub fn next(source: &Source, json: bool) -> Result<()> {
+    let id = source.next_text()?;
+    if json { print::json(&Value::from(id)) } else { print::text(&format!("{id}\n")) }
+}
+
+/// What an id is made of.
+pub fn parse(source: &Source, id: &str, json: bool) -> Result<()> {
+    print::fields(json, &source.parse_text(id)?.fields())
+}
+
+/// `count` ids, one a line; a JSON array with `json`.
+pub fn take(source: &Source, count: u64, json: bool) -> Result<()> {
+    signal::listen();
+    let mut stream = Stream::new(source, count, json);
+    let answer = stream.run();
+    stream.progress.finish();
+    let closing = stream.close(answer.is_ok());
+    answer.and(closing)
+}
+
+/// A `take` under way.
+struct Stream<'a> {
+    source: &'a Source,
+    left: u64,
+    chunk: usize,
+    largest_chunk: usize,
+    ids: Vec<u64>,
+    /// What the next write takes.
+    text: Vec<u8>,
+    json: bool,
+    /// The array's opening bracket has been written.
+    begun: bool,
+    reader: Reader,
+    progress: Progress,
+}
+
+impl<'a> Stream<'a> {
+    fn new(source: &'a Source, count: u64, json: bool) -> Self {
+        let largest_chunk = largest_chunk(source);
+        Stream {
+            source,
+            left: count,
+            chunk: CHUNK.0.min(largest_chunk),
+            largest_chunk,
+            ids: Vec::new(),
+            text: Vec::new(),
+            json,
+            begun: false,
+            reader: Reader::Listens,
+            progress: Progress::new(count),
+        }
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let texts = self.source.label().starts_with("serial:");
+        while self.left > 0 && self.reader == Reader::Listens && signal::exit_code().is_none() {
+            let wanted = usize::try_from(self.left).map_or(self.chunk, |left| left.min(self.chunk));
+            let (got, answer) = if texts { self.texts(wanted) } else { self.numbers(wanted) };
+            // What was taken is written even where the rest could not be had: an id that nobody sees is lost.
+            self.write()?;
+            answer?;
+            self.left -= got as u64;
+            self.progress.at(self.left);
+            self.chunk = (self.chunk * 2).min(self.largest_chunk);
+        }
+        Ok(())
+    }
+
+    /// A chunk of numbers: all or none.
+    fn numbers(&mut self, wanted: usize) -> (usize, Result<()>) {
+        self.ids.resize(wanted, 0);
+        if let Err(error) = self.source.fill(&mut self.ids) {
+            return (0, Err(error));
+        }
+        digits::append(&mut self.text, &self.ids, self.json);
+        (wanted, Ok(()))
+    }
+
+    /// A chunk of serial numbers.
+    fn texts(&mut self, wanted: usize) -> (usize, Result<()>) {
+        let mut text = [0; MAX_TEXT];
+        for got in 0..wanted {
+            let serial = match self.source.write_text(&mut text) {
+                Ok(len) => text.get(..len).unwrap_or_default(),
+                Err(error) => return (got, Err(error)),
+            };
+            if self.json {
+                // A date pattern may hold quotes of its own.
+                let quoted = Value::from(String::from_utf8_lossy(serial)).to_string();
+                self.text.extend_from_slice(quoted.as_bytes());
+                self.text.extend_from_slice(b",\n");
+            } else {
+                self.text.extend_from_slice(serial);
+                self.text.push(b'\n');
+            }
+        }
+        (wanted, Ok(()))
+    }
+
+    /// Writes what is in `text`. The comma after a chunk is written when another chunk follows.
+    fn write(&mut self) -> Result<()> {
+        if self.text.is_empty() {
+            return Ok(());
+        }
+        if self.json {
+            let before: &[u8] = if self.begun { b",\n" } else { b"[" };
+            self.begun = true;
+            self.reader = print::out(before)?;
+            self.text.truncate(self.text.len() - 2);
+        }
+        if self.reader == Reader::Listens {
+            self.reader = print::out(&self.text)?;
+        }
+        self.text.clear();
+        Ok(())
+    }
+
+    /// Ends the array, also where an error cut it short: what was written is valid JSON.
+    fn close(&self, went_well: bool) -> Result<()> {
+        if !self.json || self.reader == Reader::Gone {
+            return Ok(());
+        }
+        match (self.begun, went_well) {
+            (true, _) => print::text("]\n"),
+            (false, true) => print::text("[]\n"),
+            // Nothing was said, so there is nothing to end.
+            (false, false) => Ok(()),
+        }
+    }
+}
+
+fn largest_chunk(source: &Source) -> usize {
+    let settings = source.settings();
+    let setting = |wanted: &str| settings.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
+    let layout = setting("layout").and_then(|text| Layout::parse(text, setting("epoch")?).ok());
+    layout.map_or(CHUNK.1, |layout| {
+        let ids = (layout.ids_per_second() / CHUNKS_A_SECOND).max(1);
+        usize::try_from(ids).map_or(CHUNK.1, |ids| ids.min(CHUNK.1))
+    })
+}
+
+/// A bar on a terminal's standard error, for what lasts. Never beside ids on the same terminal.
+struct Progress {
+    count: u64,
+    since: Instant,
+    possible: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    fn new(count: u64) -> Self {
+        let possible = std::io::stderr().is_terminal() && !std::io::stdout().is_terminal();
+        Progress { count, since: Instant::now(), possible, bar: None }
+    }
+
+    fn at(&mut self, left: u64) {
+        let elapsed = self.since.elapsed();
+        if !self.possible || elapsed < SHOW_AFTER {
+            return;
+        }
+        let done = self.count - left;
+        // Over the whole run: chunks come in bursts, whose momentary speed says nothing.
+        let seconds = elapsed.as_secs_f64() / done.max(1) as f64 * left as f64;
+        let bar = self.bar.get_or_insert_with(|| bar(self.count));
+        bar.set_message(format!("{seconds:.0} s left"));
+        bar.set_position(done);
+    }
+
+    fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(count: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(count), ProgressDrawTarget::stderr_with_hz(5));
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {human_pos} of {human_len}  {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}

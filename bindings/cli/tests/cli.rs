@@ -1,0 +1,344 @@
+//! The command as people use it: every verb, on files in a temporary folder.
+
+mod common;
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
+
+use common::Home;
+use serde_json::json;
+
+#[test]
+fn five_ids_then_five_more_leave_no_gap() {
+    let home = Home::new();
+    assert_eq!(home.run(&["take", "segment:order", "5"]).done(), "1\n2\n3\n4\n5\n");
+    assert_eq!(home.run(&["take", "segment:order", "5"]).done(), "6\n7\n8\n9\n10\n");
+    assert_eq!(home.run(&["next", "segment:order"]).done(), "11\n");
+    assert_eq!(home.run(&["next", "segment:order", "--json"]).json(), json!("12"));
+    assert!(home.path().join("keymill.db").exists());
+}
+
+#[test]
+fn a_take_is_silent_on_standard_error() {
+    let home = Home::new();
+    let ran = home.run(&["take", "segment:order", "100000"]);
+    assert_eq!(ran.err, "");
+    assert_eq!(ran.ids(), (1..=100_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn no_ids_are_no_lines_and_an_empty_array() {
+    let home = Home::new();
+    assert_eq!(home.run(&["take", "segment:order", "0"]).done(), "");
+    assert_eq!(home.run(&["take", "segment:order", "0", "--json"]).json(), json!([]));
+    assert_eq!(home.run(&["next", "segment:order"]).done(), "1\n");
+}
+
+#[test]
+fn taken_ids_as_json_are_one_array_of_strings_over_many_chunks() {
+    let home = Home::new();
+    let ids = home.run(&["take", "segment:order", "200001", "--json"]).json();
+    let ids: Vec<&str> = ids.as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    assert_eq!(ids.len(), 200_001);
+    assert!((1..=200_001).map(|n: u64| n.to_string()).eq(ids));
+    let serials = home.run(&["take", r#"serial:a/b?date='"\'yyyy&number=000"#, "2", "--json"]).json();
+    assert!(serials[0].as_str().unwrap().starts_with(r#""\2"#), "{serials}");
+    assert!(serials[1].as_str().unwrap().ends_with("002"), "{serials}");
+}
+
+#[test]
+fn serial_sources_print_texts_and_parse_them_back() {
+    let home = Home::new();
+    let spec = "serial:cust_info/custid?date=yyyyMMdd&number=000000&step=500&zone=UTC";
+    let out = home.run(&["take", spec, "3"]).done();
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines.iter().all(|line| line.len() == 14), "{out}");
+    assert!(lines[0].ends_with("000001") && lines[2].ends_with("000003"), "{out}");
+    assert!(home.run(&["next", spec]).done().ends_with("000004\n"));
+    let parts = home.run(&["parse", spec, "20261120000731"]).done();
+    assert_eq!(parts, "date: 20261120\nnumber: 731\n");
+}
+
+#[test]
+fn a_snowflake_is_taken_apart_into_time_worker_and_sequence() {
+    let home = Home::new();
+    let spec = "snowflake:tx?worker=5";
+    let ids = home.run(&["take", spec, "20000"]).ids();
+    assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
+    let parts = home.run(&["parse", spec, &ids[0].to_string()]).done();
+    let names: Vec<&str> = parts.lines().map(|line| line.split_once(": ").unwrap().0).collect();
+    assert_eq!(names, ["time", "worker", "sequence"]);
+    assert!(parts.contains("\nworker: 5\n"), "{parts}");
+    let parts = home.run(&["--json", "parse", spec, "4194304"]).json();
+    assert_eq!(parts, json!({ "time": "2025-01-01T00:00:00.001Z", "worker": "0", "sequence": "0" }));
+}
+
+#[test]
+fn a_snowflake_of_two_ids_a_second_is_streamed_within_its_deadline() {
+    let home = Home::new();
+    let ids = home.run(&["take", "snowflake:slow?worker=1&layout=time:40@1s,worker:5,seq:1", "10"]).ids();
+    assert_eq!(ids.iter().collect::<HashSet<_>>().len(), 10);
+}
+
+#[test]
+fn parsing_touches_no_store() {
+    let home = Home::new();
+    home.run(&["parse", "snowflake:tx?worker=5", "4194304"]).done();
+    home.run(&["status", "segment:order"]).done();
+    home.run(&["metrics", "segment:order"]).done();
+    home.run(&["repair", "segment:order", "--to", "5"]).done();
+    home.run(&["init", "--dry-run"]).done();
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_layout_is_explained_with_its_capacity_and_its_end() {
+    let home = Home::new();
+    let uid = home.run(&["layout", "uid"]).done();
+    for line in ["layout: time:28@1s,worker:22,seq:13", "ends: 2033-07-04", "ids per second and worker: 8192"]
+    {
+        assert!(uid.lines().any(|found| found == line), "{line} in {uid}");
+    }
+    let free = home.run(&["layout", "time:41@1ms,dc-worker:5+5,seq:12", "--json"]).json();
+    assert_eq!(free["ends"], "2094-09-07");
+    assert_eq!(free["largest_id"], "9223372036854775807");
+    let ended = home.run(&["layout", "uid", "--epoch", "2016-05-20"]).refused("LAYOUT_ENDED");
+    assert!(ended.contains("2024-11-20"), "{ended}");
+}
+
+#[test]
+fn a_layout_that_ends_within_a_year_is_warned_of() {
+    let home = Home::new();
+    // 2^20 s are twelve days; the epoch is yesterday at the latest.
+    let day = home.shell("date -u -d yesterday +%F").done();
+    let ran = home.run(&["layout", "time:20@1s,worker:10,seq:12", "--epoch", day.trim()]).done();
+    assert!(ran.lines().any(|line| line.starts_with("warning: ")), "{ran}");
+}
+
+#[test]
+fn init_creates_tables_and_its_dry_run_only_prints_them() {
+    let home = Home::new();
+    let script = home.run(&["init", "--dry-run", "segment:a", "serial:t/c"]).done();
+    assert_eq!(script.matches("CREATE TABLE").count(), 2, "{script}");
+    assert!(script.contains("keymill_segment") && script.contains("key_producer"), "{script}");
+    // What is printed is what a SQLite shell takes.
+    let db = rusqlite::Connection::open(home.path().join("by-hand.db")).unwrap();
+    db.execute_batch(&script).unwrap();
+    drop(db);
+    assert_eq!(home.run(&["--mill", "sqlite:by-hand.db", "next", "segment:a"]).done(), "1\n");
+    let made = home.run(&["init"]).done();
+    assert_eq!(made, "store: sqlite:keymill.db\nready: table keymill_segment\n");
+    assert_eq!(home.run(&["init"]).done(), made);
+}
+
+#[test]
+fn status_says_store_facts_first_and_then_where_each_row_stands() {
+    let home = Home::new();
+    home.run(&["take", "segment:order", "5"]).done();
+    let text = home.run(&["status", "segment:order", "segment:none", "serial:t/c"]).done();
+    assert!(text.starts_with("store: sqlite:keymill.db\ndialect: sqlite "), "{text}");
+    assert!(text.contains("\ndurability: journal_mode=wal, synchronous=FULL\n"), "{text}");
+    let row = text.lines().find(|line| line.starts_with("segment:order ")).unwrap();
+    assert!(row.contains("next=6") && row.contains("step 1000 to 10000000"), "{row}");
+    assert!(
+        text.lines().any(|line| line.starts_with("segment:none ") && line.contains("none yet")),
+        "{text}"
+    );
+    assert!(
+        text.lines().any(|line| line.starts_with("serial:t/c ") && line.contains("key_producer")),
+        "{text}"
+    );
+    let json = home.run(&["status", "segment:order", "snowflake:tx?worker=3", "--json"]).json();
+    assert_eq!(json["sources"][0]["reserved_to"], "5");
+    assert_eq!(json["sources"][1]["ends"], "2094-09-07");
+    // Looking reserves nothing.
+    assert_eq!(home.run(&["next", "segment:order"]).done(), "6\n");
+}
+
+#[test]
+fn metrics_are_prometheus_text_with_the_store_s_word() {
+    let home = Home::new();
+    home.run(&["take", "segment:order", "5"]).done();
+    let text = home.run(&["metrics", "segment:order"]).done();
+    assert!(text.contains("keymill_store_next{source=\"segment:order\"} 6\n"), "{text}");
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let value = line.rsplit_once(' ').map(|(_, value)| value.parse::<f64>());
+        assert!(matches!(value, Some(Ok(_))), "{line}");
+    }
+    assert_eq!(home.run(&["metrics", "segment:order", "--json"]).json()["sources"][0]["next"], "6");
+}
+
+#[test]
+fn repair_shows_then_writes_and_never_lowers() {
+    let home = Home::new();
+    home.run(&["take", "segment:order", "5"]).done();
+    let shown = home.run(&["repair", "segment:order", "--to", "500"]);
+    assert!(shown.err.contains("--yes"), "{shown:?}");
+    let shown = shown.done();
+    assert_eq!(shown, "source: segment:order\nbefore: next=6\nafter: next=500\nwritten: no\n");
+    assert_eq!(home.run(&["next", "segment:order"]).done(), "6\n");
+    let written = home.run(&["repair", "segment:order", "--to", "500", "--yes"]).done();
+    assert_eq!(written, "source: segment:order\nbefore: next=7\nafter: next=500\nwritten: yes\n");
+    assert_eq!(home.run(&["next", "segment:order"]).done(), "500\n");
+    for yes in [&[][..], &["--yes"]] {
+        let args = [&["repair", "segment:order", "--to", "5"], yes].concat();
+        assert!(home.run(&args).refused("STORE_REFUSED").contains("segment:order"));
+    }
+    home.run(&["repair", "segment:order", "--to", "0"]).refused("INVALID_ARGUMENT");
+    let json = home.run(&["repair", "segment:new", "--to", "9", "--json"]).json();
+    assert_eq!(json, json!({"source": "segment:new", "before": null, "after": "next=9", "written": false}));
+}
+
+#[test]
+fn today_s_serials_go_on_where_repair_says() {
+    let home = Home::new();
+    let spec = "serial:t/c?number=000000&zone=UTC";
+    let shown = home.run(&["repair", spec, "--to", "731"]).done();
+    let after = shown.lines().find(|line| line.starts_with("after: ")).unwrap().to_owned();
+    assert!(after.ends_with("000730"), "{after}");
+    let written = home.run(&["repair", spec, "--to", "731", "--yes"]).done();
+    assert!(written.contains(&after), "{written}");
+    assert!(home.run(&["next", spec]).done().ends_with("000731\n"));
+}
+
+#[test]
+fn bench_gives_ratios_to_a_bare_counter() {
+    let home = Home::new();
+    let args = ["--mill", "memory:", "bench", "segment:b", "--threads", "2", "--seconds", "1", "--json"];
+    let json = home.run(&args).json();
+    let ways: Vec<&str> =
+        json["ways"].as_array().unwrap().iter().map(|way| way["way"].as_str().unwrap()).collect();
+    assert_eq!(ways, ["lock xadd", "next", "handle", "batch of 1000"]);
+    assert_eq!(json["ways"][0]["ratio"], 1.0);
+    assert!(json["ways"].as_array().unwrap().iter().all(|way| way["ns_per_id"].as_f64().unwrap() > 0.0));
+    let text =
+        home.run(&["--mill", "memory:", "bench", "serial:t/c?number=000000000000", "--seconds", "1"]).done();
+    assert!(text.contains("\nWAY ") && text.contains("\ntext "), "{text}");
+    // An error on one thread ends all of them: two digits are soon used up.
+    let ran = home.run(&["--mill", "memory:", "bench", "serial:t/c?number=00", "--threads", "3"]);
+    ran.refused("NUMBER_OVERFLOW");
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    let home = Home::new();
+    for (shell, mark) in
+        [("bash", "complete -F"), ("zsh", "#compdef keymill"), ("fish", "complete -c keymill")]
+    {
+        let script = home.run(&["completions", shell]).done();
+        assert!(script.contains(mark) && script.contains("repair"), "{shell}");
+    }
+    let checked =
+        home.shell("$K completions bash > k.bash && bash -n k.bash && . ./k.bash && complete -p keymill");
+    assert!(checked.done().contains("_keymill"));
+}
+
+#[test]
+fn every_verb_s_help_has_examples_that_run_the_verb() {
+    let home = Home::new();
+    let top = home.run(&["--help"]).done();
+    assert!(top.contains("Five minutes:") && top.contains("KEYMILL_CONFIG"), "{top}");
+    for verb in
+        ["next", "take", "parse", "layout", "init", "status", "metrics", "bench", "repair", "completions"]
+    {
+        assert!(top.contains(verb), "{verb}");
+        let help = home.run(&[verb, "--help"]).done();
+        assert!(help.contains("Examples:"), "{help}");
+        let examples = help.lines().filter(|line| line.starts_with("  ") && line.contains("keymill "));
+        assert!(examples.filter(|line| line.contains(verb)).count() >= 2, "{help}");
+    }
+    assert_eq!(home.run(&["--version"]).done(), format!("keymill {}\n", keymill::VERSION));
+}
+
+#[test]
+fn the_environment_names_the_mill_unless_the_command_line_does() {
+    let home = Home::new();
+    let mill = |config: &str, args: &[&str]| {
+        common::Ran::from(home.command(args).env("KEYMILL_CONFIG", config).output().unwrap())
+    };
+    assert_eq!(mill("sqlite:other.db", &["take", "segment:a", "2"]).done(), "1\n2\n");
+    assert!(home.path().join("other.db").exists() && !home.path().join("keymill.db").exists());
+    assert_eq!(mill("sqlite:other.db", &["--mill", "memory:", "next", "segment:a"]).done(), "1\n");
+    assert_eq!(mill("", &["next", "segment:a"]).done(), "1\n");
+    assert!(home.path().join("keymill.db").exists());
+    mill("nonsense", &["next", "segment:a"]).refused("INVALID_CONFIG");
+    let garbage = OsStr::from_bytes(&[0xff]);
+    let ran: common::Ran =
+        home.command(&["next", "segment:a"]).env("KEYMILL_CONFIG", garbage).output().unwrap().into();
+    ran.refused("INVALID_CONFIG");
+}
+
+#[test]
+fn a_toml_file_declares_sources_for_status_and_init() {
+    let home = Home::new();
+    home.file(
+        "keymill.toml",
+        "store = \"sqlite:ids.db\"\n[segment]\nmin_step = 10\n[source.\"segment:orders\"]\nstart = 100\n\
+         [source.\"serial:cust/id\"]\nnumber = \"0000\"\n",
+    );
+    let mill = |args: &[&str]| home.run(&[&["--mill", "file:keymill.toml"], args].concat());
+    assert_eq!(mill(&["init"]).done().lines().count(), 3);
+    assert_eq!(mill(&["take", "segment:orders", "2"]).done(), "100\n101\n");
+    let status = mill(&["status", "--json"]).json();
+    let sources: Vec<&str> =
+        status["sources"].as_array().unwrap().iter().map(|s| s["source"].as_str().unwrap()).collect();
+    assert_eq!(sources, ["segment:orders", "serial:cust/id"]);
+    assert_eq!(status["sources"][0]["step"], "10 to 10000000");
+    assert_eq!(status["sources"][0]["reserved_to"], "101");
+    assert!(mill(&["metrics"]).done().contains("keymill_store_next{source=\"segment:orders\"} 102"));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_a_stream_without_an_error() {
+    let home = Home::new();
+    for json in ["", " --json"] {
+        let line = format!("$K take segment:order 100000000000{json} | head -3; exit ${{PIPESTATUS[0]}}");
+        let ran = home.shell(&line);
+        assert_eq!(ran.err, "");
+        assert_eq!(ran.done().lines().count(), 3);
+    }
+    // What was reserved ahead went back: only what was in the pipe is gone.
+    let next = home.run(&["next", "segment:order"]).ids()[0];
+    assert!(next < 200_000, "{next}");
+    let ran = home.shell("$K status segment:order | true; exit ${PIPESTATUS[0]}");
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn the_first_ctrl_c_ends_a_stream_and_gives_back_the_rest() {
+    let home = Home::new();
+    let mut child =
+        home.command(&["take", "segment:order", "100000000000"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut some = vec![0; 1 << 20];
+    out.read_exact(&mut some).unwrap();
+    // SAFETY: a signal to our own child, which has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let last: u64 = rest.lines().last().unwrap().parse().unwrap();
+    assert_eq!(home.run(&["next", "segment:order"]).ids(), [last + 1]);
+}
+
+#[test]
+fn eight_processes_on_one_file_never_share_an_id() {
+    let home = Home::new();
+    home.run(&["init"]).done();
+    let children: Vec<_> = (0..8)
+        .map(|_| home.command(&["take", "segment:order", "5000"]).stdout(Stdio::piped()).spawn().unwrap())
+        .collect();
+    let mut ids = HashSet::new();
+    for child in children {
+        let taken = common::Ran::from(child.wait_with_output().unwrap()).ids();
+        assert_eq!(taken.len(), 5000);
+        assert!(taken.windows(2).all(|pair| pair[0] < pair[1]));
+        for id in taken {
+            assert!(ids.insert(id), "{id} was handed out twice");
+        }
+    }
+    assert_eq!(ids.len(), 40_000);
+}

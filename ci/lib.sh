@@ -1,0 +1,28 @@
+# What the scripts of this folder share: sourced, not run.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+passed=0 failed=0
+
+# need COMMAND PACKAGE: installs the package where the command is missing.
+need() {
+    command -v "$1" >/dev/null && return
+    local sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
+    $sudo apt-get install -y -qq "$2" >/dev/null 2>&1 || { $sudo apt-get update -qq; $sudo apt-get install -y -qq "$2" >/dev/null; }
+}
+
+# check NAME COMMAND...: one line, and the command's output if it failed.
+check() {
+    local name=$1 output; shift
+    if output=$("$@" 2>&1); then
+        echo "ok $name"; passed=$((passed + 1))
+    else
+        echo "FAILED $name"; failed=$((failed + 1)); printf '%s\n' "$output" | tail -n 40 | sed 's/^/    /'
+    fi
+}
+
+# summary: the last line, and whether all is well.
+summary() {
+    echo "$passed passed, $failed failed"
+    [ "$failed" = 0 ]
+}

@@ -1,0 +1,161 @@
+//! What MySQL, MariaDB and TiDB have in common and where they differ: versions, session settings, durability, and what
+//! their error numbers mean for a reservation. (floor 2)
+
+use crate::store::FaultKind;
+
+/// Which server this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    MariaDb,
+    MySql,
+    TiDb,
+}
+
+impl Dialect {
+    /// By `@@version`: `10.11.19-MariaDB-…`, `8.0.11-TiDB-v8.5.1`, `8.4.2`.
+    pub(super) fn of(version: &str) -> Dialect {
+        let version = version.to_ascii_lowercase();
+        if version.contains("tidb") {
+            Dialect::TiDb
+        } else if version.contains("mariadb") {
+            Dialect::MariaDb
+        } else {
+            Dialect::MySql
+        }
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Dialect::MariaDb => "mariadb",
+            Dialect::MySql => "mysql",
+            Dialect::TiDb => "tidb",
+        }
+    }
+
+    /// TiDB: `LAST_INSERT_ID(expr)` may carry the value of an attempt that was rolled back (pingcap/tidb #69796), so
+    /// there every reservation is an explicit transaction.
+    pub(super) const fn has_fast_statement(self) -> bool {
+        !matches!(self, Dialect::TiDb)
+    }
+
+    /// `SELECT … FOR UPDATE` waits only inside a pessimistic transaction; older clusters default to optimistic ones.
+    pub(super) const fn begin(self) -> &'static str {
+        match self {
+            Dialect::TiDb => "BEGIN /*T! PESSIMISTIC */",
+            Dialect::MariaDb | Dialect::MySql => "START TRANSACTION",
+        }
+    }
+
+    /// Settings of every session. `lock_wait` is in seconds and shorter than the read timeout, so that a lock held too
+    /// long ends in the server's own answer and not in an unknown outcome.
+    pub(super) fn session(self, lock_wait: u64, statement_binlog: bool) -> Vec<String> {
+        let mut settings = vec![
+            "SET NAMES utf8mb4".to_owned(),
+            format!(
+                // Strict: a name or a number that does not fit is an error, never cut. `wait_timeout`: a client that
+                // vanished with its machine would otherwise hold a row's lock for eight hours.
+                "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
+                 innodb_lock_wait_timeout = {lock_wait}, wait_timeout = 60"
+            ),
+        ];
+        if self == Dialect::MariaDb {
+            settings.push(format!("SET SESSION idle_transaction_timeout = {}", lock_wait * 5));
+        }
+        // No gap locks: sixteen processes that use a key for the first time would deadlock on them. Statement-based
+        // binary logs allow no such transactions; there the deadlocks are retried.
+        if self != Dialect::TiDb && !statement_binlog {
+            settings.push("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned());
+        }
+        settings
+    }
+
+    /// The settings that decide whether a commit survives, with what they have to be.
+    pub(super) const fn durability(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Dialect::MariaDb | Dialect::MySql => {
+                &[("innodb_flush_log_at_trx_commit", "1"), ("sync_binlog", "1")]
+            }
+            // TiKV writes by Raft; these variables are there but mean nothing.
+            Dialect::TiDb => &[],
+        }
+    }
+}
+
+/// What an error packet says about the state of things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// Not applied; somebody else was faster. The same transaction may go through now.
+    Again,
+    /// Whether a commit in flight was applied cannot be known.
+    Unknown,
+    /// As it says. `reconnect`: another server may do better, or this session is not to be used any more.
+    Plain { kind: FaultKind, reconnect: bool, advice: &'static str },
+}
+
+/// An error number's meaning. `committing`: the statement was one whose success makes a range usable.
+pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
+    const fn plain(kind: FaultKind, reconnect: bool, advice: &'static str) -> Meaning {
+        Meaning::Plain { kind, reconnect, advice }
+    }
+    let says = |part: &str| message.to_ascii_lowercase().contains(part);
+    match code {
+        // Deadlock (on Galera: a conflict at certification), lock wait, record or table definition changed,
+        // certification of group replication; TiDB: write conflict, transaction to be repeated, schema changed.
+        1213 | 1205 | 1020 | 1412 | 3101 | 9007 | 8002 | 8005 | 8022 | 8027 | 8028 => Meaning::Again,
+        1105 if says("information schema is changed") || says("try again later") => Meaning::Again,
+        // Killed or shut down in the middle, failed at commit, TiKV did not answer.
+        1053 | 1180 | 1317 | 1927 | 1969 | 3024 | 9001 | 9002 | 9005 if committing => Meaning::Unknown,
+        _ if committing && says("undetermined") => Meaning::Unknown,
+        1040 | 1203 | 1226 => plain(FaultKind::Unavailable, true, "the server has too many connections"),
+        1047 => plain(
+            FaultKind::Unavailable,
+            true,
+            "this node of the cluster is not ready: it has no quorum or is still joining",
+        ),
+        1290 | 1792 | 1836 => {
+            plain(FaultKind::Unavailable, true, "the server is read-only: a replica, or in maintenance")
+        }
+        1053 | 1317 | 1927 | 1969 | 3024 => {
+            plain(FaultKind::Unavailable, true, "the server ended the statement")
+        }
+        1021 | 1114 => plain(FaultKind::Unavailable, false, "the server's disk is full; make room"),
+        1030 | 1129 | 1158..=1161 | 1615 | 1243 | 9001..=9005 | 9008 => {
+            plain(FaultKind::Unavailable, true, "")
+        }
+        1045 | 1698 => plain(FaultKind::Refused, true, "check user and password"),
+        1130 => {
+            plain(FaultKind::Refused, true, "the server takes no connections from this machine for this user")
+        }
+        1049 => plain(FaultKind::Refused, true, "create the database, then run `keymill init`"),
+        1146 => plain(FaultKind::Refused, false, "run `keymill init`"),
+        1044 | 1142 | 1143 | 1227 => {
+            plain(FaultKind::Refused, false, "grant this user SELECT, INSERT and UPDATE on the table")
+        }
+        1264 | 1366 | 1406 | 1690 => {
+            plain(FaultKind::Refused, false, "a column is too narrow or of another character set")
+        }
+        1054 => plain(FaultKind::Refused, false, "the table is of another shape"),
+        _ => plain(FaultKind::Refused, false, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_told_apart_by_their_version() {
+        assert_eq!(Dialect::of("10.11.19-MariaDB-0+deb12u1"), Dialect::MariaDb);
+        assert_eq!(Dialect::of("8.0.11-TiDB-v8.5.1"), Dialect::TiDb);
+        assert_eq!(Dialect::of("8.4.2"), Dialect::MySql);
+    }
+
+    #[test]
+    fn a_conflict_is_repeated_and_a_kill_during_commit_is_unknown() {
+        assert_eq!(meaning(1213, "Deadlock found", true), Meaning::Again);
+        assert_eq!(meaning(1317, "Query execution was interrupted", true), Meaning::Unknown);
+        assert_eq!(meaning(8229, "execution result Undetermined", true), Meaning::Unknown);
+        assert!(matches!(meaning(1317, "", false), Meaning::Plain { kind: FaultKind::Unavailable, .. }));
+        assert!(matches!(meaning(1146, "", true), Meaning::Plain { kind: FaultKind::Refused, .. }));
+    }
+}

@@ -1,0 +1,208 @@
+//! Handles: what C holds for a mill or a source. The only place where pointers change their type.
+//!
+//! A handle is a small header that is never unmapped. `free` drops what it holds and marks it, so a handle that is used
+//! after its free, or freed twice, or passed as the other kind, is told so instead of being undefined. Headers hang from
+//! one static chain, which keeps leak checkers quiet: 32 bytes for each mill and source a process ever opened. A free
+//! that races a call on the same handle is the caller's breach, as is a pointer that never came from here.
+
+use std::cell::UnsafeCell;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use keymill_core::{Error, Mill, Result, Source};
+
+/// A mill: one store, one background thread, any number of sources. Opaque.
+#[derive(Debug)]
+pub struct km_mill {
+    _opaque: [u8; 0],
+}
+
+/// A source of ids inside a mill. Opaque.
+#[derive(Debug)]
+pub struct km_source {
+    _opaque: [u8; 0],
+}
+
+/// "keymill" and a digit: what the header's mark reads.
+const MILL: u64 = u64::from_be_bytes(*b"keymill1");
+const SOURCE: u64 = u64::from_be_bytes(*b"keymill2");
+const FREED: u64 = u64::from_be_bytes(*b"keymill0");
+
+struct Header {
+    /// `MILL`, `SOURCE` or `FREED`; changes once.
+    mark: AtomicU64,
+    /// Written before the header is shown and by whoever turned the mark to `FREED`; else only read.
+    object: UnsafeCell<Object>,
+    /// The header made before this one: keeps the chain reachable.
+    older: *mut Header,
+}
+
+pub(crate) enum Object {
+    Nothing,
+    Mill(Mill),
+    Source(Source),
+}
+
+/// The newest header; the others hang from it.
+static NEWEST: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
+
+fn new_header(mark: u64, object: Object) -> *mut Header {
+    let header = Box::into_raw(Box::new(Header {
+        mark: AtomicU64::new(mark),
+        object: UnsafeCell::new(object),
+        older: ptr::null_mut(),
+    }));
+    // ordering: AcqRel — the chain is only ever kept, never walked.
+    let older = NEWEST.swap(header, Ordering::AcqRel);
+    // SAFETY: nobody else has seen the header's link, and nobody reads it.
+    unsafe { (*header).older = older };
+    header
+}
+
+/// A kind of handle: its C type, its mark, its object.
+pub(crate) trait Kind: Sized {
+    type Held;
+    const MARK: u64;
+    const NAME: &'static str;
+    fn wrap(held: Self::Held) -> Object;
+    fn held(object: &Object) -> Option<&Self::Held>;
+}
+
+impl Kind for km_mill {
+    type Held = Mill;
+    const MARK: u64 = MILL;
+    const NAME: &'static str = "mill";
+    fn wrap(held: Mill) -> Object {
+        Object::Mill(held)
+    }
+    #[inline]
+    fn held(object: &Object) -> Option<&Mill> {
+        if let Object::Mill(mill) = object { Some(mill) } else { None }
+    }
+}
+
+impl Kind for km_source {
+    type Held = Source;
+    const MARK: u64 = SOURCE;
+    const NAME: &'static str = "source";
+    fn wrap(held: Source) -> Object {
+        Object::Source(held)
+    }
+    #[inline]
+    fn held(object: &Object) -> Option<&Source> {
+        if let Object::Source(source) = object { Some(source) } else { None }
+    }
+}
+
+/// A handle for C to hold until it is freed.
+pub(crate) fn give<K: Kind>(held: K::Held) -> *mut K {
+    new_header(K::MARK, K::wrap(held)).cast()
+}
+
+/// What a handle holds.
+///
+/// # Safety
+/// `handle` is NULL or came from [`give`] of any kind, and is not freed before the answer was used.
+#[inline]
+pub(crate) unsafe fn held<'a, K: Kind>(handle: *mut K) -> Result<&'a K::Held> {
+    if handle.is_null() {
+        return Err(null(K::NAME));
+    }
+    // SAFETY: by the contract a header, which is never unmapped.
+    let header = unsafe { &*handle.cast::<Header>() };
+    // ordering: Acquire — pairs with the exchange in `free`.
+    let mark = header.mark.load(Ordering::Acquire);
+    if mark != K::MARK {
+        return Err(wrong::<K>(mark));
+    }
+    // SAFETY: the mark says that the object stands; by the contract nobody frees it now.
+    K::held(unsafe { &*header.object.get() }).ok_or_else(|| wrong::<K>(FREED))
+}
+
+/// Drops what a handle holds, after `farewell` has seen it. NULL is nothing.
+///
+/// # Safety
+/// `handle` is NULL or came from [`give`] of any kind; no other call is using it.
+pub(crate) unsafe fn free<K: Kind>(handle: *mut K, farewell: impl FnOnce(&K::Held)) -> Result<()> {
+    if handle.is_null() {
+        return Ok(());
+    }
+    // SAFETY: as in `held`.
+    let header = unsafe { &*handle.cast::<Header>() };
+    // ordering: AcqRel — of two threads that free, one wins; pairs with `held`.
+    header.mark.compare_exchange(K::MARK, FREED, Ordering::AcqRel, Ordering::Acquire).map_err(wrong::<K>)?;
+    // SAFETY: the exchange made the object ours alone.
+    let object = unsafe { ptr::replace(header.object.get(), Object::Nothing) };
+    if let Some(held) = K::held(&object) {
+        farewell(held);
+    }
+    Ok(())
+}
+
+#[cold]
+fn wrong<K: Kind>(mark: u64) -> Error {
+    let wanted = K::NAME;
+    Error::argument(match mark {
+        FREED => format!("this {wanted} was freed"),
+        MILL => format!("a mill was passed where a {wanted} belongs"),
+        SOURCE => format!("a source was passed where a {wanted} belongs"),
+        _ => format!("the {wanted} is no handle that keymill gave out"),
+    })
+}
+
+#[cold]
+pub(crate) fn null(name: &str) -> Error {
+    Error::argument(format!("`{name}` is NULL"))
+}
+
+/// A place where C wants an answer.
+pub(crate) struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// # Safety
+    /// `place` is NULL or may be written until the call ends.
+    #[inline]
+    pub(crate) unsafe fn new(place: *mut T, name: &str) -> Result<Self> {
+        if place.is_null() { Err(null(name)) } else { Ok(Out(place)) }
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, value: T) {
+        // SAFETY: by the contract of `new`.
+        unsafe { self.0.write(value) }
+    }
+}
+
+/// A caller's array of ids.
+///
+/// # Safety
+/// `ids` is NULL or may be written for `count` ids until the call ends, by nobody else.
+pub(crate) unsafe fn ids<'a>(ids: *mut u64, count: usize) -> Result<&'a mut [u64]> {
+    if ids.is_null() {
+        return Err(null("ids"));
+    }
+    if count > isize::MAX as usize / size_of::<u64>() {
+        return Err(Error::argument(format!("an array of {count} ids does not fit into memory")));
+    }
+    // SAFETY: by the contract, and no longer than an object can be.
+    Ok(unsafe { std::slice::from_raw_parts_mut(ids, count) })
+}
+
+/// A caller's buffer, as bytes.
+///
+/// # Safety
+/// `buf` is not NULL and may be written for `size` bytes until the call ends, by nobody else.
+pub(crate) unsafe fn bytes<'a>(buf: *mut std::ffi::c_char, size: usize) -> &'a mut [u8] {
+    // SAFETY: by the contract.
+    unsafe { std::slice::from_raw_parts_mut(buf.cast(), size) }
+}
+
+/// Writes the front of `value` over a caller's struct that may be older and shorter: `size` bytes at most.
+///
+/// # Safety
+/// `place` may be written for `size` bytes; `T` is `repr(C)`.
+pub(crate) unsafe fn copy_front<T>(value: &T, place: *mut T, size: usize) {
+    let size = size.min(size_of::<T>());
+    // SAFETY: by the contract; a value of ours and a struct of the caller do not overlap.
+    unsafe { ptr::copy_nonoverlapping(ptr::from_ref(value).cast::<u8>(), place.cast::<u8>(), size) }
+}

@@ -1,0 +1,257 @@
+//! The verbs of a source.
+
+use std::ffi::c_char;
+
+use keymill_core::{Code, Error, Parts, Result};
+
+use crate::error::{enter, retry_ms};
+use crate::handle::{Out, copy_front, free, held, ids, km_source};
+use crate::text::{TextOut, text_in};
+
+/// The next id; waits at most the source's deadline when none is in memory.
+///
+/// KM_INVALID_ARGUMENT (a serial's numbers are handed out as text: km_source_next_text), KM_DEADLINE, KM_STORE_...,
+/// KM_EXHAUSTED, KM_CLOCK_BEHIND, KM_LAYOUT_ENDED, KM_LEASE_LOST, KM_NO_WORKER_FREE, KM_CLOSED, KM_FORKED. Where the text
+/// below says "as km_source_next", these are meant.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_next(source: *mut km_source, id: *mut u64) -> Code {
+    enter(|| {
+        // SAFETY: the conventions page; so below.
+        let (source, id) = unsafe { (held(source)?, Out::new(id, "id")?) };
+        id.set(source.next()?);
+        Ok(())
+    })
+}
+
+/// The next id if one is in memory; never blocks. On KM_NOT_READY `*retry_ms` says after how many milliseconds to ask
+/// again, at least 1.
+///
+/// KM_NOT_READY, and as km_source_next.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_try_next(
+    source: *mut km_source,
+    id: *mut u64,
+    retry_ms: *mut u32,
+) -> Code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (source, id, retry) =
+            unsafe { (held(source)?, Out::new(id, "id")?, Out::new(retry_ms, "retry_ms")?) };
+        id.set(hinted(source.try_next(), &retry)?);
+        Ok(())
+    })
+}
+
+/// Tells when to come again.
+fn hinted<T>(answer: Result<T>, retry: &Out<u32>) -> Result<T> {
+    answer.inspect_err(|error| {
+        if error.code == Code::NotReady {
+            retry.set(retry_ms(error).max(1));
+        }
+    })
+}
+
+/// Fills an array with `count` ids: all of it, or none and an error. By far the fastest way to many ids. 0 ids are
+/// nothing.
+///
+/// As km_source_next; KM_INVALID_ARGUMENT for a count that no memory holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_fill(source: *mut km_source, ids: *mut u64, count: usize) -> Code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (source, ids) = unsafe { (held(source)?, self::ids(ids, count)?) };
+        source.fill(ids)
+    })
+}
+
+/// Leases [`*lo`, `*hi`) to the caller alone: at least one number and at most `count`. What is not used is lost.
+///
+/// As km_source_next; KM_INVALID_ARGUMENT for a count of 0 and for snowflakes, which have no ranges.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_lease(
+    source: *mut km_source,
+    count: u64,
+    lo: *mut u64,
+    hi: *mut u64,
+) -> Code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (source, lo, hi) = unsafe { (held(source)?, Out::new(lo, "lo")?, Out::new(hi, "hi")?) };
+        let leased = source.lease(count)?;
+        lo.set(leased.0);
+        hi.set(leased.1);
+        Ok(())
+    })
+}
+
+/// Writes the next serial number as text with a NUL; of other kinds of sources the next id in decimal. Waits as
+/// km_source_next. No number is spent on a buffer below km_source_text_len.
+///
+/// KM_BUFFER_TOO_SMALL, KM_NUMBER_OVERFLOW, and as km_source_next.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_next_text(
+    source: *mut km_source,
+    buf: *mut c_char,
+    size: usize,
+    len: *mut usize,
+) -> Code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (source, out) = unsafe { (held(source)?, TextOut::new(buf, size, len)?) };
+        out.write(source.text_len(), |buffer| source.write_text(buffer))
+    })
+}
+
+/// As km_source_next_text, but never blocks; on KM_NOT_READY `*retry_ms` says after how many milliseconds to ask again.
+///
+/// KM_NOT_READY, and as km_source_next_text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_try_next_text(
+    source: *mut km_source,
+    buf: *mut c_char,
+    size: usize,
+    len: *mut usize,
+    retry_ms: *mut u32,
+) -> Code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (source, out, retry) =
+            unsafe { (held(source)?, TextOut::new(buf, size, len)?, Out::new(retry_ms, "retry_ms")?) };
+        hinted(out.write(source.text_len(), |buffer| source.try_write_text(buffer)), &retry)
+    })
+}
+
+/// The size of a buffer that holds any text of this source, its NUL included.
+///
+/// KM_INVALID_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_text_len(source: *mut km_source, len: *mut usize) -> Code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (source, len) = unsafe { (held(source)?, Out::new(len, "len")?) };
+        len.set(source.text_len() + 1);
+        Ok(())
+    })
+}
+
+/// km_parts.present: when a snowflake was made.
+pub const KM_PART_TIME: u32 = 1;
+/// km_parts.present: a snowflake's worker.
+pub const KM_PART_WORKER: u32 = 2;
+/// km_parts.present: a snowflake's sequence.
+pub const KM_PART_SEQUENCE: u32 = 4;
+/// km_parts.present: a segment's id, or the number of a serial.
+pub const KM_PART_NUMBER: u32 = 8;
+/// km_parts.present: a serial's date part.
+pub const KM_PART_DATE: u32 = 16;
+
+/// What an id is made of. The caller sets struct_size to sizeof(km_parts) before the call (KM_PARTS_INIT does); the
+/// struct may grow at its end in later versions.
+#[repr(C)]
+#[derive(Debug)]
+pub struct km_parts {
+    /// sizeof(km_parts), set by the caller.
+    pub struct_size: u32,
+    /// KM_PART_...: which of the fields below the id has. The others are 0 and empty.
+    pub present: u32,
+    /// Milliseconds since 1970.
+    pub time_ms: i64,
+    /// The worker.
+    pub worker: u64,
+    /// The sequence.
+    pub sequence: u64,
+    /// The number.
+    pub number: u64,
+    /// The date part, NUL-terminated.
+    pub date: [c_char; 64],
+}
+
+/// Takes an id of this source apart.
+///
+/// KM_INVALID_ARGUMENT for an id this source cannot have made, and for a serial (km_source_parse_text).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_parse(source: *mut km_source, id: u64, parts: *mut km_parts) -> Code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (source, out) = unsafe { (held(source)?, PartsOut::new(parts)?) };
+        out.set(&source.parse(id)?)
+    })
+}
+
+/// Takes a text of this source apart: a serial number, or an id in decimal.
+///
+/// KM_INVALID_ARGUMENT for a text this source cannot have made.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_parse_text(
+    source: *mut km_source,
+    text: *const c_char,
+    parts: *mut km_parts,
+) -> Code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (source, text, out) = unsafe { (held(source)?, text_in(text, "text")?, PartsOut::new(parts)?) };
+        out.set(&source.parse_text(text)?)
+    })
+}
+
+/// A caller's struct, of the size the caller knows.
+struct PartsOut {
+    place: *mut km_parts,
+    size: u32,
+}
+
+impl PartsOut {
+    /// # Safety
+    /// `place` is NULL or may be written until the call ends, for as many bytes as its first field says.
+    unsafe fn new(place: *mut km_parts) -> Result<Self> {
+        if place.is_null() {
+            return Err(crate::handle::null("parts"));
+        }
+        // SAFETY: by the contract.
+        let size = unsafe { (&raw const (*place).struct_size).read() };
+        if (size as usize) < size_of::<km_parts>() {
+            return Err(Error::argument(format!(
+                "parts.struct_size is {size}; set it to sizeof(km_parts) before the call"
+            )));
+        }
+        Ok(PartsOut { place, size })
+    }
+
+    fn set(&self, parts: &Parts) -> Result<()> {
+        let bit = |there: bool, bit: u32| if there { bit } else { 0 };
+        let mut date = [0; 64];
+        let text = parts.date.as_deref().unwrap_or_default();
+        // One byte stays for the NUL.
+        if text.len() >= date.len() {
+            return Err(Error::new(Code::Internal, "a date part is longer than a pattern allows"));
+        }
+        for (to, from) in date.iter_mut().zip(text.bytes()) {
+            *to = from as c_char;
+        }
+        let answer = km_parts {
+            struct_size: self.size,
+            present: bit(parts.time_ms.is_some(), KM_PART_TIME)
+                | bit(parts.worker.is_some(), KM_PART_WORKER)
+                | bit(parts.sequence.is_some(), KM_PART_SEQUENCE)
+                | bit(parts.number.is_some(), KM_PART_NUMBER)
+                | bit(parts.date.is_some(), KM_PART_DATE),
+            time_ms: parts.time_ms.unwrap_or_default(),
+            worker: parts.worker.unwrap_or_default(),
+            sequence: parts.sequence.unwrap_or_default(),
+            number: parts.number.unwrap_or_default(),
+            date,
+        };
+        // SAFETY: by the contract of `new`.
+        unsafe { copy_front(&answer, self.place, self.size as usize) };
+        Ok(())
+    }
+}
+
+/// Frees a source; ids it handed out stay good. NULL is nothing.
+///
+/// KM_INVALID_ARGUMENT when it was freed before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_free(source: *mut km_source) -> Code {
+    // SAFETY: the conventions page.
+    enter(|| unsafe { free(source, |_| ()) })
+}

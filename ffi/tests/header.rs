@@ -1,0 +1,71 @@
+//! `include/keymill.h` is what the sources say. `UPDATE_HEADER=1 cargo test -p keymill-ffi --test header` rewrites it.
+
+use std::path::PathBuf;
+use std::{env, fs};
+
+/// In the header's order.
+const SOURCES: [&str; 6] =
+    ["src/handle.rs", "src/mill.rs", "src/source.rs", "src/cursor.rs", "src/error.rs", "src/version.rs"];
+
+fn home() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rendered() -> String {
+    let config = cbindgen::Config::from_file(home().join("cbindgen.toml")).expect("cbindgen.toml");
+    let sources = SOURCES.iter().map(|source| home().join(source));
+    let codes = home().join("../core/src/error.rs");
+    let builder = std::iter::once(codes)
+        .chain(sources)
+        .fold(cbindgen::Builder::new().with_config(config), cbindgen::Builder::with_src);
+    let mut text = Vec::new();
+    builder.generate().expect("cbindgen reads the sources").write(&mut text);
+    // A variant's prefix is its type's name; C's codes are called KM_OK, not KM_CODE_OK.
+    let text = String::from_utf8(text).expect("UTF-8").replace("KM_CODE_", "KM_");
+    without_list(&text)
+}
+
+/// cbindgen has no way to leave out an associated constant: `Code::ALL` is Rust's.
+fn without_list(text: &str) -> String {
+    let list = text.find("#define km_code_ALL").expect("Code::ALL is rendered");
+    let start = text[..list].rfind("/**").expect("its comment");
+    let end = list + text[list..].find("\n\n").expect("its end") + 2;
+    format!("{}{}", &text[..start], &text[end..])
+}
+
+#[test]
+fn the_header_is_what_the_sources_say() {
+    let path = home().join("../include/keymill.h");
+    let rendered = rendered();
+    if env::var_os("UPDATE_HEADER").is_some() {
+        fs::write(&path, &rendered).expect("the header can be written");
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    let first = committed.lines().zip(rendered.lines()).find(|(is, should)| is != should);
+    assert!(
+        committed == rendered,
+        "include/keymill.h is out of date, first difference: {first:?}; run UPDATE_HEADER=1 cargo test -p keymill-ffi --test header"
+    );
+}
+
+#[test]
+fn every_source_file_is_rendered() {
+    let files: Vec<_> = fs::read_dir(home().join("src"))
+        .expect("src")
+        .map(|entry| format!("src/{}", entry.expect("entry").file_name().display()))
+        .filter(|file| !SOURCES.contains(&file.as_str()))
+        .collect();
+    for file in files {
+        let text = fs::read_to_string(home().join(&file)).expect("a source file");
+        assert!(!text.contains("no_mangle"), "{file} has exports: put it into SOURCES");
+    }
+}
+
+#[test]
+fn the_header_names_every_code_with_its_number() {
+    let header = rendered();
+    for code in keymill_core::Code::ALL {
+        let line = format!("KM_{} = {},", code.name(), code.number());
+        assert!(header.contains(&line), "{line} is missing");
+    }
+}

@@ -1,0 +1,468 @@
+/*
+ * keymill: identifiers at memory speed. This file is generated from ffi/src and ffi/cbindgen.toml; do not edit it.
+ *
+ * Conventions. Each function's comment tells what is its own; all of this holds for every one.
+ *
+ * Codes      Functions answer with a km_code, KM_OK is 0. The numbers never change; later versions may add some, so
+ *            treat an unknown one as an error. km_last_error() says in one line what happened and what to do. The codes
+ *            under a function are those it may answer with; KM_INTERNAL, a defect in keymill, any of them may.
+ * Outputs    are written only on KM_OK, but for `uint32_t *retry_ms`, written on KM_NOT_READY, and `size_t *len` of a
+ *            text, which on KM_BUFFER_TOO_SMALL is the size needed.
+ * Pointers   NULL is never a valid argument, it gives KM_INVALID_ARGUMENT; only the free functions take it, for nothing.
+ *            What a pointer leads to must be as large as the parameters say and is not kept after the call.
+ * Strings in are NUL-terminated UTF-8; other bytes give KM_INVALID_ARGUMENT.
+ * Buffers    `buf, size, len`: size counts the NUL that is always written. On KM_OK *len is the text's length without
+ *            its NUL; on KM_BUFFER_TOO_SMALL the size the buffer needs, NUL included.
+ * Ownership  The caller frees each km_mill and each km_source once, in any order. A source stays a valid handle when its
+ *            mill is closed or freed: it answers KM_CLOSED.
+ * Threads    Every function but the free functions and those of km_cursor may be called on one handle by any number of
+ *            threads at once, while others close the mill too. Freeing a handle that another thread is using is a fault
+ *            of the caller's. A handle that was freed, or is of the wrong kind, gives KM_INVALID_ARGUMENT: its first 32
+ *            bytes stay readable. A pointer that never was a handle is undefined.
+ * Waiting    Only km_source_next, _next_text, _fill, _lease and a cursor's refill wait, at most for the source's
+ *            deadline, and never on a socket. km_mill_close waits up to 10 s for the store's last answer.
+ * Fork       A child may use the handles it inherited, whatever its parent's threads were doing. With fork=revive (the
+ *            default) its first call starts anew, with numbers and connections of its own; with fork=error it answers
+ *            KM_FORKED, and so does a mill on memory:. Parent and child never get the same id. Raw clone() counts as
+ *            fork; in a child of vfork() nothing may be called.
+ * Ids        are below 2^63.
+ * Unloading  The library stays in memory after dlclose(); there is nothing to shut down at exit.
+ * Versions   Within one soname functions and codes are only added.
+ */
+#ifndef KEYMILL_H
+#define KEYMILL_H
+
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * A buffer of this many bytes holds any one event, its newline and NUL included: see km_mill_events.
+ */
+#define KM_EVENT_SIZE 1024
+
+/**
+ * km_parts.present: when a snowflake was made.
+ */
+#define KM_PART_TIME 1
+
+/**
+ * km_parts.present: a snowflake's worker.
+ */
+#define KM_PART_WORKER 2
+
+/**
+ * km_parts.present: a snowflake's sequence.
+ */
+#define KM_PART_SEQUENCE 4
+
+/**
+ * km_parts.present: a segment's id, or the number of a serial.
+ */
+#define KM_PART_NUMBER 8
+
+/**
+ * km_parts.present: a serial's date part.
+ */
+#define KM_PART_DATE 16
+
+/**
+ * The version of this header; km_version() is that of the library which runs.
+ */
+#define KM_VERSION_MAJOR 0
+
+/**
+ * See KM_VERSION_MAJOR.
+ */
+#define KM_VERSION_MINOR 1
+
+/**
+ * See KM_VERSION_MAJOR.
+ */
+#define KM_VERSION_PATCH 0
+
+/**
+ * What went wrong, as a number that is the same in every language.
+ */
+enum km_code
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * No error.
+     */
+    KM_OK = 0,
+    /**
+     * An argument of the call itself is wrong: NULL, too long, not of the right kind.
+     */
+    KM_INVALID_ARGUMENT = 1,
+    /**
+     * A configuration string, a source's spec or a TOML file is wrong.
+     */
+    KM_INVALID_CONFIG = 2,
+    /**
+     * The mill was closed.
+     */
+    KM_CLOSED = 3,
+    /**
+     * The caller's deadline passed before the store answered.
+     */
+    KM_DEADLINE = 4,
+    /**
+     * Nothing is in memory right now; `retry_after` says when to ask again.
+     */
+    KM_NOT_READY = 5,
+    /**
+     * The numbers of this source are used up; nothing wraps.
+     */
+    KM_EXHAUSTED = 6,
+    /**
+     * The store cannot be reached or does not answer.
+     */
+    KM_STORE_UNAVAILABLE = 7,
+    /**
+     * The store answered with a refusal: a missing table, a missing right, a row that makes no sense.
+     */
+    KM_STORE_REFUSED = 8,
+    /**
+     * The store holds less than this process has already seen: a restored backup, a deleted row, a lost failover.
+     */
+    KM_STORE_WENT_BACKWARDS = 9,
+    /**
+     * The store's settings lose commits, so a reservation could be handed out twice.
+     */
+    KM_STORE_UNSAFE = 10,
+    /**
+     * The next number is wider than the number pattern.
+     */
+    KM_NUMBER_OVERFLOW = 11,
+    /**
+     * This machine's clock is behind what has already been issued or reserved.
+     */
+    KM_CLOCK_BEHIND = 12,
+    /**
+     * The worker id is no longer this process's own.
+     */
+    KM_LEASE_LOST = 13,
+    /**
+     * Every worker id is taken.
+     */
+    KM_NO_WORKER_FREE = 14,
+    /**
+     * The layout's time field is over.
+     */
+    KM_LAYOUT_ENDED = 15,
+    /**
+     * The process was forked and the mill is configured not to start anew in the child.
+     */
+    KM_FORKED = 16,
+    /**
+     * An order number that this key did not make.
+     */
+    KM_FORGED = 17,
+    /**
+     * The caller's buffer is too small; the length needed is given.
+     */
+    KM_BUFFER_TOO_SMALL = 18,
+    /**
+     * A defect in keymill itself.
+     */
+    KM_INTERNAL = 19,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum km_code km_code;
+#else
+typedef int32_t km_code;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * A mill: one store, one background thread, any number of sources. Opaque.
+ */
+typedef struct km_mill km_mill;
+
+/**
+ * A source of ids inside a mill. Opaque.
+ */
+typedef struct km_source km_source;
+
+/**
+ * What an id is made of. The caller sets struct_size to sizeof(km_parts) before the call (KM_PARTS_INIT does); the
+ * struct may grow at its end in later versions.
+ */
+typedef struct {
+    /**
+     * sizeof(km_parts), set by the caller.
+     */
+    uint32_t struct_size;
+    /**
+     * KM_PART_...: which of the fields below the id has. The others are 0 and empty.
+     */
+    uint32_t present;
+    /**
+     * Milliseconds since 1970.
+     */
+    int64_t time_ms;
+    /**
+     * The worker.
+     */
+    uint64_t worker;
+    /**
+     * The sequence.
+     */
+    uint64_t sequence;
+    /**
+     * The number.
+     */
+    uint64_t number;
+    /**
+     * The date part, NUL-terminated.
+     */
+    char date[64];
+} km_parts;
+
+/**
+ * A cursor over a source of numbers, owned by one thread at a time: the fastest way to ids one by one. Make it with
+ * KM_CURSOR_INIT(source), take with km_cursor_next. Nothing is to be freed; what is left in it is lost. The source is not
+ * freed while cursors over it are used. The fields are the library's own.
+ */
+typedef struct {
+    /**
+     * The next number.
+     */
+    uint64_t next;
+    /**
+     * One past the last.
+     */
+    uint64_t end;
+    /**
+     * The numbers may be issued while `*word == leased_at`; readable for ever.
+     */
+    const uint64_t *word;
+    /**
+     * See word.
+     */
+    uint64_t leased_at;
+    /**
+     * Where new blocks come from.
+     */
+    km_source *source;
+    /**
+     * How many numbers to lease at a time; 0: as many as the source's block= says. May be set by the caller.
+     */
+    uint64_t count;
+    /**
+     * 0.
+     */
+    uint64_t reserved[2];
+} km_cursor;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Opens a mill from one string: "sqlite:FILE", "memory:", "mysql://user:password@host:port/database" or
+ * "file:CONFIG.toml"; an empty string is "sqlite:keymill.db". Nothing is connected until a source needs it, so a store
+ * that is down does not keep a program from starting. `*mill` is the caller's, who frees it with km_mill_free.
+ *
+ * KM_INVALID_ARGUMENT, KM_INVALID_CONFIG.
+ */
+km_code km_mill_open(const char *config, km_mill **mill);
+
+/**
+ * A source, named by one string: "segment:orders?step=1000", "snowflake:tx?worker=5",
+ * "serial:cust_info/custid?date=yyyyMMdd&number=000000". Asking again gives another handle of the same source. `*source`
+ * is the caller's, who frees it with km_source_free, before or after the mill.
+ *
+ * KM_INVALID_ARGUMENT, KM_INVALID_CONFIG, KM_LAYOUT_ENDED, KM_CLOSED, KM_FORKED.
+ */
+km_code km_mill_source(km_mill *mill, const char *spec, km_source **source);
+
+/**
+ * Closes a mill for good: every later call on it and its sources answers KM_CLOSED, callers that wait are woken, what
+ * nobody used goes back to the store where it can. May be called while other threads use the mill. Closing twice is
+ * nothing.
+ *
+ * KM_INVALID_ARGUMENT.
+ */
+km_code km_mill_close(km_mill *mill);
+
+/**
+ * Closes the mill if it is open and frees it. Its sources stay valid handles, each to be freed by its owner, and answer
+ * KM_CLOSED. NULL is nothing.
+ *
+ * KM_INVALID_ARGUMENT when it was freed before.
+ */
+km_code km_mill_free(km_mill *mill);
+
+/**
+ * Writes every figure of the mill as Prometheus text, with a NUL. Figures grow between two calls: after
+ * KM_BUFFER_TOO_SMALL come with a little more than `*len`.
+ *
+ * KM_INVALID_ARGUMENT, KM_BUFFER_TOO_SMALL.
+ */
+km_code km_mill_metrics(km_mill *mill, char *buf, size_t size, size_t *len);
+
+/**
+ * Takes what happened since the last call, one line per event, oldest first: "2026-11-21T08:30:00.123Z refill_failed:
+ * ...". Call until `*len` is 0: a call writes as many events as surely fit, those it did not write stay. The mill keeps
+ * the last 256. A line longer than KM_EVENT_SIZE is cut.
+ *
+ * KM_INVALID_ARGUMENT, KM_BUFFER_TOO_SMALL for a buffer below KM_EVENT_SIZE; no event is lost by that.
+ */
+km_code km_mill_events(km_mill *mill, char *buf, size_t size, size_t *len);
+
+/**
+ * Moves the clock of a mill opened with clock=manual forward by milliseconds. For tests.
+ *
+ * KM_INVALID_ARGUMENT on a mill that runs on the machine's clock; KM_CLOSED, KM_FORKED.
+ */
+km_code km_mill_clock_advance(km_mill *mill, uint64_t ms);
+
+/**
+ * Sets the clock of a mill opened with clock=manual to milliseconds since 1970, in either direction. For tests.
+ *
+ * KM_INVALID_ARGUMENT on a mill that runs on the machine's clock; KM_CLOSED, KM_FORKED.
+ */
+km_code km_mill_clock_set(km_mill *mill, int64_t wall_ms);
+
+/**
+ * The next id; waits at most the source's deadline when none is in memory.
+ *
+ * KM_INVALID_ARGUMENT (a serial's numbers are handed out as text: km_source_next_text), KM_DEADLINE, KM_STORE_...,
+ * KM_EXHAUSTED, KM_CLOCK_BEHIND, KM_LAYOUT_ENDED, KM_LEASE_LOST, KM_NO_WORKER_FREE, KM_CLOSED, KM_FORKED. Where the text
+ * below says "as km_source_next", these are meant.
+ */
+km_code km_source_next(km_source *source, uint64_t *id);
+
+/**
+ * The next id if one is in memory; never blocks. On KM_NOT_READY `*retry_ms` says after how many milliseconds to ask
+ * again, at least 1.
+ *
+ * KM_NOT_READY, and as km_source_next.
+ */
+km_code km_source_try_next(km_source *source, uint64_t *id, uint32_t *retry_ms);
+
+/**
+ * Fills an array with `count` ids: all of it, or none and an error. By far the fastest way to many ids. 0 ids are
+ * nothing.
+ *
+ * As km_source_next; KM_INVALID_ARGUMENT for a count that no memory holds.
+ */
+km_code km_source_fill(km_source *source, uint64_t *ids, size_t count);
+
+/**
+ * Leases [`*lo`, `*hi`) to the caller alone: at least one number and at most `count`. What is not used is lost.
+ *
+ * As km_source_next; KM_INVALID_ARGUMENT for a count of 0 and for snowflakes, which have no ranges.
+ */
+km_code km_source_lease(km_source *source, uint64_t count, uint64_t *lo, uint64_t *hi);
+
+/**
+ * Writes the next serial number as text with a NUL; of other kinds of sources the next id in decimal. Waits as
+ * km_source_next. No number is spent on a buffer below km_source_text_len.
+ *
+ * KM_BUFFER_TOO_SMALL, KM_NUMBER_OVERFLOW, and as km_source_next.
+ */
+km_code km_source_next_text(km_source *source, char *buf, size_t size, size_t *len);
+
+/**
+ * As km_source_next_text, but never blocks; on KM_NOT_READY `*retry_ms` says after how many milliseconds to ask again.
+ *
+ * KM_NOT_READY, and as km_source_next_text.
+ */
+km_code km_source_try_next_text(km_source *source, char *buf, size_t size, size_t *len, uint32_t *retry_ms);
+
+/**
+ * The size of a buffer that holds any text of this source, its NUL included.
+ *
+ * KM_INVALID_ARGUMENT.
+ */
+km_code km_source_text_len(km_source *source, size_t *len);
+
+/**
+ * Takes an id of this source apart.
+ *
+ * KM_INVALID_ARGUMENT for an id this source cannot have made, and for a serial (km_source_parse_text).
+ */
+km_code km_source_parse(km_source *source, uint64_t id, km_parts *parts);
+
+/**
+ * Takes a text of this source apart: a serial number, or an id in decimal.
+ *
+ * KM_INVALID_ARGUMENT for a text this source cannot have made.
+ */
+km_code km_source_parse_text(km_source *source, const char *text, km_parts *parts);
+
+/**
+ * Frees a source; ids it handed out stay good. NULL is nothing.
+ *
+ * KM_INVALID_ARGUMENT when it was freed before.
+ */
+km_code km_source_free(km_source *source);
+
+/**
+ * Leases the cursor's next block and takes its first id. km_cursor_next calls it when the block is used up, the mill was
+ * closed or the process forked; nobody else needs to.
+ *
+ * As km_source_next.
+ */
+km_code km_cursor_refill(km_cursor *cursor, uint64_t *id);
+
+/**
+ * What went wrong in this thread's last call that failed, as one line for a person: what was being done, what was seen,
+ * what to do. Never NULL: an empty string when nothing has failed yet. Never holds a password. The string belongs to the
+ * library and stays until the same thread's next call that fails, or the thread's end.
+ */
+const char *km_last_error(void);
+
+/**
+ * After how many milliseconds the call that failed last in this thread may succeed; 0 where that is not known.
+ */
+uint32_t km_last_retry_ms(void);
+
+/**
+ * The name of a code as every language prints it, "STORE_UNAVAILABLE"; "UNKNOWN" for a number that is no code.
+ * A static string.
+ */
+const char *km_code_name(int32_t code);
+
+/**
+ * The version of the library that runs, "0.1.0". A static string.
+ */
+const char *km_version(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+/* The start of a km_parts. */
+#define KM_PARTS_INIT { sizeof(km_parts), 0, 0, 0, 0, 0, { 0 } }
+
+/* The start of a cursor over a source. */
+#define KM_CURSOR_INIT(source) { 0, 0, NULL, 0, (source), 0, { 0, 0 } }
+
+#if defined(__GNUC__) || defined(__clang__)
+#define KM_LOAD_WORD(word) __atomic_load_n((word), __ATOMIC_RELAXED)
+#else
+#define KM_LOAD_WORD(word) (*(const volatile uint64_t *)(word))
+#endif
+
+/*
+ * The next id of a cursor, without a call: one plain load and one add while the block lasts. Ids rise within a cursor.
+ *
+ * As km_source_next.
+ */
+static inline km_code km_cursor_next(km_cursor *cursor, uint64_t *id) {
+    if (cursor != NULL && id != NULL && cursor->next < cursor->end
+        && KM_LOAD_WORD(cursor->word) == cursor->leased_at) {
+        *id = cursor->next++;
+        return KM_OK;
+    }
+    return km_cursor_refill(cursor, id);
+}
+
+#endif /* KEYMILL_H */

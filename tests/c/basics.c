@@ -1,0 +1,180 @@
+/* Each verb does what the header says, for each kind of source. */
+#include "check.h"
+
+static void versions_and_codes(void) {
+    char version[32];
+    snprintf(version, sizeof version, "%d.%d.%d", KM_VERSION_MAJOR, KM_VERSION_MINOR, KM_VERSION_PATCH);
+    CHECK(strcmp(version, km_version()) == 0);
+    CHECK(KM_OK == 0 && KM_INTERNAL == 19);
+    CHECK(strcmp(km_code_name(KM_OK), "OK") == 0);
+    CHECK(strcmp(km_code_name(KM_STORE_WENT_BACKWARDS), "STORE_WENT_BACKWARDS") == 0);
+    CHECK(strcmp(km_code_name(20), "UNKNOWN") == 0 && strcmp(km_code_name(INT32_MIN), "UNKNOWN") == 0);
+    CHECK(sizeof(km_code) == sizeof(int32_t));
+    CHECK(km_last_error()[0] == '\0' && km_last_retry_ms() == 0);
+}
+
+static void segments(void) {
+    km_mill *mill = NULL;
+    km_source *orders = NULL, *again = NULL;
+    uint64_t id = 0, lo = 0, hi = 0, ids[1000];
+    OK(km_mill_open(fresh_store("basics", ""), &mill));
+    OK(km_mill_source(mill, "segment:orders", &orders));
+    OK(km_source_next(orders, &id));
+    CHECK(id == 1);
+    OK(km_source_fill(orders, ids, 1000));
+    for (size_t i = 0; i < 1000; i++) CHECK(ids[i] == 2 + i);
+    OK(km_source_fill(orders, ids, 0));
+    OK(km_source_lease(orders, 10, &lo, &hi));
+    CHECK(lo == 1002 && hi > lo && hi <= lo + 10);
+
+    /* A source of the same name is the same source. */
+    OK(km_mill_source(mill, "segment:orders", &again));
+    OK(km_source_next(again, &id));
+    CHECK(id == hi);
+    OK(km_source_free(again));
+
+    /* A cursor leaves the others their own numbers. */
+    km_cursor mine = KM_CURSOR_INIT(orders);
+    mine.count = 4;
+    for (int i = 0; i < 10; i++) {
+        uint64_t own = 0;
+        OK(km_cursor_next(&mine, &own));
+        OK(km_source_next(orders, &id));
+        CHECK(own != id);
+    }
+
+    km_parts parts = KM_PARTS_INIT;
+    OK(km_source_parse(orders, 42, &parts));
+    CHECK(parts.present == KM_PART_NUMBER && parts.number == 42 && parts.date[0] == '\0');
+    OK(km_source_parse_text(orders, "43", &parts));
+    CHECK(parts.number == 43);
+
+    char text[32];
+    size_t len = 0;
+    OK(km_source_next_text(orders, text, sizeof text, &len));
+    CHECK(len == strlen(text) && strtoull(text, NULL, 10) > id);
+
+    /* The whole life of a handle, in either order. */
+    OK(km_mill_free(mill));
+    GIVES(KM_CLOSED, km_source_next(orders, &id));
+    GIVES(KM_CLOSED, km_cursor_next(&mine, &id));
+    OK(km_source_free(orders));
+}
+
+static void try_next_never_waits(void) {
+    km_mill *mill = NULL;
+    km_source *orders = NULL;
+    uint64_t id = 0;
+    uint32_t retry = 0;
+    char text[32];
+    size_t len = 0;
+    OK(km_mill_open(fresh_store("trying", ""), &mill));
+    OK(km_mill_source(mill, "segment:orders", &orders));
+    int32_t code = km_source_try_next(orders, &id, &retry);
+    for (long tries = 0; code == KM_NOT_READY && tries < 2000000000L; tries++) {
+        CHECK(retry >= 1 && id == 0 && km_last_retry_ms() >= 1);
+        code = km_source_try_next(orders, &id, &retry);
+    }
+    GIVES(KM_OK, code);
+    CHECK(id == 1);
+    OK(km_source_try_next_text(orders, text, sizeof text, &len, &retry));
+    CHECK(strcmp(text, "2") == 0 && len == 1);
+    OK(km_source_free(orders));
+    OK(km_mill_free(mill));
+}
+
+static void serials_and_the_manual_clock(void) {
+    km_mill *mill = NULL;
+    km_source *serials = NULL;
+    char text[64];
+    size_t len = 0, size = 0;
+    uint64_t id = 0;
+    km_parts parts = KM_PARTS_INIT;
+    OK(km_mill_open("memory:?clock=manual", &mill));
+    OK(km_mill_clock_set(mill, INT64_C(1795249800000))); /* 2026-11-21T08:30:00Z */
+    OK(km_mill_source(mill, "serial:cust_info/custid?date=yyyyMMdd&number=000000&zone=UTC", &serials));
+    OK(km_source_text_len(serials, &size));
+    CHECK(size == 15);
+    OK(km_source_next_text(serials, text, size, &len));
+    CHECK(strcmp(text, "20261121000001") == 0 && len == 14);
+    OK(km_source_parse_text(serials, text, &parts));
+    CHECK(parts.present == (KM_PART_NUMBER | KM_PART_DATE) && parts.number == 1);
+    CHECK(strcmp(parts.date, "20261121") == 0);
+    GIVES(KM_INVALID_ARGUMENT, km_source_next(serials, &id));
+
+    /* The day ends: the number starts again. The keeper notices a moment later. */
+    OK(km_mill_clock_advance(mill, 24 * 3600 * 1000));
+    long tries = 0;
+    do {
+        OK(km_source_next_text(serials, text, sizeof text, &len));
+    } while (strncmp(text, "20261122", 8) != 0 && ++tries < 900000);
+    CHECK(strcmp(text, "20261122000001") == 0);
+    OK(km_source_free(serials));
+    OK(km_mill_free(mill));
+}
+
+static void snowflakes(void) {
+    km_mill *mill = NULL;
+    km_source *tx = NULL;
+    uint64_t ids[5000], lo, hi;
+    km_parts parts = KM_PARTS_INIT;
+    OK(km_mill_open(fresh_store("snowflakes", ""), &mill));
+    OK(km_mill_source(mill, "snowflake:tx?worker=5", &tx));
+    OK(km_source_fill(tx, ids, 5000));
+    for (size_t i = 1; i < 5000; i++) CHECK(ids[i] > ids[i - 1]);
+    OK(km_source_parse(tx, ids[0], &parts));
+    CHECK(parts.present == (KM_PART_TIME | KM_PART_WORKER | KM_PART_SEQUENCE) && parts.worker == 5);
+    CHECK(parts.time_ms > INT64_C(1700000000000));
+    GIVES(KM_INVALID_ARGUMENT, km_source_lease(tx, 10, &lo, &hi));
+    /* A cursor works on every source of numbers. */
+    km_cursor cursor = KM_CURSOR_INIT(tx);
+    uint64_t before = ids[4999], id = 0;
+    for (int i = 0; i < 100; i++, before = id) {
+        OK(km_cursor_next(&cursor, &id));
+        CHECK(id > before);
+    }
+    OK(km_source_free(tx));
+    OK(km_mill_free(mill));
+}
+
+static void figures_and_events(void) {
+    km_mill *mill = NULL;
+    km_source *orders = NULL;
+    uint64_t id;
+    char small[8], *buf;
+    size_t len = 0;
+    OK(km_mill_open("sqlite:/nowhere/at/all/keymill.db", &mill));
+    OK(km_mill_source(mill, "segment:orders?deadline=200ms", &orders));
+    CHECK(km_source_next(orders, &id) != KM_OK);
+    GIVES(KM_BUFFER_TOO_SMALL, km_mill_metrics(mill, small, sizeof small, &len));
+    CHECK(len > sizeof small);
+    size_t size = len + 1024;
+    CHECK((buf = malloc(size)) != NULL);
+    OK(km_mill_metrics(mill, buf, size, &len));
+    CHECK(len == strlen(buf) && strstr(buf, "segment:orders") != NULL);
+    free(buf);
+
+    GIVES(KM_BUFFER_TOO_SMALL, km_mill_events(mill, small, sizeof small, &len));
+    CHECK(len == KM_EVENT_SIZE);
+    char events[KM_EVENT_SIZE];
+    size_t lines = 0;
+    for (;;) {
+        OK(km_mill_events(mill, events, sizeof events, &len));
+        if (len == 0) break;
+        CHECK(events[len - 1] == '\n' && events[len] == '\0');
+        lines++;
+    }
+    CHECK(lines >= 1);
+    OK(km_source_free(orders));
+    OK(km_mill_free(mill));
+}
+
+int main(void) {
+    versions_and_codes();
+    segments();
+    try_next_never_waits();
+    serials_and_the_manual_clock();
+    snowflakes();
+    figures_and_events();
+    return 0;
+}

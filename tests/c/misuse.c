@@ -1,0 +1,246 @@
+/* Wrong use of every function gives a code, never a crash, and writes nothing. */
+#include "check.h"
+
+#define WRONG(call) GIVES(KM_INVALID_ARGUMENT, call)
+
+/* Nothing of this may be written by a call that fails. */
+static struct {
+    uint64_t id, lo, hi, ids[4];
+    uint32_t retry;
+    size_t len;
+    char buf[64];
+    km_parts parts;
+    km_mill *mill;
+    km_source *source;
+} out;
+
+static void untouched(void) {
+    CHECK(out.id == 7 && out.lo == 7 && out.hi == 7 && out.ids[0] == 7 && out.ids[3] == 7);
+    CHECK(out.retry == 7 && out.len == 7 && out.buf[0] == '7' && out.buf[63] == '7');
+    CHECK(out.parts.present == 7 && out.mill == NULL && out.source == NULL);
+}
+
+static void prepare(void) {
+    out.id = out.lo = out.hi = out.ids[0] = out.ids[3] = 7;
+    out.retry = 7;
+    out.len = 7;
+    memset(out.buf, '7', sizeof out.buf);
+    out.parts.struct_size = sizeof out.parts;
+    out.parts.present = 7;
+    out.mill = NULL;
+    out.source = NULL;
+}
+
+/* Each function of a mill with a handle that is none. */
+static void with_mill(km_mill *mill, int32_t code) {
+    prepare();
+    GIVES(code, km_mill_source(mill, "segment:orders", &out.source));
+    GIVES(code, km_mill_close(mill));
+    GIVES(code, km_mill_metrics(mill, out.buf, sizeof out.buf, &out.len));
+    GIVES(code, km_mill_events(mill, out.buf, sizeof out.buf, &out.len));
+    GIVES(code, km_mill_clock_advance(mill, 1));
+    GIVES(code, km_mill_clock_set(mill, 1));
+    if (mill != NULL) GIVES(code, km_mill_free(mill));
+    untouched();
+}
+
+/* Each function of a source that hands out something. */
+static void with_source(km_source *source, int32_t code) {
+    prepare();
+    km_cursor cursor = KM_CURSOR_INIT(source);
+    GIVES(code, km_source_next(source, &out.id));
+    GIVES(code, km_source_try_next(source, &out.id, &out.retry));
+    GIVES(code, km_source_fill(source, out.ids, 4));
+    GIVES(code, km_source_lease(source, 1, &out.lo, &out.hi));
+    GIVES(code, km_source_next_text(source, out.buf, sizeof out.buf, &out.len));
+    GIVES(code, km_source_try_next_text(source, out.buf, sizeof out.buf, &out.len, &out.retry));
+    GIVES(code, km_cursor_next(&cursor, &out.id));
+    GIVES(code, km_cursor_refill(&cursor, &out.id));
+    untouched();
+}
+
+/* The functions that ask nothing of the mill. */
+static void with_dead_source(km_source *source) {
+    prepare();
+    WRONG(km_source_text_len(source, &out.len));
+    WRONG(km_source_parse(source, 1, &out.parts));
+    WRONG(km_source_parse_text(source, "1", &out.parts));
+    if (source != NULL) WRONG(km_source_free(source));
+    untouched();
+}
+
+static void null_outputs(km_mill *mill, km_source *source) {
+    prepare();
+    km_cursor cursor = KM_CURSOR_INIT(source);
+    WRONG(km_mill_open(NULL, &out.mill));
+    WRONG(km_mill_open("memory:", NULL));
+    WRONG(km_mill_source(mill, NULL, &out.source));
+    WRONG(km_mill_source(mill, "segment:orders", NULL));
+    WRONG(km_mill_metrics(mill, NULL, 100, &out.len));
+    WRONG(km_mill_metrics(mill, out.buf, sizeof out.buf, NULL));
+    WRONG(km_mill_events(mill, NULL, 0, &out.len));
+    WRONG(km_mill_events(mill, out.buf, sizeof out.buf, NULL));
+    WRONG(km_source_next(source, NULL));
+    WRONG(km_source_try_next(source, NULL, &out.retry));
+    WRONG(km_source_try_next(source, &out.id, NULL));
+    WRONG(km_source_fill(source, NULL, 4));
+    WRONG(km_source_fill(source, NULL, 0));
+    WRONG(km_source_lease(source, 1, NULL, &out.hi));
+    WRONG(km_source_lease(source, 1, &out.lo, NULL));
+    WRONG(km_source_next_text(source, NULL, 64, &out.len));
+    WRONG(km_source_next_text(source, NULL, 0, &out.len));
+    WRONG(km_source_next_text(source, out.buf, sizeof out.buf, NULL));
+    WRONG(km_source_try_next_text(source, NULL, 64, &out.len, &out.retry));
+    WRONG(km_source_try_next_text(source, out.buf, sizeof out.buf, NULL, &out.retry));
+    WRONG(km_source_try_next_text(source, out.buf, sizeof out.buf, &out.len, NULL));
+    WRONG(km_source_text_len(source, NULL));
+    WRONG(km_source_parse(source, 1, NULL));
+    WRONG(km_source_parse_text(source, NULL, &out.parts));
+    WRONG(km_source_parse_text(source, "1", NULL));
+    WRONG(km_cursor_next(NULL, &out.id));
+    WRONG(km_cursor_next(&cursor, NULL));
+    WRONG(km_cursor_refill(NULL, &out.id));
+    WRONG(km_cursor_refill(&cursor, NULL));
+    OK(km_mill_free(NULL));
+    OK(km_source_free(NULL));
+    untouched();
+}
+
+static void sizes_and_counts(km_mill *mill, km_source *source) {
+    prepare();
+    WRONG(km_source_fill(source, out.ids, SIZE_MAX));
+    WRONG(km_source_fill(source, out.ids, SIZE_MAX / 8));
+    WRONG(km_source_fill(source, out.ids, SIZE_MAX / 16 + 1));
+    WRONG(km_source_lease(source, 0, &out.lo, &out.hi));
+    out.parts.struct_size = 0;
+    WRONG(km_source_parse(source, 1, &out.parts));
+    out.parts.struct_size = 8;
+    WRONG(km_source_parse(source, 1, &out.parts));
+    untouched();
+    /* A struct of a later version: what this library knows is written, no more. */
+    out.parts.struct_size = sizeof out.parts + 64;
+    OK(km_source_parse(source, 1, &out.parts));
+    CHECK(out.parts.present == KM_PART_NUMBER && out.parts.struct_size == sizeof out.parts + 64);
+
+    for (size_t size = 0; size < 20; size++) {
+        prepare();
+        GIVES(KM_BUFFER_TOO_SMALL, km_source_next_text(source, out.buf, size, &out.len));
+        CHECK(out.len == 20);
+        out.len = 7;
+        GIVES(KM_BUFFER_TOO_SMALL, km_source_try_next_text(source, out.buf, size, &out.len, &out.retry));
+        CHECK(out.len == 20);
+        out.len = 7;
+        GIVES(KM_BUFFER_TOO_SMALL, km_mill_metrics(mill, out.buf, size, &out.len));
+        CHECK(out.len > 20);
+        out.len = 7;
+        GIVES(KM_BUFFER_TOO_SMALL, km_mill_events(mill, out.buf, size, &out.len));
+        CHECK(out.len == KM_EVENT_SIZE);
+        out.len = 7;
+        untouched();
+    }
+    /* A buffer said to be endless is only written as far as the text goes. */
+    OK(km_source_next_text(source, out.buf, SIZE_MAX, &out.len));
+    CHECK(strcmp(out.buf, "1") == 0 && out.len == 1 && out.buf[20] == '7');
+    /* So many numbers no segment has: some, not a failure. */
+    OK(km_source_lease(source, UINT64_MAX, &out.lo, &out.hi));
+    CHECK(out.lo == 2 && out.hi > out.lo);
+}
+
+static void strings(km_mill *mill, km_source *source) {
+    prepare();
+    static const char *const wrong[] = {"\xff", "memory:\xc3", "sqlite:\xed\xa0\x80.db", "\xc0\x80"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        WRONG(km_mill_open(wrong[i], &out.mill));
+        WRONG(km_mill_source(mill, wrong[i], &out.source));
+        WRONG(km_source_parse_text(source, wrong[i], &out.parts));
+    }
+    static const char *const bad[] = {"x", ":", "memory", "segment:", "segment:orders?step", "%", "segment:a\nb"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        GIVES(KM_INVALID_CONFIG, km_mill_open(bad[i], &out.mill));
+        GIVES(KM_INVALID_CONFIG, km_mill_source(mill, bad[i], &out.source));
+        WRONG(km_source_parse_text(source, bad[i], &out.parts));
+    }
+    GIVES(KM_INVALID_CONFIG, km_mill_source(mill, "", &out.source));
+    size_t long_len = 10 * 1000 * 1000;
+    char *text = malloc(long_len + 1);
+    CHECK(text != NULL);
+    memset(text, 'a', long_len);
+    text[long_len] = '\0';
+    GIVES(KM_INVALID_CONFIG, km_mill_open(text, &out.mill));
+    GIVES(KM_INVALID_CONFIG, km_mill_source(mill, text, &out.source));
+    WRONG(km_source_parse_text(source, text, &out.parts));
+    CHECK(strlen(km_last_error()) < 1000);
+    free(text);
+    WRONG(km_source_parse(source, UINT64_MAX, &out.parts));
+    WRONG(km_source_parse(source, 0, &out.parts));
+    WRONG(km_mill_clock_advance(mill, 1)); /* not a manual clock */
+    WRONG(km_mill_clock_set(mill, 1));
+    untouched();
+}
+
+int main(void) {
+    km_mill *mill = NULL, *other = NULL;
+    km_source *source = NULL, *orphan = NULL;
+    OK(km_mill_open("memory:", &mill));
+    OK(km_mill_source(mill, "segment:orders", &source));
+
+    with_mill(NULL, KM_INVALID_ARGUMENT);
+    with_source(NULL, KM_INVALID_ARGUMENT);
+    with_dead_source(NULL);
+    null_outputs(mill, source);
+    sizes_and_counts(mill, source);
+    strings(mill, source);
+
+    /* The wrong kind of handle. */
+    with_mill((km_mill *)(void *)source, KM_INVALID_ARGUMENT);
+    with_source((km_source *)(void *)mill, KM_INVALID_ARGUMENT);
+    with_dead_source((km_source *)(void *)mill);
+
+    /* Extremes of a manual clock. */
+    OK(km_mill_open("memory:?clock=manual", &other));
+    OK(km_mill_source(other, "segment:orders", &orphan));
+    OK(km_mill_clock_set(other, INT64_MAX));
+    OK(km_mill_clock_advance(other, UINT64_MAX));
+    OK(km_mill_clock_set(other, INT64_MIN));
+
+    /* The mill is freed, its source is not: closed. */
+    OK(km_mill_free(other));
+    with_source(orphan, KM_CLOSED);
+    with_mill(other, KM_INVALID_ARGUMENT);
+    OK(km_source_text_len(orphan, &out.len));
+    OK(km_source_free(orphan));
+    with_source(orphan, KM_INVALID_ARGUMENT);
+    with_dead_source(orphan);
+
+    /* Closed, not freed. */
+    OK(km_mill_close(mill));
+    OK(km_mill_close(mill));
+    with_source(source, KM_CLOSED);
+    prepare();
+    GIVES(KM_CLOSED, km_mill_source(mill, "segment:orders", &out.source));
+    GIVES(KM_CLOSED, km_mill_source(mill, "segment:others", &out.source));
+    untouched();
+
+    /* Freed, whatever was passed. */
+    OK(km_source_free(source));
+    OK(km_mill_free(mill));
+    with_source(source, KM_INVALID_ARGUMENT);
+    with_dead_source(source);
+    with_mill(mill, KM_INVALID_ARGUMENT);
+    with_mill((km_mill *)(void *)source, KM_INVALID_ARGUMENT);
+
+    /* A cursor whose source was freed. */
+    OK(km_mill_open("memory:", &mill));
+    OK(km_mill_source(mill, "segment:orders", &source));
+    km_cursor cursor = KM_CURSOR_INIT(source);
+    OK(km_cursor_next(&cursor, &out.id));
+    OK(km_mill_free(mill));
+    OK(km_source_free(source));
+    /* Its word may serve another mill by now: still not this cursor. */
+    OK(km_mill_open("memory:", &mill));
+    OK(km_mill_source(mill, "segment:orders", &source));
+    WRONG(km_cursor_next(&cursor, &out.id));
+    OK(km_source_free(source));
+    OK(km_mill_free(mill));
+    return 0;
+}

@@ -1,0 +1,509 @@
+//! What a mill promises when processes, servers, wires and clocks fail: against real files, a real MariaDB, real kills.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keymill::{Code, Mill, Source};
+use keymill_tests::proxy::{Answers, Proxy};
+use keymill_tests::{server, worker};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until something is true; a test that waits for ever says what for.
+fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let give_up = Instant::now() + PATIENCE;
+    while !is_true() {
+        assert!(Instant::now() < give_up, "waited {PATIENCE:?} in vain until {what}");
+        thread::yield_now();
+    }
+}
+
+fn unique(name: &str) -> String {
+    format!("{name}_{}_{}", std::process::id(), fastrand::u32(..))
+}
+
+fn open(config: &str) -> Mill {
+    Mill::open(config).expect("a mill")
+}
+
+fn source(mill: &Mill, spec: &str) -> Source {
+    mill.source(spec).expect("a source")
+}
+
+fn file(folder: &tempfile::TempDir) -> String {
+    format!("sqlite:{}", folder.path().join("ids.db").display())
+}
+
+// ---- processes killed ----
+
+#[test]
+fn a_worker_process_takes_until_it_is_killed() {
+    worker::work();
+}
+
+/// Kills workers at random, `kills` times, four at a time on each spec, and checks the union of what they logged.
+fn kill_workers(config: &str, specs: &[String], kills: usize) -> usize {
+    let mut total = 0;
+    for spec in specs {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = |n: usize| folder.path().join(format!("{n}.ids"));
+        let begin =
+            |n: usize| worker::start("a_worker_process_takes_until_it_is_killed", config, spec, &log(n));
+        let mut running: Vec<_> = (0..4).map(|n| (n, begin(n))).collect();
+        for kill in 0..kills / specs.len() {
+            let victim = fastrand::usize(..running.len());
+            let (n, mut child) = running.swap_remove(victim);
+            // It must be at work before it is killed, and then at a moment nobody chose.
+            until(&format!("worker {n} takes ids"), || {
+                if let Ok(Some(status)) = child.try_wait() {
+                    let why = std::fs::read_to_string(log(n).with_extension("stderr")).unwrap_or_default();
+                    panic!("worker {n} ended by itself: {status}\n{why}");
+                }
+                std::fs::metadata(log(n)).is_ok_and(|m| m.len() > 0)
+            });
+            let moment = Instant::now() + Duration::from_micros(fastrand::u64(..20_000));
+            while Instant::now() < moment {
+                thread::yield_now();
+            }
+            child.kill().expect("a worker can be killed");
+            child.wait().expect("a killed worker ends");
+            running.push((kill + 4, begin(kill + 4)));
+        }
+        for (_, mut child) in running {
+            child.kill().expect("a worker can be killed");
+            child.wait().expect("a killed worker ends");
+        }
+        let ids = worker::count_distinct(folder.path());
+        println!("{spec}: {} kills, {ids} ids, 0 duplicates", kills / specs.len());
+        total += ids;
+    }
+    total
+}
+
+#[test]
+fn two_hundred_kills_on_sqlite_leave_no_duplicate() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let specs = [
+        "segment:orders?min_step=50".to_owned(),
+        "segment:threads?order=thread&block=16&min_step=64".to_owned(),
+        "serial:cust_info/custid?number=0000000000&step=100".to_owned(),
+        "serial:own/scheme?number=0000000000&scheme=keymill&step=50".to_owned(),
+    ];
+    assert!(kill_workers(&file(&folder), &specs, 200) > 1000);
+}
+
+#[test]
+fn fifty_kills_on_mariadb_leave_no_duplicate() {
+    let specs = [
+        format!("segment:{}?min_step=50", unique("orders")),
+        format!("serial:{}/custid?number=0000000000&step=100", unique("cust")),
+    ];
+    let mill = open(&server::url());
+    let names: Vec<&str> = specs.iter().map(String::as_str).collect();
+    mill.init(&names, false).expect("init");
+    assert!(kill_workers(&server::url(), &specs, 50) > 1000);
+}
+
+// ---- servers killed ----
+
+/// Takes batches at a steady pace until told to stop; answers with what was got, and with every error's code.
+struct Takers {
+    got: Mutex<Vec<u64>>,
+    errors: Mutex<Vec<(Duration, Code)>>,
+    stop: AtomicBool,
+    count: AtomicU64,
+}
+
+impl Takers {
+    fn new() -> Self {
+        Takers {
+            got: Mutex::default(),
+            errors: Mutex::default(),
+            stop: AtomicBool::new(false),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    fn take(&self, source: &Source, batch: usize, pause: Duration) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let asked = Instant::now();
+            match source.take(batch) {
+                Ok(ids) => {
+                    self.count.fetch_add(ids.len() as u64, Ordering::Relaxed);
+                    self.got.lock().expect("no taker panics").extend(ids);
+                }
+                Err(error) => {
+                    self.errors.lock().expect("no taker panics").push((asked.elapsed(), error.code))
+                }
+            }
+            thread::park_timeout(pause);
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn errors(&self) -> Vec<(Duration, Code)> {
+        self.errors.lock().expect("no taker panics").clone()
+    }
+
+    fn check_distinct(&self) -> usize {
+        let got = self.got.lock().expect("no taker panics");
+        let distinct: HashSet<_> = got.iter().collect();
+        assert_eq!(distinct.len(), got.len(), "an id was handed out twice");
+        got.len()
+    }
+}
+
+#[test]
+fn a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice() {
+    let server = server::Private::start("");
+    let mill = open(&server.url());
+    mill.init(&[], false).expect("init");
+    let orders = source(&mill, "segment:orders?buffer=30s");
+    let takers = Takers::new();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| takers.take(&orders, 100, Duration::from_millis(5)));
+        }
+        for round in 0..3 {
+            // A rate is known after a few seconds; before that the runway is an estimate of little.
+            let steady = Instant::now() + Duration::from_secs(4);
+            until("ten seconds of supply lie in memory", || {
+                Instant::now() > steady
+                    && orders.stats().is_ok_and(|s| s.runway_seconds.is_some_and(|r| r > 10.0))
+            });
+            server.kill();
+            let before = takers.count();
+            let down = Instant::now();
+            until("ids flow on for two seconds without a server", || {
+                takers.count() > before + 1000 && down.elapsed() > Duration::from_secs(2)
+            });
+            assert_eq!(takers.errors(), [], "round {round}");
+            server.start_again();
+        }
+        takers.stop.store(true, Ordering::Relaxed);
+    });
+    println!("3 server kills, {} ids, 0 duplicates, 0 errors", takers.check_distinct());
+}
+
+#[test]
+fn an_outage_beyond_the_runway_is_an_error_within_the_deadline_and_heals_by_itself() {
+    let server = server::Private::start("");
+    let mill = open(&server.url());
+    mill.init(&[], false).expect("init");
+    let orders = source(&mill, "segment:orders?deadline=300ms&buffer=200ms&min_step=10");
+    orders.next().expect("the first id");
+    server.kill();
+    let takers = Takers::new();
+    thread::scope(|scope| {
+        scope.spawn(|| takers.take(&orders, 5, Duration::from_millis(1)));
+        until("the runway ends", || takers.errors().len() > 3);
+        server.start_again();
+        let before = takers.count();
+        until("ids flow again", || takers.count() > before + 1000);
+        takers.stop.store(true, Ordering::Relaxed);
+    });
+    for (waited, code) in takers.errors() {
+        assert!(matches!(code, Code::StoreUnavailable | Code::Deadline), "{code}");
+        assert!(waited < Duration::from_millis(600), "a caller waited {waited:?} with a deadline of 300 ms");
+    }
+    takers.check_distinct();
+}
+
+// ---- answers lost ----
+
+fn through(proxy: &Proxy) -> String {
+    let (host, port) = proxy.address();
+    let url = server::url();
+    let (login, place) = url.rsplit_once('@').expect("a login");
+    let database = place.split_once('/').expect("a database").1;
+    format!("{login}@{host}:{port}/{database}?timeout=500ms&connect_timeout=500ms")
+}
+
+#[test]
+fn a_swallowed_answer_burns_its_range_and_nobody_gets_a_number_twice() {
+    let proxy = Proxy::start(server::options().hosts[0].clone());
+    let mill = open(&through(&proxy));
+    mill.init(&[], false).expect("init");
+    let orders = source(&mill, &format!("segment:{}?step=10&buffer=1ms&deadline=5s", unique("cut")));
+    let mut got = HashSet::new();
+    for round in 0..40 {
+        proxy.set(Answers::CutAfter(round % 5));
+        for id in orders.take(25).expect("ids in spite of cut answers") {
+            assert!(got.insert(id), "{id} was handed out twice");
+        }
+    }
+    assert!(got.iter().max() > Some(&1000), "no range was burnt, so nothing was tested");
+}
+
+#[test]
+fn a_silent_server_keeps_no_caller_past_its_deadline() {
+    let proxy = Proxy::start(server::options().hosts[0].clone());
+    let mill = open(&through(&proxy));
+    mill.init(&[], false).expect("init");
+    let orders = source(&mill, &format!("segment:{}?deadline=400ms", unique("silent")));
+    orders.next().expect("the first id");
+    let cold = source(&mill, &format!("segment:{}?deadline=400ms", unique("cold")));
+    proxy.set(Answers::Hold);
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let asked = Instant::now();
+                let error = cold.next().expect_err("nobody answers");
+                assert!(matches!(error.code, Code::Deadline | Code::StoreUnavailable), "{error}");
+                assert!(asked.elapsed() < Duration::from_millis(900), "waited {:?}", asked.elapsed());
+                assert!(error.retry_after.is_some());
+            });
+        }
+    });
+    // What is in memory is still handed out.
+    assert!(orders.next().is_ok());
+    proxy.set(Answers::Pass);
+    until("the cold source has an id", || cold.next().is_ok());
+}
+
+// ---- rows that went backwards, under a running mill ----
+
+#[test]
+fn a_row_set_back_or_deleted_under_a_running_mill_is_refused_until_it_is_repaired() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mill = open(&file(&folder));
+    let orders = source(&mill, "segment:orders?step=10");
+    assert_eq!(orders.take(15).expect("ids").last(), Some(&15));
+    let db = rusqlite::Connection::open(folder.path().join("ids.db")).expect("the file opens");
+    db.execute("UPDATE keymill_segment SET next = 3", []).expect("the row is set back");
+    orders.take(5).expect("what is in memory is still good");
+    let error = (0..10_000).find_map(|_| orders.next().err()).expect("the row went backwards");
+    assert_eq!(error.code, Code::StoreWentBackwards, "{error}");
+    assert!(error.message.contains("keymill repair"), "{error}");
+    let row: i64 = db.query_row("SELECT next FROM keymill_segment", [], |r| r.get(0)).expect("the row");
+    assert_eq!(row, 3, "a refused row is left as it is");
+    orders.repair(100_000, false).expect("repair");
+    until("the repaired row serves", || orders.next().is_ok_and(|id| id >= 100_000));
+    db.execute("DELETE FROM keymill_segment", []).expect("the row is deleted");
+    until("the deleted row is noticed", || orders.next().is_err_and(|e| e.code == Code::StoreWentBackwards));
+}
+
+// ---- clocks ----
+
+/// 2026-11-20T23:59:50Z
+const BEFORE_MIDNIGHT: i64 = 1_795_219_190_000;
+const DAY_MS: i64 = 86_400_000;
+
+fn midnight_over(config: &str, spec: &str) {
+    let mill = open(&format!("{config}?clock=manual@{BEFORE_MIDNIGHT}"));
+    let serials = source(&mill, spec);
+    let got = Mutex::new(Vec::new());
+    let stop = AtomicBool::new(false);
+    let count = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut mine = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    mine.push(serials.next_text().expect("a serial"));
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                assert!(mine.is_sorted_by(|a, b| a[..8] <= b[..8]), "a thread saw the date go back");
+                got.lock().expect("no taker panics").extend(mine);
+            });
+        }
+        for _ in 0..150 {
+            let before = count.load(Ordering::Relaxed);
+            until("serials flow", || count.load(Ordering::Relaxed) > before + 100);
+            mill.advance_clock(100).expect("a manual clock");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let got = got.into_inner().expect("no taker panics");
+    let distinct: HashSet<_> = got.iter().collect();
+    assert_eq!(distinct.len(), got.len(), "a serial was handed out twice");
+    let of_day = |day: &str| got.iter().filter(|s| s.starts_with(day)).count();
+    assert!(of_day("20261120") > 1000 && of_day("20261121") > 1000);
+    assert_eq!(of_day("20261120") + of_day("20261121"), got.len());
+    // A count that falls between two segments is lost, so under eight threads the very first may be missing.
+    let first = got.iter().filter(|s| s.starts_with("20261121")).min().expect("serials of the new day");
+    assert!(first[8..] < *"0000000050", "a new day starts at 1, not at {first}");
+}
+
+#[test]
+fn midnight_under_eight_threads_gives_each_serial_once_and_under_its_own_day() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for spec in [
+        "serial:a/b?zone=UTC&number=0000000000",
+        "serial:a/c?zone=UTC&number=0000000000&order=thread&block=32",
+        "serial:a/d?zone=UTC&number=0000000000&scheme=keymill",
+    ] {
+        midnight_over("memory:", spec);
+        midnight_over(&file(&folder), spec);
+    }
+}
+
+#[test]
+fn two_mills_share_a_serial_over_midnight_with_clocks_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let clock = |ms: i64| format!("{}?clock=manual@{ms}", file(&folder));
+    let early = open(&clock(BEFORE_MIDNIGHT + 9_900));
+    let late = open(&clock(BEFORE_MIDNIGHT + 7_000));
+    let spec = "serial:a/b?zone=UTC&number=000000&step=5&skew=5s";
+    let (at_early, at_late) = (source(&early, spec), source(&late, spec));
+    let mut got = HashSet::new();
+    for _ in 0..60 {
+        for serials in [&at_early, &at_late] {
+            for _ in 0..7 {
+                let serial = serials.next_text().expect("a serial");
+                assert!(got.insert(serial.clone()), "{serial} was handed out twice");
+            }
+        }
+        early.advance_clock(100).expect("a manual clock");
+        late.advance_clock(100).expect("a manual clock");
+    }
+    assert!(got.iter().any(|s| s.starts_with("20261120")) && got.iter().any(|s| s.starts_with("20261121")));
+}
+
+#[test]
+fn a_clock_set_back_a_little_goes_on_and_by_more_than_the_skew_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let after = BEFORE_MIDNIGHT + 10_500;
+    let mill = open(&format!("{}?clock=manual@{after}", file(&folder)));
+    let serials = source(&mill, "serial:a/b?zone=UTC&number=000000&step=5&deadline=200ms");
+    let mut got = HashSet::new();
+    let mut take = |n: usize| -> Result<(), keymill::Error> {
+        for _ in 0..n {
+            let serial = serials.next_text()?;
+            assert!(serial.starts_with("20261121"), "{serial}");
+            assert!(got.insert(serial.clone()), "{serial} was handed out twice");
+        }
+        Ok(())
+    };
+    take(12).expect("serials");
+    // Half a second before midnight again: within the skew, the row's day is used.
+    mill.set_clock(after - 1_000).expect("a manual clock");
+    take(12).expect("a step back of one second is within the skew");
+    for back in [600_000, 2 * DAY_MS] {
+        mill.set_clock(after - back).expect("a manual clock");
+        let error = take(100_000).expect_err("the clock is far behind the row");
+        assert_eq!(error.code, Code::ClockBehind, "{error}");
+        mill.set_clock(after + back / 1000).expect("a manual clock");
+        mill.advance_clock(10_000).expect("a manual clock");
+        until("the clock is right again", || take(12).is_ok());
+    }
+}
+
+#[test]
+fn a_snowflake_restarted_after_leading_the_clock_repeats_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let now = BEFORE_MIDNIGHT;
+    let mut got = HashSet::new();
+    // Its clock stands still, so every id beyond the first tick leads it.
+    for (round, wall) in [now, now + 1, now + 40, now - 1_000].into_iter().enumerate() {
+        let mill = open(&format!("{}?clock=manual@{wall}", file(&folder)));
+        let tx = source(&mill, "snowflake:tx?worker=3&deadline=100ms");
+        let mut mine = 0;
+        while let Ok(id) = tx.next() {
+            assert!(got.insert(id), "round {round}: {id} was handed out twice");
+            mine += 1;
+            if mine == 200_000 {
+                break;
+            }
+        }
+        assert!(round > 0 || mine == 200_000, "round {round}: {mine} ids");
+        // A crash: nothing is closed, nothing is given back.
+        std::mem::forget(tx);
+        std::mem::forget(mill);
+    }
+    for back in [600_000, 2 * DAY_MS] {
+        let mill = open(&format!("{}?clock=manual@{}", file(&folder), now - back));
+        let error = source(&mill, "snowflake:tx?worker=3&deadline=100ms")
+            .next()
+            .expect_err("the clock is far behind");
+        assert_eq!(error.code, Code::ClockBehind, "{error}");
+    }
+}
+
+#[test]
+fn a_second_process_with_the_same_worker_is_noticed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = format!("{}?clock=manual@{BEFORE_MIDNIGHT}", file(&folder));
+    let (one, two) = (open(&config), open(&config));
+    let spec = "snowflake:tx?worker=3&deadline=200ms";
+    let (first, second) = (source(&one, spec), source(&two, spec));
+    first.next().expect("the first mill's id");
+    // It begins above the first one's mark, which is three seconds ahead.
+    two.advance_clock(4_000).expect("a manual clock");
+    second.next().expect("the second mill's id");
+    until("the first mill stops", || {
+        one.advance_clock(1_500).expect("a manual clock");
+        first.next().is_err_and(|e| e.code == Code::LeaseLost)
+    });
+}
+
+// ---- close ----
+
+#[test]
+fn closing_while_sixteen_threads_take_says_closed_to_all_and_gives_back_only_what_nobody_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut all = HashSet::new();
+    for _ in 0..10 {
+        let mill = open(&file(&folder));
+        let orders = source(&mill, "segment:orders");
+        let got = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for taker in 0..16 {
+                let (orders, got) = (&orders, &got);
+                scope.spawn(move || {
+                    let mut mine = Vec::new();
+                    let error = loop {
+                        let taken =
+                            if taker % 2 == 0 { orders.next().map(|id| vec![id]) } else { orders.take(33) };
+                        match taken {
+                            Ok(ids) => mine.extend(ids),
+                            Err(error) => break error,
+                        }
+                    };
+                    assert_eq!(error.code, Code::Closed, "{error}");
+                    got.lock().expect("no taker panics").extend(mine);
+                });
+            }
+            until("ids flow", || orders.stats().is_ok_and(|s| s.issued > 10_000));
+            mill.close();
+        });
+        for id in got.into_inner().expect("no taker panics") {
+            assert!(all.insert(id), "{id} was handed out twice");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_cold_sources_at_once_all_get_their_first_id() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mill = open(&file(&folder));
+    let worst = Mutex::new(Duration::ZERO);
+    thread::scope(|scope| {
+        for taker in 0..8 {
+            let (mill, worst) = (&mill, &worst);
+            scope.spawn(move || {
+                for n in 0..125 {
+                    let asked = Instant::now();
+                    source(mill, &format!("segment:cold-{taker}-{n}")).next().expect("a first id");
+                    let mut worst = worst.lock().expect("no taker panics");
+                    *worst = worst.max(asked.elapsed());
+                }
+            });
+        }
+    });
+    println!("1000 cold sources, worst first id {:?}", worst.into_inner().expect("no taker panics"));
+}
+
+#[test]
+fn a_mill_opens_although_its_store_is_down() {
+    let mill = open("mysql://app:topsecret@127.0.0.1:1/ids");
+    let error = source(&mill, "segment:orders?deadline=200ms").next().expect_err("nobody listens");
+    assert_eq!(error.code, Code::StoreUnavailable, "{error}");
+    assert!(!format!("{error:?} {:?} {:?}", mill, mill.events()).contains("topsecret"));
+}

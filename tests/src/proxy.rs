@@ -1,0 +1,114 @@
+//! A TCP proxy that loses answers: the fault that no server can be asked to make.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+
+/// What happens to the answers of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// They arrive.
+    Pass,
+    /// So many more arrive; the next one is swallowed and its connection cut. Then they arrive again.
+    CutAfter(u32),
+    /// They are held back until this changes.
+    Hold,
+}
+
+#[derive(Debug)]
+struct Shared {
+    answers: Mutex<Answers>,
+    changed: Condvar,
+}
+
+/// A proxy in front of one server.
+#[derive(Debug)]
+pub struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+impl Proxy {
+    /// Listens on a free port of 127.0.0.1 and passes everything on to `server`.
+    ///
+    /// # Panics
+    /// Where there is no free port.
+    #[must_use]
+    pub fn start(server: (String, u16)) -> Proxy {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("a bound socket has an address").port();
+        let shared = Arc::new(Shared { answers: Mutex::new(Answers::Pass), changed: Condvar::new() });
+        let of_threads = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let Ok(upstream) = TcpStream::connect(&server) else { continue };
+                for stream in [&client, &upstream] {
+                    let _ = stream.set_nodelay(true);
+                }
+                let (Ok(client_again), Ok(upstream_again)) = (client.try_clone(), upstream.try_clone())
+                else {
+                    continue;
+                };
+                thread::spawn(move || questions(client_again, upstream_again));
+                let shared = Arc::clone(&of_threads);
+                thread::spawn(move || shared.answers(upstream, client));
+            }
+        });
+        Proxy { port, shared }
+    }
+
+    /// Where to connect to.
+    #[must_use]
+    pub fn address(&self) -> (String, u16) {
+        ("127.0.0.1".to_owned(), self.port)
+    }
+
+    /// From now on.
+    pub fn set(&self, answers: Answers) {
+        *self.shared.answers.lock().unwrap_or_else(PoisonError::into_inner) = answers;
+        self.shared.changed.notify_all();
+    }
+
+    /// What is set now.
+    #[must_use]
+    pub fn now(&self) -> Answers {
+        *self.shared.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn questions(mut from: TcpStream, mut to: TcpStream) {
+    let mut buffer = vec![0; 65_536];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+impl Shared {
+    fn answers(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut buffer = vec![0; 65_536];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            while *answers == Answers::Hold {
+                answers = self.changed.wait(answers).unwrap_or_else(PoisonError::into_inner);
+            }
+            match *answers {
+                Answers::CutAfter(0) => {
+                    *answers = Answers::Pass;
+                    break;
+                }
+                Answers::CutAfter(more) => *answers = Answers::CutAfter(more - 1),
+                Answers::Pass | Answers::Hold => {}
+            }
+            drop(answers);
+            if to.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+        let _ = from.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,75 @@
+//! Processes that take ids until they are killed, and the check that nobody got one twice.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The variable that makes a test binary a worker: `CONFIG|SPEC|LOG`.
+pub const WORKER: &str = "KEYMILL_TEST_WORKER";
+
+/// What a worker does: takes from one source for ever, one line an id, each written before the next is taken.
+///
+/// # Panics
+/// When the source refuses: the test that started the worker then misses its ids.
+pub fn work() {
+    let Ok(order) = std::env::var(WORKER) else { return };
+    let mut parts = order.split('|');
+    let (Some(config), Some(spec), Some(log)) = (parts.next(), parts.next(), parts.next()) else {
+        panic!("{WORKER}={order} is not CONFIG|SPEC|LOG")
+    };
+    let mut log = OpenOptions::new().create(true).append(true).open(log).expect("a log file");
+    let mill = keymill::Mill::open(config).expect("a mill");
+    let source = mill.source(spec).expect("a source");
+    let serial = spec.starts_with("serial:");
+    for turn in 0u64.. {
+        let lines = if serial {
+            format!("{}\n", source.next_text().expect("a serial"))
+        } else if turn % 3 == 0 {
+            source.take(20).expect("ids").iter().fold(String::new(), |text, id| text + &id.to_string() + "\n")
+        } else {
+            format!("{}\n", source.next().expect("an id"))
+        };
+        // One write: a killed worker leaves whole lines, but for the last.
+        log.write_all(lines.as_bytes()).expect("the log takes a line");
+    }
+}
+
+/// Starts a worker: this test binary again, running only the test of this name.
+///
+/// # Panics
+/// Where it cannot be started.
+#[must_use]
+pub fn start(test: &str, config: &str, spec: &str, log: &Path) -> Child {
+    Command::new(std::env::current_exe().expect("this test has a path"))
+        .args(["--exact", test, "--nocapture"])
+        .env(WORKER, format!("{config}|{spec}|{}", log.display()))
+        .stdout(Stdio::null())
+        .stderr(File::create(log.with_extension("stderr")).expect("a file for errors"))
+        .spawn()
+        .expect("a worker starts")
+}
+
+/// How many whole lines the logs in a folder hold; panics when one line stands twice.
+///
+/// # Panics
+/// On a duplicate: that is the point.
+#[must_use]
+pub fn count_distinct(folder: &Path) -> usize {
+    let mut seen: HashMap<String, PathBuf> = HashMap::new();
+    for entry in fs::read_dir(folder).expect("a folder of logs").flatten() {
+        let path = entry.path();
+        if path.extension().is_none_or(|e| e != "ids") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a log");
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        for line in whole.lines() {
+            if let Some(first) = seen.insert(line.to_owned(), path.clone()) {
+                panic!("{line} was handed out twice: {} and {}", first.display(), path.display());
+            }
+        }
+    }
+    seen.len()
+}
