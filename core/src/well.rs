@@ -20,6 +20,10 @@ use crate::time::Clock;
 /// How long `try_next` suggests to wait when nothing better is known: a little more than a round trip.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
 
+/// How long a snowflake rests whose stored mark is ahead of this machine's clock. The next caller after that asks the
+/// store again: the clock may have been set right, or the mark repaired.
+const START_REST: Duration = Duration::from_millis(200);
+
 /// Where the numbers come from.
 pub(crate) enum Spring {
     /// Segments that the keeper reserves.
@@ -84,6 +88,8 @@ pub struct Well {
     clock: Clock,
     /// The snowflake's generator knows where the stored mark stood.
     started: AtomicBool,
+    /// Where the mark stands is not asked again before this boot time: this machine's clock is behind it.
+    start_again_ms: AtomicU64,
     standing: Mutex<Standing>,
     changed: Condvar,
     /// Numbers that waiting callers want in all, and callers of `try_next` since the last look.
@@ -132,6 +138,7 @@ impl Well {
             bell,
             clock,
             started: AtomicBool::new(false),
+            start_again_ms: AtomicU64::new(0),
             standing: Mutex::default(),
             changed: Condvar::new(),
             wanted: AtomicU64::new(0),
@@ -475,8 +482,17 @@ impl Well {
             Spring::Time { generator, .. } => {
                 // ordering: Relaxed — written by the keeper itself.
                 let started = self.started.load(Ordering::Relaxed);
-                // Raising to 0 changes nothing and tells where the mark stands.
-                let wanted_mark = if started { generator.wanted_mark() } else { Some(0) };
+                // ordering: Relaxed — as above.
+                let rests = self.clock.boot_ms() < self.start_again_ms.load(Ordering::Relaxed);
+                let wanted_mark = if started {
+                    generator.wanted_mark()
+                } else if rests {
+                    // The store's answer was of no use yet: asked again at once, it would be asked without end.
+                    None
+                } else {
+                    // Raising to 0 changes nothing and tells where the mark stands.
+                    Some(0)
+                };
                 View::Time { wanted_mark, waiting: generator.mark() == 0 }
             }
         }
@@ -503,7 +519,12 @@ impl Well {
             (Action::Start(before), Spring::Time { generator, .. }) => match generator.start(before) {
                 // ordering: Relaxed — read by the keeper itself.
                 Ok(()) => self.started.store(true, Ordering::Relaxed),
-                Err(error) => self.post(error.retry_after(Duration::from_millis(200)), now),
+                Err(error) => {
+                    let again_ms = now.boot_ms + START_REST.as_millis() as u64;
+                    // ordering: Relaxed — read by the keeper itself.
+                    self.start_again_ms.store(again_ms, Ordering::Relaxed);
+                    self.post(error.retry_after(START_REST), now);
+                }
             },
             (Action::Mark(mark), Spring::Time { generator, .. }) => {
                 generator.raise_mark(mark);
