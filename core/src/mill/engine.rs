@@ -71,13 +71,13 @@ fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
             timeout,
             tls,
         } => {
-            use crate::store::mysql::{MysqlStore, Options, Secret, Tls};
+            use crate::store::mysql::{MysqlStore, Options, Tls};
             let tls = if *tls { Tls::Verify { ca: None } } else { Tls::Off };
             let options = Options {
                 hosts: hosts.clone(),
                 socket: socket.clone(),
                 user: user.clone(),
-                password: Secret::new(password.0.clone()),
+                password: password.clone(),
                 database: database.clone(),
                 connect_timeout: *connect_timeout,
                 read_timeout: *timeout,

@@ -15,6 +15,7 @@ pub mod sqlite;
 mod decision;
 mod rows;
 
+use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use rows::repaired;
@@ -51,6 +52,30 @@ pub enum Durability {
     Refuse,
     /// Go on, and say so in an event and in `status`.
     Warn,
+}
+
+/// A password: never shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes a password.
+    #[must_use]
+    pub fn new(password: impl Into<String>) -> Secret {
+        Secret(password.into())
+    }
+
+    /// For the one who logs in with it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "(none)" } else { "(hidden)" })
+    }
 }
 
 /// A place where reservations are kept. Used by one thread; connects lazily, and again after a fault.
