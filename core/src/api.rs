@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::block::{self, Block};
-use crate::config::{MillConfig, shown};
-use crate::error::{Code, Error, Result};
+use crate::config::MillConfig;
+use crate::error::{Code, Error, Result, shown};
 use crate::events::Event;
 use crate::metrics::{self, Stats};
 use crate::mill::{SharedMill, SharedSource};

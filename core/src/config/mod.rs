@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use spec::{check_options, parse as parse_spec, shown};
+pub(crate) use spec::{check_options, parse as parse_spec};
 
 use crate::error::{Error, Result};
 use crate::spec::Spec;

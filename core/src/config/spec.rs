@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::reservation::{Key, MAX_NUMBER, Scheme, SerialKey};
 use crate::segment::Rules;
 use crate::serial::SerialPattern;
@@ -58,23 +58,6 @@ fn decode(text: &str, what: &str) -> Result<String> {
         .decode_utf8()
         .map_err(|_| Error::config(format!("{what} is not UTF-8 once its %XX are decoded")))?;
     Ok(decoded.into_owned())
-}
-
-/// `text` as it may stand in a message: short, and without control characters.
-pub(crate) fn shown(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        if out.len() > 80 {
-            out.push('…');
-            break;
-        }
-        if c.is_control() {
-            let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
-        } else {
-            out.push(c);
-        }
-    }
-    out
 }
 
 fn split(spec: &str) -> Result<Parts> {

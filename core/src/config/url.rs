@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::store::{Durability, Secret};
 
-use super::{Fork, MillConfig, StoreConfig, duration, shown};
+use super::{Fork, MillConfig, StoreConfig, duration};
 
 /// Mill options, allowed in every URL.
 const MILL: &[&str] = &["fork", "clock"];
