@@ -295,10 +295,6 @@ impl Source {
     ///
     /// # Errors
     /// `DEADLINE`, `STORE_*`, `EXHAUSTED`, `CLOCK_BEHIND`, `LAYOUT_ENDED`, `CLOSED`, `FORKED`.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "the verb has this name in every language; `iter` is the iterator"
-    )]
     #[inline]
     pub fn next(&self) -> Result<u64> {
         self.numbers().and_then(|well| self.next_of(well)).map_err(|e| self.failed(e))
@@ -566,7 +562,7 @@ impl Source {
     /// `FORKED`, `CLOSED`.
     pub fn stats(&self) -> Result<Stats> {
         let well = self.shared.well()?;
-        Ok(self.shared.mill.engine()?.stats(well))
+        Ok(crate::mill::Engine::stats(well))
     }
 
     /// What the store's row says; `None` where there is none yet.
@@ -625,7 +621,7 @@ impl Source {
     }
 }
 
-impl<'a> IntoIterator for &'a Source {
+impl IntoIterator for &Source {
     type Item = Result<u64>;
     type IntoIter = Iter;
     fn into_iter(self) -> Iter {

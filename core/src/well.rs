@@ -103,6 +103,13 @@ impl std::fmt::Debug for Well {
     }
 }
 
+/// Counts through what was taken.
+fn write_numbers(out: &mut [u64], taken: &Taken) {
+    for (slot, number) in out.iter_mut().zip(taken.lo..taken.hi) {
+        *slot = number;
+    }
+}
+
 /// Whether only the keeper can help.
 fn needs_keeper(refusal: TimeRefusal) -> bool {
     matches!(refusal, TimeRefusal::NotReady { why: Why::Start | Why::Mark, .. })
@@ -229,22 +236,31 @@ impl Well {
             Spring::Numbers(supply) => supply,
             Spring::Time { generator, .. } => return self.fill_with_time(generator, out, give_up_at),
         };
-        let mut done = 0;
-        while done < out.len() {
-            let lacking = (out.len() - done) as u64;
+        // `out` is written when all of it is there: who is refused finds it as it was. Nearly always one part is all.
+        let mut parts = Vec::new();
+        let mut lacking = out.len() as u64;
+        while lacking > 0 {
             // Nothing is taken before all of it is there, so that a store that is down costs no numbers.
             match self.wait_for(supply, lacking, lacking, give_up_at) {
+                Ok(taken) if parts.is_empty() && taken.len() == lacking => {
+                    write_numbers(out, &taken);
+                    return Ok(());
+                }
                 Ok(taken) => {
-                    for (slot, number) in out[done..].iter_mut().zip(taken.lo..taken.hi) {
-                        *slot = number;
-                    }
-                    done += taken.len() as usize;
+                    lacking -= taken.len();
+                    parts.push(taken);
                 }
                 Err(error) => {
-                    Tally::add(&self.tally.lost, done as u64);
+                    Tally::add(&self.tally.lost, out.len() as u64 - lacking);
                     return Err(error);
                 }
             }
+        }
+        let mut rest = out;
+        for taken in &parts {
+            let (now, later) = rest.split_at_mut(taken.len() as usize);
+            write_numbers(now, taken);
+            rest = later;
         }
         Ok(())
     }

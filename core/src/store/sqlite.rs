@@ -437,12 +437,6 @@ impl Store for SqliteStore {
         })
         .map_err(|fault| rows::during(&format!("opening `{}`", self.path.display()), fault))
     }
-
-    fn abandon(self: Box<Self>) {
-        // After `fork` the connection has been closed by the gate; after a raw `clone` it is the parent's: closing it
-        // here would delete the parent's log.
-        std::mem::forget(self);
-    }
 }
 
 /// Rows inside an open transaction.
