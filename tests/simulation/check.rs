@@ -269,7 +269,9 @@ impl Ledger {
                 }
                 if fault.kind == FaultKind::Exhausted {
                     let last = self.holders[holder].last;
-                    let used_up = done.before.is_some_and(|before| before.next > last);
+                    // A row that is healed stands where its process has seen it.
+                    let stands = if heal { done.before.max(Some(mark)) } else { done.before };
+                    let used_up = stands.is_some_and(|stands| stands.next > last);
                     if !used_up {
                         self.violate(
                             at,
