@@ -294,9 +294,8 @@ fn measure_paired(pairs: &mut [Option<[Work; 2]>], rounds: usize) -> Figures {
 
 fn outcomes(rows: &[Row], alone: &Figures, paired: &Figures) -> Vec<Outcome> {
     let places: BTreeMap<_, _> = rows.iter().enumerate().map(|(i, row)| (row.name, i)).collect();
-    let column = |figures: &Figures, at: usize| -> Vec<f64> {
-        figures.iter().filter_map(|round| round[at]).collect()
-    };
+    let column =
+        |figures: &Figures, at: usize| -> Vec<f64> { figures.iter().filter_map(|round| round[at]).collect() };
     let ratio = |figures: &Figures, at: usize, base: usize| {
         let mut ratios: Vec<f64> =
             figures.iter().filter_map(|round| Some(round[at]? / round[base]?)).collect();
@@ -304,7 +303,9 @@ fn outcomes(rows: &[Row], alone: &Figures, paired: &Figures) -> Vec<Outcome> {
     };
     let one = |(at, row): (usize, &Row)| {
         let base = row.against.map(|a| {
-            *places.get(a.base).unwrap_or_else(|| panic!("`{}` is compared with a row that is not there", row.name))
+            *places
+                .get(a.base)
+                .unwrap_or_else(|| panic!("`{}` is compared with a row that is not there", row.name))
         });
         let mut pair = column(paired, at);
         Outcome {
