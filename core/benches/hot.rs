@@ -175,7 +175,7 @@ fn serials(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
             let (date, mut number) = (prefix.as_str().to_owned(), 0_u64);
             move |n| {
                 for _ in 0..n {
-                    number = (number + 1) % 100_000_000;
+                    number = if number == 99_999_999 { 0 } else { number + 1 };
                     let text = format!("{date}{number:08}");
                     consume(text.as_ptr() as u64);
                 }
@@ -185,7 +185,7 @@ fn serials(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
             let (mut buffer, mut number) = ([0; 32], 0_u64);
             move |n| {
                 for _ in 0..n {
-                    number = (number + 1) % 100_000_000;
+                    number = if number == 99_999_999 { 0 } else { number + 1 };
                     let len = write_serial(&mut buffer, &prefix, number, width);
                     consume(buffer.as_ptr() as u64);
                     consume(len.unwrap_or(0) as u64);
@@ -419,8 +419,9 @@ fn many_sources() -> Vec<Fact> {
     sources.iter().for_each(|source| consume(source.next().expect("an id")));
     if let (Some(before), Some(after)) = (before, resident_bytes()) {
         let grown = (after - before) / f64::from(1 << 20);
-        facts
-            .push(Fact::new("10 000 idle segment sources: memory", grown, "MiB").goal("< 50 MiB", grown < 50.0));
+        facts.push(
+            Fact::new("10 000 idle segment sources: memory", grown, "MiB").goal("< 50 MiB", grown < 50.0),
+        );
     }
     drop((sources, mill));
 
@@ -428,7 +429,8 @@ fn many_sources() -> Vec<Fact> {
     {
         let directory = tempfile::tempdir().expect("a directory");
         let started = Instant::now();
-        let mill = Mill::open(&format!("sqlite:{}", directory.path().join("many.db").display())).expect("a mill");
+        let mill =
+            Mill::open(&format!("sqlite:{}", directory.path().join("many.db").display())).expect("a mill");
         let sources: Vec<_> = (0..MANY).map(|i| open(&mill, &format!("segment:many{i}"))).collect();
         let opened = started.elapsed().as_secs_f64();
         facts.push(Fact::new("10 000 sources on SQLite: open", opened, "s").goal("< 5 s", opened < 5.0));
@@ -438,7 +440,11 @@ fn many_sources() -> Vec<Fact> {
         facts.push(Fact::new("10 000 sources on SQLite: first id of each, one after the other", first, "s"));
         let started = Instant::now();
         drop((sources, mill));
-        facts.push(Fact::new("10 000 sources on SQLite: close and give back", started.elapsed().as_secs_f64(), "s"));
+        facts.push(Fact::new(
+            "10 000 sources on SQLite: close and give back",
+            started.elapsed().as_secs_f64(),
+            "s",
+        ));
     }
     facts
 }
@@ -484,7 +490,9 @@ fn number(value: Option<f64>) -> String {
 
 fn print_outcomes(title: &str, outcomes: &[Outcome], rounds: Rounds) {
     println!("\n### {title}\n");
-    println!("| row | against | 1 thread ns | ratio | 2 threads ns | ratio | goal | |\n|---|---|---:|---:|---:|---:|---|---|");
+    println!(
+        "| row | against | 1 thread ns | ratio | 2 threads ns | ratio | goal | |\n|---|---|---:|---:|---:|---:|---|---|"
+    );
     for o in outcomes {
         let against = o.against.unwrap_or_default();
         let goal = match (against.alone, against.paired) {

@@ -108,6 +108,26 @@ impl Prefix {
         prefix
     }
 
+    /// A date part of words that are read one by one, as many as `len` says: of eight characters, one.
+    ///
+    /// Torn words make some prefix, as in [`Prefix::from_words`], which must not be used then: bytes past `len` may
+    /// not be zero.
+    #[inline]
+    pub(crate) fn from_words_read(len: u8, word: impl Fn(usize) -> u64) -> Prefix {
+        let mut prefix = Prefix { bytes: [0; 64], len: len.min(MAX_PREFIX as u8) };
+        let used = prefix.len().div_ceil(8);
+        for (at, bytes) in prefix.bytes.as_chunks_mut::<8>().0.iter_mut().enumerate().take(used) {
+            *bytes = word(at).to_le_bytes();
+        }
+        prefix
+    }
+
+    /// Eight bytes before `end`, which is 8 to 64.
+    #[inline]
+    fn word_ending_at(&self, end: usize) -> [u8; 8] {
+        self.bytes.get(..end).and_then(<[u8]>::last_chunk::<8>).copied().unwrap_or_default()
+    }
+
     /// Appends text; what goes past [`MAX_PREFIX`] is dropped, which a checked pattern never reaches.
     pub(super) fn push_str(&mut self, text: &str) {
         for byte in text.bytes() {
@@ -185,9 +205,31 @@ pub fn write_number(out: &mut [u8], number: u64, width: u32) -> Option<usize> {
 #[inline]
 #[must_use]
 pub fn write_serial(out: &mut [u8], prefix: &Prefix, number: u64, width: u32) -> Option<usize> {
-    let date = prefix.as_bytes();
-    let total = date.len() + digits(number, width);
-    let (head, tail) = out.get_mut(..total)?.split_at_mut_checked(date.len())?;
+    let digits = digits(number, width);
+    let out = out.get_mut(..prefix.len() + digits)?;
+    // The usual patterns, `yyyyMMdd` before up to eight digits: three stores of a word, none of which depends on how many
+    // digits are wanted. All eight go to the end, then the date part over those that are not.
+    if (8..=16).contains(&prefix.len())
+        && digits <= 8
+        && let Some(end) = out.last_chunk_mut::<8>()
+    {
+        *end = eight_digits(number as u32);
+        if let Some(end) = out.get_mut(..prefix.len()).and_then(<[u8]>::last_chunk_mut::<8>) {
+            *end = prefix.word_ending_at(prefix.len());
+        }
+        if let Some(start) = out.first_chunk_mut::<8>() {
+            *start = prefix.word_ending_at(8);
+        }
+        return Some(out.len());
+    }
+    write_parts(out, prefix.as_bytes(), number)
+}
+
+/// Any date part before any number, in `out`, which they fill.
+#[inline(never)]
+fn write_parts(out: &mut [u8], date: &[u8], number: u64) -> Option<usize> {
+    let total = out.len();
+    let (head, tail) = out.split_at_mut_checked(date.len())?;
     copy(head, date);
     write_digits(tail, number);
     Some(total)
