@@ -331,8 +331,8 @@ impl Source {
         }
     }
 
-    /// An id of the generator, quietly: a call, but one that answers in registers.
-    #[inline(never)]
+    /// An id of the generator, quietly, answering in registers.
+    #[inline]
     fn quick_time(&self) -> Option<u64> {
         let well = self.shared.last_well();
         if well.is_ours() { well.quick_time() } else { None }
@@ -763,13 +763,23 @@ pub struct Iter {
 
 impl Iterator for Iter {
     type Item = Result<u64>;
+    #[inline]
     fn next(&mut self) -> Option<Result<u64>> {
         if self.ended {
             return None;
         }
-        let id = if self.process_order { self.handle.source.next() } else { self.handle.next() };
-        self.ended = id.is_err();
-        Some(id)
+        match if self.process_order { self.handle.source.next() } else { self.handle.next() } {
+            Ok(id) => Some(Ok(id)),
+            Err(error) => self.end(error),
+        }
+    }
+}
+
+impl Iter {
+    #[cold]
+    fn end(&mut self, error: Error) -> Option<Result<u64>> {
+        self.ended = true;
+        Some(Err(error))
     }
 }
 
@@ -790,6 +800,8 @@ impl Handle {
     pub fn next(&mut self) -> Result<u64> {
         match self.block.next() {
             Some(number) => Ok(number),
+            // There are no blocks of time.
+            None if self.source.shared.way == Way::Time => self.source.next(),
             None => self.next_block(),
         }
     }
@@ -797,9 +809,6 @@ impl Handle {
     #[cold]
     fn next_block(&mut self) -> Result<u64> {
         let answer = self.source.numbers().and_then(|well| {
-            if let Spring::Time { .. } = well.spring {
-                return well.next();
-            }
             loop {
                 self.block.refill(well, well.spec.block)?;
                 if let Some(number) = self.block.next() {

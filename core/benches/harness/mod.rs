@@ -366,3 +366,16 @@ pub fn bare_add(counter: &AtomicU64) -> u64 {
     #[cfg(not(target_arch = "x86_64"))]
     counter.fetch_add(1, Ordering::Relaxed)
 }
+
+/// The cheapest clock the kernel has.
+#[inline]
+pub fn coarse_seconds() -> u64 {
+    #[cfg(target_os = "linux")]
+    const COARSE: libc::clockid_t = libc::CLOCK_REALTIME_COARSE;
+    #[cfg(not(target_os = "linux"))]
+    const COARSE: libc::clockid_t = libc::CLOCK_REALTIME;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable for the call.
+    unsafe { libc::clock_gettime(COARSE, &raw mut time) };
+    time.tv_sec as u64
+}

@@ -122,10 +122,10 @@ impl Prefix {
         prefix
     }
 
-    /// Eight bytes before `end`, which is 8 to 64.
+    /// Eight bytes from `at`, which is at most 56.
     #[inline]
-    fn word_ending_at(&self, end: usize) -> [u8; 8] {
-        self.bytes.get(..end).and_then(<[u8]>::last_chunk::<8>).copied().unwrap_or_default()
+    fn word_at(&self, at: usize) -> [u8; 8] {
+        self.bytes.get(at..).and_then(<[u8]>::first_chunk::<8>).copied().unwrap_or_default()
     }
 
     /// Appends text; what goes past [`MAX_PREFIX`] is dropped, which a checked pattern never reaches.
@@ -205,31 +205,44 @@ pub fn write_number(out: &mut [u8], number: u64, width: u32) -> Option<usize> {
 #[inline]
 #[must_use]
 pub fn write_serial(out: &mut [u8], prefix: &Prefix, number: u64, width: u32) -> Option<usize> {
-    let digits = digits(number, width);
-    let out = out.get_mut(..prefix.len() + digits)?;
+    let (date, digits) = (prefix.len(), width as usize);
     // The usual patterns, `yyyyMMdd` before up to eight digits: three stores of a word, none of which depends on how many
     // digits are wanted. All eight go to the end, then the date part over those that are not.
-    if (8..=16).contains(&prefix.len())
-        && digits <= 8
+    if let Some(&limit) = BELOW.get(digits)
+        && number < limit
+        && (8..=16).contains(&date)
+        && let Some(out) = out.get_mut(..date + digits)
         && let Some(end) = out.last_chunk_mut::<8>()
     {
         *end = eight_digits(number as u32);
-        if let Some(end) = out.get_mut(..prefix.len()).and_then(<[u8]>::last_chunk_mut::<8>) {
-            *end = prefix.word_ending_at(prefix.len());
+        if let Some(end) = out.get_mut(date - 8..).and_then(<[u8]>::first_chunk_mut::<8>) {
+            *end = prefix.word_at(date - 8);
         }
         if let Some(start) = out.first_chunk_mut::<8>() {
-            *start = prefix.word_ending_at(8);
+            *start = prefix.word_at(0);
         }
-        return Some(out.len());
+        return Some(date + digits);
     }
-    write_parts(out, prefix.as_bytes(), number)
+    write_any(out, prefix, number, width)
 }
 
-/// Any date part before any number, in `out`, which they fill.
+/// What a number of up to eight digits is below; nothing is below the first, so a width of 0 is not among the usual.
+const BELOW: [u64; 9] = {
+    let mut table = [0; 9];
+    let mut digits = 1;
+    while digits < table.len() {
+        table[digits] = POW10[digits];
+        digits += 1;
+    }
+    table
+};
+
+/// Any date part before any number.
 #[inline(never)]
-fn write_parts(out: &mut [u8], date: &[u8], number: u64) -> Option<usize> {
-    let total = out.len();
-    let (head, tail) = out.split_at_mut_checked(date.len())?;
+fn write_any(out: &mut [u8], prefix: &Prefix, number: u64, width: u32) -> Option<usize> {
+    let date = prefix.as_bytes();
+    let total = date.len() + digits(number, width);
+    let (head, tail) = out.get_mut(..total)?.split_at_mut_checked(date.len())?;
     copy(head, date);
     write_digits(tail, number);
     Some(total)
