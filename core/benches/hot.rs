@@ -17,7 +17,7 @@ use keymill::serial::{SerialPattern, write_serial};
 use keymill::{Mill, Source};
 use serde_json::{Value, json};
 
-use harness::{Outcome, Rounds, Row, bare_add, consume, cpu_time, measure, median};
+use harness::{Outcome, Rounds, Row, bare_add, coarse_seconds, consume, cpu_time, measure, median};
 
 /// One segment that lasts for the whole run: the path is measured, not the store.
 const ENDLESS: &str = "min_step=1099511627776&max_step=1099511627776";
@@ -123,6 +123,8 @@ fn snowflakes(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
     let batched = source.clone();
     let rival = ferroid::<Wide>(1);
     const BASE: &str = "ferroid 2.0 Atomic, MonotonicClock";
+    let (bare, clocked) =
+        (Arc::new(CachePadded::new(AtomicU64::new(0))), Arc::new(CachePadded::new(AtomicU64::new(0))));
     let rows = [
         Row::new(BASE, move || {
             let rival = rival.clone();
@@ -145,6 +147,21 @@ fn snowflakes(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
                 for _ in 0..n / BATCH as u64 {
                     source.fill(&mut ids).unwrap_or_else(|e| panic!("{e}"));
                     ids.iter().step_by(100).for_each(|&id| consume(id));
+                }
+            }
+        })
+        .beside(BASE),
+        Row::new("lock xadd, bare and shared", move || {
+            let counter = bare.clone();
+            move |n| (0..n).for_each(|_| consume(bare_add(&counter)))
+        })
+        .beside(BASE),
+        Row::new("coarse clock, then lock xadd", move || {
+            let counter = clocked.clone();
+            move |n| {
+                for _ in 0..n {
+                    consume(coarse_seconds());
+                    consume(bare_add(&counter));
                 }
             }
         })
@@ -175,7 +192,7 @@ fn serials(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
             let (date, mut number) = (prefix.as_str().to_owned(), 0_u64);
             move |n| {
                 for _ in 0..n {
-                    number = (number + 1) % 100_000_000;
+                    number = if number == 99_999_999 { 0 } else { number + 1 };
                     let text = format!("{date}{number:08}");
                     consume(text.as_ptr() as u64);
                 }
@@ -185,7 +202,7 @@ fn serials(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
             let (mut buffer, mut number) = ([0; 32], 0_u64);
             move |n| {
                 for _ in 0..n {
-                    number = (number + 1) % 100_000_000;
+                    number = if number == 99_999_999 { 0 } else { number + 1 };
                     let len = write_serial(&mut buffer, &prefix, number, width);
                     consume(buffer.as_ptr() as u64);
                     consume(len.unwrap_or(0) as u64);

@@ -13,9 +13,10 @@ use crate::config::MillConfig;
 use crate::error::{Code, Error, Result, shown};
 use crate::events::Event;
 use crate::metrics::{self, Stats};
-use crate::mill::{SharedMill, SharedSource};
+use crate::mill::{SharedMill, SharedSource, Way};
 use crate::reservation::{Key, Mark};
-use crate::serial::{MAX_TEXT, write_serial};
+use crate::segment::{Miss, Taken};
+use crate::serial::{MAX_TEXT, Prefix, write_number, write_serial};
 use crate::spec::{Body, Order, Spec};
 use crate::store::{Facts, Row};
 use crate::time::Clock;
@@ -285,7 +286,7 @@ impl Source {
     /// The well, if this source hands out numbers.
     #[inline]
     fn numbers(&self) -> Result<&Well> {
-        if matches!(self.spec().body, Body::Serial { .. }) {
+        if matches!(self.shared.way, Way::SharedText | Way::ThreadText) {
             return Err(self.wants_text());
         }
         self.shared.well()
@@ -295,29 +296,88 @@ impl Source {
     ///
     /// # Errors
     /// `DEADLINE`, `STORE_*`, `EXHAUSTED`, `CLOCK_BEHIND`, `LAYOUT_ENDED`, `CLOSED`, `FORKED`.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call returns the large Result through memory, and a locked instruction waits for every store before it"
+    )]
+    #[inline(always)]
     pub fn next(&self) -> Result<u64> {
-        self.numbers().and_then(|well| self.next_of(well)).map_err(|e| self.failed(e))
+        match self.shared.way {
+            Way::Shared => {
+                let well = self.shared.last_well();
+                match well.quick() {
+                    Ok(number) if well.is_ours() => Ok(number),
+                    Ok(_) => self.next_after(None),
+                    Err(miss) => self.next_after(miss),
+                }
+            }
+            Way::Thread => {
+                let well = self.shared.last_well();
+                match block::quick(well) {
+                    // A block of another process is dead: its word is not what it was.
+                    Some(number) => Ok(number),
+                    None => self.next_otherwise(),
+                }
+            }
+            Way::Time => match self.quick_time() {
+                Some(id) => Ok(id),
+                None => self.next_otherwise(),
+            },
+            Way::SharedText | Way::ThreadText => self.next_otherwise(),
+        }
     }
 
-    /// The next number in the source's order.
+    /// An id of the generator, quietly, answering in registers.
     #[inline]
-    fn next_of(&self, well: &Well) -> Result<u64> {
-        match self.spec().order {
-            Order::Thread if matches!(well.spring, Spring::Numbers(_)) => {
-                block::next_of_thread(well).map(|(n, _)| n)
-            }
+    fn quick_time(&self) -> Option<u64> {
+        let well = self.shared.last_well();
+        if well.is_ours() { well.quick_time() } else { None }
+    }
+
+    /// After a miss, or a number that a forked child counted in its parent's well.
+    #[cold]
+    fn next_after(&self, miss: Option<Miss>) -> Result<u64> {
+        let taken = self.well_after(miss).and_then(|(well, miss)| well.lease_after(miss));
+        taken.map(|taken| taken.lo).map_err(|e| self.failed(e))
+    }
+
+    /// The well of this process, and the miss if it happened there.
+    fn well_after(&self, miss: Option<Miss>) -> Result<(&Well, Option<Miss>)> {
+        let well = self.shared.last_well();
+        if well.is_ours() { Ok((well, miss)) } else { Ok((self.shared.well()?, None)) }
+    }
+
+    #[cold]
+    fn next_otherwise(&self) -> Result<u64> {
+        let id = self.numbers().and_then(|well| match self.shared.way {
+            Way::Thread => block::next_of_thread(well, |number, _| number),
             _ => well.next(),
-        }
+        });
+        id.map_err(|e| self.failed(e))
     }
 
     /// The next id if one is in memory; never blocks.
     ///
     /// # Errors
     /// `NOT_READY` with `retry_after`, and as [`Source::next`].
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `next`")]
+    #[inline(always)]
     pub fn try_next(&self) -> Result<u64> {
+        if matches!(self.shared.way, Way::Shared | Way::Thread) {
+            let well = self.shared.last_well();
+            return match well.quick() {
+                Ok(number) if well.is_ours() => Ok(number),
+                Ok(_) => self.try_next_after(None),
+                Err(miss) => self.try_next_after(miss),
+            };
+        }
         self.numbers().and_then(Well::try_next).map_err(|e| self.failed(e))
+    }
+
+    #[cold]
+    fn try_next_after(&self, miss: Option<Miss>) -> Result<u64> {
+        let taken = self.well_after(miss).and_then(|(well, miss)| well.try_take_after(miss));
+        taken.map(|taken| taken.lo).map_err(|e| self.failed(e))
     }
 
     /// `count` ids: one count instead of `count`, so by far the fastest way to many.
@@ -382,9 +442,9 @@ impl Source {
     /// # Errors
     /// As [`Source::next`], and `NUMBER_OVERFLOW`.
     pub fn next_text(&self) -> Result<String> {
-        let mut text = String::new();
-        self.push_text(&mut text)?;
-        Ok(text)
+        let mut buffer = [0; MAX_TEXT];
+        let len = self.write_next(&mut buffer)?;
+        Ok(ascii(&buffer[..len]).to_owned())
     }
 
     /// Appends the next serial number to `out`; allocates only if `out` must grow.
@@ -393,7 +453,7 @@ impl Source {
     /// As [`Source::next_text`]; `out` is unchanged then.
     pub fn push_text(&self, out: &mut String) -> Result<()> {
         let mut buffer = [0; MAX_TEXT];
-        let len = self.write_text(&mut buffer)?;
+        let len = self.write_next(&mut buffer)?;
         out.push_str(ascii(&buffer[..len]));
         Ok(())
     }
@@ -403,16 +463,64 @@ impl Source {
     ///
     /// # Errors
     /// As [`Source::next_text`]; `BUFFER_TOO_SMALL` for a buffer shorter than [`Source::text_len`].
+    #[inline]
     pub fn write_text(&self, buffer: &mut [u8]) -> Result<usize> {
         self.check_room(buffer.len())?;
-        self.text_with(
-            buffer,
-            |well| self.next_of(well),
-            |well| match self.spec().order {
-                Order::Thread => block::next_of_thread(well),
-                Order::Process => number_and_prefix(well, |w| w.lease(1)),
-            },
-        )
+        self.write_next(buffer)
+    }
+
+    /// The next text into a buffer that has room for it.
+    #[inline]
+    fn write_next(&self, buffer: &mut [u8]) -> Result<usize> {
+        let Some(pattern) = self.spec().pattern() else { return self.write_decimal(buffer, self.next()?) };
+        let width = pattern.width();
+        let written = if self.shared.way == Way::ThreadText {
+            let well = self.shared.well().map_err(|e| self.failed(e))?;
+            block::next_of_thread(well, |number, prefix| write_serial(buffer, prefix, number, width))
+                .map_err(|e| self.failed(e))?
+        } else {
+            let well = self.shared.last_well();
+            let (number, prefix) = match well.quick_dated() {
+                Ok(serial) if well.is_ours() => serial,
+                Ok(_) => self.dated_after(None, Well::lease_after)?,
+                Err(miss) => self.dated_after(miss, Well::lease_after)?,
+            };
+            write_serial(buffer, &prefix, number, width)
+        };
+        self.fitted(written)
+    }
+
+    /// A number with the date part that belongs to it, after a miss; `take` waits for it, or does not.
+    #[cold]
+    fn dated_after(
+        &self,
+        miss: Option<Miss>,
+        take: impl Fn(&Well, Option<Miss>) -> Result<Taken>,
+    ) -> Result<(u64, Prefix)> {
+        let serial = self.well_after(miss).and_then(|(well, mut miss)| {
+            loop {
+                let taken = take(well, miss.take())?;
+                match well.prefix(&taken) {
+                    Some(prefix) => return Ok((taken.lo, prefix)),
+                    // The period ended between the count and the look: nobody gets this number.
+                    None => Tally::add(&well.tally.lost, 1),
+                }
+            }
+        });
+        serial.map_err(|e| self.failed(e))
+    }
+
+    fn write_decimal(&self, buffer: &mut [u8], id: u64) -> Result<usize> {
+        self.fitted(write_number(buffer, id, 1))
+    }
+
+    #[inline]
+    fn fitted(&self, written: Option<usize>) -> Result<usize> {
+        #[cold]
+        fn too_long(source: &Source) -> Error {
+            source.failed(Error::new(Code::Internal, "a serial number did not fit a buffer of its length"))
+        }
+        written.ok_or_else(|| too_long(self))
     }
 
     /// [`Source::write_text`] if a number is in memory; never blocks.
@@ -421,7 +529,16 @@ impl Source {
     /// `NOT_READY` with `retry_after`, and as [`Source::write_text`].
     pub fn try_write_text(&self, buffer: &mut [u8]) -> Result<usize> {
         self.check_room(buffer.len())?;
-        self.text_with(buffer, Well::try_next, |well| number_and_prefix(well, |w| w.try_take(1)))
+        let Some(pattern) = self.spec().pattern() else {
+            return self.write_decimal(buffer, self.try_next()?);
+        };
+        let well = self.shared.last_well();
+        let (number, prefix) = match well.quick_dated() {
+            Ok(serial) if well.is_ours() => serial,
+            Ok(_) => self.dated_after(None, Well::try_take_after)?,
+            Err(miss) => self.dated_after(miss, Well::try_take_after)?,
+        };
+        self.fitted(write_serial(buffer, &prefix, number, pattern.width()))
     }
 
     /// The next serial number if one is in memory; never blocks.
@@ -434,59 +551,57 @@ impl Source {
         Ok(ascii(&buffer[..len]).to_owned())
     }
 
-    /// `count` texts.
+    /// `count` texts: all of them, or an error. In process order whole runs of numbers are taken at once.
     ///
     /// # Errors
-    /// As [`Source::next_text`].
+    /// As [`Source::next_text`]; `INVALID_ARGUMENT` for more than memory holds.
     pub fn take_text(&self, count: usize) -> Result<Vec<String>> {
-        (0..count).map(|_| self.next_text()).collect()
-    }
-
-    fn text_with(
-        &self,
-        buffer: &mut [u8],
-        number: impl FnOnce(&Well) -> Result<u64>,
-        serial: impl FnOnce(&Well) -> Result<(u64, crate::serial::Prefix)>,
-    ) -> Result<usize> {
-        let answer = self.shared.well().and_then(|well| match self.spec().pattern() {
-            Some(pattern) => {
-                serial(well).map(|(number, prefix)| write_serial(buffer, &prefix, number, pattern.width()))
-            }
-            None => number(well).map(|id| crate::serial::write_number(buffer, id, 1)),
-        });
-        match answer {
-            Ok(Some(len)) => Ok(len),
-            Ok(None) => {
-                Err(self
-                    .failed(Error::new(Code::Internal, "a serial number did not fit a buffer of its length")))
-            }
-            Err(error) => Err(self.failed(error)),
+        let mut texts = Vec::new();
+        if texts.try_reserve_exact(count).is_err() {
+            return Err(self.failed(Error::argument(format!(
+                "{count} texts do not fit into memory; take them in parts"
+            ))));
         }
+        match self.spec().pattern() {
+            Some(pattern) if self.shared.way == Way::SharedText => {
+                let mut buffer = [0; MAX_TEXT];
+                let taken = self.shared.well().and_then(|well| {
+                    well.take_dated(count as u64, |numbers, prefix| {
+                        texts.extend(numbers.map(|number| {
+                            let len = write_serial(&mut buffer, prefix, number, pattern.width()).unwrap_or(0);
+                            ascii(&buffer[..len]).to_owned()
+                        }));
+                    })
+                });
+                taken.map_err(|e| self.failed(e))?;
+            }
+            _ => {
+                for _ in 0..count {
+                    texts.push(self.next_text()?);
+                }
+            }
+        }
+        Ok(texts)
     }
 
+    #[inline]
     fn check_room(&self, room: usize) -> Result<()> {
-        let needed = self.text_len();
-        if room >= needed {
-            return Ok(());
-        }
-        Err(self.failed(Error::new(
+        if room >= self.shared.text_len { Ok(()) } else { Err(self.too_small(room)) }
+    }
+
+    #[cold]
+    fn too_small(&self, room: usize) -> Error {
+        let needed = self.shared.text_len;
+        self.failed(Error::new(
             Code::BufferTooSmall,
             format!("a text of `{}` needs {needed} bytes, the buffer has {room}", self.label()),
-        )))
+        ))
     }
 
     /// The most bytes a text of this source can have.
     #[must_use]
     pub fn text_len(&self) -> usize {
-        /// Digits of 2^63-1.
-        const MOST_DIGITS: usize = 19;
-        match self.spec().pattern() {
-            Some(pattern) => {
-                let widest = if self.spec().last > pattern.last() { 18 } else { pattern.width() as usize };
-                pattern.prefix(pattern.period_at(0)).len() + widest
-            }
-            None => MOST_DIGITS,
-        }
+        self.shared.text_len
     }
 
     /// A handle that counts through blocks of its own: the fastest loop, for one thread at a time. Ids rise within it.
@@ -629,21 +744,6 @@ impl IntoIterator for &Source {
     }
 }
 
-/// Takes one number with the date part that belongs to it.
-fn number_and_prefix(
-    well: &Well,
-    take: impl Fn(&Well) -> Result<crate::segment::Taken>,
-) -> Result<(u64, crate::serial::Prefix)> {
-    loop {
-        let taken = take(well)?;
-        match well.prefix(&taken) {
-            Some(prefix) => return Ok((taken.lo, prefix)),
-            // The period ended between the count and the look: nobody gets this number.
-            None => Tally::add(&well.tally.lost, 1),
-        }
-    }
-}
-
 /// The writers of `serial` write UTF-8 only: a date part that was checked, then digits.
 fn ascii(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
@@ -659,13 +759,23 @@ pub struct Iter {
 
 impl Iterator for Iter {
     type Item = Result<u64>;
+    #[inline]
     fn next(&mut self) -> Option<Result<u64>> {
         if self.ended {
             return None;
         }
-        let id = if self.process_order { self.handle.source.next() } else { self.handle.next() };
-        self.ended = id.is_err();
-        Some(id)
+        match if self.process_order { self.handle.source.next() } else { self.handle.next() } {
+            Ok(id) => Some(Ok(id)),
+            Err(error) => self.end(error),
+        }
+    }
+}
+
+impl Iter {
+    #[cold]
+    fn end(&mut self, error: Error) -> Option<Result<u64>> {
+        self.ended = true;
+        Some(Err(error))
     }
 }
 
@@ -686,6 +796,8 @@ impl Handle {
     pub fn next(&mut self) -> Result<u64> {
         match self.block.next() {
             Some(number) => Ok(number),
+            // There are no blocks of time.
+            None if self.source.shared.way == Way::Time => self.source.next(),
             None => self.next_block(),
         }
     }
@@ -693,9 +805,6 @@ impl Handle {
     #[cold]
     fn next_block(&mut self) -> Result<u64> {
         let answer = self.source.numbers().and_then(|well| {
-            if let Spring::Time { .. } = well.spring {
-                return well.next();
-            }
             loop {
                 self.block.refill(well, well.spec.block)?;
                 if let Some(number) = self.block.next() {

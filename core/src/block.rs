@@ -76,40 +76,56 @@ impl Block {
     }
 }
 
-/// How many sources' blocks a thread keeps; the one used longest ago makes room.
-const KEPT: usize = 64;
+/// How many sources' blocks a thread keeps besides the one it used last; the one used longest ago makes room.
+const KEPT: usize = 63;
 
 thread_local! {
-    static BLOCKS: RefCell<Vec<(u64, Block)>> = const { RefCell::new(Vec::new()) };
+    /// The block used last and its well's id. It stands alone because nothing in it needs a destructor: then the
+    /// variable is an offset from a register, and no state of it is checked.
+    static LATEST: RefCell<(u64, Block)> = const { RefCell::new((0, Block::EMPTY)) };
+    static OTHERS: RefCell<Vec<(u64, Block)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The next number of this thread's own block of `well`, with the block's date part.
+/// The next number of this thread's own block of `well`, and what `with` makes of the block's date part.
 #[inline]
-pub(crate) fn next_of_thread(well: &Well) -> Result<(u64, Prefix)> {
-    BLOCKS.with_borrow_mut(|blocks| {
-        if let Some((id, block)) = blocks.first_mut()
-            && *id == well.id
-            && let Some(number) = block.next()
-        {
-            return Ok((number, block.prefix));
-        }
-        next_of_other(blocks, well)
+pub(crate) fn next_of_thread<T>(well: &Well, with: impl FnOnce(u64, &Prefix) -> T) -> Result<T> {
+    LATEST.with_borrow_mut(|latest| {
+        let (id, block) = latest;
+        let number = if *id == well.id { block.next() } else { None };
+        let number = match number {
+            Some(number) => number,
+            None => next_of_other(latest, well)?,
+        };
+        Ok(with(number, &latest.1.prefix))
     })
 }
 
+/// The next number of this thread's block of `well`, if that is the block it used last and it holds one.
+#[inline]
+pub(crate) fn quick(well: &Well) -> Option<u64> {
+    LATEST.with_borrow_mut(|(id, block)| if *id == well.id { block.next() } else { None })
+}
+
 #[cold]
-fn next_of_other(blocks: &mut Vec<(u64, Block)>, well: &Well) -> Result<(u64, Prefix)> {
-    match blocks.iter().position(|(id, _)| *id == well.id) {
-        Some(at) => blocks[..=at].rotate_right(1),
-        None => {
-            blocks.truncate(KEPT - 1);
-            blocks.insert(0, (well.id, Block::EMPTY));
-        }
+fn next_of_other(latest: &mut (u64, Block), well: &Well) -> Result<u64> {
+    if latest.0 != well.id {
+        let fresh = (well.id, Block::EMPTY);
+        // A thread that is ending has put the others away already; what it still takes, it takes block by block.
+        let found = OTHERS.try_with(|others| {
+            let mut others = others.borrow_mut();
+            let found = others.iter().position(|(id, _)| *id == well.id).map(|at| others.remove(at));
+            if latest.0 != 0 {
+                others.truncate(KEPT - 1);
+                others.insert(0, latest.clone());
+            }
+            found
+        });
+        *latest = found.ok().flatten().unwrap_or(fresh);
     }
-    let block = &mut blocks[0].1;
+    let block = &mut latest.1;
     loop {
         if let Some(number) = block.next() {
-            return Ok((number, block.prefix));
+            return Ok(number);
         }
         block.refill(well, well.spec.block)?;
     }

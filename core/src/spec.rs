@@ -74,6 +74,20 @@ impl Spec {
         self.key.serial.as_ref().map(|s| &s.pattern)
     }
 
+    /// The most bytes a text of the source can have.
+    #[must_use]
+    pub fn text_len(&self) -> usize {
+        /// Digits of 2^63-1.
+        const MOST_DIGITS: usize = 19;
+        match self.pattern() {
+            Some(pattern) => {
+                let widest = if self.last > pattern.last() { 18 } else { pattern.width() as usize };
+                pattern.prefix(pattern.period_at(0)).len() + widest
+            }
+            None => MOST_DIGITS,
+        }
+    }
+
     /// What the source is, as `name, value`, every default filled in.
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static str, String)> {

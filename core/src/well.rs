@@ -11,7 +11,7 @@ use crate::bell::{Belfry, Bell};
 use crate::error::{Code, Error, Result};
 use crate::keeper::plan::{Action, Now, View};
 use crate::revocation::Word;
-use crate::segment::{Refused, Supply, Taken};
+use crate::segment::{Miss, Refused, Supply, Taken};
 use crate::serial::Prefix;
 use crate::snowflake::{Generator, Refusal as TimeRefusal, Why};
 use crate::spec::{Body, Spec};
@@ -83,6 +83,8 @@ pub struct Well {
     /// Never used twice in a process: blocks remember whose they are by it.
     pub(crate) id: u64,
     pub(crate) spring: Spring,
+    /// The word of [`Well::word`], where the id path need not ask which spring it is.
+    alive: &'static AtomicU64,
     pub(crate) tally: Tally,
     pub(crate) bell: Arc<Bell>,
     clock: Clock,
@@ -133,6 +135,10 @@ impl Well {
             spec,
             // ordering: Relaxed — only uniqueness matters.
             id: IDS.fetch_add(1, Ordering::Relaxed),
+            alive: match &spring {
+                Spring::Numbers(supply) => supply.word().shared(),
+                Spring::Time { word, .. } => word.shared(),
+            },
             spring,
             tally: Tally::default(),
             bell,
@@ -155,6 +161,13 @@ impl Well {
         }
     }
 
+    /// Whether this process made the well, and not one it was forked from: one load.
+    #[inline]
+    pub(crate) fn is_ours(&self) -> bool {
+        // ordering: Relaxed — a process is a fork from its first instruction on; nothing is published by the wipe.
+        self.alive.load(Ordering::Relaxed) != 0
+    }
+
     /// What an owner of a block compares, for the simulation's blocks.
     #[must_use]
     pub fn revocations(&self) -> u64 {
@@ -167,13 +180,60 @@ impl Well {
 
     // ---- callers ----
 
+    /// One number of the shared counter, quietly. It is worth something only if the well [`Well::is_ours`].
+    #[inline]
+    pub(crate) fn quick(&self) -> std::result::Result<u64, Option<Miss>> {
+        match &self.spring {
+            Spring::Numbers(supply) => supply.take_one().map_err(Some),
+            Spring::Time { .. } => Err(None),
+        }
+    }
+
+    /// As [`Well::quick`], with the date part that belongs to the number.
+    #[inline]
+    pub(crate) fn quick_dated(&self) -> std::result::Result<(u64, Prefix), Option<Miss>> {
+        match &self.spring {
+            Spring::Numbers(supply) => supply.take_one_dated().map_err(Some),
+            Spring::Time { .. } => Err(None),
+        }
+    }
+
+    /// A snowflake, quietly; `None` sends the caller to [`Well::next`], which says why or waits.
+    #[inline]
+    pub(crate) fn quick_time(&self) -> Option<u64> {
+        let Spring::Time { generator, .. } = &self.spring else { return None };
+        let id = generator.try_next().ok()?;
+        self.feed(generator);
+        Some(id)
+    }
+
+    /// What comes of a miss, if anything does: it may hold a number after all.
+    fn after(&self, miss: Option<Miss>) -> Option<Taken> {
+        match (&self.spring, miss) {
+            (Spring::Numbers(supply), Some(miss)) => supply.after(miss)?.ok(),
+            _ => None,
+        }
+    }
+
+    /// One number after a miss of [`Well::quick`]; waits until the deadline at most.
+    #[cold]
+    pub(crate) fn lease_after(&self, miss: Option<Miss>) -> Result<Taken> {
+        self.after(miss).map_or_else(|| self.lease(1), Ok)
+    }
+
+    /// One number after a miss of [`Well::quick`], or why not, at once.
+    #[cold]
+    pub(crate) fn try_take_after(&self, miss: Option<Miss>) -> Result<Taken> {
+        self.after(miss).map_or_else(|| self.try_take(1), Ok)
+    }
+
     /// One number; waits until `deadline` at most.
     #[inline]
     pub(crate) fn next(&self) -> Result<u64> {
         match &self.spring {
             Spring::Numbers(supply) => match supply.take_one() {
                 Ok(number) => Ok(number),
-                Err(_) => self.wait_for(supply, 1, 1, self.give_up_at()).map(|taken| taken.lo),
+                Err(miss) => self.lease_after(Some(miss)).map(|taken| taken.lo),
             },
             Spring::Time { generator, .. } => match generator.try_next() {
                 Ok(id) => {
@@ -191,7 +251,7 @@ impl Well {
         match &self.spring {
             Spring::Numbers(supply) => match supply.take_one() {
                 Ok(number) => Ok(number),
-                Err(_) => self.try_take(1).map(|taken| taken.lo),
+                Err(miss) => self.try_take_after(Some(miss)).map(|taken| taken.lo),
             },
             Spring::Time { generator, .. } => match generator.try_next() {
                 Ok(id) => {
@@ -261,6 +321,32 @@ impl Well {
             let (now, later) = rest.split_at_mut(taken.len() as usize);
             write_numbers(now, taken);
             rest = later;
+        }
+        Ok(())
+    }
+
+    /// `count` numbers in runs, each with its date part: all of them, or an error; waits until the deadline.
+    pub(crate) fn take_dated(
+        &self,
+        count: u64,
+        mut with: impl FnMut(std::ops::Range<u64>, &Prefix),
+    ) -> Result<()> {
+        let give_up_at = self.give_up_at();
+        let supply = self.supply()?;
+        let mut done = 0;
+        while done < count {
+            let lacking = count - done;
+            // As in `fill`: a store that is down costs no numbers.
+            let taken = self.wait_for(supply, lacking, lacking, give_up_at).inspect_err(|_| {
+                Tally::add(&self.tally.lost, done);
+            })?;
+            if let Some(prefix) = self.prefix(&taken) {
+                with(taken.lo..taken.hi, &prefix);
+                done += taken.len();
+            } else {
+                // The period ended between the count and the look: nobody gets these numbers.
+                Tally::add(&self.tally.lost, taken.len());
+            }
         }
         Ok(())
     }

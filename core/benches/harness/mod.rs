@@ -5,11 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+#[cfg(target_os = "linux")]
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crossbeam::utils::CachePadded;
 use serde_json::{Value, json};
 
 /// Does `n` operations.
@@ -18,11 +21,11 @@ pub type Work = Box<dyn FnMut(u64) + Send>;
 /// A round of one row lasts about this long.
 const ROUND: Duration = Duration::from_millis(2);
 /// Short, so that both threads get through it before the scheduler takes a core away.
-const PAIR_ROUND: Duration = Duration::from_micros(700);
+const PAIR_ROUND: Duration = Duration::from_micros(250);
 /// CPU time over wall time, and overlap of the two runs, from which on a two-thread round is kept.
 const UNDISTURBED: f64 = 0.96;
 /// How often a disturbed two-thread round is tried again at once.
-const TRIES: usize = 12;
+const TRIES: usize = 20;
 
 /// How many rounds a run has.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +54,12 @@ pub struct Row {
 
 impl Row {
     pub fn new<W: FnMut(u64) + Send + 'static>(name: &'static str, make: impl Fn() -> W + 'static) -> Row {
-        Row { name, against: None, make: Box::new(move || Box::new(make())), shared: true }
+        // What a thread owns is kept off the lines of the other.
+        let make = move || {
+            let mut work = CachePadded::new(make());
+            Box::new(move |n| work(n)) as Work
+        };
+        Row { name, against: None, make: Box::new(make), shared: true }
     }
 
     /// Compared with `base`, without a goal.
@@ -133,19 +141,27 @@ pub fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// The cores this program may use, as they were before any thread was pinned: who is pinned hands that on.
+#[cfg(target_os = "linux")]
+static CORES: LazyLock<Vec<usize>> = LazyLock::new(|| {
+    // SAFETY: a zeroed set is an empty one.
+    let mut may: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is writable and of the size that is told.
+    unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut may) };
+    // SAFETY: the numbers are below the set's size.
+    (0..libc::CPU_SETSIZE as usize).filter(|&core| unsafe { libc::CPU_ISSET(core, &may) }).collect()
+});
+
 /// Keeps the calling thread on the `index`-th of the cores it may use.
 #[cfg(target_os = "linux")]
 fn pin(index: usize) {
-    // SAFETY: a zeroed set is an empty one; both calls get a set of the size they are told.
-    unsafe {
-        let mut may: libc::cpu_set_t = std::mem::zeroed();
-        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut may);
-        let mut cores = (0..libc::CPU_SETSIZE as usize).filter(|&core| libc::CPU_ISSET(core, &may));
-        if let Some(core) = cores.nth(index) {
-            let mut only: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(core, &mut only);
-            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const only);
-        }
+    if let Some(&core) = CORES.get(index) {
+        // SAFETY: as above.
+        let mut only: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the number came out of such a set.
+        unsafe { libc::CPU_SET(core, &mut only) };
+        // SAFETY: the set is readable and of the size that is told.
+        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const only) };
     }
 }
 
@@ -213,6 +229,8 @@ impl Second {
         let job = std::mem::replace(theirs, Box::new(|_| ()));
         self.rounds += 1;
         self.jobs.send((job, n)).expect("the second thread lives as long as the run");
+        // A thread that has just slept is not the next to be taken off its core.
+        thread::sleep(Duration::from_micros(100));
         meet(&self.gate, self.rounds);
         let here = Run::of(mine, n);
         let (job, there) = self.done.recv().expect("the second thread answers each round");
@@ -347,4 +365,17 @@ pub fn bare_add(counter: &AtomicU64) -> u64 {
     }
     #[cfg(not(target_arch = "x86_64"))]
     counter.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The cheapest clock the kernel has.
+#[inline]
+pub fn coarse_seconds() -> u64 {
+    #[cfg(target_os = "linux")]
+    const COARSE: libc::clockid_t = libc::CLOCK_REALTIME_COARSE;
+    #[cfg(not(target_os = "linux"))]
+    const COARSE: libc::clockid_t = libc::CLOCK_REALTIME;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable for the call.
+    unsafe { libc::clock_gettime(COARSE, &raw mut time) };
+    time.tv_sec as u64
 }

@@ -4,4 +4,4 @@ mod engine;
 mod shared;
 
 pub(crate) use engine::Engine;
-pub(crate) use shared::{SharedMill, SharedSource};
+pub(crate) use shared::{SharedMill, SharedSource, Way};

@@ -13,7 +13,7 @@ use crossbeam::utils::Backoff;
 use crate::config::{Fork, MillConfig, StoreConfig};
 use crate::error::{Code, Error, Result};
 use crate::events::Event;
-use crate::spec::Spec;
+use crate::spec::{Body, Order, Spec};
 use crate::time::{Clock, ManualClock};
 use crate::well::Well;
 
@@ -144,9 +144,27 @@ impl Drop for SharedMill {
     }
 }
 
+/// What a source hands out and from where, settled once so that the id path asks one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Numbers of the shared counter.
+    Shared,
+    /// Numbers of the calling thread's own block.
+    Thread,
+    /// Ids of a clock and a worker.
+    Time,
+    /// Texts, numbered by the shared counter.
+    SharedText,
+    /// Texts, numbered by the calling thread's own block.
+    ThreadText,
+}
+
 pub(crate) struct SharedSource {
     pub(crate) mill: Arc<SharedMill>,
     pub(crate) spec: Arc<Spec>,
+    pub(crate) way: Way,
+    /// The most bytes a text can have.
+    pub(crate) text_len: usize,
     /// The well of the present life, from `Arc::into_raw`; never null.
     well: AtomicPtr<Well>,
 }
@@ -155,18 +173,39 @@ impl SharedSource {
     pub(crate) fn open(mill: &Arc<SharedMill>, spec: Spec) -> Result<Self> {
         let spec = Arc::new(spec);
         let well = mill.engine()?.well(&spec)?;
-        Ok(SharedSource { mill: mill.clone(), spec, well: AtomicPtr::new(Arc::into_raw(well).cast_mut()) })
+        let way = match (&spec.body, spec.order) {
+            (Body::Snowflake { .. }, _) => Way::Time,
+            (Body::Segment, Order::Process) => Way::Shared,
+            (Body::Segment, Order::Thread) => Way::Thread,
+            (Body::Serial { .. }, Order::Process) => Way::SharedText,
+            (Body::Serial { .. }, Order::Thread) => Way::ThreadText,
+        };
+        Ok(SharedSource {
+            mill: mill.clone(),
+            way,
+            text_len: spec.text_len(),
+            spec,
+            well: AtomicPtr::new(Arc::into_raw(well).cast_mut()),
+        })
     }
 
     /// The well of this process.
     #[inline]
     pub(crate) fn well(&self) -> Result<&Well> {
+        let well = self.last_well();
+        if well.is_ours() { Ok(well) } else { self.revive() }
+    }
+
+    /// The well that was used last: in a forked child its parent's, until the child's first call. What is taken from it
+    /// may be handed out only if [`Well::is_ours`], which the id path asks *after* it has counted: a count in the
+    /// child's copy of a dead well harms nobody, and the load no longer stands before the count.
+    #[inline]
+    pub(crate) fn last_well(&self) -> &Well {
         // ordering: Acquire — pairs with the release in `revive`.
         let well = self.well.load(Ordering::Acquire);
         // SAFETY: the pointer came from `Arc::into_raw`; a well is dropped only with this struct, and one that was
         // replaced after a fork is never dropped.
-        let well = unsafe { &*well };
-        if well.word().get() != 0 { Ok(well) } else { self.revive() }
+        unsafe { &*well }
     }
 
     #[cold]
@@ -177,7 +216,7 @@ impl SharedSource {
         // ordering: AcqRel — publishes the well; pairs with the load above.
         let old = self.well.swap(fresh, Ordering::AcqRel);
         // SAFETY: as in `well`: the old one still stands, whoever put it there.
-        if unsafe { &*old }.word().get() != 0 {
+        if unsafe { &*old }.is_ours() {
             // Another thread of this process had put the same well there; the engine keeps it alive, so its count of
             // ours can go. A reader that holds the reference reads what the engine holds.
             // SAFETY: `old` came from `Arc::into_raw` and its place in `self.well` is taken.
@@ -192,7 +231,7 @@ impl Drop for SharedSource {
     fn drop(&mut self) {
         let well = *self.well.get_mut();
         // SAFETY: as in `well`; nobody else can reach it through this struct any more.
-        if unsafe { &*well }.word().get() != 0 {
+        if unsafe { &*well }.is_ours() {
             // SAFETY: the pointer came from `Arc::into_raw` and is not used again.
             drop(unsafe { Arc::from_raw(well) });
         }

@@ -46,8 +46,11 @@ struct Head {
     lo: AtomicU64,
     period: AtomicU64,
     born_ms: AtomicU64,
-    /// The date part of a serial source's segment; `None` for sources without text.
-    prefix: Option<Box<[AtomicU64; PREFIX_WORDS]>>,
+    /// The date part of a serial source's segment. It fills the line that is there anyway: sixteen words, none of which
+    /// takers write.
+    prefix: [AtomicU64; PREFIX_WORDS],
+    /// Whether there is a date part.
+    dated: bool,
 }
 
 pub(super) struct Cell {
@@ -69,6 +72,14 @@ pub(super) enum Count {
     Again,
 }
 
+/// A quiet taker's count that must be looked at: what it saw, in two words, so that the id path stays short.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Miss {
+    /// With a bit of `STATE`: nothing was counted.
+    version: u64,
+    number: u64,
+}
+
 /// A consistent look at the cell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Look {
@@ -84,9 +95,16 @@ pub(super) struct Replacing {
     version: u64,
 }
 
+/// Reads a date part, of which nothing may be believed before the version was seen again.
+#[inline]
+fn read_prefix(words: &[AtomicU64; PREFIX_WORDS]) -> Prefix {
+    // ordering: Acquire on each — a word of a later segment brings that replacement's LOCKED with it.
+    let len = words[PREFIX_WORDS - 1].load(Ordering::Acquire) as u8;
+    Prefix::from_words_read(len, |word| words[word].load(Ordering::Acquire))
+}
+
 impl Cell {
     pub(super) fn new(with_text: bool) -> Self {
-        let prefix = with_text.then(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
         Cell {
             next: CachePadded::new(AtomicU64::new(NOWHERE)),
             head: CachePadded::new(Head {
@@ -96,30 +114,64 @@ impl Cell {
                 lo: AtomicU64::new(0),
                 period: AtomicU64::new(0),
                 born_ms: AtomicU64::new(0),
-                prefix,
+                prefix: std::array::from_fn(|_| AtomicU64::new(0)),
+                dated: with_text,
             }),
         }
     }
 
-    /// One number, quietly: `None` sends the caller to [`Cell::count`], which says why.
-    ///
-    /// A number counted here but not believed is not lost: it is settled by [`Cell::settle`].
+    /// One number, quietly: no call, no loop. [`Cell::explain`] says what a miss came to.
     #[inline]
-    pub(super) fn take_one(&self) -> Result<u64, Count> {
+    pub(super) fn take_one(&self) -> Result<u64, Miss> {
+        let (version, number) = self.count_one()?;
+        self.believe(version, number)?;
+        Ok(number)
+    }
+
+    /// One number and the date part of its segment, quietly; for cells with text.
+    ///
+    /// Count and date part are believed or dropped together: the words are read between the two loads of the version,
+    /// so if it stands, nobody replaced the segment from before the count until after the last word was read. One `Acquire`
+    /// on each word is enough, as it is for the bell: a word of a later segment was stored after that replacement's
+    /// `LOCKED`, so whoever reads it sees at least `LOCKED` in the second load.
+    #[inline]
+    pub(super) fn take_one_dated(&self) -> Result<(u64, Prefix), Miss> {
+        let (version, number) = self.count_one()?;
+        let prefix = read_prefix(&self.head.prefix);
+        self.believe(version, number)?;
+        Ok((number, prefix))
+    }
+
+    #[inline]
+    fn count_one(&self) -> Result<(u64, u64), Miss> {
         // ordering: Acquire — pairs with the release in `Cell::publish`; what we count lies in this segment or later.
         let version = self.head.version.load(Ordering::Acquire);
         if version & STATE != 0 {
-            return Err(Self::standing(version));
+            return Err(Miss { version, number: 0 });
         }
-        // ordering: Acquire — a mark written by a later replacement brings its LOCKED with it, for the second load.
-        let bell = self.head.bell.load(Ordering::Acquire);
         // ordering: AcqRel — acquire pairs with the write of `next` in `lock_out`; release keeps the run's chain whole.
-        let number = self.next.fetch_add(1, Ordering::AcqRel);
+        Ok((version, self.next.fetch_add(1, Ordering::AcqRel)))
+    }
+
+    /// Whether `number`, counted under `version`, may be handed out without another look.
+    #[inline]
+    fn believe(&self, version: u64, number: u64) -> Result<(), Miss> {
+        // ordering: Acquire — a mark written by a later replacement brings its LOCKED with it, for the load below.
+        let bell = self.head.bell.load(Ordering::Acquire);
         // ordering: Acquire — cannot move before the count; pairs with the release in `Cell::replacing`.
         if number < bell && self.head.version.load(Ordering::Acquire) == version {
-            return Ok(number);
+            return Ok(());
         }
-        Err(self.settle(version, number, 1))
+        Err(Miss { version, number })
+    }
+
+    /// What a miss came to. A number that was counted and not believed is not lost yet: it is settled here.
+    #[cold]
+    pub(super) fn explain(&self, miss: Miss) -> Count {
+        if miss.version & STATE != 0 {
+            return Self::standing(miss.version);
+        }
+        self.settle(miss.version, miss.number, 1)
     }
 
     /// Up to `want` numbers in one count.
@@ -240,9 +292,9 @@ impl Cell {
         self.head.lo.store(segment.lo, release);
         self.head.period.store(segment.period, release);
         self.head.born_ms.store(segment.born_ms, release);
-        if let Some(words) = &self.head.prefix {
+        if self.head.dated {
             let (text, len) = segment.prefix.to_words();
-            for (word, value) in words.iter().zip(text.into_iter().chain([u64::from(len)])) {
+            for (word, value) in self.head.prefix.iter().zip(text.into_iter().chain([u64::from(len)])) {
                 word.store(value, release);
             }
         }
@@ -280,19 +332,18 @@ impl Cell {
 
     /// The date part of the segment of `version`; `None` if that has been replaced, or the cell holds no text.
     pub(super) fn prefix(&self, version: u64) -> Option<(u64, Prefix)> {
-        let words = self.head.prefix.as_ref()?;
+        if !self.head.dated {
+            return None;
+        }
         let backoff = Backoff::new();
         loop {
-            // ordering: Acquire on each — a word of a later segment brings that replacement's LOCKED with it.
-            let text = std::array::from_fn(|i| words[i].load(Ordering::Acquire));
-            // ordering: Acquire — as above.
-            let len = words[PREFIX_WORDS - 1].load(Ordering::Acquire);
-            // ordering: Acquire — as above.
+            let prefix = read_prefix(&self.head.prefix);
+            // ordering: Acquire — as for the words of the prefix.
             let period = self.head.period.load(Ordering::Acquire);
             // ordering: Acquire — pairs with the release in `Cell::replacing`.
             let now = self.head.version.load(Ordering::Acquire);
             if now == version {
-                return Some((period, Prefix::from_words(text, len as u8)));
+                return Some((period, prefix));
             }
             if now != version | LOCKED {
                 return None;

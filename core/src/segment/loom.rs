@@ -8,24 +8,44 @@ use loom::sync::Arc;
 use loom::thread;
 
 use crate::bell::{Belfry, Bell};
-use crate::serial::SerialPattern;
+use crate::serial::{Prefix, SerialPattern};
 
+use super::cell::Miss;
 use super::range::Segment;
-use super::ring::Supply;
+use super::ring::{Supply, Taken};
 
 fn supply(with_text: bool) -> Arc<Supply> {
     Arc::new(Supply::new(with_text, StdArc::new(Bell::new(StdArc::new(Belfry::default()), 0))))
 }
 
 fn segment(lo: u64, hi: u64, period: u64) -> Segment {
-    Segment { lo, hi, period, born_ms: period, prefix: crate::serial::Prefix::EMPTY }
+    Segment { lo, hi, period, born_ms: period, prefix: Prefix::EMPTY }
 }
 
 /// Takes one number without waiting for a keeper.
 fn take_one(supply: &Supply) -> Option<u64> {
     match supply.take_one() {
         Ok(number) => Some(number),
-        Err(_) => supply.take(1).ok().map(|taken| taken.lo),
+        Err(miss) => after(supply, miss).map(|taken| taken.lo),
+    }
+}
+
+/// One number with its day and date part, without waiting for a keeper. The quiet path does not read the day, so the
+/// date part stands for it.
+fn take_one_dated(supply: &Supply) -> Option<(u64, Prefix)> {
+    match supply.take_one_dated() {
+        Ok(serial) => Some(serial),
+        Err(miss) => {
+            let taken = after(supply, miss)?;
+            supply.prefix(&taken).map(|(_, prefix)| (taken.lo, prefix))
+        }
+    }
+}
+
+fn after(supply: &Supply, miss: Miss) -> Option<Taken> {
+    match supply.after(miss) {
+        Some(answer) => answer.ok(),
+        None => supply.take(1).ok(),
     }
 }
 
@@ -120,6 +140,56 @@ fn a_period_change_never_joins_a_number_with_another_periods_text() {
         }
         if let [(d1, _, n1), (d2, _, n2)] = serials[..] {
             assert!((d1, n1) != (d2, n2), "serial {n1} of {d1} was handed out twice");
+        }
+    });
+}
+
+#[test]
+fn the_quiet_path_of_serials_never_joins_a_number_with_another_periods_text() {
+    let pattern = SerialPattern::new("yyyyMMdd'and more than a word of text'", "000", "UTC").unwrap();
+    let days = [20_260_101_000_000_000, 20_260_102_000_000_000];
+    let prefixes = days.map(|day| pattern.prefix(day));
+    loom::model(move || {
+        let supply = supply(true);
+        // The days share no number, so a number tells whose text it must have.
+        supply.publish(Segment { prefix: prefixes[0], ..segment(1, 4, days[0]) });
+        let taker = {
+            let supply = supply.clone();
+            thread::spawn(move || [take_one_dated(&supply), take_one_dated(&supply)])
+        };
+        supply.drop_other_periods(days[1]);
+        supply.publish(Segment { prefix: prefixes[1], ..segment(11, 14, days[1]) });
+        let mine = take_one_dated(&supply);
+        let theirs = taker.join().unwrap();
+        let serials: Vec<_> = theirs.into_iter().chain([mine]).flatten().collect();
+        for (number, prefix) in &serials {
+            assert_eq!(prefix.as_str(), prefixes[usize::from(*number > 10)].as_str());
+        }
+        all_different(serials.into_iter().map(|(number, _)| number));
+    });
+}
+
+#[test]
+fn two_days_that_both_begin_at_one_never_make_one_serial_twice() {
+    let pattern = SerialPattern::new("yyyyMMdd", "000", "UTC").unwrap();
+    let days = [20_260_101_000_000_000, 20_260_102_000_000_000];
+    let prefixes = days.map(|day| pattern.prefix(day));
+    loom::model(move || {
+        let supply = supply(true);
+        supply.publish(Segment { prefix: prefixes[0], ..segment(1, 3, days[0]) });
+        let taker = {
+            let supply = supply.clone();
+            thread::spawn(move || [take_one_dated(&supply), take_one_dated(&supply)])
+        };
+        let first = take_one_dated(&supply);
+        supply.drop_other_periods(days[1]);
+        supply.publish(Segment { prefix: prefixes[1], ..segment(1, 3, days[1]) });
+        let second = take_one_dated(&supply);
+        let theirs = taker.join().unwrap();
+        let mut seen = BTreeSet::new();
+        for (number, prefix) in theirs.into_iter().chain([first, second]).flatten() {
+            let text = format!("{}{number}", prefix.as_str());
+            assert!(seen.insert(text.clone()), "{text} was handed out twice");
         }
     });
 }

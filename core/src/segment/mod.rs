@@ -13,6 +13,7 @@ mod range;
 mod ring;
 mod step;
 
+pub(crate) use cell::Miss;
 pub(crate) use range::Segment;
 pub use ring::Taken;
 pub(crate) use ring::{Refused, Sight, Supply};

@@ -11,7 +11,7 @@ use crate::revocation::Word;
 use crate::serial::Prefix;
 use crate::sync::{ArrayQueue, AtomicU64, Backoff, Ordering};
 
-use super::cell::{Cell, Count, Replacing};
+use super::cell::{Cell, Count, Miss, Replacing};
 use super::range::Segment;
 
 /// How many segments may lie ahead of the cell.
@@ -96,17 +96,22 @@ impl Supply {
         &self.word
     }
 
-    /// One number: the id path.
+    /// One number: the id path. What a miss came to is for [`Supply::after`] to say.
     #[inline]
-    pub(crate) fn take_one(&self) -> Result<u64, Option<Refused>> {
-        match self.cell.take_one() {
-            Ok(number) => Ok(number),
-            Err(count) => match self.follow(count) {
-                Some(Ok(taken)) => Ok(taken.lo),
-                Some(Err(refused)) => Err(Some(refused)),
-                None => Err(None),
-            },
-        }
+    pub(crate) fn take_one(&self) -> Result<u64, Miss> {
+        self.cell.take_one()
+    }
+
+    /// One number with the date part that belongs to it: the path of serial numbers.
+    #[inline]
+    pub(crate) fn take_one_dated(&self) -> Result<(u64, Prefix), Miss> {
+        self.cell.take_one_dated()
+    }
+
+    /// Acts on a miss, which may hold a number after all; `None` means: take again.
+    #[cold]
+    pub(crate) fn after(&self, miss: Miss) -> Option<Result<Taken, Refused>> {
+        self.follow(self.cell.explain(miss))
     }
 
     /// Up to `want` numbers, as many as the segment in the cell still holds; `Dry` only when nothing is in memory.

@@ -108,6 +108,26 @@ impl Prefix {
         prefix
     }
 
+    /// A date part of words that are read one by one, as many as `len` says: of eight characters, one.
+    ///
+    /// Torn words make some prefix, as in [`Prefix::from_words`], which must not be used then: bytes past `len` may
+    /// not be zero.
+    #[inline]
+    pub(crate) fn from_words_read(len: u8, word: impl Fn(usize) -> u64) -> Prefix {
+        let mut prefix = Prefix { bytes: [0; 64], len: len.min(MAX_PREFIX as u8) };
+        let used = prefix.len().div_ceil(8);
+        for (at, bytes) in prefix.bytes.as_chunks_mut::<8>().0.iter_mut().enumerate().take(used) {
+            *bytes = word(at).to_le_bytes();
+        }
+        prefix
+    }
+
+    /// Eight bytes from `at`, which is at most 56.
+    #[inline]
+    fn word_at(&self, at: usize) -> [u8; 8] {
+        self.bytes.get(at..).and_then(<[u8]>::first_chunk::<8>).copied().unwrap_or_default()
+    }
+
     /// Appends text; what goes past [`MAX_PREFIX`] is dropped, which a checked pattern never reaches.
     pub(super) fn push_str(&mut self, text: &str) {
         for byte in text.bytes() {
@@ -185,6 +205,41 @@ pub fn write_number(out: &mut [u8], number: u64, width: u32) -> Option<usize> {
 #[inline]
 #[must_use]
 pub fn write_serial(out: &mut [u8], prefix: &Prefix, number: u64, width: u32) -> Option<usize> {
+    let (date, digits) = (prefix.len(), width as usize);
+    // The usual patterns, `yyyyMMdd` before up to eight digits: three stores of a word, none of which depends on how many
+    // digits are wanted. All eight go to the end, then the date part over those that are not.
+    if let Some(&limit) = BELOW.get(digits)
+        && number < limit
+        && (8..=16).contains(&date)
+        && let Some(out) = out.get_mut(..date + digits)
+        && let Some(end) = out.last_chunk_mut::<8>()
+    {
+        *end = eight_digits(number as u32);
+        if let Some(end) = out.get_mut(date - 8..).and_then(<[u8]>::first_chunk_mut::<8>) {
+            *end = prefix.word_at(date - 8);
+        }
+        if let Some(start) = out.first_chunk_mut::<8>() {
+            *start = prefix.word_at(0);
+        }
+        return Some(date + digits);
+    }
+    write_any(out, prefix, number, width)
+}
+
+/// What a number of up to eight digits is below; nothing is below the first, so a width of 0 is not among the usual.
+const BELOW: [u64; 9] = {
+    let mut table = [0; 9];
+    let mut digits = 1;
+    while digits < table.len() {
+        table[digits] = POW10[digits];
+        digits += 1;
+    }
+    table
+};
+
+/// Any date part before any number.
+#[inline(never)]
+fn write_any(out: &mut [u8], prefix: &Prefix, number: u64, width: u32) -> Option<usize> {
     let date = prefix.as_bytes();
     let total = date.len() + digits(number, width);
     let (head, tail) = out.get_mut(..total)?.split_at_mut_checked(date.len())?;

@@ -24,7 +24,7 @@ use std::time::Duration;
 use super::layout::{Layout, rfc3339};
 use crate::error::{Code, Error, Result};
 use crate::sync::{AtomicBool, AtomicU64, CachePadded, Ordering};
-use crate::time::Clock;
+use crate::time::{Clock, Stamp};
 
 /// At and above this, `next` counts nothing: the generator is closed. Positions are below it, because a layout has at
 /// most 63 bits; the calls that may still add to the word are far fewer than the room above.
@@ -142,7 +142,7 @@ impl Refusal {
 /// Where the time comes from. The model checker brings its own.
 pub(super) trait Time {
     /// Cheap, a few milliseconds old at most, never ahead of `wall_ms`.
-    fn coarse_wall_ms(&self) -> i64;
+    fn coarse_stamp(&self) -> Stamp;
     /// Precise.
     fn wall_ms(&self) -> i64;
     /// Never falls.
@@ -151,8 +151,8 @@ pub(super) trait Time {
 
 impl Time for Clock {
     #[inline]
-    fn coarse_wall_ms(&self) -> i64 {
-        Clock::coarse_wall_ms(self)
+    fn coarse_stamp(&self) -> Stamp {
+        Clock::coarse_stamp(self)
     }
     fn wall_ms(&self) -> i64 {
         Clock::wall_ms(self)
@@ -360,7 +360,7 @@ impl fmt::Display for Refusal {
 struct Gate {
     /// Positions below this need no precise clock. 0: go to the slow path without adding to `next`.
     limit: AtomicU64,
-    /// Wall time, an `i64`, from which the tick that `limit` was set in is over.
+    /// Wall time, a [`Stamp`], from which the tick that `limit` was set in is over.
     fresh_until: AtomicU64,
     /// The mark should be raised soon.
     hungry: AtomicBool,
@@ -487,8 +487,8 @@ impl Core {
         // position below is at or above the one that the limit was set for. Without it a call could take position 0.
         let limit = self.gate.limit.load(Ordering::Acquire);
         // ordering: Relaxed — ordered after the Acquire above; an older value only sends us to the slow path.
-        let fresh_until = self.gate.fresh_until.load(Ordering::Relaxed) as i64;
-        if limit == 0 || time.coarse_wall_ms() >= fresh_until {
+        let fresh_until = Stamp::from_bits(self.gate.fresh_until.load(Ordering::Relaxed));
+        if limit == 0 || time.coarse_stamp() >= fresh_until {
             return self.slow_next(None, time);
         }
         // ordering: Relaxed — uniqueness needs only that read-modify-writes of one word are in one order.
@@ -691,7 +691,9 @@ impl Core {
         let tick = position >> self.seq_bits;
         // ordering: Relaxed — published by the limit below; if two threads mix theirs, the slow path is entered early
         // or an id lags by one budget.
-        self.gate.fresh_until.store(self.layout.wall_ms_of(tick + 1) as u64, Ordering::Relaxed);
+        self.gate
+            .fresh_until
+            .store(Stamp::of_ms(self.layout.wall_ms_of(tick + 1)).to_bits(), Ordering::Relaxed);
         // ordering: Release — pairs with the Acquire in `next`: a call that sees this limit sees `next` above `position`.
         self.gate.limit.store(limit, Ordering::Release);
     }

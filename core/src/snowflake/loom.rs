@@ -9,6 +9,7 @@ use ::loom::thread;
 use super::generator::{ClockBack, Core, Refusal, Time};
 use super::layout::Layout;
 use crate::sync::{AtomicU64, Ordering};
+use crate::time::Stamp;
 
 /// A clock that the model moves.
 struct Clock(AtomicU64);
@@ -25,8 +26,8 @@ impl Clock {
 }
 
 impl Time for Clock {
-    fn coarse_wall_ms(&self) -> i64 {
-        self.read() as i64
+    fn coarse_stamp(&self) -> Stamp {
+        Stamp::of_ms(self.read() as i64)
     }
     fn wall_ms(&self) -> i64 {
         self.read() as i64

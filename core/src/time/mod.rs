@@ -11,6 +11,41 @@ use std::sync::Arc;
 
 pub use manual::ManualClock;
 
+/// A moment of wall time in the form that is cheapest to make of what the kernel gives: seconds above 30 bits of
+/// nanoseconds. Made for comparing; from 2242 on (and before 1698) all moments are one, which compares as "not yet over".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(i64);
+
+impl Stamp {
+    /// Seconds since 1970, and nanoseconds below a second.
+    #[inline]
+    #[must_use]
+    pub fn new(seconds: i64, nanos: i64) -> Stamp {
+        Stamp((seconds << 30) | nanos)
+    }
+
+    /// Milliseconds since 1970.
+    #[must_use]
+    pub fn of_ms(ms: i64) -> Stamp {
+        let seconds = ms.div_euclid(1000).clamp(i64::MIN >> 30, i64::MAX >> 30);
+        Stamp::new(seconds, ms.rem_euclid(1000) * 1_000_000)
+    }
+
+    /// For a word that is shared.
+    #[inline]
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// What [`Stamp::to_bits`] gave.
+    #[inline]
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Stamp {
+        Stamp(bits as i64)
+    }
+}
+
 /// A clock: the machine's own, or one that a test moves by hand (`clock=manual`).
 #[derive(Clone, Debug)]
 pub enum Clock {
@@ -33,10 +68,10 @@ impl Clock {
     /// The wall clock at the kernel's tick: cheap enough to read for each id, never ahead of `wall_ms`.
     #[inline]
     #[must_use]
-    pub fn coarse_wall_ms(&self) -> i64 {
+    pub fn coarse_stamp(&self) -> Stamp {
         match self {
-            Clock::System => system::coarse_wall_ms(),
-            Clock::Manual(clock) => clock.wall_ms(),
+            Clock::System => system::coarse_stamp(),
+            Clock::Manual(clock) => Stamp::of_ms(clock.wall_ms()),
         }
     }
 
@@ -47,5 +82,21 @@ impl Clock {
             Clock::System => system::boot_ms(),
             Clock::Manual(clock) => clock.boot_ms(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_rise_as_the_moments_they_are_made_of() {
+        let moments = [i64::MIN, -1_001, -1_000, -1, 0, 1, 999, 1_000, 1_763_683_200_123, 7_000_000_000_000];
+        for pair in moments.windows(2) {
+            assert!(Stamp::of_ms(pair[0]) < Stamp::of_ms(pair[1]), "{pair:?}");
+        }
+        assert!(Stamp::of_ms(7_000_000_000_000) < Stamp::of_ms(i64::MAX));
+        assert_eq!(Stamp::of_ms(1_763_683_200_123), Stamp::new(1_763_683_200, 123_000_000));
+        assert_eq!(Stamp::from_bits(Stamp::of_ms(-1).to_bits()), Stamp::of_ms(-1));
     }
 }

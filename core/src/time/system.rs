@@ -2,6 +2,7 @@
 
 use libc::{clockid_t, timespec};
 
+#[inline]
 fn read(clock: clockid_t) -> timespec {
     let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a valid, writable timespec for the length of the call; an unknown clock leaves it at zero.
@@ -17,16 +18,14 @@ pub(super) fn wall_ms() -> i64 {
     millis(read(libc::CLOCK_REALTIME))
 }
 
-#[cfg(target_os = "linux")]
+/// The wall clock's [`Stamp`](super::Stamp), up to one kernel tick old.
 #[inline]
-pub(super) fn coarse_wall_ms() -> i64 {
-    millis(read(libc::CLOCK_REALTIME_COARSE))
-}
-
-#[cfg(not(target_os = "linux"))]
-#[inline]
-pub(super) fn coarse_wall_ms() -> i64 {
-    wall_ms()
+pub(super) fn coarse_stamp() -> super::Stamp {
+    #[cfg(target_os = "linux")]
+    let now = read(libc::CLOCK_REALTIME_COARSE);
+    #[cfg(not(target_os = "linux"))]
+    let now = read(libc::CLOCK_REALTIME);
+    super::Stamp::new(now.tv_sec, now.tv_nsec)
 }
 
 /// `CLOCK_BOOTTIME` counts suspend; `CLOCK_MONOTONIC` stops in it and would let a lease outlive its term.
