@@ -695,7 +695,7 @@ impl Source {
     /// # Errors
     /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.
     pub fn repair(&self, next: u64, dry_run: bool) -> Result<(Option<Row>, Option<Row>)> {
-        if next == 0 || next > self.spec().last.saturating_add(1) {
+        if next == 0 || next > self.spec().last {
             return Err(self.failed(Error::argument(format!(
                 "{next} cannot be the next number of `{}`; give one from 1 to {}",
                 self.label(),
