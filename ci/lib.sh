@@ -2,7 +2,7 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 
 # need COMMAND PACKAGE: installs the package where the command is missing.
 need() {
@@ -23,6 +23,7 @@ check() {
 
 # summary: the last line, and whether all is well.
 summary() {
-    echo "$passed passed, $failed failed"
+    local more=; [ "$skipped" = 0 ] || more=", $skipped skipped"
+    echo "$passed passed, $failed failed$more"
     [ "$failed" = 0 ]
 }

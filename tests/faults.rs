@@ -117,6 +117,14 @@ struct Takers {
     count: AtomicU64,
 }
 
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Takers {
     fn new() -> Self {
         Takers {
@@ -136,11 +144,16 @@ impl Takers {
                     self.got.lock().expect("no taker panics").extend(ids);
                 }
                 Err(error) => {
-                    self.errors.lock().expect("no taker panics").push((asked.elapsed(), error.code))
+                    self.errors.lock().expect("no taker panics").push((asked.elapsed(), error.code));
                 }
             }
             thread::park_timeout(pause);
         }
+    }
+
+    /// Stops the takers when it goes, a failed test included: a scope waits for its threads.
+    fn stop_at_the_end(&self) -> Stop<'_> {
+        Stop(&self.stop)
     }
 
     fn count(&self) -> u64 {
@@ -167,6 +180,7 @@ fn a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice() {
     let orders = source(&mill, "segment:orders?buffer=30s");
     let takers = Takers::new();
     thread::scope(|scope| {
+        let _stop = takers.stop_at_the_end();
         for _ in 0..4 {
             scope.spawn(|| takers.take(&orders, 100, Duration::from_millis(5)));
         }
@@ -186,7 +200,6 @@ fn a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice() {
             assert_eq!(takers.errors(), [], "round {round}");
             server.start_again();
         }
-        takers.stop.store(true, Ordering::Relaxed);
     });
     println!("3 server kills, {} ids, 0 duplicates, 0 errors", takers.check_distinct());
 }
@@ -201,12 +214,12 @@ fn an_outage_beyond_the_runway_is_an_error_within_the_deadline_and_heals_by_itse
     server.kill();
     let takers = Takers::new();
     thread::scope(|scope| {
+        let _stop = takers.stop_at_the_end();
         scope.spawn(|| takers.take(&orders, 5, Duration::from_millis(1)));
         until("the runway ends", || takers.errors().len() > 3);
         server.start_again();
         let before = takers.count();
         until("ids flow again", || takers.count() > before + 1000);
-        takers.stop.store(true, Ordering::Relaxed);
     });
     for (waited, code) in takers.errors() {
         assert!(matches!(code, Code::StoreUnavailable | Code::Deadline), "{code}");
@@ -302,6 +315,7 @@ fn midnight_over(config: &str, spec: &str) {
     let stop = AtomicBool::new(false);
     let count = AtomicU64::new(0);
     thread::scope(|scope| {
+        let _stop = Stop(&stop);
         for _ in 0..8 {
             scope.spawn(|| {
                 let mut mine = Vec::new();
@@ -318,7 +332,6 @@ fn midnight_over(config: &str, spec: &str) {
             until("serials flow", || count.load(Ordering::Relaxed) > before + 100);
             mill.advance_clock(100).expect("a manual clock");
         }
-        stop.store(true, Ordering::Relaxed);
     });
     let got = got.into_inner().expect("no taker panics");
     let distinct: HashSet<_> = got.iter().collect();

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::block::{self, Block};
-use crate::config::{MillConfig, shown};
-use crate::error::{Code, Error, Result};
+use crate::config::MillConfig;
+use crate::error::{Code, Error, Result, shown};
 use crate::events::Event;
 use crate::metrics::{self, Stats};
 use crate::mill::{SharedMill, SharedSource, Way};
@@ -296,10 +296,6 @@ impl Source {
     ///
     /// # Errors
     /// `DEADLINE`, `STORE_*`, `EXHAUSTED`, `CLOCK_BEHIND`, `LAYOUT_ENDED`, `CLOSED`, `FORKED`.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "the verb has this name in every language; `iter` is the iterator"
-    )]
     #[expect(
         clippy::inline_always,
         reason = "a call returns the large Result through memory, and a locked instruction waits for every store before it"
@@ -681,7 +677,7 @@ impl Source {
     /// `FORKED`, `CLOSED`.
     pub fn stats(&self) -> Result<Stats> {
         let well = self.shared.well()?;
-        Ok(self.shared.mill.engine()?.stats(well))
+        Ok(crate::mill::Engine::stats(well))
     }
 
     /// What the store's row says; `None` where there is none yet.
@@ -740,7 +736,7 @@ impl Source {
     }
 }
 
-impl<'a> IntoIterator for &'a Source {
+impl IntoIterator for &Source {
     type Item = Result<u64>;
     type IntoIter = Iter;
     fn into_iter(self) -> Iter {
@@ -770,16 +766,16 @@ impl Iterator for Iter {
         }
         match if self.process_order { self.handle.source.next() } else { self.handle.next() } {
             Ok(id) => Some(Ok(id)),
-            Err(error) => self.end(error),
+            Err(error) => Some(Err(self.end(error))),
         }
     }
 }
 
 impl Iter {
     #[cold]
-    fn end(&mut self, error: Error) -> Option<Result<u64>> {
+    fn end(&mut self, error: Error) -> Error {
         self.ended = true;
-        Some(Err(error))
+        error
     }
 }
 

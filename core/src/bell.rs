@@ -73,9 +73,9 @@ impl Bell {
         }
     }
 
-    /// The keeper is about to look: from now on a ring counts again.
-    pub(crate) fn answer(&self) {
+    /// The keeper is about to look: from now on a ring counts again. `true` if somebody had rung.
+    pub(crate) fn answer(&self) -> bool {
         // ordering: AcqRel — pairs with `ring`.
-        self.rung.swap(false, Ordering::AcqRel);
+        self.rung.swap(false, Ordering::AcqRel)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The numbers are part of every language's surface: they are added to, never changed, never used twice.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 /// What went wrong, as a number that is the same in every language.
@@ -165,6 +165,23 @@ impl std::error::Error for Error {}
 
 /// What every fallible verb returns.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// A text from outside as it may stand in a message: short, and without control characters.
+pub(crate) fn shown(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if out.len() > 80 {
+            out.push('…');
+            break;
+        }
+        if c.is_control() {
+            let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
 
 #[cfg(test)]
 mod tests {

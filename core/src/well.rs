@@ -20,6 +20,10 @@ use crate::time::Clock;
 /// How long `try_next` suggests to wait when nothing better is known: a little more than a round trip.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
 
+/// How long a snowflake rests whose stored mark is ahead of this machine's clock. The next caller after that asks the
+/// store again: the clock may have been set right, or the mark repaired.
+const START_REST: Duration = Duration::from_millis(200);
+
 /// Where the numbers come from.
 pub(crate) enum Spring {
     /// Segments that the keeper reserves.
@@ -61,6 +65,11 @@ impl Tally {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
+    pub(crate) fn set_rate(&self, per_1000s: u64) {
+        // ordering: Relaxed — a statistic.
+        self.rate_per_1000s.store(per_1000s, Ordering::Relaxed);
+    }
+
     pub(crate) fn get(counter: &AtomicU64) -> u64 {
         // ordering: Relaxed — a statistic.
         counter.load(Ordering::Relaxed)
@@ -81,6 +90,8 @@ pub struct Well {
     clock: Clock,
     /// The snowflake's generator knows where the stored mark stood.
     started: AtomicBool,
+    /// Where the mark stands is not asked again before this boot time: this machine's clock is behind it.
+    start_again_ms: AtomicU64,
     standing: Mutex<Standing>,
     changed: Condvar,
     /// Numbers that waiting callers want in all, and callers of `try_next` since the last look.
@@ -91,6 +102,13 @@ pub struct Well {
 impl std::fmt::Debug for Well {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Well").field("source", &self.spec.label).finish_non_exhaustive()
+    }
+}
+
+/// Counts through what was taken.
+fn write_numbers(out: &mut [u64], taken: &Taken) {
+    for (slot, number) in out.iter_mut().zip(taken.lo..taken.hi) {
+        *slot = number;
     }
 }
 
@@ -126,6 +144,7 @@ impl Well {
             bell,
             clock,
             started: AtomicBool::new(false),
+            start_again_ms: AtomicU64::new(0),
             standing: Mutex::default(),
             changed: Condvar::new(),
             wanted: AtomicU64::new(0),
@@ -277,22 +296,31 @@ impl Well {
             Spring::Numbers(supply) => supply,
             Spring::Time { generator, .. } => return self.fill_with_time(generator, out, give_up_at),
         };
-        let mut done = 0;
-        while done < out.len() {
-            let lacking = (out.len() - done) as u64;
+        // `out` is written when all of it is there: who is refused finds it as it was. Nearly always one part is all.
+        let mut parts = Vec::new();
+        let mut lacking = out.len() as u64;
+        while lacking > 0 {
             // Nothing is taken before all of it is there, so that a store that is down costs no numbers.
             match self.wait_for(supply, lacking, lacking, give_up_at) {
+                Ok(taken) if parts.is_empty() && taken.len() == lacking => {
+                    write_numbers(out, &taken);
+                    return Ok(());
+                }
                 Ok(taken) => {
-                    for (slot, number) in out[done..].iter_mut().zip(taken.lo..taken.hi) {
-                        *slot = number;
-                    }
-                    done += taken.len() as usize;
+                    lacking -= taken.len();
+                    parts.push(taken);
                 }
                 Err(error) => {
-                    Tally::add(&self.tally.lost, done as u64);
+                    Tally::add(&self.tally.lost, out.len() as u64 - lacking);
                     return Err(error);
                 }
             }
+        }
+        let mut rest = out;
+        for taken in &parts {
+            let (now, later) = rest.split_at_mut(taken.len() as usize);
+            write_numbers(now, taken);
+            rest = later;
         }
         Ok(())
     }
@@ -540,8 +568,17 @@ impl Well {
             Spring::Time { generator, .. } => {
                 // ordering: Relaxed — written by the keeper itself.
                 let started = self.started.load(Ordering::Relaxed);
-                // Raising to 0 changes nothing and tells where the mark stands.
-                let wanted_mark = if started { generator.wanted_mark() } else { Some(0) };
+                // ordering: Relaxed — as above.
+                let rests = self.clock.boot_ms() < self.start_again_ms.load(Ordering::Relaxed);
+                let wanted_mark = if started {
+                    generator.wanted_mark()
+                } else if rests {
+                    // The store's answer was of no use yet: asked again at once, it would be asked without end.
+                    None
+                } else {
+                    // Raising to 0 changes nothing and tells where the mark stands.
+                    Some(0)
+                };
                 View::Time { wanted_mark, waiting: generator.mark() == 0 }
             }
         }
@@ -568,7 +605,12 @@ impl Well {
             (Action::Start(before), Spring::Time { generator, .. }) => match generator.start(before) {
                 // ordering: Relaxed — read by the keeper itself.
                 Ok(()) => self.started.store(true, Ordering::Relaxed),
-                Err(error) => self.post(error.retry_after(Duration::from_millis(200)), now),
+                Err(error) => {
+                    let again_ms = now.boot_ms + START_REST.as_millis() as u64;
+                    // ordering: Relaxed — read by the keeper itself.
+                    self.start_again_ms.store(again_ms, Ordering::Relaxed);
+                    self.post(error.retry_after(START_REST), now);
+                }
             },
             (Action::Mark(mark), Spring::Time { generator, .. }) => {
                 generator.raise_mark(mark);

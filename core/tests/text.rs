@@ -8,9 +8,9 @@ fn trying_for_a_text_never_waits_whatever_the_kind() {
     for spec in ["segment:orders?deadline=30s", "serial:orders/no?number=0000&deadline=30s"] {
         let source = mill.source(spec).unwrap();
         let error = source.try_next_text().unwrap_err();
-        assert!(matches!(error.code, Code::NotReady | Code::StoreUnavailable), "{error}");
+        assert!(matches!(error.code, Code::NotReady | Code::StoreRefused), "{error}");
         let error = source.try_write_text(&mut [0; 80]).unwrap_err();
-        assert!(matches!(error.code, Code::NotReady | Code::StoreUnavailable), "{error}");
+        assert!(matches!(error.code, Code::NotReady | Code::StoreRefused), "{error}");
         assert_eq!(source.stats().unwrap().waits, 0, "{spec}");
     }
 }

@@ -137,6 +137,24 @@ static void snowflakes(void) {
     OK(km_mill_free(mill));
 }
 
+/* A fill that cannot be finished leaves the array as it was. */
+static void all_or_none(void) {
+    km_mill *mill = NULL;
+    km_source *tx = NULL;
+    static uint64_t ids[50000];
+    for (size_t i = 0; i < 50000; i++) ids[i] = 7;
+    OK(km_mill_open("memory:?clock=manual", &mill));
+    OK(km_mill_clock_set(mill, INT64_C(1795249800000)));
+    OK(km_mill_source(mill, "snowflake:tx?worker=5&max_lead=1ms&deadline=100ms", &tx));
+    OK(km_source_fill(tx, ids, 1)); /* so many the clock has */
+    CHECK(ids[0] != 7);
+    ids[0] = 7;
+    CHECK(km_source_fill(tx, ids, 50000) != KM_OK); /* so many it has not */
+    for (size_t i = 0; i < 50000; i++) CHECK(ids[i] == 7);
+    OK(km_source_free(tx));
+    OK(km_mill_free(mill));
+}
+
 static void figures_and_events(void) {
     km_mill *mill = NULL;
     km_source *orders = NULL;
@@ -175,6 +193,7 @@ int main(void) {
     try_next_never_waits();
     serials_and_the_manual_clock();
     snowflakes();
+    all_or_none();
     figures_and_events();
     return 0;
 }

@@ -17,7 +17,7 @@ int main(void) {
         || km_source_next_text(customers, no, sizeof no, &len) != KM_OK;
 
     if (failed) fprintf(stderr, "%s\n", km_last_error());
-    else printf("order %" PRIu64 ", customer %s\n", id, no);
+    else printf("%" PRIu64 "\n%s\n", id, no);
 
     km_source_free(customers); /* free of NULL is nothing */
     km_source_free(orders);

@@ -17,9 +17,11 @@ static void by_atomic(void) {
 }
 
 static void by_call(void) {
+    /* A local: a global that lies as far into its page as the counter into its own is taken for it, and costs 3 ns. */
+    km_source *source = orders;
     uint64_t sum = 0, id = 0;
     for (int i = 0; i < COUNT; i++) {
-        OK(km_source_next(orders, &id));
+        OK(km_source_next(source, &id));
         sum += id;
     }
     sink = sum;

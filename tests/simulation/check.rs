@@ -56,7 +56,13 @@ struct Row {
     moved_by_others: bool,
 }
 
+/// A mark is raised about six times in `max_lead`, which is a second at least in these worlds.
+const MOST_RAISES: u64 = 40;
+/// Half of the planner's shortest wait, as the planner's clock counts in whole milliseconds.
+const LEAST_REST: Micros = 24 * MS;
+
 /// One source of one life.
+#[allow(clippy::struct_excessive_bools, reason = "facts of its spec and of its life, not a state")]
 struct Holder {
     key: KeyId,
     life: Life,
@@ -75,6 +81,10 @@ struct Holder {
     unused: Option<u64>,
     rate: Rate,
     largest_want: u64,
+    /// Statements in which second.
+    flights: (u64, u64),
+    /// When its last statement was refused, if it was.
+    refused_at: Option<Micros>,
     /// Snowflakes: the mark that the store acknowledged.
     raised_to: u64,
     /// Snowflakes: no id at or above this tick was covered by the store when the process died.
@@ -162,6 +172,8 @@ impl Ledger {
             unused: spec.rules.ttl_ms.is_none().then_some(0),
             rate: Rate::default(),
             largest_want: 0,
+            flights: (0, 0),
+            refused_at: None,
             raised_to: 0,
             covered_to: None,
             clock_set_back_since: false,
@@ -174,6 +186,32 @@ impl Ledger {
             let Holder { key, life, .. } = self.holders[holder];
             self.violations.push(format!("{} process {life}, row {key}: {what}", clock(at)));
         }
+    }
+
+    /// The keeper asks the store something. A snowflake does so seldom: a keeper that finds no end would be noticed by
+    /// nobody but the store.
+    pub fn asked(&mut self, holder: usize, at: Micros) {
+        let h = &mut self.holders[holder];
+        let refused_at = h.refused_at;
+        let second = at / (1000 * MS);
+        h.flights = if h.flights.0 == second { (second, h.flights.1 + 1) } else { (second, 1) };
+        if h.by_clock && h.flights.1 > MOST_RAISES {
+            self.violate(
+                at,
+                holder,
+                &format!("more than {MOST_RAISES} statements of a snowflake in a second"),
+            );
+        }
+        if refused_at.is_some_and(|then| at < then + LEAST_REST) {
+            self.violate(at, holder, "a refused statement was sent again without a rest");
+        }
+    }
+
+    /// The keeper was told how a statement ended.
+    pub fn answered(&mut self, holder: usize, fault: Option<FaultKind>, at: Micros) {
+        // A store that fails rests for all sources at once, and another's success ends that.
+        let refused = fault.is_some_and(|kind| !matches!(kind, FaultKind::Unknown | FaultKind::Unavailable));
+        self.holders[holder].refused_at = refused.then_some(at);
     }
 
     /// The database carried out a statement of this source; `late`: its keeper had given it up, and may have seen more
@@ -231,7 +269,9 @@ impl Ledger {
                 }
                 if fault.kind == FaultKind::Exhausted {
                     let last = self.holders[holder].last;
-                    let used_up = done.before.is_some_and(|before| before.next > last);
+                    // A row that is healed stands where its process has seen it.
+                    let stands = if heal { done.before.max(Some(mark)) } else { done.before };
+                    let used_up = stands.is_some_and(|stands| stands.next > last);
                     if !used_up {
                         self.violate(
                             at,

@@ -178,7 +178,10 @@ impl Process {
     pub fn inherit_blocks(&mut self, parent: &Process) {
         for source in &mut self.sources {
             if let Some(old) = parent.sources.iter().find(|old| old.plan == source.plan) {
-                source.blocks.clone_from(&old.blocks);
+                // A word that nobody wipes reads in the child as it did in the parent.
+                let leased_at = source.well.revocations();
+                let inherit = |block: &Option<Block>| block.map(|block| Block { leased_at, ..block });
+                source.blocks = old.blocks.iter().map(inherit).collect();
             }
         }
     }

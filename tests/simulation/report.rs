@@ -94,6 +94,10 @@ pub fn run_many(from: u64, count: u64, mutant: Option<Mutant>) -> Total {
                         return;
                     }
                     let outcome = run(seed, mutant, false);
+                    if let Some(first) = outcome.violations.first() {
+                        // At once, so that a run that is cut short has said it.
+                        eprintln!("seed {seed}: {first}");
+                    }
                     total.lock().expect("no thread panics").add(seed, outcome);
                 }
             });

@@ -1,5 +1,6 @@
 //! What a seed makes of the world: databases, rows, machines, sources, callers, and which faults come when.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use keymill::simulation::{MillConfig, Spec};
@@ -310,16 +311,16 @@ impl Draw {
         };
         let mut text = format!("segment:s{n}?{step}&buffer={}", self.of(&["1s", "5s", "30s"]));
         if self.one_in(4) {
-            text += &format!("&ttl={}", self.of(&["500ms", "10s", "3m"]));
+            let _ = write!(text, "&ttl={}", self.of(&["500ms", "10s", "3m"]));
         }
         if self.one_in(4) {
-            text += &format!("&order=thread&block={}", self.of(&[1, 7, 64, 1024]));
+            let _ = write!(text, "&order=thread&block={}", self.of(&[1, 7, 64, 1024]));
         }
         if self.one_in(5) {
             text += "&backwards=heal";
         }
         if self.one_in(12) {
-            text += &format!("&start={}", i64::MAX as u64 - self.between(100, 200_000));
+            let _ = write!(text, "&start={}", i64::MAX as u64 - self.between(100, 200_000));
         }
         text
     }
@@ -331,14 +332,14 @@ impl Draw {
             self.of(&["yyyyMMdd", "yyyyMMdd", "yyyyMMddHH", "yyyyMMddHHmm", "'A'yyMMdd", "yyyyMMddHHmmss"])
         };
         let mut text = format!("serial:t{n}/c?date={date}&step={}", self.between(1, 500));
-        text += &format!("&zone={}", self.of(&["UTC", "Europe/Berlin", "Asia/Kolkata"]));
-        text += &format!("&buffer={}", self.of(&["1s", "30s"]));
-        text += &format!("&skew={}", self.of(&["0ms", "1s", "5s", "30s"]));
+        let _ = write!(text, "&zone={}", self.of(&["UTC", "Europe/Berlin", "Asia/Kolkata"]));
+        let _ = write!(text, "&buffer={}", self.of(&["1s", "30s"]));
+        let _ = write!(text, "&skew={}", self.of(&["0ms", "1s", "5s", "30s"]));
         if old || self.one_in(3) {
             text += "&scheme=key_producer";
         }
         if !old && self.one_in(4) {
-            text += &format!("&number=0000&overflow={}", self.of(&["error", "widen"]));
+            let _ = write!(text, "&number=0000&overflow={}", self.of(&["error", "widen"]));
         }
         if self.one_in(6) {
             text += "&order=thread&block=16";
@@ -351,12 +352,13 @@ impl Draw {
 
     fn snowflake(&mut self, n: u64) -> String {
         let mut text = format!("snowflake:f{n}?worker={{worker}}");
-        text += &format!(
+        let _ = write!(
+            text,
             "&layout={}",
             self.of(&["twitter", "time:40@10ms,worker:10,seq:3", "time:32@1s,worker:10,seq:8"])
         );
-        text += &format!("&max_lead={}", self.of(&["1s", "3s", "60s"]));
-        text += &format!("&clock_back={}", self.of(&["borrow", "borrow", "wait", "error"]));
+        let _ = write!(text, "&max_lead={}", self.of(&["1s", "3s", "60s"]));
+        let _ = write!(text, "&clock_back={}", self.of(&["borrow", "borrow", "wait", "error"]));
         text
     }
 

@@ -4,10 +4,10 @@ use keymill_tests::simulation::mutant::Mutant;
 use keymill_tests::simulation::{report, scale};
 
 /// Enough for every kind of fault to come up, few enough for an unoptimised build. `ci/simulate` runs many more.
-const SEEDS: u64 = if cfg!(debug_assertions) { 24 } else { 120 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 20 } else { 120 };
 
 /// Seeds that failed once, each for its own reason.
-const ONCE_FAILED: [u64; 10] = [1, 4, 22, 40, 1202, 1413, 1634, 1900, 1966, 3352];
+const ONCE_FAILED: [u64; 12] = [1, 4, 22, 40, 45, 1202, 1413, 1634, 1900, 1966, 3352, 101_897];
 
 #[test]
 fn no_history_of_these_seeds_breaks_a_promise() {

@@ -292,6 +292,7 @@ impl World {
         *self.outcome.faults.entry(name).or_default() += 1;
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "an event happens once")]
     fn happen(&mut self, event: Event) {
         match event {
             Event::Attend(life) => {
@@ -670,6 +671,7 @@ impl World {
         } else {
             Fate::Fine
         };
+        self.ledger.asked(holder, self.now);
         self.saboteur.corrupt_ask(&mut ask);
         if self.chatters {
             self.tell(|| format!("process {life} sends {slot} {ask:?}"));
@@ -765,7 +767,7 @@ impl World {
     fn come_back(&mut self, flight: usize, event: &Event) {
         let Some(f) = &self.flights[flight] else { return };
         let life = f.life;
-        if !self.processes[life].as_ref().is_some_and(|p| p.flight == Some(flight)) {
+        if self.processes[life].as_ref().is_none_or(|p| p.flight != Some(flight)) {
             if let Event::Reply(_) = event {
                 self.flights[flight] = None;
             }
@@ -785,6 +787,7 @@ impl World {
         };
         let stands = self.dbs[f.db].mark(&self.rows[f.row].0);
         let answer = self.saboteur.corrupt_answer(f.row, f.holder, &f.ask, stands, answer);
+        self.ledger.answered(f.holder, answer.as_ref().err().map(|fault| fault.kind), self.now);
         match &answer {
             Ok(Answer::Reserved(_)) => {
                 if let Some(grant) = f.grant {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use keymill::snowflake::layout::rfc3339;
-use keymill::store::{Facts, Row};
+use keymill::{Facts, Row};
 use keymill::{Layout, Mill, Result, Source, Stats};
 use serde_json::{Map, Value, json};
 

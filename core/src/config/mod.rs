@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use spec::{check_options, parse as parse_spec, shown};
+pub(crate) use spec::{check_options, parse as parse_spec};
 
 use crate::error::{Error, Result};
 use crate::spec::Spec;
-use crate::store::Durability;
+use crate::store::{Durability, Secret};
 
 /// Options by name, as text.
 pub type Options = BTreeMap<String, String>;
@@ -31,16 +31,6 @@ pub enum Fork {
     Revive,
     /// Answers `FORKED`.
     Error,
-}
-
-/// A password: never printed.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(pub String);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("(hidden)")
-    }
 }
 
 /// Where reservations are kept, from the store's URL.

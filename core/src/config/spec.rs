@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::reservation::{Key, MAX_NUMBER, Scheme, SerialKey};
 use crate::segment::Rules;
 use crate::serial::SerialPattern;
@@ -58,23 +58,6 @@ fn decode(text: &str, what: &str) -> Result<String> {
         .decode_utf8()
         .map_err(|_| Error::config(format!("{what} is not UTF-8 once its %XX are decoded")))?;
     Ok(decoded.into_owned())
-}
-
-/// `text` as it may stand in a message: short, and without control characters.
-pub(crate) fn shown(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        if out.len() > 80 {
-            out.push('…');
-            break;
-        }
-        if c.is_control() {
-            let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
-        } else {
-            out.push(c);
-        }
-    }
-    out
 }
 
 fn split(spec: &str) -> Result<Parts> {
@@ -236,11 +219,20 @@ pub(crate) fn parse(spec: &str, defaults: &dyn Fn(&str, &str) -> Options, sql_st
     let order = read.one_of("order", &[("process", Order::Process), ("thread", Order::Thread)])?;
     let block = read.number("block", 1024, 1, 1 << 20)?;
     let deadline = Duration::from_millis(read.millis("deadline", 3000, 1, 3_600_000)?);
+    let common = Common { text, order, block, deadline };
     match parts.kind {
-        "segment" => segment(&parts, &read, text, order, block, deadline),
-        "serial" => serial(&parts, &read, text, order, block, deadline, sql_store),
-        _ => snowflake(&parts, &read, text, order, block, deadline),
+        "segment" => segment(&parts, &read, common),
+        "serial" => serial(&parts, &read, common, sql_store),
+        _ => snowflake(&parts, &read, common),
     }
+}
+
+/// What every kind reads the same way.
+struct Common {
+    text: String,
+    order: Order,
+    block: u64,
+    deadline: Duration,
 }
 
 fn rules(read: &Reader, default_step: Option<u64>) -> Result<Rules> {
@@ -280,25 +272,18 @@ fn scheme(read: &Reader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, S
     Ok((scheme, table))
 }
 
-fn segment(
-    parts: &Parts,
-    read: &Reader,
-    text: String,
-    order: Order,
-    block: u64,
-    deadline: Duration,
-) -> Result<Spec> {
+fn segment(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
     let (scheme, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
     let label = format!("segment:{name}");
     Ok(Spec {
-        text,
+        text: common.text,
         label: label.clone(),
         key: Arc::new(Key { scheme, table, name: label, serial: None }),
-        order,
-        block,
-        deadline,
+        order: common.order,
+        block: common.block,
+        deadline: common.deadline,
         body: Body::Segment,
         rules: rules(read, None)?,
         start: read.number("start", 1, 1, MAX_NUMBER)?,
@@ -307,15 +292,7 @@ fn segment(
     })
 }
 
-fn serial(
-    parts: &Parts,
-    read: &Reader,
-    text: String,
-    order: Order,
-    block: u64,
-    deadline: Duration,
-    sql_store: bool,
-) -> Result<Spec> {
+fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Result<Spec> {
     let (table_part, column_part) = parts.name.split_once('/').ok_or_else(|| {
         Error::config(format!("`serial:{}` names no column; write serial:TABLE/COLUMN", shown(&parts.name)))
     })?;
@@ -345,7 +322,7 @@ fn serial(
     let last = if widen { 999_999_999_999_999_999 } else { pattern.last() };
     let name = format!("{label}?date={date}&number={number}");
     Ok(Spec {
-        text,
+        text: common.text,
         label,
         key: Arc::new(Key {
             scheme,
@@ -353,9 +330,9 @@ fn serial(
             name,
             serial: Some(SerialKey { table, column, pattern, init_max }),
         }),
-        order,
-        block,
-        deadline,
+        order: common.order,
+        block: common.block,
+        deadline: common.deadline,
         body: Body::Serial { skew_ms: read.millis("skew", 5000, 0, 86_400_000)? },
         rules: rules(read, Some(500))?,
         start: 1,
@@ -364,14 +341,7 @@ fn serial(
     })
 }
 
-fn snowflake(
-    parts: &Parts,
-    read: &Reader,
-    text: String,
-    order: Order,
-    block: u64,
-    deadline: Duration,
-) -> Result<Spec> {
+fn snowflake(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
     let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?;
@@ -401,12 +371,12 @@ fn snowflake(
     // The mark belongs to a worker of a layout: another layout counts time in other ticks.
     let key_name = format!("{label}?layout={}&worker={worker}", layout.describe());
     Ok(Spec {
-        text,
+        text: common.text,
         label,
         key: Arc::new(Key { scheme, table, name: key_name, serial: None }),
-        order,
-        block,
-        deadline,
+        order: common.order,
+        block: common.block,
+        deadline: common.deadline,
         body: Body::Snowflake { layout, worker, clock_back, max_lead_ms },
         rules: Rules { min_step: 1, max_step: 1, unit: 1, buffer_ms: max_lead_ms, ttl_ms: None },
         start: 0,

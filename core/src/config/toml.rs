@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
-use super::{MillConfig, Options, check_options, shown, url};
+use super::{MillConfig, Options, check_options, url};
 
 /// The file as it is written; unknown keys are refused with the valid ones.
 #[derive(Deserialize)]

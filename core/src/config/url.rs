@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-use crate::error::{Error, Result};
-use crate::store::Durability;
+use crate::error::{Error, Result, shown};
+use crate::store::{Durability, Secret};
 
-use super::{Fork, MillConfig, Secret, StoreConfig, duration, shown};
+use super::{Fork, MillConfig, StoreConfig, duration};
 
 /// Mill options, allowed in every URL.
 const MILL: &[&str] = &["fork", "clock"];
@@ -164,7 +164,7 @@ fn mysql(rest: &str, query: &str) -> Result<MillConfig> {
         hosts: places,
         socket: options.get("socket").map(PathBuf::from),
         user: decode(user)?,
-        password: Secret(decode(password)?),
+        password: Secret::new(decode(password)?),
         database: decode(database)?,
         durability: durability(&options)?,
         connect_timeout: time(&options, "connect_timeout", 2000)?,

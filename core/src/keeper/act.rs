@@ -38,6 +38,8 @@ pub(crate) struct Executor {
     pub(crate) commands: Receiver<Command>,
     pub(crate) tally: Arc<MillTally>,
     pub(crate) events: Arc<Events>,
+    /// The store's warnings have been told.
+    pub(crate) warned: bool,
 }
 
 impl Executor {
@@ -64,8 +66,9 @@ impl Executor {
                 let started = Instant::now();
                 let answer = self.fly(&ask);
                 self.tally.refilled(started.elapsed(), answer.is_ok());
-                if let Err(fault) = &answer {
-                    self.events.push(Event::refusal(fault));
+                match &answer {
+                    Ok(_) => self.warn_once(),
+                    Err(fault) => self.events.push(Event::refusal(fault)),
                 }
                 let now = self.now();
                 self.keeper.land(slot, answer, now);
@@ -85,6 +88,16 @@ impl Executor {
         match ask {
             Ask::Reserve(request) => self.store.reserve(request).map(Answer::Reserved),
             Ask::Raise { key, expect, to } => self.store.raise(key, *expect, *to).map(Answer::Raised),
+        }
+    }
+
+    /// After the first answer, what the store's settings leave to be wished for becomes an event.
+    fn warn_once(&mut self) {
+        if std::mem::replace(&mut self.warned, true) {
+            return;
+        }
+        for warning in self.store.facts().map(|facts| facts.warnings).unwrap_or_default() {
+            self.events.push(Event::new("store_warning", warning));
         }
     }
 

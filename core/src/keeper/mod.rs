@@ -1,7 +1,7 @@
 //! The keeper: the one background thread of a mill. It refills, renews, turns periods, and owns every connection. (floor 3)
 //!
-//! It is two things. [`plan::Planner`] decides and does nothing; this file and [`act`] do what was decided. What is
-//! here is still without I/O and without a clock, so the simulation drives it too; [`act`] adds the thread and the store.
+//! It is two things. [`plan::Planner`] decides and does nothing; this file and `act` do what was decided. What is
+//! here is still without I/O and without a clock, so the simulation drives it too; `act` adds the thread and the store.
 
 pub(crate) mod act;
 pub mod plan;
@@ -36,7 +36,12 @@ impl Keeper {
     pub fn add(&mut self, well: Arc<Well>) {
         let slot = well.bell.slot();
         self.planner.add(slot, well.spec.clone());
-        self.wells.insert(slot, well.clone());
+        let well = self.wells.entry(slot).or_insert(well);
+        // A caller may have rung before the keeper knew the source: that ring went to nobody, and no caller rings
+        // again before it is answered.
+        if well.bell.answer() {
+            well.bell.ring();
+        }
     }
 
     /// Makes a source's well and takes it in. For the simulation; a mill makes wells on its callers' threads.
@@ -66,9 +71,7 @@ impl Keeper {
         for action in self.planner.look(slot, &well.view(), now) {
             well.act(action, now);
         }
-        well.tally
-            .rate_per_1000s
-            .store(self.planner.rate_per_1000s(slot, now), std::sync::atomic::Ordering::Relaxed);
+        well.tally.set_rate(self.planner.rate_per_1000s(slot, now));
     }
 
     /// A flight came back.
@@ -122,5 +125,25 @@ impl Keeper {
     #[must_use]
     pub fn rate_per_1000s(&self, slot: Slot, now: Now) -> u64 {
         self.planner.rate_per_1000s(slot, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MillConfig;
+    use crate::time::ManualClock;
+
+    #[test]
+    fn a_ring_before_the_keeper_knew_the_source_is_answered() {
+        let belfry = Arc::new(Belfry::default());
+        let mut keeper = Keeper::new(1, belfry.clone());
+        let spec = MillConfig::parse("memory:").and_then(|c| c.spec("segment:early")).expect("a spec");
+        let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
+        let well = Arc::new(Well::new(Arc::new(spec), belfry, 0, clock).expect("a well"));
+        assert!(well.try_next().is_err(), "nothing is in memory, so the caller rings");
+        assert!(keeper.attend(Now::default()).is_none(), "nobody knows the source yet");
+        keeper.add(well);
+        assert!(keeper.attend(Now::default()).is_some(), "the caller still waits for a number");
     }
 }

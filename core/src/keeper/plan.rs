@@ -619,24 +619,18 @@ impl Planner {
             .and_then(Option::as_ref)
             .map_or(0, |p| p.meter.per_1000s(now.boot_ms, p.last_issued))
     }
-
-    /// Forgets what a source has been refused: an operator repaired the row.
-    pub(crate) fn forgive(&mut self, slot: Slot) {
-        if let Some(plan) = self.plan(slot) {
-            plan.refusals = 0;
-            plan.retry_at_ms = 0;
-        }
-    }
 }
 
 /// The next period, if it is about to begin, is not reserved yet and somebody takes numbers.
 ///
-/// Not on `key_producer`: an old KeyFactory node that reads tomorrow's row today would set it back to today's zero.
+/// Not on `key_producer`: an old KeyFactory node that reads tomorrow's row today would set it back to today's zero. And
+/// never earlier than other nodes, whose clocks may be behind ours, accept a row of the next period.
 fn next_period(plan: &Plan, rate: u64, now: Now) -> Option<u64> {
     let pattern: &SerialPattern = plan.spec.pattern()?;
     let end = plan.period_end_ms?;
+    let Body::Serial { skew_ms } = plan.spec.body else { return None };
     let scheme_allows = plan.spec.key.scheme == Scheme::Keymill;
-    let near = now.wall_ms >= end - AHEAD_MS && now.wall_ms < end;
+    let near = now.wall_ms >= end - AHEAD_MS.min(skew_ms as i64 / 2) && now.wall_ms < end;
     let long_enough = pattern.period_start_ms(plan.period).is_some_and(|start| end - start > 4 * AHEAD_MS);
     if scheme_allows && near && long_enough && rate > 0 && plan.ahead.is_none() {
         return Some(pattern.period_at(end));

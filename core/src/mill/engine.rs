@@ -40,7 +40,11 @@ pub(crate) struct Engine {
 }
 
 /// The store that a configuration names; nothing is connected yet.
-pub(crate) fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
+#[cfg_attr(
+    all(feature = "sqlite", feature = "mysql"),
+    expect(clippy::unnecessary_wraps, reason = "a build without a store refuses its URLs")
+)]
+fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
     match config {
         StoreConfig::Memory { name } => {
             let memory = if name.is_empty() { memory::Memory::new() } else { memory::Memory::named(name) };
@@ -67,13 +71,13 @@ pub(crate) fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
             timeout,
             tls,
         } => {
-            use crate::store::mysql::{MysqlStore, Options, Secret, Tls};
+            use crate::store::mysql::{MysqlStore, Options, Tls};
             let tls = if *tls { Tls::Verify { ca: None } } else { Tls::Off };
             let options = Options {
                 hosts: hosts.clone(),
                 socket: socket.clone(),
                 user: user.clone(),
-                password: Secret::new(password.0.clone()),
+                password: password.clone(),
                 database: database.clone(),
                 connect_timeout: *connect_timeout,
                 read_timeout: *timeout,
@@ -112,6 +116,7 @@ impl Engine {
             commands: inbox,
             tally: engine.tally.clone(),
             events: engine.events.clone(),
+            warned: false,
         };
         let thread = thread::Builder::new()
             .name("keymill-keeper".to_owned())
@@ -209,7 +214,7 @@ impl Engine {
         }
     }
 
-    pub(crate) fn stats(&self, well: &Well) -> Stats {
+    pub(crate) fn stats(well: &Well) -> Stats {
         let mut stats = Stats {
             source: well.spec.label.clone(),
             reserved: Tally::get(&well.tally.reserved),
@@ -239,7 +244,7 @@ impl Engine {
     /// The figures of every source, by name.
     pub(crate) fn all_stats(&self) -> Vec<Stats> {
         let wells: Vec<_> = self.wells().values().cloned().collect();
-        let mut stats: Vec<_> = wells.iter().map(|well| self.stats(well)).collect();
+        let mut stats: Vec<_> = wells.iter().map(|well| Self::stats(well)).collect();
         stats.sort_by(|a, b| a.source.cmp(&b.source));
         stats
     }

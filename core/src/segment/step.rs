@@ -26,7 +26,9 @@ const REFILL_BELOW: (u64, u64) = (5, 6);
 impl Rules {
     /// How many numbers should lie in memory at this rate (numbers per 1000 s).
     pub(crate) fn target(&self, per_1000s: u64) -> u64 {
-        let wanted = u128::from(per_1000s) * u128::from(self.buffer_ms) / 1_000_000;
+        // What outlives `ttl` is dropped: more than that much ahead would be reserved in vain.
+        let ahead_ms = self.ttl_ms.map_or(self.buffer_ms, |ttl| ttl.min(self.buffer_ms));
+        let wanted = u128::from(per_1000s) * u128::from(ahead_ms) / 1_000_000;
         u64::try_from(wanted).unwrap_or(u64::MAX).min(self.max_step.saturating_mul(4))
     }
 
@@ -99,6 +101,13 @@ mod tests {
     #[test]
     fn one_cold_id_reserves_the_least_step() {
         assert_eq!(RULES.step(0, 0, 1), 1000);
+    }
+
+    #[test]
+    fn no_more_is_reserved_than_can_be_used_before_its_time_to_live_ends() {
+        let rules = Rules { ttl_ms: Some(2_000), ..RULES };
+        assert_eq!(rules.target(1_000_000), 2_000);
+        assert_eq!(Rules { ttl_ms: Some(3_600_000), ..RULES }.target(1_000_000), 30_000);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::format::{MAX_PREFIX, Prefix};
 use super::period::Part;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
 /// The longest date pattern, in bytes.
 const MAX_PATTERN: usize = 64;
@@ -111,15 +111,6 @@ pub(super) fn width(pattern: &str) -> Result<u32> {
         "number pattern `{}`: only zeros, one for each digit, 1 to {MAX_WIDTH} of them, such as `000000`",
         shown(pattern)
     )))
-}
-
-/// A text from outside as a message may show it: one line, not too long.
-pub(super) fn shown(text: &str) -> String {
-    let mut out: String = text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect();
-    if text.chars().nth(80).is_some() {
-        out.push('…');
-    }
-    out
 }
 
 /// The reason is what is wrong with the pattern; the caller says which pattern.

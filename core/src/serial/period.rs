@@ -214,7 +214,7 @@ pub(super) fn zone(name: &str) -> Result<TimeZone> {
     let unknown = || {
         Error::config(format!(
             "zone `{}` is not known; use `local`, `UTC`, a name such as `Asia/Shanghai`, or an offset such as `+08:00`",
-            super::pattern::shown(name)
+            crate::error::shown(name)
         ))
     };
     match name {

@@ -267,9 +267,4 @@ impl Store for MemoryStore {
             warnings: Vec::new(),
         })
     }
-
-    fn abandon(self: Box<Self>) {
-        // The child has a copy of the memory, whose mutex another thread may have held at the moment of the fork:
-        // dropping an `Arc` takes no lock, and nothing else is done.
-    }
 }

@@ -15,6 +15,7 @@ pub mod sqlite;
 mod decision;
 mod rows;
 
+use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use rows::repaired;
@@ -53,7 +54,34 @@ pub enum Durability {
     Warn,
 }
 
+/// A password: never shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes a password.
+    #[must_use]
+    pub fn new(password: impl Into<String>) -> Secret {
+        Secret(password.into())
+    }
+
+    /// For the one who logs in with it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "(none)" } else { "(hidden)" })
+    }
+}
+
 /// A place where reservations are kept. Used by one thread; connects lazily, and again after a fault.
+///
+/// A forked child never touches its parent's store, not even to drop it: the other end of each connection is the
+/// parent's. The child opens its own.
 pub trait Store: Send {
     /// Reserves up to `request.len` numbers.
     ///
@@ -97,8 +125,4 @@ pub trait Store: Send {
     /// # Errors
     /// See [`FaultKind`].
     fn facts(&mut self) -> Result<Facts, Fault>;
-
-    /// Called in a forked child: forget every connection without a word to the server or file, whose other end is
-    /// the parent's. Leaks on purpose.
-    fn abandon(self: Box<Self>);
 }

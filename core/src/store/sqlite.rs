@@ -87,6 +87,7 @@ impl Deadline {
     }
 
     fn passed(&self) -> bool {
+        // ordering: Relaxed — one thread writes and reads it, SQLite's callback in between.
         self.origin.elapsed().as_micros() as u64 >= self.micros.load(Ordering::Relaxed)
     }
 
@@ -435,12 +436,6 @@ impl Store for SqliteStore {
             })
         })
         .map_err(|fault| rows::during(&format!("opening `{}`", self.path.display()), fault))
-    }
-
-    fn abandon(self: Box<Self>) {
-        // After `fork` the connection has been closed by the gate; after a raw `clone` it is the parent's: closing it
-        // here would delete the parent's log.
-        std::mem::forget(self);
     }
 }
 

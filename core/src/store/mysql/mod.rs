@@ -21,30 +21,13 @@ use std::time::{Duration, Instant};
 use mysql::prelude::Queryable;
 use mysql::{Conn, DriverError, Error, OptsBuilder, Params, SslOpts};
 
+pub use super::Secret;
 use super::rows::{self, Rows};
 use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, Store};
 use crate::time::Clock;
 use dialect::{Dialect, Meaning};
 pub use schemes::create_table;
 use schemes::{Open, text};
-
-/// A password: never shown.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Takes a password.
-    #[must_use]
-    pub fn new(password: impl Into<String>) -> Secret {
-        Secret(password.into())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_empty() { "(none)" } else { "(hidden)" })
-    }
-}
 
 /// Encryption of the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -327,7 +310,7 @@ fn is_timeout(kind: io::ErrorKind) -> bool {
 /// letter and be told by that.
 fn hide(message: &str, password: &Secret) -> String {
     let line = message.replace(['\n', '\r'], " ");
-    if password.0.len() < 4 { line } else { line.replace(&password.0, "(hidden)") }
+    if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
 }
 
 /// A client of one server.
@@ -459,7 +442,7 @@ impl MysqlStore {
         let at_least = Duration::from_millis(1); // a timeout of zero would mean none
         let mut builder = OptsBuilder::new()
             .user(Some(options.user.clone()))
-            .pass(Some(options.password.0.clone()))
+            .pass(Some(options.password.reveal().to_owned()))
             .db_name(Some(options.database.clone()))
             .tcp_connect_timeout(Some(options.connect_timeout.max(at_least)))
             .read_timeout(Some(options.read_timeout.max(at_least)))
@@ -726,11 +709,6 @@ impl Store for MysqlStore {
             })
         })
         .map_err(|fault| rows::during("asking the server about itself", fault))
-    }
-
-    fn abandon(mut self: Box<Self>) {
-        // The socket is the parent's too: closing politely would end the parent's session.
-        std::mem::forget(self.session.take());
     }
 }
 

@@ -88,16 +88,20 @@ pub(super) fn recognise_process() {
         return;
     }
     if owner != 0 {
+        // ordering: Relaxed — as above.
         CLONED.store(true, Ordering::Relaxed);
         // In the middle of an operation SQLite's own mutexes and lock counts are those of a thread that is not here.
         match SLOTS.try_lock() {
+            // ordering: Relaxed — as above.
             Ok(mut slots) if GATE.swap(0, Ordering::Relaxed) == 0 => {
                 // The parent's connections: a later fork of this process is not to close them.
                 std::mem::forget(std::mem::take(&mut *slots));
             }
+            // ordering: Relaxed — as above.
             _ => SPOILT.store(true, Ordering::Relaxed),
         }
     }
+    // ordering: Relaxed — as above.
     OWNER.store(own, Ordering::Relaxed);
 }
 
@@ -108,6 +112,7 @@ pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
     // "dead man's switch".
     const SHARED: (i64, i64) = (0x4000_0002, 510);
     const SWITCH: (i64, i64) = (128, 1);
+    // ordering: Relaxed — set by this thread or before it was started.
     if !CLONED.load(Ordering::Relaxed) {
         return Ok(());
     }

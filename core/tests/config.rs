@@ -1,0 +1,125 @@
+//! No configuration string and no spec, whatever it holds, does more than answer with one clear line.
+
+use keymill::{Code, simulation::MillConfig};
+use proptest::prelude::*;
+
+/// Pieces that specs and URLs are made of, joined at random: closer to the edges than plain noise.
+fn pieces() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        Just("segment:"),
+        Just("serial:"),
+        Just("snowflake:"),
+        Just("business:"),
+        Just("orders"),
+        Just("a/b"),
+        Just("?"),
+        Just("&"),
+        Just("="),
+        Just("%"),
+        Just("%41"),
+        Just("%zz"),
+        Just("%ff"),
+        Just("step=1"),
+        Just("step=-1"),
+        Just("step=0"),
+        Just("min_step=9"),
+        Just("max_step=3"),
+        Just("worker=5"),
+        Just("worker=lease"),
+        Just("layout=time:41@1ms,worker:10,seq:12"),
+        Just("layout=time:64@1ms"),
+        Just("epoch=1970-01-01"),
+        Just("date=yyyyMMdd"),
+        Just("date='x"),
+        Just("date=YYYY"),
+        Just("number=0000"),
+        Just("number=9"),
+        Just("zone=UTC"),
+        Just("zone=Moon/Base"),
+        Just("ttl=1h"),
+        Just("deadline=3s"),
+        Just("deadline=9999999999999999999s"),
+        Just("\u{0}"),
+        Just("'; DROP TABLE x; --"),
+        Just("号段"),
+        Just("memory:"),
+        Just("sqlite:"),
+        Just("mysql://"),
+        Just("u:p@h:1/d"),
+        Just("[::1]"),
+        Just("@"),
+        Just(":"),
+        Just("/"),
+        Just("clock=manual@"),
+        Just("fork=error"),
+        Just("9223372036854775808"),
+    ];
+    prop::collection::vec(piece, 0..12).prop_map(|all| all.concat())
+}
+
+fn is_one_clear_line(error: &keymill::Error) -> bool {
+    matches!(error.code, Code::InvalidConfig | Code::LayoutEnded)
+        && !error.message.is_empty()
+        && !error.message.contains(['\n', '\u{0}'])
+        && error.message.len() < 2000
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn any_spec_is_read_or_refused_in_one_line(spec in prop_oneof![pieces(), any::<String>()]) {
+        let config = MillConfig::parse("memory:").expect("a memory mill");
+        if let Err(error) = config.spec(&spec) {
+            prop_assert!(is_one_clear_line(&error), "{error}");
+        }
+    }
+
+    #[test]
+    fn any_configuration_is_read_or_refused_in_one_line(text in prop_oneof![pieces(), any::<String>()]) {
+        prop_assume!(!text.starts_with("file:"));
+        if let Err(error) = MillConfig::parse(&text) {
+            prop_assert!(is_one_clear_line(&error), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_in_no_message(rest in pieces()) {
+        let text = format!("mysql://app:hunter2hunter2@{rest}");
+        if let Err(error) = MillConfig::parse(&text) {
+            prop_assert!(!error.to_string().contains("hunter2hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn any_toml_file_is_read_or_refused_in_one_line(text in prop_oneof![
+        any::<String>(),
+        Just("store = 5".to_owned()),
+        Just("stroe = \"memory:\"".to_owned()),
+        Just("[segment]\nstepp = 4".to_owned()),
+        Just("[source.\"segment:a\"]\nstep = 0".to_owned()),
+        Just("store = \"memory:\"\n[source.\"segment:a\"]\nstep = 10".to_owned()),
+    ]) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("mill.toml");
+        std::fs::write(&path, &text).expect("a file");
+        if let Err(error) = MillConfig::parse(&format!("file:{}", path.display())) {
+            prop_assert!(is_one_clear_line(&error), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_valid_spec_and_its_file_are_read() {
+    let config = MillConfig::parse("memory:").expect("a memory mill");
+    for good in [
+        "segment:orders",
+        "segment:o'rders; DROP TABLE x",
+        "segment:100%25",
+        "serial:cust_info/custid?date='C'yyyyMMdd&number=000000&step=500",
+        "snowflake:tx?worker=5&layout=time:28@1s,worker:22,seq:13",
+        "snowflake:tx?worker=1&layout=time:44@1ms,worker:7,seq:12",
+    ] {
+        config.spec(good).unwrap_or_else(|e| panic!("{good}: {e}"));
+    }
+}
