@@ -29,10 +29,15 @@ const UNCAPPED: &str = "time:41@1ms,worker:1,seq:21";
 const TWITTER_PER_MS: f64 = 4096.0;
 const BATCH: usize = 1000;
 
-ferroid::define_snowflake_id!(
-    /// [`UNCAPPED`] in ferroid.
-    Wide, u64, reserved: 1, timestamp: 41, machine_id: 1, sequence: 21
-);
+/// What ferroid's macro makes has no documentation.
+#[allow(missing_docs)]
+mod wide {
+    ferroid::define_snowflake_id!(
+        /// [`UNCAPPED`](super::UNCAPPED) in ferroid.
+        Wide, u64, reserved: 1, timestamp: 41, machine_id: 1, sequence: 21
+    );
+}
+use wide::Wide;
 
 type Ferroid<Id> = AtomicSnowflakeGenerator<Id, MonotonicClock>;
 
@@ -118,11 +123,11 @@ fn yitter(worker_bits: u8, seq_bits: u8) -> idgenerator::CoreIdGenerator {
 }
 
 fn snowflakes(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
+    const BASE: &str = "ferroid 2.0 Atomic, MonotonicClock";
     let source = open(mill, &format!("snowflake:wide?worker=1&layout={UNCAPPED}"));
     let owned = source.clone();
     let batched = source.clone();
     let rival = ferroid::<Wide>(1);
-    const BASE: &str = "ferroid 2.0 Atomic, MonotonicClock";
     let (bare, clocked) =
         (Arc::new(CachePadded::new(AtomicU64::new(0))), Arc::new(CachePadded::new(AtomicU64::new(0))));
     let rows = [
@@ -269,6 +274,8 @@ fn serials(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
     measure(&rows, rounds)
 }
 
+type Next<'a> = Box<dyn FnMut() -> u64 + 'a>;
+
 /// A thousand ids just after a millisecond began: below every cap, so the cost of the path itself.
 fn bursts(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
     const IDS: u64 = 1000;
@@ -278,7 +285,7 @@ fn bursts(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
     let mut yitter = yitter(10, 12);
     let mut real_time = snowflake::SnowflakeIdGenerator::new(1, 1);
     let counter = CachePadded::new(AtomicU64::new(0));
-    let mut rows: Vec<(&str, Box<dyn FnMut() -> u64>)> = vec![
+    let mut rows: Vec<(&str, Next)> = vec![
         ("lock xadd, bare", Box::new(|| bare_add(&counter))),
         ("Source::next", Box::new(|| source.next().expect("an id"))),
         ("ferroid 2.0 Atomic", Box::new(|| ferroid.next_id(|_| std::hint::spin_loop()).to_raw())),
@@ -433,7 +440,9 @@ fn many_sources() -> Vec<Fact> {
     let mill = Mill::open("memory:").expect("a mill");
     let sources: Vec<_> = (0..MANY).map(|i| open(&mill, &format!("segment:many{i}"))).collect();
     // Each has given an id and holds the rest of its first segment.
-    sources.iter().for_each(|source| consume(source.next().expect("an id")));
+    for source in &sources {
+        consume(source.next().expect("an id"));
+    }
     if let (Some(before), Some(after)) = (before, resident_bytes()) {
         let grown = (after - before) / f64::from(1 << 20);
         facts.push(
@@ -452,7 +461,9 @@ fn many_sources() -> Vec<Fact> {
         let opened = started.elapsed().as_secs_f64();
         facts.push(Fact::new("10 000 sources on SQLite: open", opened, "s").goal("< 5 s", opened < 5.0));
         let started = Instant::now();
-        sources.iter().for_each(|source| consume(source.next().expect("an id")));
+        for source in &sources {
+            consume(source.next().expect("an id"));
+        }
         let first = started.elapsed().as_secs_f64();
         facts.push(Fact::new("10 000 sources on SQLite: first id of each, one after the other", first, "s"));
         let started = Instant::now();
@@ -548,6 +559,9 @@ fn json_path() -> PathBuf {
     target.map_or_else(|| PathBuf::from("target"), PathBuf::from).join("bench").join("hot.json")
 }
 
+type Section = fn(&Mill, Rounds) -> Vec<Outcome>;
+type Facts<'a> = dyn Fn() -> Vec<Fact> + 'a;
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let given = |flag: &str| args.iter().any(|a| a == flag);
@@ -568,7 +582,7 @@ fn main() {
         all.insert("many".into(), facts.iter().map(Fact::json).collect());
     }
     let mill = Mill::open("memory:").expect("a mill");
-    let sections: [(&str, &str, fn(&Mill, Rounds) -> Vec<Outcome>); 4] = [
+    let sections: [(&str, &str, Section); 4] = [
         ("segment", "Segments", segments),
         ("snowflake", "Snowflakes, time:41@1ms,worker:1,seq:21", snowflakes),
         ("burst", "Snowflakes, 41/10/12, 1000 ids of a fresh millisecond", bursts),
@@ -581,7 +595,7 @@ fn main() {
             all.insert(name.into(), outcomes.iter().map(Outcome::json).collect());
         }
     }
-    let facts: [(&str, &str, &dyn Fn() -> Vec<Fact>); 3] = [
+    let facts: [(&str, &str, &Facts); 3] = [
         ("sustained", "Snowflakes, 41/10/12, sustained", &|| caps(&mill)),
         ("default", "Default options", &defaults),
         ("large", "Large batches", &|| large_batches(&mill)),

@@ -766,16 +766,16 @@ impl Iterator for Iter {
         }
         match if self.process_order { self.handle.source.next() } else { self.handle.next() } {
             Ok(id) => Some(Ok(id)),
-            Err(error) => self.end(error),
+            Err(error) => Some(Err(self.end(error))),
         }
     }
 }
 
 impl Iter {
     #[cold]
-    fn end(&mut self, error: Error) -> Option<Result<u64>> {
+    fn end(&mut self, error: Error) -> Error {
         self.ended = true;
-        Some(Err(error))
+        error
     }
 }
 

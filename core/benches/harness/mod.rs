@@ -57,7 +57,7 @@ impl Row {
         // What a thread owns is kept off the lines of the other.
         let make = move || {
             let mut work = CachePadded::new(make());
-            Box::new(move |n| work(n)) as Work
+            Box::new(move |n| (*work)(n)) as Work
         };
         Row { name, against: None, make: Box::new(make), shared: true }
     }
