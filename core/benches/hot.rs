@@ -192,6 +192,7 @@ fn serials(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
     let handle = own("handle");
     let threads = open(mill, &format!("serial:threads/id?order=thread&{ONE_PERIOD}"));
     let counter = Arc::new(CachePadded::new(AtomicU64::new(0)));
+    let numbers = Arc::new(CachePadded::new(AtomicU64::new(0)));
     let rows = [
         Row::new(BASE, move || {
             let (date, mut number) = (prefix.as_str().to_owned(), 0_u64);
@@ -218,6 +219,17 @@ fn serials(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
         Row::new("lock xadd, bare and shared", move || {
             let counter = counter.clone();
             move |n| (0..n).for_each(|_| consume(bare_add(&counter)))
+        })
+        .beside(BASE),
+        Row::new("lock xadd, then write_serial", move || {
+            let (counter, mut buffer) = (numbers.clone(), [0; 32]);
+            move |n| {
+                for _ in 0..n {
+                    let len = write_serial(&mut buffer, &prefix, bare_add(&counter), width);
+                    consume(buffer.as_ptr() as u64);
+                    consume(len.unwrap_or(0) as u64);
+                }
+            }
         })
         .beside(BASE),
         Row::new("Source::next_text, order=process", move || {

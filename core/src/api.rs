@@ -302,33 +302,31 @@ impl Source {
     )]
     #[inline(always)]
     pub fn next(&self) -> Result<u64> {
-        match self.shared.way {
-            Way::Shared => {
-                let well = self.shared.last_well();
-                match well.quick() {
-                    Ok(number) if well.is_ours() => Ok(number),
-                    Ok(_) => self.next_after(None),
-                    Err(miss) => self.next_after(miss),
-                }
-            }
-            Way::Thread => {
-                let well = self.shared.last_well();
-                match block::quick(well) {
-                    // A block of another process is dead: its word is not what it was.
-                    Some(number) => Ok(number),
-                    None => self.next_otherwise(),
-                }
-            }
-            Way::Time => match self.quick_time() {
-                Some(id) => Ok(id),
-                None => self.next_otherwise(),
-            },
-            Way::SharedText | Way::ThreadText => self.next_otherwise(),
+        // Not a `match`: of that the compiler makes a jump table, and the locked instruction waits for the jump.
+        let way = self.shared.way;
+        if way == Way::Shared {
+            let well = self.shared.last_well();
+            return match well.quick() {
+                Ok(number) if well.is_ours() => Ok(number),
+                Ok(_) => self.next_after(None),
+                Err(miss) => self.next_after(miss),
+            };
+        }
+        let quick = match way {
+            // A block of another process is dead: its word is not what it was.
+            Way::Thread => block::quick(self.shared.last_well()),
+            Way::Time => self.quick_time(),
+            _ => None,
+        };
+        match quick {
+            Some(id) => Ok(id),
+            None => self.next_otherwise(),
         }
     }
 
     /// An id of the generator, quietly, answering in registers.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as for `next`")]
+    #[inline(always)]
     fn quick_time(&self) -> Option<u64> {
         let well = self.shared.last_well();
         if well.is_ours() { well.quick_time() } else { None }

@@ -205,7 +205,7 @@ impl Well {
     #[inline]
     pub(crate) fn quick_time(&self) -> Option<u64> {
         let Spring::Time { generator, .. } = &self.spring else { return None };
-        let id = generator.try_next().ok()?;
+        let id = generator.quick()?;
         self.feed(generator);
         Some(id)
     }

@@ -22,8 +22,10 @@ pub type Work = Box<dyn FnMut(u64) + Send>;
 const ROUND: Duration = Duration::from_millis(2);
 /// Short, so that both threads get through it before the scheduler takes a core away.
 const PAIR_ROUND: Duration = Duration::from_micros(250);
-/// CPU time over wall time, and overlap of the two runs, from which on a two-thread round is kept.
+/// CPU time over wall time from which on a thread counts as undisturbed.
 const UNDISTURBED: f64 = 0.96;
+/// How much of a two-thread round both must have been running; an allocator is quicker in one thread than in the other.
+const OVERLAP: f64 = 0.75;
 /// How often a disturbed two-thread round is tried again at once.
 const TRIES: usize = 20;
 
@@ -237,7 +239,7 @@ impl Second {
         *theirs = job;
         let all = here.ended.max(there.ended) - here.started.min(there.started);
         let both = here.ended.min(there.ended).saturating_duration_since(here.started.max(there.started));
-        let overlapped = both.as_secs_f64() >= 0.9 * all.as_secs_f64();
+        let overlapped = both.as_secs_f64() >= OVERLAP * all.as_secs_f64();
         (here.undisturbed() && there.undisturbed() && overlapped)
             .then(|| all.as_nanos() as f64 / (2 * n) as f64)
     }

@@ -205,6 +205,22 @@ impl Generator {
         self.core.next(&self.clock)
     }
 
+    /// The next id, answering in registers: a [`Result`] of `try_next` goes through memory, and the locked instruction of
+    /// the next id waits for that store. `None`: [`Generator::try_next`] says why, or has one after all.
+    #[inline]
+    pub(crate) fn quick(&self) -> Option<u64> {
+        match self.core.quick(&self.clock) {
+            Ok(id) => Some(id),
+            Err(taken) => self.slow(taken),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn slow(&self, taken: Option<u64>) -> Option<u64> {
+        self.core.slow_next(taken, &self.clock).ok()
+    }
+
     /// Fills the front of `out` with rising ids and says how many: as many as may be issued now, at least one.
     /// An empty `out` is filled with 0 ids.
     pub fn try_take(&self, out: &mut [u64]) -> std::result::Result<usize, Refusal> {
@@ -483,17 +499,23 @@ impl Core {
 
     #[inline]
     pub(super) fn next(&self, time: &impl Time) -> std::result::Result<u64, Refusal> {
+        self.quick(time).or_else(|taken| self.slow_next(taken, time))
+    }
+
+    /// The fast path alone. `Err` holds the position that was taken, if one was, for [`Core::slow_next`].
+    #[inline]
+    fn quick(&self, time: &impl Time) -> std::result::Result<u64, Option<u64>> {
         // ordering: Acquire — pairs with the Release in `open`: whoever set this limit moved `next` before, so the
         // position below is at or above the one that the limit was set for. Without it a call could take position 0.
         let limit = self.gate.limit.load(Ordering::Acquire);
         // ordering: Relaxed — ordered after the Acquire above; an older value only sends us to the slow path.
         let fresh_until = Stamp::from_bits(self.gate.fresh_until.load(Ordering::Relaxed));
         if limit == 0 || time.coarse_stamp() >= fresh_until {
-            return self.slow_next(None, time);
+            return Err(None);
         }
         // ordering: Relaxed — uniqueness needs only that read-modify-writes of one word are in one order.
         let position = self.next.fetch_add(1, Ordering::Relaxed);
-        if position < limit { Ok(self.compose(position)) } else { self.slow_next(Some(position), time) }
+        if position < limit { Ok(self.compose(position)) } else { Err(Some(position)) }
     }
 
     /// Fields in place, without the checks that `Layout::pack` makes: positions are below the end of the layout.
