@@ -790,18 +790,25 @@ impl Handle {
     /// # Errors
     /// As [`Source::next`].
     #[expect(clippy::should_implement_trait, reason = "the verb has this name in every language")]
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call returns the large Result through memory, which is most of the cost"
+    )]
+    #[inline(always)]
     pub fn next(&mut self) -> Result<u64> {
         match self.block.next() {
             Some(number) => Ok(number),
-            // There are no blocks of time.
-            None if self.source.shared.way == Way::Time => self.source.next(),
             None => self.next_block(),
         }
     }
 
     #[cold]
+    #[inline(never)]
     fn next_block(&mut self) -> Result<u64> {
+        // There are no blocks of time.
+        if self.source.shared.way == Way::Time {
+            return self.source.next();
+        }
         let answer = self.source.numbers().and_then(|well| {
             loop {
                 self.block.refill(well, well.spec.block)?;
