@@ -798,18 +798,27 @@ impl Handle {
     pub fn next(&mut self) -> Result<u64> {
         match self.block.next() {
             Some(number) => Ok(number),
-            None => self.next_block(),
+            None => match self.next_of_time() {
+                Some(id) => Ok(id),
+                None => self.next_block(),
+            },
         }
+    }
+
+    /// There are no blocks of time: a snowflake's handle takes ids one by one. A call, so that counting through a block
+    /// stays short.
+    #[inline(never)]
+    fn next_of_time(&self) -> Option<u64> {
+        if self.source.shared.way == Way::Time { self.source.quick_time() } else { None }
     }
 
     #[cold]
     #[inline(never)]
     fn next_block(&mut self) -> Result<u64> {
-        // There are no blocks of time.
-        if self.source.shared.way == Way::Time {
-            return self.source.next();
-        }
         let answer = self.source.numbers().and_then(|well| {
+            if let Spring::Time { .. } = well.spring {
+                return well.next();
+            }
             loop {
                 self.block.refill(well, well.spec.block)?;
                 if let Some(number) = self.block.next() {

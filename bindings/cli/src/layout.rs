@@ -3,14 +3,17 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use keymill::snowflake::layout::rfc3339;
-use keymill::{Layout, Result};
+use keymill::{Code, Layout, Result};
 
 use crate::print;
 
 /// Fields, capacity, the end, and a warning if that is near or past.
 pub fn explain(layout: &str, epoch: &str, json: bool) -> Result<()> {
     let layout = Layout::parse(layout, epoch)?;
-    let warning = layout.check_life(now_ms()).unwrap_or_else(|over| Some(over.message));
+    let warning = match layout.check_life(now_ms()) {
+        Err(over) if over.code == Code::LayoutEnded => Some(over.message),
+        checked => checked?,
+    };
     let mut fields = vec![
         ("layout", layout.describe()),
         ("bits", bits(layout.max_id()).to_string()),

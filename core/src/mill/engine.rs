@@ -176,11 +176,15 @@ impl Engine {
                 )));
             }
         }
-        if let Body::Snowflake { layout, .. } = &spec.body
-            // A layout that is over makes no ids, which its first call says; its old ids can still be taken apart.
-            && let Ok(Some(warning)) = layout.check_life(self.clock.wall_ms())
-        {
-            self.events.push(Event::new("layout_ending", format!("{}: {warning}", spec.label)));
+        if let Body::Snowflake { layout, .. } = &spec.body {
+            match layout.check_life(self.clock.wall_ms()) {
+                Ok(Some(warning)) => {
+                    self.events.push(Event::new("layout_ending", format!("{}: {warning}", spec.label)));
+                }
+                // A layout that is over makes no ids, which its first call says; its old ids can still be taken apart.
+                Err(error) if error.code != Code::LayoutEnded => return Err(error),
+                _ => {}
+            }
         }
         // ordering: Relaxed — only uniqueness matters.
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);

@@ -313,7 +313,9 @@ impl SqliteStore {
 
     fn check_file_system(&mut self) -> Result<(), Fault> {
         // SQLite names the log after the file: under two names there are two logs, and two truths.
-        if std::fs::metadata(&self.path).is_ok_and(|m| std::os::unix::fs::MetadataExt::nlink(&m) > 1) {
+        if std::fs::metadata(&self.path)
+            .is_ok_and(|m| m.is_file() && std::os::unix::fs::MetadataExt::nlink(&m) > 1)
+        {
             self.judge(format!(
                 "`{}` has a second name (a hard link), under which another process would keep a log of its own; remove \
                  the link",

@@ -1,13 +1,19 @@
 //! The machine's clocks, read through the vDSO: no system call, no thread that has to keep them. (floor 0)
 
+use std::mem::MaybeUninit;
+
 use libc::{clockid_t, timespec};
 
 #[inline]
 fn read(clock: clockid_t) -> timespec {
-    let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a valid, writable timespec for the length of the call; an unknown clock leaves it at zero.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
-    now
+    let mut now = MaybeUninit::uninit();
+    // SAFETY: `now` is writable for the length of the call.
+    if unsafe { libc::clock_gettime(clock, now.as_mut_ptr()) } != 0 {
+        // A clock that this kernel does not have.
+        return timespec { tv_sec: 0, tv_nsec: 0 };
+    }
+    // SAFETY: written whole by a call that succeeded.
+    unsafe { now.assume_init() }
 }
 
 fn millis(t: timespec) -> i64 {
