@@ -23,7 +23,9 @@
  *            deadline, and never on a socket. km_mill_close waits up to 10 s for the store's last answer.
  * Fork       A child may use the handles it inherited, whatever its parent's threads were doing. With fork=revive (the
  *            default) its first call starts anew, with numbers and connections of its own; with fork=error it answers
- *            KM_FORKED, and so does a mill on memory:. Parent and child never get the same id. Raw clone() counts as
+ *            KM_FORKED, and so do a mill on memory: and a snowflake
+ *            with worker=N, which two processes cannot share. Parent and child never get the same id (but do not fork
+ *            in a signal handler that interrupted a call of ours). Raw clone() counts as
  *            fork; in a child of vfork() nothing may be called.
  * Ids        are below 2^63.
  * Unloading  The library stays in memory after dlclose(); there is nothing to shut down at exit.

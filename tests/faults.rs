@@ -520,3 +520,131 @@ fn a_mill_opens_although_its_store_is_down() {
     assert_eq!(error.code, Code::StoreUnavailable, "{error}");
     assert!(!format!("{error:?} {:?} {:?}", mill, mill.events()).contains("topsecret"));
 }
+
+// ---- findings that were mended; each test showed its bug first ----
+
+#[test]
+fn a_block_dies_at_midnight_even_where_its_segment_was_used_up() {
+    let mill = open("memory:?clock=manual@1767308400000"); // 2026-01-01T23:00Z
+    let serials = source(&mill, "serial:t/c?number=00&zone=UTC&deadline=200ms");
+    let mut mine = serials.handle();
+    assert_eq!(mine.next_text().expect("a serial"), "2026010101");
+    // The handle's block is all there is, so another caller leaves the cell empty.
+    assert!(serials.next_text().is_err());
+    mill.advance_clock(2 * 3_600_000).expect("a manual clock");
+    let late = mine.next_text().expect("a serial of the new day");
+    assert!(late.starts_with("20260102"), "a handle went on with yesterday's date: {late}");
+}
+
+#[test]
+fn a_forked_child_does_not_use_its_parents_worker() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mill = open(&file(&folder));
+    let spec = "snowflake:tx?worker=3";
+    let tx = source(&mill, spec);
+    tx.next().expect("an id");
+    // SAFETY: the child calls keymill, which is made for that, and ends without running the test's destructors.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let codes = [tx.next().map_err(|e| e.code), mill.source(spec).map(|_| 0).map_err(|e| e.code)];
+        let right = codes.iter().all(|c| *c == Err(Code::Forked));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(!right)) };
+    }
+    let mut status = 0;
+    // SAFETY: `child` is our child; `status` is writable.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child answers FORKED");
+    tx.next().expect("the parent goes on");
+}
+
+#[test]
+fn two_spellings_of_one_snowflake_are_one_generator_and_two_settings_are_refused() {
+    let mill = open("memory:");
+    let one = source(&mill, "snowflake:tx?worker=5");
+    let two = source(&mill, "snowflake:tx?worker=5&layout=twitter&max_lead=3s");
+    let first = one.next().expect("an id");
+    assert!(two.next().expect("an id of the same generator") > first);
+    let error =
+        mill.source("snowflake:tx?worker=5&max_lead=2s").expect_err("another setting of a worker in use");
+    assert_eq!(error.code, Code::InvalidConfig);
+}
+
+#[test]
+fn batches_of_snowflakes_keep_the_stored_mark_ahead_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mill = open(&file(&folder));
+    let tx = source(&mill, "snowflake:tx?worker=3&max_lead=300ms");
+    let stands = || tx.row().expect("a row").map(|row| row.mark.next);
+    tx.take(3).expect("ids");
+    let before = stands();
+    until("the mark moves on", || tx.take(3).is_ok() && stands() > before);
+}
+
+#[test]
+fn a_deleted_log_of_sqlite_is_noticed_before_a_number_comes_twice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mill = open(&file(&folder));
+    let orders = source(&mill, "segment:orders?step=10&buffer=1ms");
+    let mut got: HashSet<u64> = orders.take(105).expect("ids").into_iter().collect();
+    for end in ["-wal", "-shm"] {
+        std::fs::remove_file(folder.path().join(format!("ids.db{end}"))).expect("SQLite's file");
+    }
+    let error = (0..10_000).find_map(|_| orders.next().map(|id| assert!(got.insert(id))).err());
+    assert_eq!(error.expect("the store went backwards").code, Code::StoreWentBackwards);
+}
+
+#[test]
+fn a_sqlite_file_with_two_names_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    open(&file(&folder)).init(&[], false).expect("init");
+    std::fs::hard_link(folder.path().join("ids.db"), folder.path().join("link.db")).expect("a link");
+    let mill = open(&format!("sqlite:{}", folder.path().join("link.db").display()));
+    let error = source(&mill, "segment:orders").next().expect_err("two names");
+    assert_eq!(error.code, Code::StoreUnsafe, "{error}");
+}
+
+#[test]
+fn init_max_reads_numbers_kept_as_integers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mill = open(&file(&folder));
+    let spec = "serial:orders/id?date=&number=0&overflow=widen&init=max";
+    mill.init(&[spec], false).expect("init");
+    let db = rusqlite::Connection::open(folder.path().join("ids.db")).expect("the file opens");
+    db.execute_batch("CREATE TABLE orders(id INTEGER PRIMARY KEY); INSERT INTO orders VALUES (1), (3), (41)")
+        .expect("rows");
+    assert_eq!(source(&mill, spec).next_text().expect("a serial"), "42");
+}
+
+#[test]
+fn after_a_close_that_could_not_wait_for_the_store_nobody_gets_a_number() {
+    let proxy = Proxy::start(server::options().hosts[0].clone());
+    let mill = open(&through(&proxy).replace("?timeout=500ms", "?timeout=1h"));
+    mill.init(&[], false).expect("init");
+    let name = unique("stuck");
+    let orders = source(&mill, &format!("segment:{name}"));
+    let mut mine = orders.handle();
+    mine.next().expect("an id");
+    proxy.set(Answers::Hold);
+    let cold = source(&mill, &format!("segment:{name}-cold?deadline=100ms"));
+    cold.next().expect_err("the keeper is stuck now");
+    mill.close();
+    assert_eq!(orders.next().expect_err("closed").code, Code::Closed);
+    assert_eq!(mine.next().expect_err("closed").code, Code::Closed);
+    proxy.set(Answers::Pass);
+}
+
+#[test]
+fn a_manual_clock_has_moved_when_the_call_returns() {
+    let mill = open(&format!("memory:?clock=manual@{BEFORE_MIDNIGHT}"));
+    let serials = source(&mill, "serial:a/b?zone=UTC&number=000000");
+    for day in 0..50 {
+        let serial = serials.next_text().expect("a serial");
+        assert!(serial.ends_with("000001"), "day {day}: {serial}");
+        mill.advance_clock(DAY_MS as u64).expect("a manual clock");
+    }
+    for wall in [i64::MIN, i64::MAX, 0, BEFORE_MIDNIGHT] {
+        mill.set_clock(wall).expect("a manual clock");
+        mill.advance_clock(u64::MAX).expect("a manual clock");
+    }
+}

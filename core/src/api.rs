@@ -693,7 +693,7 @@ impl Source {
     /// # Errors
     /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.
     pub fn repair(&self, next: u64, dry_run: bool) -> Result<(Option<Row>, Option<Row>)> {
-        if next == 0 || next > self.spec().last.saturating_add(1) {
+        if next == 0 || next > self.spec().last {
             return Err(self.failed(Error::argument(format!(
                 "{next} cannot be the next number of `{}`; give one from 1 to {}",
                 self.label(),
@@ -790,7 +790,11 @@ impl Handle {
     /// # Errors
     /// As [`Source::next`].
     #[expect(clippy::should_implement_trait, reason = "the verb has this name in every language")]
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call returns the large Result through memory, which is most of the cost"
+    )]
+    #[inline(always)]
     pub fn next(&mut self) -> Result<u64> {
         match self.block.next() {
             Some(number) => Ok(number),
@@ -809,6 +813,7 @@ impl Handle {
     }
 
     #[cold]
+    #[inline(never)]
     fn next_block(&mut self) -> Result<u64> {
         let answer = self.source.numbers().and_then(|well| {
             if let Spring::Time { .. } = well.spring {

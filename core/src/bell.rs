@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::Thread;
 
 use crossbeam::queue::SegQueue;
@@ -62,6 +62,9 @@ impl Bell {
 
     /// Asks for the keeper's look.
     pub(crate) fn ring(&self) {
+        // ordering: SeqCst fence — what we want was written before the load below; pairs with the fence in `answer`, so
+        // either we see the bell answered and ring again, or the keeper sees what we want.
+        fence(Ordering::SeqCst);
         // ordering: Relaxed — whoever rang and was not answered yet speaks for us too: the keeper looks after answering.
         if self.rung.load(Ordering::Relaxed) {
             return;
@@ -76,6 +79,9 @@ impl Bell {
     /// The keeper is about to look: from now on a ring counts again. `true` if somebody had rung.
     pub(crate) fn answer(&self) -> bool {
         // ordering: AcqRel — pairs with `ring`.
-        self.rung.swap(false, Ordering::AcqRel)
+        let had_rung = self.rung.swap(false, Ordering::AcqRel);
+        // ordering: SeqCst fence — pairs with the one in `ring`.
+        fence(Ordering::SeqCst);
+        had_rung
     }
 }

@@ -1,7 +1,8 @@
 //! Blocks: part of a segment leased to one thread or one handle, which then counts without sharing. (floor 1)
 //!
 //! Each number costs one add and one compare with the revocation word. A block dies with the word: when a period
-//! ends, a segment grows too old, the mill closes, or the process turns out to be a forked child.
+//! ends, the segment that callers are served from grows too old, the mill closes, or the process turns out to be a forked
+//! child. (`ttl` bounds the age of what a source serves, not of a block its owner sits on.)
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};

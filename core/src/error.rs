@@ -147,9 +147,15 @@ impl Error {
         Error::new(Code::InvalidArgument, message)
     }
 
+    /// How long to wait before the call may succeed, where that is known.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
     /// The same error with a hint when to ask again.
     #[must_use]
-    pub fn retry_after(mut self, wait: Duration) -> Self {
+    pub(crate) fn after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }

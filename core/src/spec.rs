@@ -68,6 +68,26 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// What makes two specs one source: every option as it was resolved, however it was spelled.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        let zone = self.pattern().map_or("", SerialPattern::zone_name);
+        format!(
+            "{:?} {} {} {zone} {:?} {} {:?} {:?} {:?} {} {} {}",
+            self.key.scheme,
+            self.key.table,
+            self.key.name,
+            self.order,
+            self.block,
+            self.deadline,
+            self.body,
+            self.rules,
+            self.start,
+            self.last,
+            self.heal
+        )
+    }
+
     /// The pattern of a serial source.
     #[must_use]
     pub fn pattern(&self) -> Option<&SerialPattern> {

@@ -17,6 +17,9 @@ use crate::snowflake::{Generator, Refusal as TimeRefusal, Why};
 use crate::spec::{Body, Spec};
 use crate::time::Clock;
 
+/// A waiting caller looks again after this long at the latest, whoever should have woken it.
+const LONGEST_NAP: Duration = Duration::from_millis(100);
+
 /// How long `try_next` suggests to wait when nothing better is known: a little more than a round trip.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
 
@@ -300,7 +303,7 @@ impl Well {
         let mut parts = Vec::new();
         let mut lacking = out.len() as u64;
         while lacking > 0 {
-            // Nothing is taken before all of it is there, so that a store that is down costs no numbers.
+            // Taking begins when all of it is there, so that a store that is down costs numbers only where callers race.
             match self.wait_for(supply, lacking, lacking, give_up_at) {
                 Ok(taken) if parts.is_empty() && taken.len() == lacking => {
                     write_numbers(out, &taken);
@@ -355,7 +358,10 @@ impl Well {
         let mut done = 0;
         while done < out.len() {
             match generator.try_take(&mut out[done..]) {
-                Ok(n) => done += n,
+                Ok(n) => {
+                    self.feed(generator);
+                    done += n;
+                }
                 Err(_) => done += self.wait_for_time(generator, &mut out[done..], give_up_at)?.0,
             }
         }
@@ -419,8 +425,10 @@ impl Well {
                 return Err(error);
             }
             self.bell.ring();
-            let (guard, _) =
-                self.changed.wait_timeout(standing, give_up_at - now).unwrap_or_else(PoisonError::into_inner);
+            let (guard, _) = self
+                .changed
+                .wait_timeout(standing, (give_up_at - now).min(LONGEST_NAP))
+                .unwrap_or_else(PoisonError::into_inner);
             standing = guard;
         }
     }
@@ -434,7 +442,7 @@ impl Well {
             // An outage may end within the deadline; a refusal stands until the keeper's next try.
             let hopeless = if outage { now + again >= give_up_at } else { fresh };
             if hopeless || now >= give_up_at {
-                return Some(refusal.error.clone().retry_after(again.max(ROUND_TRIP)));
+                return Some(refusal.error.clone().after(again.max(ROUND_TRIP)));
             }
         } else if now >= give_up_at {
             return Some(self.deadline_passed());
@@ -456,7 +464,7 @@ impl Well {
                 self.spec.deadline.as_millis()
             ),
         )
-        .retry_after(Duration::from_millis(50))
+        .after(Duration::from_millis(50))
     }
 
     fn closed(&self) -> Error {
@@ -466,11 +474,9 @@ impl Well {
     fn not_ready(&self) -> Error {
         let standing = self.stand();
         match standing.refusal.as_ref().map(|refusal| (refusal, self.stands_for(refusal))) {
-            Some((refusal, again)) if !again.is_zero() => {
-                refusal.error.clone().retry_after(again.max(ROUND_TRIP))
-            }
+            Some((refusal, again)) if !again.is_zero() => refusal.error.clone().after(again.max(ROUND_TRIP)),
             _ => Error::new(Code::NotReady, format!("no number of `{}` is in memory yet", self.spec.label))
-                .retry_after(ROUND_TRIP),
+                .after(ROUND_TRIP),
         }
     }
 
@@ -543,7 +549,12 @@ impl Well {
                     Some(pause) if pause < left => pause.max(Duration::from_micros(50)),
                     _ => {
                         drop(standing);
-                        return Err(self.explained(generator, refusal));
+                        let mut error = self.explained(generator, refusal);
+                        if error.code == Code::NotReady {
+                            // The caller was ready to wait, and did.
+                            error.code = Code::Deadline;
+                        }
+                        return Err(error);
                     }
                 }
             };
@@ -609,7 +620,7 @@ impl Well {
                     let again_ms = now.boot_ms + START_REST.as_millis() as u64;
                     // ordering: Relaxed — read by the keeper itself.
                     self.start_again_ms.store(again_ms, Ordering::Relaxed);
-                    self.post(error.retry_after(START_REST), now);
+                    self.post(error.after(START_REST), now);
                 }
             },
             (Action::Mark(mark), Spring::Time { generator, .. }) => {

@@ -7,10 +7,10 @@ use keymill::{Layout, Result};
 
 use crate::print;
 
-/// Fields, capacity, the end, and a warning if that is near. A layout that is over is an error.
+/// Fields, capacity, the end, and a warning if that is near or past.
 pub fn explain(layout: &str, epoch: &str, json: bool) -> Result<()> {
     let layout = Layout::parse(layout, epoch)?;
-    let warning = layout.check_life(now_ms())?;
+    let warning = layout.check_life(now_ms()).unwrap_or_else(|over| Some(over.message));
     let mut fields = vec![
         ("layout", layout.describe()),
         ("bits", bits(layout.max_id()).to_string()),

@@ -23,7 +23,10 @@ fn main() -> ExitCode {
     let args = Args::parse();
     match run(&args) {
         Ok(()) => signal::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from),
-        Err(error) => {
+        Err(mut error) => {
+            if args.mill.is_some() && error.message.contains("run `keymill ") {
+                error.message.push_str(" (with this --mill)");
+            }
             print::error(&error);
             ExitCode::FAILURE
         }

@@ -21,6 +21,8 @@ use super::{Options, duration};
 
 /// The longest spec string.
 const MAX_SPEC: usize = 4096;
+/// `max_step` where nothing is said.
+const LARGEST_STEP: u64 = 10_000_000;
 /// The longest name, in bytes.
 const MAX_NAME: usize = 128;
 
@@ -235,21 +237,19 @@ struct Common {
     deadline: Duration,
 }
 
-fn rules(read: &Reader, default_step: Option<u64>) -> Result<Rules> {
+fn rules(read: &Reader, default_step: Option<u64>, default_max: u64) -> Result<Rules> {
     let most = 1 << 40;
     let step = match read.given.get("step") {
         Some(_) => Some(read.number("step", 1, 1, most)?),
         None => default_step,
     };
-    if let (Some(_), Some(option)) =
-        (read.given.get("step"), ["min_step", "max_step"].iter().find(|o| read.given.contains_key(**o)))
-    {
-        return Err(Error::config(format!(
-            "`step` fixes the step, so `{option}` has no meaning beside it; give one of them"
-        )));
+    if read.given.contains_key("step") && read.given.contains_key("min_step") {
+        return Err(Error::config(
+            "`step` is the least step too, so `min_step` has no meaning beside it; give one of them",
+        ));
     }
     let min_step = read.number("min_step", step.unwrap_or(1000), 1, most)?;
-    let max_step = read.number("max_step", min_step.max(10_000_000), 1, most)?;
+    let max_step = read.number("max_step", min_step.max(default_max), 1, most)?;
     if min_step > max_step {
         return Err(Error::config(format!(
             "min_step={min_step} is larger than max_step={max_step}; make min_step the smaller one"
@@ -285,7 +285,7 @@ fn segment(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
         block: common.block,
         deadline: common.deadline,
         body: Body::Segment,
-        rules: rules(read, None)?,
+        rules: rules(read, None, LARGEST_STEP)?,
         start: read.number("start", 1, 1, MAX_NUMBER)?,
         last: MAX_NUMBER,
         heal: read.one_of("backwards", &[("refuse", false), ("heal", true)])?,
@@ -318,6 +318,7 @@ fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Resu
     }
     let widen = read.one_of("overflow", &[("error", false), ("widen", true)])?;
     let label = format!("serial:{table}/{column}");
+    let space = pattern.last();
     // Eighteen digits are all a signed 64-bit number can be sure to hold.
     let last = if widen { 999_999_999_999_999_999 } else { pattern.last() };
     let name = format!("{label}?date={date}&number={number}");
@@ -334,7 +335,8 @@ fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Resu
         block: common.block,
         deadline: common.deadline,
         body: Body::Serial { skew_ms: read.millis("skew", 5000, 0, 86_400_000)? },
-        rules: rules(read, Some(500))?,
+        // A day's numbers are few: no burst of one process may reserve more than a hundredth of them at a time.
+        rules: rules(read, Some(500), (space / 100).min(LARGEST_STEP))?,
         start: 1,
         last,
         heal: read.one_of("backwards", &[("refuse", false), ("heal", true)])?,
@@ -346,6 +348,13 @@ fn snowflake(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     check_name(&name, "the source's name")?;
     let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?;
     let worker = match read.given.get("worker").map_or("lease", String::as_str) {
+        "lease" if !read.given.contains_key("worker") => {
+            return Err(Error::config(format!(
+                "`snowflake:{}` needs worker=N, a worker id of this process's own, 0 to {}",
+                shown(&name),
+                layout.max_worker()
+            )));
+        }
         kind @ ("lease" | "ordinal" | "ip" | "disposable") => {
             return Err(Error::config(format!(
                 "worker={kind} comes with a later version; give this process a worker id of its own: worker=N, 0 to {}",

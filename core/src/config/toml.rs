@@ -88,6 +88,12 @@ fn parse(text: &str) -> Result<MillConfig> {
     }
     for (source, options) in file.source {
         let options = texts(options);
+        if source.contains('?') {
+            return Err(Error::config(format!(
+                "source `{}`: options stand under the name, not in it; write [source.\"kind:name\"] and option = value",
+                shown(&source)
+            )));
+        }
         let kind = source.split(':').next().unwrap_or_default();
         check_options(kind, &options)
             .map_err(|e| Error::config(format!("source `{}`: {}", shown(&source), e.message)))?;

@@ -107,16 +107,32 @@ fn time(options: &BTreeMap<String, String>, option: &str, default_ms: u64) -> Re
     }
 }
 
+/// A fork waits for the statement that is running, so a statement may not wait for ever.
+fn busy(options: &BTreeMap<String, String>) -> Result<Duration> {
+    const LONGEST: Duration = Duration::from_secs(5);
+    let wait = time(options, "busy", 2000)?;
+    if wait > LONGEST {
+        return Err(bad("busy", options.get("busy").map_or("", String::as_str), "a time from 1ms to 5s"));
+    }
+    Ok(wait)
+}
+
 fn sqlite(rest: &str, query: &str) -> Result<MillConfig> {
     let options = options(query, SQLITE, "sqlite")?;
     let path = decode(rest.strip_prefix("//").unwrap_or(rest))?;
     if path.is_empty() {
         return Err(Error::config("`sqlite:` names no file; write sqlite:keymill.db"));
     }
+    if path.starts_with(':') {
+        return Err(Error::config(format!(
+            "`sqlite:{}` names no file; numbers kept in memory are `memory:`",
+            shown(&path)
+        )));
+    }
     let store = StoreConfig::Sqlite {
         path: PathBuf::from(path),
         durability: durability(&options)?,
-        busy: time(&options, "busy", 2000)?,
+        busy: busy(&options)?,
     };
     mill(store, &options)
 }

@@ -26,7 +26,8 @@ pub(crate) type Errand = Box<dyn FnOnce(&mut dyn Store) + Send>;
 pub(crate) enum Command {
     Add(Arc<Well>),
     Run(Errand),
-    ClockMoved,
+    /// The sender is told when everything that hangs on the clock has been looked at.
+    ClockMoved(Sender<()>),
     /// Give back what was not used, and end; the sender is told when that is done.
     Close(Sender<()>),
 }
@@ -49,7 +50,12 @@ impl Executor {
                 match command {
                     Command::Add(well) => self.keeper.add(well),
                     Command::Run(errand) => errand(&mut *self.store),
-                    Command::ClockMoved => self.keeper.clock_moved(),
+                    Command::ClockMoved(done) => {
+                        self.keeper.clock_moved();
+                        while self.turn() {}
+                        // Nobody may be waiting any more.
+                        let _ = done.send(());
+                    }
                     Command::Close(done) => {
                         self.close();
                         // First the connection: who was told that the mill is closed may delete SQLite's file, and a
@@ -61,23 +67,28 @@ impl Executor {
                     }
                 }
             }
-            let now = self.now();
-            if let Some((slot, ask)) = self.keeper.attend(now) {
-                let started = Instant::now();
-                let answer = self.fly(&ask);
-                self.tally.refilled(started.elapsed(), answer.is_ok());
-                match &answer {
-                    Ok(_) => self.warn_once(),
-                    Err(fault) => self.events.push(Event::refusal(fault)),
-                }
-                let now = self.now();
-                self.keeper.land(slot, answer, now);
+            if self.turn() {
                 continue;
             }
+            let now = self.now();
             if self.commands.is_empty() {
                 self.sleep(now);
             }
         }
+    }
+
+    /// Attends to whoever rang or is due, and carries one flight; `false` when there was none.
+    fn turn(&mut self) -> bool {
+        let Some((slot, ask)) = self.keeper.attend(self.now()) else { return false };
+        let started = Instant::now();
+        let answer = self.fly(&ask);
+        self.tally.refilled(started.elapsed(), answer.is_ok());
+        match &answer {
+            Ok(_) => self.warn_once(),
+            Err(fault) => self.events.push(Event::refusal(fault)),
+        }
+        self.keeper.land(slot, answer, self.now());
+        true
     }
 
     fn now(&self) -> Now {

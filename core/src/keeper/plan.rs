@@ -506,7 +506,7 @@ impl Planner {
             // The next caller asks again; nobody else is held up by this source.
             plan.wanted = None;
         }
-        let error = Error::new(code, fault.message).retry_after(std::time::Duration::from_millis(wait));
+        let error = Error::new(code, fault.message).after(std::time::Duration::from_millis(wait));
         Action::Fail(error)
     }
 
@@ -548,11 +548,11 @@ impl Planner {
         for &slot in &self.dated {
             let Some(end) = self.plans[slot].as_ref().and_then(|plan| plan.period_end_ms) else { continue };
             // First the moment to reserve ahead, then the end itself.
-            let ahead = end - AHEAD_MS - now.wall_ms;
+            let ahead = (end - AHEAD_MS).saturating_sub(now.wall_ms);
             if ahead <= 0 {
                 due.push(slot);
             }
-            next = next.min(if ahead > 0 { ahead } else { end - now.wall_ms });
+            next = next.min(if ahead > 0 { ahead } else { end.saturating_sub(now.wall_ms) });
         }
         self.next_period_check_ms = now.boot_ms + next.max(1) as u64;
     }

@@ -37,6 +37,8 @@ pub(crate) struct Engine {
     pub(crate) events: Arc<Events>,
     /// Zero in a forked child.
     word: Word,
+    /// This life began in a forked child.
+    revived: bool,
 }
 
 /// The store that a configuration names; nothing is connected yet.
@@ -94,7 +96,7 @@ fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
 }
 
 impl Engine {
-    pub(crate) fn start(config: &MillConfig, clock: Clock) -> Result<Self> {
+    pub(crate) fn start(config: &MillConfig, clock: Clock, revived: bool) -> Result<Self> {
         let store = store_for(&config.store)?;
         let belfry = Arc::new(Belfry::default());
         let (commands, inbox) = channel::unbounded();
@@ -108,6 +110,7 @@ impl Engine {
             tally: Arc::default(),
             events: Arc::new(Events::new()),
             word: Word::new(),
+            revived,
         };
         let executor = Executor {
             keeper: Keeper::new(fastrand::u64(..), belfry.clone()),
@@ -152,11 +155,30 @@ impl Engine {
         if self.is_closed() {
             return Err(Self::closed_error());
         }
-        if let Some(well) = wells.get(&spec.text) {
+        let identity = spec.identity();
+        if let Some(well) = wells.get(&identity) {
             return Ok(well.clone());
         }
+        if let Body::Snowflake { worker, .. } = &spec.body {
+            if self.revived {
+                return Err(Error::new(
+                    Code::Forked,
+                    format!(
+                        "`{}`: this process is a fork of one that may be using worker {worker}; open a mill in the child with a worker of its own",
+                        spec.label
+                    ),
+                ));
+            }
+            if wells.values().any(|well| well.spec.key.name == spec.key.name) {
+                return Err(Error::config(format!(
+                    "worker {worker} of `{}` is open in this mill with other options; one generator serves one worker",
+                    spec.label
+                )));
+            }
+        }
         if let Body::Snowflake { layout, .. } = &spec.body
-            && let Some(warning) = layout.check_life(self.clock.wall_ms())?
+            // A layout that is over makes no ids, which its first call says; its old ids can still be taken apart.
+            && let Ok(Some(warning)) = layout.check_life(self.clock.wall_ms())
         {
             self.events.push(Event::new("layout_ending", format!("{}: {warning}", spec.label)));
         }
@@ -164,7 +186,7 @@ impl Engine {
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);
         let well = Arc::new(Well::new(spec.clone(), self.belfry.clone(), slot, self.clock.clone())?);
         self.command(Command::Add(well.clone()))?;
-        wells.insert(spec.text.clone(), well.clone());
+        wells.insert(identity, well.clone());
         Ok(well)
     }
 
@@ -189,7 +211,13 @@ impl Engine {
 
     /// A manual clock was moved: wake whoever sleeps by it.
     pub(crate) fn clock_moved(&self) -> Result<()> {
-        self.command(Command::ClockMoved)
+        {
+            let (done, wait) = channel::bounded(1);
+            self.command(Command::ClockMoved(done))?;
+            // A keeper in a store's timeout looks at the clock when it comes back.
+            let _ = wait.recv_timeout(CLOSE_WAIT);
+            Ok(())
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -210,7 +238,12 @@ impl Engine {
         let (done, wait) = channel::bounded(1);
         if self.command(Command::Close(done)).is_ok() {
             // A keeper that hangs in a store's timeout ends by itself later; nobody is kept for it.
-            let _ = wait.recv_timeout(CLOSE_WAIT);
+            if wait.recv_timeout(CLOSE_WAIT).is_err() {
+                // What the keeper would have given back is lost; but after a close nobody is given a number.
+                for well in self.wells().values() {
+                    well.close();
+                }
+            }
         }
     }
 

@@ -34,7 +34,7 @@ impl SharedMill {
         let clock =
             config.manual_clock.map_or(Clock::System, |ms| Clock::Manual(Arc::new(ManualClock::new(ms))));
         let config = Arc::new(config);
-        let engine = Arc::new(Engine::start(&config, clock.clone())?);
+        let engine = Arc::new(Engine::start(&config, clock.clone(), false)?);
         Ok(SharedMill {
             config,
             clock,
@@ -105,7 +105,7 @@ impl SharedMill {
             // SAFETY: as in `engine`.
             return Ok(unsafe { &*now });
         }
-        let fresh = Arc::new(Engine::start(&self.config, self.clock.clone())?);
+        let fresh = Arc::new(Engine::start(&self.config, self.clock.clone(), true)?);
         fresh
             .events
             .push(Event::new("revived", "a forked child started with segments and connections of its own"));

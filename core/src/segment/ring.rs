@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::bell::Bell;
 use crate::revocation::Word;
 use crate::serial::Prefix;
-use crate::sync::{ArrayQueue, AtomicU64, Backoff, Ordering};
+use crate::sync::{ArrayQueue, AtomicBool, AtomicU64, Backoff, Ordering};
 
 use super::cell::{Cell, Count, Miss, Replacing};
 use super::range::Segment;
@@ -72,6 +72,8 @@ pub(crate) struct Supply {
     ahead: AtomicU64,
     /// Numbers handed out of segments that have left the cell.
     issued_before: AtomicU64,
+    /// Something was published since the last revocation.
+    lent: AtomicBool,
     /// Rung when the bell's mark is crossed or the supply is found dry.
     bell: Arc<Bell>,
     /// Bumped when what was taken must no longer be issued; zero in a forked child.
@@ -85,6 +87,7 @@ impl Supply {
             ring: ArrayQueue::new(RING),
             ahead: AtomicU64::new(0),
             issued_before: AtomicU64::new(0),
+            lent: AtomicBool::new(false),
             bell,
             word: Word::new(),
         }
@@ -202,6 +205,8 @@ impl Supply {
         if self.cell.is_closed() {
             return false;
         }
+        // ordering: Relaxed — the keeper alone publishes and drops.
+        self.lent.store(true, Ordering::Relaxed);
         // ordering: Relaxed — a statistic; added first so that `leave_ring` cannot go below zero.
         self.ahead.fetch_add(segment.len(), Ordering::Relaxed);
         if self.ring.push(segment).is_err() {
@@ -233,19 +238,26 @@ impl Supply {
     fn drop_where(&self, goes: impl Fn(u64, u64) -> bool) -> Dropped {
         let mut dropped = Dropped::default();
         let Some(right) = self.cell.replacing_now() else { return dropped };
-        if let Some(old) = self.cell.current(&right) {
+        let old = self.cell.current(&right);
+        if let Some(old) = old {
             if !goes(old.born_ms, old.period) {
                 self.cell.keep(right);
                 return dropped;
             }
-            self.word.revoke();
             let reached = old.next.clamp(old.lo, old.hi);
             dropped.lost += old.hi - reached;
             self.count_issued(reached - old.lo);
         }
+        // Also where the cell is empty: blocks leased from what it held may still be counted through.
+        // ordering: Relaxed — the keeper alone publishes and drops.
+        if self.lent.swap(false, Ordering::Relaxed) || old.is_some() {
+            self.word.revoke();
+        }
         while let Some(segment) = self.ring.pop() {
             self.leave_ring(&segment);
             if !goes(segment.born_ms, segment.period) {
+                // ordering: Relaxed — as above.
+                self.lent.store(true, Ordering::Relaxed);
                 self.cell.install(right, &segment);
                 return dropped;
             }

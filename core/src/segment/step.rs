@@ -67,7 +67,7 @@ pub(crate) struct Meter {
 impl Meter {
     /// The keeper looked at `now` and saw this many issued in all.
     pub(crate) fn sample(&mut self, now_ms: u64, issued: u64) {
-        if self.samples.back().is_some_and(|(at, _)| now_ms < at + SAMPLE_MS) {
+        if self.samples.back().is_some_and(|(at, _)| now_ms < at.saturating_add(SAMPLE_MS)) {
             return;
         }
         if self.samples.len() == SAMPLES {
@@ -84,7 +84,7 @@ impl Meter {
             let rate = u128::from(issued.saturating_sub(before)) * 1_000_000 / u128::from(elapsed);
             u64::try_from(rate).unwrap_or(u64::MAX)
         };
-        let lately = self.samples.iter().rev().find(|(at, _)| at + SHORTEST_MS <= now_ms);
+        let lately = self.samples.iter().rev().find(|(at, _)| at.saturating_add(SHORTEST_MS) <= now_ms);
         let lately = lately.or(self.samples.front()).map_or(0, |&(at, n)| over(at, n));
         let at_all = self.samples.front().map_or(0, |&(at, n)| over(at, n));
         lately.max(at_all)

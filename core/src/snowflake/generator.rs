@@ -359,7 +359,7 @@ impl Generator {
             ),
         };
         match refusal.retry_after_ms() {
-            Some(ms) => error.retry_after(Duration::from_millis(ms)),
+            Some(ms) => error.after(Duration::from_millis(ms)),
             None => error,
         }
     }
@@ -823,7 +823,7 @@ impl Core {
                     self.max_lead_ms
                 ),
             )
-            .retry_after(Duration::from_millis(until(wall_ms, needed_ms))));
+            .after(Duration::from_millis(until(wall_ms, needed_ms))));
         }
         // Not the present tick: a predecessor may have issued ids of it that no mark covers, as they did not lead.
         let begin = previous_mark.max(now as u64 + 1);

@@ -50,6 +50,8 @@ impl Default for Options {
 struct Opened {
     /// Device and inode.
     file: (u64, u64),
+    /// The write-ahead log's, once there is one.
+    log: Option<(u64, u64)>,
     journal: String,
     synchronous: i64,
     warnings: Vec<String>,
@@ -143,6 +145,13 @@ const fn shape(scheme: Scheme) -> (&'static [&'static str], &'static [&'static s
     }
 }
 
+/// Where SQLite keeps the write-ahead log of a file.
+fn log_of(path: &Path) -> PathBuf {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    PathBuf::from(log)
+}
+
 impl SqliteStore {
     /// A store on this file. Nothing is opened yet; a relative path is taken from the present working folder.
     #[must_use]
@@ -173,6 +182,9 @@ impl SqliteStore {
             let path = &store.path;
             let transaction = Transaction::new(connection, TransactionBehavior::Immediate)
                 .map_err(|error| fault(path, &error))?;
+            if store.opened.log.is_none() && store.opened.journal.eq_ignore_ascii_case("wal") {
+                store.opened.log = identity(&log_of(path));
+            }
             ensure_table(&transaction, key, &mut store.opened, path)?;
             // Any way out but `commit` rolls back when the transaction is dropped.
             let answer = work(&mut Open { transaction: &transaction, path })?.ok_or_else(rows::moved_on)?;
@@ -208,8 +220,12 @@ impl SqliteStore {
         let pass = gate::enter();
         self.deadline.set();
         let mut held = slot.lock(&pass);
-        if held.is_some() && self.moved() {
-            *held = None;
+        if held.is_some()
+            && self.moved()
+            && let Some(stale) = held.take()
+        {
+            // Its log is nobody else's any more: copied back, it would overwrite what others have committed since.
+            let _ = stale.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         }
         let mut connection = match held.take() {
             Some(connection) => connection,
@@ -227,6 +243,7 @@ impl SqliteStore {
     /// Whether the name no longer leads to the file that is open.
     fn moved(&self) -> bool {
         identity(&self.path) != Some(self.opened.file)
+            || self.opened.log.is_some() && identity(&log_of(&self.path)) != self.opened.log
     }
 
     fn open(&mut self) -> Result<Connection, Fault> {
@@ -295,6 +312,14 @@ impl SqliteStore {
     }
 
     fn check_file_system(&mut self) -> Result<(), Fault> {
+        // SQLite names the log after the file: under two names there are two logs, and two truths.
+        if std::fs::metadata(&self.path).is_ok_and(|m| std::os::unix::fs::MetadataExt::nlink(&m) > 1) {
+            self.judge(format!(
+                "`{}` has a second name (a hard link), under which another process would keep a log of its own; remove \
+                 the link",
+                self.path.display()
+            ))?;
+        }
         let folder = self.path.parent().unwrap_or(Path::new("/")).to_owned();
         match file_system(&folder) {
             Some(FileSystem::Network(name)) => self.judge(format!(
@@ -544,10 +569,10 @@ impl Rows for Open<'_> {
     }
 
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault> {
-        // `>=` lets an index help; the exact comparison is the second one.
+        // As text, whatever the column is: a number would sort below every text.
         let sql = format!(
             "SELECT number FROM (SELECT substr(\"{column}\", ?2) AS number FROM \"{table}\" \
-             WHERE \"{column}\" >= ?1 AND substr(\"{column}\", 1, ?2 - 1) = ?1) \
+             WHERE CAST(\"{column}\" AS TEXT) >= ?1 AND substr(\"{column}\", 1, ?2 - 1) = ?1) \
              WHERE number NOT GLOB '*[^0-9]*' AND length(number) BETWEEN ?3 AND ?4 \
              AND (length(number) = ?3 OR number NOT GLOB '0*') \
              ORDER BY length(number) DESC, number DESC LIMIT 1",

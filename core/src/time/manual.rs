@@ -2,6 +2,10 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+/// The ends of the calendar: the years 1 and 9999.
+const FIRST_MS: i64 = -62_135_596_800_000;
+const LAST_MS: i64 = 253_402_300_799_999;
+
 /// A settable clock. Its boot time counts forward moves only, as a real one would.
 #[derive(Debug)]
 pub struct ManualClock {
@@ -13,21 +17,24 @@ impl ManualClock {
     /// A clock that shows this many milliseconds since 1970.
     #[must_use]
     pub fn new(wall_ms: i64) -> Self {
-        ManualClock { wall: AtomicI64::new(wall_ms), boot: AtomicU64::new(1_000_000) }
+        ManualClock {
+            wall: AtomicI64::new(wall_ms.clamp(FIRST_MS, LAST_MS)),
+            boot: AtomicU64::new(1_000_000),
+        }
     }
 
-    /// Moves both clocks forward.
+    /// Moves both clocks forward. The wall clock stops at the end of the calendar.
     pub fn advance(&self, ms: u64) {
+        let ms = ms.min(LAST_MS as u64);
         // ordering: Relaxed — a clock is a value of its own, nothing is published through it.
         self.boot.fetch_add(ms, Ordering::Relaxed);
-        // ordering: Relaxed — as above.
-        self.wall.fetch_add(ms as i64, Ordering::Relaxed);
+        self.set_wall(self.wall_ms().saturating_add(ms as i64));
     }
 
-    /// Sets the wall clock, in either direction; boot time stands.
+    /// Sets the wall clock, in either direction, within the calendar; boot time stands.
     pub fn set_wall(&self, wall_ms: i64) {
         // ordering: Relaxed — as above.
-        self.wall.store(wall_ms, Ordering::Relaxed);
+        self.wall.store(wall_ms.clamp(FIRST_MS, LAST_MS), Ordering::Relaxed);
     }
 
     /// What the wall clock shows.
