@@ -52,8 +52,8 @@ mod sync;
 pub mod time;
 mod well;
 
-pub use api::{Handle, Iter, Lease, Mill, Parts, Source, VERSION};
-pub use config::{DEFAULT_MILL, MILL_VARIABLE};
+pub use api::{Handle, Iter, Kind, Lease, Mill, Parts, Pending, Source, VERSION};
+pub use config::{DEFAULT_MILL, MILL_VARIABLE, spec_string};
 pub use error::{Code, Error, Result};
 pub use events::Event;
 pub use metrics::Stats;

@@ -268,15 +268,61 @@ impl Well {
 
     /// Up to `want` numbers, or why not, at once.
     pub fn try_take(&self, want: u64) -> Result<Taken> {
-        match self.supply()?.take(want) {
-            Ok(taken) => Ok(taken),
-            Err(Refused::Closed) => Err(self.closed()),
-            Err(Refused::Dry) => {
-                // ordering: Relaxed — `Bell::ring` publishes it.
-                self.asked.fetch_max(want, Ordering::Relaxed);
-                self.bell.ring();
-                Err(self.not_ready())
+        self.try_take_of(want, 1, want)
+    }
+
+    /// Up to `want` numbers once `enough` are in memory, or as many as memory can hold; else why not, at once, and the
+    /// keeper reserves what lacks.
+    pub(crate) fn try_take_enough(&self, want: u64, enough: u64) -> Result<Taken> {
+        self.try_take_of(want, enough, enough)
+    }
+
+    fn try_take_of(&self, want: u64, enough: u64, ask: u64) -> Result<Taken> {
+        let supply = self.supply()?;
+        if enough <= 1 || supply.has_at_least(enough) {
+            match supply.take(want) {
+                Ok(taken) => return Ok(taken),
+                Err(Refused::Closed) => return Err(self.closed()),
+                Err(Refused::Dry) => {}
             }
+        }
+        // ordering: Relaxed — `Bell::ring` publishes it.
+        self.asked.fetch_max(ask.max(1), Ordering::Relaxed);
+        self.bell.ring();
+        Err(self.not_ready())
+    }
+
+    /// As many ids of the clock as there are right now, at least one, or why not.
+    pub(crate) fn try_fill_time(&self, generator: &Generator, out: &mut [u64]) -> Result<usize> {
+        match generator.try_take(out) {
+            Ok(n) => {
+                self.feed(generator);
+                Ok(n)
+            }
+            Err(refusal) => Err(self.time_error(generator, refusal)),
+        }
+    }
+
+    /// What a caller that waits in its own way does about `refusal` after `waited`: waits this long and tries again, or
+    /// gives up with the error. The same judgement as that of a caller who waits here.
+    pub(crate) fn patience(&self, refusal: Error, waited: Duration) -> Result<Duration> {
+        let left = self.spec.deadline.saturating_sub(waited);
+        let waits = match refusal.code {
+            Code::NotReady | Code::StoreUnavailable => true,
+            // A generator waits for its clock; a period that is over comes no nearer.
+            Code::ClockBehind => matches!(self.spring, Spring::Time { .. }),
+            _ => false,
+        };
+        let Some(again) = refusal.retry_after.filter(|_| waits) else { return Err(refusal) };
+        let again = again.max(ROUND_TRIP);
+        if again < left {
+            return Ok(again);
+        }
+        match refusal.code {
+            // A refill may land at any moment: until the deadline it is worth waiting for.
+            Code::NotReady if !left.is_zero() => Ok(left),
+            Code::NotReady => Err(self.deadline_passed()),
+            _ => Err(refusal),
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use spec::spec_string;
 pub(crate) use spec::{check_options, parse as parse_spec};
 
 use crate::error::{Error, Result};

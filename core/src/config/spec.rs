@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::error::{Error, Result, shown};
 use crate::reservation::{Key, MAX_NUMBER, Scheme, SerialKey};
@@ -36,6 +36,30 @@ const KINDS: &[(&str, &[&[&str]])] = &[
 
 fn kind_names() -> String {
     KINDS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// What is encoded inside a name or a value.
+const RESERVED: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'&').add(b'=').add(b'/');
+
+/// The spec string that a language's keyword sugar stands for: the parts of a name joined by `/`, and options, each
+/// percent-encoded where it must be.
+///
+/// ```
+/// let spec = keymill::spec_string("serial", &["cust/info", "custid"], &[("number", "000000"), ("step", "500")]);
+/// assert_eq!(spec, "serial:cust%2Finfo/custid?number=000000&step=500");
+/// ```
+#[must_use]
+pub fn spec_string(kind: &str, name: &[&str], options: &[(&str, &str)]) -> String {
+    let mut spec = format!("{kind}:");
+    for (i, part) in name.iter().enumerate() {
+        let slash = if i > 0 { "/" } else { "" };
+        let _ = write!(spec, "{slash}{}", utf8_percent_encode(part, RESERVED));
+    }
+    for (i, (option, value)) in options.iter().enumerate() {
+        let mark = if i > 0 { '&' } else { '?' };
+        let _ = write!(spec, "{mark}{option}={}", utf8_percent_encode(value, RESERVED));
+    }
+    spec
 }
 
 /// What each part of a spec reads: decoded kind, name and options, in the order given.
