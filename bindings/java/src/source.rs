@@ -130,29 +130,30 @@ extern "system" fn Java_io_keymill_Well_poll(mut env: EnvUnowned<'_>, _: JObject
     })
 }
 
-/// `void write(long batch, long[] out)`: the ids of a complete batch, as many as `out` holds.
+/// `void collect(long batch, long[] out)`: the ids of a complete batch, as many as `out` holds. Frees it.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_Well_write<'local>(
+extern "system" fn Java_io_keymill_Well_collect<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     batch: jlong,
     out: JLongArray<'local>,
 ) {
     enter_with(&mut env, (), |env| {
+        // SAFETY: from `ask`; Java does not use it after this call, which is its last or `forget` is.
+        let batch = unsafe { Box::from_raw(batch as *mut Pending) };
         let mut ids = vec![0; out.len(env)?];
-        // SAFETY: as above.
-        unsafe { &*(batch as *const Pending) }.write(&mut ids);
+        batch.write(&mut ids);
         let ids: Vec<jlong> = ids.into_iter().map(|id| id as jlong).collect();
         out.set_region(env, 0, &ids)?;
         Ok(())
     });
 }
 
-/// `void forget(long batch)`
+/// `void forget(long batch)`: nobody wants it any more.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_keymill_Well_forget(mut env: EnvUnowned<'_>, _: JObject<'_>, batch: jlong) {
     enter(&mut env, (), || {
-        // SAFETY: from `ask`; Java calls this once, last.
+        // SAFETY: as in `collect`.
         drop(unsafe { Box::from_raw(batch as *mut Pending) });
         Ok(())
     });
@@ -204,7 +205,7 @@ extern "system" fn Java_io_keymill_Well_facts<'local>(
     })
 }
 
-/// `void refuse(long address, boolean)`: throws what a verb of numbers answers on a source of texts.
+/// `void refuse(long address)`: throws what a verb of numbers answers on a source of texts.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_keymill_Well_refuse(mut env: EnvUnowned<'_>, _: JObject<'_>, address: jlong) {
     // SAFETY: as above.

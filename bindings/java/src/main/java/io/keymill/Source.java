@@ -25,6 +25,10 @@ public final class Source implements LongSupplier {
         this.well = well;
     }
 
+    Well well() {
+        return well;
+    }
+
     /**
      * The next id; waits at most the source's deadline when none is in memory.
      *

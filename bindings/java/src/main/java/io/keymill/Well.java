@@ -168,14 +168,18 @@ final class Well {
     private void fillWithTime(long[] out) {
         Wait wait = new Wait(label);
         long batch = ask(address, out.length);
+        boolean complete = false;
         try {
             for (long pause = poll(batch); pause != 0; pause = poll(batch)) {
                 wait.pause(pause);
             }
-            write(batch, out);
+            complete = true;
         } finally {
-            forget(batch);
+            if (!complete) {
+                forget(batch);
+            }
         }
+        collect(batch, out);
     }
 
     // ---- texts ----
@@ -336,7 +340,7 @@ final class Well {
 
     private native long poll(long batch);
 
-    private native void write(long batch, long[] out);
+    private native void collect(long batch, long[] out);
 
     private native void forget(long batch);
 
