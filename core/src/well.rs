@@ -97,7 +97,7 @@ pub struct Well {
     start_again_ms: AtomicU64,
     standing: Mutex<Standing>,
     changed: Condvar,
-    /// Numbers that waiting callers want in all, and those of `try_next` since the store answered last: whoever looks in
+    /// Numbers that sleeping callers want in all, and those of `try_next` since the store answered last: whoever looks in
     /// between, such a wish stands until then.
     wanted: AtomicU64,
     asked: AtomicU64,
@@ -450,12 +450,7 @@ impl Well {
             }
         }
         Tally::add(&self.tally.waits, 1);
-        // ordering: Relaxed — `Bell::ring` publishes it.
-        self.wanted.fetch_add(enough, Ordering::Relaxed);
-        let answer = self.wait_in_line(supply, want, enough, give_up_at);
-        // ordering: Relaxed — as above.
-        self.wanted.fetch_sub(enough, Ordering::Relaxed);
-        answer
+        self.wait_in_line(supply, want, enough, give_up_at)
     }
 
     fn wait_in_line(&self, supply: &Supply, want: u64, enough: u64, give_up_at: Instant) -> Result<Taken> {
@@ -473,11 +468,17 @@ impl Well {
             if let Some(error) = self.verdict(&standing, before, now, give_up_at) {
                 return Err(error);
             }
+            // ordering: Relaxed — `Bell::ring` publishes it.
+            self.wanted.fetch_add(enough, Ordering::Relaxed);
             self.bell.ring();
             let (guard, _) = self
                 .changed
                 .wait_timeout(standing, (give_up_at - now).min(LONGEST_NAP))
                 .unwrap_or_else(PoisonError::into_inner);
+            // Before it takes: a keeper that looks between the two would reserve for it a second time.
+            // ordering: Relaxed — the count that takes is a read-modify-write behind it; where a machine shows them the
+            // other way round, one step more is reserved and nothing else happens.
+            self.wanted.fetch_sub(enough, Ordering::Relaxed);
             standing = guard;
         }
     }
@@ -621,6 +622,7 @@ impl Well {
                 let mut sight = supply.sight();
                 // ordering: Relaxed — acquired with the bell.
                 let asked = self.asked.load(Ordering::Relaxed);
+                // After `sight`: whoever took what that found missing wants nothing any more.
                 // ordering: Relaxed — acquired with the bell.
                 sight.wanted = self.wanted.load(Ordering::Relaxed).max(asked);
                 View::Supply(sight)
