@@ -30,7 +30,8 @@ final class Block extends BlockFields {
     /** The next number, or 0 when a new block is needed. */
     long next() {
         long number = next;
-        if (number < end && Atomics.read(word) == leasedAt) {
+        // Not `number < end`: behind the largest number, `end` is negative.
+        if (end - number > 0 && Atomics.read(word) == leasedAt) {
             next = number + 1;
             return number;
         }

@@ -77,7 +77,8 @@ class VectorsTest {
             if (!step.has("error") || !step.get("error").getAsString().equals(e.code().name())) {
                 throw new AssertionError(step + " answered " + e.getMessage(), e);
             }
-            if (step.has("says") && !e.getMessage().contains(step.get("says").getAsString())) {
+            // What is not ready has no message in Java: tryNext answers with nothing.
+            if (step.has("says") && e.code() != Code.NOT_READY && !e.getMessage().contains(step.get("says").getAsString())) {
                 throw new AssertionError(step + " says: " + e.getMessage(), e);
             }
             return;
