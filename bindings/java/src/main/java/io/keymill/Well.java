@@ -239,7 +239,8 @@ final class Well {
         while (batch.lacks() > 0) {
             long left = Math.min(mine.left(), batch.lacks());
             if (left < batch.lacks()) {
-                long pause = lease(mine.lease, batch.lacks() - left, batch.lacks() - left, wait);
+                long lacks = batch.lacks() - left;
+                long pause = lease(mine.lease, batchSize(mine.lease, lacks), lacks, wait);
                 if (pause > 0) {
                     wait.pause(pause);
                     continue;
@@ -253,6 +254,11 @@ final class Well {
                 mine.refill(mine.lease);
             }
         }
+    }
+
+    /** How many numbers to lease for a batch: small batches share a lease, a large one gets just what it lacks. */
+    long batchSize(Lease lease, long lacks) {
+        return lacks < block / 2 ? Math.max(lacks, lease.size(block)) : lacks;
     }
 
     void checkNumbers() {
