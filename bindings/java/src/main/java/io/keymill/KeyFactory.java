@@ -17,7 +17,7 @@ import java.util.concurrent.atomic.AtomicReference;
  */
 public final class KeyFactory {
     /** Everything that is found without a lock: the mill, and an open-addressed table of what was asked of it. */
-    private static final AtomicReference<State> STATE = new AtomicReference<>(new State(null, new Entry[8], 0));
+    private static final AtomicReference<State> STATE = new AtomicReference<>(new State(null, new Entry[8], 0, null));
 
     private KeyFactory() {}
 
@@ -30,7 +30,7 @@ public final class KeyFactory {
         if (mill == null) {
             throw KeymillException.argument("the mill to use is null");
         }
-        STATE.set(new State(mill, new Entry[8], 0));
+        STATE.set(new State(mill, new Entry[8], 0, null));
     }
 
     /**
@@ -46,8 +46,15 @@ public final class KeyFactory {
      * @throws KeymillException as {@link Serial#next}
      */
     public static String getSerialNoByDS(String table, String column, String dateFmt, String noFmt, int cacheSize) {
+        State state = STATE.get();
+        // Many programs number one column: the literals of the newest column need no search.
+        Entry newest = state.newest;
+        if (newest != null && newest.table == table && newest.column == column && newest.dateFmt == dateFmt
+                && newest.noFmt == noFmt) {
+            return newest.well.text();
+        }
         if (table != null && column != null) {
-            Entry[] entries = STATE.get().entries;
+            Entry[] entries = state.entries;
             int mask = entries.length - 1;
             for (int at = hash(table, column) & mask; ; at = (at + 1) & mask) {
                 Entry entry = entries[at];
@@ -73,7 +80,7 @@ public final class KeyFactory {
             State state = STATE.get();
             if (state.mill == null) {
                 Mill opened = Mill.open();
-                if (!STATE.compareAndSet(state, new State(opened, state.entries, 0))) {
+                if (!STATE.compareAndSet(state, new State(opened, state.entries, 0, null))) {
                     opened.close();
                 }
                 continue;
@@ -105,11 +112,13 @@ public final class KeyFactory {
         final Mill mill;
         final Entry[] entries;
         final int count;
+        final Entry newest;
 
-        State(Mill mill, Entry[] entries, int count) {
+        State(Mill mill, Entry[] entries, int count, Entry newest) {
             this.mill = mill;
             this.entries = entries;
             this.count = count;
+            this.newest = newest;
         }
 
         State with(Entry entry) {
@@ -121,7 +130,7 @@ public final class KeyFactory {
                 }
             }
             put(more, entry);
-            return new State(mill, more, count + 1);
+            return new State(mill, more, count + 1, entry);
         }
 
         private static void put(Entry[] entries, Entry entry) {

@@ -37,6 +37,7 @@ public class Ids {
     public static class Owned {
         Handle handle;
         long[] batch = new long[1000];
+        long counter;
 
         @org.openjdk.jmh.annotations.Setup
         public void open(Keymill keymill) {
@@ -47,6 +48,7 @@ public class Ids {
     @State(Scope.Benchmark)
     public static class Counter {
         final AtomicLong counter = new AtomicLong();
+        final ThreadLocal<long[]> local = ThreadLocal.withInitial(() -> new long[128]);
     }
 
     @State(Scope.Benchmark)
@@ -100,6 +102,28 @@ public class Ids {
     @Benchmark
     public long keymill_snowflake(Keymill keymill) {
         return keymill.snowflake.next();
+    }
+
+    /** What no design can beat: a field of one's own, found through a ThreadLocal, a fresh array. */
+    @Benchmark
+    public long bound_ownField(Owned owned) {
+        return owned.counter++;
+    }
+
+    @Benchmark
+    public long bound_threadLocal(Counter counter) {
+        return counter.local.get()[64]++;
+    }
+
+    @Benchmark
+    public long[] bound_array1000(Owned owned) {
+        long[] ids = new long[1000];
+        long from = owned.counter;
+        for (int i = 0; i < ids.length; i++) {
+            ids[i] = from + i;
+        }
+        owned.counter = from + ids.length;
+        return ids;
     }
 
     @Benchmark

@@ -24,7 +24,7 @@ import org.openjdk.jmh.runner.options.VerboseMode;
  */
 public final class Main {
     private static final String[] ROWS = {
-        "atomicLong", "cosid_chain", "keymill_handle", "keymill_thread", "keymill_process", "keymill_fill1000",
+        "bound_ownField", "bound_threadLocal", "bound_array1000", "bound_string16", "atomicLong", "cosid_chain", "keymill_handle", "keymill_thread", "keymill_process", "keymill_fill1000",
         "keymill_take1000", "keymill_snowflake", "yitter_1_21", "hutool_snowflake", "uuid7", "tsid", "seed_factory",
         "cosid_chain_date", "keymill_factory_thread", "keymill_factory_process", "seed_factory_mariadb",
         "keymill_factory_mariadb",

@@ -54,6 +54,19 @@ public class Texts {
                 new DatePrefixIdConverter("yyyyMMdd", "", new ToStringIdConverter(true, 8)));
     }
 
+    @State(Scope.Thread)
+    public static class Scratch {
+        final byte[] bytes = "20261120000000000000".getBytes();
+    }
+
+    /** What no design can beat: a String of sixteen characters. */
+    @Benchmark
+    @SuppressWarnings("deprecation")
+    public String bound_string16(Scratch scratch) {
+        scratch.bytes[15]++;
+        return new String(scratch.bytes, 0, 0, 16);
+    }
+
     @Benchmark
     public String keymill_factory_thread(ByThread state) {
         return KeyFactory.getSerialNoByDS("cust_info", "custid", "yyyyMMdd", "00000000", 500);
