@@ -324,6 +324,10 @@ impl Well {
         match refusal.code {
             // A refill may land at any moment: until the deadline it is worth waiting for.
             Code::NotReady if !left.is_zero() => Ok(left),
+            // A generator's refusal says what it waits for.
+            Code::NotReady if matches!(self.spring, Spring::Time { .. }) => {
+                Err(Error { code: Code::Deadline, ..refusal })
+            }
             Code::NotReady => Err(self.deadline_passed()),
             _ => Err(refusal),
         }

@@ -122,3 +122,14 @@ fn copies_of_one_source_have_one_identity() {
     mill.close();
     assert_eq!(mill.source("segment:orders").unwrap_err().code, Code::Closed);
 }
+
+#[test]
+fn a_generator_that_waited_until_the_deadline_says_for_what() {
+    let (mill, ids) = source("memory:?clock=manual", "snowflake:tx?worker=5&clock_back=wait&deadline=50ms");
+    complete(ids.ask(1).unwrap()).unwrap();
+    mill.set_clock(0).unwrap();
+    let refusal = ids.try_next().unwrap_err();
+    let error = ids.patience(refusal, Duration::from_millis(50)).unwrap_err();
+    assert_eq!(error.code, Code::Deadline);
+    assert!(error.message.contains("clock_back=wait"), "{}", error.message);
+}
