@@ -1,0 +1,179 @@
+//! Batches: many ids, all of them or none. (floor 5)
+//!
+//! A batch of segment ids empties the cursor first and then asks the core, at every try: so it never overtakes numbers
+//! that are still in the cursor, and what the cursor gives after the batch is greater than what the batch got. Serial
+//! numbers and snowflakes have no cursor; the core's own batch serves them.
+
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::time::Instant;
+
+use keymill::{Kind, Pending, Result, Source};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString};
+
+use crate::cursor::{Cursor, Run};
+use crate::error::{bad_argument, raised};
+use crate::value;
+use crate::wait::{Step, patient, wait};
+
+/// A batch that may still be waiting.
+pub(crate) struct Asked {
+    source: Source,
+    count: usize,
+    from: From,
+}
+
+enum From {
+    Cursor { cursor: Arc<Cursor>, since: Instant, runs: Vec<Run> },
+    Core(Pending),
+}
+
+impl Asked {
+    pub(crate) fn new(source: &Source, cursor: &Arc<Cursor>, count: usize) -> Result<Self> {
+        let from = if source.kind() == Kind::Segment {
+            From::Cursor { cursor: cursor.clone(), since: Instant::now(), runs: Vec::new() }
+        } else {
+            From::Core(source.ask(count)?)
+        };
+        Ok(Asked { source: source.clone(), count, from })
+    }
+
+    /// Takes what is there; never blocks.
+    pub(crate) fn step(&mut self) -> Result<Step<()>> {
+        match &mut self.from {
+            From::Core(pending) => Ok(pending.poll()?.map_or(Step::Done(()), Step::Pause)),
+            From::Cursor { cursor, since, runs } => {
+                // A signal's handler may have forked while this batch waited: what the parent took is the parent's.
+                runs.retain(Run::is_ours);
+                let taken = collect(&self.source, cursor, self.count as u64, runs);
+                patient(&self.source, *since, taken)
+            }
+        }
+    }
+
+    /// Waits until it is complete.
+    pub(crate) fn complete(&mut self, py: Python<'_>) -> PyResult<()> {
+        match self.step().map_err(raised)? {
+            Step::Done(()) => Ok(()),
+            Step::Pause(_) => {
+                let source = self.source.clone();
+                wait(py, &source, || self.step())
+            }
+        }
+    }
+
+    /// The numbers of a complete batch, in order, `write(at, number)` each.
+    pub(crate) fn numbers(&self, mut write: impl FnMut(usize, u64)) {
+        match &self.from {
+            From::Cursor { runs, .. } => {
+                let mut at = 0;
+                for run in runs {
+                    for number in run.lo..run.hi {
+                        write(at, number);
+                        at += 1;
+                    }
+                }
+            }
+            From::Core(pending) => {
+                let mut ids = vec![0; self.count];
+                pending.write(&mut ids);
+                ids.into_iter().enumerate().for_each(|(at, id)| write(at, id));
+            }
+        }
+    }
+
+    /// A list for a batch; made before any number is spent.
+    pub(crate) fn room(py: Python<'_>, count: usize) -> PyResult<Bound<'_, PyList>> {
+        let room = isize::try_from(count).ok().filter(|n| *n < isize::MAX / 16);
+        let made = room.map_or(std::ptr::null_mut(), |n| {
+            // SAFETY: the interpreter is attached.
+            unsafe { ffi::PyList_New(n) }
+        });
+        // SAFETY: a new list, or NULL.
+        let list = unsafe { Bound::from_owned_ptr_or_opt(py, made) };
+        let Some(list) = list else {
+            drop(PyErr::take(py));
+            return Err(bad_argument(format!("{count} ids do not fit into memory; take them in parts")));
+        };
+        // SAFETY: PyList_New makes a list.
+        Ok(unsafe { list.cast_into_unchecked() })
+    }
+
+    /// Puts a complete batch into an empty list of its length.
+    pub(crate) fn put(&self, py: Python<'_>, list: &Bound<'_, PyList>) -> PyResult<()> {
+        let mut failed = None;
+        let mut put = |at: usize, made: PyResult<Bound<'_, PyAny>>| match made {
+            // SAFETY: `at` is under the list's length and its slot is empty; the reference is given away.
+            Ok(item) => unsafe {
+                ffi::PyList_SetItem(list.as_ptr(), at as isize, item.into_ptr());
+            },
+            Err(error) => failed = Some(error),
+        };
+        if let From::Core(pending) = &self.from
+            && self.source.kind() == Kind::Serial
+        {
+            let mut at = 0;
+            pending.texts(|text| {
+                put(at, Ok(PyString::new(py, text).into_any()));
+                at += 1;
+            });
+        } else {
+            self.numbers(|at, number| put(at, value::int(py, number)));
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Adds numbers to `runs` until there are `count`.
+fn collect(source: &Source, cursor: &Cursor, count: u64, runs: &mut Vec<Run>) -> Result<()> {
+    let mut lacking = count - runs.iter().map(Run::len).sum::<u64>();
+    if let Some(run) = cursor.drain(lacking) {
+        lacking -= run.len();
+        runs.push(run);
+    }
+    while lacking > 0 {
+        let run = Run::from(source.try_lease(lacking, lacking)?);
+        lacking -= run.len();
+        runs.push(run);
+    }
+    Ok(())
+}
+
+/// A batch that asyncio waits for.
+#[pyclass(frozen, module = "keymill._keymill", name = "_Batch")]
+pub(crate) struct Batch {
+    asked: Mutex<Asked>,
+    /// One id, not a list of ids.
+    single: bool,
+}
+
+impl Batch {
+    pub(crate) fn new(asked: Asked, single: bool) -> Self {
+        Batch { asked: Mutex::new(asked), single }
+    }
+}
+
+#[pymethods]
+impl Batch {
+    /// Takes what is there: None when the batch is complete, else the seconds after which to ask again.
+    fn poll(&self) -> PyResult<Option<f64>> {
+        let mut asked = match self.asked.try_lock() {
+            Ok(asked) => asked,
+            Err(TryLockError::Poisoned(broken)) => broken.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(Some(0.0)),
+        };
+        match asked.step().map_err(raised)? {
+            Step::Done(()) => Ok(None),
+            Step::Pause(pause) => Ok(Some(pause.as_secs_f64())),
+        }
+    }
+
+    /// The id, or the list of ids, of a batch that is complete.
+    fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = Asked::room(py, asked.count)?;
+        asked.put(py, &list)?;
+        if self.single { list.get_item(0) } else { Ok(list.into_any()) }
+    }
+}
