@@ -4,6 +4,7 @@
 //! that are still in the cursor, and what the cursor gives after the batch is greater than what the batch got. Serial
 //! numbers and snowflakes have no cursor; the core's own batch serves them.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Instant;
 
@@ -63,22 +64,16 @@ impl Asked {
         }
     }
 
-    /// The numbers of a complete batch, in order, `write(at, number)` each.
-    pub(crate) fn numbers(&self, mut write: impl FnMut(usize, u64)) {
+    /// The numbers of a complete batch in order, run by run.
+    pub(crate) fn runs(&self, mut write: impl FnMut(Range<u64>)) {
         match &self.from {
-            From::Cursor { runs, .. } => {
-                let mut at = 0;
-                for run in runs {
-                    for number in run.lo..run.hi {
-                        write(at, number);
-                        at += 1;
-                    }
-                }
-            }
+            From::Cursor { runs, .. } => runs.iter().for_each(|run| write(run.lo..run.hi)),
             From::Core(pending) => {
                 let mut ids = vec![0; self.count];
                 pending.write(&mut ids);
-                ids.into_iter().enumerate().for_each(|(at, id)| write(at, id));
+                for id in ids {
+                    write(id..id + 1);
+                }
             }
         }
     }
@@ -119,7 +114,13 @@ impl Asked {
                 at += 1;
             });
         } else {
-            self.numbers(|at, number| put(at, value::int(py, number)));
+            let mut at = 0;
+            self.runs(|run| {
+                for number in run {
+                    put(at, value::int(py, number));
+                    at += 1;
+                }
+            });
         }
         failed.map_or(Ok(()), Err)
     }

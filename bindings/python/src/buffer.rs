@@ -127,12 +127,15 @@ impl Ids {
     /// Writes a complete batch of as many ids.
     pub(crate) fn write(&self, batch: &Asked) {
         let first = self.view.buf.cast::<u64>();
-        let count = self.count;
-        batch.numbers(|at, number| {
-            debug_assert!(at < count);
-            // SAFETY: `at` is under the number of items that were checked and that the view keeps where they are; the
-            // buffer is writable. It may be unaligned.
-            unsafe { first.add(at).write_unaligned(number) };
+        let mut at = 0;
+        batch.runs(|run| {
+            let room = self.count - at;
+            for (i, number) in run.clone().take(room).enumerate() {
+                // SAFETY: `at + i` is under the number of items that were checked and that the view keeps where they
+                // are; the buffer is writable. It may be unaligned.
+                unsafe { first.add(at + i).write_unaligned(number) };
+            }
+            at += (run.end - run.start).min(room as u64) as usize;
         });
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use crate::cursor::Cursor;
+use crate::fast::{Taking, iterate};
 use crate::source::Source;
 use crate::taker::Taker;
 use crate::value::not_pickled;
@@ -28,6 +29,13 @@ impl Handle {
     }
 }
 
+impl Taking for Handle {
+    #[inline]
+    fn taker(&self) -> &Taker {
+        &self.taker
+    }
+}
+
 #[pymethods]
 impl Handle {
     /// The next id of this handle's block; waits at most the source's deadline when none is in memory.
@@ -39,15 +47,15 @@ impl Handle {
         self.taker.next(py)
     }
 
-    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        iterate(slf)
     }
 
     fn __repr__(&self) -> String {
         format!("<keymill.Handle {}>", self.taker.source.label())
     }
 
-    fn __reduce__(&self) -> PyResult<()> {
-        Err(not_pickled("handle"))
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Err(not_pickled(slf))
     }
 }

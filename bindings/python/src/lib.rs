@@ -2,6 +2,7 @@
 //!
 //! * `cursor`: numbers leased ahead, counted through while the interpreter's lock is held.
 //! * `taker`: what a source and a handle have in common: one id, now or after a wait.
+//! * `fast`: the entries of `next` and of iteration.
 //! * `batch`: many ids, all or none.
 //! * `wait`: pauses without the lock, in which signals are heard.
 //! * `mill`, `source`, `handle`: the classes.
@@ -11,6 +12,7 @@ mod batch;
 mod buffer;
 mod cursor;
 mod error;
+mod fast;
 mod handle;
 mod mill;
 mod source;
@@ -42,6 +44,8 @@ mod module {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
         crate::cursor::ask_for_the_lock(py)?;
+        crate::fast::install::<Source>(py)?;
+        crate::fast::install::<Handle>(py)?;
         let codes = PyDict::new(py);
         let families = PyDict::new(py);
         for code in keymill::Code::ALL {

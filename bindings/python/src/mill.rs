@@ -102,7 +102,7 @@ impl Mill {
     ///
     /// >>> import keymill
     /// >>> tx = keymill.open("memory:").snowflake("tx", worker=5)
-    /// >>> tx.parse(tx.next())["worker"]
+    /// >>> tx.parse(tx.next()).get("worker")
     /// 5
     #[pyo3(signature = (name, /, **options))]
     fn snowflake(&self, name: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Source> {
@@ -207,8 +207,8 @@ impl Mill {
         Ok(format!("<keymill.Mill {}>", self.store()?))
     }
 
-    fn __reduce__(&self) -> PyResult<()> {
-        Err(not_pickled("mill"))
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Err(not_pickled(slf))
     }
 }
 

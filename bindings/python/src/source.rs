@@ -11,6 +11,7 @@ use crate::batch::{Asked, Batch};
 use crate::buffer::Ids;
 use crate::cursor::Cursor;
 use crate::error::{bad_argument, raised};
+use crate::fast::{Taking, iterate};
 use crate::handle::Handle;
 use crate::taker::Taker;
 use crate::value::{count, not_pickled, text, whole};
@@ -48,6 +49,13 @@ impl Source {
     }
 }
 
+impl Taking for Source {
+    #[inline]
+    fn taker(&self) -> &Taker {
+        &self.taker
+    }
+}
+
 #[pymethods]
 impl Source {
     /// The next id: an int, or a text where the source is a serial one. It comes from memory; only a cold or starved
@@ -64,8 +72,8 @@ impl Source {
         self.taker.next(py)
     }
 
-    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        iterate(slf)
     }
 
     /// The next id if one is in memory, else None; never waits. What no waiting cures is raised.
@@ -184,7 +192,7 @@ impl Source {
     /// >>> import keymill
     /// >>> orders = keymill.open("memory:").segment("orders")
     /// >>> _ = orders.take(7)
-    /// >>> orders.stats()["issued"]
+    /// >>> orders.stats().get("issued")
     /// 7
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut stats = self.taker.source.stats().map_err(raised)?;
@@ -214,8 +222,8 @@ impl Source {
         format!("<keymill.Source {}>", self.taker.source.label())
     }
 
-    fn __reduce__(&self) -> PyResult<()> {
-        Err(not_pickled("source"))
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Err(not_pickled(slf))
     }
 }
 

@@ -38,8 +38,9 @@ impl Taker {
         }
     }
 
+    /// The next id where the cursor gave none.
     #[inline(never)]
-    fn next_otherwise<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn next_otherwise<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if let Ok(id) = self.attempt(py) {
             return id;
         }

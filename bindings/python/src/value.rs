@@ -7,21 +7,26 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyInt, PyString, PyTuple};
 
-use crate::error::{bad_argument, raised};
+use crate::error::bad_argument;
 
-/// An id as Python's int. All ids lie under 2^63.
+/// An id as a new reference to Python's int; NULL with MemoryError set. All ids lie under 2^63.
 #[inline]
-pub(crate) fn int(py: Python<'_>, id: u64) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn raw_int(id: u64) -> *mut ffi::PyObject {
     // Where a `long` has 64 bits this is the shortest way to an int.
-    let made = if size_of::<c_long>() == 8 {
-        // SAFETY: the interpreter is attached.
+    if size_of::<c_long>() == 8 {
+        // SAFETY: called with the interpreter attached.
         unsafe { ffi::PyLong_FromLong(id as c_long) }
     } else {
         // SAFETY: as above.
         unsafe { ffi::PyLong_FromUnsignedLongLong(id) }
-    };
+    }
+}
+
+/// An id as Python's int.
+#[inline]
+pub(crate) fn int(py: Python<'_>, id: u64) -> PyResult<Bound<'_, PyAny>> {
     // SAFETY: a new reference, or NULL with MemoryError set.
-    unsafe { Bound::from_owned_ptr_or_err(py, made) }
+    unsafe { Bound::from_owned_ptr_or_err(py, raw_int(id)) }
 }
 
 /// A value as it may stand in a message: its type, and itself where that is short and harmless.
@@ -114,9 +119,10 @@ pub(crate) fn texts(values: &Bound<'_, PyTuple>, what: &str) -> PyResult<Vec<Str
 }
 
 /// What pickling and copying are told.
-pub(crate) fn not_pickled(what: &str) -> PyErr {
-    raised(keymill::Error::argument(format!(
-        "a {what} cannot be pickled or copied: it holds numbers and a connection that belong to one process; \
-         open a mill in each process (forked children may go on with the one they inherited)"
-    )))
+pub(crate) fn not_pickled(object: &Bound<'_, PyAny>) -> PyErr {
+    bad_argument(format!(
+        "a {} cannot be pickled or copied: it holds numbers and connections that belong to one process; open a mill in \
+         each process (a forked child may go on with the one it inherited)",
+        shown(object)
+    ))
 }
