@@ -5,7 +5,7 @@
 //! numbers and snowflakes have no cursor; the core's own batch serves them.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use keymill::{Kind, Pending, Result, Source};
@@ -26,14 +26,14 @@ pub(crate) struct Asked {
 }
 
 enum From {
-    Cursor { cursor: Arc<Cursor>, since: Instant, runs: Vec<Run> },
+    Cursor { cursor: Arc<Cursor>, since: Option<Instant>, runs: Vec<Run> },
     Core(Pending),
 }
 
 impl Asked {
     pub(crate) fn new(source: &Source, cursor: &Arc<Cursor>, count: usize) -> Result<Self> {
         let from = if source.kind() == Kind::Segment {
-            From::Cursor { cursor: cursor.clone(), since: Instant::now(), runs: Vec::new() }
+            From::Cursor { cursor: cursor.clone(), since: None, runs: Vec::new() }
         } else {
             From::Core(source.ask(count)?)
         };
@@ -48,7 +48,11 @@ impl Asked {
                 // A signal's handler may have forked while this batch waited: what the parent took is the parent's.
                 runs.retain(Run::is_ours);
                 let taken = collect(&self.source, cursor, self.count as u64, runs);
-                patient(&self.source, *since, taken)
+                // Nearly always it is all there, and no clock is read.
+                match taken {
+                    Ok(()) => Ok(Step::Done(())),
+                    refused => patient(&self.source, *since.get_or_insert_with(Instant::now), refused),
+                }
             }
         }
     }
@@ -65,8 +69,8 @@ impl Asked {
     }
 
     /// The numbers of a complete batch in order, run by run.
-    pub(crate) fn runs(&self, mut write: impl FnMut(Range<u64>)) {
-        match &self.from {
+    pub(crate) fn runs(self, mut write: impl FnMut(Range<u64>)) {
+        match self.from {
             From::Cursor { runs, .. } => runs.iter().for_each(|run| write(run.lo..run.hi)),
             From::Core(pending) => {
                 let mut ids = vec![0; self.count];
@@ -96,7 +100,7 @@ impl Asked {
     }
 
     /// Puts a complete batch into an empty list of its length.
-    pub(crate) fn put(&self, py: Python<'_>, list: &Bound<'_, PyList>) -> PyResult<()> {
+    pub(crate) fn put(self, py: Python<'_>, list: &Bound<'_, PyList>) -> PyResult<()> {
         let mut failed = None;
         let mut put = |at: usize, made: PyResult<Bound<'_, PyAny>>| match made {
             // SAFETY: `at` is under the list's length and its slot is empty; the reference is given away.
@@ -105,22 +109,18 @@ impl Asked {
             },
             Err(error) => failed = Some(error),
         };
-        if let From::Core(pending) = &self.from
-            && self.source.kind() == Kind::Serial
-        {
-            let mut at = 0;
-            pending.texts(|text| {
+        let mut at = 0;
+        match self.from {
+            From::Core(pending) if self.source.kind() == Kind::Serial => pending.texts(|text| {
                 put(at, Ok(PyString::new(py, text).into_any()));
                 at += 1;
-            });
-        } else {
-            let mut at = 0;
-            self.runs(|run| {
+            }),
+            _ => self.runs(|run| {
                 for number in run {
                     put(at, value::int(py, number));
                     at += 1;
                 }
-            });
+            }),
         }
         failed.map_or(Ok(()), Err)
     }
@@ -144,14 +144,20 @@ fn collect(source: &Source, cursor: &Cursor, count: u64, runs: &mut Vec<Run>) ->
 /// A batch that asyncio waits for.
 #[pyclass(frozen, module = "keymill._keymill", name = "_Batch")]
 pub(crate) struct Batch {
-    asked: Mutex<Asked>,
+    /// `None` once the result was given.
+    asked: Mutex<Option<Asked>>,
     /// One id, not a list of ids.
     single: bool,
 }
 
 impl Batch {
     pub(crate) fn new(asked: Asked, single: bool) -> Self {
-        Batch { asked: Mutex::new(asked), single }
+        Batch { asked: Mutex::new(Some(asked)), single }
+    }
+
+    /// Held only under the interpreter's lock.
+    fn asked(&self) -> MutexGuard<'_, Option<Asked>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -159,20 +165,19 @@ impl Batch {
 impl Batch {
     /// Takes what is there: None when the batch is complete, else the seconds after which to ask again.
     fn poll(&self) -> PyResult<Option<f64>> {
-        let mut asked = match self.asked.try_lock() {
-            Ok(asked) => asked,
-            Err(TryLockError::Poisoned(broken)) => broken.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(Some(0.0)),
-        };
-        match asked.step().map_err(raised)? {
-            Step::Done(()) => Ok(None),
-            Step::Pause(pause) => Ok(Some(pause.as_secs_f64())),
+        // The lock is let go before any of Python's code runs.
+        let step = self.asked().as_mut().map(Asked::step);
+        match step {
+            None | Some(Ok(Step::Done(()))) => Ok(None),
+            Some(Ok(Step::Pause(pause))) => Ok(Some(pause.as_secs_f64())),
+            Some(Err(error)) => Err(raised(error)),
         }
     }
 
-    /// The id, or the list of ids, of a batch that is complete.
+    /// The id, or the list of ids, of a batch that is complete; once.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = self.asked().take();
+        let Some(asked) = asked else { return Err(bad_argument("the batch was given out")) };
         let list = Asked::room(py, asked.count)?;
         asked.put(py, &list)?;
         if self.single { list.get_item(0) } else { Ok(list.into_any()) }

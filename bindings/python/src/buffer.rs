@@ -125,7 +125,7 @@ impl Ids {
     }
 
     /// Writes a complete batch of as many ids.
-    pub(crate) fn write(&self, batch: &Asked) {
+    pub(crate) fn write(&self, batch: Asked) {
         let first = self.view.buf.cast::<u64>();
         let mut at = 0;
         batch.runs(|run| {

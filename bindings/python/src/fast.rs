@@ -1,23 +1,26 @@
-//! The two ways every id goes, without what a general call costs: the method `next`, and iteration. (floor 5)
+//! The ways most ids go, without what a general call costs: the methods `next` and `fill`, and iteration. (floor 5)
 //!
 //! pyo3's entry to a method keeps a count of the thread's attachments, which is a call into the thread's storage and a
 //! third of the time an id takes. Here the interpreter calls a function of ours that takes a number from the cursor and
-//! makes an int of it; everything else (a wait, an error, a text) is done behind [`otherwise`], where a panic ends too.
+//! makes an int of it; everything else (a wait, an error, a text) is done behind [`door`], where a panic ends too.
 
-use std::ffi::{CString, c_int, c_uint};
+use std::ffi::{CStr, CString, c_int, c_uint};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use keymill::{Code, Error};
-use pyo3::PyClass;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pyclass::boolean_struct::True;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use pyo3::{PyClass, PyTypeInfo};
 
 use crate::error::raised;
+use crate::handle::Handle;
+use crate::source::Source;
 use crate::taker::Taker;
 use crate::value::raw_int;
 
@@ -39,8 +42,12 @@ fn take(taker: &Taker) -> *mut ffi::PyObject {
 fn otherwise(taker: &Taker) -> *mut ffi::PyObject {
     // SAFETY: the interpreter called us.
     let py = unsafe { Python::assume_attached() };
-    let answer = catch_unwind(AssertUnwindSafe(|| taker.next_otherwise(py)));
-    let answer = answer
+    door(py, || taker.next_otherwise(py))
+}
+
+/// The way out of what is not quick: an exception is set, and a panic becomes one.
+fn door<'py>(py: Python<'py>, verb: impl FnOnce() -> PyResult<Bound<'py, PyAny>>) -> *mut ffi::PyObject {
+    let answer = catch_unwind(AssertUnwindSafe(verb))
         .unwrap_or_else(|_| Err(raised(Error::new(Code::Internal, "a defect in keymill, please report it"))));
     match answer {
         Ok(id) => id.into_ptr(),
@@ -58,22 +65,46 @@ unsafe extern "C" fn next<T: Taking>(this: *mut ffi::PyObject, _: *mut ffi::PyOb
     take(this.get().taker())
 }
 
-/// Puts `next` of a class in the place of the method of that name, which says what it is for.
-pub(crate) fn install<T: Taking>(py: Python<'_>) -> PyResult<()> {
-    let class = T::type_object(py);
-    let doc: String = class.getattr("next")?.getattr("__doc__")?.extract()?;
-    let doc = CString::new(format!("next($self, /)\n--\n\n{doc}"))?;
+/// `fill` as the interpreter calls it.
+unsafe extern "C" fn fill(this: *mut ffi::PyObject, buffer: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: as in `next`; the argument is borrowed for the call.
+    let (py, this, buffer) = unsafe {
+        let py = Python::assume_attached();
+        (py, Borrowed::from_ptr(py, this).cast_unchecked::<Source>(), Borrowed::from_ptr(py, buffer))
+    };
+    door(py, || this.get().fill(py, &buffer).map(|()| py.None().into_bound(py)))
+}
+
+/// Puts our entries in the place of the methods of the same names, which say what they are for.
+pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
+    let no_arguments = |entry| (ffi::METH_NOARGS, ffi::PyMethodDefPointer { PyCFunction: entry });
+    let source = &Source::type_object(py);
+    put(source, c"next", "($self, /)", no_arguments(next::<Source>))?;
+    put(source, c"fill", "($self, buffer, /)", (ffi::METH_O, ffi::PyMethodDefPointer { PyCFunction: fill }))?;
+    put(&Handle::type_object(py), c"next", "($self, /)", no_arguments(next::<Handle>))
+}
+
+fn put(
+    class: &Bound<'_, PyType>,
+    name: &'static CStr,
+    signature: &str,
+    (ml_flags, ml_meth): (c_int, ffi::PyMethodDefPointer),
+) -> PyResult<()> {
+    let title = name.to_string_lossy();
+    let doc: String = class.getattr(&*title)?.getattr("__doc__")?.extract()?;
+    let doc = CString::new(format!("{title}{signature}\n--\n\n{doc}"))?;
     // The interpreter keeps the definition as long as it lives.
     let definition = Box::leak(Box::new(ffi::PyMethodDef {
-        ml_name: c"next".as_ptr(),
-        ml_meth: ffi::PyMethodDefPointer { PyCFunction: next::<T> },
-        ml_flags: ffi::METH_NOARGS,
+        ml_name: name.as_ptr(),
+        ml_meth,
+        ml_flags,
         ml_doc: doc.into_raw(),
     }));
-    // SAFETY: a type and a definition that live as long as the interpreter; a new reference, or NULL with an exception.
-    let method =
-        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyDescr_NewMethod(class.as_type_ptr(), definition))? };
-    class.setattr("next", method)
+    // SAFETY: a type, and a definition that lives as long as the interpreter; a new reference, or NULL with an exception.
+    let method = unsafe {
+        Bound::from_owned_ptr_or_err(class.py(), ffi::PyDescr_NewMethod(class.as_type_ptr(), definition))?
+    };
+    class.setattr(&*title, method)
 }
 
 /// What `iter` gives: the object it goes through, and that object's taker. All zeros where Python code has made one by

@@ -2,7 +2,7 @@
 //!
 //! * `cursor`: numbers leased ahead, counted through while the interpreter's lock is held.
 //! * `taker`: what a source and a handle have in common: one id, now or after a wait.
-//! * `fast`: the entries of `next` and of iteration.
+//! * `fast`: the entries of `next`, `fill` and of iteration.
 //! * `batch`: many ids, all or none.
 //! * `wait`: pauses without the lock, in which signals are heard.
 //! * `mill`, `source`, `handle`: the classes.
@@ -44,8 +44,7 @@ mod module {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
         crate::cursor::ask_for_the_lock(py)?;
-        crate::fast::install::<Source>(py)?;
-        crate::fast::install::<Handle>(py)?;
+        crate::fast::install(py)?;
         let codes = PyDict::new(py);
         let families = PyDict::new(py);
         for code in keymill::Code::ALL {

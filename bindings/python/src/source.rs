@@ -112,7 +112,7 @@ impl Source {
     /// >>> ids
     /// array('Q', [1, 2, 3])
     #[pyo3(signature = (buffer, /))]
-    fn fill(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(crate) fn fill(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<()> {
         if self.taker.source.kind() == Kind::Serial {
             return Err(bad_argument(format!(
                 "`{}` hands out texts, which do not fit into a buffer of integers; use take",
@@ -122,7 +122,7 @@ impl Source {
         let ids = Ids::of(buffer)?;
         let mut asked = self.ask(ids.len())?;
         asked.complete(py)?;
-        ids.write(&asked);
+        ids.write(asked);
         Ok(())
     }
 
