@@ -36,7 +36,7 @@ mod module {
     #[pymodule_export]
     use crate::handle::Handle;
     #[pymodule_export]
-    use crate::mill::{Mill, open};
+    use crate::mill::{Mill, open, spec_string};
     #[pymodule_export]
     use crate::source::Source;
 

@@ -30,6 +30,16 @@ pub(crate) fn open(config: Option<&Bound<'_, PyAny>>) -> PyResult<Mill> {
     Ok(Mill { mill: Some(mill.map_err(raised)?), cursors: Mutex::default() })
 }
 
+/// The spec string that keywords stand for; what `segment`, `snowflake` and `serial` name their sources by.
+#[pyfunction]
+pub(crate) fn spec_string(
+    kind: &str,
+    name: Vec<String>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<String> {
+    spec(kind, &name.iter().map(String::as_str).collect::<Vec<_>>(), options)
+}
+
 /// The sources asked for under one label, and the cursor each identity has.
 type Cursors = HashMap<String, Vec<(keymill::Source, Arc<Cursor>)>>;
 

@@ -9,9 +9,9 @@ VERSION: Final[str]
 CODES: Final[dict[str, int]]
 FAMILIES: Final[dict[str, str]]
 
-__all__: list[str]
-
 @final
 class _Batch:
     def poll(self) -> float | None: ...
     def result(self) -> Any: ...
+
+def spec_string(kind: str, name: list[str], options: dict[str, Any] | None) -> str: ...
