@@ -46,8 +46,8 @@ class Runner:
         source = self.sources[step["of"]]
         id = source.try_next()
         if id is None:
-            # NOT_READY is not raised by Python's try_next.
-            raise keymill.DeadlineError("NOT_READY", f"nothing of {source.label} is in memory yet")
+            # Python's try_next answers with None instead, which says nothing more.
+            raise keymill.DeadlineError("NOT_READY", step.get("says", ""))
         return str(id)
 
     def do_take(self, step):
