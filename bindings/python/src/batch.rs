@@ -18,6 +18,9 @@ use crate::error::{bad_argument, raised};
 use crate::value;
 use crate::wait::{Step, patient, wait};
 
+/// Lists from this length on are tried out before numbers are spent on them.
+const LARGE: usize = 1 << 20;
+
 /// A batch that may still be waiting.
 pub(crate) struct Asked {
     source: Source,
@@ -82,25 +85,14 @@ impl Asked {
         }
     }
 
-    /// A list for a batch; made before any number is spent.
-    pub(crate) fn room(py: Python<'_>, count: usize) -> PyResult<Bound<'_, PyList>> {
-        let room = isize::try_from(count).ok().filter(|n| *n < isize::MAX / 16);
-        let made = room.map_or(std::ptr::null_mut(), |n| {
-            // SAFETY: the interpreter is attached.
-            unsafe { ffi::PyList_New(n) }
-        });
-        // SAFETY: a new list, or NULL.
-        let list = unsafe { Bound::from_owned_ptr_or_opt(py, made) };
-        let Some(list) = list else {
-            drop(PyErr::take(py));
-            return Err(bad_argument(format!("{count} ids do not fit into memory; take them in parts")));
-        };
-        // SAFETY: PyList_New makes a list.
-        Ok(unsafe { list.cast_into_unchecked() })
+    /// Whether a list of so many would fit into memory: asked before any number is spent.
+    pub(crate) fn fits(py: Python<'_>, count: usize) -> PyResult<()> {
+        if count < LARGE { Ok(()) } else { room(py, count).map(drop) }
     }
 
-    /// Puts a complete batch into an empty list of its length.
-    pub(crate) fn put(self, py: Python<'_>, list: &Bound<'_, PyList>) -> PyResult<()> {
+    /// A complete batch as a list. The list is made and filled in one go, so nobody sees it half filled.
+    pub(crate) fn list(self, py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+        let list = room(py, self.count)?;
         let mut failed = None;
         let mut put = |at: usize, made: PyResult<Bound<'_, PyAny>>| match made {
             // SAFETY: `at` is under the list's length and its slot is empty; the reference is given away.
@@ -122,8 +114,25 @@ impl Asked {
                 }
             }),
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(list), Err)
     }
+}
+
+/// A list with `count` empty slots.
+fn room(py: Python<'_>, count: usize) -> PyResult<Bound<'_, PyList>> {
+    let room = isize::try_from(count).ok().filter(|n| *n < isize::MAX / 16);
+    let made = room.map_or(std::ptr::null_mut(), |n| {
+        // SAFETY: the interpreter is attached.
+        unsafe { ffi::PyList_New(n) }
+    });
+    // SAFETY: a new list, or NULL.
+    let list = unsafe { Bound::from_owned_ptr_or_opt(py, made) };
+    let Some(list) = list else {
+        drop(PyErr::take(py));
+        return Err(bad_argument(format!("{count} ids do not fit into memory; take them in parts")));
+    };
+    // SAFETY: PyList_New makes a list.
+    Ok(unsafe { list.cast_into_unchecked() })
 }
 
 /// Adds numbers to `runs` until there are `count`.
@@ -178,8 +187,7 @@ impl Batch {
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let asked = self.asked().take();
         let Some(asked) = asked else { return Err(bad_argument("the batch was given out")) };
-        let list = Asked::room(py, asked.count)?;
-        asked.put(py, &list)?;
+        let list = asked.list(py)?;
         if self.single { list.get_item(0) } else { Ok(list.into_any()) }
     }
 }

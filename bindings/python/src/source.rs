@@ -44,8 +44,10 @@ impl Source {
     /// A coroutine of the package's Python part.
     fn wait_in_asyncio<'py>(slf: &Bound<'py, Self>, count: Option<usize>) -> PyResult<Bound<'py, PyAny>> {
         static COMPLETE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = slf.py();
+        Asked::fits(py, count.unwrap_or(1))?;
         let batch = Batch::new(slf.get().ask(count.unwrap_or(1))?, count.is_none());
-        COMPLETE.import(slf.py(), "keymill._aio", "complete")?.call1((batch,))
+        COMPLETE.import(py, "keymill._aio", "complete")?.call1((batch,))
     }
 }
 
@@ -96,11 +98,10 @@ impl Source {
     #[pyo3(signature = (count, /))]
     fn take<'py>(&self, py: Python<'py>, count: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
         let count = self::count(count)?;
-        let list = Asked::room(py, count)?;
+        Asked::fits(py, count)?;
         let mut asked = self.ask(count)?;
         asked.complete(py)?;
-        asked.put(py, &list)?;
-        Ok(list)
+        asked.list(py)
     }
 
     /// Fills a writable buffer of 64-bit integers (array, memoryview, numpy) with ids: all of it, or an exception and
