@@ -324,11 +324,11 @@ impl Well {
         match refusal.code {
             // A refill may land at any moment: until the deadline it is worth waiting for.
             Code::NotReady if !left.is_zero() => Ok(left),
-            // A generator's refusal says what it waits for.
-            Code::NotReady if matches!(self.spring, Spring::Time { .. }) => {
-                Err(Error { code: Code::Deadline, ..refusal })
-            }
-            Code::NotReady => Err(self.deadline_passed()),
+            Code::NotReady => Err(match self.spring {
+                Spring::Numbers(_) => self.deadline_passed(),
+                // What was refused says what the clock lacks; this caller was ready to wait, and did.
+                Spring::Time { .. } => Error { code: Code::Deadline, ..refusal },
+            }),
             _ => Err(refusal),
         }
     }

@@ -1,0 +1,49 @@
+//! Errors of the core as exceptions of `keymill`.
+
+use keymill::{Code, Error};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+/// The exception class of a code. A code that is added to the core does not compile until it has one.
+pub(crate) const fn family(code: Code) -> &'static str {
+    match code {
+        Code::Ok | Code::Internal => "KeymillError",
+        Code::InvalidArgument | Code::BufferTooSmall | Code::Forged => "ArgumentError",
+        Code::InvalidConfig => "ConfigError",
+        Code::Closed | Code::Forked => "ClosedError",
+        Code::Deadline | Code::NotReady => "DeadlineError",
+        Code::Exhausted | Code::NumberOverflow | Code::LayoutEnded | Code::NoWorkerFree => "ExhaustedError",
+        Code::StoreUnavailable
+        | Code::StoreRefused
+        | Code::StoreWentBackwards
+        | Code::StoreUnsafe
+        | Code::LeaseLost => "StoreError",
+        Code::ClockBehind => "ClockError",
+    }
+}
+
+/// The exception for an error.
+#[cold]
+pub(crate) fn raised(error: Error) -> PyErr {
+    Python::attach(|py| match exception(py, &error) {
+        Ok(exception) => PyErr::from_value(exception),
+        // The package is being torn down: the words are kept, the class is lost.
+        Err(_) => PyRuntimeError::new_err(error.to_string()),
+    })
+}
+
+fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
+    static MODULE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let module =
+        MODULE.get_or_try_init(py, || py.import("keymill._errors").map(|m| m.into_any().unbind()))?;
+    let retry_after = error.retry_after.map(|wait| wait.as_secs_f64());
+    let class = module.bind(py).getattr(family(error.code))?;
+    class.call1((error.code.name(), error.message.as_str(), retry_after))
+}
+
+/// `INVALID_ARGUMENT` with these words.
+#[cold]
+pub(crate) fn bad_argument(message: impl Into<String>) -> PyErr {
+    raised(Error::argument(message))
+}
