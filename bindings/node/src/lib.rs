@@ -5,6 +5,7 @@
 //! can be terminated and a process can end in the middle of a wait.
 
 mod batch;
+mod direct;
 mod errors;
 mod mill;
 mod registry;

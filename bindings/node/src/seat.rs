@@ -3,7 +3,7 @@
 //! With `order=process` ids rise over all threads, so a block that one thread counts through by itself is sound only while
 //! no other thread takes ids. Each source therefore has one bench. Blocks are leased under its lock and only while one
 //! seat is taken; whoever sits down next raises the bench's word *before* its first id, and the word is compared before
-//! each id of a block. A call's place in the order is the moment of that comparison, so an id of a block whose word
+//! each id of a block. Getting up raises it too, so that who stays asks for blocks again. A call's place in the order is the moment of that comparison, so an id of a block whose word
 //! still stood is older than every id taken after the newcomer sat down.
 
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// The word that revokes blocks when somebody sits down; it rises only.
+    /// The word that rises when somebody sits down, which revokes blocks, or gets up.
     pub fn word(&self) -> &AtomicU32 {
         &self.word
     }
@@ -71,6 +71,8 @@ impl Drop for Seat {
         let mut benches = lock(&BENCHES);
         let mut taken = lock(&self.bench.taken);
         *taken -= 1;
+        // ordering: Relaxed — nobody counts through a block; whoever stays may notice late.
+        self.bench.word.fetch_add(1, Ordering::Relaxed);
         if *taken == 0
             && let Some(benches) = benches.as_mut()
         {

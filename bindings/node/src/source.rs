@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use keymill::{Code, Error, Kind, Lease, Source};
+use keymill::{Code, Error, Kind, Layout, Lease, Source};
 use napi::bindgen_prelude::{BigUint64ArraySlice, Either, External, Unknown};
 use napi::{Env, Result};
 use napi_derive::napi;
@@ -58,6 +58,8 @@ pub struct SourceFacts {
     pub kind: &'static str,
     pub label: String,
     pub by_thread: bool,
+    /// Whether every id is exact as a JavaScript number.
+    pub fits_number: bool,
     pub settings: Vec<Vec<String>>,
 }
 
@@ -74,9 +76,18 @@ pub fn source_facts(source: &External<SourceBox>) -> Result<SourceFacts, Thrown>
             },
             label: it.label().to_owned(),
             by_thread: it.by_thread(),
+            fits_number: fits_number(it),
             settings: it.settings().into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect(),
         })
     })
+}
+
+/// Only a layout bounds the ids of a source; `js53` is made for this.
+fn fits_number(source: &Source) -> bool {
+    const MOST: u64 = (1 << 53) - 1;
+    let settings = source.settings();
+    let layout = settings.iter().find(|(name, _)| *name == "layout");
+    layout.and_then(|(_, text)| Layout::parse(text, "").ok()).is_some_and(|layout| layout.max_id() <= MOST)
 }
 
 /// Takes a seat for this context: from now on it may count through blocks of the source, if it sits alone.

@@ -38,11 +38,16 @@ export class Cursor {
   /** Takes every id from the core: snowflakes have no blocks, some runtimes no views. */
   #single: boolean
   #mapped = false
+  /** What the bench's word read when others were found there. */
+  #crowd = -1
+  /** The next id of the core, if one is in memory. */
+  readonly #pick: () => bigint | undefined
   readonly #owned: boolean
 
   constructor(readonly source: SourceBox, owned: boolean) {
     this.facts = native.sourceFacts(source)
     this.#owned = owned
+    this.#pick = native.picker(source) ?? (() => undefined)
     this.#single = this.facts.kind === 'snowflake'
     if (this.#single || owned || this.facts.byThread) return
     native.sit(source)
@@ -72,7 +77,7 @@ export class Cursor {
   tryId(waited: number): bigint | number {
     try {
       const pause = this.#refill(waited)
-      if (pause < 0) return native.nextId(this.source, waited)
+      if (pause < 0) return this.#pick() ?? native.nextId(this.source, waited)
       return pause > 0 ? pause : this.base + BigInt(this.at++)
     } catch (e) {
       throw translated(e)
@@ -92,9 +97,12 @@ export class Cursor {
 
   /** 0: the block's next number may be issued; above: a pause; below: take one from the core. */
   #refill(waited: number): number {
-    if (this.#single) return -1
+    if (this.#single || this.bench[0] === this.#crowd) return -1
     while (!this.live) {
+      const bench = this.bench[0]
       const pause = native.lease(this.source, this.batches > 0 ? 1 : 0, this.#owned, waited, OUT)
+      // Not alone, at least until the word rises again. It was read before: at worst it is asked once more.
+      if (pause < 0) this.#crowd = bench
       if (pause !== 0) return pause
       if (!this.#mapped && !this.#map()) return -1
       this.base = OUT[0]

@@ -88,8 +88,8 @@ export class Mill {
     }
     try {
       const cursor = cursorOf(native.source(this.#life.mill, spec))
-      const { kind, settings, label } = cursor.facts
-      if (as === 'number' && !settings.some(([name, value]) => name === 'layout' && value === 'js53')) {
+      const { kind, label, fitsNumber } = cursor.facts
+      if (as === 'number' && !fitsNumber) {
         throw argument(`ids of \`${label}\` do not fit a number; only a snowflake of layout=js53 may say { as: 'number' }`)
       }
       this.#life.uses(cursor)

@@ -13,6 +13,7 @@ export interface SourceFacts {
   kind: 'segment' | 'snowflake' | 'serial'
   label: string
   byThread: boolean
+  fitsNumber: boolean
   settings: [name: string, value: string][]
 }
 
@@ -67,6 +68,7 @@ export interface Native {
   sourceWord(source: SourceBox): ArrayBuffer | null
   prefix(source: SourceBox): string
   lease(source: SourceBox, count: number, owned: boolean, waitedMs: number, out: BigUint64Array): number
+  picker(source: SourceBox): (() => bigint | undefined) | null
   nextId(source: SourceBox, waitedMs: number): bigint | number
   nextText(source: SourceBox, waitedMs: number): string | number
   parse(source: SourceBox, text: string): [name: string, value: string][]

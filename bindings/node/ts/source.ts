@@ -105,23 +105,7 @@ export abstract class Generator<T> implements Iterable<T>, AsyncIterable<T> {
   }
 
   /** `count` ids: all of them, or an error. Waits as `next` does. */
-  take(count: number): T[] {
-    const wanted = counted(count)
-    this.life.check()
-    const cursor = this.cursor
-    const before = cursor.at
-    const ids = this.claimed(wanted)
-    if (ids.length === wanted) return ids
-    try {
-      const { batch, finish } = this.begun(wanted - ids.length)
-      for (let wait; (wait = native.poll(batch)) > 0; ) sleep(wait)
-      return ids.concat(finish())
-    } catch (e) {
-      // Nobody else ran: the block is as it was.
-      cursor.at = before
-      throw translated(e)
-    }
-  }
+  abstract take(count: number): T[]
 
   /** `count` ids: all of them, or a rejection. Never blocks the event loop. */
   async takeAsync(count: number): Promise<T[]> {
@@ -223,6 +207,16 @@ abstract class Numbers<T extends bigint | number> extends Generator<T> {
     return array
   }
 
+  override take(count: number): T[] {
+    const ids = room(counted(count))
+    this.life.check()
+    this.fillAll(ids)
+    return this.listed(ids)
+  }
+
+  /** @internal */
+  protected abstract listed(ids: BigUint64Array): T[]
+
   /** @internal */
   protected fillAll(out: BigUint64Array): void {
     const cursor = this.cursor
@@ -268,9 +262,7 @@ abstract class Numbers<T extends bigint | number> extends Generator<T> {
     const batch = native.ask(this.cursor.source, count)
     const finish = (): T[] => {
       native.writeBatch(batch, out)
-      const ids = new Array<T>(count)
-      for (let i = 0; i < count; i++) ids[i] = this.made(out[i])
-      return ids
+      return this.listed(out)
     }
     return { batch, finish }
   }
@@ -285,7 +277,19 @@ export class Source extends Numbers<bigint> {
       cursor.at = at + 1
       return cursor.base + BigInt(at)
     }
+    if (this.life.open) {
+      const id = cursor.tryId(0)
+      if (typeof id === 'bigint') return id
+    }
     return this.waitFor()
+  }
+
+  /** @internal */
+  protected override listed(ids: BigUint64Array): bigint[] {
+    // Three times as fast as `Array.from`.
+    const list = new Array<bigint>(ids.length)
+    for (let i = 0; i < ids.length; i++) list[i] = ids[i]
+    return list
   }
 
   /** @internal */
@@ -297,7 +301,16 @@ export class Source extends Numbers<bigint> {
 /** A source whose ids fit a `number`: a snowflake of `layout=js53`, opened with `{ as: 'number' }`. */
 export class NumberSource extends Numbers<number> {
   override next(): number {
+    if (this.life.open) {
+      const id = this.cursor.tryId(0)
+      if (typeof id === 'bigint') return Number(id)
+    }
     return this.waitFor()
+  }
+
+  /** @internal */
+  protected override listed(ids: BigUint64Array): number[] {
+    return Array.from(ids, Number)
   }
 
   /** @internal */
@@ -316,6 +329,24 @@ export class Serial extends Generator<string> {
       return cursor.text(at)
     }
     return this.waitFor()
+  }
+
+  override take(count: number): string[] {
+    const wanted = counted(count)
+    this.life.check()
+    const cursor = this.cursor
+    const before = cursor.at
+    const texts = this.claimed(wanted)
+    if (texts.length === wanted) return texts
+    try {
+      const { batch, finish } = this.begun(wanted - texts.length)
+      for (let wait; (wait = native.poll(batch)) > 0; ) sleep(wait)
+      return texts.concat(finish())
+    } catch (e) {
+      // Nobody else ran: the block is as it was.
+      cursor.at = before
+      throw translated(e)
+    }
   }
 
   /** @internal */
