@@ -27,6 +27,16 @@ impl MillBox {
     }
 }
 
+impl Drop for MillBox {
+    fn drop(&mut self) {
+        let Some(open) = self.0.get_mut().take() else { return };
+        // Collected, or its worker or process ended, without a close: that may wait for a store, and nobody may wait here.
+        if Arc::strong_count(&open) == 1 {
+            let _ = std::thread::Builder::new().name("keymill-close".to_owned()).spawn(move || drop(open));
+        }
+    }
+}
+
 /// Opens a mill, or joins the one this process has open under the same configuration.
 #[napi]
 pub fn open_mill(config: Option<String>) -> Result<External<MillBox>, Thrown> {
@@ -92,6 +102,33 @@ pub fn close_mill(mill: &External<MillBox>) -> Result<(), Thrown> {
         drop(open);
         Ok(())
     })
+}
+
+/// A close on a thread of the pool.
+pub struct Closing(Option<Arc<OpenMill>>);
+
+impl Task for Closing {
+    type Output = ();
+    type JsValue = ();
+
+    fn compute(&mut self) -> Result<()> {
+        let open = self.0.take();
+        let _ = guarded(|| {
+            drop(open);
+            Ok(())
+        });
+        Ok(())
+    }
+
+    fn resolve(&mut self, _: Env, (): ()) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// `close_mill` off the event loop.
+#[napi]
+pub fn close_mill_async(mill: &External<MillBox>) -> AsyncTask<Closing> {
+    AsyncTask::new(Closing(mill.0.borrow_mut().take()))
 }
 
 /// Every figure as Prometheus text.

@@ -41,13 +41,12 @@ export class Cursor {
   /** What the bench's word read when others were found there. */
   #crowd = -1
   /** The next id of the core, if one is in memory. */
-  readonly #pick: () => bigint | undefined
+  #pick: (() => bigint | undefined) | undefined
   readonly #owned: boolean
 
   constructor(readonly source: SourceBox, owned: boolean) {
     this.facts = native.sourceFacts(source)
     this.#owned = owned
-    this.#pick = native.picker(source) ?? (() => undefined)
     this.#single = this.facts.kind === 'snowflake'
     if (this.#single || owned || this.facts.byThread) return
     native.sit(source)
@@ -77,7 +76,7 @@ export class Cursor {
   tryId(waited: number): bigint | number {
     try {
       const pause = this.#refill(waited)
-      if (pause < 0) return this.#pick() ?? native.nextId(this.source, waited)
+      if (pause < 0) return this.#picked() ?? native.nextId(this.source, waited)
       return pause > 0 ? pause : this.base + BigInt(this.at++)
     } catch (e) {
       throw translated(e)
@@ -93,6 +92,11 @@ export class Cursor {
     } catch (e) {
       throw translated(e)
     }
+  }
+
+  #picked(): bigint | undefined {
+    this.#pick ??= native.picker(this.source) ?? (() => undefined)
+    return this.#pick()
   }
 
   /** 0: the block's next number may be issued; above: a pause; below: take one from the core. */

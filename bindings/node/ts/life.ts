@@ -29,14 +29,23 @@ export class Life {
   }
 
   close(): void {
-    if (!this.open) return
-    this.open = false
-    for (const cursor of this.#cursors) cursor.leave()
-    this.#cursors.clear()
+    if (!this.#end()) return
     try {
       native.closeMill(this.#mill)
     } catch (e) {
       throw translated(e)
     }
+  }
+
+  async closeAsync(): Promise<void> {
+    if (this.#end()) await native.closeMillAsync(this.#mill)
+  }
+
+  #end(): boolean {
+    if (!this.open) return false
+    this.open = false
+    for (const cursor of this.#cursors) cursor.leave()
+    this.#cursors.clear()
+    return true
   }
 }

@@ -137,12 +137,17 @@ export class Mill {
   close(): void {
     this.#life.close()
   }
+
+  /** `close` that does not block the event loop while the store takes numbers back. */
+  closeAsync(): Promise<void> {
+    return this.#life.closeAsync()
+  }
 }
 
 export interface Mill {
   /** `close`, for `using`. */
   [Symbol.dispose](): void
-  /** `close`, for `await using`. */
+  /** `closeAsync`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void>
 }
 // Older releases of Node 18 lack these symbols.
@@ -155,8 +160,8 @@ if (typeof Symbol.dispose === 'symbol') {
 }
 if (typeof Symbol.asyncDispose === 'symbol') {
   Object.defineProperty(Mill.prototype, Symbol.asyncDispose, {
-    async value(this: Mill) {
-      this.close()
+    value(this: Mill) {
+      return this.closeAsync()
     },
   })
 }

@@ -54,6 +54,7 @@ export interface Native {
   runOpening(opening: OpeningBox): Promise<void>
   opened(opening: OpeningBox): MillBox
   closeMill(mill: MillBox): void
+  closeMillAsync(mill: MillBox): Promise<void>
   metrics(mill: MillBox): string
   setClock(mill: MillBox, ms: number): void
   advanceClock(mill: MillBox, ms: number): void

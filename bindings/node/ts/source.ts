@@ -196,6 +196,8 @@ abstract class Numbers<T extends bigint | number> extends Generator<T> {
       throw argument(`fill takes a BigUint64Array or a BigInt64Array, not ${tag ?? shown(array)}`)
     }
     this.life.check()
+    // A detached one, too, has no elements.
+    if (array.length === 0) return array
     if (array.buffer instanceof ArrayBuffer) {
       this.fillAll(new BigUint64Array(array.buffer, array.byteOffset, array.length))
     } else {
