@@ -944,19 +944,20 @@ impl Pending {
     }
 
     /// The ids of a complete batch of numbers, as many as `out` holds.
-    pub fn write(&self, out: &mut [u64]) {
-        let numbers = self.runs.iter().flat_map(|(lo, hi, _)| *lo..*hi).chain(self.ids.iter().copied());
+    pub fn write(mut self, out: &mut [u64]) {
+        let runs = std::mem::take(&mut self.runs);
+        let numbers = runs.iter().flat_map(|(lo, hi, _)| *lo..*hi).chain(self.ids.iter().copied());
         for (slot, id) in out.iter_mut().zip(numbers) {
             *slot = id;
         }
     }
 
     /// The texts of a complete batch: serial numbers, or ids in decimal.
-    pub fn texts(&self, mut with: impl FnMut(&str)) {
+    pub fn texts(mut self, mut with: impl FnMut(&str)) {
         let width = self.source.spec().pattern().map_or(1, SerialPattern::width);
         let mut buffer = [0; MAX_TEXT];
         let ids = self.ids.iter().map(|id| (*id, *id + 1, Prefix::EMPTY));
-        for (lo, hi, prefix) in self.runs.iter().copied().chain(ids) {
+        for (lo, hi, prefix) in std::mem::take(&mut self.runs).into_iter().chain(ids) {
             for number in lo..hi {
                 let len = write_serial(&mut buffer, &prefix, number, width).unwrap_or(0);
                 with(ascii(&buffer[..len]));
@@ -967,8 +968,8 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // A batch that was given up: what it had, nobody gets.
-        if self.lacking > 0
+        // Given up: what it had, nobody gets.
+        if !self.runs.is_empty()
             && let Ok(well) = self.source.shared.well()
         {
             Tally::add(&well.tally.lost, self.runs.iter().map(|(lo, hi, _)| hi - lo).sum());

@@ -155,7 +155,7 @@ impl Error {
 
     /// The same error with a hint when to ask again.
     #[must_use]
-    pub(crate) fn after(mut self, wait: Duration) -> Self {
+    pub fn after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }

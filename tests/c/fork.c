@@ -185,11 +185,12 @@ static void refused(const char *config) {
 }
 
 int main(void) {
-    revive("segment:orders", by_fork, 0, "fork");
-    revive("segment:orders", by_fork, 1, "fork while another thread takes");
-    revive("segment:orders?order=thread&block=500", by_fork, 1, "fork while another thread takes, order=thread");
-    revive("segment:orders?step=1000", by_fork, 1, "fork while segments are short");
-    revive("segment:orders", by_clone, 0, "raw clone");
+    /* A patient deadline: a disk that others keep busy is slow, a child that hangs is not. */
+    revive("segment:orders?deadline=30s", by_fork, 0, "fork");
+    revive("segment:orders?deadline=30s", by_fork, 1, "fork while another thread takes");
+    revive("segment:orders?order=thread&block=500&deadline=30s", by_fork, 1, "fork while another thread takes, order=thread");
+    revive("segment:orders?step=1000&deadline=30s", by_fork, 1, "fork while segments are short");
+    revive("segment:orders?deadline=30s", by_clone, 0, "raw clone");
     refused(fresh_store("refused", "?fork=error"));
     refused("memory:");
     return 0;

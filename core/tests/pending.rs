@@ -1,0 +1,124 @@
+//! The verbs for languages that wait in their own way: `try_lease`, `ask` and `patience`, through the public API.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use keymill::{Code, Error, Kind, Lease, Mill, Pending, Result, Source};
+
+fn source(config: &str, spec: &str) -> (Mill, Source) {
+    let mill = Mill::open(config).unwrap();
+    let source = mill.source(spec).unwrap();
+    (mill, source)
+}
+
+/// Polls as a language would, by sleeping.
+fn complete(mut batch: Pending) -> Result<Pending> {
+    while let Some(pause) = batch.poll()? {
+        std::thread::sleep(pause);
+    }
+    Ok(batch)
+}
+
+/// Leases as a language would.
+fn lease(source: &Source, count: u64, enough: u64) -> Result<Lease> {
+    let since = Instant::now();
+    loop {
+        match source.try_lease(count, enough) {
+            Ok(lease) => return Ok(lease),
+            Err(refusal) => std::thread::sleep(source.patience(refusal, since.elapsed())?),
+        }
+    }
+}
+
+fn ids(batch: Pending, count: usize) -> Vec<u64> {
+    let mut ids = vec![0; count];
+    batch.write(&mut ids);
+    ids
+}
+
+#[test]
+fn a_batch_of_every_kind_is_complete_and_in_order() {
+    let (mill, orders) = source("memory:", "segment:orders?min_step=1000&max_step=1000");
+    // More than memory holds at a time.
+    let batch = complete(orders.ask(50_000).unwrap()).unwrap();
+    assert_eq!(ids(batch, 50_000), (1..=50_000).collect::<Vec<u64>>());
+
+    let serials = mill.source("serial:cust/id?date=&number=0000").unwrap();
+    let mut texts = Vec::new();
+    complete(serials.ask(3).unwrap()).unwrap().texts(|text| texts.push(text.to_owned()));
+    assert_eq!(texts, ["0001", "0002", "0003"]);
+
+    let tx = mill.source("snowflake:tx?worker=5").unwrap();
+    let made = ids(complete(tx.ask(10_000).unwrap()).unwrap(), 10_000);
+    assert!(made.is_sorted_by(|a, b| a < b));
+    assert_eq!(tx.parse(made[9_999]).unwrap().worker, Some(5));
+    assert_eq!([orders.kind(), serials.kind(), tx.kind()], [Kind::Segment, Kind::Serial, Kind::Snowflake]);
+}
+
+#[test]
+fn polling_never_blocks_and_ends_with_the_deadline() {
+    let down = "mysql://nobody@127.0.0.1:1/ids?connect_timeout=1s";
+    let (_mill, orders) = source(down, "segment:orders?deadline=200ms");
+    let mut batch = orders.ask(5).unwrap();
+    let started = Instant::now();
+    assert!(batch.poll().unwrap().is_some());
+    assert!(started.elapsed() < Duration::from_millis(100), "a poll took {:?}", started.elapsed());
+    let error = complete(batch).unwrap_err();
+    assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn a_lease_lives_until_its_word_changes() {
+    let (mill, orders) = source("memory:", "segment:orders?block=10");
+    let lease = lease(&orders, 0, 1).unwrap();
+    assert_eq!((lease.lo, lease.hi, lease.prefix.as_str(), lease.width), (1, 11, "", 1));
+    assert_eq!(lease.word.load(Ordering::Acquire), lease.leased_at);
+    mill.close();
+    assert_ne!(lease.word.load(Ordering::Acquire), lease.leased_at);
+    assert_eq!(orders.try_lease(1, 1).unwrap_err().code, Code::Closed);
+}
+
+#[test]
+fn a_serials_lease_carries_its_date_and_dies_with_the_day() {
+    // 2026-01-01T00:00:00Z.
+    let spec = "serial:cust/id?date=yyyyMMdd&number=000000&zone=UTC";
+    let (mill, serials) = source("memory:?clock=manual", spec);
+    let today = lease(&serials, 5, 1).unwrap();
+    assert_eq!((today.prefix.as_str(), today.width, today.lo), ("20260101", 6, 1));
+    mill.advance_clock(86_400_000).unwrap();
+    let tomorrow = lease(&serials, 5, 1).unwrap();
+    assert_eq!((tomorrow.prefix.as_str(), tomorrow.lo), ("20260102", 1));
+    assert_ne!(today.word.load(Ordering::Acquire), today.leased_at);
+}
+
+#[test]
+fn patience_waits_while_waiting_helps_and_ends_with_the_deadline() {
+    let (_mill, orders) = source("memory:", "segment:orders?deadline=1s");
+    let ms = Duration::from_millis;
+    let not_ready = || Error::new(Code::NotReady, "").after(ms(5));
+    assert_eq!(orders.patience(not_ready(), ms(0)).unwrap(), ms(5));
+    assert_eq!(orders.patience(not_ready(), ms(998)).unwrap(), ms(2));
+    assert_eq!(orders.patience(not_ready(), ms(1000)).unwrap_err().code, Code::Deadline);
+    let exhausted = Error::new(Code::Exhausted, "");
+    assert_eq!(orders.patience(exhausted, ms(0)).unwrap_err().code, Code::Exhausted);
+    let down = Error::new(Code::StoreUnavailable, "").after(ms(2000));
+    assert_eq!(orders.patience(down, ms(0)).unwrap_err().code, Code::StoreUnavailable);
+}
+
+#[test]
+fn a_batch_that_nobody_collects_is_counted_as_lost() {
+    let (_mill, orders) = source("memory:", "segment:orders");
+    drop(complete(orders.ask(500).unwrap()).unwrap());
+    assert_eq!(orders.stats().unwrap().lost, 500);
+}
+
+#[test]
+fn copies_of_one_source_have_one_identity() {
+    let (mill, orders) = source("memory:", "segment:orders");
+    assert_eq!(orders.identity(), mill.source("segment:orders").unwrap().identity());
+    assert_ne!(orders.identity(), mill.source("segment:other").unwrap().identity());
+    assert!(!orders.by_thread() && orders.deadline() == Duration::from_secs(3));
+    mill.close();
+    assert_eq!(mill.source("segment:orders").unwrap_err().code, Code::Closed);
+}

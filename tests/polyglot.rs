@@ -1,0 +1,174 @@
+//! Every language at once on one server: Rust, C, Java, Python and Node processes, and an old KeyFactory node, share one
+//! `key_producer` row and one segment, are killed at random, and no number comes twice.
+//!
+//! `ci/polyglot` builds the workers and names them in `KEYMILL_TEST_WORKERS`: one a line, `NAME PROGRAM ARGUMENT…` with
+//! tabs between; a worker is given CONFIG, SPEC and LOG. One whose name starts with `old` takes serials only and is not
+//! killed.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keymill_tests::{server, worker};
+
+const KILLS: usize = 30;
+/// A virtual machine may take a while to start beside ten others.
+const PATIENCE: Duration = Duration::from_secs(60);
+const RUST_WORKER: &str = "the_rust_worker_takes_until_it_is_killed";
+
+#[test]
+fn the_rust_worker_takes_until_it_is_killed() {
+    worker::work();
+}
+
+/// How to start one language's workers.
+struct Language {
+    name: String,
+    /// Empty for Rust, whose worker is this program.
+    command: Vec<String>,
+}
+
+fn languages() -> Vec<Language> {
+    let list = std::env::var("KEYMILL_TEST_WORKERS")
+        .expect("KEYMILL_TEST_WORKERS names the workers; run `ci/polyglot`");
+    let others = list.lines().filter(|line| !line.is_empty()).map(|line| {
+        let mut parts = line.split('\t').map(str::to_owned);
+        Language { name: parts.next().unwrap_or_default(), command: parts.collect() }
+    });
+    std::iter::once(Language { name: "rust".to_owned(), command: Vec::new() }).chain(others).collect()
+}
+
+impl Language {
+    fn is_old(&self) -> bool {
+        self.name.starts_with("old")
+    }
+
+    fn start(&self, spec: &str, log: &Path) -> Child {
+        let config = server::url();
+        let Some((program, arguments)) = self.command.split_first() else {
+            return worker::start(RUST_WORKER, &config, spec, log);
+        };
+        Command::new(program)
+            .args(arguments)
+            .args([&config, spec])
+            .arg(log)
+            .stdout(Stdio::null())
+            .stderr(File::create(log.with_extension("stderr")).expect("a file for errors"))
+            .spawn()
+            .unwrap_or_else(|error| panic!("the {} worker `{program}` does not start: {error}", self.name))
+    }
+}
+
+/// A process at work, killed when it goes.
+struct Worker {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Worker {
+    fn start(language: &Language, spec: &str, folder: &Path, number: usize) -> Worker {
+        let log = folder.join(format!("{}-{number}.ids", language.name));
+        Worker { process: language.start(spec, &log), log }
+    }
+
+    fn wait_until_it_takes(&mut self) {
+        let give_up = Instant::now() + PATIENCE;
+        while fs::metadata(&self.log).map_or(0, |m| m.len()) == 0 {
+            let why = || fs::read_to_string(self.log.with_extension("stderr")).unwrap_or_default();
+            if let Ok(Some(status)) = self.process.try_wait() {
+                panic!("{} ended by itself: {status}\n{}", self.log.display(), why());
+            }
+            assert!(
+                Instant::now() < give_up,
+                "{} took nothing in {PATIENCE:?}\n{}",
+                self.log.display(),
+                why()
+            );
+            thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Whole lines in a language's logs.
+fn count(folder: &Path, language: &Language) -> usize {
+    let mine = format!("{}-", language.name);
+    let logs = fs::read_dir(folder).expect("a folder of logs").flatten().map(|log| log.path());
+    let logs = logs.filter(|log| {
+        let stem = log.file_stem().unwrap_or_default().to_string_lossy();
+        stem.starts_with(&mine) && log.extension().is_some_and(|kind| kind == "ids")
+    });
+    logs.map(|log| fs::read_to_string(log).expect("a log").matches('\n').count()).sum()
+}
+
+#[test]
+fn killed_in_every_language_they_share_one_row_and_one_segment_without_a_duplicate() {
+    let languages = languages();
+    let folder = tempfile::tempdir().expect("a folder");
+    let row = format!("poly_{}", std::process::id());
+    let specs =
+        [format!("segment:{row}?min_step=50"), format!("serial:{row}/custid?number=0000000000&step=100")];
+    let folders = ["segment", "serial"].map(|name| folder.path().join(name));
+    for folder in &folders {
+        fs::create_dir(folder).expect("a folder");
+    }
+    let mill = keymill::Mill::open(&server::url()).expect("a mill");
+    mill.init(&specs.each_ref().map(String::as_str), false).expect("init");
+
+    thread::scope(|scope| {
+        let killers: Vec<_> = languages
+            .iter()
+            .filter(|language| !language.is_old())
+            .map(|language| {
+                let (specs, folders) = (&specs, &folders);
+                scope.spawn(move || {
+                    let begin = |i: usize| Worker::start(language, &specs[i % 2], &folders[i % 2], i);
+                    let mut at_work = [begin(0), begin(1)];
+                    for kill in 0..KILLS {
+                        let victim = &mut at_work[kill % 2];
+                        victim.wait_until_it_takes();
+                        // At a moment nobody chose.
+                        let moment = Instant::now() + Duration::from_micros(fastrand::u64(..20_000));
+                        while Instant::now() < moment {
+                            thread::yield_now();
+                        }
+                        *victim = begin(kill + 2);
+                    }
+                    for worker in &mut at_work {
+                        worker.wait_until_it_takes();
+                    }
+                })
+            })
+            .collect();
+        let mut old: Vec<_> = languages
+            .iter()
+            .filter(|language| language.is_old())
+            .map(|language| Worker::start(language, &specs[1], &folders[1], 0))
+            .collect();
+        for killer in killers {
+            killer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        for node in &mut old {
+            node.wait_until_it_takes();
+            assert!(matches!(node.process.try_wait(), Ok(None)), "{} ended by itself", node.log.display());
+        }
+    });
+
+    for language in &languages {
+        let [segment, serial] = folders.each_ref().map(|folder| count(folder, language));
+        let kills = if language.is_old() { 0 } else { KILLS };
+        println!("{:<16} {kills:>3} kills, {segment:>9} ids, {serial:>9} serials", language.name);
+        assert!(serial > 0 && (segment > 0 || language.is_old()), "{} took part in nothing", language.name);
+    }
+    let [ids, serials] = folders.each_ref().map(|folder| worker::count_distinct(folder));
+    println!("all: {} kills, {ids} ids and {serials} serials, 0 duplicates", KILLS * (languages.len() - 1));
+}

@@ -1,0 +1,12 @@
+// A process that takes for ever: CONFIG SPEC LOG. One line an id, each written before the next is taken.
+import { openSync, writeSync } from 'node:fs'
+import { open } from 'keymill'
+
+const [config, spec, path] = process.argv.slice(2)
+const log = openSync(path, 'a')
+const source = open(config).source(spec)
+const serial = spec.startsWith('serial:')
+for (let turn = 0; ; turn++) {
+  const ids = turn % 3 === 0 && !serial ? source.take(20) : [source.next()]
+  writeSync(log, ids.map(id => `${id}\n`).join(''))
+}

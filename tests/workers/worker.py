@@ -1,0 +1,18 @@
+"""A process that takes for ever: CONFIG SPEC LOG. One line an id, each written before the next is taken."""
+
+import os
+import sys
+
+import keymill
+
+config, spec, path = sys.argv[1:]
+log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+mill = keymill.open(config)
+source = mill.source(spec)
+serial = spec.startswith("serial:")
+turn = 0
+while True:
+    many = turn % 3 == 0 and not serial
+    ids = source.take(20) if many else [source.next()]
+    os.write(log, "".join(f"{id}\n" for id in ids).encode())
+    turn += 1
