@@ -1,4 +1,3 @@
-/// <reference lib="esnext.disposable" />
 import { native, type SourceStats } from './native'
 
 export type { Code } from './codes'

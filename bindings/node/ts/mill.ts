@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 import { cursorOf } from './cursor'
 import { argument, shown, translated } from './error'
 import { Life } from './life'
