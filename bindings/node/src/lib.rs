@@ -4,7 +4,7 @@
 //! verb answers with the pause after which to ask again, and JavaScript waits, by `Atomics.wait` or a timer. So a worker
 //! can be terminated and a process can end in the middle of a wait.
 
-#![cfg_attr(test, expect(dead_code, reason = "the macro of napi exports nothing to a test build"))]
+#![cfg_attr(test, allow(dead_code, reason = "the macro of napi exports nothing to a test build"))]
 
 mod batch;
 mod direct;
