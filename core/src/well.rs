@@ -626,6 +626,11 @@ impl Well {
                 let mut sight = supply.sight();
                 // ordering: Relaxed — acquired with the bell.
                 let asked = self.asked.load(Ordering::Relaxed);
+                if asked > 0 && asked <= sight.left {
+                    // It came by another's flight: kept, it would be reserved for once more when that is used up.
+                    // ordering: Relaxed — as in `answered`; who asked in the meantime has changed the figure.
+                    let _ = self.asked.compare_exchange(asked, 0, Ordering::Relaxed, Ordering::Relaxed);
+                }
                 // After `sight`: whoever took what that found missing wants nothing any more.
                 // ordering: Relaxed — acquired with the bell.
                 sight.wanted = self.wanted.load(Ordering::Relaxed).max(asked);

@@ -35,8 +35,8 @@ impl ClockBack {
     }
 }
 
-/// Why there is no id. Small and without allocation, since a starved caller asks often; [`Generator::explain`] makes
-/// an [`Error`] of it.
+/// Why there is no id. Small and without allocation, since a starved caller asks often;
+/// [`Generator::explain`](super::Generator::explain) makes an [`Error`] of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The generator was closed.
