@@ -18,17 +18,27 @@ abstract class BlockFields extends BlockFront {
     /** Where texts are written: the prefix stands in it already. Longer than any text, so that nothing shares its lines. */
     byte[] scratch;
     Lease lease;
+    /** Whose block it is; null for a handle's. Fixed before another thread can see the block. */
+    final Thread owner;
+
+    BlockFields(Thread owner) {
+        this.owner = owner;
+    }
 }
 
 /**
  * Leased numbers that one owner counts through, a thread or a handle. Padded at both ends: the collector moves small
  * objects next to each other. A block knows nothing of its source, so that a thread's block does not keep it reachable.
  */
-final class Block extends BlockFields {
+class Block extends BlockFields {
     long g0, g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15;
 
+    Block(Thread owner) {
+        super(owner);
+    }
+
     /** The next number, or 0 when a new block is needed. */
-    long next() {
+    final long take() {
         long number = next;
         // Not `number < end`: behind the largest number, `end` is negative.
         if (end - number > 0 && Atomics.read(word) == leasedAt) {
@@ -38,12 +48,12 @@ final class Block extends BlockFields {
         return 0;
     }
 
-    long left() {
+    final long left() {
         return Atomics.read(word) == leasedAt ? end - next : 0;
     }
 
     /** Takes over what was leased. */
-    void refill(Lease lease) {
+    final void refill(Lease lease) {
         next = lease.lo;
         end = lease.hi;
         leasedAt = lease.leasedAt;
@@ -56,7 +66,7 @@ final class Block extends BlockFields {
     }
 
     /** The text of a number that was taken from this block. */
-    String text(long number) {
+    final String text(long number) {
         byte[] bytes = scratch;
         return bytes == null ? prefix.textOf(number, width) : Digits.text(bytes, prefix.length, number, width);
     }

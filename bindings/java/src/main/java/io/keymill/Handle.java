@@ -6,11 +6,11 @@ import java.util.function.LongSupplier;
  * A block of ids owned by whoever holds the handle: the fastest loop, for one thread at a time. Ids are unique and rise
  * within the handle. What is left in a handle that is dropped is lost; nothing is to be closed.
  */
-public final class Handle implements LongSupplier {
+public final class Handle extends Block implements LongSupplier {
     private final Well well;
-    private final Block block = new Block();
 
     Handle(Well well) {
+        super(null);
         well.checkNumbers();
         this.well = well;
     }
@@ -22,12 +22,12 @@ public final class Handle implements LongSupplier {
      * @throws KeymillException as {@link Source#next}
      */
     public long next() {
-        long number = block.next();
+        long number = take();
         return number != 0 ? number : refilled();
     }
 
     private long refilled() {
-        return well.next(block, new Wait(well.label));
+        return well.next(this, new Wait(well.label));
     }
 
     /**

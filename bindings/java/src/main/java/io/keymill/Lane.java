@@ -130,7 +130,8 @@ final class Lane extends LaneFields {
                     continue;
                 }
                 // Leased before the rest of the run is taken: a store that is down costs no numbers.
-                pause = well.lease(lease, batch.lacks(), batch.lacks() - left, wait);
+                long lacks = batch.lacks() - left;
+                pause = well.lease(lease, well.batchSize(lease, lacks), lacks, wait);
                 if (pause == 0) {
                     Run next = new Run(lease, 0);
                     if (left > 0 && now.alive()) {

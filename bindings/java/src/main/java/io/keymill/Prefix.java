@@ -15,6 +15,8 @@ final class Prefix {
     /** The characters where each is one byte; else null. */
     private final byte[] latin;
     final int length;
+    /** The first eight bytes, the first in the lowest: a prefix that is not longer is written in one go. */
+    private final long head;
 
     Prefix(byte[] utf8) {
         this.utf8 = utf8;
@@ -22,6 +24,11 @@ final class Prefix {
         boolean isLatin = text.chars().allMatch(c -> c < 256);
         this.latin = isLatin ? text.getBytes(StandardCharsets.ISO_8859_1) : null;
         this.length = text.length();
+        long head = 0;
+        for (int i = 0; latin != null && i < Math.min(8, length); i++) {
+            head |= (latin[i] & 0xFFL) << (8 * i);
+        }
+        this.head = head;
     }
 
     boolean equals(ByteBuffer slate, int at, int length) {
@@ -43,6 +50,11 @@ final class Prefix {
 
     /** The text of a number, without a scratch of one's own. */
     String textOf(long number, int width) {
+        if (latin != null && length <= 8) {
+            byte[] bytes = new byte[8 + Digits.ROOM];
+            Atomics.put8(bytes, 0, head);
+            return Digits.text(bytes, length, number, width);
+        }
         if (latin == null) {
             return text + Digits.text(new byte[Digits.ROOM], 0, number, width);
         }

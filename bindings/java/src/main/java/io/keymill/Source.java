@@ -20,9 +20,14 @@ import java.util.stream.LongStream;
  */
 public final class Source implements LongSupplier {
     private final Well well;
+    /** The cursor of {@code order=process}, or the blocks of {@code order=thread}; null where numbers come otherwise. */
+    private final Lane lane;
+    private final Blocks blocks;
 
     Source(Well well) {
         this.well = well;
+        this.lane = well.way == Well.SHARED ? well.lane : null;
+        this.blocks = well.way == Well.THREAD ? well.blocks : null;
     }
 
     Well well() {
@@ -38,6 +43,23 @@ public final class Source implements LongSupplier {
      *     serial, whose numbers are handed out as text
      */
     public long next() {
+        if (lane != null) {
+            Run run = lane.run;
+            if (run.alive()) {
+                long at = Atomics.use(run, 1);
+                if (at < run.size) {
+                    return run.lo + at;
+                }
+            }
+        } else if (blocks != null) {
+            Block mine = blocks.mine();
+            if (mine != null) {
+                long number = mine.take();
+                if (number != 0) {
+                    return number;
+                }
+            }
+        }
         return well.next();
     }
 
@@ -48,7 +70,7 @@ public final class Source implements LongSupplier {
      */
     @Override
     public long getAsLong() {
-        return well.next();
+        return next();
     }
 
     /**

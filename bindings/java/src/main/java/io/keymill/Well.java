@@ -1,7 +1,6 @@
 package io.keymill;
 
 import java.util.Map;
-import java.util.concurrent.atomic.AtomicReferenceArray;
 
 /** One source, shared by every object that stands for it: its cursors, and the natives that fill them. */
 final class Well {
@@ -12,9 +11,6 @@ final class Well {
     static final int SHARED_TEXT = 3;
     static final int THREAD_TEXT = 4;
 
-    /** Virtual threads share this many cursors under {@code order=thread}: a block for each would be a waste. */
-    private static final int STRIPES = 16;
-
     private final MillBox mill;
     private final long address;
     final int way;
@@ -24,8 +20,7 @@ final class Well {
     /** The cursor of {@code order=process}. */
     final Lane lane;
     /** The blocks of {@code order=thread}. */
-    private final ThreadLocal<Block> blocks = new ThreadLocal<>();
-    private final AtomicReferenceArray<Lane> stripes = new AtomicReferenceArray<>(STRIPES);
+    final Blocks blocks;
 
     Well(MillBox mill, long address) {
         this.mill = mill;
@@ -35,6 +30,7 @@ final class Well {
         block = Long.parseLong(facts.get("block"));
         way = way(facts.get("kind"), Boolean.parseBoolean(facts.get("by_thread")));
         lane = new Lane(this);
+        blocks = way == THREAD || way == THREAD_TEXT ? new Blocks(this) : null;
     }
 
     private static int way(String kind, boolean byThread) {
@@ -54,50 +50,25 @@ final class Well {
 
     // ---- numbers ----
 
+    /** The next id; who finds none in memory waits. */
     long next() {
-        if (way == SHARED) {
-            Run run = lane.run;
-            if (run.alive()) {
-                long at = Atomics.use(run, 1);
-                if (at < run.size) {
-                    return run.lo + at;
-                }
-            }
-            return lane.next(run, new Wait(label));
-        }
-        if (way == THREAD) {
-            Block mine = blockOfThread();
-            if (mine != null) {
-                long number = mine.next();
-                return number != 0 ? number : next(mine, new Wait(label));
-            }
-            Lane stripe = stripe();
-            return stripe.next(null, new Wait(label));
-        }
-        return nextOfTime(new Wait(label));
+        return next(new Wait(label));
     }
 
     /** An id, or 0 where none is in memory. */
     long tryNext() {
+        return next(Wait.NEVER);
+    }
+
+    private long next(Wait wait) {
         if (way == SHARED) {
-            Run run = lane.run;
-            if (run.alive()) {
-                long at = Atomics.use(run, 1);
-                if (at < run.size) {
-                    return run.lo + at;
-                }
-            }
-            return lane.next(run, Wait.NEVER);
+            return lane.next(null, wait);
         }
         if (way == THREAD) {
-            Block mine = blockOfThread();
-            if (mine == null) {
-                return stripe().next(null, Wait.NEVER);
-            }
-            long number = mine.next();
-            return number != 0 ? number : next(mine, Wait.NEVER);
+            Block mine = blocks.mine();
+            return mine == null ? blocks.stripe().next(null, wait) : nextOf(mine, wait);
         }
-        return nextOfTime(Wait.NEVER);
+        return nextOfTime(wait);
     }
 
     /** The next number of an owned block; 0 where none is in memory and the caller does not wait. */
@@ -111,7 +82,7 @@ final class Well {
 
     private long nextOf(Block block, Wait wait) {
         for (;;) {
-            long number = block.next();
+            long number = block.take();
             if (number != 0) {
                 return number;
             }
@@ -186,15 +157,15 @@ final class Well {
 
     String text() {
         if (way == THREAD_TEXT) {
-            Block mine = blockOfThread();
+            Block mine = blocks.mine();
             if (mine != null) {
-                long number = mine.next();
+                long number = mine.take();
                 if (number == 0) {
                     number = nextOf(mine, new Wait(label));
                 }
                 return mine.text(number);
             }
-            return stripe().text(null, new Wait(label));
+            return blocks.stripe().text(null, new Wait(label));
         }
         if (way == SHARED_TEXT) {
             Run run = lane.run;
@@ -212,9 +183,9 @@ final class Well {
     /** A text, or null where none is in memory. */
     String tryText() {
         if (way == THREAD_TEXT) {
-            Block mine = blockOfThread();
+            Block mine = blocks.mine();
             if (mine == null) {
-                return stripe().text(null, Wait.NEVER);
+                return blocks.stripe().text(null, Wait.NEVER);
             }
             long number = nextOf(mine, Wait.NEVER);
             return number == 0 ? null : mine.text(number);
@@ -252,9 +223,9 @@ final class Well {
             lane.take(batch, wait);
             return;
         }
-        Block mine = blockOfThread();
+        Block mine = blocks.mine();
         if (mine == null) {
-            stripe().take(batch, wait);
+            blocks.stripe().take(batch, wait);
         } else {
             take(mine, batch, wait);
         }
@@ -268,7 +239,8 @@ final class Well {
         while (batch.lacks() > 0) {
             long left = Math.min(mine.left(), batch.lacks());
             if (left < batch.lacks()) {
-                long pause = lease(mine.lease, batch.lacks() - left, batch.lacks() - left, wait);
+                long lacks = batch.lacks() - left;
+                long pause = lease(mine.lease, batchSize(mine.lease, lacks), lacks, wait);
                 if (pause > 0) {
                     wait.pause(pause);
                     continue;
@@ -284,31 +256,9 @@ final class Well {
         }
     }
 
-    /** The calling thread's block; null for a virtual thread. */
-    private Block blockOfThread() {
-        if (Threads.isVirtual(Thread.currentThread())) {
-            return null;
-        }
-        Block mine = blocks.get();
-        return mine != null ? mine : newBlock();
-    }
-
-    private Block newBlock() {
-        Block mine = new Block();
-        blocks.set(mine);
-        return mine;
-    }
-
-    /** A virtual thread always uses the same cursor, so its numbers rise. */
-    @SuppressWarnings("deprecation")
-    private Lane stripe() {
-        int at = (int) Thread.currentThread().getId() & (STRIPES - 1);
-        Lane stripe = stripes.get(at);
-        if (stripe == null) {
-            stripes.compareAndSet(at, null, new Lane(this));
-            stripe = stripes.get(at);
-        }
-        return stripe;
+    /** How many numbers to lease for a batch: small batches share a lease, a large one gets just what it lacks. */
+    long batchSize(Lease lease, long lacks) {
+        return lacks < block / 2 ? Math.max(lacks, lease.size(block)) : lacks;
     }
 
     void checkNumbers() {

@@ -37,7 +37,7 @@ class DigitsTest {
     void a_prefix_of_any_script_stands_before_the_digits() {
         for (String text : new String[] {"", "CUST20261120", "é20261120", "客户20261120", "𝔊1"}) {
             Prefix prefix = new Prefix(text.getBytes(StandardCharsets.UTF_8));
-            Block block = new Block();
+            Block block = new Block(null);
             block.prefix = prefix;
             block.scratch = prefix.scratch();
             block.width = 6;
