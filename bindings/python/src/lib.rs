@@ -32,8 +32,9 @@ static INTERPRETER: AtomicI64 = AtomicI64::new(-1);
 
 /// The compiled part of the package `keymill`.
 ///
-/// `gil_used`: cursors count under the interpreter's lock. A free-threaded interpreter switches its lock on for this
-/// module; where the user forbids that (`PYTHON_GIL=0`) no cursor is used: see [`cursor::Cursor::refill`].
+/// `gil_used`: cursors count under the interpreter's lock. A free-threaded build of CPython does not load an abi3 wheel;
+/// built from source for one, the module makes it switch its lock on, and uses no cursor there all the same, because the
+/// user may forbid the lock (`PYTHON_GIL=0`): see [`cursor::Cursor::refill`]. That has not been tested.
 #[pymodule(name = "_keymill", gil_used = true)]
 fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
