@@ -19,19 +19,15 @@ use pyo3::prelude::*;
 /// the rest back as every other language does.
 const SINGLES: u64 = 128;
 
-/// Whether this interpreter has the lock cursors rely on. Asked once, when the module is loaded.
+/// Whether this is an interpreter that always has the lock cursors rely on. Asked once, when the module is loaded.
 static LOCKED: AtomicBool = AtomicBool::new(true);
 
-/// Asks whether the interpreter has its lock, or was started without one.
+/// Asks whether this build of the interpreter can do without its lock.
 pub(crate) fn ask_for_the_lock(py: Python<'_>) -> PyResult<()> {
-    let sys = py.import("sys")?;
-    let Ok(asked) = sys.getattr("_is_gil_enabled") else { return Ok(()) };
-    // On a free-threaded build the lock may come and go while modules are loaded: only its absence for good matters,
-    // and there cursors are never used.
-    let abiflags: String = sys.getattr("abiflags").and_then(|flags| flags.extract()).unwrap_or_default();
-    let locked = asked.call0()?.is_truthy()? && !abiflags.contains('t');
+    let flags = py.import("sys")?.getattr("abiflags");
+    let flags: String = flags.and_then(|flags| flags.extract()).unwrap_or_default();
     // ordering: Relaxed — written under the import lock, before any source exists.
-    LOCKED.store(locked, Ordering::Relaxed);
+    LOCKED.store(!flags.contains('t'), Ordering::Relaxed);
     Ok(())
 }
 

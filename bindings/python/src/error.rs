@@ -1,7 +1,6 @@
 //! Errors of the core as exceptions of `keymill`.
 
 use keymill::{Code, Error};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
@@ -26,11 +25,8 @@ pub(crate) const fn family(code: Code) -> &'static str {
 /// The exception for an error.
 #[cold]
 pub(crate) fn raised(error: Error) -> PyErr {
-    Python::attach(|py| match exception(py, &error) {
-        Ok(exception) => PyErr::from_value(exception),
-        // The package is being torn down: the words are kept, the class is lost.
-        Err(_) => PyRuntimeError::new_err(error.to_string()),
-    })
+    // What keeps the exception from being made is raised instead: an interrupt that arrived meanwhile, most likely.
+    Python::attach(|py| exception(py, &error).map_or_else(|other| other, PyErr::from_value))
 }
 
 fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {

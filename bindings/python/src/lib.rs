@@ -20,39 +20,57 @@ mod taker;
 mod value;
 mod wait;
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use pyo3::exceptions::PyImportError;
+use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// The interpreter that loaded this library first; -1: none yet.
+static INTERPRETER: AtomicI64 = AtomicI64::new(-1);
 
 /// The compiled part of the package `keymill`.
 ///
-/// `gil_used`: cursors count under the interpreter's lock. A free-threaded interpreter switches its lock on for this
-/// module; where the user forbids that (`PYTHON_GIL=0`) no cursor is used: see [`cursor::Cursor::refill`].
+/// `gil_used`: cursors count under the interpreter's lock. A free-threaded build of CPython does not load an abi3 wheel;
+/// built from source for one, the module makes it switch its lock on, and uses no cursor there all the same, because the
+/// user may forbid the lock (`PYTHON_GIL=0`): see [`cursor::Cursor::refill`]. That has not been tested.
 #[pymodule(name = "_keymill", gil_used = true)]
-mod module {
-    use pyo3::prelude::*;
-    use pyo3::types::PyDict;
+fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    refuse_a_second_interpreter(py)?;
+    cursor::ask_for_the_lock(py)?;
+    module.add_class::<mill::Mill>()?;
+    module.add_class::<source::Source>()?;
+    module.add_class::<handle::Handle>()?;
+    module.add_class::<batch::Batch>()?;
+    fast::install(py)?;
+    module.add_function(wrap_pyfunction!(mill::open, module)?)?;
+    module.add_function(wrap_pyfunction!(mill::spec_string, module)?)?;
+    let (codes, families) = (PyDict::new(py), PyDict::new(py));
+    for code in keymill::Code::ALL {
+        codes.set_item(code.name(), code.number())?;
+        families.set_item(code.name(), error::family(code))?;
+    }
+    module.add("CODES", codes)?;
+    module.add("FAMILIES", families)?;
+    module.add("VERSION", keymill::VERSION)
+}
 
-    #[pymodule_export]
-    use crate::batch::Batch;
-    #[pymodule_export]
-    use crate::handle::Handle;
-    #[pymodule_export]
-    use crate::mill::{Mill, open, spec_string};
-    #[pymodule_export]
-    use crate::source::Source;
-
-    #[pymodule_init]
-    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        let py = module.py();
-        crate::cursor::ask_for_the_lock(py)?;
-        crate::fast::install(py)?;
-        let codes = PyDict::new(py);
-        let families = PyDict::new(py);
-        for code in keymill::Code::ALL {
-            codes.set_item(code.name(), code.number())?;
-            families.set_item(code.name(), crate::error::family(code))?;
-        }
-        module.add("CODES", codes)?;
-        module.add("FAMILIES", families)?;
-        module.add("VERSION", keymill::VERSION)
+/// Classes are made once a process, and cursors rely on one lock: a second interpreter would share the first one's
+/// objects without its lock.
+fn refuse_a_second_interpreter(py: Python<'_>) -> PyResult<()> {
+    // SAFETY: the interpreter is attached.
+    let this = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
+    if this < 0 {
+        return Err(PyErr::fetch(py));
+    }
+    // ordering: AcqRel — one interpreter comes first; nothing else hangs on it.
+    match INTERPRETER.compare_exchange(-1, this, Ordering::AcqRel, Ordering::Acquire) {
+        Err(first) if first != this => Err(PyImportError::new_err(
+            "keymill serves one interpreter of a process, and another one has loaded it: use threads or processes instead \
+             of subinterpreters",
+        )),
+        _ => Ok(()),
     }
 }
