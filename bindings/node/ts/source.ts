@@ -1,5 +1,5 @@
 import { Cursor } from './cursor'
-import { KeymillError, argument, shown, translated } from './error'
+import { argument, shown, translated } from './error'
 import type { Life } from './life'
 import { native, type BatchBox, type SourceStats } from './native'
 import { Patience, pause, sleep } from './wait'
@@ -18,26 +18,22 @@ export interface Parts {
   number?: bigint
 }
 
-/** How many ids one batch may have: more would not fit an array. */
-const MOST = 2 ** 32 - 2
+/** The most ids of one list: V8 ends the process, not the call, when its heap is full. */
+const MOST = 2 ** 22
 
 function counted(count: unknown): number {
   if (typeof count !== 'number' || !Number.isInteger(count) || count < 0) {
     throw argument(`a count must be a whole number from 0 up, not ${shown(count)}`)
   }
-  if (count > MOST) throw tooMany(count)
+  if (count > MOST) throw argument(`${count} ids are too many for one list; take at most ${MOST} at a time, or fill an array`)
   return count
-}
-
-function tooMany(count: number): KeymillError {
-  return argument(`${count} ids do not fit into memory; take them in parts`)
 }
 
 function room(count: number): BigUint64Array {
   try {
     return new BigUint64Array(count)
   } catch {
-    throw tooMany(count)
+    throw argument(`${count} ids do not fit into memory; take them in parts`)
   }
 }
 
@@ -45,7 +41,7 @@ function room(count: number): BigUint64Array {
  * A named generator inside a mill, with ids of type `T`: `bigint`, `number` (`{ as: 'number' }`) or, for serial numbers,
  * `string`.
  */
-export abstract class Generator<T> implements Iterable<T>, AsyncIterable<T> {
+export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   /** @internal */
   constructor(protected readonly life: Life, protected readonly cursor: Cursor) {}
 
@@ -185,7 +181,7 @@ export abstract class Generator<T> implements Iterable<T>, AsyncIterable<T> {
 }
 
 /** What sources of numbers share. */
-abstract class Numbers<T extends bigint | number> extends Generator<T> {
+abstract class Numbers<T extends bigint | number> extends AnySource<T> {
   /**
    * Fills an array with ids: all of it, or none and an error. The fastest way to many. Waits as `next` does. Answers with
    * the array.
@@ -322,7 +318,7 @@ export class NumberSource extends Numbers<number> {
 }
 
 /** A source of serial numbers: texts of a date part and a number. */
-export class Serial extends Generator<string> {
+export class Serial extends AnySource<string> {
   override next(): string {
     const cursor = this.cursor
     const at = cursor.at
