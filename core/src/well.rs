@@ -324,11 +324,11 @@ impl Well {
         match refusal.code {
             // A refill may land at any moment: until the deadline it is worth waiting for.
             Code::NotReady if !left.is_zero() => Ok(left),
-            // A generator's refusal says what it waits for.
-            Code::NotReady if matches!(self.spring, Spring::Time { .. }) => {
-                Err(Error { code: Code::Deadline, ..refusal })
-            }
-            Code::NotReady => Err(self.deadline_passed()),
+            Code::NotReady => Err(match self.spring {
+                Spring::Numbers(_) => self.deadline_passed(),
+                // What was refused says what the clock lacks; this caller was ready to wait, and did.
+                Spring::Time { .. } => Error { code: Code::Deadline, ..refusal },
+            }),
             _ => Err(refusal),
         }
     }
@@ -626,6 +626,11 @@ impl Well {
                 let mut sight = supply.sight();
                 // ordering: Relaxed — acquired with the bell.
                 let asked = self.asked.load(Ordering::Relaxed);
+                if asked > 0 && asked <= sight.left {
+                    // It came by another's flight: kept, it would be reserved for once more when that is used up.
+                    // ordering: Relaxed — as in `answered`; who asked in the meantime has changed the figure.
+                    let _ = self.asked.compare_exchange(asked, 0, Ordering::Relaxed, Ordering::Relaxed);
+                }
                 // After `sight`: whoever took what that found missing wants nothing any more.
                 // ordering: Relaxed — acquired with the bell.
                 sight.wanted = self.wanted.load(Ordering::Relaxed).max(asked);

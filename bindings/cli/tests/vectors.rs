@@ -26,8 +26,8 @@ fn steps(lines: &str) -> Output {
 
 /// What each step of the case answered.
 fn played(case: &Case) -> Vec<Answer> {
-    let lines: String = case.steps.iter().map(|step| format!("{step}\n")).collect();
-    let out = steps(&lines);
+    let lines: Vec<String> = case.steps.iter().map(Value::to_string).collect();
+    let out = steps(&lines.join("\n"));
     assert!(out.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("UTF-8").lines().map(answer).collect()
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use super::rows::{self, Digits, ProducerKey, Rows, Stored};
+use super::rows::{self, Digits, ProducerKey, Rows, Stored, Transactions};
 use super::{
     Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey, Store,
 };
@@ -276,6 +276,17 @@ impl MemoryStore {
     }
 }
 
+impl Transactions for MemoryStore {
+    fn transact<T>(
+        &mut self,
+        key: &Key,
+        period: u64,
+        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
+    ) -> Result<T, Fault> {
+        self.shared.carry_out(key, period, |state| work(state))
+    }
+}
+
 impl Store for MemoryStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         self.shared
@@ -288,15 +299,11 @@ impl Store for MemoryStore {
     }
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
-        self.shared
-            .carry_out(key, period, |all| rows::give_back(all, key, period, lo, hi).map(Some))
-            .map_err(|fault| rows::during(&format!("giving back [{lo}, {hi}) of `{}`", key.name), fault))
+        self.give_back_in_one(key, period, lo, hi)
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        self.shared
-            .carry_out(key, 0, |all| rows::raise(all, key, expect, to))
-            .map_err(|fault| rows::during(&format!("raising `{}` to {to}", key.name), fault))
+        self.raise_in_one(key, expect, to)
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
@@ -313,9 +320,7 @@ impl Store for MemoryStore {
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        self.shared
-            .carry_out(key, to.period, |all| rows::repair(all, key, to))
-            .map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault))
+        self.repair_in_one(key, to)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
