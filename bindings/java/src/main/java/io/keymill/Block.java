@@ -17,6 +17,9 @@ abstract class BlockFields extends BlockFront {
     int width = 1;
     /** Where texts are written: the prefix stands in it already. Longer than any text, so that nothing shares its lines. */
     byte[] scratch;
+    /** The number whose text stands in the scratch, and how long the text is; 0: none. */
+    long written;
+    int length;
     Lease lease;
     /** Whose block it is; null for a handle's. Fixed before another thread can see the block. */
     final Thread owner;
@@ -62,12 +65,23 @@ class Block extends BlockFields {
         if (prefix != lease.prefix || scratch == null) {
             prefix = lease.prefix;
             scratch = prefix.scratch();
+            written = 0;
         }
     }
 
     /** The text of a number that was taken from this block. */
     final String text(long number) {
         byte[] bytes = scratch;
-        return bytes == null ? prefix.textOf(number, width) : Digits.text(bytes, prefix.length, number, width);
+        if (bytes == null) {
+            return prefix.textOf(number, width);
+        }
+        if (written != number) {
+            length = Digits.write(bytes, prefix.length, number, width);
+        }
+        String text = Digits.first(bytes, length);
+        // The next text is written ahead: a copy that follows its own stores would have to wait for them.
+        length = Digits.write(bytes, prefix.length, number + 1, width);
+        written = number + 1;
+        return text;
     }
 }

@@ -22,6 +22,11 @@ final class Digits {
 
     /** The text that {@code bytes} begins with, {@code at} characters, and the number with at least {@code width} digits. */
     static String text(byte[] bytes, int at, long number, int width) {
+        return first(bytes, write(bytes, at, number, width));
+    }
+
+    /** Writes the number with at least {@code width} digits; answers with where it ends. */
+    static int write(byte[] bytes, int at, long number, int width) {
         int digits = width;
         if (digits > 18 || number >= POWER[digits]) {
             digits = count(number);
@@ -41,7 +46,7 @@ final class Digits {
             }
             Atomics.put8(bytes, at + front, eight(number % EIGHT));
         }
-        return first(bytes, at + digits);
+        return at + digits;
     }
 
     /**
@@ -49,7 +54,7 @@ final class Digits {
      * asked; and a length that is known when it is compiled makes it half as dear again, so the usual ones stand here.
      */
     @SuppressWarnings("deprecation")
-    private static String first(byte[] bytes, int length) {
+    static String first(byte[] bytes, int length) {
         switch (length) {
             case 14:
                 return new String(bytes, 0, 0, 14);

@@ -42,7 +42,10 @@ class DigitsTest {
             block.scratch = prefix.scratch();
             block.width = 6;
             assertEquals(text + "000042", prefix.textOf(42, 6));
-            assertEquals(text + "000042", block.text(42));
+            // In a row and in leaps, over the pattern's last number too.
+            for (long number : new long[] {42, 43, 44, 99, 100, 999_998, 999_999, 1_000_000, 1_000_001, 7, 8}) {
+                assertEquals(text + String.format("%06d", number), block.text(number));
+            }
         }
     }
 }
