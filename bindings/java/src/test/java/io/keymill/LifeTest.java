@@ -56,14 +56,11 @@ class LifeTest {
         refused(Code.CLOSED, () -> no.take(1));
         refused(Code.CLOSED, handle::next);
         refused(Code.CLOSED, () -> mill.segment("another"));
-        assertEquals("", String.join("", mill.metrics().contains("another") ? "another" : ""));
         assertEquals(5, tx.parse((5L << 12) | (1L << 40)).worker().getAsLong());
     }
 
     @Test
     void the_default_mill_is_the_property_else_the_variable_else_a_file(@TempDir Path folder) throws Exception {
-        String open = "try (io.keymill.Mill m = io.keymill.Mill.open()) { }";
-        assertFalse(open.isEmpty());
         assertEquals("memory:", child(folder, "-Dkeymill.config=memory:", "KEYMILL_CONFIG=sqlite:other.db", "store").trim());
         assertEquals("sqlite:other.db", child(folder, null, "KEYMILL_CONFIG=sqlite:other.db", "store").trim());
         assertEquals("sqlite:keymill.db", child(folder, null, "KEYMILL_CONFIG=", "store").trim());
@@ -186,7 +183,7 @@ class LifeTest {
         says = child(folder, "-Dkeymill.library=/nowhere/lib.so", null, "take");
         assertTrue(says.contains("INVALID_CONFIG") && says.contains("/nowhere/lib.so"), says);
         says = child(folder, "-Djava.io.tmpdir=/nowhere", null, "take");
-        assertTrue(says.contains("INVALID_CONFIG") && says.contains("java.io.tmpdir".substring(0, 4)), says);
+        assertTrue(says.contains("INVALID_CONFIG") && says.contains("/nowhere"), says);
     }
 
     @Test

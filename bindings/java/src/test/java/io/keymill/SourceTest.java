@@ -53,7 +53,7 @@ class SourceTest {
                 long before = newest.get();
                 int verb = ThreadLocalRandom.current().nextInt(64);
                 long[] ids = verb == 0 ? orders.take(Math.min(mine.length - i, 1 + i % 3000))
-                        : verb == 1 ? orders.tryNext().isPresent() ? new long[0] : new long[0]
+                        : verb == 1 ? one(orders.tryNext())
                         : new long[] {orders.next()};
                 for (long id : ids) {
                     assertTrue(id > before, id + " came after " + before);
@@ -66,6 +66,10 @@ class SourceTest {
             return mine;
         });
         distinct(taken);
+    }
+
+    private static long[] one(OptionalLong id) {
+        return id.isPresent() ? new long[] {id.getAsLong()} : new long[0];
     }
 
     @Test
