@@ -275,9 +275,9 @@ export class Source extends Numbers<bigint> {
       cursor.at = at + 1
       return cursor.base + BigInt(at)
     }
-    if (this.life.open) {
-      const id = cursor.tryId(0)
-      if (typeof id === 'bigint') return id
+    if (cursor.bench[0] === cursor.crowd && this.life.open) {
+      const id = cursor.pick()
+      if (id !== undefined) return id
     }
     return this.waitFor()
   }
@@ -300,8 +300,8 @@ export class Source extends Numbers<bigint> {
 export class NumberSource extends Numbers<number> {
   override next(): number {
     if (this.life.open) {
-      const id = this.cursor.tryId(0)
-      if (typeof id === 'bigint') return Number(id)
+      const id = this.cursor.pick()
+      if (id !== undefined) return Number(id)
     }
     return this.waitFor()
   }
