@@ -527,6 +527,12 @@ impl Source {
         self.spec().deadline
     }
 
+    /// How many numbers a thread or a handle leases at a time (`block=`), which bounds what it can lose.
+    #[must_use]
+    pub fn block(&self) -> u64 {
+        self.spec().block
+    }
+
     /// The same for every copy of one source, and for no other source of this process: a language that keeps a cursor
     /// of its own keeps one per identity. 0 where the mill is closed or this process is its fork.
     #[must_use]
@@ -893,7 +899,10 @@ impl Iter {
 pub struct Pending {
     source: Source,
     since: Instant,
+    count: usize,
     lacking: usize,
+    /// The identity of the source while this was collected.
+    life: u64,
     /// Runs of numbers, a serial's with their date part.
     runs: Vec<(u64, u64, Prefix)>,
     /// A snowflake's ids: the runs of a clock are short.
@@ -907,7 +916,8 @@ impl Pending {
         if !fits {
             return Err(Error::argument(format!("{count} ids do not fit into memory; take them in parts")));
         }
-        Ok(Pending { source, since: Instant::now(), lacking: count, runs: Vec::new(), ids })
+        let life = source.identity();
+        Ok(Pending { source, since: Instant::now(), count, lacking: count, life, runs: Vec::new(), ids })
     }
 
     /// Takes what is there. `None`: the batch is complete; `Some`: poll again after this pause. Never blocks.
@@ -915,6 +925,13 @@ impl Pending {
     /// # Errors
     /// As [`Source::next`], `DEADLINE` included; what the batch had is lost then.
     pub fn poll(&mut self) -> Result<Option<Duration>> {
+        let life = self.source.identity();
+        if life != self.life {
+            // The process was forked while it waited, and this is the child: what there is belongs to the parent.
+            self.runs.clear();
+            self.ids.clear();
+            (self.lacking, self.life) = (self.count, life);
+        }
         while self.lacking > 0 {
             let taken = if self.source.kind() == Kind::Snowflake { self.take_ids() } else { self.take_run() };
             if let Err(refusal) = taken {

@@ -4,16 +4,17 @@
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
+use std::time::{Duration, Instant};
 
-use keymill::{Mill, Source};
+use keymill::{Mill, Pending, Source};
 
 /// Texts of a source, one by one.
 fn texts(source: &Source, count: usize) -> Vec<String> {
     (0..count).map(|_| source.next_text().unwrap_or_else(|e| e.to_string())).collect()
 }
 
-/// What a forked child makes of the source, read through a pipe.
-fn in_a_child(source: &Source, count: usize) -> Vec<String> {
+/// The texts that a forked child makes, read through a pipe.
+fn in_a_child(make: impl FnOnce() -> Vec<String>) -> Vec<String> {
     let mut ends = [0; 2];
     // SAFETY: `ends` has room for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
@@ -22,7 +23,7 @@ fn in_a_child(source: &Source, count: usize) -> Vec<String> {
     // SAFETY: both descriptors are ours; each process closes its copies.
     let [mut from, mut to] = ends.map(|end| unsafe { std::fs::File::from_raw_fd(end) });
     if pid == 0 {
-        let written = to.write_all(texts(source, count).join("\n").as_bytes());
+        let written = to.write_all(make().join("\n").as_bytes());
         // SAFETY: ends the child at once, without its parent's destructors.
         unsafe { libc::_exit(i32::from(written.is_err())) };
     }
@@ -48,7 +49,7 @@ fn parent_and_child_share_no_id_whatever_the_path() {
         let source = mill.source(spec).expect("a source");
         // The memory of both holds what comes next.
         let mut all = texts(&source, 3);
-        let child = in_a_child(&source, 40);
+        let child = in_a_child(|| texts(&source, 40));
         assert_eq!(child.len(), 40);
         all.extend(child);
         all.extend(texts(&source, 40));
@@ -56,4 +57,37 @@ fn parent_and_child_share_no_id_whatever_the_path() {
         let different: HashSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len(), "{spec}: {all:?}");
     }
+}
+
+/// The texts of a batch that may have been waiting for a while.
+fn complete(mut batch: Pending) -> Vec<String> {
+    while let Some(pause) = batch.poll().expect("a batch") {
+        std::thread::sleep(pause);
+    }
+    let mut texts = Vec::new();
+    batch.texts(|text| texts.push(text.to_owned()));
+    texts
+}
+
+#[test]
+fn a_batch_that_waits_through_a_fork_is_collected_anew_in_the_child() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let mill = Mill::open(&format!("sqlite:{}", folder.path().join("ids.db").display())).expect("a mill");
+    let source = mill.source("segment:orders?step=10&max_step=10").expect("a source");
+    // More than memory holds at a time: some of it is there when the process is forked.
+    let mut batch = source.ask(2000).expect("a batch");
+    let give_up = Instant::now() + Duration::from_secs(20);
+    while source.stats().expect("figures").issued == 0 {
+        assert!(Instant::now() < give_up, "nothing is there");
+        if let Some(pause) = batch.poll().expect("a batch") {
+            std::thread::sleep(pause);
+        }
+    }
+    // The batch lies in both processes; only one of them may go on with what it has.
+    let mut batch = Some(batch);
+    let child = in_a_child(|| complete(batch.take().expect("a batch")));
+    let parent = complete(batch.expect("a batch"));
+    assert_eq!((child.len(), parent.len()), (2000, 2000));
+    let different: HashSet<_> = child.iter().chain(&parent).collect();
+    assert_eq!(different.len(), 4000);
 }

@@ -122,3 +122,24 @@ fn copies_of_one_source_have_one_identity() {
     mill.close();
     assert_eq!(mill.source("segment:orders").unwrap_err().code, Code::Closed);
 }
+
+#[test]
+fn who_waits_in_its_own_way_for_a_clock_is_told_what_it_lacked() {
+    let (mill, tx) = source(
+        "memory:?clock=manual",
+        "snowflake:tx?layout=time:40@10ms,worker:10,seq:1&max_lead=1ms&worker=5&deadline=50ms&clock_back=wait",
+    );
+    mill.set_clock(1_750_000_000_000).unwrap();
+    // The generator starts once the store has answered and the clock goes on.
+    let give_up = Instant::now() + Duration::from_secs(20);
+    while tx.try_next().is_err() {
+        assert!(Instant::now() < give_up);
+        mill.advance_clock(10).unwrap();
+    }
+    mill.set_clock(1_749_999_990_000).unwrap();
+    let refused = complete(tx.ask(1).unwrap()).unwrap_err();
+    let blocked = tx.next().unwrap_err();
+    assert_eq!((refused.code, blocked.code), (Code::Deadline, Code::Deadline));
+    assert!(refused.message.contains("clock_back=wait"), "{}", refused.message);
+    assert_eq!(refused.message, blocked.message);
+}

@@ -1,1 +1,76 @@
 //! keymill for Python: translations of the waist, and nothing else. (floor 5)
+//!
+//! * `cursor`: numbers leased ahead, counted through while the interpreter's lock is held.
+//! * `taker`: what a source and a handle have in common: one id, now or after a wait.
+//! * `fast`: the entries of `next`, `fill` and of iteration.
+//! * `batch`: many ids, all or none.
+//! * `wait`: pauses without the lock, in which signals are heard.
+//! * `mill`, `source`, `handle`: the classes.
+//! * `buffer`, `value`, `error`: what crosses.
+
+mod batch;
+mod buffer;
+mod cursor;
+mod error;
+mod fast;
+mod handle;
+mod mill;
+mod source;
+mod taker;
+mod value;
+mod wait;
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use pyo3::exceptions::PyImportError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// The interpreter that loaded this library first; -1: none yet.
+static INTERPRETER: AtomicI64 = AtomicI64::new(-1);
+
+/// The compiled part of the package `keymill`.
+///
+/// `gil_used`: cursors count under the interpreter's lock. A free-threaded build of CPython does not load an abi3 wheel;
+/// built from source for one, the module makes it switch its lock on, and uses no cursor there all the same, because the
+/// user may forbid the lock (`PYTHON_GIL=0`): see [`cursor::Cursor::refill`]. That has not been tested.
+#[pymodule(name = "_keymill", gil_used = true)]
+fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    refuse_a_second_interpreter(py)?;
+    cursor::ask_for_the_lock(py)?;
+    module.add_class::<mill::Mill>()?;
+    module.add_class::<source::Source>()?;
+    module.add_class::<handle::Handle>()?;
+    module.add_class::<batch::Batch>()?;
+    fast::install(py)?;
+    module.add_function(wrap_pyfunction!(mill::open, module)?)?;
+    module.add_function(wrap_pyfunction!(mill::spec_string, module)?)?;
+    let (codes, families) = (PyDict::new(py), PyDict::new(py));
+    for code in keymill::Code::ALL {
+        codes.set_item(code.name(), code.number())?;
+        families.set_item(code.name(), error::family(code))?;
+    }
+    module.add("CODES", codes)?;
+    module.add("FAMILIES", families)?;
+    module.add("VERSION", keymill::VERSION)
+}
+
+/// Classes are made once a process, and cursors rely on one lock: a second interpreter would share the first one's
+/// objects without its lock.
+fn refuse_a_second_interpreter(py: Python<'_>) -> PyResult<()> {
+    // SAFETY: the interpreter is attached.
+    let this = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
+    if this < 0 {
+        return Err(PyErr::fetch(py));
+    }
+    // ordering: AcqRel — one interpreter comes first; nothing else hangs on it.
+    match INTERPRETER.compare_exchange(-1, this, Ordering::AcqRel, Ordering::Acquire) {
+        Err(first) if first != this => Err(PyImportError::new_err(
+            "keymill serves one interpreter of a process, and another one has loaded it: use threads or processes instead \
+             of subinterpreters",
+        )),
+        _ => Ok(()),
+    }
+}

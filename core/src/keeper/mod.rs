@@ -132,6 +132,7 @@ impl Keeper {
 mod tests {
     use super::*;
     use crate::config::MillConfig;
+    use crate::reservation::FaultKind;
     use crate::time::ManualClock;
 
     #[test]
@@ -145,5 +146,23 @@ mod tests {
         assert!(keeper.attend(Now::default()).is_none(), "nobody knows the source yet");
         keeper.add(well);
         assert!(keeper.attend(Now::default()).is_some(), "the caller still waits for a number");
+    }
+
+    #[test]
+    fn what_a_caller_asked_who_does_not_wait_stands_until_the_store_has_answered() {
+        let belfry = Arc::new(Belfry::default());
+        let mut keeper = Keeper::new(1, belfry.clone());
+        let spec = MillConfig::parse("memory:").and_then(|c| c.spec("segment:asked")).expect("a spec");
+        let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
+        let well = Arc::new(Well::new(Arc::new(spec), belfry, 0, clock).expect("a well"));
+        keeper.add(well.clone());
+        assert!(well.try_next().is_err(), "nothing is in memory, so the caller asks and goes");
+        keeper.look(0, Now::default());
+        // A timer, or a second ring.
+        keeper.look(0, Now::default());
+        let (slot, _) = keeper.attend(Now::default()).expect("a flight for the caller who asked");
+        keeper.land(slot, Err(Fault::new(FaultKind::Unavailable, "down")), Now::default());
+        let later = Now { boot_ms: 60_000, ..Now::default() };
+        assert!(keeper.attend(later).is_none(), "nobody asked since the store answered");
     }
 }

@@ -1,0 +1,11 @@
+"""Waiting in asyncio. A module of its own, because importing asyncio costs more than all of keymill."""
+
+import asyncio
+from typing import Any
+
+
+async def complete(batch: Any) -> Any:
+    """The result of a batch; the loop runs on while it waits."""
+    while (pause := batch.poll()) is not None:
+        await asyncio.sleep(pause)
+    return batch.result()

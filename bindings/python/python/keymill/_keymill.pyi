@@ -1,0 +1,17 @@
+from typing import Any, Final, final
+
+from keymill import Handle as Handle
+from keymill import Mill as Mill
+from keymill import Source as Source
+from keymill import open as open
+
+VERSION: Final[str]
+CODES: Final[dict[str, int]]
+FAMILIES: Final[dict[str, str]]
+
+@final
+class _Batch:
+    def poll(self) -> float | None: ...
+    def result(self) -> Any: ...
+
+def spec_string(kind: str, name: list[str], options: dict[str, Any] | None) -> str: ...

@@ -1,0 +1,193 @@
+//! Batches: many ids, all of them or none. (floor 5)
+//!
+//! A batch of segment ids empties the cursor first and then asks the core, at every try: so it never overtakes numbers
+//! that are still in the cursor, and what the cursor gives after the batch is greater than what the batch got. Serial
+//! numbers and snowflakes have no cursor; the core's own batch serves them.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use keymill::{Kind, Pending, Result, Source};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString};
+
+use crate::cursor::{Cursor, Run};
+use crate::error::{bad_argument, raised};
+use crate::value;
+use crate::wait::{Step, patient, wait};
+
+/// Lists from this length on are tried out before numbers are spent on them.
+const LARGE: usize = 1 << 20;
+
+/// A batch that may still be waiting.
+pub(crate) struct Asked {
+    source: Source,
+    count: usize,
+    from: From,
+}
+
+enum From {
+    Cursor { cursor: Arc<Cursor>, since: Option<Instant>, runs: Vec<Run> },
+    Core(Pending),
+}
+
+impl Asked {
+    pub(crate) fn new(source: &Source, cursor: &Arc<Cursor>, count: usize) -> Result<Self> {
+        let from = if source.kind() == Kind::Segment {
+            From::Cursor { cursor: cursor.clone(), since: None, runs: Vec::new() }
+        } else {
+            From::Core(source.ask(count)?)
+        };
+        Ok(Asked { source: source.clone(), count, from })
+    }
+
+    /// Takes what is there; never blocks.
+    pub(crate) fn step(&mut self) -> Result<Step<()>> {
+        match &mut self.from {
+            From::Core(pending) => Ok(pending.poll()?.map_or(Step::Done(()), Step::Pause)),
+            From::Cursor { cursor, since, runs } => {
+                // A signal's handler may have forked while this batch waited: what the parent took is the parent's.
+                runs.retain(Run::is_ours);
+                let taken = collect(&self.source, cursor, self.count as u64, runs);
+                // Nearly always it is all there, and no clock is read.
+                match taken {
+                    Ok(()) => Ok(Step::Done(())),
+                    refused => patient(&self.source, *since.get_or_insert_with(Instant::now), refused),
+                }
+            }
+        }
+    }
+
+    /// Waits until it is complete.
+    pub(crate) fn complete(&mut self, py: Python<'_>) -> PyResult<()> {
+        match self.step().map_err(raised)? {
+            Step::Done(()) => Ok(()),
+            Step::Pause(_) => {
+                let source = self.source.clone();
+                wait(py, &source, || self.step())
+            }
+        }
+    }
+
+    /// The numbers of a complete batch in order, run by run.
+    pub(crate) fn runs(self, mut write: impl FnMut(Range<u64>)) {
+        match self.from {
+            From::Cursor { runs, .. } => runs.iter().for_each(|run| write(run.lo..run.hi)),
+            From::Core(pending) => {
+                let mut ids = vec![0; self.count];
+                pending.write(&mut ids);
+                for id in ids {
+                    write(id..id + 1);
+                }
+            }
+        }
+    }
+
+    /// Whether a list of so many would fit into memory: asked before any number is spent.
+    pub(crate) fn fits(py: Python<'_>, count: usize) -> PyResult<()> {
+        if count < LARGE { Ok(()) } else { room(py, count).map(drop) }
+    }
+
+    /// A complete batch as a list. The list is made and filled in one go, so nobody sees it half filled.
+    pub(crate) fn list(self, py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+        let list = room(py, self.count)?;
+        let mut failed = None;
+        let mut put = |at: usize, made: PyResult<Bound<'_, PyAny>>| match made {
+            // SAFETY: `at` is under the list's length and its slot is empty; the reference is given away.
+            Ok(item) => unsafe {
+                ffi::PyList_SetItem(list.as_ptr(), at as isize, item.into_ptr());
+            },
+            Err(error) => failed = Some(error),
+        };
+        let mut at = 0;
+        match self.from {
+            From::Core(pending) if self.source.kind() == Kind::Serial => pending.texts(|text| {
+                put(at, Ok(PyString::new(py, text).into_any()));
+                at += 1;
+            }),
+            _ => self.runs(|run| {
+                for number in run {
+                    put(at, value::int(py, number));
+                    at += 1;
+                }
+            }),
+        }
+        failed.map_or(Ok(list), Err)
+    }
+}
+
+/// A list with `count` empty slots.
+fn room(py: Python<'_>, count: usize) -> PyResult<Bound<'_, PyList>> {
+    let room = isize::try_from(count).ok().filter(|n| *n < isize::MAX / 16);
+    let made = room.map_or(std::ptr::null_mut(), |n| {
+        // SAFETY: the interpreter is attached.
+        unsafe { ffi::PyList_New(n) }
+    });
+    // SAFETY: a new list, or NULL.
+    let list = unsafe { Bound::from_owned_ptr_or_opt(py, made) };
+    let Some(list) = list else {
+        drop(PyErr::take(py));
+        return Err(bad_argument(format!("{count} ids do not fit into memory; take them in parts")));
+    };
+    // SAFETY: PyList_New makes a list.
+    Ok(unsafe { list.cast_into_unchecked() })
+}
+
+/// Adds numbers to `runs` until there are `count`.
+fn collect(source: &Source, cursor: &Cursor, count: u64, runs: &mut Vec<Run>) -> Result<()> {
+    let mut lacking = count - runs.iter().map(Run::len).sum::<u64>();
+    if let Some(run) = cursor.drain(lacking) {
+        lacking -= run.len();
+        runs.push(run);
+    }
+    while lacking > 0 {
+        let run = Run::from(source.try_lease(lacking, lacking)?);
+        lacking -= run.len();
+        runs.push(run);
+    }
+    Ok(())
+}
+
+/// A batch that asyncio waits for.
+#[pyclass(frozen, module = "keymill._keymill", name = "_Batch")]
+pub(crate) struct Batch {
+    /// `None` once the result was given.
+    asked: Mutex<Option<Asked>>,
+    /// One id, not a list of ids.
+    single: bool,
+}
+
+impl Batch {
+    pub(crate) fn new(asked: Asked, single: bool) -> Self {
+        Batch { asked: Mutex::new(Some(asked)), single }
+    }
+
+    /// Held only under the interpreter's lock.
+    fn asked(&self) -> MutexGuard<'_, Option<Asked>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Batch {
+    /// Takes what is there: None when the batch is complete, else the seconds after which to ask again.
+    fn poll(&self) -> PyResult<Option<f64>> {
+        // The lock is let go before any of Python's code runs.
+        let step = self.asked().as_mut().map(Asked::step);
+        match step {
+            None | Some(Ok(Step::Done(()))) => Ok(None),
+            Some(Ok(Step::Pause(pause))) => Ok(Some(pause.as_secs_f64())),
+            Some(Err(error)) => Err(raised(error)),
+        }
+    }
+
+    /// The id, or the list of ids, of a batch that is complete; once.
+    fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let asked = self.asked().take();
+        let Some(asked) = asked else { return Err(bad_argument("the batch was given out")) };
+        let list = asked.list(py)?;
+        if self.single { list.get_item(0) } else { Ok(list.into_any()) }
+    }
+}

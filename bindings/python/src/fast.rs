@@ -1,0 +1,177 @@
+//! The ways most ids go, without what a general call costs: the methods `next` and `fill`, and iteration. (floor 5)
+//!
+//! pyo3's entry to a method keeps a count of the thread's attachments, which is a call into the thread's storage and a
+//! third of the time an id takes. Here the interpreter calls a function of ours that takes a number from the cursor and
+//! makes an int of it; everything else (a wait, an error, a text) is done behind [`door`], where a panic ends too.
+
+use std::ffi::{CStr, CString, c_int, c_uint};
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use keymill::{Code, Error};
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::pyclass::boolean_struct::True;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use pyo3::{PyClass, PyTypeInfo};
+
+use crate::error::raised;
+use crate::handle::Handle;
+use crate::source::Source;
+use crate::taker::Taker;
+use crate::value::raw_int;
+
+/// A class whose `next` is a taker's.
+pub(crate) trait Taking: PyClass<Frozen = True> + Sync {
+    fn taker(&self) -> &Taker;
+}
+
+/// The next id as a new reference; NULL with an exception set.
+#[inline]
+fn take(taker: &Taker) -> *mut ffi::PyObject {
+    match taker.cursor.next() {
+        Some(number) => raw_int(number),
+        None => otherwise(taker),
+    }
+}
+
+#[inline(never)]
+fn otherwise(taker: &Taker) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter called us.
+    let py = unsafe { Python::assume_attached() };
+    door(py, || taker.next_otherwise(py))
+}
+
+/// The way out of what is not quick: an exception is set, and a panic becomes one.
+fn door<'py>(py: Python<'py>, verb: impl FnOnce() -> PyResult<Bound<'py, PyAny>>) -> *mut ffi::PyObject {
+    let answer = catch_unwind(AssertUnwindSafe(verb))
+        .unwrap_or_else(|_| Err(raised(Error::new(Code::Internal, "a defect in keymill, please report it"))));
+    match answer {
+        Ok(id) => id.into_ptr(),
+        Err(error) => {
+            error.restore(py);
+            ptr::null_mut()
+        }
+    }
+}
+
+/// `next` as the interpreter calls it.
+unsafe extern "C" fn next<T: Taking>(this: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter called us, through a descriptor that checks for `T`; a frozen class is only read.
+    let this = unsafe { Borrowed::from_ptr(Python::assume_attached(), this).cast_unchecked::<T>() };
+    take(this.get().taker())
+}
+
+/// `fill` as the interpreter calls it.
+unsafe extern "C" fn fill(this: *mut ffi::PyObject, buffer: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: as in `next`; the argument is borrowed for the call.
+    let (py, this, buffer) = unsafe {
+        let py = Python::assume_attached();
+        (py, Borrowed::from_ptr(py, this).cast_unchecked::<Source>(), Borrowed::from_ptr(py, buffer))
+    };
+    door(py, || this.get().fill(py, &buffer).map(|()| py.None().into_bound(py)))
+}
+
+/// Puts our entries in the place of the methods of the same names, which say what they are for.
+pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
+    let no_arguments = |entry| (ffi::METH_NOARGS, ffi::PyMethodDefPointer { PyCFunction: entry });
+    let source = &Source::type_object(py);
+    put(source, c"next", "($self, /)", no_arguments(next::<Source>))?;
+    put(source, c"fill", "($self, buffer, /)", (ffi::METH_O, ffi::PyMethodDefPointer { PyCFunction: fill }))?;
+    put(&Handle::type_object(py), c"next", "($self, /)", no_arguments(next::<Handle>))
+}
+
+fn put(
+    class: &Bound<'_, PyType>,
+    name: &'static CStr,
+    signature: &str,
+    (ml_flags, ml_meth): (c_int, ffi::PyMethodDefPointer),
+) -> PyResult<()> {
+    let title = name.to_string_lossy();
+    let doc: String = class.getattr(&*title)?.getattr("__doc__")?.extract()?;
+    let doc = CString::new(format!("{title}{signature}\n--\n\n{doc}"))?;
+    // The interpreter keeps the definition as long as it lives.
+    let definition = Box::leak(Box::new(ffi::PyMethodDef {
+        ml_name: name.as_ptr(),
+        ml_meth,
+        ml_flags,
+        ml_doc: doc.into_raw(),
+    }));
+    // SAFETY: a type, and a definition that lives as long as the interpreter; a new reference, or NULL with an exception.
+    let method = unsafe {
+        Bound::from_owned_ptr_or_err(class.py(), ffi::PyDescr_NewMethod(class.as_type_ptr(), definition))?
+    };
+    class.setattr(&*title, method)
+}
+
+/// What `iter` gives: the object it goes through, and that object's taker. All zeros where Python code has made one by
+/// itself.
+#[repr(C)]
+struct Iteration {
+    head: ffi::PyObject,
+    owner: *mut ffi::PyObject,
+    taker: *const Taker,
+}
+
+/// An iterator through `owner`.
+pub(crate) fn iterate<'py, T: Taking>(owner: &Bound<'py, T>) -> PyResult<Bound<'py, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = owner.py();
+    let class = CLASS.get_or_try_init(py, || class(py))?;
+    // SAFETY: a heap type made below, of `Iteration`'s size; a new reference, or NULL with an exception.
+    let made =
+        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_GenericAlloc(class.as_ptr().cast(), 0))? };
+    // SAFETY: made above, and seen by nobody else.
+    let iteration = unsafe { &mut *made.as_ptr().cast::<Iteration>() };
+    iteration.taker = ptr::from_ref(owner.get().taker());
+    iteration.owner = owner.clone().into_ptr();
+    Ok(made)
+}
+
+fn class(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    let slot = |slot: c_int, pfunc| ffi::PyType_Slot { slot, pfunc };
+    let mut slots = [
+        slot(ffi::Py_tp_dealloc, drop_iteration as *mut _),
+        slot(ffi::Py_tp_iter, ffi::PyObject_SelfIter as *mut _),
+        slot(ffi::Py_tp_iternext, next_of_iteration as *mut _),
+        slot(0, ptr::null_mut()),
+    ];
+    let mut spec = ffi::PyType_Spec {
+        name: c"keymill.Ids".as_ptr(),
+        basicsize: mem::size_of::<Iteration>() as c_int,
+        itemsize: 0,
+        flags: ffi::Py_TPFLAGS_DEFAULT as c_uint,
+        slots: slots.as_mut_ptr(),
+    };
+    // SAFETY: the spec describes `Iteration`, and is read only during the call (the name is static).
+    Ok(unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_FromSpec(&raw mut spec))? }.unbind())
+}
+
+unsafe extern "C" fn next_of_iteration(this: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: the slot of a class whose instances are `Iteration`s; the owner is kept alive by the reference it holds.
+    let taker = unsafe { (*this.cast::<Iteration>()).taker.as_ref() };
+    match taker {
+        Some(taker) => take(taker),
+        None => {
+            // SAFETY: the interpreter called us.
+            PyTypeError::new_err("iterate over a source or a handle")
+                .restore(unsafe { Python::assume_attached() });
+            ptr::null_mut()
+        }
+    }
+}
+
+unsafe extern "C" fn drop_iteration(this: *mut ffi::PyObject) {
+    // SAFETY: the slot of a heap type whose instances are `Iteration`s: the last reference is gone; the type is let go
+    // after its instance, as heap types' instances must.
+    unsafe {
+        let class = ffi::Py_TYPE(this);
+        ffi::Py_XDECREF((*this.cast::<Iteration>()).owner);
+        let free: ffi::freefunc = mem::transmute(ffi::PyType_GetSlot(class, ffi::Py_tp_free));
+        free(this.cast());
+        ffi::Py_DECREF(class.cast());
+    }
+}

@@ -1,0 +1,247 @@
+//! A source: the verbs of one generator.
+
+use std::sync::Arc;
+
+use keymill::{Kind, Stats};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PyString};
+
+use crate::batch::{Asked, Batch};
+use crate::buffer::Ids;
+use crate::cursor::Cursor;
+use crate::error::{bad_argument, raised};
+use crate::fast::{Taking, iterate};
+use crate::handle::Handle;
+use crate::taker::Taker;
+use crate::value::{count, not_pickled, text, whole};
+
+/// A named generator inside a mill, from `Mill.segment`, `Mill.snowflake`, `Mill.serial` or `Mill.source`.
+///
+/// Any thread may use it. Segments and snowflakes hand out ints, serial sources hand out texts. With
+/// ``order=process`` (the default) ids rise over all threads of the process and over all verbs.
+///
+/// >>> import keymill
+/// >>> mill = keymill.open("memory:")
+/// >>> orders = mill.segment("orders")
+/// >>> orders.next(), next(orders), orders.take(3)
+/// (1, 2, [3, 4, 5])
+#[pyclass(frozen, module = "keymill", generic, weakref)]
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) taker: Taker,
+}
+
+impl Source {
+    pub(crate) fn new(source: keymill::Source, cursor: Arc<Cursor>) -> Self {
+        Source { taker: Taker::new(source, cursor) }
+    }
+
+    fn ask(&self, count: usize) -> PyResult<Asked> {
+        Asked::new(&self.taker.source, &self.taker.cursor, count).map_err(raised)
+    }
+
+    /// A coroutine of the package's Python part.
+    fn wait_in_asyncio<'py>(slf: &Bound<'py, Self>, count: Option<usize>) -> PyResult<Bound<'py, PyAny>> {
+        static COMPLETE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = slf.py();
+        Asked::fits(py, count.unwrap_or(1))?;
+        let batch = Batch::new(slf.get().ask(count.unwrap_or(1))?, count.is_none());
+        COMPLETE.import(py, "keymill._aio", "complete")?.call1((batch,))
+    }
+}
+
+impl Taking for Source {
+    #[inline]
+    fn taker(&self) -> &Taker {
+        &self.taker
+    }
+}
+
+#[pymethods]
+impl Source {
+    /// The next id: an int, or a text where the source is a serial one. It comes from memory; only a cold or starved
+    /// source waits, at most its deadline, without the interpreter's lock. Ctrl-C ends the wait.
+    ///
+    /// >>> import keymill
+    /// >>> keymill.open("memory:").serial("cust", "id", date="'C'", number="000").next()
+    /// 'C001'
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.taker.next(py)
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.taker.next(py)
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        iterate(slf)
+    }
+
+    /// The next id if one is in memory, else None; never waits. What no waiting cures is raised.
+    ///
+    /// >>> import keymill, time
+    /// >>> orders = keymill.open("memory:").segment("orders")
+    /// >>> while (id := orders.try_next()) is None:
+    /// ...     time.sleep(0.001)
+    /// >>> id
+    /// 1
+    fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.taker.try_next(py)
+    }
+
+    /// A list of `count` ids: all of them, or an exception.
+    ///
+    /// >>> import keymill
+    /// >>> keymill.open("memory:").segment("orders").take(4)
+    /// [1, 2, 3, 4]
+    #[pyo3(signature = (count, /))]
+    fn take<'py>(&self, py: Python<'py>, count: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        let count = self::count(count)?;
+        Asked::fits(py, count)?;
+        let mut asked = self.ask(count)?;
+        asked.complete(py)?;
+        asked.list(py)
+    }
+
+    /// Fills a writable buffer of 64-bit integers (array, memoryview, numpy) with ids: all of it, or an exception and
+    /// the buffer as it was. By far the fastest way to many ids.
+    ///
+    /// >>> import array, keymill
+    /// >>> ids = array.array("Q", bytes(24))
+    /// >>> keymill.open("memory:").segment("orders").fill(ids)
+    /// >>> ids
+    /// array('Q', [1, 2, 3])
+    #[pyo3(signature = (buffer, /))]
+    pub(crate) fn fill(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.taker.source.kind() == Kind::Serial {
+            return Err(bad_argument(format!(
+                "`{}` hands out texts, which do not fit into a buffer of integers; use take",
+                self.taker.source.label()
+            )));
+        }
+        let ids = Ids::of(buffer)?;
+        let mut asked = self.ask(ids.len())?;
+        asked.complete(py)?;
+        ids.write(asked);
+        Ok(())
+    }
+
+    /// The next id, for asyncio: awaits instead of waiting, so the loop is never blocked.
+    ///
+    /// >>> import asyncio, keymill
+    /// >>> async def first():
+    /// ...     return await keymill.open("memory:").segment("orders").anext()
+    /// >>> asyncio.run(first())
+    /// 1
+    fn anext<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::wait_in_asyncio(slf, None)
+    }
+
+    /// `take` for asyncio.
+    ///
+    /// >>> import asyncio, keymill
+    /// >>> async def first():
+    /// ...     return await keymill.open("memory:").segment("orders").take_async(3)
+    /// >>> asyncio.run(first())
+    /// [1, 2, 3]
+    #[pyo3(signature = (count, /))]
+    fn take_async<'py>(slf: &Bound<'py, Self>, count: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        Self::wait_in_asyncio(slf, Some(self::count(count)?))
+    }
+
+    fn __aiter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::wait_in_asyncio(slf, None)
+    }
+
+    /// Takes an id, or a serial number's text, apart: a dict with those of `time` (RFC 3339), `worker`, `sequence`,
+    /// `date` and `number` that this kind of source has.
+    ///
+    /// >>> import keymill
+    /// >>> keymill.open("memory:").serial("cust", "id", date="'C'", number="000").parse("C042")
+    /// {'date': 'C', 'number': 42}
+    #[pyo3(signature = (id, /))]
+    fn parse<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+        let source = &self.taker.source;
+        let parts = if id.is_instance_of::<PyString>() {
+            source.parse_text(&text(id, "id")?)
+        } else {
+            source.parse(whole(id, "id")?)
+        };
+        let parts = parts.map_err(raised)?;
+        let dict = PyDict::new(py);
+        for (name, value) in parts.fields() {
+            match name {
+                "time" | "date" => dict.set_item(name, value)?,
+                _ => dict.set_item(name, value.parse::<u64>().unwrap_or_default())?,
+            }
+        }
+        Ok(dict)
+    }
+
+    /// A block of one's own: ids rise within the handle only. For a loop that shares with nobody.
+    fn handle(&self) -> Handle {
+        Handle::of(self)
+    }
+
+    /// This source's figures: `issued`, `reserved`, `left`, `lost`, `refills`, `waits`, `rate`, `runway_seconds` …
+    ///
+    /// >>> import keymill
+    /// >>> orders = keymill.open("memory:").segment("orders")
+    /// >>> _ = orders.take(7)
+    /// >>> orders.stats().get("issued")
+    /// 7
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut stats = self.taker.source.stats().map_err(raised)?;
+        // What lies in the cursor was issued to it, but to nobody else yet.
+        let held = self.taker.cursor.left();
+        stats.issued -= held.min(stats.issued);
+        stats.left += held;
+        figures(py, &stats)
+    }
+
+    /// What the source is, every default filled in: scheme, table, step, layout …
+    fn settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (name, value) in self.taker.source.settings() {
+            dict.set_item(name, value)?;
+        }
+        Ok(dict)
+    }
+
+    /// `segment:orders`: kind and name, without options.
+    #[getter]
+    fn label(&self) -> &str {
+        self.taker.source.label()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<keymill.Source {}>", self.taker.source.label())
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Err(not_pickled(slf))
+    }
+}
+
+/// A source's figures as a dict.
+pub(crate) fn figures<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("source", &stats.source)?;
+    dict.set_item("issued", stats.issued)?;
+    dict.set_item("reserved", stats.reserved)?;
+    dict.set_item("left", stats.left)?;
+    dict.set_item("lost", stats.lost)?;
+    dict.set_item("refills", stats.refills)?;
+    dict.set_item("waits", stats.waits)?;
+    dict.set_item("rate", stats.rate)?;
+    dict.set_item("runway_seconds", stats.runway_seconds)?;
+    dict.set_item("lead_ms", stats.lead_ms)?;
+    dict.set_item("ends_at_ms", stats.ends_at_ms)?;
+    dict.set_item("refusal", stats.refusal.as_deref())?;
+    Ok(dict)
+}

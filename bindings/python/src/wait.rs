@@ -1,0 +1,90 @@
+//! Waiting: without the interpreter's lock, hearing signals, holding nothing. (floor 5)
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keymill::{Code, Error, Result, Source};
+use pyo3::prelude::*;
+
+use crate::error::raised;
+
+/// How long a signal or a close waits to be heard.
+const EAR: Duration = Duration::from_millis(20);
+
+/// The first pause of a wait: most waits are for a refill that is on its way. Each later pause is twice as long, up to
+/// what the core asks for.
+const FIRST_PAUSE: Duration = Duration::from_micros(20);
+
+/// A step of a wait.
+pub(crate) enum Step<T> {
+    /// Here it is.
+    Done(T),
+    /// Come again after this pause.
+    Pause(Duration),
+}
+
+/// What a refused `try_` verb means to a caller who has waited since `since`.
+pub(crate) fn patient<T>(source: &Source, since: Instant, answer: Result<T>) -> Result<Step<T>> {
+    match answer {
+        Ok(value) => Ok(Step::Done(value)),
+        Err(refusal) => source.patience(refusal, since.elapsed()).map(Step::Pause),
+    }
+}
+
+/// Steps until it is done, pausing without the lock. Each step runs with it.
+#[cold]
+pub(crate) fn wait<T>(
+    py: Python<'_>,
+    source: &Source,
+    mut step: impl FnMut() -> Result<Step<T>>,
+) -> PyResult<T> {
+    let mut longest = FIRST_PAUSE;
+    loop {
+        match step().map_err(raised)? {
+            Step::Done(value) => return Ok(value),
+            Step::Pause(pause) => nap(py, source, pause.min(longest))?,
+        }
+        longest = longest.saturating_mul(2);
+    }
+}
+
+/// Sleeps without the lock; ends early at a signal whose handler raises, and when the mill closes.
+fn nap(py: Python<'_>, source: &Source, pause: Duration) -> PyResult<()> {
+    let mut left = pause;
+    while !left.is_zero() {
+        let part = left.min(EAR);
+        py.detach(|| thread::sleep(part));
+        py.check_signals()?;
+        left -= part;
+        if source.mill().is_closed() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Runs a verb that has no `try_` form on a thread of its own, so that signals are heard meanwhile. Who is interrupted
+/// leaves the verb to end by itself.
+pub(crate) fn errand<T: Send + 'static>(
+    py: Python<'_>,
+    verb: impl FnOnce() -> Result<T> + Send + 'static,
+) -> PyResult<T> {
+    let (tell, mut told) = mpsc::sync_channel(1);
+    thread::Builder::new()
+        .name("keymill-errand".to_owned())
+        .spawn(move || {
+            let _ = tell.send(verb());
+        })
+        .map_err(|e| raised(Error::new(Code::Internal, format!("starting a thread: {e}"))))?;
+    loop {
+        let told = &mut told;
+        match py.detach(move || told.recv_timeout(EAR)) {
+            Ok(answer) => return answer.map_err(raised),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(raised(Error::new(Code::Internal, "a defect in keymill, please report it")));
+            }
+        }
+    }
+}

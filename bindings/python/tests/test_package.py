@@ -1,0 +1,91 @@
+"""What the package says of itself: version, types, documentation, size."""
+
+import doctest
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import keymill
+import keymill._keymill
+from conftest import ROOT
+
+HERE = Path(__file__).parent
+README = HERE.parent / "README.md"
+
+
+def test_the_version_is_the_core_s():
+    cargo = (ROOT / "Cargo.toml").read_text()
+    version = re.search(r'\[workspace.package\]\nversion = "(.*?)"', cargo).group(1)
+    assert keymill.__version__ == importlib.metadata.version("keymill") == version
+
+
+def test_codes_are_the_core_s():
+    text = (ROOT / "core/src/error.rs").read_text()
+    listed = text[text.index("pub enum Code") : text.index("impl Code")]
+    numbers = [int(number) for number in re.findall(r"^    \w+ = (\d+),", listed, re.M)]
+    assert sorted(keymill.CODES.values()) == sorted(numbers)
+
+
+def test_every_example_of_the_documentation_runs():
+    results = doctest.testmod(keymill)
+    assert results.failed == 0 and results.attempted > 30
+    for name in ("next", "fill"):
+        assert ">>>" in getattr(keymill.Source, name).__doc__
+
+
+def test_the_readme_s_examples_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.M | re.S)
+    assert len(blocks) >= 3
+    for block in blocks:
+        exec(compile(block, str(README), "exec"), {"__name__": "__main__"})
+
+
+def test_the_readme_s_table_of_codes_is_the_module_s():
+    rows = re.findall(r"^\| `(\w+Error)`.*?\| (.*?) \|$", README.read_text(), re.M)
+    told = {code: family for family, codes in rows for code in re.findall(r"`(\w+)`", codes)}
+    assert told == {code: family for code, family in keymill._keymill.FAMILIES.items() if family != "KeymillError"}
+
+
+@pytest.mark.parametrize("tool", ["mypy", "pyright"])
+def test_types_are_strict(tool, tmp_path):
+    pytest.importorskip(tool)
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    example = tmp_path / "example.py"
+    example.write_text((HERE / "typed.py").read_text())
+    command = {
+        "mypy": ["-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")],
+        "pyright": ["-m", "pyright", "--project", str(tmp_path), "--pythonpath", sys.executable],
+    }[tool]
+    run = lambda file: subprocess.run([sys.executable, *command, str(file)], capture_output=True, text=True, cwd=tmp_path)
+    answer = run(example)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    example.write_text(example.read_text().replace("text: str = serial.next()", "text: int = serial.next()"))
+    assert run(example).returncode != 0, "a serial's id is no int"
+
+
+def test_stubs_are_what_the_module_is(tmp_path):
+    pytest.importorskip("mypy")
+    # Generic classes have this by nature; a compiled module lists its names by itself.
+    allowed = tmp_path / "allowed"
+    allowed.write_text("keymill\\.(Source|Handle)\\.__class_getitem__\nkeymill\\._keymill\\.__all__\n")
+    command = [sys.executable, "-m", "mypy.stubtest", "keymill", "--allowlist", str(allowed)]
+    answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_the_package_is_small_and_typed():
+    files = importlib.metadata.files("keymill")
+    assert any(file.name == "py.typed" for file in files)
+    assert sum(file.size or 0 for file in files) < 12 << 20
+
+
+def test_importing_does_not_import_asyncio():
+    program = "import sys, keymill; keymill.open('memory:').segment('o').next(); sys.exit('asyncio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+

@@ -1,0 +1,194 @@
+"""Forks and processes: no number of a parent is issued in its child."""
+
+import ctypes
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.request
+
+import pytest
+
+import keymill
+
+
+def in_a_child(fork, work):
+    """What `work` answers in a child, by a pipe. The child ends at once."""
+    end, start = os.pipe()
+    child = fork()
+    if child == 0:
+        status = 1
+        try:
+            os.write(start, " ".join(map(str, work())).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(start)
+    with os.fdopen(end, "rb") as pipe:
+        answer = pipe.read().decode().split()
+    assert os.waitpid(child, 0)[1] == 0
+    return answer
+
+
+def raw_fork():
+    """A fork that Python does not hear of: the C library's, with the interpreter's lock held."""
+    return ctypes.PyDLL(None).fork()
+
+
+WAYS = {
+    "next": lambda source, stream, handle: [source.next() for _ in range(50)],
+    "next(source)": lambda source, stream, handle: [next(source) for _ in range(50)],
+    "iteration": lambda source, stream, handle: [next(stream) for _ in range(50)],
+    "handle": lambda source, stream, handle: [handle.next() for _ in range(50)],
+    "take": lambda source, stream, handle: source.take(50),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fork", [os.fork, raw_fork])
+@pytest.mark.parametrize("kind", ["segment:a", "segment:b?order=thread", "serial:t/c?number=00000000"])
+def test_parent_and_child_share_no_id(sqlite, fork, way, kind):
+    with keymill.open(sqlite) as mill:
+        source = mill.source(kind)
+        stream, handle = iter(source), source.handle()
+        for _ in range(3):
+            # The memory of both holds what comes next: cursors are in the middle of a block.
+            before = [str(next(it)) for it in (source, stream, handle) for _ in range(200)]
+            child = in_a_child(fork, lambda: WAYS[way](source, stream, handle))
+            after = [str(next(it)) for it in (source, stream, handle) for _ in range(200)]
+            every = before + child + after
+            assert len(child) == 50 and len(set(every)) == len(every)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_that_asks_for_the_source_again_has_one_order(sqlite):
+    with keymill.open(sqlite) as mill:
+        source = mill.segment("orders")
+        source.take(10)
+
+        def work():
+            again, ids = mill.segment("orders"), []
+            for _ in range(500):
+                ids += [source.next(), again.next(), *again.take(2)]
+            return ids
+
+        ids = [int(id) for id in in_a_child(os.fork, work)]
+        assert len(ids) == 2000 and ids == sorted(set(ids))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_cannot_be_shared_is_refused_in_the_child(sqlite):
+    def refused(source):
+        def work():
+            try:
+                return [source.next()]
+            except keymill.ClosedError as error:
+                return [error.code]
+
+        return work
+
+    with keymill.open("memory:") as memory, keymill.open(sqlite + "?fork=error") as strict, keymill.open(sqlite) as mill:
+        for source in (memory.segment("orders"), strict.segment("orders"), mill.snowflake("tx", worker=1)):
+            source.next()
+            assert in_a_child(os.fork, refused(source)) == ["FORKED"]
+            source.next()
+
+
+mill = orders = None
+
+
+def take_many(config):
+    """In a forked worker the parent's mill, in a spawned one its own."""
+    source = orders or keymill.open(config).segment("orders")
+    return [*source.take(500), *(source.next() for _ in range(500)), *(id for id, _ in zip(source, range(500)))]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_multiprocessing_makes_no_duplicates(sqlite, method):
+    global mill, orders
+    with keymill.open(sqlite) as mill:
+        orders = mill.segment("orders")
+        mine = take_many(sqlite)
+        with multiprocessing.get_context(method).Pool(4) as pool:
+            theirs = pool.map(take_many, [sqlite] * 16)
+        mine += take_many(sqlite)
+        orders = None
+        every = [id for ids in (mine, *theirs) for id in ids]
+        assert len(set(every)) == len(every) == 18 * 1500
+
+
+APP = """
+import os, keymill
+mill = keymill.open({config!r})
+orders = mill.segment("orders")
+orders.take(1500), [orders.next() for _ in range(300)]   # the master has numbers in memory when it forks
+def app(environ, start_response):
+    body = f"{{os.getpid()}} {{orders.next()}} {{next(orders)}} {{' '.join(map(str, orders.take(5)))}}".encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+"""
+
+
+def test_gunicorn_preload_makes_no_duplicates(sqlite, tmp_path):
+    pytest.importorskip("gunicorn")
+    (tmp_path / "shop.py").write_text(textwrap.dedent(APP.format(config=sqlite)))
+    command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", "4", "--bind", "127.0.0.1:0", "shop:app"]
+    with open(tmp_path / "log", "w") as log:
+        server = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
+    try:
+        give_up = time.monotonic() + 30
+        while "Listening at: " not in (text := (tmp_path / "log").read_text()) or text.count("Booting worker") < 4:
+            assert server.poll() is None and time.monotonic() < give_up, text
+            time.sleep(0.05)
+        url = text.split("Listening at: ")[1].split()[0]
+        ids, workers = [], set()
+        while len(ids) < 2000 * 7 or len(workers) < 2:
+            assert time.monotonic() < give_up + 60
+            worker, *some = urllib.request.urlopen(url, timeout=10).read().decode().split()
+            workers.add(worker)
+            ids += some
+            assert len(some) == 7
+        assert len(set(ids)) == len(ids)
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+SECOND = """
+import sys, keymill
+keymill.open("memory:").segment("orders").next()
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+one = interpreters.create()
+interpreters.run_string(one, f'''
+try:
+    import keymill
+except ImportError as error:
+    told = str(error)
+else:
+    told = "imported"
+with open({sys.argv[1]!r}, "w") as file:
+    file.write(told)
+''')
+interpreters.destroy(one)
+print(keymill.open("memory:").segment("orders").next())
+"""
+
+
+def test_a_second_interpreter_is_refused_in_words(tmp_path):
+    told = tmp_path / "told"
+    answer = subprocess.run([sys.executable, "-c", SECOND, told], capture_output=True, text=True, timeout=60)
+    assert (answer.returncode, answer.stdout) == (0, "1\n"), answer.stderr
+    assert "interpreter" in told.read_text()
+
+
+def test_an_open_mill_does_not_keep_a_program_from_ending(sqlite):
+    program = f"import keymill; orders = keymill.open({sqlite!r}).segment('orders'); print(orders.take(3))"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    assert (answer.stdout, answer.stderr) == ("[1, 2, 3]\n", "")

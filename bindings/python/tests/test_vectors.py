@@ -1,0 +1,94 @@
+"""The cases that every language runs."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import keymill
+import keymill._keymill
+from conftest import ROOT
+
+FOLDER = Path(os.environ.get("KEYMILL_VECTORS", ROOT / "tests" / "vectors"))
+CASES = [
+    pytest.param(file.stem, case, id=f"{file.stem}/{case['name']}")
+    for file in sorted(FOLDER.glob("*.json"))
+    for case in json.loads(file.read_text("utf-8"))["cases"]
+]
+
+
+class Runner:
+    """One case: its mill and its sources by name."""
+
+    def __init__(self, config):
+        self.mill = None if config is None else keymill.open(config)
+        self.sources = {}
+
+    def do(self, step):
+        verb = getattr(self, "do_" + step["do"], None)
+        assert verb, f"an unknown step: {step}"
+        return verb(step)
+
+    def do_open(self, step):
+        self.mill = keymill.open(step["config"])
+
+    def do_close(self, step):
+        self.mill.close()
+
+    def do_source(self, step):
+        self.sources[step["as"]] = self.mill.source(step["spec"])
+
+    def do_next(self, step):
+        return str(self.sources[step["of"]].next())
+
+    def do_try_next(self, step):
+        source = self.sources[step["of"]]
+        id = source.try_next()
+        if id is None:
+            # Python's try_next answers with None instead, which says nothing more.
+            raise keymill.DeadlineError("NOT_READY", step.get("says", ""))
+        return str(id)
+
+    def do_take(self, step):
+        return [str(id) for id in self.sources[step["of"]].take(int(step["count"]))]
+
+    def do_parse(self, step):
+        source = self.sources[step["of"]]
+        return {name: str(value) for name, value in source.parse(step["id"]).items()}
+
+    def do_clock_set(self, step):
+        self.mill.set_clock(int(step["ms"]))
+
+    def do_clock_advance(self, step):
+        self.mill.advance_clock(int(step["ms"]))
+
+    def do_spec(self, step):
+        return keymill._keymill.spec_string(step["kind"], step["name"], dict(step.get("options", [])))
+
+
+def test_there_are_cases():
+    if not FOLDER.exists():
+        pytest.skip(f"{FOLDER} is not there")
+    assert CASES
+
+
+@pytest.mark.parametrize("stem, case", CASES)
+def test_vector(stem, case):
+    runner = Runner(case.get("mill"))
+    for step in case["steps"]:
+        expected = step.get("error")
+        try:
+            answer = runner.do(step)
+        except keymill.KeymillError as error:
+            assert error.code == expected, f"{step}: {error}"
+            assert step.get("says", "") in str(error), step
+        else:
+            assert expected is None, f"{step}: no error, but {answer}"
+            if "is" in step:
+                assert answer == step["is"], step
+    if runner.mill is not None:
+        runner.mill.close()
+    if ran := os.environ.get("KEYMILL_VECTORS_RAN"):
+        with open(ran, "a", encoding="utf-8") as file:
+            file.write(f"{stem}/{case['name']}\n")

@@ -1,0 +1,229 @@
+"""Waits: without the interpreter's lock, ended by signals, asleep in asyncio, leaving nothing locked."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import keymill
+from conftest import NOWHERE
+
+
+class Alarm(Exception):
+    pass
+
+
+@pytest.fixture
+def alarm():
+    """An exception out of the blue, after so many seconds."""
+
+    def ring(*_):
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def starved():
+    """A source that nothing comes from, and that is waited for a long time."""
+    with keymill.open(NOWHERE) as mill:
+        yield mill.segment("orders", deadline="60s")
+
+
+VERBS = {
+    "next": lambda source: source.next(),
+    "iteration": lambda source: next(iter(source)),
+    "take": lambda source: source.take(10),
+    "fill": lambda source: source.fill(memoryview(bytearray(80)).cast("Q")),
+    "handle": lambda source: source.handle().next(),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_exception_in_a_wait_ends_it_and_leaves_nothing_locked(starved, alarm, verb):
+    for _ in range(3):
+        alarm(0.1)
+        began = time.monotonic()
+        with pytest.raises(Alarm):
+            VERBS[verb](starved)
+        assert time.monotonic() - began < 5
+    # Every verb still answers.
+    starved.stats()
+    try:
+        starved.try_next()
+    except keymill.StoreError:
+        pass
+
+
+def test_an_exception_in_a_wait_for_a_serial_or_a_clock_ends_it(alarm):
+    with keymill.open(NOWHERE) as mill:
+        for source in (mill.serial("t", "c", deadline="60s"), mill.snowflake("tx", worker=1, deadline="60s")):
+            for verb in (source.next, lambda: source.take(3)):
+                alarm(0.1)
+                with pytest.raises(Alarm):
+                    verb()
+
+
+def test_ctrl_c_ends_a_wait():
+    program = (
+        "import keymill\n"
+        f"orders = keymill.open({NOWHERE!r}).segment('orders', deadline='60s')\n"
+        "print('waiting', flush=True)\n"
+        "try: orders.next()\n"
+        "except KeyboardInterrupt: print('interrupted', flush=True)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "waiting\n"
+    time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    assert child.communicate(timeout=20)[0] == "interrupted\n" and child.returncode == 0
+
+
+def test_a_wait_lets_other_threads_run(starved):
+    waiter = threading.Thread(target=lambda: pytest.raises(keymill.ClosedError, starved.next))
+    waiter.start()
+    began, turns = time.monotonic(), 0
+    while time.monotonic() - began < 0.3:
+        turns += 1
+    assert turns > 10_000 and waiter.is_alive()
+
+
+def test_closing_ends_every_wait():
+    mill = keymill.open(NOWHERE)
+    source = mill.segment("orders", deadline="60s")
+    errors = []
+
+    def wait(verb):
+        try:
+            verb(source)
+        except keymill.KeymillError as error:
+            errors.append(error.code)
+
+    threads = [threading.Thread(target=wait, args=(verb,)) for verb in VERBS.values()]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    mill.close()
+    for thread in threads:
+        thread.join(10)
+    assert errors == ["CLOSED"] * len(VERBS)
+
+
+def test_asyncio_is_never_blocked():
+    async def run():
+        with keymill.open(NOWHERE) as mill:
+            source = mill.segment("orders", deadline="500ms")
+            waits = [asyncio.create_task(verb) for verb in (as_coroutine(source.anext()), as_coroutine(source.take_async(9)))]
+            longest, last = 0.0, time.monotonic()
+            while not all(wait.done() for wait in waits):
+                await asyncio.sleep(0.005)
+                longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            codes = [wait.exception().code for wait in waits]
+            return longest, codes
+
+    async def as_coroutine(awaitable):
+        return await awaitable
+
+    longest, codes = asyncio.run(run())
+    assert codes == ["STORE_UNAVAILABLE"] * 2
+    assert longest < 0.25
+
+
+def test_asyncio_takes_from_every_kind(sqlite):
+    async def run():
+        with keymill.open(sqlite) as mill:
+            orders, serial, tx = mill.segment("orders"), mill.serial("t", "c", date="", number="000"), mill.snowflake("tx", worker=1)
+            assert [await orders.anext(), orders.next(), await orders.take_async(3)] == [1, 2, [3, 4, 5]]
+            assert [await serial.anext(), await serial.take_async(2)] == ["001", ["002", "003"]]
+            assert await tx.anext() < (await tx.take_async(5))[0]
+            seen = []
+            async for id in orders:
+                seen.append(id)
+                if len(seen) == 2000:
+                    return seen
+
+    assert asyncio.run(run()) == list(range(6, 2006))
+
+
+def test_many_tasks_share_one_order(mill):
+    async def run():
+        orders = mill.segment("orders")
+
+        async def some():
+            ids = []
+            for _ in range(50):
+                ids += [await orders.anext(), *await orders.take_async(7)]
+            assert ids == sorted(ids)
+            return ids
+
+        every = [id for ids in await asyncio.gather(*(some() for _ in range(50))) for id in ids]
+        assert sorted(every) == list(range(1, 20_001))
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_wait_leaves_nothing_locked(sqlite):
+    async def run():
+        with keymill.open(NOWHERE) as mill:
+            starved = mill.segment("orders", deadline="60s")
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(starved.take_async(5), 0.05)
+        with keymill.open(sqlite) as mill:
+            assert await mill.segment("orders").anext() == 1
+
+    asyncio.run(run())
+
+
+SPLIT = """
+import os, signal, sys, keymill
+config, folder = sys.argv[1:]
+child, before = None, 0
+def split(*_):
+    global child
+    # Only while the batch is incomplete: what is complete belongs to both.
+    if child is None and 0 < orders.stats()["issued"] - before < 20_000:
+        child = os.fork()
+signal.signal(signal.SIGALRM, split)
+orders = keymill.open(config).segment("orders", step=1000, max_step=1000, deadline="30s")
+for turn in range(500):
+    for _ in range(200):
+        orders.next()   # the cursor is in the middle of a block, which the batch takes first
+    before = orders.stats()["issued"]
+    signal.setitimer(signal.ITIMER_REAL, 0.0001 + turn % 50 * 0.0002)
+    ids = orders.take(20_000)
+    if child is not None:
+        break
+else:
+    sys.exit("the batch was never caught half full")
+with open(os.path.join(folder, "parent" if child else "child"), "w") as file:
+    file.write(" ".join(map(str, ids)))
+if child:
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+"""
+
+
+def test_a_fork_in_a_wait_shares_nothing(sqlite, tmp_path):
+    """A handler forks while a batch that is partly there waits: parent and child both complete it."""
+    for _ in range(3):
+        subprocess.run([sys.executable, "-W", "ignore", "-c", SPLIT, sqlite, tmp_path], check=True, timeout=120)
+        parent, child = ((tmp_path / name).read_text().split() for name in ("parent", "child"))
+        assert len(parent) == len(child) == 20_000 and not set(parent) & set(child)
+
+
+def test_waiting_threads_do_not_keep_a_program_from_ending():
+    program = (
+        "import keymill, threading\n"
+        f"orders = keymill.open({NOWHERE!r}).segment('orders', deadline='60s')\n"
+        "threading.Thread(target=orders.next, daemon=True).start()\n"
+    )
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+    assert time.monotonic() - began < 10

@@ -1,0 +1,44 @@
+"""What the type checkers read: every verb, with the types it has."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+from datetime import timedelta
+
+import keymill
+
+
+def numbers(source: keymill.Source[int]) -> int:
+    total = source.next() + next(source) + sum(source.take(3)) + source.handle().next()
+    now: int | None = source.try_next()
+    source.fill(array.array("Q", bytes(80)))
+    source.fill(memoryview(bytearray(80)).cast("Q"))
+    for id in source:
+        return total + id + (now or 0)
+    return 0
+
+
+async def later(source: keymill.Source[str]) -> list[str]:
+    first: str = await source.anext()
+    async for text in source:
+        return [first, text, *await source.take_async(3)]
+    return []
+
+
+with keymill.open("memory:") as mill:
+    numbers(mill.segment("orders", step=1000, deadline=timedelta(seconds=1)))
+    numbers(mill.snowflake("tx", worker=5))
+    serial = mill.serial("cust_info", "custid", date="yyyyMMdd", number="000000")
+    text: str = serial.next()
+    print(text, asyncio.run(later(serial)))
+    any_kind = mill.source("segment:orders")
+    numbers(any_kind)
+    parts = any_kind.parse(5)
+    print(parts.get("number"), any_kind.stats()["issued"], mill.metrics(), mill.closed)
+    try:
+        mill.segment("orders", nosuch=1)
+    except keymill.ConfigError as error:
+        code: str = error.code
+        wait: float | None = error.retry_after
+        print(code, wait, keymill.CODES[code], error.message)
