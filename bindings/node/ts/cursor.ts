@@ -104,7 +104,7 @@ export class Cursor {
   }
 
   #makePick(): void {
-    if (this.pick === nothing) this.pick = native.picker(this.source) ?? nothing
+    if (this.pick === nothing) this.pick = native.picker(this.source, false) ?? nothing
   }
 
   /** 0: the block's next number may be issued; above: a pause; below: take one from the core. */

@@ -298,10 +298,12 @@ export class Source extends Numbers<bigint> {
 
 /** A source whose ids fit a `number`: a snowflake of `layout=js53`, opened with `{ as: 'number' }`. */
 export class NumberSource extends Numbers<number> {
+  readonly #pick = native.picker(this.cursor.source, true)
+
   override next(): number {
     if (this.life.open) {
-      const id = this.cursor.pick()
-      if (id !== undefined) return Number(id)
+      const id = this.#pick?.()
+      if (id !== undefined) return id
     }
     return this.waitFor()
   }
