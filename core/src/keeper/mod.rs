@@ -57,7 +57,11 @@ impl Keeper {
     /// Answers every bell and timer, then says which flight is next, if any.
     pub fn attend(&mut self, now: Now) -> Option<(Slot, Ask)> {
         while let Some(slot) = self.belfry.next() {
-            self.look(slot, now);
+            // A source may stand in the queue twice: looked at again before its flight begins, it would seem that nobody
+            // asked, for a look takes what the callers of `try_` verbs asked for.
+            if self.wells.get(&slot).is_some_and(|well| well.bell.is_rung()) {
+                self.look(slot, now);
+            }
         }
         for slot in self.planner.due(now) {
             self.look(slot, now);
@@ -143,6 +147,19 @@ mod tests {
         let well = Arc::new(Well::new(Arc::new(spec), belfry, 0, clock).expect("a well"));
         assert!(well.try_next().is_err(), "nothing is in memory, so the caller rings");
         assert!(keeper.attend(Now::default()).is_none(), "nobody knows the source yet");
+        keeper.add(well);
+        assert!(keeper.attend(Now::default()).is_some(), "the caller still waits for a number");
+    }
+
+    #[test]
+    fn a_ring_just_before_the_keeper_knows_the_source_is_answered_once() {
+        let belfry = Arc::new(Belfry::default());
+        let mut keeper = Keeper::new(1, belfry.clone());
+        let spec = MillConfig::parse("memory:").and_then(|c| c.spec("segment:early")).expect("a spec");
+        let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
+        let well = Arc::new(Well::new(Arc::new(spec), belfry, 0, clock).expect("a well"));
+        assert!(well.try_next().is_err(), "nothing is in memory, so the caller rings");
+        // The caller's ring is still in the queue when the keeper rings for it.
         keeper.add(well);
         assert!(keeper.attend(Now::default()).is_some(), "the caller still waits for a number");
     }
