@@ -415,6 +415,23 @@ km_code km_source_free(km_source *source);
 km_code km_cursor_refill(km_cursor *cursor, uint64_t *id);
 
 /**
+ * Writes the string that names a source, with a NUL: "serial:cust%2Finfo/custid?number=000000". What separates its parts
+ * is percent-encoded inside them. `name` holds `names` strings, one for each part of the name; `options` holds
+ * `2 * pairs` strings, an option and its value each time. An array of no strings may be NULL. Nothing is checked but the
+ * strings themselves: km_mill_source says what is wrong with a spec.
+ *
+ * KM_INVALID_ARGUMENT, KM_BUFFER_TOO_SMALL.
+ */
+km_code km_spec(const char *kind,
+                const char *const *name,
+                size_t names,
+                const char *const *options,
+                size_t pairs,
+                char *buf,
+                size_t size,
+                size_t *len);
+
+/**
  * What went wrong in this thread's last call that failed, as one line for a person: what was being done, what was seen,
  * what to do. Never NULL: an empty string when nothing has failed yet. Never holds a password. The string belongs to the
  * library and stays until the same thread's next call that fails, or the thread's end.

@@ -77,6 +77,21 @@ struct Free {
 /// The version of the library that runs.
 inline std::string version() { return km_version(); }
 
+/// The string that names a source: `keymill::spec("serial", {"cust_info", "custid"}, {{"number", "000000"}})`. What
+/// separates its parts is percent-encoded inside them.
+inline std::string spec(const std::string &kind, const std::vector<std::string> &name,
+                        const std::vector<std::pair<std::string, std::string>> &options = {}) {
+    std::vector<const char *> names, pairs;
+    for (const std::string &part : name) names.push_back(part.c_str());
+    for (const auto &option : options) {
+        pairs.push_back(option.first.c_str());
+        pairs.push_back(option.second.c_str());
+    }
+    return detail::text(256, [&](char *buf, std::size_t size, std::size_t *len) {
+        return km_spec(kind.c_str(), names.data(), names.size(), pairs.data(), options.size(), buf, size, len);
+    });
+}
+
 /// A block of numbers counted through inline: the fastest ids one by one, for one thread at a time. Lives no longer than
 /// its Source's handle.
 class Cursor {

@@ -527,6 +527,12 @@ impl Source {
         self.spec().deadline
     }
 
+    /// How many numbers a thread or a handle leases at a time (`block=`), which bounds what it can lose.
+    #[must_use]
+    pub fn block(&self) -> u64 {
+        self.spec().block
+    }
+
     /// The same for every copy of one source, and for no other source of this process: a language that keeps a cursor
     /// of its own keeps one per identity. 0 where the mill is closed or this process is its fork.
     #[must_use]

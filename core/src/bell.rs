@@ -76,12 +76,6 @@ impl Bell {
         }
     }
 
-    /// Whether somebody rang since the keeper looked.
-    pub(crate) fn is_rung(&self) -> bool {
-        // ordering: Acquire — pairs with `ring`; only the keeper takes a ring back.
-        self.rung.load(Ordering::Acquire)
-    }
-
     /// The keeper is about to look: from now on a ring counts again. `true` if somebody had rung.
     pub(crate) fn answer(&self) -> bool {
         // ordering: AcqRel — pairs with `ring`.

@@ -97,7 +97,8 @@ pub struct Well {
     start_again_ms: AtomicU64,
     standing: Mutex<Standing>,
     changed: Condvar,
-    /// Numbers that waiting callers want in all, and callers of `try_next` since the last look.
+    /// Numbers that sleeping callers want in all, and those of `try_next` since the store answered last: whoever looks in
+    /// between, such a wish stands until then.
     wanted: AtomicU64,
     asked: AtomicU64,
 }
@@ -288,8 +289,10 @@ impl Well {
         }
         // ordering: Relaxed — `Bell::ring` publishes it.
         self.asked.fetch_max(ask.max(1), Ordering::Relaxed);
+        // What stands before the keeper hears of it: the same call in the same state has the same answer.
+        let refusal = self.not_ready();
         self.bell.ring();
-        Err(self.not_ready())
+        Err(refusal)
     }
 
     /// As many ids of the clock as there are right now, at least one, or why not.
@@ -451,12 +454,7 @@ impl Well {
             }
         }
         Tally::add(&self.tally.waits, 1);
-        // ordering: Relaxed — `Bell::ring` publishes it.
-        self.wanted.fetch_add(enough, Ordering::Relaxed);
-        let answer = self.wait_in_line(supply, want, enough, give_up_at);
-        // ordering: Relaxed — as above.
-        self.wanted.fetch_sub(enough, Ordering::Relaxed);
-        answer
+        self.wait_in_line(supply, want, enough, give_up_at)
     }
 
     fn wait_in_line(&self, supply: &Supply, want: u64, enough: u64, give_up_at: Instant) -> Result<Taken> {
@@ -474,11 +472,17 @@ impl Well {
             if let Some(error) = self.verdict(&standing, before, now, give_up_at) {
                 return Err(error);
             }
+            // ordering: Relaxed — `Bell::ring` publishes it.
+            self.wanted.fetch_add(enough, Ordering::Relaxed);
             self.bell.ring();
             let (guard, _) = self
                 .changed
                 .wait_timeout(standing, (give_up_at - now).min(LONGEST_NAP))
                 .unwrap_or_else(PoisonError::into_inner);
+            // Before it takes: a keeper that looks between the two would reserve for it a second time.
+            // ordering: Relaxed — the count that takes is a read-modify-write behind it; where a machine shows them the
+            // other way round, one step more is reserved and nothing else happens.
+            self.wanted.fetch_sub(enough, Ordering::Relaxed);
             standing = guard;
         }
     }
@@ -543,8 +547,8 @@ impl Well {
     #[cold]
     fn time_error(&self, generator: &Generator, refusal: TimeRefusal) -> Error {
         if needs_keeper(refusal) {
-            self.bell.ring();
             let posted = self.not_ready();
+            self.bell.ring();
             if posted.code != Code::NotReady {
                 return posted;
             }
@@ -621,7 +625,13 @@ impl Well {
             Spring::Numbers(supply) => {
                 let mut sight = supply.sight();
                 // ordering: Relaxed — acquired with the bell.
-                let asked = self.asked.swap(0, Ordering::Relaxed);
+                let asked = self.asked.load(Ordering::Relaxed);
+                if asked > 0 && asked <= sight.left {
+                    // It came by another's flight: kept, it would be reserved for once more when that is used up.
+                    // ordering: Relaxed — as in `answered`; who asked in the meantime has changed the figure.
+                    let _ = self.asked.compare_exchange(asked, 0, Ordering::Relaxed, Ordering::Relaxed);
+                }
+                // After `sight`: whoever took what that found missing wants nothing any more.
                 // ordering: Relaxed — acquired with the bell.
                 sight.wanted = self.wanted.load(Ordering::Relaxed).max(asked);
                 View::Supply(sight)
@@ -690,11 +700,19 @@ impl Well {
 
     /// Numbers are there: whoever waits may look.
     fn supplied(&self) {
+        self.answered();
         self.stand().refusal = None;
         self.changed.notify_all();
     }
 
+    /// The store has answered whoever did not wait; who still lacks numbers asks again.
+    fn answered(&self) {
+        // ordering: Relaxed — read by the keeper itself; a wish that comes at the same time is asked again.
+        self.asked.store(0, Ordering::Relaxed);
+    }
+
     fn post(&self, error: Error, now: Now) {
+        self.answered();
         let mut standing = self.stand();
         standing.refusals += 1;
         let wait = error.retry_after.unwrap_or(ROUND_TRIP);

@@ -4,7 +4,7 @@
 //! * `error`: the one door, `enter`, and the thread's last message.
 //! * `handle`: what C holds; the only place where pointers change their type.
 //! * `text`: strings in, outputs out.
-//! * `mill`, `source`, `cursor`, `version`: the verbs.
+//! * `mill`, `source`, `cursor`, `spec`, `version`: the verbs.
 //!
 //! Doc comments of `extern "C"` functions are C documentation: `tests/header.rs` renders them into `include/keymill.h`.
 //! The conventions page at its head and the inline cursor at its end stand in `cbindgen.toml`.
@@ -21,6 +21,7 @@ mod error;
 mod handle;
 mod mill;
 mod source;
+mod spec;
 mod text;
 mod version;
 

@@ -4,8 +4,15 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 /// In the header's order.
-const SOURCES: [&str; 6] =
-    ["src/handle.rs", "src/mill.rs", "src/source.rs", "src/cursor.rs", "src/error.rs", "src/version.rs"];
+const SOURCES: [&str; 7] = [
+    "src/handle.rs",
+    "src/mill.rs",
+    "src/source.rs",
+    "src/cursor.rs",
+    "src/spec.rs",
+    "src/error.rs",
+    "src/version.rs",
+];
 
 fn home() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

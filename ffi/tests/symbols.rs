@@ -53,7 +53,8 @@ fn the_ledger_has_every_exported_function() {
 
 #[test]
 fn the_header_has_every_exported_function() {
-    let header = read("../include/keymill.h");
+    // A declaration may be broken at a comma.
+    let header = read("../include/keymill.h").replace(",\n  ", ", ");
     let declared: BTreeSet<String> = header
         .lines()
         .filter(|line| !line.starts_with([' ', '#', '/']) && line.ends_with(");"))

@@ -13,6 +13,18 @@ static void versions_and_codes(void) {
     CHECK(km_last_error()[0] == '\0' && km_last_retry_ms() == 0);
 }
 
+static void specs(void) {
+    const char *name[] = { "cust/info", "custid" }, *options[] = { "number", "000000", "zone", "Asia/Shanghai" };
+    char spec[64];
+    size_t len = 0;
+    OK(km_spec("segment", name + 1, 1, NULL, 0, spec, sizeof spec, &len));
+    CHECK(strcmp(spec, "segment:custid") == 0 && len == strlen(spec));
+    GIVES(KM_BUFFER_TOO_SMALL, km_spec("serial", name, 2, options, 2, spec, 10, &len));
+    CHECK(len == sizeof "serial:cust%2Finfo/custid?number=000000&zone=Asia%2FShanghai");
+    OK(km_spec("serial", name, 2, options, 2, spec, len, &len));
+    CHECK(strcmp(spec, "serial:cust%2Finfo/custid?number=000000&zone=Asia%2FShanghai") == 0);
+}
+
 static void segments(void) {
     km_mill *mill = NULL;
     km_source *orders = NULL, *again = NULL;
@@ -189,6 +201,7 @@ static void figures_and_events(void) {
 
 int main(void) {
     versions_and_codes();
+    specs();
     segments();
     try_next_never_waits();
     serials_and_the_manual_clock();

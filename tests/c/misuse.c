@@ -74,6 +74,14 @@ static void null_outputs(km_mill *mill, km_source *source) {
     km_cursor cursor = KM_CURSOR_INIT(source);
     WRONG(km_mill_open(NULL, &out.mill));
     WRONG(km_mill_open("memory:", NULL));
+    const char *parts[] = { "a", NULL };
+    WRONG(km_spec(NULL, parts, 1, NULL, 0, out.buf, sizeof out.buf, &out.len));
+    WRONG(km_spec("segment", NULL, 1, NULL, 0, out.buf, sizeof out.buf, &out.len));
+    WRONG(km_spec("segment", parts, 2, NULL, 0, out.buf, sizeof out.buf, &out.len));
+    WRONG(km_spec("segment", parts, 1, NULL, 1, out.buf, sizeof out.buf, &out.len));
+    WRONG(km_spec("segment", parts, 1, parts, 1, out.buf, sizeof out.buf, &out.len));
+    WRONG(km_spec("segment", parts, 1, NULL, 0, NULL, 64, &out.len));
+    WRONG(km_spec("segment", parts, 1, NULL, 0, out.buf, sizeof out.buf, NULL));
     WRONG(km_mill_source(mill, NULL, &out.source));
     WRONG(km_mill_source(mill, "segment:orders", NULL));
     WRONG(km_mill_metrics(mill, NULL, 100, &out.len));

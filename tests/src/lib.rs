@@ -4,4 +4,5 @@ pub mod proxy;
 pub mod server;
 #[path = "../simulation/mod.rs"]
 pub mod simulation;
+pub mod vectors;
 pub mod worker;

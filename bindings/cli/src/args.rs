@@ -196,6 +196,23 @@ Examples:
         yes: bool,
     },
 
+    /// Run a scenario from standard input, for tests
+    #[command(long_about = "\
+Run a scenario from standard input: one JSON object a line, each answered by one line. For tests.
+
+An answer is {\"is\": VALUE}, {} or {\"error\": CODE, \"says\": MESSAGE, \"retry_after_ms\": MS}; an error does not end
+the scenario, a line that is no step does. All scalars are strings. The steps are those of tests/vectors:
+  {\"do\":\"open\",\"config\":C}                 {\"do\":\"close\"}
+  {\"do\":\"source\",\"as\":A,\"spec\":S}          {\"do\":\"parse\",\"of\":A,\"id\":ID}
+  {\"do\":\"next\",\"of\":A}                     {\"do\":\"try_next\",\"of\":A}
+  {\"do\":\"take\",\"of\":A,\"count\":N}           {\"do\":\"spec\",\"kind\":K,\"name\":[PART…],\"options\":[[OPTION,VALUE]…]}
+  {\"do\":\"clock_set\",\"ms\":MS}               {\"do\":\"clock_advance\",\"ms\":MS}    with a mill on clock=manual")]
+    #[command(after_help = "\
+Examples:
+  printf '%s\\n' '{\"do\":\"source\",\"as\":\"a\",\"spec\":\"segment:orders\"}' '{\"do\":\"next\",\"of\":\"a\"}' |
+    keymill --mill 'memory:?script=lost' steps")]
+    Steps,
+
     /// Print a completion script for a shell
     #[command(after_help = "\
 Examples:

@@ -11,6 +11,7 @@ mod layout;
 mod operate;
 mod print;
 mod signal;
+mod steps;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ fn run(args: &Args) -> Result<()> {
     match &args.verb {
         Verb::Layout { layout, epoch } => layout::explain(layout, epoch, args.json),
         Verb::Completions { shell } => completions(*shell),
+        Verb::Steps => steps::run(args.mill.as_deref().map(Mill::open).transpose()?),
         _ => {
             let mill = match &args.mill {
                 Some(config) => Mill::open(config)?,
@@ -63,7 +65,7 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
             bench::run(&mill.source(source)?, *threads, *seconds, json)
         }
         // These need no mill; `run` has answered them.
-        Verb::Layout { .. } | Verb::Completions { .. } => Ok(()),
+        Verb::Layout { .. } | Verb::Completions { .. } | Verb::Steps => Ok(()),
     }
 }
 

@@ -1,1 +1,21 @@
 //! keymill for Java: translations of the waist, and nothing else. (floor 5)
+//!
+//! * `door`: how a call comes in and how an error becomes a `KeymillException`.
+//! * `mill`, `source`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.Well`.
+//! * `library`: natives of `io.keymill.Native`, which belong to no mill.
+//!
+//! **What keeps memory alive.** A Java object holds the address of a box made here. Its natives are instance methods, so
+//! the caller's frame keeps the object reachable while the call runs, and boxes are freed only after the collector found
+//! the object unreachable (`MillBox`'s reference queue). The address comes as an argument: reading the field would cost
+//! a call into the JVM.
+//!
+//! **What a call costs.** The natives that refill touch no `JNIEnv` unless they fail: they write into a slate, a small
+//! direct buffer whose address Java passes.
+
+#[cfg(panic = "abort")]
+compile_error!("build with panic=unwind: a panic must become an exception, not the end of the JVM");
+
+mod door;
+mod library;
+mod mill;
+mod source;

@@ -1,1 +1,16 @@
 //! keymill for Node: translations of the waist, and nothing else. (floor 5)
+//!
+//! Free functions over opaque values; `ts/` makes the classes that people see. **No function here waits**: a refused
+//! verb answers with the pause after which to ask again, and JavaScript waits, by `Atomics.wait` or a timer. So a worker
+//! can be terminated and a process can end in the middle of a wait.
+
+#![cfg_attr(test, allow(dead_code, reason = "the macro of napi exports nothing to a test build"))]
+
+mod batch;
+mod direct;
+mod errors;
+mod mill;
+mod registry;
+mod seat;
+mod source;
+mod words;

@@ -13,6 +13,7 @@ pub(crate) use spec::{check_options, parse as parse_spec};
 
 use crate::error::{Error, Result};
 use crate::spec::Spec;
+use crate::store::memory::Step;
 use crate::store::{Durability, Secret};
 
 /// Options by name, as text.
@@ -41,6 +42,8 @@ pub enum StoreConfig {
     Memory {
         /// Mills that name the same memory share it; an empty name is this mill's own.
         name: String,
+        /// `script=…`: what happens to the next requests that write, for tests.
+        script: Vec<Step>,
     },
     /// `sqlite:PATH`.
     Sqlite {
@@ -85,7 +88,7 @@ impl StoreConfig {
     #[must_use]
     pub fn shown(&self) -> String {
         match self {
-            StoreConfig::Memory { name } => format!("memory:{name}"),
+            StoreConfig::Memory { name, .. } => format!("memory:{name}"),
             StoreConfig::Sqlite { path, .. } => format!("sqlite:{}", path.display()),
             StoreConfig::Mysql { hosts, socket, database, .. } => {
                 let hosts: Vec<_> = hosts.iter().map(|(h, p)| format!("{h}:{p}")).collect();

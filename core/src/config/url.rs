@@ -7,12 +7,14 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 
 use crate::error::{Error, Result, shown};
+use crate::store::memory::Step;
 use crate::store::{Durability, Secret};
 
 use super::{Fork, MillConfig, StoreConfig, duration};
 
 /// Mill options, allowed in every URL.
 const MILL: &[&str] = &["fork", "clock"];
+const MEMORY: &[&str] = &["script"];
 const SQLITE: &[&str] = &["durability", "busy"];
 const MYSQL: &[&str] = &["durability", "connect_timeout", "timeout", "tls", "socket"];
 
@@ -26,8 +28,8 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
     };
     match scheme {
         "memory" => {
-            let options = options(query, &[], "memory")?;
-            mill(StoreConfig::Memory { name: decode(rest)? }, &options)
+            let options = options(query, MEMORY, "memory")?;
+            mill(StoreConfig::Memory { name: decode(rest)?, script: script(&options)? }, &options)
         }
         "sqlite" => sqlite(rest, query),
         "mysql" | "mariadb" => mysql(rest, query),
@@ -105,6 +107,13 @@ fn time(options: &BTreeMap<String, String>, option: &str, default_ms: u64) -> Re
         Some(ms) if (1..=3_600_000).contains(&ms) => Ok(Duration::from_millis(ms)),
         _ => Err(bad(option, value, "a time from 1ms to 1h, such as 2s")),
     }
+}
+
+/// A memory's faults, for tests in every language.
+fn script(options: &BTreeMap<String, String>) -> Result<Vec<Step>> {
+    let Some(text) = options.get("script") else { return Ok(Vec::new()) };
+    let time = |value: &str| duration(value).filter(|ms| *ms <= 60_000).map(Duration::from_millis);
+    Step::parse_script(text, time).ok_or_else(|| bad("script", text, Step::FORM))
 }
 
 /// A fork waits for the statement that is running, so a statement may not wait for ever.

@@ -57,11 +57,7 @@ impl Keeper {
     /// Answers every bell and timer, then says which flight is next, if any.
     pub fn attend(&mut self, now: Now) -> Option<(Slot, Ask)> {
         while let Some(slot) = self.belfry.next() {
-            // A source may stand in the queue twice: looked at again before its flight begins, it would seem that nobody
-            // asked, for a look takes what the callers of `try_` verbs asked for.
-            if self.wells.get(&slot).is_some_and(|well| well.bell.is_rung()) {
-                self.look(slot, now);
-            }
+            self.look(slot, now);
         }
         for slot in self.planner.due(now) {
             self.look(slot, now);
@@ -136,6 +132,7 @@ impl Keeper {
 mod tests {
     use super::*;
     use crate::config::MillConfig;
+    use crate::reservation::FaultKind;
     use crate::time::ManualClock;
 
     #[test]
@@ -152,15 +149,20 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_just_before_the_keeper_knows_the_source_is_answered_once() {
+    fn what_a_caller_asked_who_does_not_wait_stands_until_the_store_has_answered() {
         let belfry = Arc::new(Belfry::default());
         let mut keeper = Keeper::new(1, belfry.clone());
-        let spec = MillConfig::parse("memory:").and_then(|c| c.spec("segment:early")).expect("a spec");
+        let spec = MillConfig::parse("memory:").and_then(|c| c.spec("segment:asked")).expect("a spec");
         let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
         let well = Arc::new(Well::new(Arc::new(spec), belfry, 0, clock).expect("a well"));
-        assert!(well.try_next().is_err(), "nothing is in memory, so the caller rings");
-        // The caller's ring is still in the queue when the keeper rings for it.
-        keeper.add(well);
-        assert!(keeper.attend(Now::default()).is_some(), "the caller still waits for a number");
+        keeper.add(well.clone());
+        assert!(well.try_next().is_err(), "nothing is in memory, so the caller asks and goes");
+        keeper.look(0, Now::default());
+        // A timer, or a second ring.
+        keeper.look(0, Now::default());
+        let (slot, _) = keeper.attend(Now::default()).expect("a flight for the caller who asked");
+        keeper.land(slot, Err(Fault::new(FaultKind::Unavailable, "down")), Now::default());
+        let later = Now { boot_ms: 60_000, ..Now::default() };
+        assert!(keeper.attend(later).is_none(), "nobody asked since the store answered");
     }
 }

@@ -48,8 +48,9 @@ pub(crate) struct Engine {
 )]
 fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
     match config {
-        StoreConfig::Memory { name } => {
+        StoreConfig::Memory { name, script } => {
             let memory = if name.is_empty() { memory::Memory::new() } else { memory::Memory::named(name) };
+            memory.script(script.iter().cloned());
             Ok(Box::new(memory::MemoryStore::new(memory)))
         }
         #[cfg(feature = "sqlite")]

@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use super::rows::{self, Digits, ProducerKey, Rows, Stored};
-use super::{Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, SerialKey, Store};
+use super::rows::{self, Digits, ProducerKey, Rows, Stored, Transactions};
+use super::{
+    Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey, Store,
+};
 
 /// What happens to the next request that writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,43 @@ pub enum Step {
     Refused(String),
     /// Silent for this long in real time, then as the script goes on.
     Frozen(Duration),
+    /// The row that is asked for stands here, whatever it said (a restored backup); then as the script goes on.
+    At(u64),
+    /// The row that is asked for is gone; then as the script goes on.
+    Gone,
+}
+
+impl Step {
+    /// How a script is written, for messages.
+    pub const FORM: &str = "steps for the next requests that write, with commas between: ack, ack:N, lost, cut, down, down:N, refused, \
+         silent:TIME, at:N, gone";
+
+    /// Reads a script such as `ack:2,lost,down:3,at:1`; `None` where it is not one.
+    pub(crate) fn parse_script(text: &str, time: impl Fn(&str) -> Option<Duration>) -> Option<Vec<Step>> {
+        /// Nobody waits for more.
+        const MOST: u64 = 10_000;
+        let mut script = Vec::new();
+        for word in text.split(',') {
+            let (name, value) =
+                word.split_once(':').map_or((word, None), |(name, value)| (name, Some(value)));
+            let number = || value.map_or(Some(1), |value| value.parse::<u64>().ok());
+            let times = || number().filter(|n| (1..=MOST).contains(n)).map(|n| n as usize);
+            match name {
+                "ack" => script.extend(vec![Step::Ack; times()?]),
+                "down" => script.extend(vec![Step::NotApplied; times()?]),
+                "lost" if value.is_none() => script.push(Step::Lost),
+                "cut" if value.is_none() => script.push(Step::Cut),
+                "refused" if value.is_none() => {
+                    script.push(Step::Refused("the memory store is scripted to refuse".to_owned()));
+                }
+                "gone" if value.is_none() => script.push(Step::Gone),
+                "silent" => script.push(Step::Frozen(time(value?)?)),
+                "at" => script.push(Step::At(value?.parse().ok().filter(|n| *n <= MAX_NUMBER)?)),
+                _ => return None,
+            }
+        }
+        Some(script)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +169,13 @@ impl Memory {
     }
 
     /// Carries one request that writes through the script. `apply` answers `None` never: nobody else holds the lock.
-    fn carry_out<T>(&self, apply: impl FnOnce(&mut State) -> Result<Option<T>, Fault>) -> Result<T, Fault> {
+    /// `period` is the one a row that is not there would begin in.
+    fn carry_out<T>(
+        &self,
+        key: &Key,
+        period: u64,
+        apply: impl FnOnce(&mut State) -> Result<Option<T>, Fault>,
+    ) -> Result<T, Fault> {
         let step = loop {
             let mut state = self.state();
             match state.script.pop_front() {
@@ -138,6 +183,10 @@ impl Memory {
                     // Without the lock: other clients of a store are not frozen with this one.
                     drop(state);
                     std::thread::sleep(pause);
+                }
+                Some(Step::At(next)) => state.set_back(key, period, next)?,
+                Some(Step::Gone) => {
+                    state.rows.remove(&identity(key)?);
                 }
                 other => break other.unwrap_or(Step::Ack),
             }
@@ -152,7 +201,7 @@ impl Memory {
             }
             Step::Cut => return Err(lost()),
             Step::Refused(message) => return Err(Fault::new(FaultKind::Refused, message)),
-            Step::Ack | Step::Lost | Step::Frozen(_) => {}
+            Step::Ack | Step::Lost | Step::Frozen(_) | Step::At(_) | Step::Gone => {}
         }
         let answer = apply(&mut state)?.ok_or_else(rows::moved_on)?;
         if step == Step::Lost { Err(lost()) } else { Ok(answer) }
@@ -175,6 +224,16 @@ fn identity(key: &Key) -> Result<String, Fault> {
             let of = ProducerKey::new(rows::serial_of(key)?)?;
             Ok([key.table.as_str(), &of.table, &of.column, &of.date, &of.number].join("\n"))
         }
+    }
+}
+
+impl State {
+    /// The row of `key` stands at `next` of the period it was in.
+    fn set_back(&mut self, key: &Key, period: u64, next: u64) -> Result<(), Fault> {
+        let stored = self.rows.get(&identity(key)?).map(|stored| rows::mark_of(key, stored)).transpose()?;
+        let period = stored.flatten().map_or(period, |mark| mark.period);
+        self.rows.insert(identity(key)?, rows::stored_at(key, Mark { period, next })?);
+        Ok(())
     }
 }
 
@@ -217,10 +276,21 @@ impl MemoryStore {
     }
 }
 
+impl Transactions for MemoryStore {
+    fn transact<T>(
+        &mut self,
+        key: &Key,
+        period: u64,
+        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
+    ) -> Result<T, Fault> {
+        self.shared.carry_out(key, period, |state| work(state))
+    }
+}
+
 impl Store for MemoryStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         self.shared
-            .carry_out(|state| {
+            .carry_out(&request.key, request.period, |state| {
                 let reserved = rows::reserve(state, request)?;
                 state.reservations += 1;
                 Ok(reserved)
@@ -229,15 +299,11 @@ impl Store for MemoryStore {
     }
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
-        self.shared
-            .carry_out(|all| rows::give_back(all, key, period, lo, hi).map(Some))
-            .map_err(|fault| rows::during(&format!("giving back [{lo}, {hi}) of `{}`", key.name), fault))
+        self.give_back_in_one(key, period, lo, hi)
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        self.shared
-            .carry_out(|all| rows::raise(all, key, expect, to))
-            .map_err(|fault| rows::during(&format!("raising `{}` to {to}", key.name), fault))
+        self.raise_in_one(key, expect, to)
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
@@ -254,9 +320,7 @@ impl Store for MemoryStore {
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        self.shared
-            .carry_out(|all| rows::repair(all, key, to))
-            .map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault))
+        self.repair_in_one(key, to)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
@@ -266,5 +330,84 @@ impl Store for MemoryStore {
             durability: vec!["memory=lost with the process".to_owned()],
             warnings: Vec::new(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MillConfig;
+
+    fn script(text: &str) -> Option<Vec<Step>> {
+        Step::parse_script(text, |time| (time == "2s").then_some(Duration::from_secs(2)))
+    }
+
+    #[test]
+    fn a_script_reads_as_the_steps_it_names() {
+        let refused = Step::Refused("the memory store is scripted to refuse".to_owned());
+        let steps = "ack,ack:2,lost,cut,down,refused,silent:2s,at:9223372036854775807,gone";
+        assert_eq!(
+            script(steps),
+            Some(vec![
+                Step::Ack,
+                Step::Ack,
+                Step::Ack,
+                Step::Lost,
+                Step::Cut,
+                Step::NotApplied,
+                refused,
+                Step::Frozen(Duration::from_secs(2)),
+                Step::At(MAX_NUMBER),
+                Step::Gone,
+            ])
+        );
+        assert_eq!(script("down:3").map(|steps| steps.len()), Some(3));
+    }
+
+    #[test]
+    fn what_is_no_script_is_refused_with_its_form() {
+        for wrong in [
+            "",
+            "ack,",
+            "up",
+            "ack:0",
+            "ack:10001",
+            "ack:x",
+            "lost:2",
+            "gone:1",
+            "silent",
+            "silent:1y",
+            "at",
+            "at:x",
+            "at:9223372036854775808",
+        ] {
+            assert_eq!(script(wrong), None, "{wrong}");
+            let error = MillConfig::parse(&format!("memory:?script={wrong}")).map(drop).unwrap_err();
+            assert!(error.message.contains("silent:TIME"), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_set_back_keeps_its_period() -> Result<(), Fault> {
+        let memory = Memory::new();
+        let spec = MillConfig::parse("memory:").and_then(|config| config.spec("segment:a")).expect("a spec");
+        let mut store = MemoryStore::new(memory.clone());
+        let ask = |high_water, period| Request {
+            key: spec.key.clone(),
+            len: 10,
+            high_water,
+            start: 1,
+            last: MAX_NUMBER,
+            period,
+            period_max: period,
+            heal: false,
+            max_jump: 0,
+        };
+        memory.script([Step::At(500), Step::Ack, Step::At(7)]);
+        assert_eq!(store.reserve(&ask(Mark::default(), 3))?, Reserved { lo: 500, hi: 510, period: 3 });
+        let fault = store.reserve(&ask(Mark { period: 3, next: 510 }, 4)).expect_err("the row was set back");
+        assert_eq!(fault.kind, FaultKind::WentBackwards);
+        assert_eq!(store.look(&spec.key)?.map(|row| row.mark), Some(Mark { period: 3, next: 7 }));
+        Ok(())
     }
 }

@@ -40,6 +40,69 @@ pub(crate) struct Digits {
     pub(crate) longest: usize,
 }
 
+/// A store that changes rows in transactions: the verbs of [`Store`](super::Store) that are one transaction each, with
+/// what is said when it fails.
+pub(crate) trait Transactions {
+    /// One transaction on the row of `key`, which would begin in `period` if it is missing. Where `work` answers `None`
+    /// the row moved under it: begun again, or told as [`moved_on`].
+    fn transact<T>(
+        &mut self,
+        key: &Key,
+        period: u64,
+        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
+    ) -> Result<T, Fault>;
+
+    #[cfg(any(feature = "sqlite", feature = "mysql"))] // memory counts its reservations
+    fn reserve_in_one(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        self.transact(&request.key, request.period, |rows| reserve(rows, request))
+            .map_err(|fault| during(&reserving(request), fault))
+    }
+
+    fn give_back_in_one(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        self.transact(key, period, |rows| give_back(rows, key, period, lo, hi).map(Some))
+            .map_err(|fault| during(&format!("giving back [{lo}, {hi}) of `{}`", key.name), fault))
+    }
+
+    fn raise_in_one(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
+        self.transact(key, 0, |rows| raise(rows, key, expect, to))
+            .map_err(|fault| during(&format!("raising `{}` to {to}", key.name), fault))
+    }
+
+    fn repair_in_one(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        self.transact(key, to.period, |rows| repair(rows, key, to))
+            .map_err(|fault| during(&format!("repairing `{}`", key.name), fault))
+    }
+}
+
+/// The tables that these keys need, each once: a key of it and the statement that creates it.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(crate) fn tables(
+    keys: &[std::sync::Arc<Key>],
+    create: impl Fn(Scheme, &str) -> String,
+) -> Result<Vec<(&Key, String)>, Fault> {
+    let mut tables: Vec<(&Key, String)> = Vec::new();
+    for key in keys {
+        check_table_name(&key.table).map_err(|fault| during("creating tables", fault))?;
+        let statement = create(key.scheme, &key.table);
+        if tables.iter().all(|(_, known)| *known != statement) {
+            tables.push((key, statement));
+        }
+    }
+    Ok(tables)
+}
+
+/// A table's name stands in SQL as it is, so it must be an identifier.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(crate) fn check_table_name(table: &str) -> Result<(), Fault> {
+    if is_identifier(table) {
+        return Ok(());
+    }
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!("`{table}` is no table name: an identifier [A-Za-z_][A-Za-z0-9_$]* of at most 64 is needed"),
+    ))
+}
+
 /// Reserves; `None` where the row moved under us and the transaction is to be begun again.
 pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<Reserved>, Fault> {
     let key = &request.key;

@@ -21,7 +21,7 @@ use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
 };
 
-use super::rows::{self, Digits, ProducerKey, Rows, Stored};
+use super::rows::{self, Digits, ProducerKey, Rows, Stored, Transactions};
 use super::{
     Durability, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey,
     Store,
@@ -170,33 +170,6 @@ impl SqliteStore {
             }),
             options,
         }
-    }
-
-    /// One operation in one transaction.
-    fn transact<T>(
-        &mut self,
-        key: &Key,
-        work: impl FnOnce(&mut dyn Rows) -> Result<Option<T>, Fault>,
-    ) -> Result<T, Fault> {
-        self.with_connection(|store, connection| {
-            let path = &store.path;
-            let transaction = Transaction::new(connection, TransactionBehavior::Immediate)
-                .map_err(|error| fault(path, &error))?;
-            if store.opened.log.is_none() && store.opened.journal.eq_ignore_ascii_case("wal") {
-                store.opened.log = identity(&log_of(path));
-            }
-            ensure_table(&transaction, key, &mut store.opened, path)?;
-            // Any way out but `commit` rolls back when the transaction is dropped.
-            let answer = work(&mut Open { transaction: &transaction, path })?.ok_or_else(rows::moved_on)?;
-            commit(transaction, path)?;
-            if store.moved() {
-                return Err(Fault::new(
-                    FaultKind::Unknown,
-                    format!("`{}` was deleted or replaced while it was written", path.display()),
-                ));
-            }
-            Ok(answer)
-        })
     }
 
     /// Runs with an open connection, inside the gate; throws the connection away after a fault that may be its own.
@@ -365,20 +338,46 @@ impl Drop for SqliteStore {
     }
 }
 
+impl Transactions for SqliteStore {
+    fn transact<T>(
+        &mut self,
+        key: &Key,
+        _period: u64,
+        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
+    ) -> Result<T, Fault> {
+        self.with_connection(|store, connection| {
+            let path = &store.path;
+            let transaction = Transaction::new(connection, TransactionBehavior::Immediate)
+                .map_err(|error| fault(path, &error))?;
+            if store.opened.log.is_none() && store.opened.journal.eq_ignore_ascii_case("wal") {
+                store.opened.log = identity(&log_of(path));
+            }
+            ensure_table(&transaction, key, &mut store.opened, path)?;
+            // Any way out but `commit` rolls back when the transaction is dropped.
+            let answer = work(&mut Open { transaction: &transaction, path })?.ok_or_else(rows::moved_on)?;
+            commit(transaction, path)?;
+            if store.moved() {
+                return Err(Fault::new(
+                    FaultKind::Unknown,
+                    format!("`{}` was deleted or replaced while it was written", path.display()),
+                ));
+            }
+            Ok(answer)
+        })
+    }
+}
+
 impl Store for SqliteStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
-        self.transact(&request.key, |all| rows::reserve(all, request))
-            .map_err(|fault| rows::during(&rows::reserving(request), fault))
+        self.reserve_in_one(request)
     }
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
-        self.transact(key, |all| rows::give_back(all, key, period, lo, hi).map(Some))
-            .map_err(|fault| rows::during(&format!("giving back [{lo}, {hi}) of `{}`", key.name), fault))
+        self.give_back_in_one(key, period, lo, hi)
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        self.transact(key, |all| rows::raise(all, key, expect, to))
-            .map_err(|fault| rows::during(&format!("raising `{}` to {to}", key.name), fault))
+        self.raise_in_one(key, expect, to)
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
@@ -400,16 +399,8 @@ impl Store for SqliteStore {
     }
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
-        let mut statements = Vec::new();
-        let mut tables: Vec<&Key> = Vec::new();
-        for key in keys {
-            check_table_name(&key.table)?;
-            let statement = create_table(key.scheme, &key.table);
-            if !statements.contains(&statement) {
-                statements.push(statement);
-                tables.push(key);
-            }
-        }
+        let tables = rows::tables(keys, create_table)?;
+        let statements = tables.iter().map(|(_, statement)| statement.clone()).collect();
         if dry_run {
             return Ok(statements);
         }
@@ -417,7 +408,7 @@ impl Store for SqliteStore {
             let path = &store.path;
             let transaction = Transaction::new(connection, TransactionBehavior::Immediate)
                 .map_err(|error| fault(path, &error))?;
-            for key in tables {
+            for (key, _) in tables {
                 match found_table(&transaction, key, path)? {
                     Found::Right => {}
                     Found::Missing => create(&transaction, key, path)?,
@@ -431,8 +422,7 @@ impl Store for SqliteStore {
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        self.transact(key, |all| rows::repair(all, key, to))
-            .map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault))
+        self.repair_in_one(key, to)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
@@ -611,16 +601,6 @@ fn from_columns(period: i64, next: i64) -> Result<Mark, Fault> {
     Ok(Mark { period: period as u64, next: next as u64 })
 }
 
-fn check_table_name(table: &str) -> Result<(), Fault> {
-    if rows::is_identifier(table) {
-        return Ok(());
-    }
-    Err(Fault::new(
-        FaultKind::Refused,
-        format!("`{table}` is no table name: an identifier [A-Za-z_][A-Za-z0-9_$]* of at most 64 is needed"),
-    ))
-}
-
 enum Found {
     Missing,
     Right,
@@ -628,7 +608,7 @@ enum Found {
 }
 
 fn found_table(transaction: &Transaction<'_>, key: &Key, path: &Path) -> Result<Found, Fault> {
-    check_table_name(&key.table)?;
+    rows::check_table_name(&key.table)?;
     let at = |error: rusqlite::Error| fault(path, &error);
     let kind: Option<String> = transaction
         .prepare_cached(

@@ -22,7 +22,7 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, DriverError, Error, OptsBuilder, Params, SslOpts};
 
 pub use super::Secret;
-use super::rows::{self, Rows};
+use super::rows::{self, Rows, Transactions};
 use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, Store};
 use crate::time::Clock;
 use dialect::{Dialect, Meaning};
@@ -359,36 +359,6 @@ impl MysqlStore {
         self.connect()
     }
 
-    /// One transaction that changes something, begun again after a conflict.
-    fn transact<T>(
-        &mut self,
-        key: &Key,
-        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
-    ) -> Result<T, Fault> {
-        let patience = self.options.read_timeout;
-        self.with_session(|session| {
-            session.writable()?;
-            session.check_table(key)?;
-            let until = Instant::now() + patience;
-            let mut conflict = rows::moved_on();
-            for attempt in 0..rows::ATTEMPTS {
-                if attempt > 0 {
-                    if Instant::now() >= until {
-                        break;
-                    }
-                    std::thread::sleep(Duration::from_micros(fastrand::u64(200..2000) * u64::from(attempt)));
-                }
-                match session.attempt(&work) {
-                    Ok(Some(done)) => return Ok(done),
-                    Ok(None) => {}
-                    Err(fault) if session.again && !session.broken => conflict = fault,
-                    Err(fault) => return Err(fault),
-                }
-            }
-            Err(conflict)
-        })
-    }
-
     fn connect(&self) -> Result<Session, Fault> {
         let mut failures = Vec::new();
         let mut fallback = None;
@@ -618,9 +588,40 @@ impl Session {
     }
 }
 
+impl Transactions for MysqlStore {
+    fn transact<T>(
+        &mut self,
+        key: &Key,
+        _period: u64,
+        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
+    ) -> Result<T, Fault> {
+        let patience = self.options.read_timeout;
+        self.with_session(|session| {
+            session.writable()?;
+            session.check_table(key)?;
+            let until = Instant::now() + patience;
+            let mut conflict = rows::moved_on();
+            for attempt in 0..rows::ATTEMPTS {
+                if attempt > 0 {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_micros(fastrand::u64(200..2000) * u64::from(attempt)));
+                }
+                match session.attempt(&work) {
+                    Ok(Some(done)) => return Ok(done),
+                    Ok(None) => {}
+                    Err(fault) if session.again && !session.broken => conflict = fault,
+                    Err(fault) => return Err(fault),
+                }
+            }
+            Err(conflict)
+        })
+    }
+}
+
 impl Store for MysqlStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
-        let doing = rows::reserving(request);
         let fast = self.with_session(|session| {
             session.writable()?;
             session.check_table(&request.key)?;
@@ -632,20 +633,17 @@ impl Store for MysqlStore {
         });
         match fast {
             Ok(Some(reserved)) => Ok(reserved),
-            Ok(None) => self.transact(&request.key, |all| rows::reserve(all, request)),
-            Err(fault) => Err(fault),
+            Ok(None) => self.reserve_in_one(request),
+            Err(fault) => Err(rows::during(&rows::reserving(request), fault)),
         }
-        .map_err(|fault| rows::during(&doing, fault))
     }
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
-        self.transact(key, |all| rows::give_back(all, key, period, lo, hi).map(Some))
-            .map_err(|fault| rows::during(&format!("giving back [{lo}, {hi}) of `{}`", key.name), fault))
+        self.give_back_in_one(key, period, lo, hi)
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        self.transact(key, |all| rows::raise(all, key, expect, to))
-            .map_err(|fault| rows::during(&format!("raising `{}` to {to}", key.name), fault))
+        self.raise_in_one(key, expect, to)
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
@@ -657,27 +655,14 @@ impl Store for MysqlStore {
     }
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
-        let mut statements = Vec::new();
-        let mut tables: Vec<&Key> = Vec::new();
-        for key in keys {
-            if !rows::is_identifier(&key.table) {
-                return Err(Fault::new(
-                    FaultKind::Refused,
-                    format!("creating tables failed: `{}` is no table name", key.table),
-                ));
-            }
-            let statement = create_table(key.scheme, &key.table);
-            if !statements.contains(&statement) {
-                statements.push(statement);
-                tables.push(key);
-            }
-        }
+        let tables = rows::tables(keys, create_table)?;
+        let statements = tables.iter().map(|(_, statement)| statement.clone()).collect();
         if dry_run {
             return Ok(statements);
         }
         self.with_session(|session| {
             session.writable()?;
-            for (key, statement) in tables.iter().zip(&statements) {
+            for (key, statement) in &tables {
                 // A user without the right to create may well run `init` on tables that are there.
                 if !session.check_table(key)? {
                     session.say(statement, Phase::Write)?;
@@ -691,8 +676,7 @@ impl Store for MysqlStore {
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        self.transact(key, |all| rows::repair(all, key, to))
-            .map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault))
+        self.repair_in_one(key, to)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {

@@ -1,0 +1,104 @@
+//! What a scenario acts on: steps in, what they answer out. `tests/vectors.rs` plays on it too.
+
+use std::collections::HashMap;
+
+use keymill::{Kind, Mill, Result, Source};
+use serde_json::Value;
+
+/// What the steps act on: one mill at a time, and sources by the names steps give them.
+#[derive(Debug)]
+pub struct Stage {
+    mill: Option<Mill>,
+    sources: HashMap<String, Source>,
+}
+
+impl Stage {
+    /// A stage with this mill open, or none.
+    pub fn new(mill: Option<Mill>) -> Stage {
+        Stage { mill, sources: HashMap::new() }
+    }
+
+    /// Carries out one step: what it answers, if anything, or the library's error. `Err`: it is no step, and why.
+    pub fn step(&mut self, step: &Value) -> std::result::Result<Result<Option<Value>>, String> {
+        Ok(match text(step, "do")? {
+            "open" => {
+                self.close();
+                Mill::open(text(step, "config")?).map(|mill| {
+                    self.mill = Some(mill);
+                    None
+                })
+            }
+            "close" => {
+                self.mill()?.close();
+                Ok(None)
+            }
+            "source" => {
+                let name = text(step, "as")?.to_owned();
+                self.mill()?.source(text(step, "spec")?).map(|source| {
+                    self.sources.insert(name, source);
+                    None
+                })
+            }
+            "next" => self.source(step)?.next_text().map(|id| Some(id.into())),
+            "try_next" => self.source(step)?.try_next_text().map(|id| Some(id.into())),
+            "take" => take(self.source(step)?, number(step, "count")?).map(|ids| Some(ids.into())),
+            "parse" => self.source(step)?.parse_text(text(step, "id")?).map(|parts| {
+                let fields = parts.fields().into_iter();
+                Some(Value::Object(fields.map(|(name, value)| (name.to_owned(), value.into())).collect()))
+            }),
+            "clock_set" => self.mill()?.set_clock(number(step, "ms")?).map(|()| None),
+            "clock_advance" => self.mill()?.advance_clock(number(step, "ms")?).map(|()| None),
+            "spec" => {
+                let name = texts(step.get("name"), "name")?;
+                let options =
+                    step.get("options").and_then(Value::as_array).ok_or("it has no list `options`")?;
+                let pairs = options.iter().map(|pair| match texts(Some(pair), "options")?[..] {
+                    [option, value] => Ok((option, value)),
+                    _ => Err("an option is a list of two texts".to_owned()),
+                });
+                let pairs = pairs.collect::<std::result::Result<Vec<_>, String>>()?;
+                Ok(Some(keymill::spec_string(text(step, "kind")?, &name, &pairs).into()))
+            }
+            other => return Err(format!("`{other}` is no step")),
+        })
+    }
+
+    /// Closes the mill and forgets its sources.
+    pub fn close(&mut self) {
+        self.sources.clear();
+        if let Some(mill) = self.mill.take() {
+            mill.close();
+        }
+    }
+
+    fn mill(&self) -> std::result::Result<&Mill, String> {
+        self.mill.as_ref().ok_or_else(|| "no mill is open".to_owned())
+    }
+
+    fn source(&self, step: &Value) -> std::result::Result<&Source, String> {
+        let name = text(step, "of")?;
+        self.sources.get(name).ok_or_else(|| format!("no source is called `{name}`"))
+    }
+}
+
+/// A batch: texts of a serial, else ids in decimal.
+fn take(source: &Source, count: usize) -> Result<Vec<String>> {
+    if source.kind() == Kind::Serial {
+        return source.take_text(count);
+    }
+    Ok(source.take(count)?.iter().map(u64::to_string).collect())
+}
+
+fn text<'a>(step: &'a Value, field: &str) -> std::result::Result<&'a str, String> {
+    step.get(field).and_then(Value::as_str).ok_or_else(|| format!("it has no text `{field}`"))
+}
+
+fn texts<'a>(list: Option<&'a Value>, field: &str) -> std::result::Result<Vec<&'a str>, String> {
+    let list = list.and_then(Value::as_array).ok_or_else(|| format!("it has no list `{field}`"))?;
+    list.iter().map(|v| v.as_str().ok_or_else(|| format!("`{field}` is a list of texts"))).collect()
+}
+
+fn number<N: std::str::FromStr>(step: &Value, field: &str) -> std::result::Result<N, String> {
+    let digits = text(step, field)?;
+    digits.parse().map_err(|_| format!("`{field}` is not a whole number: `{digits}`"))
+}

@@ -1,0 +1,162 @@
+package io.keymill;
+
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.TimeZone;
+import java.util.concurrent.atomic.AtomicReference;
+
+/**
+ * The hand-written KeyFactory's static method over the same table {@code key_producer}, without its lock: change the
+ * import. Old and new nodes may share rows, but not over midnight: an old node with a slow clock sets the row back, which
+ * is refused here as {@link Code#STORE_WENT_BACKWARDS}.
+ *
+ * <p>Options that are not arguments come from the mill's TOML file: {@code [serial]} with {@code order = "thread"} is the
+ * fastest, {@code overflow = "widen"} gives a seventh digit after {@code 999999} as DecimalFormat did, where the default is
+ * {@link Code#NUMBER_OVERFLOW}. Days are those of the JVM's time zone, as SimpleDateFormat's were.
+ */
+public final class KeyFactory {
+    /** Everything that is found without a lock: the mill, and an open-addressed table of what was asked of it. */
+    private static final AtomicReference<State> STATE = new AtomicReference<>(new State(null, new Entry[8], 0));
+
+    private KeyFactory() {}
+
+    /**
+     * Makes this the mill that serial numbers come from. Without it the first call opens {@link Mill#open()}.
+     *
+     * @param mill an open mill; it stays the caller's to close
+     */
+    public static void use(Mill mill) {
+        if (mill == null) {
+            throw KeymillException.argument("the mill to use is null");
+        }
+        STATE.set(new State(mill, new Entry[8], 0));
+    }
+
+    /**
+     * The next serial number, as {@code getSerialNoByDS("cust_info", "custid", "yyyyMMdd", "000000", 500)} gives
+     * {@code 20261120000001}.
+     *
+     * @param table the table
+     * @param column the column
+     * @param dateFmt the date pattern, which may hold a quoted prefix
+     * @param noFmt the number pattern, {@code 00000000} for eight digits
+     * @param cacheSize how many numbers to reserve at a time; what the first call for a column says holds
+     * @return the serial number
+     * @throws KeymillException as {@link Serial#next}
+     */
+    public static String getSerialNoByDS(String table, String column, String dateFmt, String noFmt, int cacheSize) {
+        if (table != null && column != null) {
+            Entry[] entries = STATE.get().entries;
+            int mask = entries.length - 1;
+            for (int at = hash(table, column) & mask; ; at = (at + 1) & mask) {
+                Entry entry = entries[at];
+                if (entry == null) {
+                    break;
+                }
+                if (entry.is(table, column, dateFmt, noFmt)) {
+                    return entry.well.text();
+                }
+            }
+        }
+        return first(table, column, dateFmt, noFmt, cacheSize).next();
+    }
+
+    private static int hash(String table, String column) {
+        // Strings keep their hash.
+        int hash = table.hashCode() * 31 + column.hashCode();
+        return hash ^ (hash >>> 15);
+    }
+
+    private static Serial first(String table, String column, String dateFmt, String noFmt, int cacheSize) {
+        for (;;) {
+            State state = STATE.get();
+            if (state.mill == null) {
+                Mill opened = Mill.open();
+                if (!STATE.compareAndSet(state, new State(opened, state.entries, 0))) {
+                    opened.close();
+                }
+                continue;
+            }
+            Map<String, String> options = new LinkedHashMap<>();
+            options.put("date", dateFmt);
+            options.put("number", noFmt);
+            options.put("step", Integer.toString(cacheSize));
+            options.put("zone", zone());
+            Serial serial = state.mill.serial(Arrays.asList(table, column), options);
+            Entry entry = new Entry(table, column, dateFmt, noFmt, serial.well());
+            if (STATE.compareAndSet(state, state.with(entry))) {
+                return serial;
+            }
+        }
+    }
+
+    /** The JVM's time zone as the core names zones: {@code Asia/Shanghai}, {@code UTC}, {@code +08:00}. */
+    static String zone() {
+        String id = TimeZone.getDefault().toZoneId().getId();
+        if (id.equals("Z")) {
+            return "UTC";
+        }
+        return id.replaceFirst("^(GMT|UTC|UT)(?=[+-])", "");
+    }
+
+    /** Unchanging: who holds it may read it for ever. */
+    private static final class State {
+        final Mill mill;
+        final Entry[] entries;
+        final int count;
+
+        State(Mill mill, Entry[] entries, int count) {
+            this.mill = mill;
+            this.entries = entries;
+            this.count = count;
+        }
+
+        State with(Entry entry) {
+            int room = 2 * (count + 1) > entries.length ? 2 * entries.length : entries.length;
+            Entry[] more = new Entry[room];
+            for (Entry old : entries) {
+                if (old != null) {
+                    put(more, old);
+                }
+            }
+            put(more, entry);
+            return new State(mill, more, count + 1);
+        }
+
+        private static void put(Entry[] entries, Entry entry) {
+            int at = hash(entry.table, entry.column) & (entries.length - 1);
+            while (entries[at] != null) {
+                at = (at + 1) & (entries.length - 1);
+            }
+            entries[at] = entry;
+        }
+    }
+
+    private static final class Entry {
+        final String table;
+        final String column;
+        final String dateFmt;
+        final String noFmt;
+        final Well well;
+
+        Entry(String table, String column, String dateFmt, String noFmt, Well well) {
+            this.table = table;
+            this.column = column;
+            this.dateFmt = dateFmt;
+            this.noFmt = noFmt;
+            this.well = well;
+        }
+
+        /** Callers nearly always pass the same literals. */
+        boolean is(String table, String column, String dateFmt, String noFmt) {
+            return same(this.table, table) && same(this.column, column) && same(this.dateFmt, dateFmt)
+                    && same(this.noFmt, noFmt);
+        }
+
+        @SuppressWarnings("StringEquality")
+        private static boolean same(String mine, String other) {
+            return mine == other || mine.equals(other);
+        }
+    }
+}

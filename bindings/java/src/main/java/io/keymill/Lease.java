@@ -1,0 +1,79 @@
+package io.keymill;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/**
+ * What the native library leased last to one owner: it writes into a small direct buffer (the slate), whose address
+ * crosses with each call, so that nothing of the JVM is touched on the way.
+ */
+final class Lease {
+    private static final int LO = 0;
+    private static final int HI = 8;
+    private static final int LEASED_AT = 16;
+    private static final int WORD = 24;
+    private static final int WIDTH = 32;
+    private static final int PREFIX_LENGTH = 40;
+    private static final int PREFIX = 48;
+    private static final int MOST_PREFIX = 64;
+
+    private final ByteBuffer slate = ByteBuffer.allocateDirect(PREFIX + MOST_PREFIX).order(ByteOrder.nativeOrder());
+    final long address = Native.address(slate);
+
+    long lo;
+    long hi;
+    long leasedAt;
+    int width = 1;
+    Prefix prefix = Prefix.NONE;
+    ByteBuffer word;
+    private long wordAddress;
+
+    /** How many numbers to ask for next, and when it was asked last. */
+    private long size;
+    private long askedAt;
+
+    /** A lease is small while few are asked for, so that little is lost. */
+    private static final long SMALLEST = 16;
+    /** Leases that are used up within this time grow … */
+    private static final long SOON = 2_000_000;
+    /** … and those that last longer than this shrink. */
+    private static final long LATE = 50_000_000;
+
+    /** How many numbers to ask for, at most {@code block}. */
+    long size(long block) {
+        long now = System.nanoTime();
+        long since = now - askedAt;
+        askedAt = now;
+        if (size == 0) {
+            size = SMALLEST;
+        } else if (since < SOON) {
+            size *= 2;
+        } else if (since > LATE) {
+            size = Math.max(SMALLEST, size / 2);
+        }
+        size = Math.min(size, block);
+        return size;
+    }
+
+    /** Reads what was leased. */
+    void read() {
+        lo = slate.getLong(LO);
+        hi = slate.getLong(HI);
+        leasedAt = slate.getLong(LEASED_AT);
+        width = (int) slate.getLong(WIDTH);
+        long address = slate.getLong(WORD);
+        if (address != wordAddress) {
+            // Nearly always the same for the life of a source.
+            word = Native.word(address).order(ByteOrder.nativeOrder());
+            wordAddress = address;
+        }
+        int length = (int) slate.getLong(PREFIX_LENGTH);
+        if (!prefix.equals(slate, PREFIX, length)) {
+            byte[] bytes = new byte[length];
+            for (int i = 0; i < length; i++) {
+                bytes[i] = slate.get(PREFIX + i);
+            }
+            prefix = new Prefix(bytes);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+package io.keymill;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * An engine that hands out identifiers: one configuration, one background thread, any number of sources. Safe from any
+ * number of threads, virtual ones included.
+ *
+ * <pre>{@code
+ * try (Mill mill = Mill.open("sqlite:keymill.db")) {
+ *     Source orders = mill.segment("orders");
+ *     long id = orders.next();
+ * }
+ * }</pre>
+ *
+ * <p>Close it: a mill that is merely forgotten gives its memory and its thread back only when keymill is next used after
+ * a collection. After {@link #close} every call answers {@link Code#CLOSED}.
+ */
+public final class Mill implements AutoCloseable {
+    /** The system property that names the default mill, before the variable {@code KEYMILL_CONFIG}. */
+    private static final String PROPERTY = "keymill.config";
+
+    private final MillBox box;
+
+    private Mill(MillBox box) {
+        this.box = box;
+    }
+
+    /**
+     * Opens the mill that the system property {@code keymill.config} names, else the environment variable
+     * {@code KEYMILL_CONFIG}, else {@code sqlite:keymill.db}.
+     *
+     * @return the mill
+     * @throws KeymillException as {@link #open(String)}
+     */
+    public static Mill open() {
+        String config = System.getProperty(PROPERTY);
+        return new Mill(new MillBox(config));
+    }
+
+    /**
+     * Opens a mill from one string: {@code sqlite:FILE}, {@code memory:}, {@code mysql://user:password@host:port/database}
+     * or {@code file:CONFIG.toml}. Nothing is connected until a source needs it, so a store that is down does not keep a
+     * program from starting.
+     *
+     * @param config the configuration
+     * @return the mill
+     * @throws KeymillException {@link Code#INVALID_CONFIG}: what is wrong and what is valid
+     */
+    public static Mill open(String config) {
+        if (config == null) {
+            throw KeymillException.argument("configuration is null; Mill.open() opens the default mill");
+        }
+        return new Mill(new MillBox(config));
+    }
+
+    /**
+     * A source, named by one string: {@code segment:orders?step=1000}, {@code snowflake:tx?worker=5},
+     * {@code serial:cust_info/custid?date=yyyyMMdd&number=000000}. Asking again gives the same numbers' next.
+     *
+     * @param spec kind, name and options
+     * @return the source
+     * @throws KeymillException {@link Code#INVALID_CONFIG} with the valid kinds, options or values;
+     *     {@link Code#LAYOUT_ENDED}; {@link Code#CLOSED}
+     */
+    public Source source(String spec) {
+        return new Source(box.well(spec));
+    }
+
+    /**
+     * Numbers from a store's segments: {@code segment("orders")}, {@code segment("orders?step=1000")}.
+     *
+     * @param nameAndOptions the name, and options as in a spec
+     * @return the source
+     * @throws KeymillException as {@link #source}
+     */
+    public Source segment(String nameAndOptions) {
+        return source(spec("segment", nameAndOptions));
+    }
+
+    /**
+     * Numbers made of time, worker and sequence: {@code snowflake("tx?worker=5")}.
+     *
+     * @param nameAndOptions the name, and options as in a spec
+     * @return the source
+     * @throws KeymillException as {@link #source}
+     */
+    public Source snowflake(String nameAndOptions) {
+        return source(spec("snowflake", nameAndOptions));
+    }
+
+    /**
+     * Dated serial numbers: {@code serial("cust_info/custid?number=000000&order=thread")}.
+     *
+     * @param nameAndOptions table and column, and options as in a spec
+     * @return the source
+     * @throws KeymillException as {@link #source}
+     */
+    public Serial serial(String nameAndOptions) {
+        return new Serial(box.well(spec("serial", nameAndOptions)));
+    }
+
+    /**
+     * Dated serial numbers such as {@code 20261120000001}.
+     *
+     * @param table the table
+     * @param column the column
+     * @param date the date pattern, {@code yyyyMMdd} or {@code 'CUST'yyyyMMdd}; empty for numbers without a date
+     * @param number the number pattern, {@code 000000} for six digits
+     * @param step how many numbers to reserve at a time
+     * @return the source
+     * @throws KeymillException as {@link #source}
+     */
+    public Serial serial(String table, String column, String date, String number, int step) {
+        Map<String, String> options = new LinkedHashMap<>();
+        options.put("date", date);
+        options.put("number", number);
+        options.put("step", Integer.toString(step));
+        return serial(Arrays.asList(table, column), options);
+    }
+
+    /** Any options the core knows. */
+    Serial serial(List<String> name, Map<String, String> options) {
+        return new Serial(box.well(Native.spec("serial", name, options)));
+    }
+
+    private static String spec(String kind, String nameAndOptions) {
+        if (nameAndOptions == null) {
+            throw KeymillException.argument("the name of a " + kind + " is null");
+        }
+        return kind + ":" + nameAndOptions;
+    }
+
+    /**
+     * Creates what these sources need in the store, keymill's own table where none is named. What exists is left alone.
+     * SQLite and memory need no such call.
+     *
+     * @param specs sources, as {@link #source} names them
+     * @return the statements that were run
+     * @throws KeymillException {@link Code#STORE_UNAVAILABLE}, {@link Code#STORE_REFUSED}, {@link Code#INVALID_CONFIG}
+     */
+    public List<String> init(String... specs) {
+        StringBuilder lines = new StringBuilder();
+        for (String spec : specs) {
+            if (spec == null || spec.indexOf('\n') >= 0) {
+                throw KeymillException.argument("a spec to init is null or has several lines");
+            }
+            lines.append(spec).append('\n');
+        }
+        return column(box.init(Native.utf8(lines.toString(), "specs"), false), 1);
+    }
+
+    /**
+     * Every figure as Prometheus text; empty after {@link #close}.
+     *
+     * @return the metrics
+     */
+    public String metrics() {
+        return box.metrics();
+    }
+
+    /**
+     * What happened since the last call, one line each; at most the last 256 are kept.
+     *
+     * @return the events
+     */
+    public List<String> events() {
+        return column(box.events(), 1);
+    }
+
+    /**
+     * The store as it may be shown: never a user or a password.
+     *
+     * @return the store
+     */
+    public String store() {
+        return box.store();
+    }
+
+    /**
+     * Sets the wall clock of a mill that was opened with {@code clock=manual}, for tests.
+     *
+     * @param wallMs milliseconds since 1970
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} on a mill that runs on the machine's clock
+     */
+    public void setClock(long wallMs) {
+        box.setClock(wallMs);
+    }
+
+    /**
+     * Moves the clock of a mill that was opened with {@code clock=manual} forward, for tests.
+     *
+     * @param ms milliseconds
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} on a mill that runs on the machine's clock
+     */
+    public void advanceClock(long ms) {
+        box.advanceClock(ms);
+    }
+
+    /**
+     * Whether the mill was closed.
+     *
+     * @return whether it was
+     */
+    public boolean isClosed() {
+        return box.isClosed();
+    }
+
+    /** Closes for good: every later call answers {@link Code#CLOSED}. Closing twice is nothing. */
+    @Override
+    public void close() {
+        box.close();
+    }
+
+    private static List<String> column(String rows, int at) {
+        List<String> column = new ArrayList<>();
+        for (String[] row : Native.rows(rows)) {
+            column.add(row[at]);
+        }
+        return column;
+    }
+
+    @Override
+    public String toString() {
+        return "Mill(" + box.store() + ")";
+    }
+}

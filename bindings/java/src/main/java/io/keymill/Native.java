@@ -1,0 +1,81 @@
+package io.keymill;
+
+import java.io.ByteArrayOutputStream;
+import java.nio.ByteBuffer;
+import java.nio.CharBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/** Natives that belong to no mill, and how texts cross. */
+final class Native {
+    private Native() {}
+
+    static native String version();
+
+    static native String codes();
+
+    static native String spec(byte[] kind, byte[] name, byte[] options);
+
+    static native long address(ByteBuffer direct);
+
+    static native ByteBuffer word(long address);
+
+    /** Text for the native library; what UTF-8 cannot hold would silently become another name. */
+    static byte[] utf8(String text, String what) {
+        if (text == null) {
+            throw KeymillException.argument(what + " is null");
+        }
+        try {
+            ByteBuffer bytes = StandardCharsets.UTF_8.newEncoder().encode(CharBuffer.wrap(text));
+            byte[] out = new byte[bytes.remaining()];
+            bytes.get(out);
+            return out;
+        } catch (CharacterCodingException e) {
+            throw KeymillException.argument(what + " holds half of a surrogate pair");
+        }
+    }
+
+    /** The spec string of a kind, the parts of a name, and options; everything is encoded where it must be. */
+    static String spec(String kind, List<String> name, Map<String, String> options) {
+        ByteArrayOutputStream parts = new ByteArrayOutputStream();
+        ByteArrayOutputStream pairs = new ByteArrayOutputStream();
+        for (String part : name) {
+            append(parts, part, "a part of the name");
+        }
+        for (Map.Entry<String, String> option : options.entrySet()) {
+            append(pairs, option.getKey(), "the name of an option");
+            append(pairs, option.getValue(), "option " + option.getKey());
+        }
+        return spec(utf8(kind, "kind"), parts.toByteArray(), pairs.toByteArray());
+    }
+
+    private static void append(ByteArrayOutputStream out, String text, String what) {
+        byte[] bytes = utf8(text, what);
+        out.write(bytes, 0, bytes.length);
+        out.write(0xFF);
+    }
+
+    /** Rows of name and value, as the native library sends them. */
+    static String[][] rows(String text) {
+        if (text.isEmpty()) {
+            return new String[0][];
+        }
+        String[] lines = text.split("\u001e");
+        String[][] rows = new String[lines.length][];
+        for (int i = 0; i < lines.length; i++) {
+            rows[i] = lines[i].split("\u001f", 2);
+        }
+        return rows;
+    }
+
+    static Map<String, String> map(String text) {
+        Map<String, String> map = new LinkedHashMap<>();
+        for (String[] row : rows(text)) {
+            map.put(row[0], row[1]);
+        }
+        return map;
+    }
+}

@@ -1,0 +1,92 @@
+package io.keymill;
+
+import java.time.Instant;
+import java.util.Collections;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalLong;
+
+/** What an id or a serial number is made of. */
+public final class Parts {
+    private final Map<String, String> fields;
+    private final String timeMs;
+
+    Parts(String rows) {
+        fields = Native.map(rows);
+        timeMs = fields.remove("time_ms");
+    }
+
+    /**
+     * When a snowflake was made.
+     *
+     * @return the time, for snowflakes
+     */
+    public Optional<Instant> time() {
+        return timeMs == null ? Optional.empty() : Optional.of(Instant.ofEpochMilli(Long.parseLong(timeMs)));
+    }
+
+    /**
+     * A snowflake's worker.
+     *
+     * @return the worker, for snowflakes
+     */
+    public OptionalLong worker() {
+        return number("worker");
+    }
+
+    /**
+     * A snowflake's sequence.
+     *
+     * @return the sequence, for snowflakes
+     */
+    public OptionalLong sequence() {
+        return number("sequence");
+    }
+
+    /**
+     * A serial number's date part.
+     *
+     * @return the date part, for serials
+     */
+    public Optional<String> date() {
+        return Optional.ofNullable(fields.get("date"));
+    }
+
+    /**
+     * A segment's id, or the number of a serial.
+     *
+     * @return the number, for segments and serials
+     */
+    public OptionalLong number() {
+        return number("number");
+    }
+
+    /**
+     * Every part by its name, in the order people read them; time as RFC 3339.
+     *
+     * @return the parts
+     */
+    public Map<String, String> fields() {
+        return Collections.unmodifiableMap(fields);
+    }
+
+    private OptionalLong number(String name) {
+        String text = fields.get(name);
+        return text == null ? OptionalLong.empty() : OptionalLong.of(Long.parseLong(text));
+    }
+
+    @Override
+    public String toString() {
+        return fields.toString();
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Parts && fields.equals(((Parts) other).fields);
+    }
+
+    @Override
+    public int hashCode() {
+        return fields.hashCode();
+    }
+}

@@ -1,0 +1,91 @@
+package io.keymill;
+
+import java.util.Optional;
+import java.util.function.Supplier;
+import java.util.stream.Stream;
+
+/**
+ * Dated serial numbers such as {@code 20261120000001}. The date belongs to the leased numbers, not to the moment of
+ * writing: a number that was reserved for a day is only ever issued with that day, and each day starts at 1.
+ *
+ * <p>Order, waiting and interruption are those of {@link Source}.
+ */
+public final class Serial implements Supplier<String> {
+    private final Well well;
+
+    Serial(Well well) {
+        this.well = well;
+    }
+
+    Well well() {
+        return well;
+    }
+
+    /**
+     * The next serial number; waits at most the source's deadline when none is in memory.
+     *
+     * @return the text
+     * @throws KeymillException as {@link Source#next}, and {@link Code#NUMBER_OVERFLOW}
+     */
+    public String next() {
+        return well.text();
+    }
+
+    /**
+     * {@link #next}.
+     *
+     * @return the text
+     */
+    @Override
+    public String get() {
+        return well.text();
+    }
+
+    /**
+     * The next serial number if one is in memory; never waits.
+     *
+     * @return the text, or nothing
+     * @throws KeymillException as {@link #next}
+     */
+    public Optional<String> tryNext() {
+        return Optional.ofNullable(well.tryText());
+    }
+
+    /**
+     * {@code count} serial numbers in rising order.
+     *
+     * @param count how many
+     * @return the texts
+     * @throws KeymillException as {@link #next}; {@link Code#INVALID_ARGUMENT} for a negative count, or more than memory
+     *     holds
+     */
+    public String[] take(int count) {
+        return Source.texts(well, count);
+    }
+
+    /**
+     * Serial numbers without end.
+     *
+     * @return the stream
+     */
+    public Stream<String> stream() {
+        return Stream.generate(this);
+    }
+
+    /**
+     * Takes a serial number apart.
+     *
+     * @param text a text of this source
+     * @return its parts
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a text this source cannot have made
+     */
+    public Parts parse(String text) {
+        return new Parts(well.parse(text));
+    }
+
+    /** {@code serial:cust_info/custid}: kind and name, without options. */
+    @Override
+    public String toString() {
+        return well.label;
+    }
+}

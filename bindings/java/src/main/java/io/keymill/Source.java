@@ -1,0 +1,219 @@
+package io.keymill;
+
+import java.util.Collections;
+import java.util.Map;
+import java.util.OptionalLong;
+import java.util.function.LongSupplier;
+import java.util.stream.LongStream;
+
+/**
+ * A named generator of ids inside a mill. All ids are positive.
+ *
+ * <p>With {@code order=process}, the default, ids rise strictly over all threads and all verbs, as one shared counter
+ * would give. With {@code order=thread} each thread counts through a block of its own: ids are unique, rise within a
+ * thread, and scale with cores. Across processes ids are unique and rise in trend only; gaps are normal. Numbers that were
+ * leased into this process's memory are lost when the mill closes: at most {@code block} a cursor.
+ *
+ * <p>Any number of threads may use a source, virtual ones included: no monitor is held while waiting. A thread that is
+ * interrupted while it waits throws {@link Code#DEADLINE} with an {@link InterruptedException} as the cause, and stays
+ * interrupted; ids that are in memory are handed out to interrupted threads too.
+ */
+public final class Source implements LongSupplier {
+    private final Well well;
+    /** The cursor of {@code order=process}, or the blocks of {@code order=thread}; null where numbers come otherwise. */
+    private final Lane lane;
+    private final Blocks blocks;
+
+    Source(Well well) {
+        this.well = well;
+        this.lane = well.way == Well.SHARED ? well.lane : null;
+        this.blocks = well.way == Well.THREAD ? well.blocks : null;
+    }
+
+    Well well() {
+        return well;
+    }
+
+    /**
+     * The next id; waits at most the source's deadline when none is in memory.
+     *
+     * @return the id
+     * @throws KeymillException {@link Code#DEADLINE}, {@code STORE_…}, {@link Code#EXHAUSTED}, {@link Code#CLOCK_BEHIND},
+     *     {@link Code#LAYOUT_ENDED}, {@link Code#LEASE_LOST}, {@link Code#CLOSED}; {@link Code#INVALID_ARGUMENT} for a
+     *     serial, whose numbers are handed out as text
+     */
+    public long next() {
+        if (lane != null) {
+            Run run = lane.run;
+            if (run.alive()) {
+                long at = Atomics.use(run, 1);
+                if (at < run.size) {
+                    return run.lo + at;
+                }
+            }
+        } else if (blocks != null) {
+            Block mine = blocks.mine();
+            if (mine != null) {
+                long number = mine.take();
+                if (number != 0) {
+                    return number;
+                }
+            }
+        }
+        return well.next();
+    }
+
+    /**
+     * {@link #next}.
+     *
+     * @return the id
+     */
+    @Override
+    public long getAsLong() {
+        return next();
+    }
+
+    /**
+     * The next id if one is in memory; never waits.
+     *
+     * @return the id, or nothing
+     * @throws KeymillException as {@link #next}
+     */
+    public OptionalLong tryNext() {
+        long id = well.tryNext();
+        return id == 0 ? OptionalLong.empty() : OptionalLong.of(id);
+    }
+
+    /**
+     * {@code count} ids, in rising order: one count instead of {@code count}, so by far the fastest way to many.
+     *
+     * @param count how many
+     * @return the ids
+     * @throws KeymillException as {@link #next}; {@link Code#INVALID_ARGUMENT} for a negative count, or more than memory
+     *     holds
+     */
+    public long[] take(int count) {
+        if (count < 0) {
+            throw KeymillException.argument(count + " ids cannot be taken");
+        }
+        long[] ids;
+        try {
+            ids = new long[count];
+        } catch (OutOfMemoryError e) {
+            throw tooMany(count, "ids");
+        }
+        well.fill(ids);
+        return ids;
+    }
+
+    /**
+     * Fills an array with ids, in rising order: all of it, or none and an exception.
+     *
+     * @param ids the array
+     * @throws KeymillException as {@link #next}; {@link Code#INVALID_ARGUMENT} for null
+     */
+    public void fill(long[] ids) {
+        if (ids == null) {
+            throw KeymillException.argument("the array to fill is null");
+        }
+        well.fill(ids);
+    }
+
+    /**
+     * Ids without end.
+     *
+     * @return the stream; sequential, each id made when it is asked for
+     */
+    public LongStream stream() {
+        return LongStream.generate(this);
+    }
+
+    /**
+     * A handle that counts through blocks of its own: the fastest loop, for one thread at a time.
+     *
+     * @return the handle
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a serial
+     */
+    public Handle handle() {
+        return new Handle(well);
+    }
+
+    /**
+     * The next serial number as text; the decimal id for the other kinds.
+     *
+     * @return the text
+     * @throws KeymillException as {@link #next}, and {@link Code#NUMBER_OVERFLOW}
+     */
+    public String nextText() {
+        return well.text();
+    }
+
+    /**
+     * {@code count} texts, as {@link #nextText} gives them.
+     *
+     * @param count how many
+     * @return the texts
+     * @throws KeymillException as {@link #take}
+     */
+    public String[] takeText(int count) {
+        return texts(well, count);
+    }
+
+    /**
+     * Takes an id apart.
+     *
+     * @param id an id of this source
+     * @return its parts
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a number this source cannot have made
+     */
+    public Parts parse(long id) {
+        return new Parts(well.parse(Long.toString(id)));
+    }
+
+    /**
+     * Takes a text apart: a serial number, or an id in decimal.
+     *
+     * @param id a text of this source
+     * @return its parts
+     * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a text this source cannot have made
+     */
+    public Parts parse(String id) {
+        return new Parts(well.parse(id));
+    }
+
+    /**
+     * What the source is, every default filled in: scheme, table, step, layout …
+     *
+     * @return settings by name
+     */
+    public Map<String, String> settings() {
+        return Collections.unmodifiableMap(well.facts);
+    }
+
+    /**
+     * {@code segment:orders}: kind and name, without options.
+     */
+    @Override
+    public String toString() {
+        return well.label;
+    }
+
+    /** As {@link #takeText}. */
+    static String[] texts(Well well, int count) {
+        if (count < 0) {
+            throw KeymillException.argument(count + " texts cannot be taken");
+        }
+        String[] texts;
+        try {
+            texts = new String[count];
+        } catch (OutOfMemoryError e) {
+            throw tooMany(count, "texts");
+        }
+        well.fill(texts);
+        return texts;
+    }
+
+    private static KeymillException tooMany(int count, String what) {
+        return KeymillException.argument(count + " " + what + " do not fit into memory; take them in parts");
+    }
+}

@@ -1,0 +1,306 @@
+package io.keymill;
+
+import java.util.Map;
+
+/** One source, shared by every object that stands for it: its cursors, and the natives that fill them. */
+final class Well {
+    /** What the source hands out, and who counts. */
+    static final int SHARED = 0;
+    static final int THREAD = 1;
+    static final int TIME = 2;
+    static final int SHARED_TEXT = 3;
+    static final int THREAD_TEXT = 4;
+
+    private final MillBox mill;
+    private final long address;
+    final int way;
+    final long block;
+    final String label;
+    final Map<String, String> facts;
+    /** The cursor of {@code order=process}. */
+    final Lane lane;
+    /** The blocks of {@code order=thread}. */
+    final Blocks blocks;
+
+    Well(MillBox mill, long address) {
+        this.mill = mill;
+        this.address = address;
+        facts = Native.map(facts(address));
+        label = facts.get("label");
+        block = Long.parseLong(facts.get("block"));
+        way = way(facts.get("kind"), Boolean.parseBoolean(facts.get("by_thread")));
+        lane = new Lane(this);
+        blocks = way == THREAD || way == THREAD_TEXT ? new Blocks(this) : null;
+    }
+
+    private static int way(String kind, boolean byThread) {
+        switch (kind) {
+            case "snowflake":
+                return TIME;
+            case "serial":
+                return byThread ? THREAD_TEXT : SHARED_TEXT;
+            default:
+                return byThread ? THREAD : SHARED;
+        }
+    }
+
+    boolean givesText() {
+        return way == SHARED_TEXT || way == THREAD_TEXT;
+    }
+
+    // ---- numbers ----
+
+    /** The next id; who finds none in memory waits. */
+    long next() {
+        return next(new Wait(label));
+    }
+
+    /** An id, or 0 where none is in memory. */
+    long tryNext() {
+        return next(Wait.NEVER);
+    }
+
+    private long next(Wait wait) {
+        if (way == SHARED) {
+            return lane.next(null, wait);
+        }
+        if (way == THREAD) {
+            Block mine = blocks.mine();
+            return mine == null ? blocks.stripe().next(null, wait) : nextOf(mine, wait);
+        }
+        return nextOfTime(wait);
+    }
+
+    /** The next number of an owned block; 0 where none is in memory and the caller does not wait. */
+    long next(Block block, Wait wait) {
+        if (way == TIME) {
+            return nextOfTime(wait);
+        }
+        checkNumbers();
+        return nextOf(block, wait);
+    }
+
+    private long nextOf(Block block, Wait wait) {
+        for (;;) {
+            long number = block.take();
+            if (number != 0) {
+                return number;
+            }
+            if (!refill(block, wait)) {
+                return 0;
+            }
+        }
+    }
+
+    private boolean refill(Block block, Wait wait) {
+        if (block.lease == null) {
+            block.lease = new Lease();
+        }
+        for (;;) {
+            long pause = lease(block.lease, block.lease.size(this.block), 1, wait);
+            if (pause == 0) {
+                block.refill(block.lease);
+                return true;
+            }
+            if (!wait.pause(pause)) {
+                return false;
+            }
+        }
+    }
+
+    private long nextOfTime(Wait wait) {
+        checkNumbers();
+        for (;;) {
+            long id = tryId(address, wait.waited());
+            if (id > 0) {
+                return id;
+            }
+            if (!wait.pause(-id)) {
+                return 0;
+            }
+        }
+    }
+
+    /** Fills the array: all of it, or none and an exception. */
+    void fill(long[] out) {
+        checkNumbers();
+        if (out.length == 0) {
+            return;
+        }
+        if (way == TIME) {
+            fillWithTime(out);
+            return;
+        }
+        Batch batch = new Batch(out.length);
+        take(batch);
+        batch.write(out);
+    }
+
+    private void fillWithTime(long[] out) {
+        Wait wait = new Wait(label);
+        long batch = ask(address, out.length);
+        boolean complete = false;
+        try {
+            for (long pause = poll(batch); pause != 0; pause = poll(batch)) {
+                wait.pause(pause);
+            }
+            complete = true;
+        } finally {
+            if (!complete) {
+                forget(batch);
+            }
+        }
+        collect(batch, out);
+    }
+
+    // ---- texts ----
+
+    String text() {
+        if (way == THREAD_TEXT) {
+            Block mine = blocks.mine();
+            if (mine != null) {
+                long number = mine.take();
+                if (number == 0) {
+                    number = nextOf(mine, new Wait(label));
+                }
+                return mine.text(number);
+            }
+            return blocks.stripe().text(null, new Wait(label));
+        }
+        if (way == SHARED_TEXT) {
+            Run run = lane.run;
+            if (run.alive()) {
+                long at = Atomics.use(run, 1);
+                if (at < run.size) {
+                    return run.prefix.textOf(run.lo + at, run.width);
+                }
+            }
+            return lane.text(run, new Wait(label));
+        }
+        return Long.toString(next());
+    }
+
+    /** A text, or null where none is in memory. */
+    String tryText() {
+        if (way == THREAD_TEXT) {
+            Block mine = blocks.mine();
+            if (mine == null) {
+                return blocks.stripe().text(null, Wait.NEVER);
+            }
+            long number = nextOf(mine, Wait.NEVER);
+            return number == 0 ? null : mine.text(number);
+        }
+        if (way == SHARED_TEXT) {
+            return lane.text(null, Wait.NEVER);
+        }
+        long id = tryNext();
+        return id == 0 ? null : Long.toString(id);
+    }
+
+    /** Fills the array: all of it, or none and an exception. */
+    void fill(String[] out) {
+        if (out.length == 0) {
+            return;
+        }
+        if (givesText()) {
+            Batch batch = new Batch(out.length);
+            take(batch);
+            batch.write(out);
+            return;
+        }
+        long[] ids = new long[out.length];
+        fill(ids);
+        for (int i = 0; i < ids.length; i++) {
+            out[i] = Long.toString(ids[i]);
+        }
+    }
+
+    // ---- both ----
+
+    private void take(Batch batch) {
+        Wait wait = new Wait(label);
+        if (way == SHARED || way == SHARED_TEXT) {
+            lane.take(batch, wait);
+            return;
+        }
+        Block mine = blocks.mine();
+        if (mine == null) {
+            blocks.stripe().take(batch, wait);
+        } else {
+            take(mine, batch, wait);
+        }
+    }
+
+    /** A batch begins with what the thread's block has left: its numbers rise within the thread. */
+    private void take(Block mine, Batch batch, Wait wait) {
+        if (mine.lease == null) {
+            mine.lease = new Lease();
+        }
+        while (batch.lacks() > 0) {
+            long left = Math.min(mine.left(), batch.lacks());
+            if (left < batch.lacks()) {
+                long lacks = batch.lacks() - left;
+                long pause = lease(mine.lease, batchSize(mine.lease, lacks), lacks, wait);
+                if (pause > 0) {
+                    wait.pause(pause);
+                    continue;
+                }
+            }
+            if (left > 0 && mine.left() > 0) {
+                batch.add(mine.next, mine.next + left, mine.prefix, mine.width);
+                mine.next += left;
+            }
+            if (batch.lacks() > 0) {
+                mine.refill(mine.lease);
+            }
+        }
+    }
+
+    /** How many numbers to lease for a batch: small batches share a lease, a large one gets just what it lacks. */
+    long batchSize(Lease lease, long lacks) {
+        return lacks < block / 2 ? Math.max(lacks, lease.size(block)) : lacks;
+    }
+
+    void checkNumbers() {
+        if (givesText()) {
+            refuse(address);
+        }
+    }
+
+    /** Leases at most {@code count} numbers, if {@code enough} are there; 0, or for how long to pause. Never blocks. */
+    long lease(Lease lease, long count, long enough, Wait wait) {
+        long pause = tryLease(address, lease.address, count, enough, wait.waited());
+        if (pause == 0) {
+            lease.read();
+        }
+        return pause;
+    }
+
+    String parse(String text) {
+        return parse(address, Native.utf8(text, "id"));
+    }
+
+    // Instance natives: the call keeps this object, and through it the mill, reachable.
+
+    private native long tryLease(long address, long slate, long count, long enough, long waited);
+
+    private native long tryId(long address, long waited);
+
+    private native long ask(long address, int count);
+
+    private native long poll(long batch);
+
+    private native void collect(long batch, long[] out);
+
+    private native void forget(long batch);
+
+    private native String parse(long address, byte[] text);
+
+    private native String facts(long address);
+
+    private native void refuse(long address);
+
+    MillBox mill() {
+        return mill;
+    }
+}

@@ -1,0 +1,45 @@
+package io.keymill;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/** The few operations that need VarHandle. */
+final class Atomics {
+    private static final VarHandle WORD =
+            MethodHandles.byteBufferViewVarHandle(long[].class, ByteOrder.nativeOrder());
+    private static final VarHandle TEXT =
+            MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
+    private static final VarHandle USED;
+
+    static {
+        try {
+            USED = MethodHandles.lookup().findVarHandle(RunCount.class, "used", long.class);
+        } catch (ReflectiveOperationException e) {
+            throw new ExceptionInInitializerError(e);
+        }
+    }
+
+    private Atomics() {}
+
+    /** A revocation word; the read is not moved out of a loop. */
+    static long read(ByteBuffer word) {
+        return (long) WORD.getOpaque(word, 0);
+    }
+
+    /** Counts {@code n} numbers of a run; answers with the count before. */
+    static long use(RunCount run, long n) {
+        return (long) USED.getAndAdd(run, n);
+    }
+
+    /** Writes eight characters, the first in the lowest byte. */
+    static void put8(byte[] text, int at, long characters) {
+        TEXT.set(text, at, characters);
+    }
+
+    /** A spinning thread's breath. */
+    static void pause() {
+        Thread.onSpinWait();
+    }
+}

@@ -1,0 +1,213 @@
+//! Natives of `io.keymill.Well`: the verbs of a source.
+
+use std::time::Duration;
+
+use jni::EnvUnowned;
+use jni::objects::{JByteArray, JLongArray, JObject, JString};
+use jni::sys::{jint, jlong};
+use keymill::{Code, Error, Kind, Pending, Result, Source};
+
+use crate::door::{enter, enter_with, rows_out, text_in, text_out};
+
+/// Answers of the natives that may have to wait: done.
+const DONE: jlong = 0;
+/// … an exception is pending.
+const THROWN: jlong = -1;
+
+/// What a lease reads in Java: `io.keymill.Slate` names the same offsets.
+#[repr(C)]
+struct Slate {
+    lo: u64,
+    hi: u64,
+    leased_at: u64,
+    word: u64,
+    width: u64,
+    prefix_len: u64,
+    prefix: [u8; 64],
+}
+
+/// # Safety
+/// `address` came from `MillBox.source` and its mill was not freed; the reference does not outlive the native call.
+unsafe fn held<'a>(address: jlong) -> &'a Source {
+    // SAFETY: the contract; the calling Java object keeps its mill reachable.
+    unsafe { &*(address as *const Source) }
+}
+
+/// What a refusal means for a caller that has waited for `waited` nanoseconds; less than 0: that does not wait at all.
+/// The answer is a pause in nanoseconds, more than 0.
+#[cold]
+fn pause_after(source: &Source, refusal: Error, waited: jlong) -> Result<jlong> {
+    let pause = match u64::try_from(waited) {
+        Ok(waited) => source.patience(refusal, Duration::from_nanos(waited))?,
+        Err(_) if refusal.code == Code::NotReady => refusal.retry_after.unwrap_or_default(),
+        Err(_) => return Err(refusal),
+    };
+    Ok(nanos(pause))
+}
+
+fn nanos(pause: Duration) -> jlong {
+    jlong::try_from(pause.as_nanos()).unwrap_or(jlong::MAX).max(1)
+}
+
+/// `long tryLease(long address, long slate, long count, long enough, long waited)`: 0, and the lease is on the slate;
+/// or a pause in nanoseconds; or -1, and an exception is pending.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_Well_tryLease(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    address: jlong,
+    slate: jlong,
+    count: jlong,
+    enough: jlong,
+    waited: jlong,
+) -> jlong {
+    enter(&mut env, THROWN, || {
+        // SAFETY: a native of the source's owner.
+        let source = unsafe { held(address) };
+        let lease = match source.try_lease(count as u64, enough as u64) {
+            Ok(lease) => lease,
+            Err(refusal) => return pause_after(source, refusal, waited),
+        };
+        let prefix = lease.prefix.as_str().as_bytes();
+        let mut out = Slate {
+            lo: lease.lo,
+            hi: lease.hi,
+            leased_at: lease.leased_at,
+            word: lease.word.as_ptr() as u64,
+            width: u64::from(lease.width),
+            prefix_len: prefix.len() as u64,
+            prefix: [0; 64],
+        };
+        // A prefix has at most 64 bytes: the core's own buffer is no longer.
+        out.prefix[..prefix.len()].copy_from_slice(prefix);
+        // SAFETY: Java's direct buffer of `Slate.SIZE` bytes, which the calling thread alone uses; allocated with
+        // 8-byte alignment or better.
+        unsafe { (slate as *mut Slate).write_unaligned(out) };
+        Ok(DONE)
+    })
+}
+
+/// `long tryId(long address, long waited)`: an id; or a pause in nanoseconds, negated; or 0, and an exception is pending.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_Well_tryId(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    address: jlong,
+    waited: jlong,
+) -> jlong {
+    enter(&mut env, 0, || {
+        // SAFETY: as above.
+        let source = unsafe { held(address) };
+        match source.try_next() {
+            Ok(id) => Ok(id as jlong),
+            Err(refusal) => pause_after(source, refusal, waited).map(|pause| -pause),
+        }
+    })
+}
+
+/// `long ask(long address, int count)`: a batch that is not complete yet; `forget` frees it.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_Well_ask(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    address: jlong,
+    count: jint,
+) -> jlong {
+    enter(&mut env, 0, || {
+        // SAFETY: as above.
+        let batch = unsafe { held(address) }.ask(usize::try_from(count).unwrap_or(0))?;
+        Ok(Box::into_raw(Box::new(batch)) as jlong)
+    })
+}
+
+/// `long poll(long batch)`: 0 when it is complete; or a pause in nanoseconds; or -1, and an exception is pending.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_Well_poll(mut env: EnvUnowned<'_>, _: JObject<'_>, batch: jlong) -> jlong {
+    enter(&mut env, THROWN, || {
+        // SAFETY: from `ask`, in the hands of the one thread that asked.
+        let pause = unsafe { &mut *(batch as *mut Pending) }.poll()?;
+        Ok(pause.map_or(DONE, nanos))
+    })
+}
+
+/// `void collect(long batch, long[] out)`: the ids of a complete batch, as many as `out` holds. Frees it.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_Well_collect<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    batch: jlong,
+    out: JLongArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        // SAFETY: from `ask`; Java does not use it after this call, which is its last or `forget` is.
+        let batch = unsafe { Box::from_raw(batch as *mut Pending) };
+        let mut ids = vec![0; out.len(env)?];
+        batch.write(&mut ids);
+        let ids: Vec<jlong> = ids.into_iter().map(|id| id as jlong).collect();
+        out.set_region(env, 0, &ids)?;
+        Ok(())
+    });
+}
+
+/// `void forget(long batch)`: nobody wants it any more.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_Well_forget(mut env: EnvUnowned<'_>, _: JObject<'_>, batch: jlong) {
+    enter(&mut env, (), || {
+        // SAFETY: as in `collect`.
+        drop(unsafe { Box::from_raw(batch as *mut Pending) });
+        Ok(())
+    });
+}
+
+/// `String parse(long address, byte[] text)`: the parts as rows.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_Well_parse<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    text: JByteArray<'local>,
+) -> JString<'local> {
+    enter_with(&mut env, JString::null(), |env| {
+        let text = text_in(env, &text)?;
+        // SAFETY: as above.
+        let parts = unsafe { held(address) }.parse_text(&text)?;
+        let mut fields = parts.fields();
+        if let Some(ms) = parts.time_ms {
+            fields.push(("time_ms", ms.to_string()));
+        }
+        text_out(env, &rows_out(fields.iter().map(|(name, value)| (*name, value.as_str()))))
+    })
+}
+
+/// `String facts(long address)`: label, kind, order and block, and every setting, as rows.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_Well_facts<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+) -> JString<'local> {
+    enter_with(&mut env, JString::null(), |env| {
+        // SAFETY: as above.
+        let source = unsafe { held(address) };
+        let kind = match source.kind() {
+            Kind::Snowflake => "snowflake",
+            Kind::Serial => "serial",
+            _ => "segment",
+        };
+        let mut facts = vec![
+            ("label", source.label().to_owned()),
+            ("kind", kind.to_owned()),
+            ("by_thread", source.by_thread().to_string()),
+            ("block", source.block().to_string()),
+        ];
+        facts.extend(source.settings());
+        text_out(env, &rows_out(facts.iter().map(|(name, value)| (*name, value.as_str()))))
+    })
+}
+
+/// `void refuse(long address)`: throws what a verb of numbers answers on a source of texts.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_Well_refuse(mut env: EnvUnowned<'_>, _: JObject<'_>, address: jlong) {
+    // SAFETY: as above.
+    enter(&mut env, (), || unsafe { held(address) }.try_next().map(|_| ()));
+}

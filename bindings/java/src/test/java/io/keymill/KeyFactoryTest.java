@@ -1,0 +1,117 @@
+package io.keymill;
+
+import static io.keymill.Checks.refused;
+import static io.keymill.Checks.together;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.LocalDate;
+import java.time.ZoneId;
+import java.time.format.DateTimeFormatter;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.TimeZone;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+class KeyFactoryTest {
+    private Mill mill;
+    private final TimeZone zone = TimeZone.getDefault();
+
+    @BeforeEach
+    void open() {
+        mill = Mill.open("memory:");
+        KeyFactory.use(mill);
+    }
+
+    @AfterEach
+    void close() {
+        TimeZone.setDefault(zone);
+        mill.close();
+    }
+
+    private static String today(String pattern, String zone) {
+        return LocalDate.now(ZoneId.of(zone)).format(DateTimeFormatter.ofPattern(pattern));
+    }
+
+    @Test
+    void the_same_arguments_give_what_the_old_one_gives() throws Exception {
+        for (String[] formats : new String[][] {
+            {"yyyyMMdd", "000000"}, {"'CUST'yyyyMMdd", "00000000"}, {"yyyy", "0"}, {"yyyyMM", "0000"}, {"'客户'yyyyMMdd", "000000"}
+        }) {
+            for (int i = 0; i < 9; i++) {
+                String old = seed.KeyFactory.getSerialNoByDS("cust_info", "custid", formats[0], formats[1], 500);
+                assertEquals(old, KeyFactory.getSerialNoByDS("cust_info", "custid", formats[0], formats[1], 500));
+            }
+        }
+    }
+
+    @Test
+    void columns_are_told_apart_and_many_are_found_again() {
+        for (int round = 1; round <= 3; round++) {
+            for (int i = 0; i < 300; i++) {
+                // Not the same objects as before: arguments are compared, not their places in memory.
+                String serial = KeyFactory.getSerialNoByDS(new String("t" + i), new String("c"), new String(""), new String("0000"), 5);
+                assertEquals(String.format("%04d", round), serial);
+            }
+        }
+        assertEquals("0001", KeyFactory.getSerialNoByDS("t1", "d", "", "0000", 5));
+        assertEquals("00001", KeyFactory.getSerialNoByDS("t1", "c", "", "00000", 5));
+        assertEquals("0004", KeyFactory.getSerialNoByDS("t1", "c", "", "0000", 99), "the first call's size holds");
+    }
+
+    @Test
+    void many_threads_get_distinct_serials_from_the_first_call_on() throws Exception {
+        List<String[]> taken = together(8, () -> {
+            String[] mine = new String[30_000];
+            for (int i = 0; i < mine.length; i++) {
+                mine[i] = KeyFactory.getSerialNoByDS("t", "c", "yyyyMMdd", "00000000", 500);
+            }
+            return mine;
+        });
+        Set<String> all = new HashSet<>();
+        taken.forEach(mine -> all.addAll(Arrays.asList(mine)));
+        assertEquals(8 * 30_000, all.size());
+    }
+
+    @Test
+    void days_are_those_of_the_jvms_time_zone() {
+        for (String name : new String[] {"Pacific/Kiritimati", "Pacific/Pago_Pago", "GMT+14:00", "GMT-11:00", "UTC", "PST", "Asia/Shanghai"}) {
+            TimeZone.setDefault(TimeZone.getTimeZone(name));
+            String id = TimeZone.getDefault().toZoneId().getId();
+            String before = today("yyyyMMdd", id);
+            String serial = KeyFactory.getSerialNoByDS("zone", name, "yyyyMMdd", "000000", 500);
+            assertTrue(serial.equals(before + "000001") || serial.equals(today("yyyyMMdd", id) + "000001"), name + " " + serial);
+        }
+    }
+
+    @Test
+    void wrong_arguments_are_refused() {
+        refused(Code.INVALID_ARGUMENT, () -> KeyFactory.use(null));
+        refused(Code.INVALID_ARGUMENT, () -> KeyFactory.getSerialNoByDS(null, "c", "", "0", 1));
+        refused(Code.INVALID_ARGUMENT, () -> KeyFactory.getSerialNoByDS("t", null, "", "0", 1));
+        refused(Code.INVALID_ARGUMENT, () -> KeyFactory.getSerialNoByDS("t", "c", null, "0", 1));
+        refused(Code.INVALID_ARGUMENT, () -> KeyFactory.getSerialNoByDS("t", "c", "", null, 1));
+        refused(Code.INVALID_CONFIG, () -> KeyFactory.getSerialNoByDS("t", "c", "", "0x", 1));
+        refused(Code.INVALID_CONFIG, () -> KeyFactory.getSerialNoByDS("t", "c", "", "0", 0));
+        refused(Code.INVALID_CONFIG, () -> KeyFactory.getSerialNoByDS("", "c", "", "0", 1));
+        assertEquals("1", KeyFactory.getSerialNoByDS("t", "c", "", "0", 1));
+        refused(Code.INVALID_ARGUMENT, () -> KeyFactory.getSerialNoByDS("t", "c", null, "0", 1));
+        mill.close();
+        refused(Code.CLOSED, () -> KeyFactory.getSerialNoByDS("t", "c", "", "0", 1));
+        refused(Code.CLOSED, () -> KeyFactory.getSerialNoByDS("u", "c", "", "0", 1));
+    }
+
+    @Test
+    void the_width_is_a_contract_unless_it_may_grow() {
+        for (int i = 1; i <= 9; i++) {
+            assertEquals("" + i, KeyFactory.getSerialNoByDS("w", "c", "", "0", 1));
+        }
+        refused(Code.NUMBER_OVERFLOW, () -> KeyFactory.getSerialNoByDS("w", "c", "", "0", 1));
+        Serial wide = mill.serial("v/c?date=&number=0&overflow=widen");
+        assertEquals("12", wide.take(12)[11]);
+    }
+}

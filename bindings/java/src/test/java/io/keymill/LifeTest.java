@@ -1,0 +1,264 @@
+package io.keymill;
+
+import static io.keymill.Checks.refused;
+import static io.keymill.Checks.until;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotSame;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.File;
+import java.io.IOException;
+import java.lang.management.BufferPoolMXBean;
+import java.lang.management.ManagementFactory;
+import java.net.URL;
+import java.net.URLClassLoader;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.nio.file.StandardCopyOption;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Opening, closing, memory, class loaders, and machines without a library. */
+class LifeTest {
+    @Test
+    void after_close_every_verb_says_closed() {
+        Mill mill = Mill.open("memory:");
+        Source orders = mill.segment("orders");
+        Source threads = mill.segment("threads?order=thread");
+        Serial no = mill.serial("t/c");
+        Source tx = mill.snowflake("tx?worker=1");
+        Handle handle = orders.handle();
+        orders.next();
+        threads.next();
+        no.next();
+        tx.next();
+        handle.next();
+        mill.close();
+        mill.close();
+        assertTrue(mill.isClosed());
+        for (Source source : Arrays.asList(orders, threads, tx)) {
+            refused(Code.CLOSED, source::next);
+            refused(Code.CLOSED, source::tryNext);
+            refused(Code.CLOSED, () -> source.take(1));
+            refused(Code.CLOSED, () -> source.stream().limit(1).sum());
+            refused(Code.CLOSED, () -> source.handle().next());
+            refused(Code.CLOSED, source::nextText);
+        }
+        refused(Code.CLOSED, no::next);
+        refused(Code.CLOSED, no::tryNext);
+        refused(Code.CLOSED, () -> no.take(1));
+        refused(Code.CLOSED, handle::next);
+        refused(Code.CLOSED, () -> mill.segment("another"));
+        assertEquals("", String.join("", mill.metrics().contains("another") ? "another" : ""));
+        assertEquals(5, tx.parse((5L << 12) | (1L << 40)).worker().getAsLong());
+    }
+
+    @Test
+    void the_default_mill_is_the_property_else_the_variable_else_a_file(@TempDir Path folder) throws Exception {
+        String open = "try (io.keymill.Mill m = io.keymill.Mill.open()) { }";
+        assertFalse(open.isEmpty());
+        assertEquals("memory:", child(folder, "-Dkeymill.config=memory:", "KEYMILL_CONFIG=sqlite:other.db", "store").trim());
+        assertEquals("sqlite:other.db", child(folder, null, "KEYMILL_CONFIG=sqlite:other.db", "store").trim());
+        assertEquals("sqlite:keymill.db", child(folder, null, "KEYMILL_CONFIG=", "store").trim());
+    }
+
+    @Test
+    void a_hundred_thousand_short_lived_sources_and_handles_give_their_memory_back() throws Exception {
+        try (Mill mill = Mill.open("memory:")) {
+            storm(mill, 5_000);
+            collected();
+            long before = resident();
+            storm(mill, 100_000);
+            collected();
+            long grown = resident() - before;
+            assertTrue(grown < 48 << 20, "100 000 sources and handles left " + (grown >> 20) + " MiB behind");
+        }
+    }
+
+    private static void storm(Mill mill, int count) {
+        for (int i = 0; i < count; i++) {
+            Source source = mill.source(i % 2 == 0 ? "segment:storm" : "segment:storm?order=thread");
+            assertTrue(source.handle().next() > 0);
+            assertTrue(source.next() > 0);
+            if (i % 10 == 0) {
+                mill.serial("storm/c").next();
+            }
+        }
+    }
+
+    @Test
+    void mills_that_nobody_closed_are_freed_when_nobody_can_reach_them() throws Exception {
+        collected();
+        int before = MillBox.open();
+        for (int i = 0; i < 300; i++) {
+            // The source keeps its mill reachable; then neither is.
+            Source source = Mill.open("memory:").segment("a");
+            assertEquals(1, source.next());
+        }
+        collected();
+        until("forgotten mills are freed", 20, () -> {
+            System.gc();
+            MillBox.bury();
+            return MillBox.open() <= before + 1;
+        });
+    }
+
+    @Test
+    void a_source_keeps_a_mill_that_nobody_else_holds_at_work() throws Exception {
+        Source source = Mill.open("memory:").segment("a");
+        for (int i = 1; i <= 20; i++) {
+            assertEquals(i, source.next());
+            System.gc();
+            MillBox.bury();
+        }
+    }
+
+    private static void collected() throws InterruptedException {
+        for (int i = 0; i < 5; i++) {
+            System.gc();
+            MillBox.bury();
+            Thread.sleep(50);
+        }
+        until("direct buffers are collected", 20, () -> {
+            System.gc();
+            long count = 0;
+            for (BufferPoolMXBean pool : ManagementFactory.getPlatformMXBeans(BufferPoolMXBean.class)) {
+                count += pool.getCount();
+            }
+            return count < 5_000;
+        });
+    }
+
+    private static long resident() throws IOException {
+        try (Stream<String> lines = Files.lines(Paths.get("/proc/self/status"))) {
+            String line = lines.filter(l -> l.startsWith("VmRSS:")).findFirst().get();
+            return Long.parseLong(line.replaceAll("\\D", "")) << 10;
+        }
+    }
+
+    @Test
+    void each_class_loader_has_a_library_of_its_own() throws Exception {
+        List<Class<?>> mills = new ArrayList<>();
+        for (int i = 0; i < 3; i++) {
+            // Not closed: its classes are used after the loop.
+            URLClassLoader loader = new URLClassLoader(urls(), ClassLoader.getSystemClassLoader().getParent());
+            Class<?> mill = loader.loadClass("io.keymill.Mill");
+            AutoCloseable opened = (AutoCloseable) mill.getMethod("open", String.class).invoke(null, "memory:");
+            Object source = mill.getMethod("segment", String.class).invoke(opened, "a");
+            assertEquals(1L, source.getClass().getMethod("next").invoke(source));
+            opened.close();
+            mills.add(mill);
+        }
+        assertNotSame(mills.get(0), mills.get(1));
+    }
+
+    private static URL[] urls() {
+        return Arrays.stream(System.getProperty("java.class.path").split(File.pathSeparator))
+                .map(entry -> {
+                    try {
+                        return new File(entry).toURI().toURL();
+                    } catch (IOException e) {
+                        throw new AssertionError(e);
+                    }
+                })
+                .toArray(URL[]::new);
+    }
+
+    @Test
+    void nothing_is_left_in_the_folder_for_temporary_files(@TempDir Path folder) throws Exception {
+        child(folder, "-Djava.io.tmpdir=" + folder, null, "take");
+        try (Stream<Path> left = Files.list(folder)) {
+            assertFalse(left.anyMatch(file -> file.toString().contains("libkeymill")));
+        }
+    }
+
+    @Test
+    void a_machine_without_a_library_is_named_and_what_to_do(@TempDir Path folder) throws Exception {
+        String says = child(folder, "-Dos.arch=riscv64", null, "take");
+        assertTrue(says.contains("INVALID_CONFIG") && says.contains("linux-riscv64") && says.contains("keymill.library"), says);
+        says = child(folder, "-Dkeymill.library=/nowhere/lib.so", null, "take");
+        assertTrue(says.contains("INVALID_CONFIG") && says.contains("/nowhere/lib.so"), says);
+        says = child(folder, "-Djava.io.tmpdir=/nowhere", null, "take");
+        assertTrue(says.contains("INVALID_CONFIG") && says.contains("java.io.tmpdir".substring(0, 4)), says);
+    }
+
+    @Test
+    void the_library_that_a_property_names_is_loaded_by_several_loaders_too(@TempDir Path folder) throws Exception {
+        Path library = folder.resolve(System.mapLibraryName("mine"));
+        try (java.io.InputStream in =
+                Library.class.getResourceAsStream("native/" + Library.platform() + "/" + System.mapLibraryName("keymill_java"))) {
+            Files.copy(in, library, StandardCopyOption.REPLACE_EXISTING);
+        }
+        assertEquals("1 2 3", child(folder, "-Dkeymill.library=" + library, null, "take").trim());
+        assertEquals("1 1", child(folder, "-Dkeymill.library=" + library, null, "loaders").trim());
+    }
+
+    /** Runs this class in a JVM of its own. */
+    private static String child(Path folder, String property, String variable, String what) throws Exception {
+        List<String> command = new ArrayList<>();
+        command.add(Paths.get(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(Arrays.asList("-Xmx64m", "-XX:TieredStopAtLevel=1", "-cp", System.getProperty("java.class.path")));
+        String multiRelease = System.getProperty("jdk.util.jar.enableMultiRelease");
+        if (multiRelease != null) {
+            command.add("-Djdk.util.jar.enableMultiRelease=" + multiRelease);
+        }
+        if (property != null) {
+            command.add(property);
+        }
+        command.addAll(Arrays.asList(LifeTest.class.getName(), what));
+        ProcessBuilder builder = new ProcessBuilder(command).directory(folder.toFile());
+        builder.environment().remove("KEYMILL_CONFIG");
+        if (variable != null && !variable.endsWith("=")) {
+            builder.environment().put(variable.split("=", 2)[0], variable.split("=", 2)[1]);
+        }
+        builder.redirectError(folder.resolve("stderr").toFile());
+        Process process = builder.start();
+        String out = new String(process.getInputStream().readAllBytes());
+        assertTrue(process.waitFor(60, TimeUnit.SECONDS));
+        assertEquals(0, process.exitValue(), () -> {
+            try {
+                return new String(Files.readAllBytes(folder.resolve("stderr")));
+            } catch (IOException e) {
+                return e.toString();
+            }
+        });
+        return out;
+    }
+
+    /** What {@link #child} runs. */
+    public static void main(String[] arguments) throws Exception {
+        try {
+            switch (arguments[0]) {
+                case "store":
+                    try (Mill mill = Mill.open()) {
+                        System.out.println(mill.store());
+                    }
+                    break;
+                case "loaders":
+                    StringBuilder ids = new StringBuilder();
+                    for (int i = 0; i < 2; i++) {
+                        URLClassLoader loader = new URLClassLoader(urls(), ClassLoader.getSystemClassLoader().getParent());
+                        Class<?> mill = loader.loadClass("io.keymill.Mill");
+                        Object opened = mill.getMethod("open", String.class).invoke(null, "memory:");
+                        Object source = mill.getMethod("segment", String.class).invoke(opened, "a");
+                        ids.append(source.getClass().getMethod("next").invoke(source)).append(' ');
+                    }
+                    System.out.println(ids);
+                    break;
+                default:
+                    // Left open: a mill does not keep a JVM from ending.
+                    Source source = Mill.open("memory:").segment("a");
+                    System.out.println(source.next() + " " + source.next() + " " + source.next());
+            }
+        } catch (KeymillException e) {
+            System.out.println(e.getMessage());
+        }
+    }
+}

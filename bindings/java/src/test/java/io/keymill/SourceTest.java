@@ -1,0 +1,243 @@
+package io.keymill;
+
+import static io.keymill.Checks.refused;
+import static io.keymill.Checks.together;
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.OptionalLong;
+import java.util.Set;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+class SourceTest {
+    private final Mill mill = Mill.open("memory:");
+
+    @AfterEach
+    void close() {
+        mill.close();
+    }
+
+    @Test
+    void ids_follow_each_other_over_every_verb() {
+        Source orders = mill.segment("orders");
+        assertEquals(1, orders.next());
+        assertArrayEquals(new long[] {2, 3, 4}, orders.take(3));
+        assertEquals(OptionalLong.of(5), orders.tryNext());
+        long[] filled = new long[2000];
+        orders.fill(filled);
+        assertEquals(6, filled[0]);
+        assertEquals(2005, filled[1999]);
+        assertArrayEquals(new long[] {2006, 2007}, orders.stream().limit(2).toArray());
+        assertEquals(2008, mill.source("segment:orders").getAsLong());
+        assertEquals("2009", orders.nextText());
+        assertEquals("segment:orders", orders.toString());
+    }
+
+    @Test
+    void in_process_order_no_id_comes_twice_and_none_is_smaller_than_one_that_was_there_before() throws Exception {
+        Source orders = mill.segment("strict?min_step=3000");
+        AtomicLong newest = new AtomicLong();
+        List<long[]> taken = together(8, () -> {
+            long[] mine = new long[200_000];
+            for (int i = 0; i < mine.length; ) {
+                long before = newest.get();
+                int verb = ThreadLocalRandom.current().nextInt(64);
+                long[] ids = verb == 0 ? orders.take(Math.min(mine.length - i, 1 + i % 3000))
+                        : verb == 1 ? orders.tryNext().isPresent() ? new long[0] : new long[0]
+                        : new long[] {orders.next()};
+                for (long id : ids) {
+                    assertTrue(id > before, id + " came after " + before);
+                    mine[i++] = id;
+                    before = id;
+                }
+                long last = before;
+                newest.accumulateAndGet(last, Math::max);
+            }
+            return mine;
+        });
+        distinct(taken);
+    }
+
+    @Test
+    void in_thread_order_no_id_comes_twice_and_ids_rise_within_a_thread() throws Exception {
+        Source orders = mill.segment("loose?order=thread");
+        List<long[]> taken = together(8, () -> {
+            Handle handle = orders.handle();
+            long[] mine = new long[300_000];
+            long last = 0;
+            long own = 0;
+            for (int i = 0; i < mine.length; ) {
+                if (i % 1000 == 500) {
+                    int count = Math.min(mine.length - i, 1 + i % 2500);
+                    for (long id : orders.take(count)) {
+                        assertTrue(id > last);
+                        last = mine[i++] = id;
+                    }
+                } else if (i % 3 == 0) {
+                    long id = handle.next();
+                    assertTrue(id > own);
+                    own = mine[i++] = id;
+                } else {
+                    long id = orders.next();
+                    assertTrue(id > last);
+                    last = mine[i++] = id;
+                }
+            }
+            return mine;
+        });
+        distinct(taken);
+    }
+
+    @Test
+    void snowflakes_are_distinct_over_threads_and_verbs() throws Exception {
+        Source tx = mill.snowflake("tx?worker=5&layout=time:41@1ms,worker:4,seq:18&order=thread");
+        distinct(together(4, () -> {
+            long[] mine = new long[50_000];
+            int at = 0;
+            Handle handle = tx.handle();
+            while (at < mine.length) {
+                mine[at++] = at % 2 == 0 ? handle.next() : tx.next();
+                if (at % 1000 == 0) {
+                    long[] batch = tx.take(Math.min(500, mine.length - at));
+                    System.arraycopy(batch, 0, mine, at, batch.length);
+                    at += batch.length;
+                }
+            }
+            return mine;
+        }));
+        assertEquals(5, tx.parse(tx.next()).worker().getAsLong());
+        assertTrue(tx.parse(tx.next()).time().get().toEpochMilli() > System.currentTimeMillis() - 60_000);
+    }
+
+    @Test
+    void serials_are_distinct_in_both_orders() throws Exception {
+        for (String order : new String[] {"process", "thread"}) {
+            Serial no = mill.serial("t" + order + "/c?number=0000000000&order=" + order);
+            List<String[]> taken = together(6, () -> {
+                String[] mine = new String[60_000];
+                for (int i = 0; i < mine.length; i++) {
+                    if (i % 500 == 0 && i + 50 < mine.length) {
+                        System.arraycopy(no.take(50), 0, mine, i, 50);
+                        i += 49;
+                    } else {
+                        mine[i] = no.next();
+                    }
+                    assertEquals(18, mine[i].length());
+                }
+                return mine;
+            });
+            Set<String> all = new HashSet<>();
+            taken.forEach(mine -> all.addAll(Arrays.asList(mine)));
+            assertEquals(6 * 60_000, all.size(), order);
+        }
+    }
+
+    @Test
+    void a_source_that_is_asked_for_by_many_threads_is_one_source() throws Exception {
+        AtomicReference<Well> first = new AtomicReference<>();
+        together(8, () -> {
+            Well well = mill.segment("same").well();
+            first.compareAndSet(null, well);
+            assertSame(first.get(), well);
+            return null;
+        });
+    }
+
+    @Test
+    void a_mill_that_hands_out_nothing_leases_little() {
+        Source cold = mill.segment("cold?min_step=100000");
+        for (int i = 1; i <= 100; i++) {
+            assertEquals(i, cold.next());
+        }
+        assertTrue(cold.handle().next() <= 100 + 512, "a cold source leased too much");
+    }
+
+    @Test
+    void a_batch_beyond_the_heap_is_an_argument_not_a_crash() {
+        refused(Code.INVALID_ARGUMENT, () -> mill.segment("huge").take(Integer.MAX_VALUE));
+        refused(Code.INVALID_ARGUMENT, () -> mill.serial("huge/c").take(Integer.MAX_VALUE));
+    }
+
+    @Test
+    void wrong_arguments_are_refused_and_say_what_is_wrong() {
+        Source orders = mill.segment("orders");
+        refused(Code.INVALID_ARGUMENT, () -> orders.take(-1));
+        refused(Code.INVALID_ARGUMENT, () -> orders.fill(null));
+        refused(Code.INVALID_ARGUMENT, () -> orders.parse((String) null));
+        refused(Code.INVALID_ARGUMENT, () -> orders.parse("a1"));
+        refused(Code.INVALID_ARGUMENT, () -> orders.parse(-5));
+        refused(Code.INVALID_ARGUMENT, () -> orders.takeText(-1));
+        refused(Code.INVALID_ARGUMENT, () -> mill.source(null));
+        refused(Code.INVALID_ARGUMENT, () -> mill.segment(null));
+        refused(Code.INVALID_ARGUMENT, () -> mill.source("segment:\ud800"));
+        refused(Code.INVALID_ARGUMENT, () -> Mill.open(null));
+        refused(Code.INVALID_ARGUMENT, () -> mill.serial("t", null, "", "0", 1));
+        refused(Code.INVALID_CONFIG, () -> mill.serial("t", "c", "yyyyQQ", "0", 1));
+        refused(Code.INVALID_CONFIG, () -> mill.serial("t", "c", "", "0", -1));
+        refused(Code.INVALID_CONFIG, () -> Mill.open("oracle:x"));
+        KeymillException typo = refused(Code.INVALID_CONFIG, () -> mill.source("segment:orders?stpe=5"));
+        assertTrue(typo.getMessage().contains("step"), typo.getMessage());
+        Source serial = mill.source("serial:t/c");
+        refused(Code.INVALID_ARGUMENT, serial::next);
+        refused(Code.INVALID_ARGUMENT, serial::tryNext);
+        refused(Code.INVALID_ARGUMENT, () -> serial.take(1));
+        refused(Code.INVALID_ARGUMENT, serial::handle);
+        refused(Code.INVALID_ARGUMENT, () -> mill.setClock(0));
+        refused(Code.INVALID_ARGUMENT, () -> mill.advanceClock(-1));
+    }
+
+    @Test
+    void a_password_is_in_no_message() {
+        KeymillException wrong = refused(Code.INVALID_CONFIG, () -> Mill.open("mysql://app:hunter2@h/db?tls=perhaps"));
+        assertFalse(wrong.getMessage().contains("hunter2"), wrong.getMessage());
+        try (Mill down = Mill.open("mysql://app:hunter2@127.0.0.1:1/db")) {
+            assertFalse(down.toString().contains("hunter2") || down.store().contains("hunter2"));
+            KeymillException error = refused(Code.STORE_UNAVAILABLE, down.segment("a?deadline=200ms")::next);
+            assertFalse(error.getMessage().contains("hunter2"), error.getMessage());
+            assertFalse(String.join("\n", down.events()).contains("hunter2"));
+        }
+    }
+
+    @Test
+    void the_numbers_end_without_a_wrap() {
+        Source last = mill.segment("last?start=9223372036854775805");
+        assertArrayEquals(new long[] {Long.MAX_VALUE - 2, Long.MAX_VALUE - 1, Long.MAX_VALUE}, last.take(3));
+        refused(Code.EXHAUSTED, last::next);
+        refused(Code.EXHAUSTED, last::next);
+        Source each = mill.segment("each?start=9223372036854775800");
+        for (long id = 9223372036854775800L; id > 0; id++) {
+            assertEquals(id, each.next());
+        }
+        refused(Code.EXHAUSTED, each::next);
+        Handle handle = mill.segment("handle?start=9223372036854775807").handle();
+        assertEquals(Long.MAX_VALUE, handle.next());
+        refused(Code.EXHAUSTED, handle::next);
+    }
+
+    @Test
+    void metrics_and_settings_say_what_is_there() {
+        mill.segment("orders").next();
+        assertTrue(mill.metrics().contains("orders"));
+        assertEquals("process", mill.segment("orders").settings().get("order"));
+        assertEquals("memory:", mill.store());
+        assertFalse(mill.init("segment:x").contains(null));
+    }
+
+    private static void distinct(List<long[]> taken) {
+        long[] all = taken.stream().flatMapToLong(Arrays::stream).sorted().toArray();
+        for (int i = 1; i < all.length; i++) {
+            assertTrue(all[i - 1] < all[i], all[i] + " came twice");
+        }
+        assertTrue(all[0] > 0);
+    }
+}

@@ -1,0 +1,182 @@
+package io.keymill;
+
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.fail;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
+import com.google.gson.JsonPrimitive;
+import java.io.IOException;
+import java.io.Reader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.nio.file.StandardOpenOption;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.DynamicTest;
+import org.junit.jupiter.api.TestFactory;
+
+/** Plays tests/vectors, which every language plays. */
+class VectorsTest {
+    private static final Path FOLDER = Paths.get(System.getProperty("keymill.root", "../.."), "tests", "vectors");
+
+    @TestFactory
+    List<DynamicTest> every_case_is_as_it_says() throws IOException {
+        List<DynamicTest> cases = new ArrayList<>();
+        List<Path> files;
+        try (Stream<Path> all = Files.list(FOLDER)) {
+            files = all.filter(file -> file.toString().endsWith(".json")).sorted().collect(Collectors.toList());
+        }
+        assertFalse(files.isEmpty(), "no vectors in " + FOLDER);
+        for (Path file : files) {
+            String stem = file.getFileName().toString().replace(".json", "");
+            try (Reader text = Files.newBufferedReader(file)) {
+                for (JsonElement one : JsonParser.parseReader(text).getAsJsonObject().getAsJsonArray("cases")) {
+                    JsonObject vector = one.getAsJsonObject();
+                    String name = stem + "/" + vector.get("name").getAsString();
+                    cases.add(DynamicTest.dynamicTest(name, () -> play(name, vector)));
+                }
+            }
+        }
+        return cases;
+    }
+
+    private static void play(String name, JsonObject vector) throws IOException {
+        try (Stage stage = new Stage()) {
+            if (vector.has("mill")) {
+                stage.mill = Mill.open(vector.get("mill").getAsString());
+            }
+            for (JsonElement step : vector.getAsJsonArray("steps")) {
+                expect(stage, step.getAsJsonObject());
+            }
+        }
+        String ran = System.getenv("KEYMILL_VECTORS_RAN");
+        if (ran != null) {
+            Files.write(
+                    Paths.get(ran),
+                    (name + "\n").getBytes(StandardCharsets.UTF_8),
+                    StandardOpenOption.CREATE,
+                    StandardOpenOption.APPEND);
+        }
+    }
+
+    private static void expect(Stage stage, JsonObject step) {
+        JsonElement answer;
+        try {
+            answer = stage.step(step);
+        } catch (KeymillException e) {
+            if (!step.has("error") || !step.get("error").getAsString().equals(e.code().name())) {
+                throw new AssertionError(step + " answered " + e.getMessage(), e);
+            }
+            // What is not ready has no message in Java: tryNext answers with nothing.
+            if (step.has("says") && e.code() != Code.NOT_READY && !e.getMessage().contains(step.get("says").getAsString())) {
+                throw new AssertionError(step + " says: " + e.getMessage(), e);
+            }
+            return;
+        }
+        if (step.has("error")) {
+            fail(step + " answered " + answer);
+        }
+        if (step.has("is") && !step.get("is").equals(answer)) {
+            fail(step + " answered " + answer);
+        }
+    }
+
+    /** What the steps act on. */
+    private static final class Stage implements AutoCloseable {
+        private Mill mill;
+        private final Map<String, Source> sources = new HashMap<>();
+
+        JsonElement step(JsonObject step) {
+            switch (text(step, "do")) {
+                case "open":
+                    close();
+                    mill = Mill.open(text(step, "config"));
+                    return null;
+                case "close":
+                    mill.close();
+                    return null;
+                case "source":
+                    sources.put(text(step, "as"), mill.source(text(step, "spec")));
+                    return null;
+                case "next":
+                    return new JsonPrimitive(source(step).nextText());
+                case "try_next":
+                    return tryNext(source(step));
+                case "take":
+                    return take(source(step), Integer.parseInt(text(step, "count")));
+                case "parse":
+                    JsonObject parts = new JsonObject();
+                    source(step).parse(text(step, "id")).fields().forEach(parts::addProperty);
+                    return parts;
+                case "clock_set":
+                    mill.setClock(Long.parseLong(text(step, "ms")));
+                    return null;
+                case "clock_advance":
+                    mill.advanceClock(Long.parseLong(text(step, "ms")));
+                    return null;
+                case "spec":
+                    return spec(step);
+                default:
+                    throw new AssertionError("`" + text(step, "do") + "` is no step");
+            }
+        }
+
+        private static JsonElement tryNext(Source source) {
+            String text = source.well().tryText();
+            if (text == null) {
+                throw new KeymillException(Code.NOT_READY, "");
+            }
+            return new JsonPrimitive(text);
+        }
+
+        private static JsonElement take(Source source, int count) {
+            JsonArray list = new JsonArray();
+            if (source.settings().get("kind").equals("serial")) {
+                for (String text : source.takeText(count)) {
+                    list.add(text);
+                }
+            } else {
+                for (long id : source.take(count)) {
+                    list.add(Long.toString(id));
+                }
+            }
+            return list;
+        }
+
+        private static JsonElement spec(JsonObject step) {
+            List<String> name = new ArrayList<>();
+            step.getAsJsonArray("name").forEach(part -> name.add(part.getAsString()));
+            Map<String, String> options = new LinkedHashMap<>();
+            for (JsonElement pair : step.getAsJsonArray("options")) {
+                options.put(pair.getAsJsonArray().get(0).getAsString(), pair.getAsJsonArray().get(1).getAsString());
+            }
+            return new JsonPrimitive(Native.spec(text(step, "kind"), name, options));
+        }
+
+        private Source source(JsonObject step) {
+            return sources.get(text(step, "of"));
+        }
+
+        private static String text(JsonObject step, String field) {
+            return step.get(field).getAsString();
+        }
+
+        @Override
+        public void close() {
+            sources.clear();
+            if (mill != null) {
+                mill.close();
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+package io.keymill;
+
+import static io.keymill.Checks.refused;
+import static io.keymill.Checks.together;
+import static io.keymill.Checks.until;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.OptionalLong;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.LongSupplier;
+import org.junit.jupiter.api.Test;
+
+/** Waiting: deadlines, interrupts, virtual threads, stores that are silent or down. */
+class WaitTest {
+    private static long millisOf(Runnable verb) {
+        long began = System.nanoTime();
+        verb.run();
+        return TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began);
+    }
+
+    @Test
+    void nobody_waits_longer_than_the_deadline() {
+        try (Mill mill = Mill.open("memory:?script=silent:4s")) {
+            for (String order : new String[] {"process", "thread"}) {
+                Source orders = mill.segment("o?deadline=200ms&order=" + order);
+                Serial no = mill.serial("t/c?deadline=200ms&order=" + order);
+                long waited = millisOf(() -> {
+                    refused(Code.DEADLINE, orders::next);
+                    refused(Code.DEADLINE, () -> orders.take(5));
+                    refused(Code.DEADLINE, () -> orders.handle().next());
+                    refused(Code.DEADLINE, no::next);
+                    refused(Code.DEADLINE, () -> no.take(5));
+                });
+                assertTrue(waited >= 950 && waited < 3000, waited + " ms for five deadlines of 200 ms");
+                assertEquals(OptionalLong.empty(), orders.tryNext());
+                assertFalse(no.tryNext().isPresent());
+            }
+        }
+    }
+
+    @Test
+    void an_array_that_could_not_be_filled_is_as_it_was() {
+        try (Mill mill = Mill.open("memory:?script=ack,down:10000")) {
+            Source orders = mill.segment("o?step=10&buffer=1ms&deadline=100ms");
+            assertEquals(1, orders.next());
+            long[] ids = new long[5000];
+            Arrays.fill(ids, -7);
+            refused(Code.STORE_UNAVAILABLE, () -> orders.fill(ids));
+            assertTrue(Arrays.stream(ids).allMatch(id -> id == -7));
+            assertEquals(2, orders.next(), "a batch that was refused took numbers");
+            Source tx = mill.snowflake("t?worker=1&deadline=50ms");
+            assertThrows(KeymillException.class, () -> tx.fill(ids));
+            assertTrue(Arrays.stream(ids).allMatch(id -> id == -7));
+        }
+    }
+
+    @Test
+    void an_outage_is_an_error_with_a_hint_and_heals_by_itself() throws Exception {
+        try (Mill mill = Mill.open("memory:?script=down:3")) {
+            Source orders = mill.segment("o?deadline=30ms");
+            KeymillException error = refused(Code.STORE_UNAVAILABLE, orders::next);
+            assertTrue(error.retryAfter().isPresent());
+            until("the store is back", 20, () -> {
+                try {
+                    return orders.next() > 0;
+                } catch (KeymillException e) {
+                    assertTrue(e.code() == Code.STORE_UNAVAILABLE || e.code() == Code.DEADLINE, e.getMessage());
+                    return false;
+                }
+            });
+        }
+    }
+
+    @Test
+    void an_interrupt_ends_a_wait_keeps_its_flag_and_leaves_nothing_locked() throws Exception {
+        try (Mill mill = Mill.open("memory:?script=silent:1500ms")) {
+            for (String spec : new String[] {"p?deadline=20s", "t?order=thread&deadline=20s"}) {
+                Source orders = mill.segment(spec);
+                for (LongSupplier verb : Arrays.<LongSupplier>asList(
+                        orders, () -> orders.take(3)[0], () -> orders.handle().next(),
+                        () -> mill.serial("t/c?deadline=20s").next().length(),
+                        () -> mill.snowflake("tx?worker=1&deadline=20s").take(3)[0])) {
+                    interrupted(verb);
+                }
+            }
+            Source orders = mill.segment("p?deadline=20s");
+            List<Long> ids = together(4, orders::next);
+            assertEquals(4, new HashSet<>(ids).size());
+        }
+    }
+
+    private static void interrupted(LongSupplier verb) throws InterruptedException {
+        AtomicReference<Throwable> thrown = new AtomicReference<>();
+        AtomicReference<Boolean> flag = new AtomicReference<>();
+        Thread thread = new Thread(() -> {
+            try {
+                verb.getAsLong();
+            } catch (Throwable e) {
+                thrown.set(e);
+            }
+            flag.set(Thread.currentThread().isInterrupted());
+        });
+        thread.start();
+        until("it waits", 10, () -> thread.getState() == Thread.State.TIMED_WAITING || !thread.isAlive());
+        thread.interrupt();
+        thread.join(5000);
+        assertFalse(thread.isAlive(), "an interrupt did not end the wait");
+        if (thrown.get() == null) {
+            return; // The store answered first.
+        }
+        KeymillException error = assertInstanceOf(KeymillException.class, thrown.get());
+        assertEquals(Code.DEADLINE, error.code());
+        assertInstanceOf(InterruptedException.class, error.getCause());
+        assertTrue(flag.get(), "the interrupt was swallowed");
+    }
+
+    @Test
+    void an_interrupted_thread_still_gets_what_is_in_memory() {
+        try (Mill mill = Mill.open("memory:")) {
+            Source orders = mill.segment("o");
+            assertEquals(1, orders.next());
+            Thread.currentThread().interrupt();
+            assertEquals(2, orders.next());
+            assertTrue(Thread.interrupted());
+        }
+    }
+
+    /** Run with one carrier (ci/java does): a virtual thread that pinned it while waiting would stop the others. */
+    @Test
+    void virtual_threads_wait_without_their_carrier_and_get_distinct_ids() throws Exception {
+        ExecutorService each = virtualThreads();
+        assumeTrue(each != null, "this JVM has no virtual threads");
+        try (Mill mill = Mill.open("memory:?script=silent:700ms")) {
+            for (String order : new String[] {"process", "thread"}) {
+                Source orders = mill.segment(order + "?deadline=20s&order=" + order);
+                Set<Long> ids = ConcurrentHashMap.newKeySet();
+                Future<?>[] waiting = new Future<?>[2000];
+                for (int i = 0; i < waiting.length; i++) {
+                    waiting[i] = each.submit(() -> {
+                        long last = 0;
+                        for (int n = 0; n < 50; n++) {
+                            long id = n == 20 ? orders.take(2)[1] : orders.next();
+                            assertTrue(id > last, "ids rise within a thread");
+                            last = id;
+                            ids.add(id);
+                        }
+                    });
+                }
+                long began = System.nanoTime();
+                each.submit(() -> assertTrue(Thread.currentThread().isAlive())).get(500, TimeUnit.MILLISECONDS);
+                assertTrue(System.nanoTime() - began < 500_000_000L, "the carrier was held");
+                for (Future<?> one : waiting) {
+                    one.get(60, TimeUnit.SECONDS);
+                }
+                assertEquals(100_000, ids.size());
+            }
+        } finally {
+            each.shutdownNow();
+        }
+    }
+
+    private static ExecutorService virtualThreads() {
+        try {
+            return (ExecutorService) Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null);
+        } catch (ReflectiveOperationException e) {
+            return null;
+        }
+    }
+
+    @Test
+    void closing_while_sixteen_threads_take_says_closed_to_all() throws Exception {
+        for (String spec : new String[] {
+            "segment:p", "segment:t?order=thread", "serial:s/c?number=000000000000",
+            "serial:s/t?number=000000000000&order=thread", "snowflake:x?worker=3"
+        }) {
+            Mill mill = Mill.open("memory:");
+            Source source = mill.source(spec);
+            boolean text = spec.startsWith("serial");
+            Thread closer = new Thread(() -> {
+                try {
+                    Thread.sleep(30);
+                } catch (InterruptedException e) {
+                    return;
+                }
+                mill.close();
+            });
+            closer.start();
+            List<Long> last = together(16, () -> {
+                Handle handle = text ? null : source.handle();
+                for (long n = 0; ; n++) {
+                    try {
+                        if (text) {
+                            source.nextText();
+                        } else if (n % 100 == 0) {
+                            source.take(100);
+                        } else if (n % 2 == 0) {
+                            handle.next();
+                        } else {
+                            source.next();
+                        }
+                    } catch (KeymillException e) {
+                        assertEquals(Code.CLOSED, e.code(), e.getMessage());
+                        return n;
+                    }
+                }
+            });
+            assertEquals(16, last.size());
+            closer.join();
+            assertThrows(KeymillException.class, source::nextText);
+        }
+    }
+}

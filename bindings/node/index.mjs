@@ -1,0 +1,4 @@
+// One implementation for both module systems: two would be two sets of cursors.
+import keymill from './dist/index.js'
+
+export const { KeymillError, AnySource, Mill, NumberSource, Serial, Source, open, openAsync, version } = keymill

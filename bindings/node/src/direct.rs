@@ -1,0 +1,64 @@
+//! Ids straight from the core by the cheapest call there is: a function made for one source. (floor 5)
+//!
+//! For snowflakes, and where several contexts share a source. It bypasses the macros of napi: converting arguments, and
+//! above all proving that an opaque value is ours, costs several times the id.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use keymill::Source;
+use napi::bindgen_prelude::{External, FromNapiValue, Unknown};
+use napi::{Env, sys};
+use napi_derive::napi;
+
+use crate::source::SourceBox;
+
+/// The next id, or `undefined`: then `next_id` says why.
+extern "C" fn next(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
+    let mut data = ptr::null_mut();
+    let mut id = ptr::null_mut();
+    // SAFETY: called by the engine with its own values; only the data is asked for.
+    unsafe {
+        sys::napi_get_cb_info(env, info, ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), &raw mut data)
+    };
+    // SAFETY: the data of `picker`, which lives as long as the function.
+    let source = unsafe { &*data.cast::<Source>() };
+    if let Ok(Ok(number)) = catch_unwind(AssertUnwindSafe(|| source.try_next())) {
+        // SAFETY: as above.
+        unsafe { sys::napi_create_bigint_uint64(env, number, &raw mut id) };
+    }
+    id
+}
+
+extern "C" fn release(_: sys::napi_env, source: *mut c_void, _: *mut c_void) {
+    // SAFETY: `picker` made this pointer of a box, and the engine calls this once.
+    drop(unsafe { Box::from_raw(source.cast::<Source>()) });
+}
+
+/// A function without arguments that answers with the next id if one is in memory, else `undefined`.
+#[napi]
+pub fn picker<'env>(env: &'env Env, source: &External<SourceBox>) -> Option<Unknown<'env>> {
+    let data = Box::into_raw(Box::new(source.source.clone())).cast::<c_void>();
+    let mut function = ptr::null_mut();
+    // SAFETY: plain pointers; the finalizer takes the box when the function is collected.
+    let made = unsafe {
+        sys::napi_create_function(env.raw(), ptr::null(), 0, Some(next), data, &raw mut function)
+            == sys::Status::napi_ok
+            && sys::napi_add_finalizer(
+                env.raw(),
+                function,
+                data,
+                Some(release),
+                ptr::null_mut(),
+                ptr::null_mut(),
+            ) == sys::Status::napi_ok
+    };
+    if !made {
+        // The function, if there is one, is lost to JavaScript: nobody calls it.
+        release(env.raw(), data, ptr::null_mut());
+        return None;
+    }
+    // SAFETY: a value of this environment, just made.
+    unsafe { Unknown::from_napi_value(env.raw(), function) }.ok()
+}

@@ -1,0 +1,161 @@
+//! A mill's verbs. (floor 5)
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use keymill::{Code, Error, Mill};
+use napi::bindgen_prelude::{AsyncTask, External};
+use napi::{Env, Result, Task};
+use napi_derive::napi;
+
+use crate::errors::{Thrown, door, guarded};
+use crate::registry::{self, OpenMill};
+
+/// One holder's share of a mill; empty once it was closed.
+pub struct MillBox(RefCell<Option<Arc<OpenMill>>>);
+
+impl MillBox {
+    fn new(mill: Arc<OpenMill>) -> External<MillBox> {
+        External::new(MillBox(RefCell::new(Some(mill))))
+    }
+
+    pub fn get(&self) -> keymill::Result<Mill> {
+        match &*self.0.borrow() {
+            Some(open) => Ok(open.mill.clone()),
+            None => Err(Error::new(Code::Closed, "the mill was closed")),
+        }
+    }
+}
+
+impl Drop for MillBox {
+    fn drop(&mut self) {
+        let Some(open) = self.0.get_mut().take() else { return };
+        // Collected, or its worker or process ended, without a close: that may wait for a store, and nobody may wait here.
+        if Arc::strong_count(&open) == 1 {
+            let _ = std::thread::Builder::new().name("keymill-close".to_owned()).spawn(move || drop(open));
+        }
+    }
+}
+
+/// Opens a mill, or joins the one this process has open under the same configuration.
+#[napi]
+pub fn open_mill(config: Option<String>) -> Result<External<MillBox>, Thrown> {
+    door(|| registry::open(config).map(MillBox::new))
+}
+
+type Opened = Arc<Mutex<Option<keymill::Result<Arc<OpenMill>>>>>;
+
+/// A mill that is being opened.
+pub struct OpeningBox {
+    config: Option<String>,
+    opened: Opened,
+}
+
+/// The opening itself, on a thread of the pool: it may read a file.
+pub struct Opening {
+    config: Option<String>,
+    opened: Opened,
+}
+
+impl Task for Opening {
+    type Output = ();
+    type JsValue = ();
+
+    fn compute(&mut self) -> Result<()> {
+        let config = self.config.take();
+        let opened = guarded(|| registry::open(config));
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(opened);
+        Ok(())
+    }
+
+    fn resolve(&mut self, _: Env, (): ()) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Prepares an opening off the event loop: `await run_opening(it)`, then `opened(it)`.
+#[napi]
+pub fn opening(config: Option<String>) -> External<OpeningBox> {
+    External::new(OpeningBox { config, opened: Arc::default() })
+}
+
+/// Opens on a thread of the pool.
+#[napi]
+pub fn run_opening(opening: &External<OpeningBox>) -> AsyncTask<Opening> {
+    AsyncTask::new(Opening { config: opening.config.clone(), opened: opening.opened.clone() })
+}
+
+/// The mill that was opened, or why it was not.
+#[napi]
+pub fn opened(opening: &External<OpeningBox>) -> Result<External<MillBox>, Thrown> {
+    door(|| {
+        let opened = opening.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        opened.unwrap_or_else(|| Err(Error::argument("the opening has not run"))).map(MillBox::new)
+    })
+}
+
+/// Gives up this holder's share; the last one's closes the mill.
+#[napi]
+pub fn close_mill(mill: &External<MillBox>) -> Result<(), Thrown> {
+    let open = mill.0.borrow_mut().take();
+    door(|| {
+        drop(open);
+        Ok(())
+    })
+}
+
+/// A close on a thread of the pool.
+pub struct Closing(Option<Arc<OpenMill>>);
+
+impl Task for Closing {
+    type Output = ();
+    type JsValue = ();
+
+    fn compute(&mut self) -> Result<()> {
+        let open = self.0.take();
+        let _ = guarded(|| {
+            drop(open);
+            Ok(())
+        });
+        Ok(())
+    }
+
+    fn resolve(&mut self, _: Env, (): ()) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// `close_mill` off the event loop.
+#[napi]
+pub fn close_mill_async(mill: &External<MillBox>) -> AsyncTask<Closing> {
+    AsyncTask::new(Closing(mill.0.borrow_mut().take()))
+}
+
+/// Every figure as Prometheus text.
+#[napi]
+pub fn metrics(mill: &External<MillBox>) -> Result<String, Thrown> {
+    door(|| Ok(mill.get()?.metrics()))
+}
+
+/// Sets a manual clock: milliseconds since 1970.
+#[napi]
+pub fn set_clock(mill: &External<MillBox>, ms: f64) -> Result<(), Thrown> {
+    door(|| mill.get()?.set_clock(ms as i64))
+}
+
+/// Moves a manual clock forward.
+#[napi]
+pub fn advance_clock(mill: &External<MillBox>, ms: f64) -> Result<(), Thrown> {
+    door(|| mill.get()?.advance_clock(ms as u64))
+}
+
+/// The spec string that a name and options stand for.
+#[napi]
+pub fn spec_string(kind: String, name: Vec<String>, options: Vec<Vec<String>>) -> Result<String, Thrown> {
+    door(|| {
+        let name: Vec<&str> = name.iter().map(String::as_str).collect();
+        let options: Vec<(&str, &str)> =
+            options.iter().filter_map(|pair| Some((pair.first()?.as_str(), pair.get(1)?.as_str()))).collect();
+        Ok(keymill::spec_string(&kind, &name, &options))
+    })
+}

@@ -1,0 +1,265 @@
+//! A source's verbs: blocks for cursors in JavaScript, and single ids where a block would be wrong. (floor 5)
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use keymill::{Code, Error, Kind, Layout, Lease, Source};
+use napi::bindgen_prelude::{BigUint64ArraySlice, Either, External, Unknown};
+use napi::{Env, Result};
+use napi_derive::napi;
+
+use crate::errors::{Thrown, door};
+use crate::mill::MillBox;
+use crate::seat::Seat;
+use crate::words;
+
+/// What the garbage collector is told a source weighs.
+const WEIGHT: usize = 256;
+
+/// A source as one JavaScript context holds it.
+pub struct SourceBox {
+    pub source: Source,
+    seat: RefCell<Option<Seat>>,
+    /// A view keeps the source, and so its word, alive.
+    word: Cell<Option<&'static AtomicU64>>,
+    /// The date part of the numbers leased last.
+    prefix: RefCell<String>,
+}
+
+impl SourceBox {
+    fn of(source: Source) -> External<SourceBox> {
+        let (seat, word, prefix) = (RefCell::default(), Cell::default(), RefCell::default());
+        External::new_with_size_hint(SourceBox { source, seat, word, prefix }, WEIGHT)
+    }
+}
+
+/// Opens a source of a mill.
+#[napi]
+pub fn source(mill: &External<MillBox>, spec: String) -> Result<External<SourceBox>, Thrown> {
+    door(|| Ok(SourceBox::of(mill.get()?.source(&spec)?)))
+}
+
+/// The same source once more, for a cursor of its own.
+#[napi]
+pub fn copy_source(source: &External<SourceBox>) -> External<SourceBox> {
+    SourceBox::of(source.source.clone())
+}
+
+/// The same for every copy of one source; 0 for a closed mill's.
+#[napi]
+pub fn identity(source: &External<SourceBox>) -> String {
+    source.source.identity().to_string()
+}
+
+/// What a source is.
+#[napi(object, object_from_js = false)]
+pub struct SourceFacts {
+    pub kind: &'static str,
+    pub label: String,
+    pub by_thread: bool,
+    /// Whether every id is exact as a JavaScript number.
+    pub fits_number: bool,
+    pub settings: Vec<Vec<String>>,
+}
+
+/// What a source is.
+#[napi]
+pub fn source_facts(source: &External<SourceBox>) -> Result<SourceFacts, Thrown> {
+    door(|| {
+        let it = &source.source;
+        Ok(SourceFacts {
+            kind: match it.kind() {
+                Kind::Snowflake => "snowflake",
+                Kind::Serial => "serial",
+                _ => "segment",
+            },
+            label: it.label().to_owned(),
+            by_thread: it.by_thread(),
+            fits_number: fits_number(it),
+            settings: it.settings().into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect(),
+        })
+    })
+}
+
+/// Only a layout bounds the ids of a source; `js53` is made for this.
+fn fits_number(source: &Source) -> bool {
+    const MOST: u64 = (1 << 53) - 1;
+    let settings = source.settings();
+    let layout = settings.iter().find(|(name, _)| *name == "layout");
+    layout.and_then(|(_, text)| Layout::parse(text, "").ok()).is_some_and(|layout| layout.max_id() <= MOST)
+}
+
+/// Takes a seat for this context: from now on it may count through blocks of the source, if it sits alone.
+#[napi]
+pub fn sit(source: &External<SourceBox>) -> Result<(), Thrown> {
+    door(|| {
+        let mut seat = source.seat.borrow_mut();
+        if seat.is_none() {
+            *seat = Some(Seat::take(source.source.identity()));
+        }
+        Ok(())
+    })
+}
+
+/// Gives the seat up.
+#[napi]
+pub fn stand(source: &External<SourceBox>) {
+    source.seat.borrow_mut().take();
+}
+
+/// The word of the source's bench, as a buffer of 4 bytes; null where the runtime refuses views.
+#[napi]
+pub fn bench_word<'env>(env: &'env Env, source: &External<SourceBox>) -> Option<Unknown<'env>> {
+    let bench = source.seat.borrow().as_ref()?.bench().clone();
+    let data = std::ptr::from_ref(bench.word()).cast_mut().cast();
+    // SAFETY: the word lives in what is handed over.
+    unsafe { words::view(env, data, 4, bench) }
+}
+
+/// The revocation word of the numbers leased last, as a buffer of 8 bytes; null where the runtime refuses views.
+#[napi]
+pub fn source_word<'env>(env: &'env Env, source: &External<SourceBox>) -> Option<Unknown<'env>> {
+    let word = source.word.get()?;
+    let data = std::ptr::from_ref(word).cast_mut().cast();
+    // SAFETY: words stay readable for ever.
+    unsafe { words::view(env, data, 8, source.source.clone()) }
+}
+
+/// The date part of the numbers leased last.
+#[napi]
+pub fn prefix(source: &External<SourceBox>) -> String {
+    source.prefix.borrow().clone()
+}
+
+/// What to do after a refusal. `waited` in milliseconds; negative: the caller does not wait, and only wants to know
+/// whether there is nothing now, or nothing at all.
+pub fn pause_after(source: &Source, refusal: Error, waited: f64) -> keymill::Result<f64> {
+    let pause = if waited >= 0.0 {
+        source.patience(refusal, Duration::from_secs_f64((waited / 1000.0).min(1e9)))?
+    } else if refusal.code == Code::NotReady {
+        refusal.retry_after.unwrap_or_default()
+    } else {
+        return Err(refusal);
+    };
+    Ok((pause.as_secs_f64() * 1000.0).max(1.0))
+}
+
+/// Leases at most `count` numbers (0: the source's block). `out`: first number, how many, low half of the word they live
+/// by, the bench's word, whether the date part changed, digits. Answers 0; or the pause after which to ask again; or −1
+/// where a block would break the order: another context holds the source too.
+#[napi]
+pub fn lease(
+    source: &External<SourceBox>,
+    count: f64,
+    owned: bool,
+    waited: f64,
+    mut out: BigUint64ArraySlice,
+) -> Result<f64, Thrown> {
+    door(|| {
+        let it = &source.source;
+        let try_lease = || it.try_lease(count as u64, 1);
+        let seat = source.seat.borrow();
+        let leased = match seat.as_ref() {
+            Some(seat) if !owned && !it.by_thread() => match seat.bench().alone(|word| (word, try_lease())) {
+                Some((word, leased)) => leased.map(|lease| (word, lease)),
+                None => return Ok(-1.0),
+            },
+            _ => try_lease().map(|lease| (0, lease)),
+        };
+        match leased {
+            Ok((bench, lease)) => {
+                // SAFETY: the array is a private one of `ts/cursor.ts`; no JavaScript runs meanwhile.
+                write(source, bench, &lease, unsafe { out.as_mut() });
+                Ok(0.0)
+            }
+            Err(refusal) => pause_after(it, refusal, waited),
+        }
+    })
+}
+
+fn write(source: &SourceBox, bench: u32, lease: &Lease, out: &mut [u64]) {
+    source.word.set(Some(lease.word));
+    let mut prefix = source.prefix.borrow_mut();
+    let changed = *prefix != lease.prefix.as_str();
+    if changed {
+        lease.prefix.as_str().clone_into(&mut prefix);
+    }
+    let answer = [
+        lease.lo,
+        lease.hi - lease.lo,
+        lease.leased_at & u64::from(u32::MAX),
+        u64::from(bench),
+        u64::from(changed),
+        u64::from(lease.width),
+    ];
+    for (slot, value) in out.iter_mut().zip(answer) {
+        *slot = value;
+    }
+}
+
+/// One id straight from the core, or the pause after which to ask again.
+#[napi]
+pub fn next_id(source: &External<SourceBox>, waited: f64) -> Result<Either<u64, f64>, Thrown> {
+    door(|| match source.source.try_next() {
+        Ok(id) => Ok(Either::A(id)),
+        Err(refusal) => pause_after(&source.source, refusal, waited).map(Either::B),
+    })
+}
+
+/// One text straight from the core, or the pause after which to ask again.
+#[napi]
+pub fn next_text(source: &External<SourceBox>, waited: f64) -> Result<Either<String, f64>, Thrown> {
+    door(|| match source.source.try_next_text() {
+        Ok(text) => Ok(Either::A(text)),
+        Err(refusal) => pause_after(&source.source, refusal, waited).map(Either::B),
+    })
+}
+
+/// The parts of an id or a text, as names and values.
+#[napi]
+pub fn parse(source: &External<SourceBox>, text: String) -> Result<Vec<Vec<String>>, Thrown> {
+    door(|| {
+        let parts = source.source.parse_text(&text)?;
+        Ok(parts.fields().into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect())
+    })
+}
+
+/// A source's figures.
+#[napi(object, object_from_js = false)]
+pub struct SourceStats {
+    pub source: String,
+    pub issued: f64,
+    pub reserved: f64,
+    pub left: f64,
+    pub lost: f64,
+    pub refills: f64,
+    pub waits: f64,
+    pub rate: f64,
+    pub runway_seconds: Option<f64>,
+    pub lead_ms: Option<f64>,
+    pub ends_at_ms: Option<f64>,
+    pub refusal: Option<String>,
+}
+
+/// A source's figures.
+#[napi]
+pub fn stats(source: &External<SourceBox>) -> Result<SourceStats, Thrown> {
+    door(|| {
+        let stats = source.source.stats()?;
+        Ok(SourceStats {
+            source: stats.source,
+            issued: stats.issued as f64,
+            reserved: stats.reserved as f64,
+            left: stats.left as f64,
+            lost: stats.lost as f64,
+            refills: stats.refills as f64,
+            waits: stats.waits as f64,
+            rate: stats.rate,
+            runway_seconds: stats.runway_seconds,
+            lead_ms: stats.lead_ms.map(|ms| ms as f64),
+            ends_at_ms: stats.ends_at_ms.map(|ms| ms as f64),
+            refusal: stats.refusal,
+        })
+    })
+}

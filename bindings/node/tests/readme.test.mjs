@@ -1,0 +1,31 @@
+// Runs what the README shows: each block marked `<!-- run: FILE -->`, as it stands.
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { createRequire } from 'node:module'
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { test } from 'node:test'
+import { scratch } from './support.mjs'
+
+const home = dirname(createRequire(import.meta.url).resolve('keymill/package.json'))
+const readme = readFileSync(join(home, 'README.md'), 'utf8')
+const blocks = [...readme.matchAll(/<!-- run: (\S+) -->\n```js\n([^]*?)```/g)]
+const folder = scratch()
+mkdirSync(join(folder, 'node_modules'))
+symlinkSync(home, join(folder, 'node_modules', 'keymill'))
+
+const says = {
+  'start.mjs': /^1n\n2n\n\d{8}000001\n$/,
+  'verbs.mjs': /time: \d{4}-.*worker: 5.*\n\d+\n\d+ \d+\nINVALID_CONFIG\n$/,
+}
+
+test('the README has the examples that are run', () => assert.deepEqual(blocks.map(([, name]) => name), Object.keys(says)))
+
+for (const [, name, code] of blocks) {
+  test(`the README's ${name} runs as it stands`, () => {
+    writeFileSync(join(folder, name), code)
+    const env = { ...process.env }
+    delete env.KEYMILL_CONFIG
+    assert.match(execFileSync(process.execPath, [name], { cwd: folder, encoding: 'utf8', env }), says[name])
+  })
+}

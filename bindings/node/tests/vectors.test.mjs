@@ -1,0 +1,86 @@
+// Plays `tests/vectors/*.json`: one behaviour in every language. The format stands in that folder's README.
+import assert from 'node:assert/strict'
+import { createRequire } from 'node:module'
+import { appendFileSync, existsSync, readFileSync, readdirSync } from 'node:fs'
+import { basename, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { test } from 'node:test'
+import { KeymillError, open } from 'keymill'
+
+const require = createRequire(import.meta.url)
+const root = process.env.KEYMILL_ROOT ?? fileURLToPath(new URL('../../..', import.meta.url))
+const folder = process.env.KEYMILL_VECTORS ?? join(root, 'tests', 'vectors')
+const { native } = require(join(require.resolve('keymill/package.json'), '..', 'dist', 'native.js'))
+
+const text = (id) => String(id)
+
+/** What each step does, with what the case has so far. */
+const steps = {
+  open(it, { config }) {
+    it.mill?.close()
+    it.mill = undefined
+    it.mill = open(config)
+  },
+  close: (it) => it.mill.close(),
+  source(it, { as, spec }) {
+    it.sources[as] = it.mill.source(spec)
+  },
+  next: (it, { of }) => text(it.sources[of].next()),
+  try_next(it, { of }) {
+    const id = it.sources[of].tryNext()
+    // Nothing in memory is no error here.
+    if (id === null) throw new KeymillError('NOT_READY', 'null')
+    return text(id)
+  },
+  take: (it, { of, count }) => it.sources[of].take(Number(count)).map(text),
+  parse(it, { of, id }) {
+    const parts = it.sources[of].parse(id)
+    const entries = Object.entries(parts).map(([name, value]) => [name, value instanceof Date ? value.toISOString() : text(value)])
+    return Object.fromEntries(entries)
+  },
+  clock_set: (it, { ms }) => it.mill.setClock(Number(ms)),
+  clock_advance: (it, { ms }) => it.mill.advanceClock(Number(ms)),
+  spec: (_, { kind, name, options }) => native.specString(kind, name, options),
+}
+
+function play(it, step) {
+  const run = steps[step.do]
+  assert.ok(run, `a step that nobody knows: ${step.do}`)
+  let answer
+  try {
+    answer = run(it, step)
+  } catch (e) {
+    if (!(e instanceof KeymillError) || step.error === undefined) throw e
+    assert.equal(e.code, step.error, e.message)
+    if (step.says !== undefined && e.message !== 'null') assert.ok(e.message.includes(step.says), `${e.message} says nothing of ${step.says}`)
+    return
+  }
+  assert.equal(step.error, undefined, `${JSON.stringify(answer)} instead of ${step.error}`)
+  if (step.is !== undefined) assert.deepEqual(answer, step.is)
+}
+
+if (!existsSync(folder)) {
+  test('vectors', { skip: `there is no ${folder}` }, () => {})
+} else {
+  for (const file of readdirSync(folder).filter((name) => name.endsWith('.json')).sort()) {
+    const stem = basename(file, '.json')
+    const { cases } = JSON.parse(readFileSync(join(folder, file), 'utf8'))
+    for (const { name, mill, steps: list } of cases) {
+      test(`${stem}/${name}`, () => {
+        const it = { mill: mill === undefined ? undefined : open(mill), sources: {} }
+        try {
+          list.forEach((step, at) => {
+            try {
+              play(it, step)
+            } catch (e) {
+              throw new Error(`step ${at + 1}, ${JSON.stringify(step)}: ${e.message}`, { cause: e })
+            }
+          })
+        } finally {
+          it.mill?.close()
+        }
+        if (process.env.KEYMILL_VECTORS_RAN) appendFileSync(process.env.KEYMILL_VECTORS_RAN, `${stem}/${name}\n`)
+      })
+    }
+  }
+}

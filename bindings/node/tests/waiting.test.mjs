@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { open } from 'keymill'
+import { blackHole, fresh, run, scratch } from './support.mjs'
+
+test('a promise that waits leaves the event loop running', async () => {
+  const hole = await blackHole()
+  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=5s`)
+  let turns = 0
+  const beat = setInterval(() => turns++, 5)
+  await assert.rejects(mill.segment('s', { deadline: '400ms' }).nextAsync(), { code: 'DEADLINE' })
+  clearInterval(beat)
+  assert.ok(turns > 20, `${turns} turns`)
+  hole.end()
+  await mill.closeAsync()
+})
+
+test('tryNext does not wait: null, and the reason once it is known', async () => {
+  const hole = await blackHole()
+  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=5s`)
+  const ids = mill.segment('s')
+  const begin = performance.now()
+  for (let i = 0; i < 1000; i++) assert.equal(ids.tryNext(), null)
+  assert.ok(performance.now() - begin < 1000)
+  hole.end()
+  await mill.closeAsync()
+})
+
+test('a close rejects every promise in flight with CLOSED', async () => {
+  const hole = await blackHole()
+  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=5s`)
+  const ids = mill.segment('s', { deadline: '20s' })
+  const no = mill.serial('t', 'c', { deadline: '20s' })
+  const waiting = Array.from({ length: 16 }, (_, i) => [() => ids.nextAsync(), () => ids.takeAsync(5), () => no.nextAsync(), () => no.takeAsync(2)][i % 4]())
+  const begin = performance.now()
+  setTimeout(() => mill.closeAsync(), 20)
+  for (const answer of await Promise.allSettled(waiting)) assert.equal(answer.reason?.code, 'CLOSED')
+  assert.ok(performance.now() - begin < 4000)
+  hole.end()
+})
+
+test('a close amid a storm of promises leaves each with an id of its own or CLOSED', async () => {
+  const mill = open(`sqlite:${scratch()}/storm.db`)
+  const ids = mill.segment('s', { block: 3, min_step: 10, max_step: 50 })
+  const takes = Array.from({ length: 4000 }, (_, i) => (i % 3 ? ids.nextAsync().then((id) => [id]) : ids.takeAsync(7)))
+  await takes[1]
+  mill.close()
+  const answers = await Promise.allSettled(takes)
+  const got = answers.flatMap((answer) => answer.value ?? [])
+  assert.equal(new Set(got).size, got.length)
+  assert.ok(got.length > 0)
+  for (const { reason } of answers) assert.ok(reason === undefined || reason.code === 'CLOSED', String(reason))
+})
+
+test('numbers that a batch waits for are not overtaken', async () => {
+  const mill = open(fresh())
+  const ids = mill.segment('order', { block: 1000, step: 20, max_step: 20 })
+  let last = 0n
+  for (let round = 0; round < 300; round++) {
+    // The batch begins first and needs several refills; ids taken meanwhile must not stay behind it.
+    let done = false
+    const batch = ids.takeAsync(90).then((got) => ((done = true), got))
+    const between = []
+    while (!done) {
+      between.push(ids.next())
+      await null
+      if (between.length % 8 === 0) await new Promise(setImmediate)
+    }
+    const got = await batch
+    for (let i = 1; i < got.length; i++) assert.ok(got[i] > got[i - 1])
+    for (let i = 1; i < between.length; i++) assert.ok(between[i] > between[i - 1])
+    const after = ids.next()
+    assert.ok(after > got.at(-1) && after > (between.at(-1) ?? 0n), `${after} after ${got.at(-1)}`)
+    assert.ok(got[0] > last)
+    last = after
+    assert.equal(new Set([...got, ...between]).size, got.length + between.length)
+  }
+  mill.close()
+})
+
+test('batches and single ids rise together', () => {
+  const mill = open(fresh())
+  const ids = mill.segment('verbs', { block: 16 })
+  const no = mill.serial('t', 'verbs', { number: '0'.repeat(12), date: '' })
+  let last = 0n
+  let lastText = ''
+  const rises = (id) => {
+    assert.ok(id > last, `${id} after ${last}`)
+    last = id
+  }
+  for (let i = 0; i < 2000; i++) {
+    rises(ids.next())
+    for (const id of ids.take(i % 40)) rises(id)
+    rises(ids.tryNext() ?? last + 1n)
+    for (const id of ids.fill(new BigUint64Array(i % 25))) rises(id)
+    for (const text of [no.next(), ...no.take(i % 40)]) {
+      assert.ok(text > lastText)
+      lastText = text
+    }
+  }
+  mill.close()
+})
+
+test('an open mill does not keep the process alive, and a promise does', async () => {
+  const { done } = run('exit.mjs', [`sqlite:${scratch()}/ids.db`])
+  const { code, signal, out, err } = await done
+  assert.deepEqual({ code, signal, err, out }, { code: 0, signal: null, err: '', out: '1\n2\n' })
+})
+
+test('100 000 short-lived sources give their memory back', async (t) => {
+  const { code, out, err } = await run('storm.mjs', [], { flags: ['--expose-gc'] }).done
+  assert.equal(code, 0, out + err)
+  t.diagnostic(out.trim())
+})

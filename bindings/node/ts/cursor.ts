@@ -1,0 +1,164 @@
+// Counting through a leased block in JavaScript.
+//
+// A number of the block may be issued while two words stand as they did when it was leased. Both live in Rust, are seen
+// through views and read by plain loads, the low 32 bits of each:
+//   * the source's revocation word: raised when the mill closes, a period ends, a ttl passes. Words start at multiples
+//     of 2^32 and rise by one, so the low half tells two values of one word apart; the native source keeps the word from
+//     being given to another, and a Node process is never a fork.
+//   * the bench's word: raised when a second context (worker) sits down at a source with `order=process`; see
+//     `bindings/node/src/seat.rs`.
+// No engine merges loads of typed arrays over calls, since any of them may be shared memory; one that did within a loop
+// would notice a revocation at the end of the block. It could delay a change, never repeat a number.
+import { translated } from './error'
+import { native, type SourceBox, type SourceFacts } from './native'
+
+/** A word that always reads 0. */
+const STILL = new Uint32Array(1)
+const OUT = new BigUint64Array(6)
+const ZEROS = '000000000000000000'
+
+export class Cursor {
+  /** Offset of the next number, and where the block ends. */
+  at = 0
+  end = 0
+  base = 0n
+  /** `base` as a number, for texts; NaN where it does not fit. */
+  first = 0
+  word = STILL
+  stamp = 0
+  bench = STILL
+  seat = 0
+  prefix = ''
+  width = 1
+  /** How many mills of this context count by it. */
+  users = 0
+  /** Batches that wait: meanwhile ids are taken one by one, so that no batch overtakes a number in the block. */
+  batches = 0
+  readonly facts: SourceFacts
+  /** Takes every id from the core: snowflakes have no blocks, some runtimes no views. */
+  #single: boolean
+  #mapped = false
+  /** What the bench's word read when others were found there. */
+  #crowd = -1
+  /** The next id of the core, if one is in memory. */
+  #pick: (() => bigint | undefined) | undefined
+  readonly #owned: boolean
+
+  constructor(readonly source: SourceBox, owned: boolean) {
+    this.facts = native.sourceFacts(source)
+    this.#owned = owned
+    this.#single = this.facts.kind === 'snowflake'
+    if (this.#single || owned || this.facts.byThread) return
+    native.sit(source)
+    const bench = native.benchWord(source)
+    if (bench === null) this.#single = true
+    else this.bench = new Uint32Array(bench)
+  }
+
+  /** Whether the block's next number may be issued. */
+  get live(): boolean {
+    return this.at < this.end && this.word[0] === this.stamp && this.bench[0] === this.seat
+  }
+
+  /** How many numbers of the block may be issued. */
+  get left(): number {
+    return this.live ? this.end - this.at : 0
+  }
+
+  /** The number at an offset of the block, as text. */
+  text(at: number): string {
+    const number = this.first + at
+    const digits = number <= Number.MAX_SAFE_INTEGER ? String(number) : String(this.base + BigInt(at))
+    return digits.length < this.width ? this.prefix + ZEROS.slice(digits.length - this.width) + digits : this.prefix + digits
+  }
+
+  /** An id, or the pause after which to ask again; see `lease` of the native part for `waited`. */
+  tryId(waited: number): bigint | number {
+    try {
+      const pause = this.#refill(waited)
+      if (pause < 0) return this.#picked() ?? native.nextId(this.source, waited)
+      return pause > 0 ? pause : this.base + BigInt(this.at++)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /** A text, or the pause after which to ask again. */
+  tryText(waited: number): string | number {
+    try {
+      const pause = this.#refill(waited)
+      if (pause < 0) return native.nextText(this.source, waited)
+      return pause > 0 ? pause : this.text(this.at++)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  #picked(): bigint | undefined {
+    this.#pick ??= native.picker(this.source) ?? (() => undefined)
+    return this.#pick()
+  }
+
+  /** 0: the block's next number may be issued; above: a pause; below: take one from the core. */
+  #refill(waited: number): number {
+    if (this.#single || this.bench[0] === this.#crowd) return -1
+    while (!this.live) {
+      const bench = this.bench[0]
+      const pause = native.lease(this.source, this.batches > 0 ? 1 : 0, this.#owned, waited, OUT)
+      // Not alone, at least until the word rises again. It was read before: at worst it is asked once more.
+      if (pause < 0) this.#crowd = bench
+      if (pause !== 0) return pause
+      if (!this.#mapped && !this.#map()) return -1
+      this.base = OUT[0]
+      this.first = Number(OUT[0])
+      this.at = 0
+      this.end = Number(OUT[1])
+      this.stamp = Number(OUT[2])
+      this.seat = Number(OUT[3])
+      if (OUT[4] !== 0n) this.prefix = native.prefix(this.source)
+      this.width = Number(OUT[5])
+    }
+    return 0
+  }
+
+  #map(): boolean {
+    const word = native.sourceWord(this.source)
+    this.#mapped = word !== null
+    // Without the word the block cannot be revoked: its numbers are dropped.
+    if (word === null) this.#single = true
+    else this.word = new Uint32Array(word)
+    return this.#mapped
+  }
+
+  /** A mill of this context that counted by it was closed. */
+  leave(): void {
+    this.users -= 1
+    if (this.users > 0) return
+    this.end = 0
+    forget(this)
+    native.stand(this.source)
+  }
+}
+
+/** The cursors of this context, one per source: asking twice for a source gives one order. */
+const cursors = new Map<string, WeakRef<Cursor>>()
+const gone = new FinalizationRegistry<string>((identity) => {
+  if (cursors.get(identity)?.deref() === undefined) cursors.delete(identity)
+})
+const identities = new WeakMap<Cursor, string>()
+
+function forget(cursor: Cursor): void {
+  const identity = identities.get(cursor)
+  if (identity !== undefined && cursors.get(identity)?.deref() === cursor) cursors.delete(identity)
+}
+
+export function cursorOf(source: SourceBox): Cursor {
+  const identity = native.identity(source)
+  const known = cursors.get(identity)?.deref()
+  if (known !== undefined) return known
+  const cursor = new Cursor(source, false)
+  cursors.set(identity, new WeakRef(cursor))
+  identities.set(cursor, identity)
+  gone.register(cursor, identity)
+  return cursor
+}

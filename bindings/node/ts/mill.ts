@@ -1,0 +1,199 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+import { cursorOf } from './cursor'
+import { argument, shown, translated } from './error'
+import { Life } from './life'
+import { native, type MillBox } from './native'
+import { NumberSource, Serial, Source } from './source'
+
+/** Options of a source, by the names they have in a spec string; any option of the core may be given. */
+export interface SourceOptions {
+  [option: string]: string | number | bigint | undefined
+}
+/** Options of a source of numbers. */
+export type AsBigInt = SourceOptions & { as?: 'bigint' }
+/** Options of a source whose ids are to be plain numbers: `layout: 'js53'` only. */
+export type AsNumber = SourceOptions & { as: 'number' }
+
+function named(what: string, value: unknown): string {
+  if (typeof value !== 'string') throw argument(`${what} must be a string, not ${shown(value)}`)
+  return value
+}
+
+function pairs(options: unknown): { as: unknown; pairs: [string, string][] } {
+  if (options === undefined) return { as: undefined, pairs: [] }
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    throw argument(`options must be an object such as { step: 1000 }, not ${shown(options)}`)
+  }
+  const { as, ...others } = options as Record<string, unknown>
+  const found: [string, string][] = []
+  for (const [name, value] of Object.entries(others)) {
+    if (value === undefined) continue
+    const plain = typeof value === 'string' || typeof value === 'bigint' || Number.isFinite(value)
+    if (!plain) throw argument(`the option ${name} must be a string or a number, not ${shown(value)}`)
+    found.push([name, String(value)])
+  }
+  return { as, pairs: found }
+}
+
+/** An engine that hands out ids: one configuration, one background thread, any number of sources. */
+export class Mill {
+  readonly #life: Life
+
+  /** @internal */
+  constructor(mill: MillBox) {
+    this.#life = new Life(mill)
+  }
+
+  /** Whether `close` was called. */
+  get closed(): boolean {
+    return !this.#life.open
+  }
+
+  /** A source, named by one string: `segment:orders?step=1000`. Asking again gives the same source. */
+  source(spec: `serial:${string}`, options?: SourceOptions): Serial
+  source(spec: string, options: AsNumber): NumberSource
+  source(spec: string, options?: AsBigInt): Source
+  source(spec: string, options?: SourceOptions): Source | NumberSource | Serial {
+    const text = named('a source', spec)
+    const { as, pairs: extra } = pairs(options)
+    if (extra.length === 0) return this.#open(text, as)
+    const query = native.specString('', [], extra).slice(':?'.length)
+    return this.#open(`${text}${text.includes('?') ? '&' : '?'}${query}`, as)
+  }
+
+  /** Numbers from a store: `segment('orders', { step: 1000 })`. */
+  segment(name: string, options?: AsBigInt): Source {
+    return this.#sugar('segment', [named('the name', name)], options) as Source
+  }
+
+  /** Numbers made of time, worker and sequence: `snowflake('tx', { worker: 5 })`. */
+  snowflake(name: string, options: AsNumber): NumberSource
+  snowflake(name: string, options?: AsBigInt): Source
+  snowflake(name: string, options?: SourceOptions): Source | NumberSource {
+    return this.#sugar('snowflake', [named('the name', name)], options) as Source | NumberSource
+  }
+
+  /** Texts of a date and a number: `serial('cust_info', 'custid', { date: 'yyyyMMdd', number: '000000' })`. */
+  serial(table: string, column: string, options?: SourceOptions): Serial {
+    return this.#sugar('serial', [named('the table', table), named('the column', column)], options) as Serial
+  }
+
+  #sugar(kind: string, name: string[], options: unknown): Source | NumberSource | Serial {
+    const { as, pairs: given } = pairs(options)
+    return this.#open(native.specString(kind, name, given), as)
+  }
+
+  #open(spec: string, as: unknown): Source | NumberSource | Serial {
+    if (as !== undefined && as !== 'bigint' && as !== 'number') {
+      throw argument(`as must be 'bigint' or 'number', not ${shown(as)}`)
+    }
+    try {
+      const cursor = cursorOf(native.source(this.#life.mill, spec))
+      const { kind, label, fitsNumber } = cursor.facts
+      if (as === 'number' && !fitsNumber) {
+        throw argument(`ids of \`${label}\` do not fit a number; only a snowflake of layout=js53 may say { as: 'number' }`)
+      }
+      this.#life.uses(cursor)
+      if (kind === 'serial') return new Serial(this.#life, cursor)
+      return as === 'number' ? new NumberSource(this.#life, cursor) : new Source(this.#life, cursor)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /** Every figure as Prometheus text. */
+  metrics(): string {
+    try {
+      return native.metrics(this.#life.mill)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /** Sets the clock of a mill opened with `clock=manual`, for tests: milliseconds since 1970. */
+  setClock(ms: number): void {
+    this.#moveClock(ms, native.setClock)
+  }
+
+  /** Moves the clock of a mill opened with `clock=manual` forward, for tests. */
+  advanceClock(ms: number): void {
+    if (ms < 0) throw argument('a clock advances forward; use setClock')
+    this.#moveClock(ms, native.advanceClock)
+  }
+
+  #moveClock(ms: number, move: (mill: MillBox, ms: number) => void): void {
+    if (!Number.isSafeInteger(ms)) throw argument(`milliseconds must be a whole number, not ${shown(ms)}`)
+    try {
+      move(this.#life.mill, ms)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /**
+   * Closes for good: every later call of this mill and its sources throws `CLOSED`, and waiting promises are rejected
+   * with it. Other mills of this process that were opened by the same string stay open; the last one's close gives back
+   * to the store what nobody used.
+   */
+  close(): void {
+    this.#life.close()
+  }
+
+  /** `close` that does not block the event loop while the store takes numbers back. */
+  closeAsync(): Promise<void> {
+    return this.#life.closeAsync()
+  }
+}
+
+export interface Mill {
+  /** `close`, for `using`. */
+  [Symbol.dispose](): void
+  /** `closeAsync`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void>
+}
+// Older releases of Node 18 lack these symbols.
+if (typeof Symbol.dispose === 'symbol') {
+  Object.defineProperty(Mill.prototype, Symbol.dispose, {
+    value(this: Mill) {
+      this.close()
+    },
+  })
+}
+if (typeof Symbol.asyncDispose === 'symbol') {
+  Object.defineProperty(Mill.prototype, Symbol.asyncDispose, {
+    value(this: Mill) {
+      return this.closeAsync()
+    },
+  })
+}
+
+function configured(config: unknown): string | undefined {
+  return config === undefined ? undefined : named('a configuration', config)
+}
+
+/**
+ * Opens a mill: `sqlite:FILE`, `mysql://user:password@host:port/database`, `memory:NAME`, `file:CONFIG.toml`; nothing: what
+ * `KEYMILL_CONFIG` says, else `sqlite:keymill.db`. Nothing is connected until a source needs it. Who opens the same string
+ * in this process, in whatever worker, shares one mill; `memory:` without a name is each opening's own.
+ */
+export function open(config?: string): Mill {
+  const given = configured(config)
+  try {
+    return new Mill(native.openMill(given))
+  } catch (e) {
+    throw translated(e)
+  }
+}
+
+/** `open` off the event loop. */
+export async function openAsync(config?: string): Promise<Mill> {
+  const given = configured(config)
+  try {
+    const opening = native.opening(given)
+    await native.runOpening(opening)
+    return new Mill(native.opened(opening))
+  } catch (e) {
+    throw translated(e)
+  }
+}
+

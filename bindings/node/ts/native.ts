@@ -1,0 +1,99 @@
+// The native part: free functions over opaque values. Nothing here is public.
+import { existsSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+
+declare const opaque: unique symbol
+/** One holder's share of a mill. */
+export type MillBox = { [opaque]: 'mill' }
+export type OpeningBox = { [opaque]: 'opening' }
+export type SourceBox = { [opaque]: 'source' }
+export type BatchBox = { [opaque]: 'batch' }
+
+export interface SourceFacts {
+  kind: 'segment' | 'snowflake' | 'serial'
+  label: string
+  byThread: boolean
+  fitsNumber: boolean
+  settings: [name: string, value: string][]
+}
+
+/** A source's figures. */
+export interface SourceStats {
+  /** The source: `segment:orders`. */
+  source: string
+  /** Ids handed out; numbers of a block count when the block is leased. */
+  issued: number
+  /** Numbers reserved from the store. */
+  reserved: number
+  /** Numbers in memory. */
+  left: number
+  /** Numbers reserved that nobody got or will get. */
+  lost: number
+  /** Reservations that came back. */
+  refills: number
+  /** Calls that had to wait inside the core. */
+  waits: number
+  /** Ids a second. */
+  rate: number
+  /** How many seconds the numbers in memory last at that rate. */
+  runwaySeconds?: number
+  /** How far a snowflake's time leads the wall clock. */
+  leadMs?: number
+  /** When a snowflake's layout ends: milliseconds since 1970. */
+  endsAtMs?: number
+  /** The refusal callers are told now. */
+  refusal?: string
+}
+
+/** What `bindings/node/src` exports; a test compares the names. */
+export interface Native {
+  codes(): string[]
+  version(): string
+  openMill(config: string | undefined): MillBox
+  opening(config: string | undefined): OpeningBox
+  runOpening(opening: OpeningBox): Promise<void>
+  opened(opening: OpeningBox): MillBox
+  closeMill(mill: MillBox): void
+  closeMillAsync(mill: MillBox): Promise<void>
+  metrics(mill: MillBox): string
+  setClock(mill: MillBox, ms: number): void
+  advanceClock(mill: MillBox, ms: number): void
+  specString(kind: string, name: string[], options: [string, string][]): string
+  source(mill: MillBox, spec: string): SourceBox
+  copySource(source: SourceBox): SourceBox
+  identity(source: SourceBox): string
+  sourceFacts(source: SourceBox): SourceFacts
+  sit(source: SourceBox): void
+  stand(source: SourceBox): void
+  benchWord(source: SourceBox): ArrayBuffer | null
+  sourceWord(source: SourceBox): ArrayBuffer | null
+  prefix(source: SourceBox): string
+  lease(source: SourceBox, count: number, owned: boolean, waitedMs: number, out: BigUint64Array): number
+  picker(source: SourceBox): (() => bigint | undefined) | null
+  nextId(source: SourceBox, waitedMs: number): bigint | number
+  nextText(source: SourceBox, waitedMs: number): string | number
+  parse(source: SourceBox, text: string): [name: string, value: string][]
+  stats(source: SourceBox): SourceStats
+  fillNow(source: SourceBox, out: BigUint64Array): BatchBox | null
+  ask(source: SourceBox, count: number): BatchBox
+  poll(batch: BatchBox): number
+  writeBatch(batch: BatchBox, out: BigUint64Array): void
+  batchTexts(batch: BatchBox): string
+}
+
+function load(): Native {
+  const platform = `${process.platform}-${process.arch}${process.platform === 'linux' ? '-gnu' : ''}`
+  const folder = join(__dirname, '..', 'native')
+  const file = join(folder, `keymill.${platform}.node`)
+  if (!existsSync(file)) {
+    const here = existsSync(folder) ? readdirSync(folder).join(', ') : 'no native part at all'
+    throw new Error(`keymill has no native part for ${platform}: this package holds ${here}`)
+  }
+  try {
+    return require(file) as Native
+  } catch (cause) {
+    throw new Error(`keymill's native part for ${platform} does not load here: ${(cause as Error).message}`, { cause })
+  }
+}
+
+export const native: Native = load()

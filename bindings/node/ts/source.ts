@@ -1,0 +1,371 @@
+import { Cursor } from './cursor'
+import { argument, shown, translated } from './error'
+import type { Life } from './life'
+import { native, type BatchBox, type SourceStats } from './native'
+import { Patience, pause, sleep } from './wait'
+
+/** What an id or a serial number is made of; parts that its kind does not have are absent. */
+export interface Parts {
+  /** When a snowflake was made. */
+  time?: Date
+  /** A snowflake's worker. */
+  worker?: number
+  /** A snowflake's sequence. */
+  sequence?: number
+  /** A serial number's date part. */
+  date?: string
+  /** A segment's id, or the number of a serial. */
+  number?: bigint
+}
+
+/** The most ids of one list: V8 ends the process, not the call, when its heap is full. */
+const MOST = 2 ** 22
+
+function counted(count: unknown): number {
+  if (typeof count !== 'number' || !Number.isInteger(count) || count < 0) {
+    throw argument(`a count must be a whole number from 0 up, not ${shown(count)}`)
+  }
+  if (count > MOST) throw argument(`${count} ids are too many for one list; take at most ${MOST} at a time, or fill an array`)
+  return count
+}
+
+function room(count: number): BigUint64Array {
+  try {
+    return new BigUint64Array(count)
+  } catch {
+    throw argument(`${count} ids do not fit into memory; take them in parts`)
+  }
+}
+
+/**
+ * A named generator inside a mill, with ids of type `T`: `bigint`, `number` (`{ as: 'number' }`) or, for serial numbers,
+ * `string`.
+ */
+export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
+  /** @internal */
+  constructor(protected readonly life: Life, protected readonly cursor: Cursor) {}
+
+  /** `segment:orders`: kind and name. */
+  get label(): string {
+    return this.cursor.facts.label
+  }
+
+  /** What the source is, every default filled in: scheme, table, step, layout … */
+  get settings(): Record<string, string> {
+    return Object.fromEntries(this.cursor.facts.settings)
+  }
+
+  /**
+   * The next id, from memory. Only a cold or starved source waits, and then it **blocks the thread**, at most the
+   * source's `deadline`; `nextAsync` does not.
+   */
+  abstract next(): T
+
+  /** An id of the block, or else of the core, or the pause after which to ask again. @internal */
+  protected abstract attempt(waited: number): { id: T } | number
+
+  /** @internal */
+  protected abstract claimed(count: number): T[]
+  /** @internal */
+  protected abstract begun(count: number): { batch: BatchBox; finish: () => T[] }
+
+  /** @internal */
+  protected waitFor(): T {
+    const patience = new Patience()
+    for (;;) {
+      this.life.check()
+      const answer = this.attempt(patience.waited)
+      if (typeof answer === 'object') return answer.id
+      patience.begin()
+      sleep(answer)
+    }
+  }
+
+  /** The next id; never blocks the event loop. */
+  async nextAsync(): Promise<T> {
+    const patience = new Patience()
+    for (;;) {
+      this.life.check()
+      const answer = this.attempt(patience.waited)
+      if (typeof answer === 'object') return answer.id
+      patience.begin()
+      await pause(answer)
+    }
+  }
+
+  /** The next id if one is in memory, else `null`; never waits. */
+  tryNext(): T | null {
+    this.life.check()
+    const answer = this.attempt(-1)
+    return typeof answer === 'object' ? answer.id : null
+  }
+
+  /** `count` ids: all of them, or an error. Waits as `next` does. */
+  abstract take(count: number): T[]
+
+  /** `count` ids: all of them, or a rejection. Never blocks the event loop. */
+  async takeAsync(count: number): Promise<T[]> {
+    const wanted = counted(count)
+    this.life.check()
+    const ids = this.claimed(wanted)
+    if (ids.length === wanted) return ids
+    this.cursor.batches += 1
+    try {
+      const { batch, finish } = this.begun(wanted - ids.length)
+      for (let wait; (wait = native.poll(batch)) > 0; this.life.check()) await pause(wait)
+      return ids.concat(finish())
+    } catch (e) {
+      throw translated(e)
+    } finally {
+      this.cursor.batches -= 1
+    }
+  }
+
+  /** Takes an id of this source apart. */
+  parse(id: T | bigint | number | string): Parts {
+    const ok = typeof id === 'bigint' || typeof id === 'string' || (typeof id === 'number' && Number.isSafeInteger(id))
+    if (!ok) throw argument(`parse takes a bigint, a string or a safe integer, not ${shown(id)}`)
+    this.life.check()
+    try {
+      const parts: Parts = {}
+      for (const [name, value] of native.parse(this.cursor.source, String(id))) {
+        if (name === 'time') parts.time = new Date(value)
+        else if (name === 'number') parts.number = BigInt(value)
+        else if (name === 'date') parts.date = value
+        else if (name === 'worker' || name === 'sequence') parts[name] = Number(value)
+      }
+      return parts
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /** This source's figures. */
+  stats(): SourceStats {
+    this.life.check()
+    try {
+      return native.stats(this.cursor.source)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /** A cursor of its own: the same verbs; ids are unique and rise within the handle, whoever else takes some. */
+  handle(): this {
+    this.life.check()
+    try {
+      const kind = this.constructor as new (life: Life, cursor: Cursor) => this
+      return new kind(this.life, new Cursor(native.copySource(this.cursor.source), true))
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /** Ids without end. */
+  [Symbol.iterator](): IterableIterator<T> {
+    const ids: IterableIterator<T> = {
+      next: () => ({ value: this.next(), done: false }),
+      [Symbol.iterator]: () => ids,
+    }
+    return ids
+  }
+
+  /** Ids without end; never blocks the event loop. */
+  [Symbol.asyncIterator](): AsyncIterableIterator<T> {
+    const ids: AsyncIterableIterator<T> = {
+      next: async () => ({ value: await this.nextAsync(), done: false }),
+      [Symbol.asyncIterator]: () => ids,
+    }
+    return ids
+  }
+}
+
+/** What sources of numbers share. */
+abstract class Numbers<T extends bigint | number> extends AnySource<T> {
+  /**
+   * Fills an array with ids: all of it, or none and an error. The fastest way to many. Waits as `next` does. Answers with
+   * the array.
+   */
+  fill<A extends BigUint64Array | BigInt64Array>(array: A): A {
+    const tag = ArrayBuffer.isView(array) ? (array as { [Symbol.toStringTag]?: string })[Symbol.toStringTag] : undefined
+    if (tag !== 'BigUint64Array' && tag !== 'BigInt64Array') {
+      throw argument(`fill takes a BigUint64Array or a BigInt64Array, not ${tag ?? shown(array)}`)
+    }
+    this.life.check()
+    // A detached one, too, has no elements.
+    if (array.length === 0) return array
+    if (array.buffer instanceof ArrayBuffer) {
+      this.fillAll(new BigUint64Array(array.buffer, array.byteOffset, array.length))
+    } else {
+      // Other threads may look at shared memory while it is being written.
+      const ids = room(array.length)
+      this.fillAll(ids)
+      new BigUint64Array(array.buffer, array.byteOffset, array.length).set(ids)
+    }
+    return array
+  }
+
+  override take(count: number): T[] {
+    const ids = room(counted(count))
+    this.life.check()
+    this.fillAll(ids)
+    return this.listed(ids)
+  }
+
+  /** @internal */
+  protected abstract listed(ids: BigUint64Array): T[]
+
+  /** @internal */
+  protected fillAll(out: BigUint64Array): void {
+    const cursor = this.cursor
+    const own = Math.min(cursor.left, out.length)
+    try {
+      if (own < out.length) {
+        const rest = own === 0 ? out : out.subarray(own)
+        const batch = native.fillNow(cursor.source, rest)
+        if (batch !== null) {
+          for (let wait; (wait = native.poll(batch)) > 0; ) sleep(wait)
+          native.writeBatch(batch, rest)
+        }
+      }
+    } catch (e) {
+      throw translated(e)
+    }
+    for (let i = 0; i < own; i++) out[i] = cursor.base + BigInt(cursor.at + i)
+    cursor.at += own
+  }
+
+  /** @internal */
+  protected attempt(waited: number): { id: T } | number {
+    const id = this.cursor.tryId(waited)
+    return typeof id === 'bigint' ? { id: this.made(id) } : id
+  }
+
+  /** @internal */
+  protected abstract made(id: bigint): T
+
+  /** @internal */
+  protected claimed(count: number): T[] {
+    const cursor = this.cursor
+    const own = Math.min(cursor.left, count)
+    const ids = new Array<T>(own)
+    for (let i = 0; i < own; i++) ids[i] = this.made(cursor.base + BigInt(cursor.at + i))
+    cursor.at += own
+    return ids
+  }
+
+  /** @internal */
+  protected begun(count: number): { batch: BatchBox; finish: () => T[] } {
+    const out = room(count)
+    const batch = native.ask(this.cursor.source, count)
+    const finish = (): T[] => {
+      native.writeBatch(batch, out)
+      return this.listed(out)
+    }
+    return { batch, finish }
+  }
+}
+
+/** A source of `bigint` ids: segments and snowflakes. */
+export class Source extends Numbers<bigint> {
+  override next(): bigint {
+    const cursor = this.cursor
+    const at = cursor.at
+    if (at < cursor.end && cursor.word[0] === cursor.stamp && cursor.bench[0] === cursor.seat && this.life.open) {
+      cursor.at = at + 1
+      return cursor.base + BigInt(at)
+    }
+    if (this.life.open) {
+      const id = cursor.tryId(0)
+      if (typeof id === 'bigint') return id
+    }
+    return this.waitFor()
+  }
+
+  /** @internal */
+  protected override listed(ids: BigUint64Array): bigint[] {
+    // Three times as fast as `Array.from`.
+    const list = new Array<bigint>(ids.length)
+    for (let i = 0; i < ids.length; i++) list[i] = ids[i]
+    return list
+  }
+
+  /** @internal */
+  protected override made(id: bigint): bigint {
+    return id
+  }
+}
+
+/** A source whose ids fit a `number`: a snowflake of `layout=js53`, opened with `{ as: 'number' }`. */
+export class NumberSource extends Numbers<number> {
+  override next(): number {
+    if (this.life.open) {
+      const id = this.cursor.tryId(0)
+      if (typeof id === 'bigint') return Number(id)
+    }
+    return this.waitFor()
+  }
+
+  /** @internal */
+  protected override listed(ids: BigUint64Array): number[] {
+    return Array.from(ids, Number)
+  }
+
+  /** @internal */
+  protected override made(id: bigint): number {
+    return Number(id)
+  }
+}
+
+/** A source of serial numbers: texts of a date part and a number. */
+export class Serial extends AnySource<string> {
+  override next(): string {
+    const cursor = this.cursor
+    const at = cursor.at
+    if (at < cursor.end && cursor.word[0] === cursor.stamp && cursor.bench[0] === cursor.seat && this.life.open) {
+      cursor.at = at + 1
+      return cursor.text(at)
+    }
+    return this.waitFor()
+  }
+
+  override take(count: number): string[] {
+    const wanted = counted(count)
+    this.life.check()
+    const cursor = this.cursor
+    const before = cursor.at
+    const texts = this.claimed(wanted)
+    if (texts.length === wanted) return texts
+    try {
+      const { batch, finish } = this.begun(wanted - texts.length)
+      for (let wait; (wait = native.poll(batch)) > 0; ) sleep(wait)
+      return texts.concat(finish())
+    } catch (e) {
+      // Nobody else ran: the block is as it was.
+      cursor.at = before
+      throw translated(e)
+    }
+  }
+
+  /** @internal */
+  protected override attempt(waited: number): { id: string } | number {
+    const id = this.cursor.tryText(waited)
+    return typeof id === 'string' ? { id } : id
+  }
+
+  /** @internal */
+  protected override claimed(count: number): string[] {
+    const cursor = this.cursor
+    const own = Math.min(cursor.left, count)
+    const texts = new Array<string>(own)
+    for (let i = 0; i < own; i++) texts[i] = cursor.text(cursor.at + i)
+    cursor.at += own
+    return texts
+  }
+
+  /** @internal */
+  protected override begun(count: number): { batch: BatchBox; finish: () => string[] } {
+    const batch = native.ask(this.cursor.source, count)
+    return { batch, finish: () => native.batchTexts(batch).split('\n', count) }
+  }
+}

@@ -1,0 +1,121 @@
+//! The mark: the tick under which everything may have been issued, as the keeper reads, stores and raises it. (floor 1)
+
+use std::time::Duration;
+
+use super::refusal::until;
+use super::word::{CLOSED, Core, ticks_after};
+use super::{Time, rfc3339};
+use crate::error::{Code, Error, Result};
+use crate::sync::Ordering;
+
+impl Core {
+    /// A mark at or below this is due: a third of the lead is gone, or counting ahead has come near the mark.
+    pub(in crate::snowflake) fn renewal_level(&self, now: i64, tick: u64) -> u64 {
+        let leading = tick.min(ticks_after(now, self.lead_ticks)) + self.margin_ticks / 2;
+        ticks_after(now, self.lead_ticks * 2 / 3).max(leading)
+    }
+
+    pub(in crate::snowflake) fn start(&self, previous_mark: u64, time: &impl Time) -> Result<()> {
+        let wall_ms = time.wall_ms();
+        let now = self.layout.tick_at(wall_ms);
+        if now > self.layout.max_tick() as i64 {
+            return Err(self.layout.ended());
+        }
+        // As far ahead as a predecessor stores its mark: a start right after a crash is not refused.
+        let ahead = self.lead_ticks + self.margin_ticks + 1;
+        if now < 0 || previous_mark > ticks_after(now, ahead) {
+            let needed_ms = self.layout.wall_ms_of(previous_mark.saturating_sub(ahead));
+            return Err(Error::new(
+                Code::ClockBehind,
+                format!(
+                    "worker {} cannot start: this machine's clock shows {} but its stored mark is {} \
+                     (layout {}, max_lead {} ms); set the clock right or take another worker id",
+                    self.worker,
+                    rfc3339(wall_ms),
+                    rfc3339(self.layout.wall_ms_of(previous_mark)),
+                    self.layout,
+                    self.max_lead_ms
+                ),
+            )
+            .after(Duration::from_millis(until(wall_ms, needed_ms))));
+        }
+        // Not the present tick: a predecessor may have issued ids of it that no mark covers, as they did not lead.
+        let begin = previous_mark.max(now as u64 + 1);
+        let first = if begin > self.layout.max_tick() {
+            (self.layout.max_tick() + 1) << self.seq_bits
+        } else {
+            self.spread_start(begin)
+        };
+        self.anchor(wall_ms, time);
+        // ordering: Relaxed — written by the keeper itself.
+        self.slow.marked_at.store(first, Ordering::Relaxed);
+        // ordering: Relaxed — the limit that lets the fast path see it is published by `open`. A maximum never moves
+        // the word back, and leaves an ended generator ended.
+        let before = self.next.fetch_max(first, Ordering::Relaxed);
+        if before < first {
+            // ordering: Relaxed — a count.
+            self.slow.skipped.fetch_add(first - before, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    pub(in crate::snowflake) fn wanted_mark(&self, time: &impl Time) -> Option<u64> {
+        // ordering: Relaxed — a little behind is a mark asked for at the next turn.
+        let current = self.next.load(Ordering::Relaxed);
+        // ordering: Relaxed — written by the keeper itself.
+        let mark = self.slow.mark.load(Ordering::Relaxed);
+        let now = self.layout.tick_at(time.wall_ms());
+        if current == 0 || current >= CLOSED || now > self.layout.max_tick() as i64 {
+            return None;
+        }
+        let tick = current >> self.seq_bits;
+        // ordering: Relaxed — written by the keeper itself.
+        let used = self.slow.marked_at.load(Ordering::Relaxed) != current;
+        let due = mark <= self.renewal_level(now, tick);
+        // Ids that did not lead need no mark to be issued; afterwards they get one, in case the clock is set back later.
+        let uncovered = tick >= mark;
+        let starved = uncovered && tick < ticks_after(now, self.lead_ticks + 1);
+        let lead_end = ticks_after(now, self.lead_ticks + 1);
+        let leading = (tick + 1 + self.margin_ticks).min(lead_end + self.margin_ticks);
+        // Never below what was issued, nor below a predecessor's mark, which is where the word began.
+        let wanted = lead_end.max(leading).max(tick + u64::from(used)).min(self.layout.max_tick() + 1);
+        if mark != 0 && (wanted <= mark || !(starved || used && (due || uncovered))) {
+            // ordering: Relaxed — a hint; set again by the next slow call that finds little left.
+            self.gate.hungry.store(false, Ordering::Relaxed);
+            return None;
+        }
+        // Not `marked_at` yet: storing the mark may fail, and then it must be asked for again.
+        // ordering: Relaxed — read by the keeper itself.
+        self.slow.asked_at.store(current, Ordering::Relaxed);
+        Some(wanted)
+    }
+
+    pub(in crate::snowflake) fn raise_mark(&self, tick: u64, time: &impl Time) {
+        // ordering: Relaxed — written by the keeper itself, here and in the next line.
+        let asked_at = self.slow.asked_at.load(Ordering::Relaxed);
+        // ordering: Relaxed — as above.
+        self.slow.marked_at.store(asked_at, Ordering::Relaxed);
+        // The floor moves only to a wall time that the store has confirmed.
+        let wall_ms = time.wall_ms();
+        let now = self.layout.tick_at(wall_ms);
+        if now < 0 || (now as u64) < tick {
+            self.anchor(wall_ms, time);
+        }
+        // ordering: Release — pairs with the Acquire in `moment`: whoever sees the mark sees its offset.
+        self.slow.mark.fetch_max(tick, Ordering::Release);
+        // ordering: Relaxed — a hint.
+        self.gate.hungry.store(false, Ordering::Relaxed);
+    }
+
+    fn anchor(&self, wall_ms: i64, time: &impl Time) {
+        let offset = wall_ms.saturating_sub(time.boot_ms() as i64);
+        // ordering: Relaxed — published by the mark, or by the start that precedes the first mark.
+        self.slow.offset.store(offset as u64, Ordering::Relaxed);
+    }
+
+    /// Wall time that has certainly come, by the boot clock.
+    pub(super) fn floor_ms(&self, time: &impl Time) -> i64 {
+        // ordering: Relaxed — read after the mark's Acquire where it matters.
+        (time.boot_ms() as i64).saturating_add(self.slow.offset.load(Ordering::Relaxed) as i64)
+    }
+}

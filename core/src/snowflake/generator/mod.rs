@@ -1,0 +1,263 @@
+//! The snowflake generator of one worker: lock-free, no system call and no allocation per id. (floor 1)
+//!
+//! One word, `next`, counts *positions*: upper bits the tick, lower bits the sequence. It never falls to a position that
+//! was issued, and each is taken by one read-modify-write, so two calls can never get the same one; everything else
+//! here is about *when* a position may be taken. The word is Twitter's (<https://github.com/twitter-archive/snowflake>)
+//! `lastTimestamp` and `sequence` packed into one, counting ahead of the clock is uid-generator's
+//! (<https://github.com/baidu/uid-generator>); the limits, the budget and the mark are our own.
+//!
+//! * **Fast path.** Below `limit`, and before the wall time `fresh_until`, one `fetch_add` is an id. The time is the
+//!   kernel's coarse clock, an ordinary load from a page that the kernel keeps.
+//! * **Slow path.** The precise clock is read, the word is moved up to the present tick, and `limit` is set to where the
+//!   clock must be read again: at a low rate that is the very next id, at a high rate a sixteenth of a tick away.
+//! * **Lead.** When the sequence of a tick is used up, or the wall clock steps back, counting goes on ahead of the clock
+//!   by at most `max_lead`. After that `limit` is 0 and callers *load* it instead of adding to the word.
+//! * **Mark.** The store holds a tick under which everything may have been issued. An id that leads the clock must lie
+//!   under it, so whoever starts from the stored mark after a crash starts above every id that led.
+//!
+//! `word` takes positions, `mark` is the keeper's side of it, `spread` makes low digits even, `refusal` says why not.
+
+mod mark;
+mod refusal;
+mod spread;
+mod word;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::time::Duration;
+
+use super::layout::{Layout, rfc3339};
+use crate::error::{Code, Error, Result};
+use crate::sync::Ordering;
+use crate::time::{Clock, Stamp};
+
+pub use refusal::{ClockBack, Refusal, Why};
+pub(super) use word::Core;
+use word::{CLOSED, REVOKED};
+
+/// Where the time comes from. The model checker brings its own.
+pub(super) trait Time {
+    /// Cheap, a few milliseconds old at most, never ahead of `wall_ms`.
+    fn coarse_stamp(&self) -> Stamp;
+    /// Precise.
+    fn wall_ms(&self) -> i64;
+    /// Never falls.
+    fn boot_ms(&self) -> u64;
+}
+
+impl Time for Clock {
+    #[inline]
+    fn coarse_stamp(&self) -> Stamp {
+        Clock::coarse_stamp(self)
+    }
+    fn wall_ms(&self) -> i64 {
+        Clock::wall_ms(self)
+    }
+    fn boot_ms(&self) -> u64 {
+        Clock::boot_ms(self)
+    }
+}
+
+/// A snowflake generator with a fixed worker. Shared by reference; every call is lock-free.
+///
+/// It begins empty. The keeper reads the stored mark and calls [`Generator::start`] with it, stores what
+/// [`Generator::wanted_mark`] asks for, and reports that with [`Generator::raise_mark`]; from then on there are ids.
+///
+/// ```
+/// use keymill::snowflake::{ClockBack, Generator, Layout};
+/// use keymill::time::Clock;
+///
+/// let layout = Layout::parse("twitter", "2025-01-01")?;
+/// let generator = Generator::new(layout, 5, ClockBack::Borrow, 3000, Clock::System)?;
+/// generator.start(0)?;
+/// generator.raise_mark(generator.wanted_mark().unwrap_or(0));
+/// let id = generator.try_next().map_err(|refusal| generator.explain(refusal))?;
+/// assert_eq!(layout.unpack(id).worker, 5);
+/// # Ok::<(), keymill::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Generator {
+    core: Core,
+    clock: Clock,
+}
+
+impl Generator {
+    /// A generator that waits for [`Generator::start`].
+    ///
+    /// `max_lead_ms` is cut to whole ticks. `INVALID_CONFIG` when the worker does not fit the layout.
+    pub fn new(
+        layout: Layout,
+        worker: u64,
+        clock_back: ClockBack,
+        max_lead_ms: u64,
+        clock: Clock,
+    ) -> Result<Generator> {
+        Ok(Generator { core: Core::new(layout, worker, clock_back, max_lead_ms)?, clock })
+    }
+
+    /// The next id, or why there is none now. Never blocks.
+    #[inline]
+    pub fn try_next(&self) -> std::result::Result<u64, Refusal> {
+        self.core.next(&self.clock)
+    }
+
+    /// The next id, answering in registers: a [`Result`] of `try_next` goes through memory, and the locked instruction of
+    /// the next id waits for that store. `None`: [`Generator::try_next`] says why, or has one after all.
+    #[inline]
+    pub(crate) fn quick(&self) -> Option<u64> {
+        match self.core.quick(&self.clock) {
+            Ok(id) => Some(id),
+            Err(taken) => self.slow(taken),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn slow(&self, taken: Option<u64>) -> Option<u64> {
+        self.core.slow_next(taken, &self.clock).ok()
+    }
+
+    /// Fills the front of `out` with rising ids and says how many: as many as may be issued now, at least one.
+    /// An empty `out` is filled with 0 ids.
+    pub fn try_take(&self, out: &mut [u64]) -> std::result::Result<usize, Refusal> {
+        self.core.take(out, &self.clock)
+    }
+
+    /// Begins above `previous_mark`, the tick that the store holds for this worker (0 when it holds none).
+    ///
+    /// Ids follow after the first [`Generator::raise_mark`]. `CLOCK_BEHIND` names both times when the stored mark is
+    /// ahead of this machine's clock by more than `max_lead` and the third that overload adds, or the clock is before the epoch; `LAYOUT_ENDED` after the
+    /// last tick. May be called again, and then only moves up.
+    pub fn start(&self, previous_mark: u64) -> Result<()> {
+        self.core.start(previous_mark, &self.clock)
+    }
+
+    /// The tick that the keeper should store now and then pass to [`Generator::raise_mark`]; `None` while the stored one
+    /// is good enough. It is asked for when less than two thirds of `max_lead` is left under the mark and ids were issued
+    /// since the last one, so an idle generator writes nothing; while the lead is in use, it reaches a third of `max_lead`
+    /// beyond it, so overload writes about every sixth of `max_lead`. Ask some times in each third of `max_lead`.
+    ///
+    /// The keeper may refuse a wall clock it does not trust (see [`Generator::jump_ms`]): as long as the mark is not
+    /// raised, time in the ids goes on by the boot clock.
+    #[must_use]
+    pub fn wanted_mark(&self) -> Option<u64> {
+        self.core.wanted_mark(&self.clock)
+    }
+
+    /// True when [`Generator::wanted_mark`] has probably an answer: a plain load, cheap enough after each id, so that a
+    /// caller can wake the keeper instead of the keeper polling.
+    #[inline]
+    #[must_use]
+    pub fn wants_keeper(&self) -> bool {
+        // ordering: Relaxed — a hint; the keeper decides by `wanted_mark`.
+        self.core.gate.hungry.load(Ordering::Relaxed)
+    }
+
+    /// The store now holds `tick`: every id below it may be issued. Lower values than before change nothing.
+    /// `u64::MAX` means that nothing is stored and a restart is guarded by the clock alone.
+    pub fn raise_mark(&self, tick: u64) {
+        self.core.raise_mark(tick, &self.clock);
+    }
+
+    /// The mark that was raised last; 0 before the first.
+    #[must_use]
+    pub fn mark(&self) -> u64 {
+        // ordering: Relaxed — a figure for status pages.
+        self.core.slow.mark.load(Ordering::Relaxed)
+    }
+
+    /// How far the wall clock is ahead (positive) or behind of where the boot clock says it should be since the last
+    /// mark, 0 before the start: a jump by more than some minutes is worth a question to the store's clock before it is adopted.
+    #[must_use]
+    pub fn jump_ms(&self) -> i64 {
+        if self.core.position() == 0 {
+            return 0;
+        }
+        self.clock.wall_ms().saturating_sub(self.core.floor_ms(&self.clock))
+    }
+
+    /// How far the next id's time is ahead of the wall clock; negative when the generator is idle.
+    #[must_use]
+    pub fn lead_ms(&self) -> i64 {
+        let position = self.core.position();
+        self.core
+            .layout
+            .wall_ms_of(position >> self.core.layout.seq_bits())
+            .saturating_sub(self.clock.wall_ms())
+    }
+
+    /// The layout.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.core.layout
+    }
+
+    /// The worker.
+    #[must_use]
+    pub fn worker(&self) -> u64 {
+        self.core.worker
+    }
+
+    /// How many ids were issued; calls in flight may be missing or counted early.
+    #[must_use]
+    pub fn issued(&self) -> u64 {
+        // ordering: Relaxed — a figure for metrics.
+        self.core.position().saturating_sub(self.core.slow.skipped.load(Ordering::Relaxed))
+    }
+
+    /// Ends the generator: every later call answers `CLOSED`. Returns the tick above every id that was or will be
+    /// issued, for the keeper to store as the last mark so that a restart need not skip the rest; `None` when it was
+    /// over already or never began. Calls that are under way either have their id below it or are refused.
+    pub fn close(&self) -> Option<u64> {
+        self.core.end(CLOSED)
+    }
+
+    /// As [`Generator::close`], but later calls answer `LEASE_LOST`: the worker id is no longer ours.
+    pub fn revoke(&self) -> Option<u64> {
+        self.core.end(REVOKED)
+    }
+
+    /// The error to a refusal, with what to do.
+    #[must_use]
+    pub fn explain(&self, refusal: Refusal) -> Error {
+        let worker = self.core.worker;
+        let layout = &self.core.layout;
+        let lead = self.core.max_lead_ms;
+        let error = match refusal {
+            Refusal::Closed => Error::new(Code::Closed, "the generator is closed"),
+            Refusal::LeaseLost => Error::new(
+                Code::LeaseLost,
+                format!(
+                    "worker {worker} is no longer this process's own; a new worker id is being leased or must be given"
+                ),
+            ),
+            Refusal::LayoutEnded => layout.ended(),
+            Refusal::NotReady { why, .. } => {
+                let why = match why {
+                    Why::Start => "the stored high-water mark has not been read yet",
+                    Why::Lead => "all ids of this moment are issued",
+                    Why::Mark => "the stored high-water mark is being raised",
+                    Why::Clock => "the wall clock stepped back and clock_back=wait waits for it",
+                };
+                Error::new(
+                    Code::NotReady,
+                    format!("worker {worker}: {why} (layout {layout}, max_lead {lead} ms)"),
+                )
+            }
+            Refusal::ClockBehind { wall_ms, needed_ms } => Error::new(
+                Code::ClockBehind,
+                format!(
+                    "worker {worker}: this machine's clock shows {} but ids were issued that need at least {} \
+                     (max_lead {lead} ms); set the clock right or wait for it",
+                    rfc3339(wall_ms),
+                    rfc3339(needed_ms)
+                ),
+            ),
+        };
+        match refusal.retry_after_ms() {
+            Some(ms) => error.after(Duration::from_millis(ms)),
+            None => error,
+        }
+    }
+}

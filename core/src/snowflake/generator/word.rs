@@ -1,0 +1,492 @@
+//! The word that counts positions, and when one of them may be taken. (floor 1)
+
+// Counts and estimates that may have any value without harm: kept out of the model checker, whose work they would
+// multiply by every stale value they can show.
+use std::sync::atomic::AtomicU64 as Figure;
+
+use super::refusal::{ClockBack, Refusal, Why, until};
+use super::{Layout, Time};
+use crate::error::{Error, Result};
+use crate::sync::{AtomicBool, AtomicU64, CachePadded, Ordering};
+use crate::time::Stamp;
+
+/// At and above this, `next` counts nothing: the generator is closed. Positions are below it, because a layout has at
+/// most 63 bits; the calls that may still add to the word are far fewer than the room above.
+pub(super) const CLOSED: u64 = 1 << 63;
+
+/// As `CLOSED`, and the reason is that the worker id went to somebody else.
+pub(super) const REVOKED: u64 = CLOSED | 1 << 62;
+
+/// Ids between two readings of the precise clock, at most. More would save nothing: 25 ns over 4096 ids is unmeasurable.
+const MAX_BUDGET: u64 = 4096;
+
+/// A budget is this part of what a tick is expected to need, so an id lags by about as much of a tick.
+const BUDGETS_PER_TICK: u64 = 16;
+
+/// How soon to ask again when the answer is with the keeper, not with the clock.
+pub(super) const KEEPER_MS: u64 = 1;
+
+/// What the fast path reads beside `next`, on a line of its own: written by the slow path only.
+#[derive(Debug)]
+pub(super) struct Gate {
+    /// Positions below this need no precise clock. 0: go to the slow path without adding to `next`.
+    pub(super) limit: AtomicU64,
+    /// Wall time, a [`Stamp`], from which the tick that `limit` was set in is over.
+    pub(super) fresh_until: AtomicU64,
+    /// The mark should be raised soon.
+    pub(super) hungry: AtomicBool,
+}
+
+/// What only the slow path and the keeper touch.
+#[derive(Debug)]
+pub(super) struct Slow {
+    /// Ticks below this are covered by the store. 0: nothing is.
+    pub(super) mark: AtomicU64,
+    /// Wall time minus boot time, an `i64`, when the mark covered the wall time last. With the boot clock it gives the
+    /// *floor*: time that has certainly passed, whatever was done to the wall clock since.
+    pub(super) offset: AtomicU64,
+    /// The highest tick that was adopted from the wall clock; below it the clock has stepped back.
+    pub(super) seen: AtomicU64,
+    /// Positions that were passed over: `next - skipped` is the number of ids.
+    pub(super) skipped: Figure,
+    /// Where `next` stood when the generator ended.
+    pub(super) last: Figure,
+    /// `next` when the current mark, and the mark being stored, were asked for: has anything been issued since?
+    pub(super) marked_at: Figure,
+    pub(super) asked_at: Figure,
+    /// The running estimate of the rate: ids counted and wall time at the start of its window, and what came out.
+    pub(super) window_ids: Figure,
+    pub(super) window_ms: Figure,
+    pub(super) budget: Figure,
+}
+
+/// The generator without its clock.
+#[derive(Debug)]
+pub(in crate::snowflake) struct Core {
+    /// The next position: `tick << seq_bits | seq`. 0 before the start, [`CLOSED`] and more after the end.
+    pub(super) next: CachePadded<AtomicU64>,
+    pub(super) gate: CachePadded<Gate>,
+    pub(super) slow: CachePadded<Slow>,
+    pub(super) layout: Layout,
+    pub(super) worker: u64,
+    pub(super) clock_back: ClockBack,
+    pub(super) max_lead_ms: u64,
+    pub(super) lead_ticks: u64,
+    /// How far a mark is stored above the lead while the lead is in use, so that overload does not write to the store
+    /// at every tick.
+    pub(super) margin_ticks: u64,
+    /// The worker in its place.
+    pub(super) worker_field: u64,
+    /// Sequence starts are spread over this many low bits.
+    pub(super) spread_mask: u64,
+    pub(super) seq_mask: u64,
+    pub(super) seq_bits: u32,
+    /// What moves the tick from its place in a position to its place in an id, and the sequence likewise: powers of 2.
+    pub(super) tick_factor: u64,
+    pub(super) seq_factor: u64,
+}
+
+/// One reading of the clock, and what follows from it.
+pub(super) struct Moment {
+    pub(super) wall_ms: i64,
+    /// The tick of the wall clock; may be negative or beyond the layout.
+    pub(super) now: i64,
+    /// The tick up to which the word is moved: the wall clock's where the mark or the floor confirms it.
+    pub(super) adopted: i64,
+    /// First tick above `max_lead`.
+    pub(super) lead_end: u64,
+    /// First position that may not be taken.
+    pub(super) cap: u64,
+    /// How many ticks the clock is behind one it showed before; 0 normally.
+    pub(super) behind: u64,
+    /// The rate was below a quarter of the layout's, so positions may be passed over for evenness.
+    pub(super) quiet: bool,
+}
+
+impl Core {
+    pub(in crate::snowflake) fn new(
+        layout: Layout,
+        worker: u64,
+        clock_back: ClockBack,
+        max_lead_ms: u64,
+    ) -> Result<Core> {
+        if worker > layout.max_worker() {
+            return Err(Error::config(format!(
+                "worker {worker} does not fit layout {layout}: valid are 0 to {}",
+                layout.max_worker()
+            )));
+        }
+        // No lead beyond what a signed millisecond count can say; then no sum below overflows.
+        let max_lead_ms = max_lead_ms.min(i64::MAX as u64 / 4);
+        let lead_ticks = max_lead_ms / layout.unit_ms().unsigned_abs();
+        let seq_bits = layout.seq_bits();
+        // Half of each tick always remains behind the start, so that at half the layout's rate no id needs the lead.
+        // Below 9 bits all are needed for evenness modulo 128; the second half of a tick then borrows.
+        let spread_bits = if seq_bits > 8 || lead_ticks == 0 { seq_bits - 1 } else { seq_bits };
+        Ok(Core {
+            next: CachePadded::new(AtomicU64::new(0)),
+            gate: CachePadded::new(Gate {
+                limit: AtomicU64::new(0),
+                fresh_until: AtomicU64::new(i64::MIN as u64),
+                hungry: AtomicBool::new(true),
+            }),
+            slow: CachePadded::new(Slow {
+                mark: AtomicU64::new(0),
+                offset: AtomicU64::new(0),
+                seen: AtomicU64::new(0),
+                skipped: Figure::new(0),
+                last: Figure::new(0),
+                marked_at: Figure::new(0),
+                asked_at: Figure::new(0),
+                window_ids: Figure::new(0),
+                window_ms: Figure::new(0),
+                budget: Figure::new(0),
+            }),
+            layout,
+            worker,
+            clock_back,
+            max_lead_ms,
+            lead_ticks,
+            margin_ticks: lead_ticks.div_ceil(3),
+            worker_field: layout.pack(0, worker, 0),
+            spread_mask: (1 << spread_bits) - 1,
+            seq_mask: layout.max_seq(),
+            seq_bits,
+            tick_factor: 1 << (layout.time_shift() - seq_bits),
+            seq_factor: 1 << layout.seq_shift(),
+        })
+    }
+
+    #[inline]
+    pub(in crate::snowflake) fn next(&self, time: &impl Time) -> std::result::Result<u64, Refusal> {
+        self.quick(time).or_else(|taken| self.slow_next(taken, time))
+    }
+
+    /// The fast path alone. `Err` holds the position that was taken, if one was, for [`Core::slow_next`].
+    #[inline]
+    pub(super) fn quick(&self, time: &impl Time) -> std::result::Result<u64, Option<u64>> {
+        // ordering: Acquire — pairs with the Release in `open`: whoever set this limit moved `next` before, so the
+        // position below is at or above the one that the limit was set for. Without it a call could take position 0.
+        let limit = self.gate.limit.load(Ordering::Acquire);
+        // ordering: Relaxed — ordered after the Acquire above; an older value only sends us to the slow path.
+        let fresh_until = Stamp::from_bits(self.gate.fresh_until.load(Ordering::Relaxed));
+        if limit == 0 || time.coarse_stamp() >= fresh_until {
+            return Err(None);
+        }
+        // ordering: Relaxed — uniqueness needs only that read-modify-writes of one word are in one order.
+        let position = self.next.fetch_add(1, Ordering::Relaxed);
+        if position < limit { Ok(self.compose(position)) } else { Err(Some(position)) }
+    }
+
+    /// Fields in place, without the checks that `Layout::pack` makes: positions are below the end of the layout.
+    #[inline]
+    fn compose(&self, position: u64) -> u64 {
+        let seq = position & self.seq_mask;
+        // Products instead of shifts: without BMI2 a shift by a variable costs three instructions.
+        (position ^ seq) * self.tick_factor + self.worker_field + seq * self.seq_factor
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn slow_next(
+        &self,
+        taken: Option<u64>,
+        time: &impl Time,
+    ) -> std::result::Result<u64, Refusal> {
+        if let Some(position) = taken {
+            return self.keep_or_retake(position, time);
+        }
+        let (first, moment) = self.claim(1, time)?;
+        self.open(first.start, &moment);
+        Ok(self.compose(first.start))
+    }
+
+    /// A position was taken past the limit or in a tick that is over. It is ours alone, so it is used when it is
+    /// still good; otherwise it is passed over.
+    fn keep_or_retake(&self, position: u64, time: &impl Time) -> std::result::Result<u64, Refusal> {
+        let moment = self.moment(time);
+        if position < CLOSED {
+            if let Ok(moment) = &moment
+                && position < moment.cap
+                && (position >> self.seq_bits) as i64 >= moment.adopted
+            {
+                self.open(position, moment);
+                return Ok(self.compose(position));
+            }
+            self.give_back(position);
+        }
+        let (first, moment) = self.claim(1, time)?;
+        self.open(first.start, &moment);
+        Ok(self.compose(first.start))
+    }
+
+    /// Returns a position that was taken and not issued. While nothing above it is taken the word steps down by one, so
+    /// that narrow sequences lose nothing at each limit; otherwise it is passed over.
+    fn give_back(&self, position: u64) {
+        // The word is `position + 1` only when every position above is free, whatever happened in between; and only
+        // its one holder can step below a position, so none that was issued is ever passed downwards.
+        // ordering: Relaxed — as for the fast path's `fetch_add`.
+        if self.next.compare_exchange(position + 1, position, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            // ordering: Relaxed — a count.
+            self.slow.skipped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(in crate::snowflake) fn take(
+        &self,
+        out: &mut [u64],
+        time: &impl Time,
+    ) -> std::result::Result<usize, Refusal> {
+        if out.is_empty() {
+            return Ok(0);
+        }
+        let (range, _) = self.claim(out.len() as u64, time)?;
+        let count = (range.end - range.start) as usize;
+        let mut rest = &mut out[..count];
+        let mut position = range.start;
+        // Tick by tick: within one, ids differ by a constant step, which the compiler turns into vector stores.
+        while !rest.is_empty() {
+            let left = self.seq_mask - (position & self.seq_mask) + 1;
+            let (run, tail) = rest.split_at_mut(left.min(rest.len() as u64) as usize);
+            let mut id = self.compose(position);
+            position += run.len() as u64;
+            for slot in run {
+                *slot = id;
+                id = id.wrapping_add(self.seq_factor);
+            }
+            rest = tail;
+        }
+        Ok(count)
+    }
+
+    /// Takes 1 to `count` positions, never one that may not be issued.
+    fn claim(
+        &self,
+        count: u64,
+        time: &impl Time,
+    ) -> std::result::Result<(std::ops::Range<u64>, Moment), Refusal> {
+        let moment = self.moment(time).inspect_err(|_| self.shut())?;
+        // ordering: Relaxed — only a first guess for the exchange below.
+        let mut current = self.next.load(Ordering::Relaxed);
+        loop {
+            if current >= CLOSED {
+                self.shut();
+                return Err(ended(current));
+            }
+            let mut first = current;
+            let tick = (current >> self.seq_bits) as i64;
+            // A tick that counting ran into without issuing anything gets a start too, or sequence 0 would be frequent.
+            let untouched = moment.quiet && current & self.seq_mask == 0;
+            if moment.adopted > tick || moment.adopted == tick && untouched {
+                first = self.spread_start(moment.adopted as u64);
+            }
+            if first >= moment.cap {
+                self.shut();
+                return Err(self.refuse(first, &moment));
+            }
+            let end = moment.cap.min(first.saturating_add(count));
+            // ordering: Relaxed — as for the fast path's `fetch_add`; the limit that follows is published by `open`.
+            match self.next.compare_exchange_weak(current, end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    // ordering: Relaxed — a count.
+                    self.slow.skipped.fetch_add(first - current, Ordering::Relaxed);
+                    return Ok((first..end, moment));
+                }
+                Err(seen) => current = seen,
+            }
+        }
+    }
+
+    /// Reads the clock and says what may be issued now.
+    pub(super) fn moment(&self, time: &impl Time) -> std::result::Result<Moment, Refusal> {
+        // ordering: Relaxed — the word itself is the truth about start and end.
+        let current = self.next.load(Ordering::Relaxed);
+        if current >= CLOSED {
+            return Err(ended(current));
+        }
+        // ordering: Acquire — pairs with the Release in `raise_mark`: the offset read below is at least this mark's.
+        let mark = self.slow.mark.load(Ordering::Acquire);
+        if current == 0 || mark == 0 {
+            return Err(Refusal::NotReady { why: Why::Start, retry_after_ms: KEEPER_MS });
+        }
+        // `seen` before the clock: then a lower reading is a step back, and not another thread's later reading.
+        // ordering: Acquire — keeps the reading of the clock below; pairs with the Release of `fetch_max` below.
+        let seen = self.slow.seen.load(Ordering::Acquire);
+        let wall_ms = time.wall_ms();
+        let now = self.layout.tick_at(wall_ms);
+        if now > self.layout.max_tick() as i64 {
+            return Err(Refusal::LayoutEnded);
+        }
+        // A wall time that the mark does not cover counts only as far as the boot clock confirms it: after a jump
+        // forward, ids go on with the old time until the keeper has stored the new one.
+        let covered = now < 0 || (now as u64) < mark;
+        let adopted = if covered { now } else { now.min(self.layout.tick_at(self.floor_ms(time))) };
+        let behind = if now < 0 { seen } else { seen.saturating_sub(now as u64) };
+        if behind > 0 && self.clock_back != ClockBack::Borrow {
+            let needed_ms = self.layout.wall_ms_of(seen);
+            return Err(match self.clock_back {
+                ClockBack::Wait => {
+                    Refusal::NotReady { why: Why::Clock, retry_after_ms: until(wall_ms, needed_ms) }
+                }
+                _ => Refusal::ClockBehind { wall_ms, needed_ms },
+            });
+        }
+        if adopted > 0 && adopted as u64 > seen {
+            // ordering: Release — pairs with the Acquire above.
+            self.slow.seen.fetch_max(adopted as u64, Ordering::Release);
+        }
+        let field_end = self.layout.max_tick() + 1;
+        let lead_end = ticks_after(now, self.lead_ticks.saturating_add(1));
+        let proven_end = mark.max(ticks_after(adopted, 1));
+        let cap = lead_end.min(proven_end).min(field_end) << self.seq_bits;
+        if self.lead_ticks > 0 && mark <= self.renewal_level(now, current >> self.seq_bits) {
+            self.call_keeper();
+        }
+        // ordering: Relaxed — an estimate.
+        let budget = self.slow.budget.load(Ordering::Relaxed);
+        // A budget is a sixteenth of a tick's ids; narrow sequences are never quiet, they need all they have.
+        let quiet = budget < (self.seq_mask + 1) / (4 * BUDGETS_PER_TICK);
+        Ok(Moment { wall_ms, now, adopted, lead_end, cap, behind, quiet })
+    }
+
+    /// Why `first` may not be taken.
+    fn refuse(&self, first: u64, moment: &Moment) -> Refusal {
+        let tick = first >> self.seq_bits;
+        if tick > self.layout.max_tick() {
+            return Refusal::LayoutEnded;
+        }
+        if tick < moment.lead_end {
+            self.call_keeper();
+            return Refusal::NotReady { why: Why::Mark, retry_after_ms: KEEPER_MS };
+        }
+        // The tick is at or above `lead_end`, so it is above `lead_ticks` unless the clock is before the epoch.
+        let needed_ms = self.layout.wall_ms_of(tick.saturating_sub(self.lead_ticks));
+        if moment.behind > self.lead_ticks || moment.now < 0 {
+            return Refusal::ClockBehind { wall_ms: moment.wall_ms, needed_ms };
+        }
+        Refusal::NotReady { why: Why::Lead, retry_after_ms: until(moment.wall_ms, needed_ms) }
+    }
+
+    /// Lets the fast path go on behind `position`, which the caller has just taken.
+    fn open(&self, position: u64, moment: &Moment) {
+        let budget = self.budget(position, moment);
+        let gap = self.gap(position, moment);
+        if gap > 0 {
+            // ordering: Relaxed — moves the word up, as any call does; whoever comes in between has its position.
+            self.next.fetch_add(gap, Ordering::Relaxed);
+            // ordering: Relaxed — a count.
+            self.slow.skipped.fetch_add(gap, Ordering::Relaxed);
+        }
+        let limit = if budget == 0 { 0 } else { moment.cap.min(position + 1 + gap + budget) };
+        let tick = position >> self.seq_bits;
+        // ordering: Relaxed — published by the limit below; if two threads mix theirs, the slow path is entered early
+        // or an id lags by one budget.
+        self.gate
+            .fresh_until
+            .store(Stamp::of_ms(self.layout.wall_ms_of(tick + 1)).to_bits(), Ordering::Relaxed);
+        // ordering: Release — pairs with the Acquire in `next`: a call that sees this limit sees `next` above `position`.
+        self.gate.limit.store(limit, Ordering::Release);
+    }
+
+    /// Sends every call to the slow path, where it loads instead of adding to the word.
+    pub(super) fn shut(&self) {
+        // Many starved callers come here: do not take the line from each other to write what it holds.
+        // ordering: Relaxed — a call that still sees the old limit takes one position too many, which is passed over.
+        if self.gate.limit.load(Ordering::Relaxed) != 0 {
+            // ordering: Relaxed — as above.
+            self.gate.limit.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn call_keeper(&self) {
+        // ordering: Relaxed — a hint, here and in the next line; read before it is written, as in `shut`.
+        if !self.gate.hungry.load(Ordering::Relaxed) {
+            // ordering: Relaxed — as above.
+            self.gate.hungry.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// How many ids may follow without a precise clock: a sixteenth of what a tick is expected to need.
+    /// Races only blur the estimate.
+    fn budget(&self, position: u64, moment: &Moment) -> u64 {
+        let slow = &self.slow;
+        // ordering: Relaxed — an estimate, here and below.
+        let ids = position.wrapping_sub(slow.skipped.load(Ordering::Relaxed));
+        // ordering: Relaxed — as above.
+        let counted = ids.saturating_sub(slow.window_ids.load(Ordering::Relaxed));
+        // ordering: Relaxed — as above.
+        let elapsed = moment.wall_ms.saturating_sub(slow.window_ms.load(Ordering::Relaxed) as i64);
+        // ordering: Relaxed — as above.
+        let mut budget = slow.budget.load(Ordering::Relaxed);
+        let unit = self.layout.unit_ms();
+        if elapsed < 0 || elapsed >= unit {
+            let per_tick = u128::from(counted) * u128::from(unit.unsigned_abs())
+                / u128::from(elapsed.unsigned_abs().max(1));
+            budget = u64::try_from(per_tick).unwrap_or(u64::MAX) / BUDGETS_PER_TICK;
+            // ordering: Relaxed — as above.
+            slow.window_ids.store(ids, Ordering::Relaxed);
+            // ordering: Relaxed — as above.
+            slow.window_ms.store(moment.wall_ms as u64, Ordering::Relaxed);
+        } else if counted > 2 * BUDGETS_PER_TICK * (budget + 1) {
+            budget = 2 * budget + 1;
+        } else {
+            return budget;
+        }
+        budget = budget.min(MAX_BUDGET);
+        // ordering: Relaxed — as above.
+        slow.budget.store(budget, Ordering::Relaxed);
+        budget
+    }
+
+    /// Where the word stands, or stood at the end.
+    pub(super) fn position(&self) -> u64 {
+        // ordering: Relaxed — a figure.
+        let current = self.next.load(Ordering::Relaxed);
+        if current < CLOSED {
+            return current;
+        }
+        // ordering: Relaxed — a figure; 0 for the moment in which the generator is ending.
+        self.slow.last.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::snowflake) fn end(&self, how: u64) -> Option<u64> {
+        // ordering: Relaxed — a first guess.
+        let mut current = self.next.load(Ordering::Relaxed);
+        while current < CLOSED {
+            // One exchange is the fence: positions below `current` are issued, and whoever adds to the word later gets
+            // one above every limit.
+            // ordering: Relaxed — as for the fast path's `fetch_add`.
+            match self.next.compare_exchange_weak(current, how, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    // ordering: Relaxed — a figure.
+                    self.slow.last.store(current, Ordering::Relaxed);
+                    self.shut();
+                    return (current > 0).then_some((current >> self.seq_bits) + 1);
+                }
+                Err(seen) => current = seen,
+            }
+        }
+        None
+    }
+}
+
+/// Which refusal an ended word means.
+fn ended(word: u64) -> Refusal {
+    if word >= REVOKED { Refusal::LeaseLost } else { Refusal::Closed }
+}
+
+/// The tick `count` after `tick`, 0 where that is before the epoch.
+pub(super) fn ticks_after(tick: i64, count: u64) -> u64 {
+    u64::try_from(i128::from(tick) + i128::from(count)).unwrap_or(0)
+}
+
+#[cfg(loom)]
+impl Core {
+    /// Opens the fast path for `budget` ids at a time, as a high rate would.
+    pub(in crate::snowflake) fn prime(&self, budget: u64, wall_ms: i64) {
+        // ordering: Relaxed — before any thread of the model.
+        self.slow.budget.store(budget, Ordering::Relaxed);
+        // ordering: Relaxed — as above.
+        self.slow.window_ms.store(wall_ms as u64, Ordering::Relaxed);
+    }
+}

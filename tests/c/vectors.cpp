@@ -1,0 +1,305 @@
+// The vectors over the C interface: every case of every file given, each step one call of keymill.h or its owners.
+//     vectors FILE.json...        KEYMILL_VECTORS_RAN names the list of cases that ran
+#include <keymill.hpp>
+
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+namespace {
+
+// ---- JSON as the vectors have it: objects, lists and texts; all scalars are texts ----
+
+struct Value {
+    enum Kind { None, Text, List, Object } kind = None;
+    std::string text;
+    std::vector<Value> list;
+    std::map<std::string, Value> fields;
+
+    const Value &operator[](const char *name) const {
+        static const Value none;
+        auto found = fields.find(name);
+        return found == fields.end() ? none : found->second;
+    }
+    bool operator==(const Value &other) const {
+        return kind == other.kind && text == other.text && list == other.list && fields == other.fields;
+    }
+};
+
+[[noreturn]] void defect(const std::string &what) { throw std::runtime_error(what); }
+
+class Reader {
+public:
+    explicit Reader(const std::string &json) : at_(json.begin()), end_(json.end()) {}
+
+    Value document() {
+        Value value = next();
+        if (peek() != 0) defect("JSON goes on behind its end");
+        return value;
+    }
+
+private:
+    char peek() {
+        while (at_ != end_ && std::isspace(static_cast<unsigned char>(*at_))) ++at_;
+        return at_ == end_ ? '\0' : *at_;
+    }
+    bool skip(char c) {
+        if (peek() != c) return false;
+        ++at_;
+        return true;
+    }
+    void want(char c) {
+        if (!skip(c)) defect(std::string("JSON: `") + c + "` is missing before `" + peek() + "`");
+    }
+    Value next() {
+        Value value;
+        if (skip('{')) {
+            value.kind = Value::Object;
+            if (skip('}')) return value;
+            do {
+                peek();
+                std::string name = quoted();
+                want(':');
+                value.fields[name] = next();
+            } while (skip(','));
+            want('}');
+        } else if (skip('[')) {
+            value.kind = Value::List;
+            if (skip(']')) return value;
+            do value.list.push_back(next());
+            while (skip(','));
+            want(']');
+        } else {
+            value.kind = Value::Text;
+            value.text = quoted();
+        }
+        return value;
+    }
+    std::string quoted() {
+        std::string text;
+        for (want('"'); at_ != end_ && *at_ != '"'; ++at_) {
+            if (*at_ != '\\') {
+                text += *at_;
+                continue;
+            }
+            if (++at_ == end_) break;
+            switch (*at_) {
+            case 'n': text += '\n'; break;
+            case 't': text += '\t'; break;
+            case 'r': text += '\r'; break;
+            case 'u': text += character(); break;
+            case '"': case '\\': case '/': text += *at_; break;
+            default: defect("JSON: an escape that the vectors do not use");
+            }
+        }
+        want('"');
+        return text;
+    }
+    // \uXXXX below the surrogates, as UTF-8; leaves at_ on the last digit.
+    std::string character() {
+        if (end_ - at_ < 5) defect("JSON: a cut \\u");
+        unsigned c = static_cast<unsigned>(std::stoul(std::string(at_ + 1, at_ + 5), nullptr, 16));
+        at_ += 4;
+        if (c < 0x80) return {static_cast<char>(c)};
+        if (c < 0x800) return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
+        if (c >= 0xD800 && c < 0xE000) defect("JSON: a surrogate; write the character itself");
+        return {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+    }
+
+    std::string::const_iterator at_, end_;
+};
+
+Value text(const std::string &text) {
+    Value value;
+    value.kind = Value::Text;
+    value.text = text;
+    return value;
+}
+
+// ---- steps ----
+
+const std::string &field(const Value &step, const char *name) {
+    if (step[name].kind != Value::Text) defect(std::string("a step has no text `") + name + "`");
+    return step[name].text;
+}
+
+std::int64_t number(const Value &step, const char *name) { return std::stoll(field(step, name)); }
+
+std::string rfc3339(std::int64_t ms) {
+    std::int64_t rest = ((ms % 1000) + 1000) % 1000;
+    std::time_t seconds = static_cast<std::time_t>((ms - rest) / 1000);
+    std::tm utc{};
+    gmtime_r(&seconds, &utc);
+    char day[40], all[56];
+    std::strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &utc);
+    std::snprintf(all, sizeof all, "%s.%03dZ", day, static_cast<int>(rest));
+    return all;
+}
+
+Value shown(const km_parts &parts) {
+    Value value;
+    value.kind = Value::Object;
+    if (parts.present & KM_PART_TIME) value.fields["time"] = text(rfc3339(parts.time_ms));
+    if (parts.present & KM_PART_WORKER) value.fields["worker"] = text(std::to_string(parts.worker));
+    if (parts.present & KM_PART_SEQUENCE) value.fields["sequence"] = text(std::to_string(parts.sequence));
+    if (parts.present & KM_PART_DATE) value.fields["date"] = text(parts.date);
+    if (parts.present & KM_PART_NUMBER) value.fields["number"] = text(std::to_string(parts.number));
+    return value;
+}
+
+class Stage {
+public:
+    /// What the step answers; `None` where it answers nothing. Throws keymill::Error as the library does.
+    Value step(const Value &step) {
+        const std::string &verb = field(step, "do");
+        Value none;
+        if (verb == "open") {
+            sources_.clear();
+            mill_.reset();
+            mill_.emplace(field(step, "config"));
+        } else if (verb == "close") {
+            mill().close();
+        } else if (verb == "source") {
+            keymill::Source source = mill().source(field(step, "spec"));
+            const std::string &spec = field(step, "spec");
+            sources_.erase(field(step, "as"));
+            sources_.emplace(field(step, "as"), Held{std::move(source), spec.rfind("serial:", 0) == 0});
+        } else if (verb == "next") {
+            return text(source(step).source.next_text());
+        } else if (verb == "try_next") {
+            return text(try_next(source(step).source));
+        } else if (verb == "take") {
+            return take(source(step), static_cast<std::size_t>(number(step, "count")));
+        } else if (verb == "parse") {
+            return shown(source(step).source.parse(field(step, "id")));
+        } else if (verb == "clock_set") {
+            mill().clock_set(number(step, "ms"));
+        } else if (verb == "clock_advance") {
+            mill().clock_advance(std::chrono::milliseconds(number(step, "ms")));
+        } else if (verb == "spec") {
+            std::vector<std::string> name;
+            for (const Value &part : step["name"].list) name.push_back(part.text);
+            std::vector<std::pair<std::string, std::string>> options;
+            for (const Value &pair : step["options"].list) options.emplace_back(pair.list.at(0).text, pair.list.at(1).text);
+            return text(keymill::spec(field(step, "kind"), name, options));
+        } else {
+            defect("`" + verb + "` is no step");
+        }
+        return none;
+    }
+
+private:
+    struct Held {
+        keymill::Source source;
+        bool serial;
+    };
+
+    // The owner's try_next answers NOT_READY with nothing; the vectors want its message.
+    static std::string try_next(keymill::Source &source) {
+        std::string buf(source.text_len(), '\0');
+        std::size_t len = 0;
+        std::uint32_t retry_ms = 0;
+        keymill::detail::check(km_source_try_next_text(source.get(), &buf[0], buf.size(), &len, &retry_ms));
+        buf.resize(len);
+        return buf;
+    }
+
+    static Value take(Held &held, std::size_t count) {
+        Value value;
+        value.kind = Value::List;
+        if (held.serial) {
+            for (std::size_t i = 0; i < count; i++) value.list.push_back(text(held.source.next_text()));
+        } else {
+            for (std::uint64_t id : held.source.take(count)) value.list.push_back(text(std::to_string(id)));
+        }
+        return value;
+    }
+
+    keymill::Mill &mill() {
+        if (!mill_) defect("no mill is open");
+        return *mill_;
+    }
+    Held &source(const Value &step) {
+        auto found = sources_.find(field(step, "of"));
+        if (found == sources_.end()) defect("no source is called `" + field(step, "of") + "`");
+        return found->second;
+    }
+
+    std::optional<keymill::Mill> mill_;
+    std::map<std::string, Held> sources_;
+};
+
+/// Empty where the step went as it says, else what happened.
+std::string walked(Stage &stage, const Value &step) {
+    const std::string &code = step["error"].text, &says = step["says"].text;
+    try {
+        Value answer = stage.step(step);
+        if (!code.empty()) return "gave no error, expected " + code;
+        if (step["is"].kind != Value::None && !(answer == step["is"])) {
+            std::string got = answer.text;
+            for (const Value &each : answer.list) got += " " + each.text;
+            for (const auto &each : answer.fields) got += " " + each.first + "=" + each.second.text;
+            return "answered " + got;
+        }
+    } catch (const keymill::Error &error) {
+        std::string got = std::string(error.name()) + ": " + error.what();
+        if (code != error.name()) return "gave " + got;
+        if (got.find(says) == std::string::npos) return "does not say `" + says + "` but " + got;
+    }
+    return {};
+}
+
+std::string stem(const std::string &path) {
+    std::string name = path.substr(path.rfind('/') + 1);
+    return name.substr(0, name.rfind('.'));
+}
+
+bool run(const std::string &file, std::ofstream &ran) {
+    std::ifstream in(file);
+    std::string json((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    bool well = true;
+    Value document = Reader(json).document();
+    if (document["cases"].list.empty()) defect(file + " has no cases");
+    for (const Value &each : document["cases"].list) {
+        std::string name = stem(file) + "/" + field(each, "name"), wrong;
+        std::vector<Value> steps = each["steps"].list;
+        if (each["mill"].kind == Value::Text) {
+            Value open;
+            open.kind = Value::Object;
+            open.fields["do"] = text("open");
+            open.fields["config"] = each["mill"];
+            steps.insert(steps.begin(), open);
+        }
+        Stage stage;
+        for (std::size_t i = 0; i < steps.size() && wrong.empty(); i++) {
+            wrong = walked(stage, steps[i]);
+            if (!wrong.empty()) wrong = "step " + std::to_string(i) + " (" + steps[i]["do"].text + ") " + wrong;
+        }
+        if (wrong.empty()) {
+            ran << name << '\n';
+        } else {
+            std::fprintf(stderr, "%s: %s\n", name.c_str(), wrong.c_str());
+            well = false;
+        }
+    }
+    return well;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    const char *list = std::getenv("KEYMILL_VECTORS_RAN");
+    std::ofstream ran(list ? list : "/dev/null", std::ios::app);
+    bool well = argc > 1;
+    try {
+        for (int i = 1; i < argc; i++) well = run(argv[i], ran) && well;
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
+    }
+    return well ? 0 : 1;
+}

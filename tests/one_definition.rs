@@ -1,0 +1,183 @@
+//! What is said in more than one place is the same in each: versions, pins, error codes, option names.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use keymill::{Code, Mill, VERSION};
+use toml::{Table, Value};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+fn table(path: &str) -> Table {
+    read(path).parse().unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// The folders of the workspace's crates.
+fn members() -> Vec<String> {
+    let members = table("Cargo.toml")["workspace"]["members"].clone();
+    members.try_into().expect("a list of folders")
+}
+
+/// The names a manifest depends on, in any way.
+fn dependencies(manifest: &Table) -> Vec<(String, Value)> {
+    ["dependencies", "dev-dependencies", "build-dependencies"]
+        .iter()
+        .filter_map(|kind| manifest.get(*kind)?.as_table())
+        .flatten()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+fn shared_dependencies() -> Table {
+    table("Cargo.toml")["workspace"]["dependencies"].as_table().expect("a table").clone()
+}
+
+#[test]
+fn every_package_has_the_version_of_the_workspace() {
+    assert_eq!(table("Cargo.toml")["workspace"]["package"]["version"].as_str(), Some(VERSION));
+    assert_eq!(shared_dependencies()["keymill"]["version"].as_str(), Some(VERSION));
+    for member in members() {
+        let manifest = table(&format!("{member}/Cargo.toml"));
+        let inherited = manifest["package"]["version"].get("workspace").and_then(Value::as_bool);
+        assert_eq!(inherited, Some(true), "{member}: version.workspace = true");
+    }
+    if root().join("bindings/node/package.json").exists() {
+        let package: serde_json::Value =
+            serde_json::from_str(&read("bindings/node/package.json")).expect("JSON");
+        assert_eq!(package["version"].as_str(), Some(VERSION), "bindings/node/package.json");
+    }
+    if root().join("bindings/java/pom.xml").exists() {
+        let pom = read("bindings/java/pom.xml");
+        let own = pom.split_once("<artifactId>keymill</artifactId>").expect("its artifact").1;
+        let version = own.split_once("<version>").and_then(|(_, rest)| rest.split_once("</version>"));
+        assert_eq!(version.expect("its version").0, VERSION, "bindings/java/pom.xml");
+    }
+    if root().join("bindings/python/pyproject.toml").exists() {
+        let project = table("bindings/python/pyproject.toml")["project"].clone();
+        // Dynamic: maturin takes the crate's.
+        let dynamic = || project.get("dynamic").is_some_and(|list| list.to_string().contains("version"));
+        let same = project.get("version").map_or_else(dynamic, |version| version.as_str() == Some(VERSION));
+        assert!(same, "bindings/python/pyproject.toml");
+    }
+}
+
+#[test]
+fn what_must_not_drift_is_pinned_exactly_and_in_one_place() {
+    /// A package, and the folders that may use it.
+    const HOMES: [(&str, &[&str]); 7] = [
+        ("cbindgen", &["ffi"]),
+        ("pyo3", &["bindings/python"]),
+        ("napi", &["bindings/node"]),
+        ("napi-build", &["bindings/node"]),
+        ("napi-derive", &["bindings/node"]),
+        ("jni", &["bindings/java"]),
+        ("mysql", &["core", "tests"]),
+    ];
+    let shared = shared_dependencies();
+    for (name, homes) in HOMES {
+        let pin = shared.get(name).unwrap_or_else(|| panic!("{name} stands in the workspace's manifest"));
+        let version = pin.as_str().or_else(|| pin.get("version").and_then(Value::as_str));
+        assert!(version.is_some_and(|v| v.starts_with('=')), "{name} is pinned with `=`, not {version:?}");
+        for member in members() {
+            let manifest = table(&format!("{member}/Cargo.toml"));
+            if let Some((_, how)) = dependencies(&manifest).iter().find(|(used, _)| used == name) {
+                assert!(
+                    homes.contains(&member.as_str()),
+                    "{name} is used in {member}; its home is {homes:?}"
+                );
+                assert!(how.get("version").is_none() && !how.is_str(), "{member} pins {name} a second time");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dependency_that_two_crates_share_has_one_version() {
+    let shared = shared_dependencies();
+    for member in members() {
+        for (name, how) in dependencies(&table(&format!("{member}/Cargo.toml"))) {
+            let inherited = how.get("workspace").and_then(Value::as_bool) == Some(true);
+            // `keymill_core = { package = "keymill", path = … }` renames, which a workspace's entry cannot.
+            assert!(inherited || how.get("path").is_some(), "{member}: {name}.workspace = true");
+            assert!(!inherited || shared.contains_key(&name), "{member}: {name} is not in the workspace");
+        }
+    }
+}
+
+/// The codes and their numbers as the surface fixes them for all languages and for ever.
+const CODES: &str = "OK 0 · INVALID_ARGUMENT 1 · INVALID_CONFIG 2 · CLOSED 3 · DEADLINE 4 · NOT_READY 5 · EXHAUSTED 6 · \
+STORE_UNAVAILABLE 7 · STORE_REFUSED 8 · STORE_WENT_BACKWARDS 9 · STORE_UNSAFE 10 · NUMBER_OVERFLOW 11 · CLOCK_BEHIND 12 · \
+LEASE_LOST 13 · NO_WORKER_FREE 14 · LAYOUT_ENDED 15 · FORKED 16 · FORGED 17 · BUFFER_TOO_SMALL 18 · INTERNAL 19";
+
+#[test]
+fn the_codes_are_those_of_the_surface_in_its_order() {
+    let codes: Vec<_> = Code::ALL.iter().map(|code| format!("{} {}", code.name(), code.number())).collect();
+    assert_eq!(codes.join(" · "), CODES);
+}
+
+/// The bindings' own sources: not their tests, benches and what was built.
+fn binding_sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    const ENDS: [&str; 7] = ["java", "py", "pyi", "ts", "mts", "js", "mjs"];
+    const NOT: [&str; 8] =
+        ["tests", "test", "target", "node_modules", "dist", "benches", "bench", "examples"];
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && !NOT.contains(&name.as_str()) && !name.starts_with('.') {
+            binding_sources(&path, found);
+        } else if path.extension().is_some_and(|end| ENDS.iter().any(|known| end == *known)) {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn a_binding_that_lists_codes_lists_them_all() {
+    /// So many names are a list, not a mention.
+    const A_LIST: usize = 12;
+    let mut files = Vec::new();
+    binding_sources(&root().join("bindings"), &mut files);
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source");
+        let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+        // OK is no error, so a list of errors may leave it out.
+        let errors = || Code::ALL.iter().skip(1);
+        let named = errors().filter(|code| words.contains(&code.name())).count();
+        let missing: Vec<_> = errors().filter(|code| !words.contains(&code.name())).collect();
+        assert!(named < A_LIST || missing.is_empty(), "{} lacks {missing:?}", file.display());
+    }
+}
+
+/// The valid options that an error lists.
+fn options_of(message: &str) -> Vec<String> {
+    let list = message.split_once("valid options: ").expect("the valid options").1;
+    list.split(", ").map(|option| option.split(' ').next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn the_readme_names_every_option() -> Result<(), keymill::Error> {
+    let readme = read("README.md");
+    let words: Vec<&str> = readme.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let mill = Mill::open("memory:")?;
+    let mut options = Vec::new();
+    for kind in ["segment", "snowflake", "serial"] {
+        let error = mill.source(&format!("{kind}:a/b?nothing=1")).map(drop).expect_err("an unknown option");
+        options.extend(options_of(&error.message));
+    }
+    for store in ["memory:", "sqlite:x", "mysql://u@h/d"] {
+        let error = Mill::open(&format!("{store}?nothing=1")).map(drop).expect_err("an unknown option");
+        options.extend(options_of(&error.message));
+    }
+    // They are refused as "comes with a later version".
+    options.retain(|option| !["lease", "scatter"].contains(&option.as_str()));
+    for option in options {
+        assert!(words.contains(&option.as_str()), "README.md does not name `{option}`");
+    }
+    Ok(())
+}
