@@ -10,7 +10,7 @@ const root = join(here, '..', '..')
 const target = process.env.CARGO_TARGET_DIR ?? join(root, 'target')
 const run = (command, ...args) => execFileSync(command, args, { cwd: here, stdio: 'inherit' })
 
-run('cargo', 'rustc', '--quiet', '--release', '--package', 'keymill-node', '--', '-C', 'strip=symbols')
+run('cargo', 'rustc', '--quiet', '--release', '--package', 'keymill-node', '--lib', '--', '-C', 'strip=symbols', '-C', 'lto=fat')
 for (const folder of ['native', 'dist']) rmSync(join(here, folder), { recursive: true, force: true })
 mkdirSync(join(here, 'native'))
 const platform = `${process.platform}-${process.arch}${process.platform === 'linux' ? '-gnu' : ''}`

@@ -14,19 +14,34 @@ use napi_derive::napi;
 
 use crate::source::SourceBox;
 
-/// The next id, or `undefined`: then `next_id` says why.
-extern "C" fn next(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
+/// The next id of the source that the function was made for.
+fn picked(env: sys::napi_env, info: sys::napi_callback_info) -> Option<u64> {
     let mut data = ptr::null_mut();
-    let mut id = ptr::null_mut();
     // SAFETY: called by the engine with its own values; only the data is asked for.
     unsafe {
         sys::napi_get_cb_info(env, info, ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), &raw mut data)
     };
     // SAFETY: the data of `picker`, which lives as long as the function.
     let source = unsafe { &*data.cast::<Source>() };
-    if let Ok(Ok(number)) = catch_unwind(AssertUnwindSafe(|| source.try_next())) {
-        // SAFETY: as above.
+    catch_unwind(AssertUnwindSafe(|| source.try_next())).ok()?.ok()
+}
+
+/// The next id, or `undefined`: then `next_id` says why.
+extern "C" fn next(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
+    let mut id = ptr::null_mut();
+    if let Some(number) = picked(env, info) {
+        // SAFETY: the engine's own environment.
         unsafe { sys::napi_create_bigint_uint64(env, number, &raw mut id) };
+    }
+    id
+}
+
+/// The same as a number, for sources whose ids fit one.
+extern "C" fn next_number(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
+    let mut id = ptr::null_mut();
+    if let Some(number) = picked(env, info) {
+        // SAFETY: as above.
+        unsafe { sys::napi_create_double(env, number as f64, &raw mut id) };
     }
     id
 }
@@ -36,9 +51,11 @@ extern "C" fn release(_: sys::napi_env, source: *mut c_void, _: *mut c_void) {
     drop(unsafe { Box::from_raw(source.cast::<Source>()) });
 }
 
-/// A function without arguments that answers with the next id if one is in memory, else `undefined`.
+/// A function without arguments that answers with the next id if one is in memory, as a number or a BigInt; else
+/// `undefined`.
 #[napi]
-pub fn picker<'env>(env: &'env Env, source: &External<SourceBox>) -> Option<Unknown<'env>> {
+pub fn picker<'env>(env: &'env Env, source: &External<SourceBox>, number: bool) -> Option<Unknown<'env>> {
+    let next = if number { next_number } else { next };
     let data = Box::into_raw(Box::new(source.source.clone())).cast::<c_void>();
     let mut function = ptr::null_mut();
     // SAFETY: plain pointers; the finalizer takes the box when the function is collected.

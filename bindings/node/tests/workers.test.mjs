@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { createRequire } from 'node:module'
 import { test } from 'node:test'
 import { Worker } from 'node:worker_threads'
 import { open } from 'keymill'
@@ -146,4 +147,21 @@ test('close while workers take: each gets ids of its own, then CLOSED or its own
   const lists = (await Promise.all(workers.map(({ done }) => done))).map(([got]) => got)
   const all = [...mine, ...lists.flatMap((got) => [...got])]
   assert.equal(new Set(all).size, all.length)
+})
+
+test('two copies of the module in one thread, as test runners make them, keep one order', () => {
+  const require = createRequire(import.meta.url)
+  const copies = [0, 1].map(() => {
+    for (const file of Object.keys(require.cache)) if (file.includes('dist')) delete require.cache[file]
+    return require('keymill')
+  })
+  assert.notEqual(copies[0].Mill, copies[1].Mill)
+  const config = fresh()
+  const sources = copies.map((copy) => copy.open(config).segment('copies', { block: 10 }))
+  let last = 0n
+  for (let i = 0; i < 1000; i++) {
+    const id = sources[i % 3 ? 1 : 0].next()
+    assert.ok(id > last)
+    last = id
+  }
 })

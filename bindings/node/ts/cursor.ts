@@ -15,6 +15,7 @@ import { native, type SourceBox, type SourceFacts } from './native'
 /** A word that always reads 0. */
 const STILL = new Uint32Array(1)
 const OUT = new BigUint64Array(6)
+const nothing = (): undefined => undefined
 const ZEROS = '000000000000000000'
 
 export class Cursor {
@@ -34,24 +35,25 @@ export class Cursor {
   users = 0
   /** Batches that wait: meanwhile ids are taken one by one, so that no batch overtakes a number in the block. */
   batches = 0
+  /** While the bench's word reads this, ids come from the core: others were found there, or there are no blocks. */
+  crowd = -1
+  /** The next id of the core, if one is in memory; made when it is needed. */
+  pick: () => bigint | undefined = nothing
   readonly facts: SourceFacts
   /** Takes every id from the core: snowflakes have no blocks, some runtimes no views. */
   #single: boolean
   #mapped = false
-  /** What the bench's word read when others were found there. */
-  #crowd = -1
-  /** The next id of the core, if one is in memory. */
-  #pick: (() => bigint | undefined) | undefined
   readonly #owned: boolean
 
   constructor(readonly source: SourceBox, owned: boolean) {
     this.facts = native.sourceFacts(source)
     this.#owned = owned
     this.#single = this.facts.kind === 'snowflake'
+    if (this.#single) this.#alwaysPick()
     if (this.#single || owned || this.facts.byThread) return
     native.sit(source)
     const bench = native.benchWord(source)
-    if (bench === null) this.#single = true
+    if (bench === null) this.#alwaysPick()
     else this.bench = new Uint32Array(bench)
   }
 
@@ -76,7 +78,7 @@ export class Cursor {
   tryId(waited: number): bigint | number {
     try {
       const pause = this.#refill(waited)
-      if (pause < 0) return this.#picked() ?? native.nextId(this.source, waited)
+      if (pause < 0) return this.pick() ?? native.nextId(this.source, waited)
       return pause > 0 ? pause : this.base + BigInt(this.at++)
     } catch (e) {
       throw translated(e)
@@ -94,19 +96,28 @@ export class Cursor {
     }
   }
 
-  #picked(): bigint | undefined {
-    this.#pick ??= native.picker(this.source) ?? (() => undefined)
-    return this.#pick()
+  #alwaysPick(): void {
+    this.#single = true
+    this.bench = STILL
+    this.crowd = STILL[0]
+    this.#makePick()
+  }
+
+  #makePick(): void {
+    if (this.pick === nothing) this.pick = native.picker(this.source, false) ?? nothing
   }
 
   /** 0: the block's next number may be issued; above: a pause; below: take one from the core. */
   #refill(waited: number): number {
-    if (this.#single || this.bench[0] === this.#crowd) return -1
+    if (this.#single || this.bench[0] === this.crowd) return -1
     while (!this.live) {
       const bench = this.bench[0]
       const pause = native.lease(this.source, this.batches > 0 ? 1 : 0, this.#owned, waited, OUT)
       // Not alone, at least until the word rises again. It was read before: at worst it is asked once more.
-      if (pause < 0) this.#crowd = bench
+      if (pause < 0) {
+        this.crowd = bench
+        this.#makePick()
+      }
       if (pause !== 0) return pause
       if (!this.#mapped && !this.#map()) return -1
       this.base = OUT[0]
@@ -125,7 +136,7 @@ export class Cursor {
     const word = native.sourceWord(this.source)
     this.#mapped = word !== null
     // Without the word the block cannot be revoked: its numbers are dropped.
-    if (word === null) this.#single = true
+    if (word === null) this.#alwaysPick()
     else this.word = new Uint32Array(word)
     return this.#mapped
   }

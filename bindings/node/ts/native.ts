@@ -69,7 +69,8 @@ export interface Native {
   sourceWord(source: SourceBox): ArrayBuffer | null
   prefix(source: SourceBox): string
   lease(source: SourceBox, count: number, owned: boolean, waitedMs: number, out: BigUint64Array): number
-  picker(source: SourceBox): (() => bigint | undefined) | null
+  picker(source: SourceBox, number: false): (() => bigint | undefined) | null
+  picker(source: SourceBox, number: true): (() => number | undefined) | null
   nextId(source: SourceBox, waitedMs: number): bigint | number
   nextText(source: SourceBox, waitedMs: number): string | number
   parse(source: SourceBox, text: string): [name: string, value: string][]

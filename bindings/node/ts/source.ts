@@ -275,9 +275,9 @@ export class Source extends Numbers<bigint> {
       cursor.at = at + 1
       return cursor.base + BigInt(at)
     }
-    if (this.life.open) {
-      const id = cursor.tryId(0)
-      if (typeof id === 'bigint') return id
+    if (cursor.bench[0] === cursor.crowd && this.life.open) {
+      const id = cursor.pick()
+      if (id !== undefined) return id
     }
     return this.waitFor()
   }
@@ -298,10 +298,12 @@ export class Source extends Numbers<bigint> {
 
 /** A source whose ids fit a `number`: a snowflake of `layout=js53`, opened with `{ as: 'number' }`. */
 export class NumberSource extends Numbers<number> {
+  readonly #pick = native.picker(this.cursor.source, true)
+
   override next(): number {
     if (this.life.open) {
-      const id = this.cursor.tryId(0)
-      if (typeof id === 'bigint') return Number(id)
+      const id = this.#pick?.()
+      if (id !== undefined) return id
     }
     return this.waitFor()
   }

@@ -2,6 +2,7 @@
 
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -130,8 +131,6 @@ def test_a_store_that_is_gone_for_ten_seconds(mysql):
 
 def test_a_silent_store_is_waited_for_no_longer_than_the_deadline(tmp_path):
     """A server that accepts and never answers."""
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with keymill.open(f"mysql://app@127.0.0.1:{port}/ids?timeout=1s") as mill:

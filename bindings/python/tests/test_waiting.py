@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -120,7 +121,7 @@ def test_asyncio_is_never_blocked():
     async def run():
         with keymill.open(NOWHERE) as mill:
             source = mill.segment("orders", deadline="500ms")
-            waits = [asyncio.create_task(verb) for verb in (as_coroutine(source.anext()), as_coroutine(source.take_async(9)))]
+            waits = [asyncio.create_task(verb) for verb in (source.anext(), source.take_async(9))]
             longest, last = 0.0, time.monotonic()
             while not all(wait.done() for wait in waits):
                 await asyncio.sleep(0.005)
@@ -128,12 +129,34 @@ def test_asyncio_is_never_blocked():
             codes = [wait.exception().code for wait in waits]
             return longest, codes
 
-    async def as_coroutine(awaitable):
-        return await awaitable
-
     longest, codes = asyncio.run(run())
     assert codes == ["STORE_UNAVAILABLE"] * 2
     assert longest < 0.25
+
+
+def test_closing_ends_a_wait_in_asyncio():
+    async def run():
+        mill = keymill.open(NOWHERE)
+        wait = asyncio.create_task(mill.segment("orders", deadline="60s").anext())
+        await asyncio.sleep(0.1)
+        mill.close()
+        with pytest.raises(keymill.ClosedError):
+            await asyncio.wait_for(wait, 5)
+
+    asyncio.run(run())
+
+
+def test_a_close_that_waits_for_a_silent_store_is_ended_by_an_exception(alarm):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        mill = keymill.open(f"mysql://app@127.0.0.1:{silent.getsockname()[1]}/ids?timeout=8s")
+        assert mill.segment("orders").try_next() is None
+        connection, _ = silent.accept()
+        alarm(0.2)
+        began = time.monotonic()
+        with pytest.raises(Alarm):
+            mill.close()
+        assert time.monotonic() - began < 3
+        assert mill.closed and connection.fileno() >= 0
 
 
 def test_asyncio_takes_from_every_kind(sqlite):

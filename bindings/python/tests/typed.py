@@ -20,7 +20,7 @@ def numbers(source: keymill.Source[int]) -> int:
 
 
 async def later(source: keymill.Source[str]) -> list[str]:
-    first: str = await source.anext()
+    first: str = await asyncio.create_task(source.anext())
     async for text in source:
         return [first, text, *await source.take_async(3)]
     return []
