@@ -39,7 +39,7 @@ final class Lane extends LaneFields {
     Lane(Well well) {
         this.well = well;
         this.leasing = new AtomicBoolean();
-        this.lease = new Lease();
+        this.lease = new Lease(well.expires);
     }
 
     /** A number when the run that was looked at gave none; 0 where nothing is in memory and the caller does not wait. */
@@ -98,7 +98,7 @@ final class Lane extends LaneFields {
                 pause = well.lease(lease, lease.size(well.block), 1, wait);
                 if (pause == 0) {
                     now = new Run(lease, 0);
-                    run = now;
+                    publish(now);
                     return now;
                 }
             } finally {
@@ -141,7 +141,7 @@ final class Lane extends LaneFields {
                     if (batch.lacks() > 0 && next.alive()) {
                         take(batch, next);
                     }
-                    run = next;
+                    publish(next);
                 }
             } finally {
                 leasing.set(false);
@@ -150,6 +150,19 @@ final class Lane extends LaneFields {
                 wait.pause(pause);
             }
         }
+    }
+
+    private void publish(Run next) {
+        run = next;
+        // After it was published: whoever closes sets the mark first and looks for runs then.
+        if (well.isClosed()) {
+            next.empty();
+        }
+    }
+
+    /** The mill was closed. */
+    void empty() {
+        run.empty();
     }
 
     private static void take(Batch batch, Run run) {
