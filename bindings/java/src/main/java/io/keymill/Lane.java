@@ -30,6 +30,9 @@ abstract class LaneFields extends LaneFront {
  * later one; in the same run, its count comes later. (A thread that looked at the word just before it was raised may
  * still take an old number afterwards; its call had begun before any call that got a newer one ended.)
  *
+ * <p><b>A close ends it.</b> Where numbers may expire, each look at a run asks its word. Where only a close ends them, the
+ * close counts the run up to more than it has, and whoever publishes the next one asks afterwards whether there was a close.
+ *
  * <p><b>Batches do not overtake.</b> A batch takes what the run has left, and only then from the next lease, which it
  * publishes with its own part counted already.
  */
