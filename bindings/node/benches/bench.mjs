@@ -104,7 +104,9 @@ for (let round = 0; round < ROUNDS; round++) {
 }
 const median = (list) => [...list].sort((a, b) => a - b)[list.length >> 1]
 const ns = Object.fromEntries(Object.entries(times).map(([name, list]) => [name, median(list)]))
-const ratio = (name, to) => (ns[name] / ns[to]).toPrecision(2)
+/** So many digits, and never a power of ten. */
+const digits = (value, n) => String(Number(value.toPrecision(n)))
+const ratio = (name, to) => digits(ns[name] / ns[to], 2)
 
 const tables = {}
 let table
@@ -117,7 +119,7 @@ table = 'speed'
 say(`Node ${process.version}, ${process.platform}-${process.arch}; medians of ${ROUNDS} interleaved rounds, one thread.\n`)
 say('| | ns an id | ÷ plain napi call | ÷ @sapphire/snowflake | ÷ flake-idgen |\n|---|---:|---:|---:|---:|')
 for (const name of Object.keys(cases)) {
-  say(`| ${name} | ${ns[name].toPrecision(3)} | ${ratio(name, 'plain napi call')} | ${ratio(name, '@sapphire/snowflake')} | ${ratio(name, 'flake-idgen')} |`)
+  say(`| ${name} | ${digits(ns[name], 3)} | ${ratio(name, 'plain napi call')} | ${ratio(name, '@sapphire/snowflake')} | ${ratio(name, 'flake-idgen')} |`)
 }
 
 /** Ids that came twice in a million taken in one loop, as far as the package hands them out. */
@@ -162,7 +164,7 @@ for (let round = 0; round < 5; round++) {
 table = 'two'
 say('| two workers on one source | ns an id, both together | ÷ plain napi call |\n|---|---:|---:|')
 const napi = median(two['plain napi call'])
-for (const [kind, list] of Object.entries(two)) say(`| ${kind} | ${median(list).toPrecision(3)} | ${(median(list) / napi).toPrecision(2)} |`)
+for (const [kind, list] of Object.entries(two)) say(`| ${kind} | ${digits(median(list), 3)} | ${digits(median(list) / napi, 2)} |`)
 
 const wall = (code) => {
   const begin = performance.now()
