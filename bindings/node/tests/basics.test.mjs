@@ -96,6 +96,25 @@ test('ids of layout js53 may be numbers, others may not', () => {
   mill.close()
 })
 
+test('a short program loses few numbers, though its blocks die with it', () => {
+  const store = `sqlite:${scratch()}/short.db`
+  for (let run = 0; run < 5; run++) {
+    const mill = open(store)
+    assert.ok(mill.segment('orders').next() <= 1 + 64 * run, 'ids')
+    const no = mill.serial('cust_info', 'custid', { number: '000000', step: 500 })
+    assert.ok(no.parse(no.next()).number <= 1 + 64 * run, 'serials')
+    mill.close()
+  }
+})
+
+test('waiting for a slow store is no demand: the first block stays small', () => {
+  const mill = open('memory:?script=silent:200ms')
+  const orders = mill.segment('orders')
+  orders.next()
+  assert.equal(orders.stats().issued, 16)
+  mill.close()
+})
+
 test('a source prints as its label', () => {
   const mill = open('memory:')
   const orders = mill.segment('orders')

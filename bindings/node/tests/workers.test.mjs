@@ -55,7 +55,7 @@ for (const kind of ['segment', 'serial']) {
 test('who stays alone counts by blocks again', async () => {
   const config = fresh()
   const mill = open(config)
-  const ids = mill.segment('back', { block: 1000 })
+  const ids = mill.segment('back', { block: 10 })
   /** How many numbers two ids cost: a block, where one is leased. */
   const cost = () => {
     const before = ids.stats().issued
@@ -63,13 +63,13 @@ test('who stays alone counts by blocks again', async () => {
     ids.next()
     return ids.stats().issued - before
   }
-  assert.equal(cost(), 1000)
-  const { worker, told, done } = begin('hold', { config, name: 'back', options: { block: 1000 } })
+  assert.equal(cost(), 10)
+  const { worker, told, done } = begin('hold', { config, name: 'back', options: { block: 10 } })
   await until(() => told.length === 1)
   assert.equal(cost(), 2)
   worker.postMessage('end')
   await done
-  assert.equal(cost(), 1000)
+  assert.equal(cost(), 10)
   mill.close()
 })
 
