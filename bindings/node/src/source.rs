@@ -46,7 +46,7 @@ pub fn copy_source(source: &External<SourceBox>) -> External<SourceBox> {
     SourceBox::of(source.source.clone())
 }
 
-/// The same for every copy of one source; 0 for a closed mill's.
+/// The same for every copy of one source.
 #[napi]
 pub fn identity(source: &External<SourceBox>) -> String {
     source.source.identity().to_string()
@@ -58,8 +58,6 @@ pub struct SourceFacts {
     pub kind: &'static str,
     pub label: String,
     pub by_thread: bool,
-    /// How many numbers a block has at most.
-    pub block: f64,
     /// Whether every id is exact as a JavaScript number.
     pub fits_number: bool,
     pub settings: Vec<Vec<String>>,
@@ -78,7 +76,6 @@ pub fn source_facts(source: &External<SourceBox>) -> Result<SourceFacts, Thrown>
             },
             label: it.label().to_owned(),
             by_thread: it.by_thread(),
-            block: it.block() as f64,
             fits_number: fits_number(it),
             settings: it.settings().into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect(),
         })

@@ -17,12 +17,11 @@ const STILL = new Uint32Array(1)
 const OUT = new BigUint64Array(6)
 const nothing = (): undefined => undefined
 const ZEROS = '000000000000000000'
-/** A block is small while few ids are asked for, so that a short program loses few of them. */
-const SMALLEST = 16
-/** Blocks that are used up within these milliseconds grow … */
-const SOON = 2
-/** … and those that last longer than these shrink. */
-const LATE = 50
+/**
+ * How many numbers are asked for one by one before blocks are leased: a program that takes a few and closes gives the rest
+ * back, as in every other language.
+ */
+const SINGLES = 128
 
 export class Cursor {
   /** Offset of the next number, and where the block ends. */
@@ -49,17 +48,12 @@ export class Cursor {
   /** Takes every id from the core: snowflakes have no blocks, some runtimes no views. */
   #single: boolean
   #mapped = false
+  #leases = 0
   readonly #owned: boolean
-  /** How many numbers to ask for, the most, whether they came, and when. */
-  #size = 0
-  readonly #most: number
-  #came = true
-  #cameAt = 0
 
   constructor(readonly source: SourceBox, owned: boolean) {
     this.facts = native.sourceFacts(source)
     this.#owned = owned
-    this.#most = this.facts.block
     this.#single = this.facts.kind === 'snowflake'
     if (this.#single) this.#alwaysPick()
     if (this.#single || owned || this.facts.byThread) return
@@ -124,16 +118,16 @@ export class Cursor {
     if (this.#single || this.bench[0] === this.crowd) return -1
     while (!this.live) {
       const bench = this.bench[0]
-      const pause = native.lease(this.source, this.batches > 0 ? 1 : this.#wanted(), this.#owned, waited, OUT)
+      const single = this.batches > 0 || this.#leases < SINGLES
+      const pause = native.lease(this.source, single ? 1 : 0, this.#owned, waited, OUT)
       // Not alone, at least until the word rises again. It was read before: at worst it is asked once more.
       if (pause < 0) {
         this.crowd = bench
         this.#makePick()
       }
       if (pause !== 0) return pause
-      this.#came = true
-      this.#cameAt = performance.now()
       if (!this.#mapped && !this.#map()) return -1
+      this.#leases++
       this.base = OUT[0]
       this.first = Number(OUT[0])
       this.at = 0
@@ -144,18 +138,6 @@ export class Cursor {
       this.width = Number(OUT[5])
     }
     return 0
-  }
-
-  /** How many numbers to ask for. Who asks again after a refusal asks for as many: waiting is no demand. */
-  #wanted(): number {
-    if (!this.#came) return this.#size
-    this.#came = false
-    const since = performance.now() - this.#cameAt
-    if (this.#size === 0) this.#size = SMALLEST
-    else if (since < SOON) this.#size *= 2
-    else if (since > LATE) this.#size = Math.max(SMALLEST, this.#size / 2)
-    this.#size = Math.min(this.#size, this.#most)
-    return this.#size
   }
 
   #map(): boolean {

@@ -13,8 +13,6 @@ export interface SourceFacts {
   kind: 'segment' | 'snowflake' | 'serial'
   label: string
   byThread: boolean
-  /** How many numbers a block has at most. */
-  block: number
   fitsNumber: boolean
   settings: [name: string, value: string][]
 }
