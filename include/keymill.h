@@ -267,8 +267,9 @@ extern "C" {
 
 /**
  * Opens a mill from one string: "sqlite:FILE", "memory:", "mysql://user:password@host:port/database" or
- * "file:CONFIG.toml"; an empty string is "sqlite:keymill.db". Nothing is connected until a source needs it, so a store
- * that is down does not keep a program from starting. `*mill` is the caller's, who frees it with km_mill_free.
+ * "file:CONFIG.toml"; an empty string opens what the environment variable KEYMILL_CONFIG names, else
+ * "sqlite:keymill.db". Nothing is connected until a source needs it, so a store that is down does not keep a program
+ * from starting. `*mill` is the caller's, who frees it with km_mill_free.
  *
  * KM_INVALID_ARGUMENT, KM_INVALID_CONFIG.
  */

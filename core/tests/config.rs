@@ -123,3 +123,12 @@ fn a_valid_spec_and_its_file_are_read() {
         config.spec(good).unwrap_or_else(|e| panic!("{good}: {e}"));
     }
 }
+
+#[test]
+fn a_configuration_that_names_no_file_says_what_to_write() {
+    for (config, hint) in [("file:", "write file:keymill.toml"), ("sqlite:", "write sqlite:keymill.db")] {
+        let error = MillConfig::parse(config).expect_err("no file is named");
+        assert_eq!(error.code, Code::InvalidConfig);
+        assert!(error.message.contains(hint), "{}", error.message);
+    }
+}

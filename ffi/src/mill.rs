@@ -12,8 +12,9 @@ use crate::text::{TextOut, text_in};
 pub const KM_EVENT_SIZE: usize = 1024;
 
 /// Opens a mill from one string: "sqlite:FILE", "memory:", "mysql://user:password@host:port/database" or
-/// "file:CONFIG.toml"; an empty string is "sqlite:keymill.db". Nothing is connected until a source needs it, so a store
-/// that is down does not keep a program from starting. `*mill` is the caller's, who frees it with km_mill_free.
+/// "file:CONFIG.toml"; an empty string opens what the environment variable KEYMILL_CONFIG names, else
+/// "sqlite:keymill.db". Nothing is connected until a source needs it, so a store that is down does not keep a program
+/// from starting. `*mill` is the caller's, who frees it with km_mill_free.
 ///
 /// KM_INVALID_ARGUMENT, KM_INVALID_CONFIG.
 #[unsafe(no_mangle)]
@@ -21,7 +22,7 @@ pub unsafe extern "C" fn km_mill_open(config: *const c_char, mill: *mut *mut km_
     enter(|| {
         // SAFETY: the conventions page; so below.
         let (config, mill) = unsafe { (text_in(config, "config")?, Out::new(mill, "mill")?) };
-        mill.set(give(Mill::open(config)?));
+        mill.set(give(if config.is_empty() { Mill::open_default()? } else { Mill::open(config)? }));
         Ok(())
     })
 }

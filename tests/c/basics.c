@@ -1,4 +1,5 @@
 /* Each verb does what the header says, for each kind of source. */
+#define _POSIX_C_SOURCE 200809L
 #include "check.h"
 
 static void versions_and_codes(void) {
@@ -199,8 +200,20 @@ static void figures_and_events(void) {
     OK(km_mill_free(mill));
 }
 
+/* As in every language. The first name is of no store: a default that was opened instead would be KM_OK. */
+static void an_empty_string_is_the_default_mill_of_the_environment(void) {
+    km_mill *mill = NULL;
+    CHECK(setenv("KEYMILL_CONFIG", "nowhere:ids", 1) == 0);
+    GIVES(KM_INVALID_CONFIG, km_mill_open("", &mill));
+    CHECK(setenv("KEYMILL_CONFIG", "memory:", 1) == 0);
+    OK(km_mill_open("", &mill));
+    CHECK(unsetenv("KEYMILL_CONFIG") == 0);
+    OK(km_mill_free(mill));
+}
+
 int main(void) {
     versions_and_codes();
+    an_empty_string_is_the_default_mill_of_the_environment();
     specs();
     segments();
     try_next_never_waits();

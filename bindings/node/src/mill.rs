@@ -137,6 +137,12 @@ pub fn metrics(mill: &External<MillBox>) -> Result<String, Thrown> {
     door(|| Ok(mill.get()?.metrics()))
 }
 
+/// Creates what these sources need in the store, and answers with the statements.
+#[napi]
+pub fn init(mill: &External<MillBox>, specs: Vec<String>) -> Result<Vec<String>, Thrown> {
+    door(|| mill.get()?.init(&specs.iter().map(String::as_str).collect::<Vec<_>>(), false))
+}
+
 /// Sets a manual clock: milliseconds since 1970.
 #[napi]
 pub fn set_clock(mill: &External<MillBox>, ms: f64) -> Result<(), Thrown> {

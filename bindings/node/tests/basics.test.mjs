@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
 import { test } from 'node:test'
+import { inspect } from 'node:util'
 import { KeymillError, open, openAsync, version } from 'keymill'
 import * as esm from 'keymill'
 import { fresh, scratch } from './support.mjs'
@@ -109,6 +110,25 @@ test('ids of layout js53 may be numbers, others may not', () => {
   assert.equal(ids.parse(id).worker, 1)
   assert.throws(() => mill.segment('orders', { as: 'number' }), { code: 'INVALID_ARGUMENT', message: /js53/ })
   mill.close()
+})
+
+test('a source prints as its label', () => {
+  const mill = open('memory:')
+  const orders = mill.segment('orders')
+  assert.equal(`${orders}`, 'segment:orders')
+  assert.equal(inspect(orders), 'Source segment:orders')
+  assert.equal(inspect(mill.serial('t', 'c')), 'Serial serial:t/c')
+  mill.close()
+})
+
+test('init makes the tables of a server, and says how', () => {
+  const mill = open(`sqlite:${scratch()}/init.db`)
+  assert.match(mill.init('segment:orders').join(), /CREATE TABLE IF NOT EXISTS "keymill_segment"/)
+  assert.match(mill.init('serial:cust_info/custid').join(), /key_producer/)
+  assert.throws(() => mill.init('segmnt:orders'), { code: 'INVALID_CONFIG', message: /segmnt/ })
+  assert.throws(() => mill.init(5), { code: 'INVALID_ARGUMENT' })
+  mill.close()
+  assert.throws(() => mill.init(), { code: 'CLOSED' })
 })
 
 test('loops run over ids, sync and async', async () => {

@@ -37,6 +37,13 @@ test('wrong counts are refused before a number is spent', async () => {
   mill.close()
 })
 
+test('a message names what was given in plain words', () => {
+  refused('INVALID_ARGUMENT', /not an object$/, () => open({}))
+  const mill = open('memory:')
+  refused('INVALID_ARGUMENT', /must be 'bigint' or 'number', not 'numbr'$/, () => mill.segment('s', { as: 'numbr' }))
+  mill.close()
+})
+
 test('wrong arrays are refused and left as they were', () => {
   const mill = open('memory:')
   const ids = mill.segment('arrays')

@@ -43,6 +43,8 @@ export function shown(value: unknown): string {
     case 'string':
       return 'a string'
     default:
-      return value === null ? 'null' : Array.isArray(value) ? 'an array' : `a ${typeof value}`
+      if (value === null) return 'null'
+      if (Array.isArray(value)) return 'an array'
+      return typeof value === 'object' ? 'an object' : `a ${typeof value}`
   }
 }

@@ -85,7 +85,7 @@ export class Mill {
 
   #open(spec: string, as: unknown): Source | NumberSource | Serial {
     if (as !== undefined && as !== 'bigint' && as !== 'number') {
-      throw argument(`as must be 'bigint' or 'number', not ${shown(as)}`)
+      throw argument(`as must be 'bigint' or 'number', not ${typeof as === 'string' ? `'${as.slice(0, 40)}'` : shown(as)}`)
     }
     try {
       const cursor = cursorOf(native.source(this.#life.mill, spec))
@@ -105,6 +105,19 @@ export class Mill {
   metrics(): string {
     try {
       return native.metrics(this.#life.mill)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /**
+   * Creates the tables these sources need where they are missing, as `keymill init` does, and answers with the statements;
+   * with no source, keymill's own table. Blocks the thread while the store works; SQLite and memory need none.
+   */
+  init(...specs: string[]): string[] {
+    for (const spec of specs) named('a source', spec)
+    try {
+      return native.init(this.#life.mill, specs)
     } catch (e) {
       throw translated(e)
     }

@@ -50,6 +50,11 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     return this.cursor.facts.label
   }
 
+  /** The label. */
+  toString(): string {
+    return this.label
+  }
+
   /** What the source is, every default filled in: scheme, table, step, layout … */
   get settings(): Record<string, string> {
     return Object.fromEntries(this.cursor.facts.settings)
@@ -179,6 +184,13 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     return ids
   }
 }
+
+// What `console.log` shows: the label, not the cursor's fields.
+Object.defineProperty(AnySource.prototype, Symbol.for('nodejs.util.inspect.custom'), {
+  value(this: AnySource<unknown>) {
+    return `${this.constructor.name} ${this.label}`
+  },
+})
 
 /** What sources of numbers share. */
 abstract class Numbers<T extends bigint | number> extends AnySource<T> {

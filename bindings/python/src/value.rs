@@ -33,10 +33,10 @@ pub(crate) fn int(py: Python<'_>, id: u64) -> PyResult<Bound<'_, PyAny>> {
 pub(crate) fn shown(value: &Bound<'_, PyAny>) -> String {
     let name = value.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string());
     // Nothing of the caller's code is run to write an error, so only Python's own ints are shown.
-    if value.is_exact_instance_of::<PyInt>()
-        && let Ok(number) = value.extract::<i64>()
-    {
-        return format!("{number}");
+    if value.is_exact_instance_of::<PyInt>() {
+        return value
+            .extract::<i64>()
+            .map_or_else(|_| "an int of more than 64 bits".to_owned(), |number| number.to_string());
     }
     name
 }
@@ -50,13 +50,17 @@ pub(crate) fn whole(value: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
     })
 }
 
+/// More than this in one list is a mistake: Linux grants the memory, then kills the process that fills it.
+const MOST: usize = 1 << 27;
+
 /// How many ids a batch shall have.
 pub(crate) fn count(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     let count = whole(value, "count")?;
-    usize::try_from(count)
-        .ok()
-        .filter(|count| isize::try_from(*count).is_ok())
-        .ok_or_else(|| bad_argument(format!("{count} ids do not fit into memory; take them in parts")))
+    usize::try_from(count).ok().filter(|count| *count <= MOST).ok_or_else(|| {
+        bad_argument(format!(
+            "{count} ids are too many for one list; take at most {MOST} at a time, or fill a buffer"
+        ))
+    })
 }
 
 /// The spec string that keywords stand for.

@@ -12,7 +12,7 @@ import keymill
 import keymill._keymill
 from conftest import NOWHERE
 
-HUGE = (2**63 - 1, 2**63, 2**64, 10**30, 10**13)
+HUGE = (2**27 + 1, 2**31, 2**63 - 1, 2**63, 2**64, 10**30, 10**13)
 
 
 def refused(code, verb, *args, **kwargs):

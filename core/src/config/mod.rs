@@ -130,6 +130,7 @@ impl MillConfig {
             return Err(Error::config("the configuration string holds a control character"));
         }
         match config.strip_prefix("file:") {
+            Some("") => Err(Error::config("`file:` names no file; write file:keymill.toml")),
             Some(path) => toml::read(path),
             None => url::parse(config),
         }

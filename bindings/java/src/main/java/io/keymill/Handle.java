@@ -31,6 +31,16 @@ public final class Handle extends Block implements LongSupplier {
     }
 
     /**
+     * The source's kind and name.
+     *
+     * @return {@code handle of segment:orders}
+     */
+    @Override
+    public String toString() {
+        return "handle of " + well.label;
+    }
+
+    /**
      * {@link #next}.
      *
      * @return the id

@@ -30,9 +30,10 @@ final class Lease {
     private long wordAddress;
     private final boolean expires;
 
-    /** How many numbers to ask for next, and when it was asked last. */
+    /** How many numbers to ask for, whether they came, and when. */
     private long size;
-    private long askedAt;
+    private boolean came = true;
+    private long cameAt;
 
     /** A lease is small while few are asked for, so that little is lost. */
     private static final long SMALLEST = 16;
@@ -45,11 +46,13 @@ final class Lease {
         this.expires = expires;
     }
 
-    /** How many numbers to ask for, at most {@code block}. */
+    /** How many numbers to ask for, at most {@code block}. Who asks again after a refusal asks for as many: waiting is no demand. */
     long size(long block) {
-        long now = System.nanoTime();
-        long since = now - askedAt;
-        askedAt = now;
+        if (!came) {
+            return size;
+        }
+        came = false;
+        long since = System.nanoTime() - cameAt;
         if (size == 0) {
             size = SMALLEST;
         } else if (since < SOON) {
@@ -63,6 +66,8 @@ final class Lease {
 
     /** Reads what was leased. */
     void read() {
+        came = true;
+        cameAt = System.nanoTime();
         lo = slate.getLong(LO);
         hi = slate.getLong(HI);
         leasedAt = slate.getLong(LEASED_AT);

@@ -73,6 +73,21 @@ class SourceTest {
     }
 
     @Test
+    void waiting_for_a_slow_store_is_no_demand() {
+        try (Mill slow = Mill.open("memory:?script=silent:200ms")) {
+            slow.segment("orders").next();
+            assertTrue(slow.metrics().contains("keymill_issued_total{source=\"segment:orders\"} 16"), slow.metrics());
+        }
+    }
+
+    @Test
+    void what_is_printed_names_the_source() {
+        Source orders = mill.segment("printed");
+        assertEquals("segment:printed", orders.toString());
+        assertEquals("handle of segment:printed", orders.handle().toString());
+    }
+
+    @Test
     void in_thread_order_no_id_comes_twice_and_ids_rise_within_a_thread() throws Exception {
         Source orders = mill.segment("loose?order=thread");
         List<long[]> taken = together(8, () -> {
