@@ -25,8 +25,10 @@ final class Lease {
     long leasedAt;
     int width = 1;
     Prefix prefix = Prefix.NONE;
+    /** Null where only a close ends what was leased: then nobody asks it. */
     ByteBuffer word;
     private long wordAddress;
+    private final boolean expires;
 
     /** How many numbers to ask for, whether they came, and when. */
     private long size;
@@ -39,6 +41,10 @@ final class Lease {
     private static final long SOON = 2_000_000;
     /** … and those that last longer than this shrink. */
     private static final long LATE = 50_000_000;
+
+    Lease(boolean expires) {
+        this.expires = expires;
+    }
 
     /** How many numbers to ask for, at most {@code block}. Who asks again after a refusal asks for as many: waiting is no demand. */
     long size(long block) {
@@ -67,7 +73,7 @@ final class Lease {
         leasedAt = slate.getLong(LEASED_AT);
         width = (int) slate.getLong(WIDTH);
         long address = slate.getLong(WORD);
-        if (address != wordAddress) {
+        if (expires && address != wordAddress) {
             // Nearly always the same for the life of a source.
             word = Native.word(address).order(ByteOrder.nativeOrder());
             wordAddress = address;
