@@ -15,11 +15,38 @@ pub enum Scheme {
     Keymill,
     /// `key_producer`, the table of KeyFactory; old nodes may write the same row.
     KeyProducer,
+    /// `sequence_table`, the table of IDSnowman; the row's `step` and `time_to_live` hold.
+    SequenceTable,
+    /// `leaf_alloc`, the table of Leaf; the row's `step` holds.
+    LeafAlloc,
+    /// `tiny_id_info`, the table of tinyid; the row's `step` holds.
+    TinyIdInfo,
+    /// `cosid`, the table of CosId.
+    Cosid,
 }
 
 impl Scheme {
     /// Every scheme, in the order documents list them.
-    pub const ALL: [Scheme; 2] = [Scheme::Keymill, Scheme::KeyProducer];
+    pub const ALL: [Scheme; 6] = [
+        Scheme::Keymill,
+        Scheme::KeyProducer,
+        Scheme::SequenceTable,
+        Scheme::LeafAlloc,
+        Scheme::TinyIdInfo,
+        Scheme::Cosid,
+    ];
+
+    /// Whether the scheme keeps plain numbers: segments.
+    #[must_use]
+    pub const fn keeps_segments(self) -> bool {
+        !matches!(self, Scheme::KeyProducer)
+    }
+
+    /// Whether the scheme keeps numbers of a date: serials.
+    #[must_use]
+    pub const fn keeps_serials(self) -> bool {
+        matches!(self, Scheme::Keymill | Scheme::KeyProducer)
+    }
 
     /// The name as it stands in a spec string.
     #[must_use]
@@ -27,6 +54,10 @@ impl Scheme {
         match self {
             Scheme::Keymill => "keymill",
             Scheme::KeyProducer => "key_producer",
+            Scheme::SequenceTable => "sequence_table",
+            Scheme::LeafAlloc => "leaf_alloc",
+            Scheme::TinyIdInfo => "tiny_id_info",
+            Scheme::Cosid => "cosid",
         }
     }
 
@@ -35,7 +66,7 @@ impl Scheme {
     pub const fn default_table(self) -> &'static str {
         match self {
             Scheme::Keymill => "keymill_segment",
-            Scheme::KeyProducer => "key_producer",
+            other => other.name(),
         }
     }
 }
@@ -86,6 +117,8 @@ pub struct Request {
     pub high_water: Mark,
     /// The first number of a new row (and of a new period).
     pub start: u64,
+    /// The step of a new row, where the scheme's table keeps one.
+    pub new_step: u64,
     /// The largest number that may be reserved.
     pub last: u64,
     /// The period wanted, 0 where the key has none.
@@ -107,6 +140,8 @@ pub struct Reserved {
     pub hi: u64,
     /// The period it was reserved for: the request's, or the row's where that is ahead by at most the skew.
     pub period: u64,
+    /// How long it may be issued from, where the row says so (`time_to_live`).
+    pub ttl_ms: Option<u64>,
 }
 
 /// Why a store did not do what it was asked, and what that says about its state.

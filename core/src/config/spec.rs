@@ -299,7 +299,8 @@ fn scheme(read: &Reader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, S
 fn segment(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
-    let (scheme, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
+    let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments()).collect();
+    let (scheme, table) = scheme(read, Scheme::Keymill, &schemes)?;
     let label = format!("segment:{name}");
     Ok(Spec {
         text: common.text,
@@ -329,7 +330,8 @@ fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Resu
     let zone = read.text("zone", "local");
     let pattern = SerialPattern::new(&date, &number, &zone)?;
     let default = if sql_store { Scheme::KeyProducer } else { Scheme::Keymill };
-    let (scheme, row_table) = scheme(read, default, &Scheme::ALL)?;
+    let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_serials()).collect();
+    let (scheme, row_table) = scheme(read, default, &schemes)?;
     let init_max = read.one_of("init", &[("none", false), ("max", true)])?;
     if init_max {
         if scheme != Scheme::KeyProducer || !sql_store {

@@ -131,7 +131,7 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
         1044 | 1142 | 1143 | 1227 => {
             plain(FaultKind::Refused, false, "grant this user SELECT, INSERT and UPDATE on the table")
         }
-        1264 | 1366 | 1406 | 1690 => {
+        1264 | 1267 | 1271 | 1366 | 1406 | 1690 | 3988 => {
             plain(FaultKind::Refused, false, "a column is too narrow or of another character set")
         }
         1054 => plain(FaultKind::Refused, false, "the table is of another shape"),

@@ -11,6 +11,7 @@
 mod dialect;
 mod schemes;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::ToSocketAddrs;
@@ -22,6 +23,7 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, DriverError, Error, OptsBuilder, Params, SslOpts};
 
 pub use super::Secret;
+use super::counter::CounterRow;
 use super::rows::{self, Rows, Transactions};
 use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, Store};
 use crate::time::Clock;
@@ -104,6 +106,8 @@ struct Session {
     warnings: Vec<String>,
     /// Tables whose shape has been checked.
     checked: Vec<(Scheme, String)>,
+    /// By table and name: rows whose step and time to live have been read.
+    known: HashMap<(String, String), CounterRow>,
     /// Boot time of the last answer.
     used_ms: u64,
     /// Not to be used again.
@@ -464,6 +468,7 @@ impl MysqlStore {
             password: options.password.clone(),
             warnings: Vec::new(),
             checked: Vec::new(),
+            known: HashMap::new(),
             used_ms: Clock::System.boot_ms(),
             broken: false,
             again: false,
