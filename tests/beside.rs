@@ -108,7 +108,13 @@ fn cosid(connection: &mut Conn, table: &str) -> (u64, u64) {
 }
 
 fn key(scheme: Scheme, table: &str) -> Arc<Key> {
-    Arc::new(Key { scheme, table: table.to_owned(), name: "segment:orders".to_owned(), serial: None })
+    Arc::new(Key {
+        scheme,
+        table: table.to_owned(),
+        name: "segment:orders".to_owned(),
+        serial: None,
+        step: 1000,
+    })
 }
 
 fn request(key: &Arc<Key>, len: u64) -> Request {
@@ -117,7 +123,6 @@ fn request(key: &Arc<Key>, len: u64) -> Request {
         len,
         high_water: Mark::default(),
         start: 1,
-        new_step: 1000,
         last: MAX_NUMBER,
         period: 0,
         period_max: 0,

@@ -91,7 +91,7 @@ impl Kind {
             _ if !self.is_serial() => format!("segment:{name}"),
             _ => format!("serial:{name}/id?date=yyyyMMdd&number=0000"),
         };
-        Arc::new(Key { scheme: self.scheme(), table: table.to_owned(), name, serial })
+        Arc::new(Key { scheme: self.scheme(), table: table.to_owned(), name, serial, step: 1 })
     }
 }
 
@@ -151,7 +151,6 @@ impl Bench {
             len,
             high_water: Mark::default(),
             start: 1,
-            new_step: 1,
             last: MAX_NUMBER,
             period,
             period_max: period,

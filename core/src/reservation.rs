@@ -23,23 +23,35 @@ pub enum Scheme {
     TinyIdInfo,
     /// `cosid`, the table of CosId.
     Cosid,
+    /// A row for each range, named by an AUTO_INCREMENT column; old rows are purged.
+    AutoIncrement,
+    /// One row a name, replaced for each range and so named anew by an AUTO_INCREMENT column.
+    Ticket,
 }
 
 impl Scheme {
     /// Every scheme, in the order documents list them.
-    pub const ALL: [Scheme; 6] = [
+    pub const ALL: [Scheme; 8] = [
         Scheme::Keymill,
         Scheme::KeyProducer,
         Scheme::SequenceTable,
         Scheme::LeafAlloc,
         Scheme::TinyIdInfo,
         Scheme::Cosid,
+        Scheme::AutoIncrement,
+        Scheme::Ticket,
     ];
 
     /// Whether the scheme keeps plain numbers: segments.
     #[must_use]
     pub const fn keeps_segments(self) -> bool {
         !matches!(self, Scheme::KeyProducer)
+    }
+
+    /// Whether the scheme hands out tickets of an AUTO_INCREMENT column, each worth `step` numbers.
+    #[must_use]
+    pub const fn is_ticket(self) -> bool {
+        matches!(self, Scheme::AutoIncrement | Scheme::Ticket)
     }
 
     /// Whether the scheme keeps numbers of a date: serials.
@@ -58,6 +70,8 @@ impl Scheme {
             Scheme::LeafAlloc => "leaf_alloc",
             Scheme::TinyIdInfo => "tiny_id_info",
             Scheme::Cosid => "cosid",
+            Scheme::AutoIncrement => "auto_increment",
+            Scheme::Ticket => "ticket",
         }
     }
 
@@ -66,6 +80,8 @@ impl Scheme {
     pub const fn default_table(self) -> &'static str {
         match self {
             Scheme::Keymill => "keymill_segment",
+            Scheme::AutoIncrement => "keymill_auto_increment",
+            Scheme::Ticket => "keymill_ticket",
             other => other.name(),
         }
     }
@@ -95,6 +111,8 @@ pub struct Key {
     pub name: String,
     /// For serial numbers: what `key_producer` needs, and the pattern.
     pub serial: Option<SerialKey>,
+    /// The step of a row, or of a table, that is created for this key where the scheme keeps one.
+    pub step: u64,
 }
 
 /// A place in a key's history: first by period, then by number. `next` is the lowest number not yet reserved.
@@ -117,8 +135,6 @@ pub struct Request {
     pub high_water: Mark,
     /// The first number of a new row (and of a new period).
     pub start: u64,
-    /// The step of a new row, where the scheme's table keeps one.
-    pub new_step: u64,
     /// The largest number that may be reserved.
     pub last: u64,
     /// The period wanted, 0 where the key has none.

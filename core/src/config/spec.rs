@@ -296,21 +296,39 @@ fn scheme(read: &Reader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, S
     Ok((scheme, table))
 }
 
+/// A ticket's number and its table's step say everything: what steers other reservations has no meaning there.
+fn check_ticket_options(read: &Reader, scheme: Scheme) -> Result<()> {
+    for option in ["min_step", "max_step", "start", "backwards"] {
+        if read.given.contains_key(option) {
+            return Err(Error::config(format!(
+                "option `{option}` has no meaning for scheme={}, where each ticket is worth `step` numbers; leave it out",
+                scheme.name()
+            )));
+        }
+    }
+    // The column is an INT.
+    read.number("step", 1000, 1, i32::MAX as u64).map(drop)
+}
+
 fn segment(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
     let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments()).collect();
     let (scheme, table) = scheme(read, Scheme::Keymill, &schemes)?;
     let label = format!("segment:{name}");
+    let rules = rules(read, scheme.is_ticket().then_some(1000), LARGEST_STEP)?;
+    if scheme.is_ticket() {
+        check_ticket_options(read, scheme)?;
+    }
     Ok(Spec {
         text: common.text,
         label: label.clone(),
-        key: Arc::new(Key { scheme, table, name: label, serial: None }),
+        key: Arc::new(Key { scheme, table, name: label, serial: None, step: rules.min_step }),
         order: common.order,
         block: common.block,
         deadline: common.deadline,
         body: Body::Segment,
-        rules: rules(read, None, LARGEST_STEP)?,
+        rules,
         start: read.number("start", 1, 1, MAX_NUMBER)?,
         last: MAX_NUMBER,
         heal: read.one_of("backwards", &[("refuse", false), ("heal", true)])?,
@@ -356,6 +374,7 @@ fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Resu
             table: row_table,
             name,
             serial: Some(SerialKey { table, column, pattern, init_max }),
+            step: 1,
         }),
         order: common.order,
         block: common.block,
@@ -408,7 +427,7 @@ fn snowflake(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     Ok(Spec {
         text: common.text,
         label,
-        key: Arc::new(Key { scheme, table, name: key_name, serial: None }),
+        key: Arc::new(Key { scheme, table, name: key_name, serial: None, step: 1 }),
         order: common.order,
         block: common.block,
         deadline: common.deadline,

@@ -668,7 +668,6 @@ impl Plan {
                     len,
                     high_water: self.seen,
                     start: self.spec.start,
-                    new_step: self.spec.rules.min_step,
                     last: self.spec.last,
                     period,
                     period_max,

@@ -226,6 +226,7 @@ fn identity(key: &Key) -> Result<String, Fault> {
             Ok([key.table.as_str(), &of.table, &of.column, &of.date, &of.number].join("\n"))
         }
         scheme => {
+            rows::check_kept_here(key)?;
             let name = Counter::of(scheme).map_or(Ok(key.name.as_str()), |counter| counter.row_name(key))?;
             Ok(format!("{}\n{name}", key.table))
         }
@@ -407,7 +408,6 @@ mod tests {
             len: 10,
             high_water,
             start: 1,
-            new_step: 1,
             last: MAX_NUMBER,
             period,
             period_max: period,

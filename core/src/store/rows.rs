@@ -93,12 +93,12 @@ pub(crate) trait Transactions {
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 pub(crate) fn tables(
     keys: &[std::sync::Arc<Key>],
-    create: impl Fn(Scheme, &str) -> String,
+    create: impl Fn(&Key) -> String,
 ) -> Result<Vec<(&Key, String)>, Fault> {
     let mut tables: Vec<(&Key, String)> = Vec::new();
     for key in keys {
         check_table_name(&key.table).map_err(|fault| during("creating tables", fault))?;
-        let statement = create(key.scheme, &key.table);
+        let statement = create(key);
         if tables.iter().all(|(_, known)| *known != statement) {
             tables.push((key, statement));
         }
@@ -148,7 +148,7 @@ fn reserve_counter(
 ) -> Result<Option<Reserved>, Fault> {
     let row = match stored {
         Some(Stored::Counter(row)) => *row,
-        _ => counter.row_at(Mark { period: 0, next: request.start }, request.new_step)?,
+        _ => counter.row_at(Mark { period: 0, next: request.start }, request.key.step)?,
     };
     let reserved =
         Reserved { ttl_ms: Counter::ttl_ms(&row), ..decide(mark, &counter.fitted(request, &row))? };
@@ -220,6 +220,12 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
 
 /// The row that `repair` would leave where `before` stands.
 pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
+    not_lower(before, to)?;
+    row_of(key, &stored_at(key, to)?)
+}
+
+/// Refuses to lower a row.
+pub(crate) fn not_lower(before: Option<&Row>, to: Mark) -> Result<(), Fault> {
     if let Some(row) = before
         && row.mark > to
     {
@@ -232,7 +238,7 @@ pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row,
             ),
         ));
     }
-    row_of(key, &stored_at(key, to)?)
+    Ok(())
 }
 
 /// What the row says.
@@ -402,6 +408,20 @@ fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
         }
     };
     Ok(Row { mark, text })
+}
+
+/// Tickets are drawn from a server's AUTO_INCREMENT, which other stores have not.
+pub(crate) fn check_kept_here(key: &Key) -> Result<(), Fault> {
+    if !key.scheme.is_ticket() {
+        return Ok(());
+    }
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "scheme `{}` draws from AUTO_INCREMENT of MySQL, MariaDB or TiDB; use `scheme=keymill` on this store",
+            key.scheme.name()
+        ),
+    ))
 }
 
 /// What is being done, for messages: `reserving 2000 for `segment:orders``.

@@ -110,8 +110,9 @@ impl Deadline {
 
 /// The statement that creates a scheme's table: the only place where it stands.
 #[must_use]
-pub fn create_table(scheme: Scheme, table: &str) -> String {
-    match scheme {
+pub fn create_table(key: &Key) -> String {
+    let table = &key.table;
+    match key.scheme {
         Scheme::Keymill => format!(
             "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
              name TEXT NOT NULL PRIMARY KEY,\n  \
@@ -133,6 +134,8 @@ pub fn create_table(scheme: Scheme, table: &str) -> String {
              PRIMARY KEY (TABLENAME, COLUMNNAME, DATEFMT, NOFMT)\n\
              )"
         ),
+        // `check_kept_here` has refused them.
+        Scheme::AutoIncrement | Scheme::Ticket => String::new(),
         // Their authors' tables, as far as SQLite has such things: what they are found by is their primary key.
         Scheme::SequenceTable => format!(
             "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
@@ -440,6 +443,9 @@ impl Store for SqliteStore {
     }
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        for key in keys {
+            rows::check_kept_here(key).map_err(|fault| rows::during("creating tables", fault))?;
+        }
         let tables = rows::tables(keys, create_table)?;
         let statements = tables.iter().map(|(_, statement)| statement.clone()).collect();
         if dry_run {
@@ -688,6 +694,7 @@ enum Found {
 
 fn found_table(transaction: &Transaction<'_>, key: &Key, path: &Path) -> Result<Found, Fault> {
     rows::check_table_name(&key.table)?;
+    rows::check_kept_here(key)?;
     let at = |error: rusqlite::Error| fault(path, &error);
     let kind: Option<String> = transaction
         .prepare_cached(
@@ -794,7 +801,7 @@ fn create(transaction: &Transaction<'_>, key: &Key, path: &Path) -> Result<(), F
     if !is_foreign(transaction).map_err(at)? {
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(at)?;
     }
-    transaction.execute_batch(&create_table(key.scheme, &key.table)).map_err(at)
+    transaction.execute_batch(&create_table(key)).map_err(at)
 }
 
 /// Commits; only its own `Ok` makes a range usable.

@@ -10,6 +10,7 @@
 
 mod dialect;
 mod schemes;
+mod tickets;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -627,6 +628,9 @@ impl Transactions for MysqlStore {
 
 impl Store for MysqlStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        if request.key.scheme.is_ticket() {
+            return self.draw(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
+        }
         let fast = self.with_session(|session| {
             session.writable()?;
             session.check_table(&request.key)?;
@@ -644,6 +648,9 @@ impl Store for MysqlStore {
     }
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        if key.scheme.is_ticket() {
+            return Ok(false); // a ticket once drawn is never drawn again
+        }
         self.give_back_in_one(key, period, lo, hi)
     }
 
@@ -654,6 +661,9 @@ impl Store for MysqlStore {
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
         self.with_session(|session| {
             session.check_table(key)?;
+            if key.scheme.is_ticket() {
+                return session.last_ticket(key);
+            }
             rows::look(&mut Open { session }, key)
         })
         .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
@@ -681,6 +691,11 @@ impl Store for MysqlStore {
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        if key.scheme.is_ticket() {
+            return self
+                .raise_tickets(key, to)
+                .map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault));
+        }
         self.repair_in_one(key, to)
     }
 

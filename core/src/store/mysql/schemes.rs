@@ -2,15 +2,16 @@
 
 use mysql::{Params, Value};
 
-use super::{Phase, Session};
+use super::{Phase, Session, tickets};
 use crate::store::counter::{Cell, Counter, Tongue};
 use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 
 /// The statement that creates a scheme's table: the only place where it stands.
 #[must_use]
-pub fn create_table(scheme: Scheme, table: &str) -> String {
-    match scheme {
+pub fn create_table(key: &Key) -> String {
+    let table = &key.table;
+    match key.scheme {
         // Exact bytes in `name`: a collation would join `a` and `A`, or `a` and `a `. `next` may be 2^63, when every
         // number is used up.
         Scheme::Keymill => format!(
@@ -48,6 +49,7 @@ pub fn create_table(scheme: Scheme, table: &str) -> String {
              COLLATE='utf8_general_ci'\n\
              ENGINE=InnoDB"
         ),
+        Scheme::AutoIncrement | Scheme::Ticket => tickets::create_table(key),
         // Leaf's `scripts/leaf_alloc.sql`.
         Scheme::LeafAlloc => format!(
             "CREATE TABLE IF NOT EXISTS `{table}` (\n  \
@@ -97,6 +99,9 @@ fn shape(scheme: Scheme) -> (Vec<(&'static str, &'static str)>, Vec<&'static str
             let wide = |column| if column == counter.maximum { "bigint" } else { "" };
             let columns = counter.needed().into_iter().map(|column| (column, wide(column)));
             (columns.collect(), vec![counter.name.0])
+        }
+        None if scheme.is_ticket() => {
+            (vec![("id", "bigint"), ("stub", ""), ("step", "int")], tickets::unique(scheme))
         }
         None if scheme == Scheme::Keymill => {
             (vec![("name", ""), ("period", "bigint"), ("next", "bigint")], vec!["name"])
@@ -172,6 +177,9 @@ impl Session {
         }
         if !engine.eq_ignore_ascii_case("InnoDB") {
             self.judge(format!("table `{table}` is kept by {engine}, not by InnoDB, and may lose commits"))?;
+        }
+        if scheme.is_ticket() {
+            self.check_step(key)?;
         }
         self.checked.push((*scheme, table.clone()));
         Ok(true)
