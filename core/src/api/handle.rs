@@ -1,0 +1,127 @@
+//! Handles and iterators: who owns a block of numbers counts through it alone. (floor 4)
+
+use crate::block::Block;
+use crate::error::{Error, Result};
+use crate::mill::Way;
+use crate::serial::{MAX_TEXT, write_serial};
+use crate::well::Spring;
+
+use super::Source;
+use super::text::ascii;
+
+/// A block owned by whoever holds it: see [`Source::handle`].
+#[derive(Debug)]
+pub struct Handle {
+    pub(super) source: Source,
+    pub(super) block: Block,
+}
+
+impl Handle {
+    /// The next id of this handle's block; a new block is leased when it is used up or revoked.
+    ///
+    /// # Errors
+    /// As [`Source::next`].
+    #[expect(clippy::should_implement_trait, reason = "the verb has this name in every language")]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call returns the large Result through memory, which is most of the cost"
+    )]
+    #[inline(always)]
+    pub fn next(&mut self) -> Result<u64> {
+        match self.block.next() {
+            Some(number) => Ok(number),
+            None => match self.next_of_time() {
+                Some(id) => Ok(id),
+                None => self.next_block(),
+            },
+        }
+    }
+
+    /// There are no blocks of time: a snowflake's handle takes ids one by one. A call, so that counting through a block
+    /// stays short.
+    #[inline(never)]
+    fn next_of_time(&self) -> Option<u64> {
+        if self.source.shared.way == Way::Time { self.source.quick_time() } else { None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn next_block(&mut self) -> Result<u64> {
+        let answer = self.source.numbers().and_then(|well| {
+            if let Spring::Time { .. } = well.spring {
+                return well.next();
+            }
+            loop {
+                self.block.refill(well, well.spec.block)?;
+                if let Some(number) = self.block.next() {
+                    return Ok(number);
+                }
+            }
+        });
+        answer.map_err(|e| self.source.failed(e))
+    }
+
+    /// The next serial number of this handle's block, as text.
+    ///
+    /// # Errors
+    /// As [`Source::next_text`].
+    pub fn next_text(&mut self) -> Result<String> {
+        let Some(pattern) = self.source.spec().pattern() else { return self.next().map(|id| id.to_string()) };
+        let width = pattern.width();
+        let number = match self.block.next() {
+            Some(number) => number,
+            None => {
+                let refilled = self.source.shared.well().and_then(|well| {
+                    loop {
+                        self.block.refill(well, well.spec.block)?;
+                        if let Some(number) = self.block.next() {
+                            return Ok(number);
+                        }
+                    }
+                });
+                refilled.map_err(|e| self.source.failed(e))?
+            }
+        };
+        let mut buffer = [0; MAX_TEXT];
+        let len = write_serial(&mut buffer, &self.block.prefix, number, width).unwrap_or(0);
+        Ok(ascii(&buffer[..len]).to_owned())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Ok(well) = self.source.shared.well() {
+            self.block.forget(well);
+        }
+    }
+}
+
+/// Ids of a source without end.
+#[derive(Debug)]
+pub struct Iter {
+    pub(super) handle: Handle,
+    pub(super) process_order: bool,
+    pub(super) ended: bool,
+}
+
+impl Iterator for Iter {
+    type Item = Result<u64>;
+    #[inline]
+    fn next(&mut self) -> Option<Result<u64>> {
+        if self.ended {
+            return None;
+        }
+        match if self.process_order { self.handle.source.next() } else { self.handle.next() } {
+            Ok(id) => Some(Ok(id)),
+            Err(error) => Some(Err(self.end(error))),
+        }
+    }
+}
+
+impl Iter {
+    #[cold]
+    fn end(&mut self, error: Error) -> Error {
+        self.ended = true;
+        error
+    }
+}

@@ -1,0 +1,233 @@
+//! Leases and batches for languages that count, make texts or wait by themselves. (floor 4)
+
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
+use crate::well::{Spring, Tally};
+
+use super::text::ascii;
+use super::{Kind, Source};
+
+/// Numbers leased to the caller alone, with the word that revokes them: all a language needs to count by itself.
+///
+/// A number of `lo..hi` may be issued while `word` reads `leased_at`: one plain load. Once it reads anything else the
+/// rest is dropped and a new block leased: the mill was closed, a period ended, or this is a forked child.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Lease {
+    /// The first number.
+    pub lo: u64,
+    /// One past the last.
+    pub hi: u64,
+    /// Readable for ever, whatever becomes of the source.
+    pub word: &'static AtomicU64,
+    /// What the word read when the block was leased; never 0.
+    pub leased_at: u64,
+    /// A serial's date part, which belongs to these numbers; empty for the other kinds.
+    pub prefix: Prefix,
+    /// How many digits a serial's number has at least, zeros in front; 1 for the other kinds.
+    pub width: u32,
+}
+
+impl Source {
+    /// Leases `[lo, hi)`, at least one and at most `count` numbers, to the caller alone. What is not used is lost.
+    ///
+    /// # Errors
+    /// As [`Source::next`]; `INVALID_ARGUMENT` for a count of 0 and for snowflakes.
+    pub fn lease(&self, count: u64) -> Result<(u64, u64)> {
+        if count == 0 {
+            return Err(self.failed(Error::argument("a lease of 0 numbers; ask for at least 1")));
+        }
+        let taken = self.numbers().and_then(|well| well.lease(count)).map_err(|e| self.failed(e))?;
+        Ok((taken.lo, taken.hi))
+    }
+
+    /// Leases at most `count` numbers (0: as many as the source's `block=` says) for a cursor of the caller's own. A
+    /// snowflake gives one id, so that a cursor works on every source of numbers.
+    ///
+    /// # Errors
+    /// As [`Source::next`].
+    pub fn lease_block(&self, count: u64) -> Result<Lease> {
+        let leased = self.numbers().and_then(|well| {
+            let word = well.word();
+            // Read before the lease: a revocation that comes between kills the block.
+            let leased_at = word.get();
+            let (lo, hi) = match well.spring {
+                Spring::Numbers(_) => {
+                    let taken = well.lease(if count == 0 { well.spec.block } else { count })?;
+                    (taken.lo, taken.hi)
+                }
+                Spring::Time { .. } => well.next().map(|id| (id, id + 1))?,
+            };
+            Ok(Lease { lo, hi, word: word.shared(), leased_at, prefix: Prefix::EMPTY, width: 1 })
+        });
+        leased.map_err(|e| self.failed(e))
+    }
+
+    /// Leases at most `count` numbers (0: as many as the source's `block=` says) without waiting, for a language that
+    /// counts, makes texts and waits by itself. `enough` is how many must be in memory before any is taken, so that a
+    /// batch costs no numbers while its store is down. A serial's numbers come with the date part they belong to.
+    ///
+    /// # Errors
+    /// `NOT_READY` with `retry_after`, and as [`Source::next`]; [`Source::patience`] judges them. `INVALID_ARGUMENT` for
+    /// snowflakes.
+    pub fn try_lease(&self, count: u64, enough: u64) -> Result<Lease> {
+        let leased = self.shared.well().and_then(|well| {
+            let word = well.word();
+            let width = self.spec().pattern().map_or(1, SerialPattern::width);
+            let count = if count == 0 { well.spec.block } else { count };
+            loop {
+                // Read before the lease: a revocation that comes between kills the block.
+                let leased_at = word.get();
+                let taken = well.try_take_enough(count, enough.min(count))?;
+                let prefix =
+                    if self.kind() == Kind::Serial { well.prefix(&taken) } else { Some(Prefix::EMPTY) };
+                if let Some(prefix) = prefix {
+                    return Ok(Lease {
+                        lo: taken.lo,
+                        hi: taken.hi,
+                        word: word.shared(),
+                        leased_at,
+                        prefix,
+                        width,
+                    });
+                }
+                // The period ended between the count and the look: nobody gets these numbers.
+                Tally::add(&well.tally.lost, taken.len());
+            }
+        });
+        leased.map_err(|e| self.failed(e))
+    }
+
+    /// What a caller that waits in its own way does after a `try_` verb was refused, having waited `waited` in all: the
+    /// pause before the next try, or the error to give up with. (`CLOSED`, `EXHAUSTED` and their like come back at once,
+    /// `NOT_READY` becomes `DEADLINE` at the deadline.)
+    ///
+    /// # Errors
+    /// `refusal`, or `DEADLINE`.
+    pub fn patience(&self, refusal: Error, waited: Duration) -> Result<Duration> {
+        self.shared.well().and_then(|well| well.patience(refusal, waited))
+    }
+
+    /// Begins a batch of `count` ids or texts that a language waits for in its own way; see [`Pending::poll`].
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for more than memory holds.
+    pub fn ask(&self, count: usize) -> Result<Pending> {
+        Pending::new(self.clone(), count).map_err(|e| self.failed(e))
+    }
+}
+
+/// A batch that a language waits for in its own way: parking, an event loop, a check for signals.
+///
+/// ```
+/// let mill = keymill::Mill::open("memory:")?;
+/// let mut batch = mill.source("segment:orders")?.ask(3)?;
+/// while let Some(pause) = batch.poll()? {
+///     std::thread::sleep(pause);
+/// }
+/// let mut ids = [0; 3];
+/// batch.write(&mut ids);
+/// assert_eq!(ids, [1, 2, 3]);
+/// # Ok::<(), keymill::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Pending {
+    source: Source,
+    since: Instant,
+    count: usize,
+    lacking: usize,
+    /// The identity of the source while this was collected.
+    life: u64,
+    /// Runs of numbers, a serial's with their date part.
+    runs: Vec<(u64, u64, Prefix)>,
+    /// A snowflake's ids: the runs of a clock are short.
+    ids: Vec<u64>,
+}
+
+impl Pending {
+    fn new(source: Source, count: usize) -> Result<Pending> {
+        let mut ids = Vec::new();
+        let fits = source.kind() != Kind::Snowflake || ids.try_reserve_exact(count).is_ok();
+        if !fits {
+            return Err(Error::argument(format!("{count} ids do not fit into memory; take them in parts")));
+        }
+        let life = source.identity();
+        Ok(Pending { source, since: Instant::now(), count, lacking: count, life, runs: Vec::new(), ids })
+    }
+
+    /// Takes what is there. `None`: the batch is complete; `Some`: poll again after this pause. Never blocks.
+    ///
+    /// # Errors
+    /// As [`Source::next`], `DEADLINE` included; what the batch had is lost then.
+    pub fn poll(&mut self) -> Result<Option<Duration>> {
+        let life = self.source.identity();
+        if life != self.life {
+            // The process was forked while it waited, and this is the child: what there is belongs to the parent.
+            self.runs.clear();
+            self.ids.clear();
+            (self.lacking, self.life) = (self.count, life);
+        }
+        while self.lacking > 0 {
+            let taken = if self.source.kind() == Kind::Snowflake { self.take_ids() } else { self.take_run() };
+            if let Err(refusal) = taken {
+                return self.source.patience(refusal, self.since.elapsed()).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn take_run(&mut self) -> Result<()> {
+        let lacking = self.lacking as u64;
+        let lease = self.source.try_lease(lacking, lacking)?;
+        self.lacking -= (lease.hi - lease.lo) as usize;
+        self.runs.push((lease.lo, lease.hi, lease.prefix));
+        Ok(())
+    }
+
+    fn take_ids(&mut self) -> Result<()> {
+        let well = self.source.shared.well()?;
+        let Spring::Time { generator, .. } = &well.spring else { return Ok(()) };
+        let before = self.ids.len();
+        self.ids.resize(before + self.lacking, 0);
+        let taken = well.try_fill_time(generator, &mut self.ids[before..]);
+        self.ids.truncate(before + taken.as_ref().map_or(0, |n| *n));
+        self.lacking -= taken.map_err(|e| self.source.failed(e))?;
+        Ok(())
+    }
+
+    /// The ids of a complete batch of numbers, as many as `out` holds.
+    pub fn write(mut self, out: &mut [u64]) {
+        let runs = std::mem::take(&mut self.runs);
+        let numbers = runs.iter().flat_map(|(lo, hi, _)| *lo..*hi).chain(self.ids.iter().copied());
+        for (slot, id) in out.iter_mut().zip(numbers) {
+            *slot = id;
+        }
+    }
+
+    /// The texts of a complete batch: serial numbers, or ids in decimal.
+    pub fn texts(mut self, mut with: impl FnMut(&str)) {
+        let width = self.source.spec().pattern().map_or(1, SerialPattern::width);
+        let mut buffer = [0; MAX_TEXT];
+        let ids = self.ids.iter().map(|id| (*id, *id + 1, Prefix::EMPTY));
+        for (lo, hi, prefix) in std::mem::take(&mut self.runs).into_iter().chain(ids) {
+            for number in lo..hi {
+                let len = write_serial(&mut buffer, &prefix, number, width).unwrap_or(0);
+                with(ascii(&buffer[..len]));
+            }
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        // Given up: what it had, nobody gets.
+        if !self.runs.is_empty()
+            && let Ok(well) = self.source.shared.well()
+        {
+            Tally::add(&well.tally.lost, self.runs.iter().map(|(lo, hi, _)| hi - lo).sum());
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The waist: every language translates these verbs and nothing else. (floor 4)
+//!
+//! One door: is this process a fork (a word the kernel wipes) → is the mill closed → the verb → count the error.
+//! Types that cross are plain: `u64`, UTF-8 text, buffers of the caller, an opaque mill and source. Configuration
+//! crosses as one string, so no language can forget an option.
+
+mod handle;
+mod lease;
+mod source;
+mod text;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::config::MillConfig;
+use crate::error::{Error, Result};
+use crate::events::Event;
+use crate::metrics::{self, Stats};
+use crate::mill::{SharedMill, SharedSource};
+use crate::store::Facts;
+use crate::time::Clock;
+
+pub use handle::{Handle, Iter};
+pub use lease::{Lease, Pending};
+pub use source::{Kind, Source};
+
+/// The version of keymill, the same in every language.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// An engine that hands out identifiers: one configuration, one background thread, any number of sources.
+///
+/// Copies are one mill. It closes when [`Mill::close`] is called or the last copy, sources included, is gone.
+///
+/// ```
+/// let mill = keymill::Mill::open("memory:")?;
+/// let orders = mill.source("segment:orders")?;
+/// assert_eq!(orders.next()?, 1);
+/// assert_eq!(orders.take(3)?, [2, 3, 4]);
+/// # Ok::<(), keymill::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Mill {
+    shared: Arc<SharedMill>,
+}
+
+impl fmt::Debug for Mill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mill").field("store", &self.shared.config.store.shown()).finish_non_exhaustive()
+    }
+}
+
+impl Mill {
+    /// Opens a mill from one string: `sqlite:FILE`, `memory:`, `mysql://user:password@host:port/database`, or
+    /// `file:CONFIG.toml`. An empty string is `sqlite:keymill.db`. Nothing is connected until a source needs it, so a
+    /// store that is down does not keep a program from starting.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG`: what is wrong and what is valid.
+    pub fn open(config: &str) -> Result<Mill> {
+        let shared = SharedMill::open(MillConfig::parse(config)?)?;
+        Ok(Mill { shared: Arc::new(shared) })
+    }
+
+    /// Opens the mill that `KEYMILL_CONFIG` names, else `sqlite:keymill.db`.
+    ///
+    /// # Errors
+    /// As [`Mill::open`].
+    pub fn open_default() -> Result<Mill> {
+        match std::env::var(crate::config::MILL_VARIABLE) {
+            Ok(config) => Mill::open(&config),
+            Err(std::env::VarError::NotPresent) => Mill::open(""),
+            // The default instead would count from another row.
+            Err(std::env::VarError::NotUnicode(_)) => {
+                Err(Error::config(format!("{} is not UTF-8", crate::config::MILL_VARIABLE)))
+            }
+        }
+    }
+
+    /// A source, named by one string: `segment:orders?step=1000`, `snowflake:tx?worker=5`,
+    /// `serial:cust_info/custid?date=yyyyMMdd&number=000000`. Asking again gives the same source.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` with the valid kinds, options or values; `LAYOUT_ENDED`; `CLOSED`.
+    pub fn source(&self, spec: &str) -> Result<Source> {
+        let spec = self.shared.config.spec(spec)?;
+        let shared = SharedSource::open(&self.shared, spec)?;
+        Ok(Source { shared: Arc::new(shared) })
+    }
+
+    /// Closes for good: every later call answers `CLOSED`; what nobody used goes back to the store where it can.
+    /// Closing twice is nothing.
+    pub fn close(&self) {
+        self.shared.close();
+    }
+
+    /// Whether the mill was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.engine().is_ok_and(crate::mill::Engine::is_closed)
+    }
+
+    /// Every figure as Prometheus text.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        self.shared.engine().map_or_else(|_| String::new(), |e| metrics::render(&e.tally, &e.all_stats()))
+    }
+
+    /// Every open source's figures, by name.
+    #[must_use]
+    pub fn stats(&self) -> Vec<Stats> {
+        self.shared.engine().map_or_else(|_| Vec::new(), crate::mill::Engine::all_stats)
+    }
+
+    /// Takes the events that happened since the last call; at most the last 256 are kept.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        self.shared.engine().map_or_else(|_| Vec::new(), |e| e.events.drain())
+    }
+
+    /// Takes the oldest event that nobody has taken yet, for callers with room for one at a time.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Event> {
+        self.shared.engine().ok()?.events.pop()
+    }
+
+    /// The store as it may be shown: never a user or a password.
+    #[must_use]
+    pub fn store(&self) -> String {
+        self.shared.config.store.shown()
+    }
+
+    /// The sources a TOML file declares.
+    #[must_use]
+    pub fn declared(&self) -> Vec<String> {
+        self.shared.config.sources.keys().cloned().collect()
+    }
+
+    /// What the store says about itself: dialect, version, durability.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
+    pub fn facts(&self) -> Result<Facts> {
+        self.shared.engine()?.errand(|store| store.facts())
+    }
+
+    /// Creates what these sources need in the store; with none, keymill's own table. Answers with the statements;
+    /// `dry_run` only answers. What exists is left alone.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` for a bad spec, `STORE_UNAVAILABLE`, `STORE_REFUSED` (a missing right, a table of another shape).
+    pub fn init(&self, specs: &[&str], dry_run: bool) -> Result<Vec<String>> {
+        let mut keys = Vec::new();
+        for spec in specs {
+            keys.push(self.shared.config.spec(spec)?.key);
+        }
+        if keys.is_empty() {
+            keys.push(self.shared.config.spec("segment:keymill")?.key);
+        }
+        self.shared.engine()?.errand(move |store| store.init(&keys, dry_run))
+    }
+
+    /// Moves a manual clock (`clock=manual`) forward by milliseconds.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` on a mill that runs on the machine's clock.
+    pub fn advance_clock(&self, ms: u64) -> Result<()> {
+        self.with_manual_clock(|clock| clock.advance(ms))
+    }
+
+    /// Sets a manual clock's wall time, in milliseconds since 1970, in either direction.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` on a mill that runs on the machine's clock.
+    pub fn set_clock(&self, wall_ms: i64) -> Result<()> {
+        self.with_manual_clock(|clock| clock.set_wall(wall_ms))
+    }
+
+    fn with_manual_clock(&self, move_it: impl FnOnce(&crate::time::ManualClock)) -> Result<()> {
+        match self.shared.clock() {
+            Clock::Manual(clock) => {
+                move_it(clock);
+                self.shared.engine()?.clock_moved()
+            }
+            Clock::System => {
+                Err(Error::argument("this mill runs on the machine's clock; open it with clock=manual"))
+            }
+        }
+    }
+}
+
+/// What an id or a serial number is made of. Parts that its kind does not have are `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Parts {
+    /// When a snowflake was made: milliseconds since 1970.
+    pub time_ms: Option<i64>,
+    /// A snowflake's worker.
+    pub worker: Option<u64>,
+    /// A snowflake's sequence.
+    pub sequence: Option<u64>,
+    /// A serial number's date part.
+    pub date: Option<String>,
+    /// A segment id, or the number of a serial.
+    pub number: Option<u64>,
+}
+
+impl Parts {
+    /// The parts as `name, value`, in the order people read them; time as RFC 3339.
+    #[must_use]
+    pub fn fields(&self) -> Vec<(&'static str, String)> {
+        let mut fields = Vec::new();
+        if let Some(ms) = self.time_ms {
+            fields.push(("time", crate::snowflake::layout::rfc3339(ms)));
+        }
+        let texts = [
+            ("worker", self.worker.map(|n| n.to_string())),
+            ("sequence", self.sequence.map(|n| n.to_string())),
+            ("date", self.date.clone()),
+            ("number", self.number.map(|n| n.to_string())),
+        ];
+        fields.extend(texts.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        fields
+    }
+}

@@ -1,0 +1,367 @@
+//! A source, as its callers see it: ids one by one and in batches, and what a source is. (floor 4)
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::block::{self, Block};
+use crate::error::{Error, Result, shown};
+use crate::metrics::Stats;
+use crate::mill::{SharedSource, Way};
+use crate::reservation::{Key, Mark};
+use crate::segment::Miss;
+use crate::spec::{Body, Order, Spec};
+use crate::store::Row;
+use crate::well::Well;
+
+use super::{Handle, Iter, Mill, Parts};
+
+/// What a source hands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Numbers.
+    Segment,
+    /// Numbers made of time, worker and sequence.
+    Snowflake,
+    /// Texts made of a date part and a number.
+    Serial,
+}
+
+/// A named generator inside a mill. Copies are one source; any thread may use any copy.
+#[derive(Clone)]
+pub struct Source {
+    pub(super) shared: Arc<SharedSource>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("spec", &self.spec().text).finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    pub(super) fn spec(&self) -> &Spec {
+        &self.shared.spec
+    }
+
+    /// `segment:orders`: kind and name, without options.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.spec().label
+    }
+
+    /// Counts an error on its way out; the store that asks for `keymill init` knows a table, only the source its spec.
+    #[cold]
+    pub(super) fn failed(&self, mut error: Error) -> Error {
+        const INIT: &str = "`keymill init`";
+        if error.message.contains(INIT) {
+            let spec = self.spec().text.replace('\'', r"'\''");
+            error.message = error.message.replace(INIT, &format!("`keymill init '{spec}'`"));
+        }
+        if let Ok(engine) = self.shared.mill.engine() {
+            engine.tally.error(error.code);
+        }
+        error
+    }
+
+    #[cold]
+    pub(super) fn wants_text(&self) -> Error {
+        Error::argument(format!(
+            "`{}` hands out text, a number without its date would not be unique; use next_text or take_text",
+            self.label()
+        ))
+    }
+
+    /// The well, if this source hands out numbers.
+    #[inline]
+    pub(super) fn numbers(&self) -> Result<&Well> {
+        if matches!(self.shared.way, Way::SharedText | Way::ThreadText) {
+            return Err(self.wants_text());
+        }
+        self.shared.well()
+    }
+
+    /// The next id; waits at most the source's deadline when none is in memory.
+    ///
+    /// # Errors
+    /// `DEADLINE`, `STORE_*`, `EXHAUSTED`, `CLOCK_BEHIND`, `LAYOUT_ENDED`, `CLOSED`, `FORKED`.
+    #[expect(
+        clippy::inline_always,
+        reason = "a call returns the large Result through memory, and a locked instruction waits for every store before it"
+    )]
+    #[inline(always)]
+    pub fn next(&self) -> Result<u64> {
+        // Not a `match`: of that the compiler makes a jump table, and the locked instruction waits for the jump.
+        let way = self.shared.way;
+        if way == Way::Shared {
+            let well = self.shared.last_well();
+            return match well.quick() {
+                Ok(number) if well.is_ours() => Ok(number),
+                Ok(_) => self.next_after(None),
+                Err(miss) => self.next_after(miss),
+            };
+        }
+        let quick = match way {
+            // A block of another process is dead: its word is not what it was.
+            Way::Thread => block::quick(self.shared.last_well()),
+            Way::Time => self.quick_time(),
+            _ => None,
+        };
+        match quick {
+            Some(id) => Ok(id),
+            None => self.next_otherwise(),
+        }
+    }
+
+    /// An id of the generator, quietly, answering in registers.
+    #[expect(clippy::inline_always, reason = "as for `next`")]
+    #[inline(always)]
+    pub(super) fn quick_time(&self) -> Option<u64> {
+        let well = self.shared.last_well();
+        if well.is_ours() { well.quick_time() } else { None }
+    }
+
+    /// After a miss, or a number that a forked child counted in its parent's well.
+    #[cold]
+    fn next_after(&self, miss: Option<Miss>) -> Result<u64> {
+        let taken = self.well_after(miss).and_then(|(well, miss)| well.lease_after(miss));
+        taken.map(|taken| taken.lo).map_err(|e| self.failed(e))
+    }
+
+    /// The well of this process, and the miss if it happened there.
+    pub(super) fn well_after(&self, miss: Option<Miss>) -> Result<(&Well, Option<Miss>)> {
+        let well = self.shared.last_well();
+        if well.is_ours() { Ok((well, miss)) } else { Ok((self.shared.well()?, None)) }
+    }
+
+    #[cold]
+    fn next_otherwise(&self) -> Result<u64> {
+        let id = self.numbers().and_then(|well| match self.shared.way {
+            Way::Thread => block::next_of_thread(well, |number, _| number),
+            _ => well.next(),
+        });
+        id.map_err(|e| self.failed(e))
+    }
+
+    /// The next id if one is in memory; never blocks.
+    ///
+    /// # Errors
+    /// `NOT_READY` with `retry_after`, and as [`Source::next`].
+    #[expect(clippy::inline_always, reason = "as for `next`")]
+    #[inline(always)]
+    pub fn try_next(&self) -> Result<u64> {
+        if matches!(self.shared.way, Way::Shared | Way::Thread) {
+            let well = self.shared.last_well();
+            return match well.quick() {
+                Ok(number) if well.is_ours() => Ok(number),
+                Ok(_) => self.try_next_after(None),
+                Err(miss) => self.try_next_after(miss),
+            };
+        }
+        self.numbers().and_then(Well::try_next).map_err(|e| self.failed(e))
+    }
+
+    #[cold]
+    fn try_next_after(&self, miss: Option<Miss>) -> Result<u64> {
+        let taken = self.well_after(miss).and_then(|(well, miss)| well.try_take_after(miss));
+        taken.map(|taken| taken.lo).map_err(|e| self.failed(e))
+    }
+
+    /// `count` ids: one count instead of `count`, so by far the fastest way to many.
+    ///
+    /// # Errors
+    /// As [`Source::next`]; `INVALID_ARGUMENT` for more than memory holds.
+    pub fn take(&self, count: usize) -> Result<Vec<u64>> {
+        let mut ids = Vec::new();
+        if ids.try_reserve_exact(count).is_err() {
+            return Err(self
+                .failed(Error::argument(format!("{count} ids do not fit into memory; take them in parts"))));
+        }
+        ids.resize(count, 0);
+        self.fill(&mut ids)?;
+        Ok(ids)
+    }
+
+    /// Fills a buffer with ids: all of it, or none and an error.
+    ///
+    /// # Errors
+    /// As [`Source::next`].
+    pub fn fill(&self, buffer: &mut [u64]) -> Result<()> {
+        self.numbers().and_then(|well| well.fill(buffer)).map_err(|e| self.failed(e))
+    }
+
+    /// What this source hands out.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self.shared.way {
+            Way::Shared | Way::Thread => Kind::Segment,
+            Way::Time => Kind::Snowflake,
+            Way::SharedText | Way::ThreadText => Kind::Serial,
+        }
+    }
+
+    /// Whether each thread counts through a block of its own (`order=thread`).
+    #[must_use]
+    pub fn by_thread(&self) -> bool {
+        self.spec().order == Order::Thread
+    }
+
+    /// How long a call may wait.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.spec().deadline
+    }
+
+    /// How many numbers a thread or a handle leases at a time (`block=`), which bounds what it can lose.
+    #[must_use]
+    pub fn block(&self) -> u64 {
+        self.spec().block
+    }
+
+    /// The same for every copy of one source, and for no other source of this process: a language that keeps a cursor
+    /// of its own keeps one per identity. 0 where the mill is closed or this process is its fork.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        self.shared.well().map_or(0, |well| well.id)
+    }
+
+    /// A handle that counts through blocks of its own: the fastest loop, for one thread at a time. Ids rise within it.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle { source: self.clone(), block: Block::EMPTY }
+    }
+
+    /// Takes an id apart.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a number this source cannot have made.
+    pub fn parse(&self, id: u64) -> Result<Parts> {
+        match &self.spec().body {
+            Body::Serial { .. } => Err(self.failed(self.wants_text())),
+            Body::Segment if id == 0 || id > crate::reservation::MAX_NUMBER => {
+                Err(self.failed(Error::argument(format!(
+                    "{id} is no id of `{}`: ids lie from 1 to 9223372036854775807",
+                    self.label()
+                ))))
+            }
+            Body::Segment => Ok(Parts { number: Some(id), ..Parts::default() }),
+            Body::Snowflake { layout, .. } => {
+                let parts = layout.read(id).map_err(|e| self.failed(e))?;
+                Ok(Parts {
+                    time_ms: Some(layout.wall_ms_of(parts.tick)),
+                    worker: Some(parts.worker),
+                    sequence: Some(parts.seq),
+                    ..Parts::default()
+                })
+            }
+        }
+    }
+
+    /// Takes a text apart: a serial number, or an id in decimal.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a text this source cannot have made.
+    pub fn parse_text(&self, text: &str) -> Result<Parts> {
+        let Some(pattern) = self.spec().pattern() else {
+            let id = text.parse().map_err(|_| {
+                self.failed(Error::argument(format!(
+                    "`{}` is not an id: write it in decimal digits",
+                    shown(text)
+                )))
+            })?;
+            return self.parse(id);
+        };
+        match pattern.split(text) {
+            Some((period, number)) => Ok(Parts {
+                date: Some(pattern.prefix(period).as_str().to_owned()),
+                number: Some(number),
+                ..Parts::default()
+            }),
+            None => Err(self.failed(Error::argument(format!(
+                "`{}` does not fit date={} number={}",
+                shown(text),
+                pattern.date_pattern(),
+                pattern.number_pattern()
+            )))),
+        }
+    }
+
+    /// What the source is, as `name, value`, every default filled in: scheme, table, step, layout …
+    #[must_use]
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        self.spec().settings()
+    }
+
+    /// This source's figures.
+    ///
+    /// # Errors
+    /// `FORKED`, `CLOSED`.
+    pub fn stats(&self) -> Result<Stats> {
+        let well = self.shared.well()?;
+        Ok(crate::mill::Engine::stats(well))
+    }
+
+    /// What the store's row says; `None` where there is none yet.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
+    pub fn row(&self) -> Result<Option<Row>> {
+        let key = self.key();
+        self.shared.mill.engine()?.errand(move |store| store.look(&key)).map_err(|e| self.failed(e))
+    }
+
+    /// Raises the store's row so that `next` is the next number; never lowers it. Answers with the row before and
+    /// after. With `dry_run` nothing is written, and "after" is what would be.
+    ///
+    /// # Errors
+    /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.
+    pub fn repair(&self, next: u64, dry_run: bool) -> Result<(Option<Row>, Option<Row>)> {
+        if next == 0 || next > self.spec().last {
+            return Err(self.failed(Error::argument(format!(
+                "{next} cannot be the next number of `{}`; give one from 1 to {}",
+                self.label(),
+                self.spec().last
+            ))));
+        }
+        let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
+        let key = self.key();
+        let to = Mark { period, next };
+        let answer = self.shared.mill.engine()?.errand(move |store| {
+            if dry_run {
+                let before = store.look(&key)?;
+                let after = crate::store::repaired(&key, before.as_ref(), to).map_err(|mut fault| {
+                    fault.message = format!("repairing `{}` would fail: {}", key.name, fault.message);
+                    fault
+                })?;
+                return Ok((before, Some(after)));
+            }
+            let (before, after) = store.repair(&key, to)?;
+            Ok((before, Some(after)))
+        });
+        answer.map_err(|e| self.failed(e))
+    }
+
+    fn key(&self) -> Arc<Key> {
+        self.spec().key.clone()
+    }
+
+    /// The mill this source belongs to.
+    #[must_use]
+    pub fn mill(&self) -> Mill {
+        Mill { shared: self.shared.mill.clone() }
+    }
+
+    /// Ids without end; an error ends the iteration after it was given.
+    pub fn iter(&self) -> Iter {
+        Iter { handle: self.handle(), process_order: self.spec().order == Order::Process, ended: false }
+    }
+}
+
+impl IntoIterator for &Source {
+    type Item = Result<u64>;
+    type IntoIter = Iter;
+    fn into_iter(self) -> Iter {
+        self.iter()
+    }
+}

@@ -1,0 +1,184 @@
+//! Serial numbers, and ids in decimal, as text. (floor 4)
+
+use crate::block;
+use crate::error::{Code, Error, Result};
+use crate::mill::Way;
+use crate::segment::{Miss, Taken};
+use crate::serial::{MAX_TEXT, Prefix, write_number, write_serial};
+use crate::well::{Tally, Well};
+
+use super::Source;
+
+/// The writers of `serial` write UTF-8 only: a date part that was checked, then digits.
+pub(super) fn ascii(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
+
+impl Source {
+    /// The next serial number as text; the decimal id for the other kinds.
+    ///
+    /// # Errors
+    /// As [`Source::next`], and `NUMBER_OVERFLOW`.
+    pub fn next_text(&self) -> Result<String> {
+        let mut buffer = [0; MAX_TEXT];
+        let len = self.write_next(&mut buffer)?;
+        Ok(ascii(&buffer[..len]).to_owned())
+    }
+
+    /// Appends the next serial number to `out`; allocates only if `out` must grow.
+    ///
+    /// # Errors
+    /// As [`Source::next_text`]; `out` is unchanged then.
+    pub fn push_text(&self, out: &mut String) -> Result<()> {
+        let mut buffer = [0; MAX_TEXT];
+        let len = self.write_next(&mut buffer)?;
+        out.push_str(ascii(&buffer[..len]));
+        Ok(())
+    }
+
+    /// Writes the next serial number into `buffer` and answers with its length. No number is spent on a buffer that is
+    /// too small.
+    ///
+    /// # Errors
+    /// As [`Source::next_text`]; `BUFFER_TOO_SMALL` for a buffer shorter than [`Source::text_len`].
+    #[inline]
+    pub fn write_text(&self, buffer: &mut [u8]) -> Result<usize> {
+        self.check_room(buffer.len())?;
+        self.write_next(buffer)
+    }
+
+    /// The next text into a buffer that has room for it.
+    #[inline]
+    fn write_next(&self, buffer: &mut [u8]) -> Result<usize> {
+        let Some(pattern) = self.spec().pattern() else { return self.write_decimal(buffer, self.next()?) };
+        let width = pattern.width();
+        let written = if self.shared.way == Way::ThreadText {
+            let well = self.shared.well().map_err(|e| self.failed(e))?;
+            block::next_of_thread(well, |number, prefix| write_serial(buffer, prefix, number, width))
+                .map_err(|e| self.failed(e))?
+        } else {
+            let well = self.shared.last_well();
+            let (number, prefix) = match well.quick_dated() {
+                Ok(serial) if well.is_ours() => serial,
+                Ok(_) => self.dated_after(None, Well::lease_after)?,
+                Err(miss) => self.dated_after(miss, Well::lease_after)?,
+            };
+            write_serial(buffer, &prefix, number, width)
+        };
+        self.fitted(written)
+    }
+
+    /// A number with the date part that belongs to it, after a miss; `take` waits for it, or does not.
+    #[cold]
+    fn dated_after(
+        &self,
+        miss: Option<Miss>,
+        take: impl Fn(&Well, Option<Miss>) -> Result<Taken>,
+    ) -> Result<(u64, Prefix)> {
+        let serial = self.well_after(miss).and_then(|(well, mut miss)| {
+            loop {
+                let taken = take(well, miss.take())?;
+                match well.prefix(&taken) {
+                    Some(prefix) => return Ok((taken.lo, prefix)),
+                    // The period ended between the count and the look: nobody gets this number.
+                    None => Tally::add(&well.tally.lost, 1),
+                }
+            }
+        });
+        serial.map_err(|e| self.failed(e))
+    }
+
+    fn write_decimal(&self, buffer: &mut [u8], id: u64) -> Result<usize> {
+        self.fitted(write_number(buffer, id, 1))
+    }
+
+    #[inline]
+    fn fitted(&self, written: Option<usize>) -> Result<usize> {
+        #[cold]
+        fn too_long(source: &Source) -> Error {
+            source.failed(Error::new(Code::Internal, "a serial number did not fit a buffer of its length"))
+        }
+        written.ok_or_else(|| too_long(self))
+    }
+
+    /// [`Source::write_text`] if a number is in memory; never blocks.
+    ///
+    /// # Errors
+    /// `NOT_READY` with `retry_after`, and as [`Source::write_text`].
+    pub fn try_write_text(&self, buffer: &mut [u8]) -> Result<usize> {
+        self.check_room(buffer.len())?;
+        let Some(pattern) = self.spec().pattern() else {
+            return self.write_decimal(buffer, self.try_next()?);
+        };
+        let well = self.shared.last_well();
+        let (number, prefix) = match well.quick_dated() {
+            Ok(serial) if well.is_ours() => serial,
+            Ok(_) => self.dated_after(None, Well::try_take_after)?,
+            Err(miss) => self.dated_after(miss, Well::try_take_after)?,
+        };
+        self.fitted(write_serial(buffer, &prefix, number, pattern.width()))
+    }
+
+    /// The next serial number if one is in memory; never blocks.
+    ///
+    /// # Errors
+    /// `NOT_READY` with `retry_after`, and as [`Source::next_text`].
+    pub fn try_next_text(&self) -> Result<String> {
+        let mut buffer = [0; MAX_TEXT];
+        let len = self.try_write_text(&mut buffer)?;
+        Ok(ascii(&buffer[..len]).to_owned())
+    }
+
+    /// `count` texts: all of them, or an error. In process order whole runs of numbers are taken at once.
+    ///
+    /// # Errors
+    /// As [`Source::next_text`]; `INVALID_ARGUMENT` for more than memory holds.
+    pub fn take_text(&self, count: usize) -> Result<Vec<String>> {
+        let mut texts = Vec::new();
+        if texts.try_reserve_exact(count).is_err() {
+            return Err(self.failed(Error::argument(format!(
+                "{count} texts do not fit into memory; take them in parts"
+            ))));
+        }
+        match self.spec().pattern() {
+            Some(pattern) if self.shared.way == Way::SharedText => {
+                let mut buffer = [0; MAX_TEXT];
+                let taken = self.shared.well().and_then(|well| {
+                    well.take_dated(count as u64, |numbers, prefix| {
+                        texts.extend(numbers.map(|number| {
+                            let len = write_serial(&mut buffer, prefix, number, pattern.width()).unwrap_or(0);
+                            ascii(&buffer[..len]).to_owned()
+                        }));
+                    })
+                });
+                taken.map_err(|e| self.failed(e))?;
+            }
+            _ => {
+                for _ in 0..count {
+                    texts.push(self.next_text()?);
+                }
+            }
+        }
+        Ok(texts)
+    }
+
+    #[inline]
+    fn check_room(&self, room: usize) -> Result<()> {
+        if room >= self.shared.text_len { Ok(()) } else { Err(self.too_small(room)) }
+    }
+
+    #[cold]
+    fn too_small(&self, room: usize) -> Error {
+        let needed = self.shared.text_len;
+        self.failed(Error::new(
+            Code::BufferTooSmall,
+            format!("a text of `{}` needs {needed} bytes, the buffer has {room}", self.label()),
+        ))
+    }
+
+    /// The most bytes a text of this source can have.
+    #[must_use]
+    pub fn text_len(&self) -> usize {
+        self.shared.text_len
+    }
+}
