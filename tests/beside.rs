@@ -114,6 +114,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         name: "segment:orders".to_owned(),
         serial: None,
         step: 1000,
+        unsafe_on: false,
     })
 }
 

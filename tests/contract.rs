@@ -91,7 +91,14 @@ impl Kind {
             _ if !self.is_serial() => format!("segment:{name}"),
             _ => format!("serial:{name}/id?date=yyyyMMdd&number=0000"),
         };
-        Arc::new(Key { scheme: self.scheme(), table: table.to_owned(), name, serial, step: 1 })
+        Arc::new(Key {
+            scheme: self.scheme(),
+            table: table.to_owned(),
+            name,
+            serial,
+            step: 1,
+            unsafe_on: false,
+        })
     }
 }
 

@@ -41,6 +41,7 @@ impl Table {
             name: format!("segment:{name}"),
             serial: None,
             step: 100,
+            unsafe_on: true,
         })
     }
 

@@ -27,11 +27,13 @@ pub enum Scheme {
     AutoIncrement,
     /// One row a name, replaced for each range and so named anew by an AUTO_INCREMENT column.
     Ticket,
+    /// A SQL sequence that counts in steps.
+    Sequence,
 }
 
 impl Scheme {
     /// Every scheme, in the order documents list them.
-    pub const ALL: [Scheme; 8] = [
+    pub const ALL: [Scheme; 9] = [
         Scheme::Keymill,
         Scheme::KeyProducer,
         Scheme::SequenceTable,
@@ -40,6 +42,7 @@ impl Scheme {
         Scheme::Cosid,
         Scheme::AutoIncrement,
         Scheme::Ticket,
+        Scheme::Sequence,
     ];
 
     /// Whether the scheme keeps plain numbers: segments.
@@ -48,10 +51,10 @@ impl Scheme {
         !matches!(self, Scheme::KeyProducer)
     }
 
-    /// Whether the scheme hands out tickets of an AUTO_INCREMENT column, each worth `step` numbers.
+    /// Whether the server itself counts, by AUTO_INCREMENT or a sequence, and each of its counts is worth `step` numbers.
     #[must_use]
     pub const fn is_ticket(self) -> bool {
-        matches!(self, Scheme::AutoIncrement | Scheme::Ticket)
+        matches!(self, Scheme::AutoIncrement | Scheme::Ticket | Scheme::Sequence)
     }
 
     /// Whether the scheme keeps numbers of a date: serials.
@@ -72,6 +75,7 @@ impl Scheme {
             Scheme::Cosid => "cosid",
             Scheme::AutoIncrement => "auto_increment",
             Scheme::Ticket => "ticket",
+            Scheme::Sequence => "sequence",
         }
     }
 
@@ -82,6 +86,7 @@ impl Scheme {
             Scheme::Keymill => "keymill_segment",
             Scheme::AutoIncrement => "keymill_auto_increment",
             Scheme::Ticket => "keymill_ticket",
+            Scheme::Sequence => "keymill_sequence",
             other => other.name(),
         }
     }
@@ -113,6 +118,8 @@ pub struct Key {
     pub serial: Option<SerialKey>,
     /// The step of a row, or of a table, that is created for this key where the scheme keeps one.
     pub step: u64,
+    /// `unsafe=on`: numbers that come twice after a crash of the server are accepted.
+    pub unsafe_on: bool,
 }
 
 /// A place in a key's history: first by period, then by number. `next` is the lowest number not yet reserved.

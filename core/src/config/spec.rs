@@ -29,7 +29,7 @@ const MAX_NAME: usize = 128;
 const COMMON: &[&str] = &["scheme", "table", "deadline", "order", "block"];
 const SUPPLY: &[&str] = &["min_step", "max_step", "buffer", "step", "ttl", "backwards"];
 const KINDS: &[(&str, &[&[&str]])] = &[
-    ("segment", &[COMMON, SUPPLY, &["start"]]),
+    ("segment", &[COMMON, SUPPLY, &["start", "unsafe"]]),
     ("snowflake", &[COMMON, &["layout", "epoch", "worker", "lease", "clock_back", "max_lead", "scatter"]]),
     ("serial", &[COMMON, SUPPLY, &["date", "number", "zone", "overflow", "init", "skew"]]),
 ];
@@ -301,7 +301,7 @@ fn check_ticket_options(read: &Reader, scheme: Scheme) -> Result<()> {
     for option in ["min_step", "max_step", "start", "backwards"] {
         if read.given.contains_key(option) {
             return Err(Error::config(format!(
-                "option `{option}` has no meaning for scheme={}, where each ticket is worth `step` numbers; leave it out",
+                "option `{option}` has no meaning for scheme={}, where the server counts in steps of `step`; leave it out",
                 scheme.name()
             )));
         }
@@ -320,10 +320,17 @@ fn segment(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     if scheme.is_ticket() {
         check_ticket_options(read, scheme)?;
     }
+    let unsafe_on = read.one_of("unsafe", &[("off", false), ("on", true)])?;
+    if unsafe_on && scheme != Scheme::Sequence {
+        return Err(Error::config(format!(
+            "option `unsafe=on` is for scheme=sequence; scheme={} issues nothing twice, leave it out",
+            scheme.name()
+        )));
+    }
     Ok(Spec {
         text: common.text,
         label: label.clone(),
-        key: Arc::new(Key { scheme, table, name: label, serial: None, step: rules.min_step }),
+        key: Arc::new(Key { scheme, table, name: label, serial: None, step: rules.min_step, unsafe_on }),
         order: common.order,
         block: common.block,
         deadline: common.deadline,
@@ -375,6 +382,7 @@ fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Resu
             name,
             serial: Some(SerialKey { table, column, pattern, init_max }),
             step: 1,
+            unsafe_on: false,
         }),
         order: common.order,
         block: common.block,
@@ -427,7 +435,7 @@ fn snowflake(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     Ok(Spec {
         text: common.text,
         label,
-        key: Arc::new(Key { scheme, table, name: key_name, serial: None, step: 1 }),
+        key: Arc::new(Key { scheme, table, name: key_name, serial: None, step: 1, unsafe_on: false }),
         order: common.order,
         block: common.block,
         deadline: common.deadline,

@@ -116,7 +116,11 @@ impl Counter {
             Scheme::LeafAlloc => Some(&LEAF_ALLOC),
             Scheme::TinyIdInfo => Some(&TINY_ID_INFO),
             Scheme::Cosid => Some(&COSID),
-            Scheme::Keymill | Scheme::KeyProducer | Scheme::AutoIncrement | Scheme::Ticket => None,
+            Scheme::Keymill
+            | Scheme::KeyProducer
+            | Scheme::AutoIncrement
+            | Scheme::Ticket
+            | Scheme::Sequence => None,
         }
     }
 

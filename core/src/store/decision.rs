@@ -116,6 +116,7 @@ mod tests {
                 name: "segment:orders".into(),
                 serial: None,
                 step: 1,
+                unsafe_on: false,
             }),
             len: 10,
             high_water: Mark::default(),

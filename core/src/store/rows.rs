@@ -410,7 +410,7 @@ fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
     Ok(Row { mark, text })
 }
 
-/// Tickets are drawn from a server's AUTO_INCREMENT, which other stores have not.
+/// AUTO_INCREMENT and sequences are a server's, which other stores have not.
 pub(crate) fn check_kept_here(key: &Key) -> Result<(), Fault> {
     if !key.scheme.is_ticket() {
         return Ok(());
@@ -418,7 +418,7 @@ pub(crate) fn check_kept_here(key: &Key) -> Result<(), Fault> {
     Err(Fault::new(
         FaultKind::Refused,
         format!(
-            "scheme `{}` draws from AUTO_INCREMENT of MySQL, MariaDB or TiDB; use `scheme=keymill` on this store",
+            "scheme `{}` is counted by a MySQL, MariaDB or TiDB server; use `scheme=keymill` on this store",
             key.scheme.name()
         ),
     ))

@@ -135,7 +135,7 @@ pub fn create_table(key: &Key) -> String {
              )"
         ),
         // `check_kept_here` has refused them.
-        Scheme::AutoIncrement | Scheme::Ticket => String::new(),
+        Scheme::AutoIncrement | Scheme::Ticket | Scheme::Sequence => String::new(),
         // Their authors' tables, as far as SQLite has such things: what they are found by is their primary key.
         Scheme::SequenceTable => format!(
             "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \

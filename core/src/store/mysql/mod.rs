@@ -10,6 +10,7 @@
 
 mod dialect;
 mod schemes;
+mod sequence;
 mod tickets;
 
 use std::collections::HashMap;
@@ -628,6 +629,9 @@ impl Transactions for MysqlStore {
 
 impl Store for MysqlStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        if request.key.scheme == Scheme::Sequence {
+            return self.draw_value(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
+        }
         if request.key.scheme.is_ticket() {
             return self.draw(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
         }
@@ -661,6 +665,9 @@ impl Store for MysqlStore {
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
         self.with_session(|session| {
             session.check_table(key)?;
+            if key.scheme == Scheme::Sequence {
+                return session.sequence_row(key);
+            }
             if key.scheme.is_ticket() {
                 return session.last_ticket(key);
             }
@@ -692,9 +699,11 @@ impl Store for MysqlStore {
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if key.scheme.is_ticket() {
-            return self
-                .raise_tickets(key, to)
-                .map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault));
+            let raised = match key.scheme {
+                Scheme::Sequence => self.raise_sequence(key, to),
+                _ => self.raise_tickets(key, to),
+            };
+            return raised.map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault));
         }
         self.repair_in_one(key, to)
     }

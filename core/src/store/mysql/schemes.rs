@@ -2,7 +2,7 @@
 
 use mysql::{Params, Value};
 
-use super::{Phase, Session, tickets};
+use super::{Phase, Session, sequence, tickets};
 use crate::store::counter::{Cell, Counter, Tongue};
 use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
@@ -50,6 +50,7 @@ pub fn create_table(key: &Key) -> String {
              ENGINE=InnoDB"
         ),
         Scheme::AutoIncrement | Scheme::Ticket => tickets::create_table(key),
+        Scheme::Sequence => sequence::create(key),
         // Leaf's `scripts/leaf_alloc.sql`.
         Scheme::LeafAlloc => format!(
             "CREATE TABLE IF NOT EXISTS `{table}` (\n  \
@@ -118,6 +119,9 @@ impl Session {
     /// may not see it; the first statement's own error says which.
     pub(super) fn check_table(&mut self, key: &Key) -> Result<bool, Fault> {
         let Key { scheme, table, .. } = key;
+        if *scheme == Scheme::Sequence {
+            return self.check_sequence(key);
+        }
         if self.checked.iter().any(|(of, name)| of == scheme && name == table) {
             return Ok(true);
         }
