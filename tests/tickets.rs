@@ -271,6 +271,22 @@ fn a_missing_table_and_one_of_another_shape_are_refused_with_what_to_do() {
 }
 
 #[test]
+fn two_schemes_on_one_table_are_refused() {
+    for (scheme, other) in [(BOTH[0], BOTH[1]), (BOTH[1], BOTH[0])] {
+        let table = Table::new(scheme);
+        let mut request = table.request("orders");
+        open().reserve(&request).unwrap();
+        for other in [other, Scheme::Keymill, Scheme::Cosid, Scheme::SequenceTable, Scheme::Sequence] {
+            request.key = Arc::new(Key { scheme: other, ..(*table.key("orders")).clone() });
+            let fault = open().reserve(&request).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Refused, "{other:?}: {fault}");
+            assert!(fault.message.contains("with `table=`"), "{other:?}: {fault}");
+        }
+        assert_eq!(table.rows(), 1);
+    }
+}
+
+#[test]
 fn servers_that_share_the_numbers_by_offset_draw_apart() {
     let table = Table::new(Scheme::Ticket);
     let mut other = server::connection();

@@ -85,18 +85,32 @@ impl Session {
             ));
         }
         let step = found.as_deref().and_then(|step| step.parse::<u64>().ok());
-        if step == Some(key.step) {
-            return Ok(());
-        }
-        let found = found.unwrap_or_else(|| "none".to_owned());
-        Err(Fault::new(
-            FaultKind::Refused,
-            format!(
-                "tickets of table `{}` are worth step={found} numbers, and this source says step={}: with another step they \
+        if step != Some(key.step) {
+            let found = found.unwrap_or_else(|| "none".to_owned());
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "tickets of table `{}` are worth step={found} numbers, and this source says step={}: with another step they \
                  would be issued twice; use `step={found}`, or name another table with `table=`",
-                key.table, key.step
-            ),
-        ))
+                    key.table, key.step
+                ),
+            ));
+        }
+        let unique = self.ask(
+            "SELECT 1 FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? \
+             AND COLUMN_NAME = 'stub' AND NON_UNIQUE = 0",
+            (&key.table,),
+        )?;
+        if key.scheme == Scheme::AutoIncrement && !unique.is_empty() {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "table `{}` keeps one row a name: it is of scheme `ticket`; name another with `table=`",
+                    key.table
+                ),
+            ));
+        }
+        Ok(())
     }
 
     /// Where this name stands: its newest ticket.
