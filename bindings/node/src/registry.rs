@@ -1,18 +1,34 @@
 //! The mills of this process, by what they were opened with. (floor 5)
 //!
 //! A worker that opens what another has open gets the same mill: one set of segments, one order of ids. It closes with
-//! its last holder. `memory:` without a name is the exception: there each opening has numbers of its own.
+//! its last holder, and who opens its name meanwhile waits for that: two mills at once would be two processes to each
+//! other, and a snowflake of the second would lose its worker when the first gives its time mark back. `memory:` without a
+//! name is the exception: there each opening has numbers of its own.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use keymill::{DEFAULT_MILL, Error, MILL_VARIABLE, Mill, Result};
 
 /// The working folder belongs to the name: relative paths mean another file after `process.chdir`.
 type Name = (PathBuf, String);
 
-static MILLS: Mutex<Option<HashMap<Name, Weak<OpenMill>>>> = Mutex::new(None);
+/// Those that are open, and (without a holder) those that are closing.
+type Mills = Option<HashMap<Name, Weak<OpenMill>>>;
+
+static MILLS: Mutex<Mills> = Mutex::new(None);
+
+/// A mill that closed has left the list.
+static GONE: Condvar = Condvar::new();
+
+/// Longer than a close takes, however silent its store is.
+const CLOSE_WAIT: Duration = Duration::from_secs(15);
+
+fn mills() -> MutexGuard<'static, Mills> {
+    MILLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A mill that all who opened it share.
 pub struct OpenMill {
@@ -22,17 +38,16 @@ pub struct OpenMill {
 
 impl Drop for OpenMill {
     fn drop(&mut self) {
-        if let Some(name) = self.name.take() {
-            let mut mills = MILLS.lock().unwrap_or_else(PoisonError::into_inner);
-            // Another may have been opened under the name since the last holder went.
-            if let Some(mills) = mills.as_mut()
-                && mills.get(&name).is_some_and(|mill| mill.strong_count() == 0)
-            {
-                mills.remove(&name);
-            }
-        }
         // Batches in flight hold sources, which would keep it open.
         self.mill.close();
+        let Some(name) = self.name.take() else { return };
+        // Another is there under the name only if its opener would wait no longer.
+        if let Some(mills) = mills().as_mut()
+            && mills.get(&name).is_some_and(|mill| mill.strong_count() == 0)
+        {
+            mills.remove(&name);
+        }
+        GONE.notify_all();
     }
 }
 
@@ -52,12 +67,20 @@ pub fn open(config: Option<String>) -> Result<Arc<OpenMill>> {
         return Ok(Arc::new(OpenMill { mill: Mill::open(&config)?, name: None }));
     }
     let name = (std::env::current_dir().unwrap_or_default(), config);
-    // Opening connects nothing, so the lock is short.
-    let mut mills = MILLS.lock().unwrap_or_else(PoisonError::into_inner);
-    let mills = mills.get_or_insert_default();
-    if let Some(open) = mills.get(&name).and_then(Weak::upgrade) {
-        return Ok(open);
+    let give_up_at = Instant::now() + CLOSE_WAIT;
+    let mut list = mills();
+    while let Some(mill) = list.get_or_insert_default().get(&name) {
+        if let Some(open) = mill.upgrade() {
+            return Ok(open);
+        }
+        let left = give_up_at.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        list = GONE.wait_timeout(list, left).unwrap_or_else(PoisonError::into_inner).0;
     }
+    // Opening connects nothing, so the lock is short.
+    let mills = list.get_or_insert_default();
     let open = Arc::new(OpenMill { mill: Mill::open(&name.1)?, name: Some(name.clone()) });
     mills.insert(name, Arc::downgrade(&open));
     Ok(open)

@@ -46,7 +46,7 @@ pub fn copy_source(source: &External<SourceBox>) -> External<SourceBox> {
     SourceBox::of(source.source.clone())
 }
 
-/// The same for every copy of one source; 0 for a closed mill's.
+/// The same for every copy of one source.
 #[napi]
 pub fn identity(source: &External<SourceBox>) -> String {
     source.source.identity().to_string()

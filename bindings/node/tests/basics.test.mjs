@@ -46,6 +46,22 @@ test('ids beyond 2^53 are exact', () => {
   mill.close()
 })
 
+test('a program that takes little loses nothing at close', () => {
+  const config = `sqlite:${scratch()}/little.db`
+  let first = 1
+  for (let run = 0; run < 3; run++) {
+    const mill = open(config)
+    const ids = mill.segment('orders')
+    const no = mill.serial('t', 'little', { number: '000000', date: '' })
+    for (let i = first; i < first + 5; i++) {
+      assert.equal(ids.next(), BigInt(i))
+      assert.equal(no.next(), String(i).padStart(6, '0'))
+    }
+    first += 5
+    mill.close()
+  }
+})
+
 test('serial numbers are texts, singly, in batches and by handle', async () => {
   const mill = open('memory:?clock=manual')
   mill.setClock(Date.UTC(2026, 10, 20, 12))

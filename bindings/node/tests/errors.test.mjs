@@ -126,6 +126,26 @@ test('one close leaves another opening of the same mill open', () => {
   refused('CLOSED', /closed/, () => b.next())
 })
 
+test('a mill that is opened while it closes waits for that, and keeps its worker', async () => {
+  // The close gives the snowflake's time mark back, slowly. A mill that read the mark before that would find it moved.
+  const config = `${fresh()}?script=ack:2,silent:100ms,ack,silent:300ms,ack:100`
+  const mill = open(config)
+  const seen = [mill.snowflake('tx', { worker: 5 }).next()]
+  const closing = mill.closeAsync()
+  // On its way to the store.
+  for (const end = performance.now() + 30; performance.now() < end; );
+  const again = open(config)
+  const tx = again.snowflake('tx', { worker: 5 })
+  // Until the mark is due again.
+  for (const end = performance.now() + 1500; performance.now() < end; ) {
+    seen.push(await tx.nextAsync())
+    await new Promise(setImmediate)
+  }
+  assert.equal(new Set(seen).size, seen.length)
+  again.close()
+  await closing
+})
+
 test('a store that is not there is an error within the deadline, without its password', async () => {
   const hole = await blackHole()
   for (const place of ['127.0.0.1:1', `127.0.0.1:${hole.port}`]) {

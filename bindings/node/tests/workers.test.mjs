@@ -55,7 +55,9 @@ for (const kind of ['segment', 'serial']) {
 test('who stays alone counts by blocks again', async () => {
   const config = fresh()
   const mill = open(config)
-  const ids = mill.segment('back', { block: 1000 })
+  const ids = mill.segment('back', { block: 100 })
+  // The first ones come one by one.
+  for (let i = 0; i < 128; i++) ids.next()
   /** How many numbers two ids cost: a block, where one is leased. */
   const cost = () => {
     const before = ids.stats().issued
@@ -63,13 +65,13 @@ test('who stays alone counts by blocks again', async () => {
     ids.next()
     return ids.stats().issued - before
   }
-  assert.equal(cost(), 1000)
-  const { worker, told, done } = begin('hold', { config, name: 'back', options: { block: 1000 } })
+  assert.equal(cost(), 100)
+  const { worker, told, done } = begin('hold', { config, name: 'back', options: { block: 100 } })
   await until(() => told.length === 1)
   assert.equal(cost(), 2)
   worker.postMessage('end')
   await done
-  assert.equal(cost(), 1000)
+  assert.equal(cost(), 100)
   mill.close()
 })
 
@@ -95,7 +97,8 @@ test('a revocation is seen in the middle of a block by a loop that runs at full 
   mill.setClock(Date.UTC(2027, 0, 2))
   const [{ before, after, last }] = await done
   assert.deepEqual([before, after], ['20270101', '20270102'])
-  assert.notEqual(last % block, 0, 'the block was used up')
+  // The first 128 come one by one.
+  assert.notEqual((last - 128) % block, 0, 'the block was used up')
   mill.close()
 })
 

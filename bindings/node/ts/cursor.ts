@@ -17,6 +17,11 @@ const STILL = new Uint32Array(1)
 const OUT = new BigUint64Array(6)
 const nothing = (): undefined => undefined
 const ZEROS = '000000000000000000'
+/**
+ * How many numbers are asked for one by one before blocks are leased: a program that takes a few and closes gives the rest
+ * back, as in every other language.
+ */
+const SINGLES = 128
 
 export class Cursor {
   /** Offset of the next number, and where the block ends. */
@@ -43,6 +48,7 @@ export class Cursor {
   /** Takes every id from the core: snowflakes have no blocks, some runtimes no views. */
   #single: boolean
   #mapped = false
+  #leases = 0
   readonly #owned: boolean
 
   constructor(readonly source: SourceBox, owned: boolean) {
@@ -112,7 +118,8 @@ export class Cursor {
     if (this.#single || this.bench[0] === this.crowd) return -1
     while (!this.live) {
       const bench = this.bench[0]
-      const pause = native.lease(this.source, this.batches > 0 ? 1 : 0, this.#owned, waited, OUT)
+      const single = this.batches > 0 || this.#leases < SINGLES
+      const pause = native.lease(this.source, single ? 1 : 0, this.#owned, waited, OUT)
       // Not alone, at least until the word rises again. It was read before: at worst it is asked once more.
       if (pause < 0) {
         this.crowd = bench
@@ -120,6 +127,7 @@ export class Cursor {
       }
       if (pause !== 0) return pause
       if (!this.#mapped && !this.#map()) return -1
+      this.#leases++
       this.base = OUT[0]
       this.first = Number(OUT[0])
       this.at = 0

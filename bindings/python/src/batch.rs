@@ -1,8 +1,8 @@
 //! Batches: many ids, all of them or none. (floor 5)
 //!
-//! A batch of segment ids empties the cursor first and then asks the core, at every try: so it never overtakes numbers
-//! that are still in the cursor, and what the cursor gives after the batch is greater than what the batch got. Serial
-//! numbers and snowflakes have no cursor; the core's own batch serves them.
+//! A batch of segment ids begins with what the cursor holds and goes on with what the core leases, at every try: so it
+//! never overtakes numbers that are still in the cursor, and what the cursor gives after the batch is greater than what
+//! the batch got. Serial numbers and snowflakes have no cursor; the core's own batch serves them.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -138,14 +138,18 @@ fn room(py: Python<'_>, count: usize) -> PyResult<Bound<'_, PyList>> {
 /// Adds numbers to `runs` until there are `count`.
 fn collect(source: &Source, cursor: &Cursor, count: u64, runs: &mut Vec<Run>) -> Result<()> {
     let mut lacking = count - runs.iter().map(Run::len).sum::<u64>();
-    if let Some(run) = cursor.drain(lacking) {
-        lacking -= run.len();
-        runs.push(run);
-    }
     while lacking > 0 {
-        let run = Run::from(source.try_lease(lacking, lacking)?);
-        lacking -= run.len();
-        runs.push(run);
+        let own = cursor.left().min(lacking);
+        // Leased before the cursor is emptied: a store that is down costs no numbers.
+        let more = if own < lacking {
+            Some(Run::from(source.try_lease(lacking - own, lacking - own)?))
+        } else {
+            None
+        };
+        for run in cursor.drain(own).into_iter().chain(more) {
+            lacking -= run.len();
+            runs.push(run);
+        }
     }
     Ok(())
 }

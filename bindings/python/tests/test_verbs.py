@@ -41,6 +41,18 @@ def test_a_program_that_takes_little_loses_nothing_at_close(sqlite):
             assert [orders.next() for _ in range(5)] == list(range(first, first + 5))
 
 
+def test_a_batch_that_cannot_be_completed_costs_no_number():
+    mill = keymill.open("memory:?script=ack:1,down:1000")
+    orders = mill.segment("orders", step=1500, max_step=1500, deadline="100ms")
+    # In the middle of a block.
+    ids = [orders.next() for _ in range(200)]
+    for batch in (lambda: orders.take(5000), lambda: orders.fill(array.array("Q", bytes(40_000)))):
+        with pytest.raises((keymill.StoreError, keymill.DeadlineError)):
+            batch()
+        ids += [orders.next(), *orders.take(2)]
+    assert ids == list(range(1, 207))
+
+
 def test_any_option_is_a_keyword(mill):
     assert mill.segment("a", start=100, step=10).next() == 100
     assert mill.segment("b", min_step=10, buffer="5s", deadline=datetime.timedelta(seconds=1), order="thread").next() == 1

@@ -207,24 +207,25 @@ def test_a_cancelled_wait_leaves_nothing_locked(sqlite):
 SPLIT = """
 import os, signal, sys, keymill
 config, folder = sys.argv[1:]
-child, before = None, 0
+child, before, waits = None, 0, False
 def split(*_):
     global child
     # Only while the batch is incomplete: what is complete belongs to both.
-    if child is None and 0 < orders.stats()["issued"] - before < 20_000:
+    if child is None and waits and orders.stats()["issued"] == before:
         child = os.fork()
 signal.signal(signal.SIGALRM, split)
 orders = keymill.open(config).segment("orders", step=1000, max_step=1000, deadline="30s")
 for turn in range(500):
     for _ in range(200):
-        orders.next()   # the cursor is in the middle of a block, which the batch takes first
-    before = orders.stats()["issued"]
+        orders.next()   # the cursor is in the middle of a block, with which the batch begins
+    before, waits = orders.stats()["issued"], True
     signal.setitimer(signal.ITIMER_REAL, 0.0001 + turn % 50 * 0.0002)
     ids = orders.take(20_000)
+    waits = False
     if child is not None:
         break
 else:
-    sys.exit("the batch was never caught half full")
+    sys.exit("the batch was never caught in its wait")
 with open(os.path.join(folder, "parent" if child else "child"), "w") as file:
     file.write(" ".join(map(str, ids)))
 if child:
@@ -234,7 +235,7 @@ if child:
 
 
 def test_a_fork_in_a_wait_shares_nothing(sqlite, tmp_path):
-    """A handler forks while a batch that is partly there waits: parent and child both complete it."""
+    """A handler forks while a batch waits: parent and child both complete it."""
     for _ in range(3):
         subprocess.run([sys.executable, "-W", "ignore", "-c", SPLIT, sqlite, tmp_path], check=True, timeout=120)
         parent, child = ((tmp_path / name).read_text().split() for name in ("parent", "child"))

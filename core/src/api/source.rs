@@ -220,7 +220,7 @@ impl Source {
     }
 
     /// The same for every copy of one source, and for no other source of this process: a language that keeps a cursor
-    /// of its own keeps one per identity. 0 where the mill is closed or this process is its fork.
+    /// of its own keeps one per identity. A forked child has another one, and 0 where it may not go on (`FORKED`).
     #[must_use]
     pub fn identity(&self) -> u64 {
         self.shared.well().map_or(0, |well| well.id)

@@ -133,6 +133,10 @@ mod tests {
             r#"store = "mysql://u:p?topsecret@h/x""#,
             r#"store = "mysql://u:p@q?topsecret@h/x""#,
             r#"store = "mysql://u:p?topsecret=1@h/x""#,
+            r#"store = "mysql://u:p?topsecret""#,
+            r#"store = "mysql://u:p?topsecret=1/x""#,
+            r#"store = "u/topsecret@h:3306/x""#,
+            r#"store = "topsecret@h:3306/x""#,
         ] {
             let error = parse(text).map(drop).unwrap_err();
             assert!(!error.message.contains("topsecret"), "{text}: {}", error.message);

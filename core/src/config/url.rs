@@ -36,7 +36,11 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
         "postgres" | "postgresql" | "redis" | "rediss" => {
             Err(Error::config(format!("the store `{scheme}` comes with a later version; {VALID}")))
         }
-        _ => Err(Error::config(format!("unknown store `{}`; {VALID}", shown(scheme)))),
+        // Only a word is repeated: what stands before a port may be a login.
+        _ if scheme.chars().all(|c| c.is_ascii_alphanumeric()) => {
+            Err(Error::config(format!("unknown store `{}`; {VALID}", shown(scheme))))
+        }
+        _ => Err(Error::config(format!("the configuration string names no store; {VALID}"))),
     }
 }
 
@@ -154,7 +158,6 @@ fn mysql(rest: &str, query: &str) -> Result<MillConfig> {
             "the mysql URL has an `@` after its `?`; write a `?` in a password as %3F, an `@` in an option as %40",
         ));
     }
-    let options = options(query, MYSQL, "mysql")?;
     let rest = rest
         .strip_prefix("//")
         .ok_or_else(|| Error::config(format!("`mysql:` is not followed by `//`; {SHAPE}")))?;
@@ -168,6 +171,8 @@ fn mysql(rest: &str, query: &str) -> Result<MillConfig> {
     if user.is_empty() {
         return Err(Error::config(format!("the mysql URL names no user; {SHAPE}")));
     }
+    // Not before: without an `@` what follows a `?` may still be of the password.
+    let options = options(query, MYSQL, "mysql")?;
     let mut places = Vec::new();
     for host in hosts.split(',') {
         places.push(host_and_port(host)?);

@@ -41,7 +41,8 @@ public final class KeyFactory {
      * @param column the column
      * @param dateFmt the date pattern, which may hold a quoted prefix
      * @param noFmt the number pattern, {@code 00000000} for eight digits
-     * @param cacheSize how many numbers to reserve at a time; what the first call for a column says holds
+     * @param cacheSize how many numbers to reserve at a time, or a multiple of that at high rates; what the first call for a
+     *     column says holds
      * @return the serial number
      * @throws KeymillException as {@link Serial#next}
      */
@@ -53,20 +54,8 @@ public final class KeyFactory {
                 && newest.noFmt == noFmt) {
             return newest.well.text();
         }
-        if (table != null && column != null) {
-            Entry[] entries = state.entries;
-            int mask = entries.length - 1;
-            for (int at = hash(table, column) & mask; ; at = (at + 1) & mask) {
-                Entry entry = entries[at];
-                if (entry == null) {
-                    break;
-                }
-                if (entry.is(table, column, dateFmt, noFmt)) {
-                    return entry.well.text();
-                }
-            }
-        }
-        return first(table, column, dateFmt, noFmt, cacheSize).next();
+        Entry entry = table == null || column == null ? null : state.find(table, column, dateFmt, noFmt);
+        return (entry == null ? first(table, column, dateFmt, noFmt, cacheSize) : entry).well.text();
     }
 
     private static int hash(String table, String column) {
@@ -75,7 +64,7 @@ public final class KeyFactory {
         return hash ^ (hash >>> 15);
     }
 
-    private static Serial first(String table, String column, String dateFmt, String noFmt, int cacheSize) {
+    private static Entry first(String table, String column, String dateFmt, String noFmt, int cacheSize) {
         for (;;) {
             State state = STATE.get();
             if (state.mill == null) {
@@ -85,6 +74,11 @@ public final class KeyFactory {
                 }
                 continue;
             }
+            // Of two first calls with different sizes one comes first; the other's source would have an order of its own.
+            Entry found = table == null || column == null ? null : state.find(table, column, dateFmt, noFmt);
+            if (found != null) {
+                return found;
+            }
             Map<String, String> options = new LinkedHashMap<>();
             options.put("date", dateFmt);
             options.put("number", noFmt);
@@ -93,7 +87,7 @@ public final class KeyFactory {
             Serial serial = state.mill.serial(Arrays.asList(table, column), options);
             Entry entry = new Entry(table, column, dateFmt, noFmt, serial.well());
             if (STATE.compareAndSet(state, state.with(entry))) {
-                return serial;
+                return entry;
             }
         }
     }
@@ -119,6 +113,17 @@ public final class KeyFactory {
             this.entries = entries;
             this.count = count;
             this.newest = newest;
+        }
+
+        /** What was asked before under these names and patterns; null: nothing. */
+        Entry find(String table, String column, String dateFmt, String noFmt) {
+            int mask = entries.length - 1;
+            for (int at = hash(table, column) & mask; ; at = (at + 1) & mask) {
+                Entry entry = entries[at];
+                if (entry == null || entry.is(table, column, dateFmt, noFmt)) {
+                    return entry;
+                }
+            }
         }
 
         State with(Entry entry) {

@@ -13,6 +13,8 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.TimeZone;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -75,6 +77,26 @@ class KeyFactoryTest {
         Set<String> all = new HashSet<>();
         taken.forEach(mine -> all.addAll(Arrays.asList(mine)));
         assertEquals(8 * 30_000, all.size());
+    }
+
+    @Test
+    void first_calls_that_race_with_other_sizes_have_one_order() throws Exception {
+        for (int round = 0; round < 100; round++) {
+            mill.close();
+            open();
+            AtomicInteger size = new AtomicInteger(100);
+            AtomicLong latest = new AtomicLong();
+            together(8, () -> {
+                int mine = size.incrementAndGet();
+                for (int i = 0; i < 20; i++) {
+                    long before = latest.get();
+                    long number = Long.parseLong(KeyFactory.getSerialNoByDS("race", "c", "", "00000000", mine));
+                    assertTrue(number > before, number + " after " + before);
+                    latest.accumulateAndGet(number, Math::max);
+                }
+                return null;
+            });
+        }
     }
 
     @Test
