@@ -124,6 +124,20 @@ fn copies_of_one_source_have_one_identity() {
 }
 
 #[test]
+fn numbers_expire_by_a_ttl_or_a_date_and_else_only_a_close_ends_them() {
+    let mill = Mill::open("memory:").unwrap();
+    let expires = |spec: &str| mill.source(spec).unwrap().expires();
+    assert!(!expires("segment:a"));
+    assert!(!expires("segment:b?order=thread"));
+    assert!(expires("segment:c?ttl=1s"));
+    assert!(expires("serial:t/a?date=yyyyMMdd"));
+    assert!(expires("serial:t/b?date='C'yyyy"));
+    assert!(!expires("serial:t/c?date="));
+    assert!(!expires("serial:t/d?date='C'"));
+    assert!(expires("serial:t/e?date=&ttl=1s"));
+}
+
+#[test]
 fn who_waits_in_its_own_way_for_a_clock_is_told_what_it_lacked() {
     let (mill, tx) = source(
         "memory:?clock=manual",

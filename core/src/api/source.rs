@@ -219,6 +219,15 @@ impl Source {
         self.spec().block
     }
 
+    /// Whether numbers in memory may end by themselves: a period ends, or they outlive `ttl`. Where not, only a close
+    /// revokes a [`Lease`](super::Lease) (and a fork): a language that sees every close itself need not compare the word.
+    #[must_use]
+    pub fn expires(&self) -> bool {
+        let spec = self.spec();
+        // The period of a pattern without a date is 0 at any time.
+        spec.rules.ttl_ms.is_some() || spec.pattern().is_some_and(|pattern| pattern.period_at(0) != 0)
+    }
+
     /// The same for every copy of one source, and for no other source of this process: a language that keeps a cursor
     /// of its own keeps one per identity. A forked child has another one, and 0 where it may not go on (`FORKED`).
     #[must_use]

@@ -18,6 +18,11 @@ final class Atomics {
         return word.getLong(0);
     }
 
+    /** Where a block ends; a volatile read, which x86 gives for nothing. */
+    static long end(BlockFields block) {
+        return block.end;
+    }
+
     /** Counts {@code n} numbers of a run; answers with the count before. */
     static long use(RunCount run, long n) {
         return USED.getAndAdd(run, n);

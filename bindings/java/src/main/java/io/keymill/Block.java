@@ -10,9 +10,16 @@ abstract class BlockFront {
 /** The fields of a block. */
 abstract class BlockFields extends BlockFront {
     long next;
-    long end;
-    long leasedAt = 1;
-    ByteBuffer word = Run.NONE.word;
+    /**
+     * One past the last number; 0 where the word must be asked for each. Written by the owner, and by whoever closes the
+     * mill, to 0: see {@link MillBox#close()}.
+     */
+    volatile long end;
+    /** One past the last number that may be issued while {@code word} reads {@code leasedAt}. */
+    long expiringEnd;
+    long leasedAt;
+    /** Null where only a close ends what was leased. */
+    ByteBuffer word;
     Prefix prefix = Prefix.NONE;
     int width = 1;
     /** Where texts are written: the prefix stands in it already. Longer than any text, so that nothing shares its lines. */
@@ -44,23 +51,36 @@ class Block extends BlockFields {
     final long take() {
         long number = next;
         // Not `number < end`: behind the largest number, `end` is negative.
-        if (end - number > 0 && Atomics.read(word) == leasedAt) {
+        if (Atomics.end(this) - number > 0 || lives() && expiringEnd - number > 0) {
             next = number + 1;
             return number;
         }
         return 0;
     }
 
+    private boolean lives() {
+        return word != null && Atomics.read(word) == leasedAt;
+    }
+
     final long left() {
-        return Atomics.read(word) == leasedAt ? end - next : 0;
+        return Math.max(0, lives() ? expiringEnd - next : end - next);
+    }
+
+    /** Nothing that was leased may be issued any more. Any thread may say so. */
+    final void empty() {
+        end = 0;
     }
 
     /** Takes over what was leased. */
     final void refill(Lease lease) {
         next = lease.lo;
-        end = lease.hi;
-        leasedAt = lease.leasedAt;
-        word = lease.word;
+        if (lease.word == null) {
+            end = lease.hi;
+        } else {
+            expiringEnd = lease.hi;
+            leasedAt = lease.leasedAt;
+            word = lease.word;
+        }
         width = lease.width;
         if (prefix != lease.prefix || scratch == null) {
             prefix = lease.prefix;
@@ -76,12 +96,24 @@ class Block extends BlockFields {
             return prefix.textOf(number, width);
         }
         if (written != number) {
-            length = Digits.write(bytes, prefix.length, number, width);
+            write(number);
         }
-        String text = Digits.first(bytes, length);
-        // The next text is written ahead: a copy that follows its own stores would have to wait for them.
-        length = Digits.write(bytes, prefix.length, number + 1, width);
-        written = number + 1;
+        int end = length;
+        String text = Digits.first(bytes, end);
+        // The next text is written ahead: a copy that follows its own stores would have to wait for them. Nine times of ten
+        // only the last digit changes.
+        byte last = bytes[end - 1];
+        if (last != '9') {
+            bytes[end - 1] = (byte) (last + 1);
+            written = number + 1;
+        } else {
+            write(number + 1);
+        }
         return text;
+    }
+
+    private void write(long number) {
+        length = Digits.write(scratch, prefix.length, number, width);
+        written = number;
     }
 }

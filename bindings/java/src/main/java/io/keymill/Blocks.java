@@ -1,5 +1,6 @@
 package io.keymill;
 
+import java.util.Arrays;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 
 /**
@@ -12,12 +13,16 @@ import java.util.concurrent.atomic.AtomicReferenceArray;
  */
 final class Blocks {
     private static final int PLACES = 64;
+    /** Stands where nobody has settled. */
+    private static final Block NOBODY = new Block(null);
+    /** A table that nobody settles in. */
+    static final Block[] DESERTED = table();
 
     /** Virtual threads share this many cursors: a block for each would be a waste. */
     private static final int STRIPES = 16;
 
     private final Well well;
-    private final Block[] table = new Block[PLACES];
+    final Block[] table = table();
     private final ThreadLocal<Block> kept = new ThreadLocal<>();
     private final AtomicReferenceArray<Lane> stripes = new AtomicReferenceArray<>(STRIPES);
 
@@ -25,15 +30,21 @@ final class Blocks {
         this.well = well;
     }
 
+    private static Block[] table() {
+        Block[] table = new Block[PLACES];
+        Arrays.fill(table, NOBODY);
+        return table;
+    }
+
     /** The calling thread's block; null for a virtual thread. */
     Block mine() {
         Thread thread = Thread.currentThread();
         Block block = table[place(thread)];
-        return block != null && block.owner == thread ? block : find(thread);
+        return block.owner == thread ? block : find(thread);
     }
 
     @SuppressWarnings("deprecation")
-    private static int place(Thread thread) {
+    static int place(Thread thread) {
         return (int) thread.getId() & (PLACES - 1);
     }
 
@@ -54,13 +65,23 @@ final class Blocks {
     private void settle(Thread thread, Block block) {
         for (int at = 0; at < PLACES; at++) {
             Block other = table[at];
-            if (other != null && !other.owner.isAlive()) {
-                table[at] = null;
+            if (other != NOBODY && !other.owner.isAlive()) {
+                table[at] = NOBODY;
             }
         }
         int at = place(thread);
-        if (table[at] == null) {
+        if (table[at] == NOBODY) {
             table[at] = block;
+        }
+    }
+
+    /** Empties the cursors of virtual threads. */
+    void empty() {
+        for (int at = 0; at < STRIPES; at++) {
+            Lane stripe = stripes.get(at);
+            if (stripe != null) {
+                stripe.empty();
+            }
         }
     }
 

@@ -58,10 +58,16 @@ final class Digits {
         switch (length) {
             case 14:
                 return new String(bytes, 0, 0, 14);
+            case 15:
+                return new String(bytes, 0, 0, 15);
             case 16:
                 return new String(bytes, 0, 0, 16);
+            case 17:
+                return new String(bytes, 0, 0, 17);
             case 18:
                 return new String(bytes, 0, 0, 18);
+            case 19:
+                return new String(bytes, 0, 0, 19);
             case 20:
                 return new String(bytes, 0, 0, 20);
             default:

@@ -4,7 +4,6 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.TimeZone;
-import java.util.concurrent.atomic.AtomicReference;
 
 /**
  * The hand-written KeyFactory's static method over the same table {@code key_producer}, without its lock: change the
@@ -17,7 +16,11 @@ import java.util.concurrent.atomic.AtomicReference;
  */
 public final class KeyFactory {
     /** Everything that is found without a lock: the mill, and an open-addressed table of what was asked of it. */
-    private static final AtomicReference<State> STATE = new AtomicReference<>(new State(null, new Entry[8], 0, null));
+    private static volatile State state = new State(null, new Entry[8], 0);
+    /** Of that table, what was put there last; beside it, because each step to it costs as much as the look. */
+    private static volatile Entry newest;
+    /** Held while both are changed, and for nothing that waits. */
+    private static final Object CHANGE = new Object();
 
     private KeyFactory() {}
 
@@ -30,7 +33,21 @@ public final class KeyFactory {
         if (mill == null) {
             throw KeymillException.argument("the mill to use is null");
         }
-        STATE.set(new State(mill, new Entry[8], 0, null));
+        synchronized (CHANGE) {
+            newest = null;
+            state = new State(mill, new Entry[8], 0);
+        }
+    }
+
+    private static boolean replace(State old, State by, Entry entry) {
+        synchronized (CHANGE) {
+            if (state != old) {
+                return false;
+            }
+            state = by;
+            newest = entry;
+            return true;
+        }
     }
 
     /**
@@ -47,13 +64,17 @@ public final class KeyFactory {
      * @throws KeymillException as {@link Serial#next}
      */
     public static String getSerialNoByDS(String table, String column, String dateFmt, String noFmt, int cacheSize) {
-        State state = STATE.get();
         // Many programs number one column: the literals of the newest column need no search.
-        Entry newest = state.newest;
-        if (newest != null && newest.table == table && newest.column == column && newest.dateFmt == dateFmt
-                && newest.noFmt == noFmt) {
-            return newest.well.text();
+        Entry last = newest;
+        if (last != null && last.table == table && last.column == column && last.dateFmt == dateFmt
+                && last.noFmt == noFmt) {
+            return last.well.text();
         }
+        return search(table, column, dateFmt, noFmt, cacheSize);
+    }
+
+    /** Of its own, so that the compiler can put the common way into its callers. */
+    private static String search(String table, String column, String dateFmt, String noFmt, int cacheSize) {
         Entry entry = table == null || column == null ? null : state.find(table, column, dateFmt, noFmt);
         return (entry == null ? first(table, column, dateFmt, noFmt, cacheSize) : entry).well.text();
     }
@@ -66,16 +87,16 @@ public final class KeyFactory {
 
     private static Entry first(String table, String column, String dateFmt, String noFmt, int cacheSize) {
         for (;;) {
-            State state = STATE.get();
-            if (state.mill == null) {
+            State now = state;
+            if (now.mill == null) {
                 Mill opened = Mill.open();
-                if (!STATE.compareAndSet(state, new State(opened, state.entries, 0, null))) {
+                if (!replace(now, new State(opened, now.entries, 0), null)) {
                     opened.close();
                 }
                 continue;
             }
             // Of two first calls with different sizes one comes first; the other's source would have an order of its own.
-            Entry found = table == null || column == null ? null : state.find(table, column, dateFmt, noFmt);
+            Entry found = table == null || column == null ? null : now.find(table, column, dateFmt, noFmt);
             if (found != null) {
                 return found;
             }
@@ -84,9 +105,9 @@ public final class KeyFactory {
             options.put("number", noFmt);
             options.put("step", Integer.toString(cacheSize));
             options.put("zone", zone());
-            Serial serial = state.mill.serial(Arrays.asList(table, column), options);
+            Serial serial = now.mill.serial(Arrays.asList(table, column), options);
             Entry entry = new Entry(table, column, dateFmt, noFmt, serial.well());
-            if (STATE.compareAndSet(state, state.with(entry))) {
+            if (replace(now, now.with(entry), entry)) {
                 return entry;
             }
         }
@@ -106,13 +127,11 @@ public final class KeyFactory {
         final Mill mill;
         final Entry[] entries;
         final int count;
-        final Entry newest;
 
-        State(Mill mill, Entry[] entries, int count, Entry newest) {
+        State(Mill mill, Entry[] entries, int count) {
             this.mill = mill;
             this.entries = entries;
             this.count = count;
-            this.newest = newest;
         }
 
         /** What was asked before under these names and patterns; null: nothing. */
@@ -135,7 +154,7 @@ public final class KeyFactory {
                 }
             }
             put(more, entry);
-            return new State(mill, more, count + 1, entry);
+            return new State(mill, more, count + 1);
         }
 
         private static void put(Entry[] entries, Entry entry) {

@@ -30,6 +30,9 @@ abstract class LaneFields extends LaneFront {
  * later one; in the same run, its count comes later. (A thread that looked at the word just before it was raised may
  * still take an old number afterwards; its call had begun before any call that got a newer one ended.)
  *
+ * <p><b>A close ends it.</b> Where numbers may expire, each look at a run asks its word. Where only a close ends them, the
+ * close counts the run up to more than it has, and whoever publishes the next one asks afterwards whether there was a close.
+ *
  * <p><b>Batches do not overtake.</b> A batch takes what the run has left, and only then from the next lease, which it
  * publishes with its own part counted already.
  */
@@ -39,7 +42,7 @@ final class Lane extends LaneFields {
     Lane(Well well) {
         this.well = well;
         this.leasing = new AtomicBoolean();
-        this.lease = new Lease();
+        this.lease = new Lease(well.expires);
     }
 
     /** A number when the run that was looked at gave none; 0 where nothing is in memory and the caller does not wait. */
@@ -98,7 +101,7 @@ final class Lane extends LaneFields {
                 pause = well.lease(lease, lease.size(well.block), 1, wait);
                 if (pause == 0) {
                     now = new Run(lease, 0);
-                    run = now;
+                    publish(now);
                     return now;
                 }
             } finally {
@@ -141,7 +144,7 @@ final class Lane extends LaneFields {
                     if (batch.lacks() > 0 && next.alive()) {
                         take(batch, next);
                     }
-                    run = next;
+                    publish(next);
                 }
             } finally {
                 leasing.set(false);
@@ -150,6 +153,19 @@ final class Lane extends LaneFields {
                 wait.pause(pause);
             }
         }
+    }
+
+    private void publish(Run next) {
+        run = next;
+        // After it was published: whoever closes sets the mark first and looks for runs then.
+        if (well.isClosed()) {
+            next.empty();
+        }
+    }
+
+    /** The mill was closed. */
+    void empty() {
+        run.empty();
     }
 
     private static void take(Batch batch, Run run) {

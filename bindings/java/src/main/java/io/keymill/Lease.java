@@ -25,8 +25,10 @@ final class Lease {
     long leasedAt;
     int width = 1;
     Prefix prefix = Prefix.NONE;
+    /** Null where only a close ends what was leased: then nobody asks it. */
     ByteBuffer word;
     private long wordAddress;
+    private final boolean expires;
 
     /** How many numbers to ask for next, and when it was asked last. */
     private long size;
@@ -38,6 +40,10 @@ final class Lease {
     private static final long SOON = 2_000_000;
     /** … and those that last longer than this shrink. */
     private static final long LATE = 50_000_000;
+
+    Lease(boolean expires) {
+        this.expires = expires;
+    }
 
     /** How many numbers to ask for, at most {@code block}. */
     long size(long block) {
@@ -62,7 +68,7 @@ final class Lease {
         leasedAt = slate.getLong(LEASED_AT);
         width = (int) slate.getLong(WIDTH);
         long address = slate.getLong(WORD);
-        if (address != wordAddress) {
+        if (expires && address != wordAddress) {
             // Nearly always the same for the life of a source.
             word = Native.word(address).order(ByteOrder.nativeOrder());
             wordAddress = address;

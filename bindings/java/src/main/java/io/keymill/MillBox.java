@@ -4,6 +4,7 @@ import java.lang.ref.PhantomReference;
 import java.lang.ref.ReferenceQueue;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * What a mill holds in native memory. It is freed when the collector finds that neither the mill nor a source of it can
@@ -16,6 +17,10 @@ final class MillBox {
     private final long address;
     /** By the address of the native source: one well, with one cursor, for each source however often it is asked for. */
     private final ConcurrentHashMap<Long, Well> wells = new ConcurrentHashMap<>();
+
+    private final ReentrantLock closing = new ReentrantLock();
+    /** The core is closed. */
+    volatile boolean closed;
 
     MillBox(String config) {
         Library.ensure();
@@ -59,8 +64,25 @@ final class MillBox {
         return well;
     }
 
+    /**
+     * Closes, and then empties every cursor over numbers that only a close ends, so that who takes one need not ask
+     * whether the mill is open: an empty cursor makes it ask the core, which says CLOSED.
+     *
+     * <p>A cursor that is filled meanwhile is not missed: who fills one does so first and then looks at {@code closed},
+     * here {@code closed} is set first and then cursors are looked for; all four are volatile, so one of the two sees the
+     * other. One thread closes at a time, so that nobody returns before the cursors are empty.
+     */
     void close() {
-        close(address);
+        closing.lock();
+        try {
+            close(address);
+            closed = true;
+            for (Well well : wells.values()) {
+                well.empty();
+            }
+        } finally {
+            closing.unlock();
+        }
         bury();
     }
 

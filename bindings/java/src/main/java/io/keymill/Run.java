@@ -26,7 +26,7 @@ abstract class RunGap extends RunCount {
 final class Run extends RunGap {
     final long lo;
     final long size;
-    /** The numbers may be issued while {@code word} reads {@code leasedAt}. */
+    /** The numbers may be issued while {@code word} reads {@code leasedAt}; null where only a close ends them. */
     final ByteBuffer word;
     final long leasedAt;
     final Prefix prefix;
@@ -46,17 +46,25 @@ final class Run extends RunGap {
     private Run() {
         lo = 0;
         size = 0;
-        word = ByteBuffer.allocateDirect(8);
-        leasedAt = 1;
+        word = null;
+        leasedAt = 0;
         prefix = Prefix.NONE;
         width = 1;
     }
 
-    /** Before the first lease: never alive. */
+    /** Before the first lease: it has no number. */
     static final Run NONE = new Run();
 
+    /** More than any run has, and no number of callers counts it up to an overflow. */
+    private static final long ALL = 1L << 62;
+
     boolean alive() {
-        return Atomics.read(word) == leasedAt;
+        return word == null || Atomics.read(word) == leasedAt;
+    }
+
+    /** Nothing of it may be issued any more. Counts that race with this end at more than the run has, too. */
+    void empty() {
+        used = ALL;
     }
 
     /** How many numbers are left, at most. */

@@ -20,14 +20,15 @@ import java.util.stream.LongStream;
  */
 public final class Source implements LongSupplier {
     private final Well well;
-    /** The cursor of {@code order=process}, or the blocks of {@code order=thread}; null where numbers come otherwise. */
+    /** The cursor of {@code order=process}; null where numbers come otherwise, or expire. */
     private final Lane lane;
-    private final Blocks blocks;
+    /** The table of {@link Blocks}; a deserted one where there are none. */
+    private final Block[] table;
 
     Source(Well well) {
         this.well = well;
-        this.lane = well.way == Well.SHARED ? well.lane : null;
-        this.blocks = well.way == Well.THREAD ? well.blocks : null;
+        this.lane = well.way == Well.SHARED && !well.expires ? well.lane : null;
+        this.table = well.way == Well.THREAD ? well.blocks.table : Blocks.DESERTED;
     }
 
     Well well() {
@@ -44,16 +45,16 @@ public final class Source implements LongSupplier {
      */
     public long next() {
         if (lane != null) {
+            // Numbers that do not expire: a close uses the run up.
             Run run = lane.run;
-            if (run.alive()) {
-                long at = Atomics.use(run, 1);
-                if (at < run.size) {
-                    return run.lo + at;
-                }
+            long at = Atomics.use(run, 1);
+            if (at < run.size) {
+                return run.lo + at;
             }
-        } else if (blocks != null) {
-            Block mine = blocks.mine();
-            if (mine != null) {
+        } else {
+            Thread thread = Thread.currentThread();
+            Block mine = table[Blocks.place(thread)];
+            if (mine.owner == thread) {
                 long number = mine.take();
                 if (number != 0) {
                     return number;

@@ -15,12 +15,16 @@ final class Well {
     private final long address;
     final int way;
     final long block;
+    /** Whether numbers in memory may end by themselves; else only a close ends them. */
+    final boolean expires;
     final String label;
     final Map<String, String> facts;
     /** The cursor of {@code order=process}. */
     final Lane lane;
     /** The blocks of {@code order=thread}. */
     final Blocks blocks;
+    /** Blocks that a close must empty. */
+    private final Owned owned = new Owned();
 
     Well(MillBox mill, long address) {
         this.mill = mill;
@@ -28,6 +32,7 @@ final class Well {
         facts = Native.map(facts(address));
         label = facts.get("label");
         block = Long.parseLong(facts.get("block"));
+        expires = Boolean.parseBoolean(facts.get("expires"));
         way = way(facts.get("kind"), Boolean.parseBoolean(facts.get("by_thread")));
         lane = new Lane(this);
         blocks = way == THREAD || way == THREAD_TEXT ? new Blocks(this) : null;
@@ -52,6 +57,16 @@ final class Well {
 
     /** The next id; who finds none in memory waits. */
     long next() {
+        if (way == SHARED) {
+            Run run = lane.run;
+            if (run.alive()) {
+                long at = Atomics.use(run, 1);
+                if (at < run.size) {
+                    return run.lo + at;
+                }
+            }
+            return lane.next(run, new Wait(label));
+        }
         return next(new Wait(label));
     }
 
@@ -93,19 +108,49 @@ final class Well {
     }
 
     private boolean refill(Block block, Wait wait) {
-        if (block.lease == null) {
-            block.lease = new Lease();
-        }
         for (;;) {
-            long pause = lease(block.lease, block.lease.size(this.block), 1, wait);
+            Lease lease = leaseOf(block);
+            long pause = lease(lease, lease.size(this.block), 1, wait);
             if (pause == 0) {
-                block.refill(block.lease);
+                refill(block, lease);
                 return true;
             }
             if (!wait.pause(pause)) {
                 return false;
             }
         }
+    }
+
+    /** Where a block is leased to; made at its first lease. */
+    private Lease leaseOf(Block block) {
+        if (block.lease == null) {
+            block.lease = new Lease(expires);
+            if (!expires) {
+                owned.add(block);
+            }
+        }
+        return block.lease;
+    }
+
+    private void refill(Block block, Lease lease) {
+        block.refill(lease);
+        // After it was filled: whoever closes sets the mark first and looks for blocks then.
+        if (mill.closed) {
+            block.empty();
+        }
+    }
+
+    boolean isClosed() {
+        return mill.closed;
+    }
+
+    /** The mill was closed: nothing in memory may be issued any more. */
+    void empty() {
+        lane.empty();
+        if (blocks != null) {
+            blocks.empty();
+        }
+        owned.empty();
     }
 
     private long nextOfTime(Wait wait) {
@@ -160,24 +205,23 @@ final class Well {
             Block mine = blocks.mine();
             if (mine != null) {
                 long number = mine.take();
-                if (number == 0) {
-                    number = nextOf(mine, new Wait(label));
-                }
-                return mine.text(number);
+                return mine.text(number != 0 ? number : nextOf(mine, new Wait(label)));
             }
             return blocks.stripe().text(null, new Wait(label));
         }
-        if (way == SHARED_TEXT) {
-            Run run = lane.run;
-            if (run.alive()) {
-                long at = Atomics.use(run, 1);
-                if (at < run.size) {
-                    return run.prefix.textOf(run.lo + at, run.width);
-                }
+        return way == SHARED_TEXT ? sharedText() : Long.toString(next());
+    }
+
+    /** Of its own: the compiler puts a small method into its callers, and one that holds both ways is not small. */
+    private String sharedText() {
+        Run run = lane.run;
+        if (run.alive()) {
+            long at = Atomics.use(run, 1);
+            if (at < run.size) {
+                return run.prefix.textOf(run.lo + at, run.width);
             }
-            return lane.text(run, new Wait(label));
         }
-        return Long.toString(next());
+        return lane.text(run, new Wait(label));
     }
 
     /** A text, or null where none is in memory. */
@@ -233,14 +277,12 @@ final class Well {
 
     /** A batch begins with what the thread's block has left: its numbers rise within the thread. */
     private void take(Block mine, Batch batch, Wait wait) {
-        if (mine.lease == null) {
-            mine.lease = new Lease();
-        }
+        Lease lease = leaseOf(mine);
         while (batch.lacks() > 0) {
             long left = Math.min(mine.left(), batch.lacks());
             if (left < batch.lacks()) {
                 long lacks = batch.lacks() - left;
-                long pause = lease(mine.lease, batchSize(mine.lease, lacks), lacks, wait);
+                long pause = lease(lease, batchSize(lease, lacks), lacks, wait);
                 if (pause > 0) {
                     wait.pause(pause);
                     continue;
@@ -251,7 +293,7 @@ final class Well {
                 mine.next += left;
             }
             if (batch.lacks() > 0) {
-                mine.refill(mine.lease);
+                refill(mine, lease);
             }
         }
     }

@@ -12,10 +12,12 @@ final class Atomics {
     private static final VarHandle TEXT =
             MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
     private static final VarHandle USED;
+    private static final VarHandle END;
 
     static {
         try {
             USED = MethodHandles.lookup().findVarHandle(RunCount.class, "used", long.class);
+            END = MethodHandles.lookup().findVarHandle(BlockFields.class, "end", long.class);
         } catch (ReflectiveOperationException e) {
             throw new ExceptionInInitializerError(e);
         }
@@ -26,6 +28,11 @@ final class Atomics {
     /** A revocation word; the read is not moved out of a loop. */
     static long read(ByteBuffer word) {
         return (long) WORD.getOpaque(word, 0);
+    }
+
+    /** Where a block ends; the read is not moved out of a loop. */
+    static long end(BlockFields block) {
+        return (long) END.getOpaque(block);
     }
 
     /** Counts {@code n} numbers of a run; answers with the count before. */

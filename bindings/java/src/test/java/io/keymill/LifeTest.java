@@ -1,6 +1,7 @@
 package io.keymill;
 
 import static io.keymill.Checks.refused;
+import static io.keymill.Checks.together;
 import static io.keymill.Checks.until;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -21,6 +22,9 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.LongSupplier;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -57,6 +61,45 @@ class LifeTest {
         refused(Code.CLOSED, handle::next);
         refused(Code.CLOSED, () -> mill.segment("another"));
         assertEquals(5, tx.parse((5L << 12) | (1L << 40)).worker().getAsLong());
+    }
+
+    /** Leases of two numbers, so that many threads are leasing, or about to, at the moment of the close. */
+    @Test
+    void nobody_gets_a_number_after_a_close_has_returned() throws Exception {
+        for (int round = 0; round < 300; round++) {
+            Mill mill = Mill.open("memory:");
+            Source shared = mill.segment("shared?block=2");
+            Source own = mill.segment("own?block=2&order=thread");
+            Source aged = mill.segment("aged?block=2&order=thread&ttl=1h");
+            Serial bare = mill.serial("t/bare?block=2&order=thread&date=");
+            AtomicInteger started = new AtomicInteger();
+            AtomicBoolean returned = new AtomicBoolean();
+            AtomicInteger turn = new AtomicInteger();
+            together(6, () -> {
+                int kind = turn.getAndIncrement();
+                if (kind == 5) {
+                    until("all are at work", 10, () -> started.get() == 5);
+                    mill.close();
+                    returned.set(true);
+                    return null;
+                }
+                Handle handle = own.handle();
+                LongSupplier[] verbs = {shared, handle, own, aged, () -> bare.next().length()};
+                for (long took = 0; ; took++) {
+                    boolean late = returned.get();
+                    try {
+                        verbs[kind].getAsLong();
+                    } catch (KeymillException e) {
+                        assertEquals(Code.CLOSED, e.code(), e.getMessage());
+                        return null;
+                    }
+                    assertFalse(late, "verb " + kind + " gave a number");
+                    if (took == 0) {
+                        started.incrementAndGet();
+                    }
+                }
+            });
+        }
     }
 
     @Test
