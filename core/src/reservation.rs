@@ -57,6 +57,12 @@ impl Scheme {
         matches!(self, Scheme::AutoIncrement | Scheme::Ticket | Scheme::Sequence)
     }
 
+    /// Whether a row may say how long its numbers live.
+    #[must_use]
+    pub const fn keeps_ttl(self) -> bool {
+        matches!(self, Scheme::SequenceTable)
+    }
+
     /// Whether the scheme keeps numbers of a date: serials.
     #[must_use]
     pub const fn keeps_serials(self) -> bool {
