@@ -30,31 +30,75 @@ enum Kind {
     Segment,
     Serial,
     Producer,
+    Sequence,
+    Leaf,
+    Tiny,
+    Cosid,
 }
 
 impl Kind {
-    const ALL: [Kind; 3] = [Kind::Segment, Kind::Serial, Kind::Producer];
+    const ALL: [Kind; 7] =
+        [Kind::Segment, Kind::Serial, Kind::Producer, Kind::Sequence, Kind::Leaf, Kind::Tiny, Kind::Cosid];
 
     fn scheme(self) -> Scheme {
-        if self == Kind::Producer { Scheme::KeyProducer } else { Scheme::Keymill }
+        match self {
+            Kind::Segment | Kind::Serial => Scheme::Keymill,
+            Kind::Producer => Scheme::KeyProducer,
+            Kind::Sequence => Scheme::SequenceTable,
+            Kind::Leaf => Scheme::LeafAlloc,
+            Kind::Tiny => Scheme::TinyIdInfo,
+            Kind::Cosid => Scheme::Cosid,
+        }
+    }
+
+    fn is_serial(self) -> bool {
+        matches!(self, Kind::Serial | Kind::Producer)
     }
 
     fn period(self) -> u64 {
-        if self == Kind::Segment { 0 } else { DAY }
+        if self.is_serial() { DAY } else { 0 }
+    }
+
+    /// Of a table of another program's: the columns of the name and of the maximum, and how many characters a name has.
+    fn columns(self) -> Option<(&'static str, &'static str, usize)> {
+        match self {
+            Kind::Segment | Kind::Serial | Kind::Producer => None,
+            Kind::Sequence => Some(("biz_type", "cur_id", 50)),
+            Kind::Leaf => Some(("biz_tag", "max_id", 128)),
+            Kind::Tiny => Some(("biz_type", "max_id", 63)),
+            Kind::Cosid => Some(("name", "last_max_id", 100)),
+        }
+    }
+
+    /// The maximum that a row holds where `next` is the next number.
+    fn kept(self, next: u64) -> u64 {
+        if self == Kind::Leaf { next } else { next - 1 }
+    }
+
+    /// The last number there is: Leaf's column has to hold the number after it.
+    fn last(self) -> u64 {
+        if self == Kind::Leaf { MAX_NUMBER - 1 } else { MAX_NUMBER }
     }
 
     fn key(self, table: &str, name: &str, init_max: bool) -> Arc<Key> {
-        let serial = (self != Kind::Segment).then(|| SerialKey {
+        let serial = self.is_serial().then(|| SerialKey {
             table: name.to_owned(),
             column: "id".to_owned(),
             pattern: SerialPattern::new("yyyyMMdd", "0000", "UTC").unwrap(),
             init_max,
         });
         let name = match self {
-            Kind::Segment => format!("segment:{name}"),
+            _ if !self.is_serial() => format!("segment:{name}"),
             _ => format!("serial:{name}/id?date=yyyyMMdd&number=0000"),
         };
-        Arc::new(Key { scheme: self.scheme(), table: table.to_owned(), name, serial })
+        Arc::new(Key {
+            scheme: self.scheme(),
+            table: table.to_owned(),
+            name,
+            serial,
+            step: 1,
+            unsafe_on: false,
+        })
     }
 }
 
@@ -153,6 +197,7 @@ impl Bench {
             return memory.set_row(&key, mark).unwrap();
         }
         let changed = match &key.serial {
+            None if self.kind != Kind::Segment => self.set_maximum(name, self.kind.kept(mark.next)),
             Some(serial) if self.kind == Kind::Producer => self.tamper(
                 "UPDATE {t} SET MAXSERIALNO = ? WHERE TABLENAME = ?",
                 &[&serial.pattern.text(mark.period, mark.next - 1), &serial.table.to_uppercase()],
@@ -163,6 +208,21 @@ impl Bench {
             ),
         };
         assert_eq!(changed, 1, "there is a row to set");
+    }
+
+    /// Behind the store's back, on another program's table.
+    fn set_maximum(&self, name: &str, maximum: u64) -> u64 {
+        let (by, column, _) = self.kind.columns().unwrap();
+        let sql = format!("UPDATE {{t}} SET {column} = ? WHERE {by} = ?");
+        // As a number: SQLite would keep a text.
+        match &self.place {
+            Place::Sqlite(path, _) => {
+                let sql = sql.replace("{t}", &self.table);
+                let values = rusqlite::params![maximum as i64, name];
+                rusqlite::Connection::open(path).unwrap().execute(&sql, values).unwrap() as u64
+            }
+            _ => self.tamper(&sql, &[&maximum.to_string(), name]),
+        }
     }
 
     fn set_text(&self, name: &str, text: Option<&str>) {
@@ -183,7 +243,11 @@ impl Bench {
             (_, Kind::Producer) => {
                 assert_eq!(self.tamper("DELETE FROM {t} WHERE TABLENAME = ?", &[&name.to_uppercase()]), 1);
             }
-            _ => assert_eq!(self.tamper("DELETE FROM {t} WHERE name = ?", &[&key.name]), 1),
+            (_, kind) => {
+                let (column, name) =
+                    kind.columns().map_or(("name", key.name.as_str()), |(by, ..)| (by, name));
+                assert_eq!(self.tamper(&format!("DELETE FROM {{t}} WHERE {column} = ?"), &[name]), 1);
+            }
         }
     }
 }
@@ -220,12 +284,24 @@ macro_rules! contract {
         contract!(@ memory_segment, Bench::memory(Kind::Segment), $($name)*);
         contract!(@ memory_serial, Bench::memory(Kind::Serial), $($name)*);
         contract!(@ memory_key_producer, Bench::memory(Kind::Producer), $($name)*);
+        contract!(@ memory_sequence_table, Bench::memory(Kind::Sequence), $($name)*);
+        contract!(@ memory_leaf_alloc, Bench::memory(Kind::Leaf), $($name)*);
+        contract!(@ memory_tiny_id_info, Bench::memory(Kind::Tiny), $($name)*);
+        contract!(@ memory_cosid, Bench::memory(Kind::Cosid), $($name)*);
         contract!(@ sqlite_segment, Bench::sqlite(Kind::Segment), $($name)*);
         contract!(@ sqlite_serial, Bench::sqlite(Kind::Serial), $($name)*);
         contract!(@ sqlite_key_producer, Bench::sqlite(Kind::Producer), $($name)*);
+        contract!(@ sqlite_sequence_table, Bench::sqlite(Kind::Sequence), $($name)*);
+        contract!(@ sqlite_leaf_alloc, Bench::sqlite(Kind::Leaf), $($name)*);
+        contract!(@ sqlite_tiny_id_info, Bench::sqlite(Kind::Tiny), $($name)*);
+        contract!(@ sqlite_cosid, Bench::sqlite(Kind::Cosid), $($name)*);
         contract!(@ mariadb_segment, Bench::mariadb(Kind::Segment), $($name)*);
         contract!(@ mariadb_serial, Bench::mariadb(Kind::Serial), $($name)*);
         contract!(@ mariadb_key_producer, Bench::mariadb(Kind::Producer), $($name)*);
+        contract!(@ mariadb_sequence_table, Bench::mariadb(Kind::Sequence), $($name)*);
+        contract!(@ mariadb_leaf_alloc, Bench::mariadb(Kind::Leaf), $($name)*);
+        contract!(@ mariadb_tiny_id_info, Bench::mariadb(Kind::Tiny), $($name)*);
+        contract!(@ mariadb_cosid, Bench::mariadb(Kind::Cosid), $($name)*);
     };
     (@ $module:ident, $bench:expr, $($name:ident)*) => {
         mod $module {
@@ -263,7 +339,10 @@ fn reservations_follow_each_other(bench: &Bench) {
     let mut request = bench.request("orders", 10);
     for round in 0..20 {
         let got = store.reserve(&request).unwrap();
-        assert_eq!(got, Reserved { lo: 1 + round * 10, hi: 11 + round * 10, period: bench.kind.period() });
+        assert_eq!(
+            got,
+            Reserved { lo: 1 + round * 10, hi: 11 + round * 10, period: bench.kind.period(), ttl_ms: None }
+        );
         request.high_water = Mark { period: got.period, next: got.hi };
     }
     let other = bench.request("invoices", 3);
@@ -271,7 +350,7 @@ fn reservations_follow_each_other(bench: &Bench) {
     let started = Request { start: 5000, ..bench.request("late", 3) };
     assert_eq!(
         store.reserve(&started).unwrap(),
-        Reserved { lo: 5000, hi: 5003, period: bench.kind.period() }
+        Reserved { lo: 5000, hi: 5003, period: bench.kind.period(), ttl_ms: None }
     );
 }
 
@@ -447,7 +526,9 @@ fn healing_raises_a_row_but_not_by_more_than_allowed(bench: &Bench) {
 }
 
 fn odd_names_are_just_names(bench: &Bench) {
-    let long = "x".repeat(if bench.kind == Kind::Producer { 80 } else { 128 });
+    let foreign = bench.kind == Kind::Producer || bench.kind.columns().is_some();
+    let widest = bench.kind.columns().map_or(80, |(.., most)| most);
+    let long = "x".repeat(if foreign { widest } else { 128 });
     let names = [
         "a",
         "A",
@@ -478,7 +559,7 @@ fn odd_names_are_just_names(bench: &Bench) {
         for name in names {
             match store.reserve(&bench.request(name, 5)) {
                 Ok(got) => {
-                    if bench.kind != Kind::Producer {
+                    if !foreign {
                         assert_eq!(got.lo, 1 + round * 5, "{name} has a row of its own");
                     }
                     // KeyFactory's table knows no case and, on MariaDB, no trailing space.
@@ -487,25 +568,25 @@ fn odd_names_are_just_names(bench: &Bench) {
                 }
                 Err(fault) => {
                     // The seed's table is three-byte utf8.
-                    assert_eq!(
-                        (name, bench.kind, fault.kind),
-                        ("🦀", Kind::Producer, FaultKind::Refused),
-                        "{fault}"
-                    );
+                    assert_eq!((foreign, fault.kind), (true, FaultKind::Refused), "{fault}");
+                    // Leaf's and CosId's tables are of the database's character set, whatever that is.
+                    let by_database = matches!(bench.kind, Kind::Leaf | Kind::Cosid) && !name.is_ascii();
+                    assert!(name == "🦀" || by_database, "{name}: {fault}");
+                    assert!(fault.message.contains("scheme=keymill") || by_database, "{fault}");
                 }
             }
         }
     }
     for ranges in ranges.into_values() {
-        if !matches!(bench.place, Place::MariaDb) && bench.kind == Kind::Producer {
+        if !matches!(bench.place, Place::MariaDb) && foreign {
             continue; // `a` and `a ` are two rows there
         }
-        if bench.kind == Kind::Producer {
+        if foreign {
             assert_disjoint(ranges);
         }
     }
-    if bench.kind == Kind::Producer {
-        let long = "x".repeat(81);
+    if foreign {
+        let long = "x".repeat(widest + 1);
         assert_eq!(kind(store.reserve(&bench.request(&long, 5))), FaultKind::Refused);
     }
 }
@@ -514,21 +595,22 @@ fn the_last_number_is_issued_and_nothing_wraps(bench: &Bench) {
     let mut store = bench.open();
     let request = bench.request("orders", 10);
     store.reserve(&request).unwrap();
-    bench.set_row("orders", bench.mark(MAX_NUMBER - 12));
-    assert_eq!(store.reserve(&request).unwrap().lo, MAX_NUMBER - 12);
+    let last = bench.kind.last();
+    bench.set_row("orders", bench.mark(last - 12));
+    assert_eq!(store.reserve(&request).unwrap().lo, last - 12);
     let got = store.reserve(&request).unwrap();
-    assert_eq!((got.lo, got.hi), (MAX_NUMBER - 2, 1 << 63), "three were left, and three are given");
-    let seen = Request { high_water: bench.mark(1 << 63), ..request.clone() };
+    assert_eq!((got.lo, got.hi), (last - 2, last + 1), "three were left, and three are given");
+    let seen = Request { high_water: bench.mark(last + 1), ..request.clone() };
     for request in [&request, &seen] {
         assert_eq!(kind(store.reserve(request)), FaultKind::Exhausted);
         assert_eq!(kind(store.reserve(&Request { len: u64::MAX, ..request.clone() })), FaultKind::Exhausted);
     }
-    assert_eq!(bench.stands_at("orders"), Some(1 << 63));
+    assert_eq!(bench.stands_at("orders"), Some(last + 1));
     // Given back, the last number can be had again.
     let key = bench.key("orders");
-    assert!(store.give_back(&key, bench.kind.period(), MAX_NUMBER, 1 << 63).unwrap());
+    assert!(store.give_back(&key, bench.kind.period(), last, last + 1).unwrap());
     let got = store.reserve(&Request { len: 1, ..request }).unwrap();
-    assert_eq!((got.lo, got.hi), (MAX_NUMBER, 1 << 63));
+    assert_eq!((got.lo, got.hi), (last, last + 1));
 }
 
 fn a_smaller_last_number_holds(bench: &Bench) {
@@ -560,19 +642,25 @@ fn a_range_is_given_back_only_while_the_row_ends_there(bench: &Bench) {
 }
 
 fn a_new_period_starts_anew_and_an_old_one_never_comes_back(bench: &Bench) {
-    if bench.kind == Kind::Segment {
+    if !bench.kind.is_serial() {
         return; // has no periods
     }
     let mut store = bench.open();
     let today = bench.request("cust", 300);
-    assert_eq!(store.reserve(&today).unwrap(), Reserved { lo: 1, hi: 301, period: DAY });
+    assert_eq!(store.reserve(&today).unwrap(), Reserved { lo: 1, hi: 301, period: DAY, ttl_ms: None });
     let seen = Mark { period: DAY, next: 301 };
     let tomorrow = Request { period: NEXT_DAY, period_max: NEXT_DAY, high_water: seen, ..today.clone() };
-    assert_eq!(store.reserve(&tomorrow).unwrap(), Reserved { lo: 1, hi: 301, period: NEXT_DAY });
+    assert_eq!(
+        store.reserve(&tomorrow).unwrap(),
+        Reserved { lo: 1, hi: 301, period: NEXT_DAY, ttl_ms: None }
+    );
     let late = store.reserve(&Request { high_water: seen, ..today.clone() });
     assert_eq!(kind(late), FaultKind::ClockBehind);
     let within_skew = Request { period_max: NEXT_DAY, high_water: seen, ..today.clone() };
-    assert_eq!(store.reserve(&within_skew).unwrap(), Reserved { lo: 301, hi: 601, period: NEXT_DAY });
+    assert_eq!(
+        store.reserve(&within_skew).unwrap(),
+        Reserved { lo: 301, hi: 601, period: NEXT_DAY, ttl_ms: None }
+    );
     assert!(!store.give_back(&today.key, DAY, 100, 301).unwrap());
     // The row of a slow old node: set back to yesterday, below what this process has seen.
     bench.set_row("cust", Mark { period: DAY, next: 400 });
@@ -585,7 +673,7 @@ fn a_new_period_starts_anew_and_an_old_one_never_comes_back(bench: &Bench) {
 fn a_mark_is_raised_and_never_lowered(bench: &Bench) {
     let mut store = bench.open();
     let key = bench.key("worker-7");
-    if bench.kind == Kind::Producer {
+    if bench.kind.scheme() != Scheme::Keymill {
         assert_eq!(kind(store.raise(&key, None, 5)), FaultKind::Refused);
         return;
     }
@@ -694,7 +782,7 @@ fn a_text_that_is_no_serial_is_refused_and_left_alone(bench: &Bench) {
 }
 
 fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
-    if bench.kind == Kind::Segment || matches!(bench.place, Place::Memory(_)) {
+    if !bench.kind.is_serial() || matches!(bench.place, Place::Memory(_)) {
         return; // no serials, no business tables
     }
     let mut store = bench.open();
@@ -753,9 +841,15 @@ fn a_table_of_another_shape_is_refused(bench: &Bench) {
         Kind::Producer => {
             "(TABLENAME VARCHAR(80) PRIMARY KEY, COLUMNNAME VARCHAR(80), MAXSERIALNO VARCHAR(80))"
         }
+        kind if kind.columns().is_some() => {
+            "(biz_type VARCHAR(80) PRIMARY KEY, biz_tag VARCHAR(80), name VARCHAR(80))"
+        }
         _ => "(name VARCHAR(80) PRIMARY KEY, next BIGINT)",
     };
-    let missing = if bench.kind == Kind::Producer { "datefmt" } else { "period" };
+    let missing = match bench.kind {
+        Kind::Producer => "datefmt",
+        kind => kind.columns().map_or("period", |(_, maximum, _)| maximum),
+    };
     if matches!(bench.place, Place::MariaDb) {
         bench.tamper("DROP TABLE {t}", &[]);
     }
@@ -783,7 +877,7 @@ fn a_missing_row_is_nothing_to_see(bench: &Bench) {
 
 fn a_name_that_becomes_sql_must_be_an_identifier(bench: &Bench) {
     let mut store = bench.open();
-    if bench.kind != Kind::Segment && !matches!(bench.place, Place::Memory(_)) {
+    if bench.kind.is_serial() && !matches!(bench.place, Place::Memory(_)) {
         let key = bench.kind.key(&bench.table, "cust; DROP TABLE x", true);
         let request = Request { key, ..bench.request("x", 1) };
         let fault = store.reserve(&request).unwrap_err();

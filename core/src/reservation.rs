@@ -15,11 +15,59 @@ pub enum Scheme {
     Keymill,
     /// `key_producer`, the table of KeyFactory; old nodes may write the same row.
     KeyProducer,
+    /// `sequence_table`, the table of IDSnowman; the row's `step` and `time_to_live` hold.
+    SequenceTable,
+    /// `leaf_alloc`, the table of Leaf; the row's `step` holds.
+    LeafAlloc,
+    /// `tiny_id_info`, the table of tinyid; the row's `step` holds.
+    TinyIdInfo,
+    /// `cosid`, the table of CosId.
+    Cosid,
+    /// A row for each range, named by an AUTO_INCREMENT column; old rows are purged.
+    AutoIncrement,
+    /// One row a name, replaced for each range and so named anew by an AUTO_INCREMENT column.
+    Ticket,
+    /// A SQL sequence that counts in steps.
+    Sequence,
 }
 
 impl Scheme {
     /// Every scheme, in the order documents list them.
-    pub const ALL: [Scheme; 2] = [Scheme::Keymill, Scheme::KeyProducer];
+    pub const ALL: [Scheme; 9] = [
+        Scheme::Keymill,
+        Scheme::KeyProducer,
+        Scheme::SequenceTable,
+        Scheme::LeafAlloc,
+        Scheme::TinyIdInfo,
+        Scheme::Cosid,
+        Scheme::AutoIncrement,
+        Scheme::Ticket,
+        Scheme::Sequence,
+    ];
+
+    /// Whether the scheme keeps plain numbers: segments.
+    #[must_use]
+    pub const fn keeps_segments(self) -> bool {
+        !matches!(self, Scheme::KeyProducer)
+    }
+
+    /// Whether the server itself counts, by AUTO_INCREMENT or a sequence, and each of its counts is worth `step` numbers.
+    #[must_use]
+    pub const fn is_ticket(self) -> bool {
+        matches!(self, Scheme::AutoIncrement | Scheme::Ticket | Scheme::Sequence)
+    }
+
+    /// Whether a row may say how long its numbers live.
+    #[must_use]
+    pub const fn keeps_ttl(self) -> bool {
+        matches!(self, Scheme::SequenceTable)
+    }
+
+    /// Whether the scheme keeps numbers of a date: serials.
+    #[must_use]
+    pub const fn keeps_serials(self) -> bool {
+        matches!(self, Scheme::Keymill | Scheme::KeyProducer)
+    }
 
     /// The name as it stands in a spec string.
     #[must_use]
@@ -27,6 +75,13 @@ impl Scheme {
         match self {
             Scheme::Keymill => "keymill",
             Scheme::KeyProducer => "key_producer",
+            Scheme::SequenceTable => "sequence_table",
+            Scheme::LeafAlloc => "leaf_alloc",
+            Scheme::TinyIdInfo => "tiny_id_info",
+            Scheme::Cosid => "cosid",
+            Scheme::AutoIncrement => "auto_increment",
+            Scheme::Ticket => "ticket",
+            Scheme::Sequence => "sequence",
         }
     }
 
@@ -35,7 +90,10 @@ impl Scheme {
     pub const fn default_table(self) -> &'static str {
         match self {
             Scheme::Keymill => "keymill_segment",
-            Scheme::KeyProducer => "key_producer",
+            Scheme::AutoIncrement => "keymill_auto_increment",
+            Scheme::Ticket => "keymill_ticket",
+            Scheme::Sequence => "keymill_sequence",
+            other => other.name(),
         }
     }
 }
@@ -64,6 +122,10 @@ pub struct Key {
     pub name: String,
     /// For serial numbers: what `key_producer` needs, and the pattern.
     pub serial: Option<SerialKey>,
+    /// The step of a row, or of a table, that is created for this key where the scheme keeps one.
+    pub step: u64,
+    /// `unsafe=on`: numbers that come twice after a crash of the server are accepted.
+    pub unsafe_on: bool,
 }
 
 /// A place in a key's history: first by period, then by number. `next` is the lowest number not yet reserved.
@@ -107,6 +169,8 @@ pub struct Reserved {
     pub hi: u64,
     /// The period it was reserved for: the request's, or the row's where that is ahead by at most the skew.
     pub period: u64,
+    /// How long it may be issued from, where the row says so (`time_to_live`).
+    pub ttl_ms: Option<u64>,
 }
 
 /// Why a store did not do what it was asked, and what that says about its state.

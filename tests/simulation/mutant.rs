@@ -100,7 +100,7 @@ impl Saboteur {
             Err(fault) if fault.kind == FaultKind::Unknown && mutant == Mutant::TrustsUnknown => {
                 let lo = stands.map_or(request.start, |mark| mark.next);
                 let period = stands.map_or(request.period, |mark| mark.period);
-                return Ok(Answer::Reserved(Reserved { lo, hi: lo + request.len, period }));
+                return Ok(Answer::Reserved(Reserved { lo, hi: lo + request.len, period, ttl_ms: None }));
             }
             _ => return answer,
         };

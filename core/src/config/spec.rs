@@ -29,7 +29,7 @@ const MAX_NAME: usize = 128;
 const COMMON: &[&str] = &["scheme", "table", "deadline", "order", "block"];
 const SUPPLY: &[&str] = &["min_step", "max_step", "buffer", "step", "ttl", "backwards"];
 const KINDS: &[(&str, &[&[&str]])] = &[
-    ("segment", &[COMMON, SUPPLY, &["start"]]),
+    ("segment", &[COMMON, SUPPLY, &["start", "unsafe"]]),
     ("snowflake", &[COMMON, &["layout", "epoch", "worker", "lease", "clock_back", "max_lead", "scatter"]]),
     ("serial", &[COMMON, SUPPLY, &["date", "number", "zone", "overflow", "init", "skew"]]),
 ];
@@ -296,20 +296,46 @@ fn scheme(read: &Reader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, S
     Ok((scheme, table))
 }
 
+/// A ticket's number and its table's step say everything: what steers other reservations has no meaning there.
+fn check_ticket_options(read: &Reader, scheme: Scheme) -> Result<()> {
+    for option in ["min_step", "max_step", "start", "backwards"] {
+        if read.given.contains_key(option) {
+            return Err(Error::config(format!(
+                "option `{option}` has no meaning for scheme={}, where the server counts in steps of `step`; leave it out",
+                scheme.name()
+            )));
+        }
+    }
+    // The column is an INT.
+    read.number("step", 1000, 1, i32::MAX as u64).map(drop)
+}
+
 fn segment(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
-    let (scheme, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
+    let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments()).collect();
+    let (scheme, table) = scheme(read, Scheme::Keymill, &schemes)?;
     let label = format!("segment:{name}");
+    let rules = rules(read, scheme.is_ticket().then_some(1000), LARGEST_STEP)?;
+    if scheme.is_ticket() {
+        check_ticket_options(read, scheme)?;
+    }
+    let unsafe_on = read.one_of("unsafe", &[("off", false), ("on", true)])?;
+    if unsafe_on && scheme != Scheme::Sequence {
+        return Err(Error::config(format!(
+            "option `unsafe=on` is for scheme=sequence; scheme={} issues nothing twice, leave it out",
+            scheme.name()
+        )));
+    }
     Ok(Spec {
         text: common.text,
         label: label.clone(),
-        key: Arc::new(Key { scheme, table, name: label, serial: None }),
+        key: Arc::new(Key { scheme, table, name: label, serial: None, step: rules.min_step, unsafe_on }),
         order: common.order,
         block: common.block,
         deadline: common.deadline,
         body: Body::Segment,
-        rules: rules(read, None, LARGEST_STEP)?,
+        rules,
         start: read.number("start", 1, 1, MAX_NUMBER)?,
         last: MAX_NUMBER,
         heal: read.one_of("backwards", &[("refuse", false), ("heal", true)])?,
@@ -329,7 +355,8 @@ fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Resu
     let zone = read.text("zone", "local");
     let pattern = SerialPattern::new(&date, &number, &zone)?;
     let default = if sql_store { Scheme::KeyProducer } else { Scheme::Keymill };
-    let (scheme, row_table) = scheme(read, default, &Scheme::ALL)?;
+    let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_serials()).collect();
+    let (scheme, row_table) = scheme(read, default, &schemes)?;
     let init_max = read.one_of("init", &[("none", false), ("max", true)])?;
     if init_max {
         if scheme != Scheme::KeyProducer || !sql_store {
@@ -354,6 +381,8 @@ fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Resu
             table: row_table,
             name,
             serial: Some(SerialKey { table, column, pattern, init_max }),
+            step: 1,
+            unsafe_on: false,
         }),
         order: common.order,
         block: common.block,
@@ -406,7 +435,7 @@ fn snowflake(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     Ok(Spec {
         text: common.text,
         label,
-        key: Arc::new(Key { scheme, table, name: key_name, serial: None }),
+        key: Arc::new(Key { scheme, table, name: key_name, serial: None, step: 1, unsafe_on: false }),
         order: common.order,
         block: common.block,
         deadline: common.deadline,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::error::{Code, Error};
 use crate::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved, Scheme};
-use crate::segment::{Meter, Segment, Sight};
+use crate::segment::{Meter, Rules, Segment, Sight};
 use crate::serial::{Prefix, SerialPattern};
 use crate::spec::{Body, Spec};
 
@@ -121,6 +121,8 @@ struct Plan {
     /// counts: which of them the store carried out, and whether it still will, nobody knows.
     doubts: Vec<u64>,
     last_issued: u64,
+    /// How long the row lets its ranges live (`time_to_live`), as the last reservation found it.
+    row_ttl_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -191,6 +193,7 @@ impl Planner {
             mark: None,
             doubts: Vec::new(),
             last_issued: 0,
+            row_ttl_ms: None,
         };
         if self.plans.len() <= slot {
             self.plans.resize_with(slot + 1, || None);
@@ -224,7 +227,7 @@ impl Planner {
         plan.meter.sample(now.boot_ms, sight.issued);
         plan.last_issued = sight.issued;
         let rate = plan.meter.per_1000s(now.boot_ms, sight.issued);
-        let rules = plan.spec.rules;
+        let rules = plan.rules();
         let lacking = sight.wanted.saturating_sub(left);
         // Once the next period is reserved the row stands there, and a refill would bring its date early: what lies in
         // memory serves the last moments of this one, unless somebody truly lacks a number.
@@ -278,7 +281,7 @@ impl Planner {
 
     /// Drops segments that outlived `ttl`; else sets the timer to when the oldest will have.
     fn drop_aged(&mut self, slot: Slot, sight: &Sight, now: Now) -> Option<Action> {
-        let ttl = self.plan(slot)?.spec.rules.ttl_ms?;
+        let ttl = self.plan(slot)?.rules().ttl_ms?;
         let born = sight.born_ms?;
         let aged = now.boot_ms >= born + ttl;
         self.set_timer(slot, if aged { now.boot_ms } else { born + ttl });
@@ -409,6 +412,7 @@ impl Planner {
                     return vec![self.refused(slot, fault, now)];
                 }
                 plan.seen = hi;
+                plan.row_ttl_ms = range.ttl_ms;
                 self.publish(slot, range, now)
             }
             Answer::Raised(before) => {
@@ -639,6 +643,12 @@ fn next_period(plan: &Plan, rate: u64, now: Now) -> Option<u64> {
 }
 
 impl Plan {
+    /// The source's rules, under the shorter of its own time to live and the row's.
+    fn rules(&self) -> Rules {
+        let rules = self.spec.rules;
+        Rules { ttl_ms: rules.ttl_ms.into_iter().chain(self.row_ttl_ms).min(), ..rules }
+    }
+
     fn ask(&self, now: Now) -> Option<Ask> {
         match self.wanted? {
             Want::Mark { to } => {

@@ -94,7 +94,7 @@ fn range(at: Mark, request: &Request) -> Result<Reserved, Fault> {
     };
     // `beyond_first` is below 2^63, so neither sum can wrap.
     let len = request.len.max(1).min(beyond_first + 1);
-    Ok(Reserved { lo, hi: lo + len, period: at.period })
+    Ok(Reserved { lo, hi: lo + len, period: at.period, ttl_ms: None })
 }
 
 /// A mark for a person.
@@ -115,6 +115,8 @@ mod tests {
                 table: "keymill_segment".into(),
                 name: "segment:orders".into(),
                 serial: None,
+                step: 1,
+                unsafe_on: false,
             }),
             len: 10,
             high_water: Mark::default(),
@@ -137,19 +139,28 @@ mod tests {
 
     #[test]
     fn a_new_row_begins_at_the_start_and_an_old_one_goes_on() {
-        assert_eq!(decide(None, &request()), Ok(Reserved { lo: 1, hi: 11, period: 0 }));
-        assert_eq!(decide(Some(mark(0, 500)), &request()), Ok(Reserved { lo: 500, hi: 510, period: 0 }));
+        assert_eq!(decide(None, &request()), Ok(Reserved { lo: 1, hi: 11, period: 0, ttl_ms: None }));
+        assert_eq!(
+            decide(Some(mark(0, 500)), &request()),
+            Ok(Reserved { lo: 500, hi: 510, period: 0, ttl_ms: None })
+        );
     }
 
     #[test]
     fn the_last_number_is_given_and_nothing_wraps() {
         let near = Some(mark(0, MAX_NUMBER - 2));
-        assert_eq!(decide(near, &request()), Ok(Reserved { lo: MAX_NUMBER - 2, hi: 1 << 63, period: 0 }));
+        assert_eq!(
+            decide(near, &request()),
+            Ok(Reserved { lo: MAX_NUMBER - 2, hi: 1 << 63, period: 0, ttl_ms: None })
+        );
         assert_eq!(decide(Some(mark(0, MAX_NUMBER)), &request()).map(|r| r.hi - r.lo), Ok(1));
         assert_eq!(kind(decide(Some(mark(0, 1 << 63)), &request())), FaultKind::Exhausted);
         assert_eq!(kind(decide(Some(mark(0, u64::MAX)), &request())), FaultKind::Exhausted);
         let greedy = Request { len: u64::MAX, ..request() };
-        assert_eq!(decide(Some(mark(0, 7)), &greedy), Ok(Reserved { lo: 7, hi: 1 << 63, period: 0 }));
+        assert_eq!(
+            decide(Some(mark(0, 7)), &greedy),
+            Ok(Reserved { lo: 7, hi: 1 << 63, period: 0, ttl_ms: None })
+        );
     }
 
     #[test]
@@ -175,14 +186,14 @@ mod tests {
         let today = Request { period: 20_261_121, period_max: 20_261_121, ..request() };
         assert_eq!(
             decide(Some(mark(20_261_120, 900)), &today),
-            Ok(Reserved { lo: 1, hi: 11, period: 20_261_121 })
+            Ok(Reserved { lo: 1, hi: 11, period: 20_261_121, ttl_ms: None })
         );
         assert_eq!(decide(Some(mark(20_261_121, 900)), &today).map(|r| r.lo), Ok(900));
         assert_eq!(kind(decide(Some(mark(20_261_122, 5)), &today)), FaultKind::ClockBehind);
         let skewed = Request { period_max: 20_261_122, ..today };
         assert_eq!(
             decide(Some(mark(20_261_122, 5)), &skewed),
-            Ok(Reserved { lo: 5, hi: 15, period: 20_261_122 })
+            Ok(Reserved { lo: 5, hi: 15, period: 20_261_122, ttl_ms: None })
         );
     }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use super::counter::Counter;
 use super::rows::{self, Digits, ProducerKey, Rows, Stored, Transactions};
 use super::{
     Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey, Store,
@@ -133,7 +134,7 @@ impl Memory {
     /// `Refused` where the place cannot be kept under this key.
     pub fn set_row(&self, key: &Key, mark: Mark) -> Result<(), Fault> {
         let stored = rows::stored_at(key, mark)?;
-        self.state().rows.insert(identity(key)?, stored);
+        self.state().put(identity(key)?, stored);
         Ok(())
     }
 
@@ -224,6 +225,11 @@ fn identity(key: &Key) -> Result<String, Fault> {
             let of = ProducerKey::new(rows::serial_of(key)?)?;
             Ok([key.table.as_str(), &of.table, &of.column, &of.date, &of.number].join("\n"))
         }
+        scheme => {
+            rows::check_kept_here(key)?;
+            let name = Counter::of(scheme).map_or(Ok(key.name.as_str()), |counter| counter.row_name(key))?;
+            Ok(format!("{}\n{name}", key.table))
+        }
     }
 }
 
@@ -232,8 +238,13 @@ impl State {
     fn set_back(&mut self, key: &Key, period: u64, next: u64) -> Result<(), Fault> {
         let stored = self.rows.get(&identity(key)?).map(|stored| rows::mark_of(key, stored)).transpose()?;
         let period = stored.flatten().map_or(period, |mark| mark.period);
-        self.rows.insert(identity(key)?, rows::stored_at(key, Mark { period, next })?);
+        self.put(identity(key)?, rows::stored_at(key, Mark { period, next })?);
         Ok(())
+    }
+
+    fn put(&mut self, id: String, new: Stored) {
+        let new = new.after(self.rows.get(&id));
+        self.rows.insert(id, new);
     }
 }
 
@@ -243,7 +254,7 @@ impl Rows for State {
     }
 
     fn insert(&mut self, key: &Key, new: &Stored) -> Result<bool, Fault> {
-        self.rows.insert(identity(key)?, new.clone());
+        self.put(identity(key)?, new.clone());
         Ok(true)
     }
 
@@ -404,7 +415,10 @@ mod tests {
             max_jump: 0,
         };
         memory.script([Step::At(500), Step::Ack, Step::At(7)]);
-        assert_eq!(store.reserve(&ask(Mark::default(), 3))?, Reserved { lo: 500, hi: 510, period: 3 });
+        assert_eq!(
+            store.reserve(&ask(Mark::default(), 3))?,
+            Reserved { lo: 500, hi: 510, period: 3, ttl_ms: None }
+        );
         let fault = store.reserve(&ask(Mark { period: 3, next: 510 }, 4)).expect_err("the row was set back");
         assert_eq!(fault.kind, FaultKind::WentBackwards);
         assert_eq!(store.look(&spec.key)?.map(|row| row.mark), Some(Mark { period: 3, next: 7 }));

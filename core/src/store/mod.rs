@@ -12,6 +12,7 @@ pub mod mysql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+mod counter;
 mod decision;
 mod rows;
 

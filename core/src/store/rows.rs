@@ -5,6 +5,7 @@
 //! [`stored_at`]). The text is the date part and the padded number of the highest serial reserved, so the next number is
 //! one more; NULL, the empty text and `INIT` say nothing, as they do to KeyFactory.
 
+use super::counter::{Counter, CounterRow};
 use super::decision::{decide, place};
 use super::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
 
@@ -15,6 +16,20 @@ pub(crate) enum Stored {
     Segment(Mark),
     /// `key_producer`: `MAXSERIALNO`, NULL included.
     Serial(Option<String>),
+    /// The tables of IDSnowman, Leaf, tinyid and CosId.
+    Counter(CounterRow),
+}
+
+impl Stored {
+    /// The row as it is after `old` was moved here: its step and what else is not ours stay as they are.
+    pub(crate) fn after(self, old: Option<&Stored>) -> Stored {
+        match (self, old) {
+            (Stored::Counter(new), Some(Stored::Counter(old))) => {
+                Stored::Counter(CounterRow { maximum: new.maximum, version: old.version + 1, ..*old })
+            }
+            (new, _) => new,
+        }
+    }
 }
 
 /// Rows inside one open transaction.
@@ -78,12 +93,12 @@ pub(crate) trait Transactions {
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 pub(crate) fn tables(
     keys: &[std::sync::Arc<Key>],
-    create: impl Fn(Scheme, &str) -> String,
+    create: impl Fn(&Key) -> String,
 ) -> Result<Vec<(&Key, String)>, Fault> {
     let mut tables: Vec<(&Key, String)> = Vec::new();
     for key in keys {
         check_table_name(&key.table).map_err(|fault| during("creating tables", fault))?;
-        let statement = create(key.scheme, &key.table);
+        let statement = create(key);
         if tables.iter().all(|(_, known)| *known != statement) {
             tables.push((key, statement));
         }
@@ -108,6 +123,9 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
     let key = &request.key;
     let stored = rows.read(key, true)?;
     let mark = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?;
+    if let Some(counter) = Counter::of(key.scheme) {
+        return reserve_counter(rows, request, counter, stored.as_ref(), mark);
+    }
     let mut reserved = decide(mark, request)?;
     if mark.is_none()
         && let Some(serial) = key.serial.as_ref().filter(|serial| serial.init_max)
@@ -118,6 +136,24 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
     }
     let new = stored_at(key, Mark { period: reserved.period, next: reserved.hi })?;
     Ok(write(rows, key, stored.as_ref(), &new)?.then_some(reserved))
+}
+
+/// The same from a table whose row has its own say in how many, and how long they live.
+fn reserve_counter(
+    rows: &mut dyn Rows,
+    request: &Request,
+    counter: &'static Counter,
+    stored: Option<&Stored>,
+    mark: Option<Mark>,
+) -> Result<Option<Reserved>, Fault> {
+    let row = match stored {
+        Some(Stored::Counter(row)) => *row,
+        _ => counter.row_at(Mark { period: 0, next: request.start }, request.key.step)?,
+    };
+    let reserved =
+        Reserved { ttl_ms: Counter::ttl_ms(&row), ..decide(mark, &counter.fitted(request, &row))? };
+    let new = counter.row_at(Mark { period: reserved.period, next: reserved.hi }, row.step)?;
+    Ok(write(rows, &request.key, stored, &Stored::Counter(new))?.then_some(reserved))
 }
 
 /// Gives `[lo, hi)` back; `false` where the row no longer ends at `hi`.
@@ -143,7 +179,11 @@ pub(crate) fn raise(
     to: u64,
 ) -> Result<Option<u64>, Fault> {
     if key.scheme != Scheme::Keymill {
-        return Err(Fault::new(FaultKind::Refused, "scheme `key_producer` keeps serial numbers, not marks"));
+        let scheme = key.scheme.name();
+        return Err(Fault::new(
+            FaultKind::Refused,
+            format!("scheme `{scheme}` keeps no marks of snowflakes; use `scheme=keymill`"),
+        ));
     }
     let stored = rows.read(key, true)?;
     let before = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?.map_or(0, |mark| mark.next);
@@ -171,7 +211,8 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
     let before = stored.as_ref().map(|stored| row_of(key, stored)).transpose()?;
     let after = repaired(key, before.as_ref(), to)?;
     let new = stored_at(key, to)?;
-    if stored.as_ref() == Some(&new) || write(rows, key, stored.as_ref(), &new)? {
+    let stands = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?;
+    if stands == Some(to) || write(rows, key, stored.as_ref(), &new)? {
         return Ok(Some((before, after)));
     }
     Ok(None)
@@ -179,6 +220,12 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
 
 /// The row that `repair` would leave where `before` stands.
 pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
+    not_lower(before, to)?;
+    row_of(key, &stored_at(key, to)?)
+}
+
+/// Refuses to lower a row.
+pub(crate) fn not_lower(before: Option<&Row>, to: Mark) -> Result<(), Fault> {
     if let Some(row) = before
         && row.mark > to
     {
@@ -191,7 +238,7 @@ pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row,
             ),
         ));
     }
-    row_of(key, &stored_at(key, to)?)
+    Ok(())
 }
 
 /// What the row says.
@@ -302,6 +349,7 @@ impl ProducerKey {
 pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault> {
     let text = match stored {
         Stored::Segment(mark) => return Ok(Some(*mark)),
+        Stored::Counter(row) => return Ok(Counter::of(key.scheme).map(|counter| counter.mark(row))),
         Stored::Serial(text) => text.as_deref().unwrap_or_default(),
     };
     if text.is_empty() || text == "INIT" {
@@ -331,6 +379,10 @@ pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
     if key.scheme == Scheme::Keymill {
         return Ok(Stored::Segment(mark));
     }
+    if let Some(counter) = Counter::of(key.scheme) {
+        // A step of 1 rounds nothing; where there is a row already its own stays.
+        return counter.row_at(mark, 1).map(Stored::Counter);
+    }
     let pattern = &serial_of(key)?.pattern;
     let number = mark.next.saturating_sub(1);
     let text = pattern.text(mark.period, number);
@@ -351,8 +403,25 @@ fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
         Stored::Segment(Mark { period, next }) => format!("period={period} next={next}"),
         Stored::Serial(Some(text)) => format!("MAXSERIALNO={text}"),
         Stored::Serial(None) => "MAXSERIALNO is NULL".to_owned(),
+        Stored::Counter(row) => {
+            Counter::of(key.scheme).map_or_else(String::new, |counter| counter.describe(row))
+        }
     };
     Ok(Row { mark, text })
+}
+
+/// AUTO_INCREMENT and sequences are a server's, which other stores have not.
+pub(crate) fn check_kept_here(key: &Key) -> Result<(), Fault> {
+    if !key.scheme.is_ticket() {
+        return Ok(());
+    }
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "scheme `{}` is counted by a MySQL, MariaDB or TiDB server; use `scheme=keymill` on this store",
+            key.scheme.name()
+        ),
+    ))
 }
 
 /// What is being done, for messages: `reserving 2000 for `segment:orders``.

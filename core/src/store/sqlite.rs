@@ -17,10 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
 };
 
+use super::counter::{Cell, Counter, Tongue};
 use super::rows::{self, Digits, ProducerKey, Rows, Stored, Transactions};
 use super::{
     Durability, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey,
@@ -108,8 +110,9 @@ impl Deadline {
 
 /// The statement that creates a scheme's table: the only place where it stands.
 #[must_use]
-pub fn create_table(scheme: Scheme, table: &str) -> String {
-    match scheme {
+pub fn create_table(key: &Key) -> String {
+    let table = &key.table;
+    match key.scheme {
         Scheme::Keymill => format!(
             "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
              name TEXT NOT NULL PRIMARY KEY,\n  \
@@ -131,16 +134,57 @@ pub fn create_table(scheme: Scheme, table: &str) -> String {
              PRIMARY KEY (TABLENAME, COLUMNNAME, DATEFMT, NOFMT)\n\
              )"
         ),
+        // `check_kept_here` has refused them.
+        Scheme::AutoIncrement | Scheme::Ticket | Scheme::Sequence => String::new(),
+        // Their authors' tables, as far as SQLite has such things: what they are found by is their primary key.
+        Scheme::SequenceTable => format!(
+            "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
+             biz_type varchar(50) NOT NULL PRIMARY KEY,\n  \
+             cur_id bigint NOT NULL, -- last number handed out\n  \
+             step int NOT NULL,\n  \
+             time_to_live int NOT NULL -- seconds; 0: without end\n\
+             )"
+        ),
+        Scheme::LeafAlloc => format!(
+            "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
+             biz_tag varchar(128) NOT NULL DEFAULT '' PRIMARY KEY,\n  \
+             max_id bigint NOT NULL DEFAULT 1, -- next number to hand out\n  \
+             step int NOT NULL,\n  \
+             description varchar(256) DEFAULT NULL,\n  \
+             update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP\n\
+             )"
+        ),
+        Scheme::TinyIdInfo => format!(
+            "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
+             biz_type varchar(63) NOT NULL DEFAULT '' PRIMARY KEY,\n  \
+             begin_id bigint NOT NULL DEFAULT 0,\n  \
+             max_id bigint NOT NULL DEFAULT 0, -- last number handed out\n  \
+             step int DEFAULT 0,\n  \
+             delta int NOT NULL DEFAULT 1,\n  \
+             remainder int NOT NULL DEFAULT 0,\n  \
+             create_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,\n  \
+             update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,\n  \
+             version bigint NOT NULL DEFAULT 0\n\
+             )"
+        ),
+        Scheme::Cosid => format!(
+            "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
+             name varchar(100) NOT NULL PRIMARY KEY, -- namespace.name\n  \
+             last_max_id bigint NOT NULL DEFAULT 0, -- last number handed out\n  \
+             last_fetch_time bigint NOT NULL\n\
+             )"
+        ),
     }
 }
 
 /// The columns a scheme reads and writes, and those that make its primary key.
-const fn shape(scheme: Scheme) -> (&'static [&'static str], &'static [&'static str]) {
-    match scheme {
-        Scheme::Keymill => (&["name", "period", "next", "updated_at"], &["name"]),
-        Scheme::KeyProducer => (
-            &["tablename", "columnname", "maxserialno", "datefmt", "nofmt", "update_time"],
-            &["columnname", "datefmt", "nofmt", "tablename"],
+fn shape(scheme: Scheme) -> (Vec<&'static str>, Vec<&'static str>) {
+    match Counter::of(scheme) {
+        Some(counter) => (counter.needed(), vec![counter.name.0]),
+        None if scheme == Scheme::Keymill => (vec!["name", "period", "next", "updated_at"], vec!["name"]),
+        None => (
+            vec!["tablename", "columnname", "maxserialno", "datefmt", "nofmt", "update_time"],
+            vec!["columnname", "datefmt", "nofmt", "tablename"],
         ),
     }
 }
@@ -399,6 +443,9 @@ impl Store for SqliteStore {
     }
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        for key in keys {
+            rows::check_kept_here(key).map_err(|fault| rows::during("creating tables", fault))?;
+        }
         let tables = rows::tables(keys, create_table)?;
         let statements = tables.iter().map(|(_, statement)| statement.clone()).collect();
         if dry_run {
@@ -514,6 +561,16 @@ impl Rows for Open<'_> {
                     .map_err(|error| fault(self.path, &error))?
                     .map(Stored::Serial)
             }
+            scheme => {
+                let Some(counter) = Counter::of(scheme) else { return Ok(None) };
+                let name = counter.row_name(key)?;
+                self.transaction
+                    .prepare_cached(&counter.select(table))
+                    .and_then(|mut statement| statement.query_one([name], |row| Ok(cells(row))).optional())
+                    .map_err(|error| fault(self.path, &error))?
+                    .map(|cells| counter.row_of(key, &cells).map(Stored::Counter))
+                    .transpose()?
+            }
         };
         Ok(row)
     }
@@ -533,6 +590,12 @@ impl Rows for Open<'_> {
                      VALUES (?1, ?2, ?3, ?4, ?5)"
                 );
                 self.change(&sql, params![text, of.table, of.column, of.date, of.number])
+            }
+            Stored::Counter(row) => {
+                let Some(counter) = Counter::of(key.scheme) else { return Ok(false) };
+                let mut values: Vec<Value> = vec![counter.row_name(key)?.to_owned().into()];
+                values.extend(counter.insert_values(row).into_iter().map(|value| (value as i64).into()));
+                self.change(&counter.insert(table, Tongue::Sqlite), rusqlite::params_from_iter(values))
             }
         }
     }
@@ -556,6 +619,15 @@ impl Rows for Open<'_> {
                 );
                 self.change(&sql, params![new, of.table, of.column, of.date, of.number, old])
             }
+            (Stored::Counter(old), Stored::Counter(new)) => {
+                let Some(counter) = Counter::of(key.scheme) else { return Ok(false) };
+                // None is beyond 2^63-1: `row_of` and `row_at` have seen to that.
+                let mut values: Vec<Value> = vec![(new.maximum as i64).into()];
+                values.push(counter.row_name(key)?.to_owned().into());
+                values.push((old.maximum as i64).into());
+                values.extend(counter.version.map(|_| Value::from(old.version as i64)));
+                self.change(&counter.replace(table, Tongue::Sqlite), rusqlite::params_from_iter(values))
+            }
             _ => Ok(false),
         }
     }
@@ -578,6 +650,19 @@ impl Rows for Open<'_> {
             .optional()
             .map_err(|error| fault(self.path, &error))
     }
+}
+
+/// A row's columns, whatever they hold: SQLite keeps a text in a column of numbers.
+fn cells(row: &rusqlite::Row<'_>) -> Vec<Cell> {
+    let count = row.as_ref().column_count();
+    let cell = |at| match row.get_ref(at) {
+        Ok(ValueRef::Integer(number)) => Cell::Number(number.into()),
+        Ok(ValueRef::Real(number)) => Cell::Other(number.to_string()),
+        Ok(ValueRef::Text(text)) => Cell::Other(String::from_utf8_lossy(text).into_owned()),
+        Ok(ValueRef::Blob(_)) => Cell::Other("bytes".to_owned()),
+        Ok(ValueRef::Null) | Err(_) => Cell::Null,
+    };
+    (0..count).map(cell).collect()
 }
 
 /// SQLite has no unsigned integer; 2^63 (every number is used up) is kept as its two's complement.
@@ -609,6 +694,7 @@ enum Found {
 
 fn found_table(transaction: &Transaction<'_>, key: &Key, path: &Path) -> Result<Found, Fault> {
     rows::check_table_name(&key.table)?;
+    rows::check_kept_here(key)?;
     let at = |error: rusqlite::Error| fault(path, &error);
     let kind: Option<String> = transaction
         .prepare_cached(
@@ -715,7 +801,7 @@ fn create(transaction: &Transaction<'_>, key: &Key, path: &Path) -> Result<(), F
     if !is_foreign(transaction).map_err(at)? {
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(at)?;
     }
-    transaction.execute_batch(&create_table(key.scheme, &key.table)).map_err(at)
+    transaction.execute_batch(&create_table(key)).map_err(at)
 }
 
 /// Commits; only its own `Ok` makes a range usable.

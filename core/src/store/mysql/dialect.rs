@@ -128,10 +128,12 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
         }
         1049 => plain(FaultKind::Refused, true, "create the database, then run `keymill init`"),
         1146 => plain(FaultKind::Refused, false, "run `keymill init`"),
-        1044 | 1142 | 1143 | 1227 => {
-            plain(FaultKind::Refused, false, "grant this user SELECT, INSERT and UPDATE on the table")
-        }
-        1264 | 1366 | 1406 | 1690 => {
+        1044 | 1142 | 1143 | 1227 => plain(
+            FaultKind::Refused,
+            false,
+            "grant this user SELECT, INSERT and UPDATE on the table (tickets: DELETE too)",
+        ),
+        1264 | 1267 | 1271 | 1366 | 1406 | 1690 | 3988 => {
             plain(FaultKind::Refused, false, "a column is too narrow or of another character set")
         }
         1054 => plain(FaultKind::Refused, false, "the table is of another shape"),

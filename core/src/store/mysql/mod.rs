@@ -10,7 +10,10 @@
 
 mod dialect;
 mod schemes;
+mod sequence;
+mod tickets;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::ToSocketAddrs;
@@ -22,6 +25,7 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, DriverError, Error, OptsBuilder, Params, SslOpts};
 
 pub use super::Secret;
+use super::counter::CounterRow;
 use super::rows::{self, Rows, Transactions};
 use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, Store};
 use crate::time::Clock;
@@ -104,6 +108,8 @@ struct Session {
     warnings: Vec<String>,
     /// Tables whose shape has been checked.
     checked: Vec<(Scheme, String)>,
+    /// By table and name: rows whose step and time to live have been read.
+    known: HashMap<(String, String), CounterRow>,
     /// Boot time of the last answer.
     used_ms: u64,
     /// Not to be used again.
@@ -464,6 +470,7 @@ impl MysqlStore {
             password: options.password.clone(),
             warnings: Vec::new(),
             checked: Vec::new(),
+            known: HashMap::new(),
             used_ms: Clock::System.boot_ms(),
             broken: false,
             again: false,
@@ -622,6 +629,12 @@ impl Transactions for MysqlStore {
 
 impl Store for MysqlStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        if request.key.scheme == Scheme::Sequence {
+            return self.draw_value(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
+        }
+        if request.key.scheme.is_ticket() {
+            return self.draw(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
+        }
         let fast = self.with_session(|session| {
             session.writable()?;
             session.check_table(&request.key)?;
@@ -639,6 +652,9 @@ impl Store for MysqlStore {
     }
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        if key.scheme.is_ticket() {
+            return Ok(false); // a ticket once drawn is never drawn again
+        }
         self.give_back_in_one(key, period, lo, hi)
     }
 
@@ -649,6 +665,12 @@ impl Store for MysqlStore {
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
         self.with_session(|session| {
             session.check_table(key)?;
+            if key.scheme == Scheme::Sequence {
+                return session.sequence_row(key);
+            }
+            if key.scheme.is_ticket() {
+                return session.last_ticket(key);
+            }
             rows::look(&mut Open { session }, key)
         })
         .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
@@ -676,6 +698,13 @@ impl Store for MysqlStore {
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        if key.scheme.is_ticket() {
+            let raised = match key.scheme {
+                Scheme::Sequence => self.raise_sequence(key, to),
+                _ => self.raise_tickets(key, to),
+            };
+            return raised.map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault));
+        }
         self.repair_in_one(key, to)
     }
 

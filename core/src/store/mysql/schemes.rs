@@ -2,14 +2,16 @@
 
 use mysql::{Params, Value};
 
-use super::{Phase, Session};
+use super::{Phase, Session, sequence, tickets};
+use crate::store::counter::{Cell, Counter, Tongue};
 use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 
 /// The statement that creates a scheme's table: the only place where it stands.
 #[must_use]
-pub fn create_table(scheme: Scheme, table: &str) -> String {
-    match scheme {
+pub fn create_table(key: &Key) -> String {
+    let table = &key.table;
+    match key.scheme {
         // Exact bytes in `name`: a collation would join `a` and `A`, or `a` and `a `. `next` may be 2^63, when every
         // number is used up.
         Scheme::Keymill => format!(
@@ -35,16 +37,79 @@ pub fn create_table(scheme: Scheme, table: &str) -> String {
              PRIMARY KEY (`TABLENAME`,`COLUMNNAME`,`DATEFMT`,`NOFMT`)\n\
              ) ENGINE=InnoDB DEFAULT CHARSET=utf8 COLLATE=utf8_bin COMMENT='索引生成表 '"
         ),
+        // The seed's.
+        Scheme::SequenceTable => format!(
+            "CREATE TABLE IF NOT EXISTS `{table}` (\n\
+             `biz_type` VARCHAR(50) NOT NULL COMMENT '业务类型',\n\
+             `cur_id` BIGINT(20) NOT NULL COMMENT '当前值',\n\
+             `step` INT(11) NOT NULL COMMENT '步长',\n\
+             `time_to_live` INT(11) NOT NULL COMMENT '生存时长(秒)',\n\
+             PRIMARY KEY (`biz_type`)\n\
+             )\n\
+             COLLATE='utf8_general_ci'\n\
+             ENGINE=InnoDB"
+        ),
+        Scheme::AutoIncrement | Scheme::Ticket => tickets::create_table(key),
+        Scheme::Sequence => sequence::create(key),
+        // Leaf's `scripts/leaf_alloc.sql`.
+        Scheme::LeafAlloc => format!(
+            "CREATE TABLE IF NOT EXISTS `{table}` (\n  \
+             `biz_tag` varchar(128)  NOT NULL DEFAULT '',\n  \
+             `max_id` bigint(20) NOT NULL DEFAULT '1',\n  \
+             `step` int(11) NOT NULL,\n  \
+             `description` varchar(256)  DEFAULT NULL,\n  \
+             `update_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,\n  \
+             PRIMARY KEY (`biz_tag`)\n\
+             ) ENGINE=InnoDB"
+        ),
+        // tinyid's `tinyid-server/db.sql`.
+        Scheme::TinyIdInfo => format!(
+            "CREATE TABLE IF NOT EXISTS `{table}` (\n  \
+             `id` bigint(20) unsigned NOT NULL AUTO_INCREMENT COMMENT '自增主键',\n  \
+             `biz_type` varchar(63) NOT NULL DEFAULT '' COMMENT '业务类型，唯一',\n  \
+             `begin_id` bigint(20) NOT NULL DEFAULT '0' COMMENT '开始id，仅记录初始值，无其他含义。初始化时begin_id和max_id应相同',\n  \
+             `max_id` bigint(20) NOT NULL DEFAULT '0' COMMENT '当前最大id',\n  \
+             `step` int(11) DEFAULT '0' COMMENT '步长',\n  \
+             `delta` int(11) NOT NULL DEFAULT '1' COMMENT '每次id增量',\n  \
+             `remainder` int(11) NOT NULL DEFAULT '0' COMMENT '余数',\n  \
+             `create_time` timestamp NOT NULL DEFAULT '2010-01-01 00:00:00' COMMENT '创建时间',\n  \
+             `update_time` timestamp NOT NULL DEFAULT '2010-01-01 00:00:00' COMMENT '更新时间',\n  \
+             `version` bigint(20) NOT NULL DEFAULT '0' COMMENT '版本号',\n  \
+             PRIMARY KEY (`id`),\n  \
+             UNIQUE KEY `uniq_biz_type` (`biz_type`)\n\
+             ) ENGINE=InnoDB AUTO_INCREMENT=1 DEFAULT CHARSET=utf8 COMMENT 'id信息表'"
+        ),
+        // CosId's, from its guide.
+        Scheme::Cosid => format!(
+            "create table if not exists `{table}`\n\
+             (\n    \
+             name            varchar(100) not null comment '{{namespace}}.{{name}}',\n    \
+             last_max_id     bigint       not null default 0,\n    \
+             last_fetch_time bigint       not null,\n    \
+             constraint cosid_pk\n        \
+             primary key (name)\n\
+             ) engine = InnoDB"
+        ),
     }
 }
 
 /// The columns a scheme uses, each with its type where another would cut or wrap.
-const fn shape(scheme: Scheme) -> (&'static [(&'static str, &'static str)], &'static [&'static str]) {
-    match scheme {
-        Scheme::Keymill => (&[("name", ""), ("period", "bigint"), ("next", "bigint")], &["name"]),
-        Scheme::KeyProducer => (
-            &[("TABLENAME", ""), ("COLUMNNAME", ""), ("MAXSERIALNO", ""), ("DATEFMT", ""), ("NOFMT", "")],
-            &["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"],
+fn shape(scheme: Scheme) -> (Vec<(&'static str, &'static str)>, Vec<&'static str>) {
+    match Counter::of(scheme) {
+        Some(counter) => {
+            let wide = |column| if column == counter.maximum { "bigint" } else { "" };
+            let columns = counter.needed().into_iter().map(|column| (column, wide(column)));
+            (columns.collect(), vec![counter.name.0])
+        }
+        None if scheme.is_ticket() => {
+            (vec![("id", "bigint"), ("stub", ""), ("step", "int")], tickets::unique(scheme))
+        }
+        None if scheme == Scheme::Keymill => {
+            (vec![("name", ""), ("period", "bigint"), ("next", "bigint")], vec!["name"])
+        }
+        None => (
+            vec![("TABLENAME", ""), ("COLUMNNAME", ""), ("MAXSERIALNO", ""), ("DATEFMT", ""), ("NOFMT", "")],
+            vec!["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"],
         ),
     }
 }
@@ -54,6 +119,9 @@ impl Session {
     /// may not see it; the first statement's own error says which.
     pub(super) fn check_table(&mut self, key: &Key) -> Result<bool, Fault> {
         let Key { scheme, table, .. } = key;
+        if *scheme == Scheme::Sequence {
+            return self.check_sequence(key);
+        }
         if self.checked.iter().any(|(of, name)| of == scheme && name == table) {
             return Ok(true);
         }
@@ -88,7 +156,7 @@ impl Session {
             (table,),
         )?;
         let (needed, unique) = shape(*scheme);
-        for (name, data_type) in needed {
+        for (name, data_type) in &needed {
             let column =
                 columns.iter().find(|row| text(row, 0).is_some_and(|found| found.eq_ignore_ascii_case(name)));
             let Some(column) = column else { return Err(wrong(format!("column `{name}` is missing"))) };
@@ -114,6 +182,9 @@ impl Session {
         if !engine.eq_ignore_ascii_case("InnoDB") {
             self.judge(format!("table `{table}` is kept by {engine}, not by InnoDB, and may lose commits"))?;
         }
+        if scheme.is_ticket() {
+            self.check_step(key)?;
+        }
         self.checked.push((*scheme, table.clone()));
         Ok(true)
     }
@@ -125,6 +196,9 @@ impl Session {
     /// another session's.
     pub(super) fn reserve_fast(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
         let key = &request.key;
+        if let Some(counter) = Counter::of(key.scheme) {
+            return self.leap(request, counter);
+        }
         let last = request.last.min(MAX_NUMBER);
         let Some(highest) = last.checked_sub(request.len).map(|below| below + 1) else { return Ok(None) };
         let lowest = request.high_water.next.max(1);
@@ -157,7 +231,56 @@ impl Session {
             ));
         }
         // lo <= last + 1 - len, so this is at most 2^63.
-        Ok(Some(Reserved { lo, hi: lo + request.len, period: 0 }))
+        Ok(Some(Reserved { lo, hi: lo + request.len, period: 0, ttl_ms: None }))
+    }
+}
+
+/// Reservations from the tables of IDSnowman and its kin.
+impl Session {
+    /// `UPDATE … SET cur_id = LAST_INSERT_ID(cur_id + n)`, autocommitted, of a row whose step and time to live have been
+    /// read and are still the same. The end comes from the OK packet.
+    fn leap(&mut self, request: &Request, counter: &'static Counter) -> Result<Option<Reserved>, Fault> {
+        let key = &request.key;
+        let name = counter.row_name(key)?;
+        let known = self.known.get(&(key.table.clone(), name.to_owned())).copied();
+        let Some(known) = known.filter(|_| self.server.dialect.has_fast_statement()) else {
+            return Ok(None);
+        };
+        let Some(leap) = counter.leap(request, &known) else { return Ok(None) };
+        let value = format!("LAST_INSERT_ID(`{}` + ?)", counter.maximum);
+        let mut sql = counter.update(&key.table, &value, Tongue::MySql);
+        let mut values: Vec<Value> =
+            vec![leap.len.into(), name.into(), leap.from.0.into(), leap.from.1.into()];
+        sql.push_str(&format!(" AND `{0}` >= ? AND `{0}` <= ?", counter.maximum));
+        let stride = counter.stride.map(|(delta, remainder)| [(delta, 1), (remainder, 0)]);
+        let same = [
+            counter.step.map(|column| (column, known.step)),
+            counter.ttl.map(|column| (column, known.ttl_s)),
+        ];
+        for (column, value) in same.into_iter().flatten().chain(stride.into_iter().flatten()) {
+            sql.push_str(&format!(" AND `{column}` = ?"));
+            values.push(value.into());
+        }
+        let changed = self.execute(&sql, values, Phase::Commit)?;
+        if changed == 0 {
+            return Ok(None);
+        }
+        let maximum = self.connection.last_insert_id();
+        match counter.leapt(&leap, &known, maximum) {
+            Some(reserved) if changed == 1 => Ok(Some(reserved)),
+            _ => {
+                self.broken = true;
+                let (lowest, highest) = leap.from;
+                Err(Fault::new(
+                    FaultKind::Unknown,
+                    format!(
+                        "the server answered with {changed} rows and {maximum}, not one row that went on by {} from \
+                         {lowest} to {highest}",
+                        leap.len
+                    ),
+                ))
+            }
+        }
     }
 }
 
@@ -229,6 +352,18 @@ impl Rows for Open<'_> {
                     Fault::new(FaultKind::Refused, "its `MAXSERIALNO` is no text; nothing was changed")
                 })
             }
+            scheme => {
+                let Some(counter) = Counter::of(scheme) else { return Ok(None) };
+                let name = counter.row_name(key)?;
+                let found = self.session.ask(&format!("{}{lock}", counter.select(table)), (name,))?;
+                let Some(row) = found.first() else { return Ok(None) };
+                let cells: Vec<Cell> = (0..row.len()).map(|column| cell(row, column)).collect();
+                let place = (table.clone(), name.to_owned());
+                self.session.known.remove(&place);
+                let row = counter.row_of(key, &cells)?;
+                self.session.known.insert(place, row);
+                Ok(Some(Stored::Counter(row)))
+            }
         }
     }
 
@@ -246,6 +381,12 @@ impl Rows for Open<'_> {
                      VALUES (?, ?, ?, ?, ?)"
                 );
                 self.change(&sql, (text, of.table, of.column, of.date, of.number))
+            }
+            Stored::Counter(row) => {
+                let Some(counter) = Counter::of(key.scheme) else { return Ok(false) };
+                let mut values: Vec<Value> = vec![counter.row_name(key)?.into()];
+                values.extend(counter.insert_values(row).into_iter().map(Value::from));
+                self.change(&counter.insert(table, Tongue::MySql), values)
             }
         };
         // Somebody else has just created it.
@@ -269,6 +410,13 @@ impl Rows for Open<'_> {
                     "UPDATE `{table}` SET `MAXSERIALNO` = ? WHERE {PRODUCER_ROW} AND `MAXSERIALNO` <=> ?"
                 );
                 self.change(&sql, (new, of.table, of.column, of.date, of.number, old))
+            }
+            (Stored::Counter(old), Stored::Counter(new)) => {
+                let Some(counter) = Counter::of(key.scheme) else { return Ok(false) };
+                let mut values: Vec<Value> = vec![new.maximum.into(), counter.row_name(key)?.into()];
+                values.push(old.maximum.into());
+                values.extend(counter.version.map(|_| Value::from(old.version)));
+                self.change(&counter.replace(table, Tongue::MySql), values)
             }
             _ => Ok(false),
         }
@@ -305,6 +453,20 @@ pub(super) fn number(row: &mysql::Row, column: usize) -> Option<u64> {
         Value::UInt(value) => Some(*value),
         Value::Bytes(text) => std::str::from_utf8(text).ok()?.parse().ok(),
         _ => None,
+    }
+}
+
+/// A column, whatever it holds.
+fn cell(row: &mysql::Row, column: usize) -> Cell {
+    match row.as_ref(column) {
+        Some(Value::Int(value)) => Cell::Number((*value).into()),
+        Some(Value::UInt(value)) => Cell::Number((*value).into()),
+        None | Some(Value::NULL) => Cell::Null,
+        Some(Value::Bytes(bytes)) => {
+            let text = String::from_utf8_lossy(bytes);
+            text.parse().map_or_else(|_| Cell::Other(text.clone().into_owned()), Cell::Number)
+        }
+        Some(_) => Cell::Other("no whole number".to_owned()),
     }
 }
 

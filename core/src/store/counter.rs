@@ -1,0 +1,376 @@
+//! Tables that keep one row a name and in it how far numbers have been handed out: IDSnowman's `sequence_table`, Leaf's
+//! `leaf_alloc`, tinyid's `tiny_id_info`, CosId's `cosid`. Their shape stands here once, as data: which columns, and
+//! whether the maximum is the last number handed out or the next one. (floor 2)
+//!
+//! The rivals' programs may work on the same row at the same time, so nothing of theirs is changed in meaning:
+//! * IDSnowman (the seed): `SET cur_id = LAST_INSERT_ID(cur_id + step)`, and the batch that ends at 800 begins at 601 where
+//!   `step` is 200: `cur_id` is the *last* number handed out.
+//! * Leaf: `SET max_id = max_id + step`, and a node counts from `max_id - step` up to *below* `max_id`: it is the *next*.
+//! * tinyid: a segment is `(max_id - step, max_id]`, and a writer compares `version` and `max_id`: *last*.
+//! * CosId: a segment is `(last_max_id - step, last_max_id]`: *last*.
+
+use super::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme};
+
+/// What a row's maximum says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// The last number handed out.
+    Last,
+    /// The next number to hand out.
+    Next,
+}
+
+/// The columns of such a table.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    /// The column a row is found by, and how many characters it holds.
+    pub(crate) name: (&'static str, usize),
+    /// The column of the maximum.
+    pub(crate) maximum: &'static str,
+    pub(crate) holds: Holds,
+    /// Every reservation is a whole multiple of this column.
+    pub(crate) step: Option<&'static str>,
+    /// How many seconds a range may be issued from; 0 is without end.
+    pub(crate) ttl: Option<&'static str>,
+    /// Counts the changes; whoever writes compares it.
+    pub(crate) version: Option<&'static str>,
+    /// Delta and remainder: a node issues only every delta-th number.
+    #[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))]
+    pub(crate) stride: Option<(&'static str, &'static str)>,
+    /// A column that says when the row was changed, with what MySQL and SQLite call this moment.
+    #[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))]
+    pub(crate) touched: Option<(&'static str, &'static str, &'static str)>,
+}
+
+const SEQUENCE_TABLE: Counter = Counter {
+    name: ("biz_type", 50),
+    maximum: "cur_id",
+    holds: Holds::Last,
+    step: Some("step"),
+    ttl: Some("time_to_live"),
+    version: None,
+    stride: None,
+    touched: None,
+};
+
+const LEAF_ALLOC: Counter = Counter {
+    name: ("biz_tag", 128),
+    maximum: "max_id",
+    holds: Holds::Next,
+    step: Some("step"),
+    ttl: None,
+    version: None,
+    stride: None,
+    touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
+};
+
+const TINY_ID_INFO: Counter = Counter {
+    name: ("biz_type", 63),
+    maximum: "max_id",
+    holds: Holds::Last,
+    step: Some("step"),
+    ttl: None,
+    version: Some("version"),
+    stride: Some(("delta", "remainder")),
+    touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
+};
+
+const COSID: Counter = Counter {
+    name: ("name", 100),
+    maximum: "last_max_id",
+    holds: Holds::Last,
+    step: None,
+    ttl: None,
+    version: None,
+    stride: None,
+    touched: Some(("last_fetch_time", "UNIX_TIMESTAMP()", "CAST(strftime('%s', 'now') AS INTEGER)")),
+};
+
+/// A row of such a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CounterRow {
+    /// The maximum, as it is kept.
+    pub(crate) maximum: u64,
+    /// The row's step, 1 where the table has none.
+    pub(crate) step: u64,
+    /// The row's time to live in seconds, 0 for none.
+    pub(crate) ttl_s: u64,
+    /// The row's version, 0 where the table has none.
+    pub(crate) version: u64,
+}
+
+/// A column as a store reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))] // memory keeps rows as they are
+pub(crate) enum Cell {
+    Null,
+    Number(i128),
+    Other(String),
+}
+
+impl Counter {
+    /// The table of this scheme, if it is one of these.
+    pub(crate) const fn of(scheme: Scheme) -> Option<&'static Counter> {
+        match scheme {
+            Scheme::SequenceTable => Some(&SEQUENCE_TABLE),
+            Scheme::LeafAlloc => Some(&LEAF_ALLOC),
+            Scheme::TinyIdInfo => Some(&TINY_ID_INFO),
+            Scheme::Cosid => Some(&COSID),
+            Scheme::Keymill
+            | Scheme::KeyProducer
+            | Scheme::AutoIncrement
+            | Scheme::Ticket
+            | Scheme::Sequence => None,
+        }
+    }
+
+    /// The name a row of this key is found by: the source's, without its kind, as the rivals write it.
+    pub(crate) fn row_name<'k>(&self, key: &'k Key) -> Result<&'k str, Fault> {
+        let name = key.name.strip_prefix("segment:").unwrap_or(&key.name);
+        let (column, most) = self.name;
+        if name.chars().count() > most {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!("`{name}` is longer than the {most} characters of `{column}`; use `scheme=keymill`"),
+            ));
+        }
+        // The tables are three-byte utf8 as their authors made them: a wider character would be cut, or not be found.
+        if let Some(wide) = name.chars().find(|c| *c > '\u{ffff}') {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "`{wide}` cannot be kept in `{}`, whose text is three-byte utf8; use `scheme=keymill`",
+                    key.table
+                ),
+            ));
+        }
+        Ok(name)
+    }
+
+    /// The lowest number that nobody has been handed, by this row.
+    pub(crate) fn mark(&self, row: &CounterRow) -> Mark {
+        let next = match self.holds {
+            Holds::Last => row.maximum + 1,
+            Holds::Next => row.maximum,
+        };
+        Mark { period: 0, next }
+    }
+
+    /// A new row that stands there.
+    pub(crate) fn row_at(&self, mark: Mark, step: u64) -> Result<CounterRow, Fault> {
+        if mark.next > self.last() + 1 {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!("{} cannot be kept in `{}`, a signed 64-bit column", mark.next, self.maximum),
+            ));
+        }
+        let maximum = match self.holds {
+            Holds::Last => mark.next.saturating_sub(1),
+            Holds::Next => mark.next,
+        };
+        let step = if self.step.is_some() { step.clamp(1, i32::MAX as u64) } else { 1 };
+        Ok(CounterRow { maximum, step, ttl_s: 0, version: 0 })
+    }
+
+    /// The last number such a table can hand out: where the maximum is the next one, it has to be kept itself.
+    pub(crate) const fn last(&self) -> u64 {
+        match self.holds {
+            Holds::Last => MAX_NUMBER,
+            Holds::Next => MAX_NUMBER - 1,
+        }
+    }
+
+    /// The request as this row allows it: whole multiples of its step.
+    pub(crate) fn fitted(&self, request: &Request, row: &CounterRow) -> Request {
+        Request {
+            len: request.len.max(1).div_ceil(row.step).saturating_mul(row.step),
+            last: request.last.min(self.last()),
+            ..request.clone()
+        }
+    }
+
+    /// How long this row lets a range live.
+    pub(crate) fn ttl_ms(row: &CounterRow) -> Option<u64> {
+        (row.ttl_s > 0).then(|| row.ttl_s.saturating_mul(1000))
+    }
+
+    /// The row for a person.
+    pub(crate) fn describe(&self, row: &CounterRow) -> String {
+        let mut text = format!("{}={}", self.maximum, row.maximum);
+        for (column, value) in [(self.step, row.step), (self.ttl, row.ttl_s), (self.version, row.version)] {
+            if let Some(column) = column {
+                text.push_str(&format!(" {column}={value}"));
+            }
+        }
+        text
+    }
+}
+
+/// Whose SQL is spoken.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code)] // a build may have one of them only
+pub(crate) enum Tongue {
+    MySql,
+    Sqlite,
+}
+
+/// What a database's statements are made of. Both MySQL and SQLite take backquotes and `?`.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+impl Counter {
+    /// The columns that hold what a [`CounterRow`] is made of, the maximum first.
+    fn read_columns(&self) -> Vec<&'static str> {
+        let mut columns = vec![self.maximum];
+        columns.extend([self.step, self.ttl, self.version].into_iter().flatten());
+        columns.extend(self.stride.map(|(delta, remainder)| [delta, remainder]).into_iter().flatten());
+        columns
+    }
+
+    fn touched(&self, tongue: Tongue) -> Option<(&'static str, &'static str)> {
+        self.touched.map(|(column, mysql, sqlite)| match tongue {
+            Tongue::MySql => (column, mysql),
+            Tongue::Sqlite => (column, sqlite),
+        })
+    }
+
+    /// Finds the row by its name.
+    pub(crate) fn select(&self, table: &str) -> String {
+        let columns: Vec<_> = self.read_columns().iter().map(|column| format!("`{column}`")).collect();
+        format!("SELECT {} FROM `{table}` WHERE `{}` = ?", columns.join(", "), self.name.0)
+    }
+
+    /// Creates a row from its name, its maximum, and its step and time to live where the table has them.
+    pub(crate) fn insert(&self, table: &str, tongue: Tongue) -> String {
+        let mut columns = format!("`{}`, `{}`", self.name.0, self.maximum);
+        let mut values = String::from("?, ?");
+        for column in [self.step, self.ttl].into_iter().flatten() {
+            columns.push_str(&format!(", `{column}`"));
+            values.push_str(", ?");
+        }
+        if let Some((column, now)) = self.touched(tongue) {
+            columns.push_str(&format!(", `{column}`"));
+            values.push_str(&format!(", {now}"));
+        }
+        format!("INSERT INTO `{table}` ({columns}) VALUES ({values})")
+    }
+
+    /// The values of [`Counter::insert`] after the name.
+    pub(crate) fn insert_values(&self, row: &CounterRow) -> Vec<u64> {
+        let mut values = vec![row.maximum];
+        values.extend(self.step.map(|_| row.step));
+        values.extend(self.ttl.map(|_| row.ttl_s));
+        values
+    }
+
+    /// The beginning of a statement that moves a row: `UPDATE … SET maximum = VALUE, … WHERE name = ?`.
+    pub(crate) fn update(&self, table: &str, value: &str, tongue: Tongue) -> String {
+        let mut sql = format!("UPDATE `{table}` SET `{}` = {value}", self.maximum);
+        if let Some(version) = self.version {
+            sql.push_str(&format!(", `{version}` = `{version}` + 1"));
+        }
+        if let Some((column, now)) = self.touched(tongue) {
+            sql.push_str(&format!(", `{column}` = {now}"));
+        }
+        sql.push_str(&format!(" WHERE `{}` = ?", self.name.0));
+        sql
+    }
+
+    /// Compare-and-set: the values are the new maximum, the name, the old maximum, and the old version if there is one.
+    pub(crate) fn replace(&self, table: &str, tongue: Tongue) -> String {
+        let mut sql = self.update(table, "?", tongue);
+        for column in [Some(self.maximum), self.version].into_iter().flatten() {
+            sql.push_str(&format!(" AND `{column}` = ?"));
+        }
+        sql
+    }
+
+    /// The columns the table must have, the name's first.
+    pub(crate) fn needed(&self) -> Vec<&'static str> {
+        let mut columns = vec![self.name.0];
+        columns.extend(self.read_columns());
+        columns.extend(self.touched.map(|(column, ..)| column));
+        columns
+    }
+
+    /// The row that these cells are, in the order of [`Counter::select`]; refused with the column and what to do where
+    /// they make no sense.
+    pub(crate) fn row_of(&self, key: &Key, cells: &[Cell]) -> Result<CounterRow, Fault> {
+        let columns = self.read_columns();
+        let value = |column: &str, least: u64| -> Result<u64, Fault> {
+            let cell = columns.iter().position(|of| *of == column).and_then(|at| cells.get(at));
+            let found = match cell {
+                Some(Cell::Number(number)) => match u64::try_from(*number) {
+                    Ok(number) if number >= least && number <= MAX_NUMBER => return Ok(number),
+                    _ => number.to_string(),
+                },
+                Some(Cell::Other(text)) => format!("`{text}`"),
+                Some(Cell::Null) | None => "NULL".to_owned(),
+            };
+            let remedy = if column == self.maximum {
+                "set it to the highest number that was ever issued"
+            } else {
+                "mend the row"
+            };
+            Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "its row in `{}` holds {found} in `{column}`, where a whole number from {least} to {MAX_NUMBER} is \
+                     needed; {remedy}; nothing was changed",
+                    key.table
+                ),
+            ))
+        };
+        if let Some((delta, remainder)) = self.stride {
+            let (by, from) = (value(delta, 1)?, value(remainder, 0)?);
+            if (by, from) != (1, 0) {
+                return Err(Fault::new(
+                    FaultKind::Refused,
+                    format!(
+                        "its row in `{}` has {delta}={by} and {remainder}={from}: only every {by}th number is its own, and \
+                         keymill reserves whole ranges; a row with {delta}=1 and {remainder}=0 is needed; nothing was changed",
+                        key.table
+                    ),
+                ));
+            }
+        }
+        Ok(CounterRow {
+            maximum: value(self.maximum, 0)?,
+            step: self.step.map_or(Ok(1), |column| value(column, 1))?,
+            ttl_s: self.ttl.map_or(Ok(0), |column| value(column, 0))?,
+            version: self.version.map_or(Ok(0), |column| value(column, 0))?,
+        })
+    }
+}
+
+/// One statement's part of a reservation from a row whose step and time to live are known.
+#[cfg(feature = "mysql")]
+pub(crate) struct Leap {
+    /// How many numbers.
+    pub(crate) len: u64,
+    /// The least and the largest maximum from which this may be done.
+    pub(crate) from: (u64, u64),
+}
+
+#[cfg(feature = "mysql")]
+impl Counter {
+    /// What one statement may do; `None` where only a transaction can tell.
+    pub(crate) fn leap(&self, request: &Request, known: &CounterRow) -> Option<Leap> {
+        if request.len == 0 || (request.period, request.high_water.period) != (0, 0) {
+            return None;
+        }
+        let Request { len, last, high_water, .. } = self.fitted(request, known);
+        // `next` of the row before and after: at least what was seen, at most where `len` more end with `last`.
+        let lowest = high_water.next.max(1);
+        let highest = last.checked_sub(len)? + 1;
+        let kept = |next: u64| if self.holds == Holds::Last { next - 1 } else { next };
+        (lowest <= highest).then(|| Leap { len, from: (kept(lowest), kept(highest)) })
+    }
+
+    /// The range that ends where the maximum stands now.
+    pub(crate) fn leapt(&self, leap: &Leap, known: &CounterRow, maximum: u64) -> Option<super::Reserved> {
+        let (lowest, highest) = leap.from;
+        let before = maximum.checked_sub(leap.len).filter(|before| (lowest..=highest).contains(before))?;
+        let lo = self.mark(&CounterRow { maximum: before, ..*known }).next;
+        Some(super::Reserved { lo, hi: lo + leap.len, period: 0, ttl_ms: Counter::ttl_ms(known) })
+    }
+}

@@ -1,0 +1,282 @@
+//! Ranges named by an AUTO_INCREMENT column: ticket *t* owns `[(t-1)·step+1, t·step]`. (floor 2)
+//!
+//! Two forms, both the seed's (IDSnowman 1a and 1b; the second is Flickr's ticket server,
+//! <http://code.flickr.net/2010/02/08/ticket-servers-distributed-unique-primary-keys-on-the-cheap/>): `auto_increment`
+//! inserts a row for each ticket and purges old ones, `ticket` replaces one row a name, so that the table stays small by
+//! itself. Bare `REPLACE`s meet on the unique key, deadlock, and may write a lower ticket over a higher one; so here the
+//! row is locked first, in one short transaction, and who is chosen as a victim all the same draws again.
+//!
+//! * All names of a table draw from one counter: two sources of it share its tickets, and never a number.
+//! * Nodes with different steps would give the same numbers to different tickets. So the step belongs to the table: it is the
+//!   column's default, and a check constraint that each insert has to pass.
+//! * A ticket is used only after the commit of its row: InnoDB hands out the tickets of a rolled-back row again after a crash.
+//! * One server among several: `auto_increment_increment` and `auto_increment_offset`, or large different beginnings, hold.
+
+use std::time::{Duration, Instant};
+
+use super::schemes::{number, text};
+use super::{MysqlStore, Phase, Session};
+use crate::store::rows::{self, ATTEMPTS};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme};
+
+/// After every so many tickets, whoever drew it deletes old rows, so many at a time.
+const PURGE_EVERY: u64 = 64;
+const PURGE_AT_MOST: u64 = 1000;
+
+/// The statement that creates such a table.
+pub(super) fn create_table(key: &Key) -> String {
+    let Key { table, step, .. } = key;
+    let index = if key.scheme == Scheme::Ticket { "UNIQUE KEY" } else { "KEY" };
+    format!(
+        "CREATE TABLE IF NOT EXISTS `{table}` (\n  \
+         `id` BIGINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'ticket t owns (t-1)*step+1 to t*step',\n  \
+         `stub` VARBINARY(512) NOT NULL,\n  \
+         `step` INT NOT NULL DEFAULT {step},\n  \
+         PRIMARY KEY (`id`),\n  \
+         {index} `stub` (`stub`),\n  \
+         CHECK (`step` = {step})\n\
+         ) ENGINE=InnoDB"
+    )
+}
+
+/// What has to be unique in such a table.
+pub(super) fn unique(scheme: Scheme) -> Vec<&'static str> {
+    if scheme == Scheme::Ticket { vec!["stub"] } else { vec!["id"] }
+}
+
+/// The range of a ticket, as far as there are numbers up to `last`.
+fn range_of(ticket: u64, step: u64, last: u64) -> Result<Reserved, Fault> {
+    let last = last.min(MAX_NUMBER);
+    let lo = ticket
+        .checked_sub(1)
+        .and_then(|before| before.checked_mul(step))
+        .map(|before| before.saturating_add(1));
+    match lo {
+        Some(lo) if lo <= last => {
+            // `last` is below 2^63, so neither sum can wrap.
+            Ok(Reserved { lo, hi: lo.saturating_add(step).min(last + 1), period: 0, ttl_ms: None })
+        }
+        _ if ticket == 0 => Err(Fault::new(
+            FaultKind::Refused,
+            "the server named no ticket: the column `id` is not AUTO_INCREMENT",
+        )),
+        _ => Err(Fault::new(FaultKind::Exhausted, format!("every number up to {last} has been reserved"))),
+    }
+}
+
+impl Session {
+    /// The step of the table, which has to be this source's.
+    pub(super) fn check_step(&mut self, key: &Key) -> Result<(), Fault> {
+        let found = self.ask(
+            "SELECT COLUMN_DEFAULT, (SELECT EXTRA FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
+             AND TABLE_NAME = ? AND COLUMN_NAME = 'id') FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
+             AND TABLE_NAME = ? AND COLUMN_NAME = 'step'",
+            (&key.table, &key.table),
+        )?;
+        let (found, extra) = found.first().map_or((None, None), |row| (text(row, 0), text(row, 1)));
+        if !extra.is_some_and(|extra| extra.to_ascii_lowercase().contains("auto_increment")) {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "table `{}` is not one of scheme `{}`: column `id` is not AUTO_INCREMENT; name another with `table=`",
+                    key.table,
+                    key.scheme.name()
+                ),
+            ));
+        }
+        let step = found.as_deref().and_then(|step| step.parse::<u64>().ok());
+        if step != Some(key.step) {
+            let found = found.unwrap_or_else(|| "none".to_owned());
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "tickets of table `{}` are worth step={found} numbers, and this source says step={}: with another step they \
+                 would be issued twice; use `step={found}`, or name another table with `table=`",
+                    key.table, key.step
+                ),
+            ));
+        }
+        let unique = self.ask(
+            "SELECT 1 FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? \
+             AND COLUMN_NAME = 'stub' AND NON_UNIQUE = 0",
+            (&key.table,),
+        )?;
+        if key.scheme == Scheme::AutoIncrement && !unique.is_empty() {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "table `{}` keeps one row a name: it is of scheme `ticket`; name another with `table=`",
+                    key.table
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Where this name stands: its newest ticket.
+    pub(super) fn last_ticket(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        self.newest_ticket(key, "")
+    }
+
+    fn newest_ticket(&mut self, key: &Key, lock: &str) -> Result<Option<Row>, Fault> {
+        let sql =
+            format!("SELECT `id` FROM `{}` WHERE `stub` = ? ORDER BY `id` DESC LIMIT 1{lock}", key.table);
+        let found = self.ask(&sql, (key.name.as_bytes(),))?;
+        Ok(found.first().and_then(|row| number(row, 0)).map(|ticket| row_of(ticket, key.step)))
+    }
+
+    /// Draws a ticket and makes it a range. `None`: another node's draw was in the way.
+    fn draw(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
+        if request.key.scheme == Scheme::AutoIncrement {
+            self.look_back(request, "")?;
+            let reserved = self.write_ticket(request, "INSERT", Phase::Commit)?.1;
+            return Ok(Some(reserved));
+        }
+        // Under the row's lock, so that the row only rises: of two that draw at once, the one with the lower ticket would
+        // else be written last, and a server that counts on from the rows after a restart would name the higher one again.
+        self.say(self.server.dialect.begin(), Phase::Ask)?;
+        match self.replace_ticket(request) {
+            Ok(Some(reserved)) => match self.say("COMMIT", Phase::Commit) {
+                Ok(()) => Ok(Some(reserved)),
+                Err(fault) => {
+                    self.roll_back();
+                    Err(fault)
+                }
+            },
+            other => {
+                self.roll_back();
+                other
+            }
+        }
+    }
+
+    fn replace_ticket(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
+        let before = self.look_back(request, " FOR UPDATE")?;
+        let (changed, reserved) = self.write_ticket(request, "REPLACE", Phase::Write)?;
+        // A row that was replaced counts twice. One that has come since we looked may bear a higher ticket than ours.
+        let rises = before.as_ref().is_none_or(|row| row.mark.next <= reserved.lo);
+        Ok((changed == 1 + u64::from(before.is_some()) && rises).then_some(reserved))
+    }
+
+    /// The newest ticket of this name, before another is drawn: a counter that was set back would else, ticket by ticket,
+    /// come up to where this process stands, and pass what other nodes have issued on its way.
+    fn look_back(&mut self, request: &Request, lock: &str) -> Result<Option<Row>, Fault> {
+        if lock.is_empty() && request.high_water.next == 0 {
+            return Ok(None);
+        }
+        let newest = self.newest_ticket(&request.key, lock)?;
+        if request.high_water.next > 0 && newest.as_ref().is_none_or(|row| row.mark < request.high_water) {
+            let stands =
+                newest.map_or("its row is gone".to_owned(), |row| format!("its row stands at {}", row.text));
+            return Err(went_backwards(request, &stands));
+        }
+        Ok(newest)
+    }
+
+    /// How many rows changed, and the range of the ticket that the server named.
+    fn write_ticket(
+        &mut self,
+        request: &Request,
+        verb: &str,
+        phase: Phase,
+    ) -> Result<(u64, Reserved), Fault> {
+        let Key { table, name, step, .. } = &*request.key;
+        let sql = format!("{verb} INTO `{table}` (`stub`, `step`) VALUES (?, ?)");
+        let changed = self.execute(&sql, (name.as_bytes(), step), phase)?;
+        let ticket = self.connection.last_insert_id();
+        let reserved = range_of(ticket, *step, request.last)?;
+        if reserved.lo < request.high_water.next {
+            let named = format!("the server named ticket {ticket}, which is not used");
+            return Err(went_backwards(request, &named));
+        }
+        if phase == Phase::Commit && ticket.is_multiple_of(PURGE_EVERY) {
+            self.purge(&request.key, ticket);
+        }
+        Ok((changed, reserved))
+    }
+
+    /// Deletes older rows of this name. The newest stays: after a restart old servers count on from the largest.
+    fn purge(&mut self, key: &Key, ticket: u64) {
+        let sql = format!("DELETE FROM `{}` WHERE `stub` = ? AND `id` < ? LIMIT {PURGE_AT_MOST}", key.table);
+        if let Err(fault) = self.execute(&sql, (key.name.as_bytes(), ticket), Phase::Write) {
+            // The ticket is ours all the same. Two who purge at once is no news; a right that is missing is.
+            let warning = format!("old rows of `{}` cannot be deleted: {fault}", key.table);
+            if !self.again && !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+            self.again = false;
+        }
+    }
+}
+
+fn went_backwards(request: &Request, found: &str) -> Fault {
+    Fault::new(
+        FaultKind::WentBackwards,
+        format!(
+            "{found}, this process has seen {}: a backup was restored, a failover lost writes or the table was emptied. Find \
+             the highest number any node has issued and run `keymill repair '{}' --to N --yes`",
+            request.high_water.next, request.key.name
+        ),
+    )
+}
+
+fn row_of(ticket: u64, step: u64) -> Row {
+    let next = ticket.saturating_mul(step).saturating_add(1).min(MAX_NUMBER + 1);
+    Row { mark: Mark { period: 0, next }, text: format!("id={ticket} step={step}") }
+}
+
+impl MysqlStore {
+    /// Draws, again where another node's draw was in the way, as long as an answer may take.
+    pub(super) fn draw(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        let patience = self.options.read_timeout;
+        self.with_session(|session| {
+            session.writable()?;
+            session.check_table(&request.key)?;
+            let until = Instant::now() + patience;
+            let mut conflict = rows::moved_on();
+            for attempt in 0..ATTEMPTS {
+                if attempt > 0 {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_micros(fastrand::u64(200..2000) * u64::from(attempt)));
+                }
+                session.again = false;
+                match session.draw(request) {
+                    Ok(Some(reserved)) => return Ok(reserved),
+                    Ok(None) => {}
+                    Err(fault) if session.again && !session.broken => conflict = fault,
+                    Err(fault) => return Err(fault),
+                }
+            }
+            Err(conflict)
+        })
+    }
+
+    /// Draws the ticket that ends at or above `to`, so that the next one begins there or later.
+    pub(super) fn raise_tickets(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        if to.next == 0 || to.next > MAX_NUMBER + 1 {
+            return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63"));
+        }
+        self.with_session(|session| {
+            session.writable()?;
+            session.check_table(key)?;
+            let before = session.last_ticket(key)?;
+            rows::not_lower(before.as_ref(), to)?;
+            let newest = session.ask(&format!("SELECT MAX(`id`) FROM `{}`", key.table), ())?;
+            let newest = newest.first().and_then(|row| number(row, 0)).unwrap_or(0);
+            let ticket = (to.next - 1).div_ceil(key.step);
+            if before.as_ref().is_some_and(|row| row.mark >= to) {
+                let stands = before.clone();
+                return Ok((before, stands.unwrap_or_else(|| row_of(newest, key.step))));
+            }
+            // Where another name's ticket is above, the next one of the counter is too.
+            let ticket = (ticket > newest).then_some(ticket);
+            let verb = if key.scheme == Scheme::Ticket { "REPLACE" } else { "INSERT" };
+            let sql = format!("{verb} INTO `{}` (`id`, `stub`, `step`) VALUES (?, ?, ?)", key.table);
+            session.execute(&sql, (ticket, key.name.as_bytes(), key.step), Phase::Commit)?;
+            let after = row_of(ticket.unwrap_or_else(|| session.connection.last_insert_id()), key.step);
+            Ok((before, after))
+        })
+    }
+}

@@ -1,0 +1,381 @@
+//! Keymill on the tables of other programs: their nodes beside ours on one row, speaking their own SQL; the row's own say
+//! in step and time to live; rows that make no sense.
+//!
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use keymill::store::sqlite::{self, SqliteStore};
+use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill_tests::server;
+use mysql::Conn;
+use mysql::prelude::Queryable;
+
+/// Another program's table, and how one of its nodes takes a range.
+struct Program {
+    scheme: Scheme,
+    /// The columns of the name and of the maximum.
+    by: &'static str,
+    maximum: &'static str,
+    /// The columns an operator fills when he makes a row, and their values: step 50 where there is one.
+    row: (&'static str, &'static str),
+    /// A reservation as the program makes it; answers with `[lo, hi)`.
+    node: fn(&mut Conn, &str) -> (u64, u64),
+}
+
+const PROGRAMS: [Program; 4] = [
+    Program {
+        scheme: Scheme::SequenceTable,
+        by: "biz_type",
+        maximum: "cur_id",
+        row: ("biz_type, cur_id, step, time_to_live", "'orders', 0, 50, 60"),
+        node: snowman,
+    },
+    Program {
+        scheme: Scheme::LeafAlloc,
+        by: "biz_tag",
+        maximum: "max_id",
+        row: ("biz_tag, max_id, step", "'orders', 1, 50"),
+        node: leaf,
+    },
+    Program {
+        scheme: Scheme::TinyIdInfo,
+        by: "biz_type",
+        maximum: "max_id",
+        row: ("biz_type, max_id, step", "'orders', 0, 50"),
+        node: tinyid,
+    },
+    Program {
+        scheme: Scheme::Cosid,
+        by: "name",
+        maximum: "last_max_id",
+        row: ("name, last_max_id, last_fetch_time", "'orders', 0, unix_timestamp()"),
+        node: cosid,
+    },
+];
+
+/// The seed: one autocommitted statement, the batch's end from the session.
+fn snowman(connection: &mut Conn, table: &str) -> (u64, u64) {
+    let update =
+        format!("UPDATE {table} SET cur_id = LAST_INSERT_ID(cur_id + step) WHERE biz_type = 'orders'");
+    connection.query_drop(update).unwrap();
+    let end = connection.last_insert_id();
+    let step: u64 = connection.query_first(format!("SELECT step FROM {table}")).unwrap().unwrap();
+    (end - step + 1, end + 1)
+}
+
+/// Leaf's `IDAllocDaoImpl.updateMaxIdAndGetLeafAlloc`: two statements in one transaction, counting below `max_id`.
+fn leaf(connection: &mut Conn, table: &str) -> (u64, u64) {
+    connection.query_drop("BEGIN").unwrap();
+    connection
+        .query_drop(format!("UPDATE {table} SET max_id = max_id + step WHERE biz_tag = 'orders'"))
+        .unwrap();
+    let select = format!("SELECT max_id, step FROM {table} WHERE biz_tag = 'orders'");
+    let (max, step): (u64, u64) = connection.query_first(select).unwrap().unwrap();
+    connection.query_drop("COMMIT").unwrap();
+    (max - step, max)
+}
+
+/// tinyid's `DbSegmentIdServiceImpl`: an optimistic update, tried again.
+fn tinyid(connection: &mut Conn, table: &str) -> (u64, u64) {
+    let select = format!("SELECT id, max_id, step, version FROM {table} WHERE biz_type = 'orders'");
+    let update = format!(
+        "UPDATE {table} SET max_id = ?, update_time = now(), version = version + 1 WHERE id = ? AND max_id = ? \
+         AND version = ? AND biz_type = 'orders'"
+    );
+    loop {
+        let (id, max, step, version): (u64, u64, u64, u64) =
+            connection.query_first(&select).unwrap().unwrap();
+        connection.exec_drop(&update, (max + step, id, max, version)).unwrap();
+        if connection.affected_rows() == 1 {
+            return (max + 1, max + step + 1);
+        }
+    }
+}
+
+/// CosId's `JdbcIdSegmentDistributor.nextMaxId`.
+fn cosid(connection: &mut Conn, table: &str) -> (u64, u64) {
+    connection.query_drop("BEGIN").unwrap();
+    let update = format!(
+        "update {table} set last_max_id=(last_max_id + 50),last_fetch_time=unix_timestamp() where name = 'orders'"
+    );
+    connection.query_drop(update).unwrap();
+    let select = format!("select last_max_id from {table} where name = 'orders'");
+    let max: u64 = connection.query_first(select).unwrap().unwrap();
+    connection.query_drop("COMMIT").unwrap();
+    (max - 49, max + 1)
+}
+
+fn key(scheme: Scheme, table: &str) -> Arc<Key> {
+    Arc::new(Key {
+        scheme,
+        table: table.to_owned(),
+        name: "segment:orders".to_owned(),
+        serial: None,
+        step: 1000,
+        unsafe_on: false,
+    })
+}
+
+fn request(key: &Arc<Key>, len: u64) -> Request {
+    Request {
+        key: Arc::clone(key),
+        len,
+        high_water: Mark::default(),
+        start: 1,
+        last: MAX_NUMBER,
+        period: 0,
+        period_max: 0,
+        heal: false,
+        max_jump: 0,
+    }
+}
+
+/// A table of this program's on MariaDB, gone with the value.
+struct Table {
+    name: String,
+    key: Arc<Key>,
+}
+
+impl Table {
+    fn new(program: &Program) -> Table {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // ordering: Relaxed — a number for each, nothing more.
+        let name = format!("b_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let key = key(program.scheme, &name);
+        server::store(server::options()).init(&[Arc::clone(&key)], false).unwrap();
+        Table { name, key }
+    }
+
+    fn say(&self, sql: &str) {
+        server::connection().query_drop(sql.replace("{t}", &self.name)).unwrap();
+    }
+
+    fn make_row(&self, program: &Program) {
+        self.say(&format!("INSERT INTO {{t}} ({}) VALUES ({})", program.row.0, program.row.1));
+    }
+
+    fn row(&self) -> String {
+        server::store(server::options()).look(&self.key).unwrap().unwrap().text
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.say("DROP TABLE {t}");
+        }
+    }
+}
+
+#[test]
+fn old_nodes_and_ours_on_one_row_never_take_the_same_number() {
+    const ROUNDS: usize = 150;
+    for program in &PROGRAMS {
+        let table = Table::new(program);
+        table.make_row(program);
+        let mut ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for n in 0..8 {
+                let table = &table;
+                threads.push(scope.spawn(move || {
+                    let mut ranges = Vec::new();
+                    if n % 2 == 0 {
+                        let mut connection = server::connection();
+                        ranges.extend((0..ROUNDS).map(|_| (program.node)(&mut connection, &table.name)));
+                        return ranges;
+                    }
+                    let mut store = server::store(server::options());
+                    let mut ask = request(&table.key, 1 + n * 30);
+                    for round in 0..ROUNDS {
+                        let got = store.reserve(&ask).unwrap();
+                        ask.high_water = Mark { period: 0, next: got.hi };
+                        let middle = got.lo + (got.hi - got.lo) / 2;
+                        if round % 10 == 0 && store.give_back(&table.key, 0, middle, got.hi).unwrap() {
+                            ask.high_water = Mark { period: 0, next: middle };
+                            ranges.push((got.lo, middle));
+                        } else {
+                            ranges.push((got.lo, got.hi));
+                        }
+                    }
+                    ranges
+                }));
+            }
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(ranges.len(), 8 * ROUNDS);
+        ranges.sort_unstable();
+        for pair in ranges.windows(2) {
+            // Whatever nobody took was lost: between these nodes nothing is.
+            assert_eq!(pair[0].1, pair[1].0, "{:?}: {:?} and {:?}", program.scheme, pair[0], pair[1]);
+        }
+        assert_eq!(ranges[0].0, 1, "{:?}", program.scheme);
+        let hi = ranges.last().unwrap().1;
+        let stands = if program.scheme == Scheme::LeafAlloc { hi } else { hi - 1 };
+        let found = table.row();
+        assert!(found.starts_with(&format!("{}={stands}", program.maximum)), "{found}");
+    }
+}
+
+#[test]
+fn whole_multiples_of_the_rows_step_are_reserved_and_a_new_step_is_followed() {
+    for program in PROGRAMS.iter().filter(|program| program.scheme != Scheme::Cosid) {
+        let table = Table::new(program);
+        table.make_row(program);
+        let mut store = server::store(server::options());
+        let mut taken = |len: u64| {
+            let got = store.reserve(&request(&table.key, len)).unwrap();
+            (got.lo, got.hi)
+        };
+        assert_eq!(taken(10), (1, 51));
+        assert_eq!(taken(50), (51, 101));
+        assert_eq!(taken(51), (101, 201));
+        table.say("UPDATE {t} SET step = 7");
+        assert_eq!(taken(10), (201, 215));
+        assert_eq!(taken(10), (215, 229));
+    }
+}
+
+#[test]
+fn the_rows_time_to_live_comes_with_the_range_and_a_new_one_is_followed() {
+    let table = Table::new(&PROGRAMS[0]);
+    table.make_row(&PROGRAMS[0]);
+    let mut store = server::store(server::options());
+    for (seconds, ttl_ms) in [(60, Some(60_000)), (60, Some(60_000)), (1, Some(1000)), (0, None), (0, None)] {
+        table.say(&format!("UPDATE {{t}} SET time_to_live = {seconds}"));
+        assert_eq!(store.reserve(&request(&table.key, 10)).unwrap().ttl_ms, ttl_ms, "{seconds}");
+    }
+}
+
+#[test]
+fn numbers_that_outlived_the_rows_time_to_live_are_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ids.db");
+    let mill = keymill::Mill::open(&format!("sqlite:{}?clock=manual", file.display())).unwrap();
+    let orders = mill.source("segment:orders?scheme=sequence_table&step=10").unwrap();
+    assert!(orders.expires(), "the row may come to say so");
+    assert!(!mill.source("segment:others?scheme=cosid").unwrap().expires());
+    assert_eq!(orders.next().unwrap(), 1);
+    rusqlite::Connection::open(&file)
+        .unwrap()
+        .execute("UPDATE sequence_table SET time_to_live = 5", [])
+        .unwrap();
+    // The next range is the first to hear of it.
+    assert_eq!(orders.take(19).unwrap().last(), Some(&20));
+    assert_eq!(orders.next().unwrap(), 21);
+    mill.advance_clock(4_000).unwrap();
+    assert_eq!(orders.next().unwrap(), 22);
+    mill.advance_clock(2_000).unwrap();
+    let next = orders.next().unwrap();
+    assert!(next > 30 && next % 10 == 1, "{next} is of a new range");
+    mill.close();
+}
+
+#[test]
+fn a_new_row_gets_the_sources_own_step() {
+    for program in &PROGRAMS {
+        let table = Table::new(program);
+        let got = server::store(server::options()).reserve(&request(&table.key, 10)).unwrap();
+        let found = table.row();
+        if program.scheme == Scheme::Cosid {
+            assert_eq!((got.lo, got.hi, found.as_str()), (1, 11, "last_max_id=10"));
+        } else {
+            assert_eq!((got.lo, got.hi), (1, 1001), "{found}");
+            assert!(found.contains(" step=1000"), "{found}");
+        }
+    }
+}
+
+/// The statement that spoils the row, and what the refusal says.
+fn spoilt(program: &Program) -> Vec<(String, String)> {
+    let Program { maximum, by, .. } = program;
+    let set =
+        |column: &str, value: &str| format!("UPDATE {{t}} SET {column} = {value} WHERE {by} = 'orders'");
+    let mut all = vec![
+        (set(maximum, "-1"), format!("holds -1 in `{maximum}`")),
+        (set(maximum, "NULL"), format!("holds NULL in `{maximum}`")),
+    ];
+    if program.scheme != Scheme::Cosid {
+        for value in ["0", "-5", "NULL"] {
+            all.push((set("step", value), format!("holds {value} in `step`")));
+        }
+    }
+    if program.scheme == Scheme::SequenceTable {
+        all.push((set("time_to_live", "-1"), "holds -1 in `time_to_live`".to_owned()));
+    }
+    if program.scheme == Scheme::TinyIdInfo {
+        all.push((set("delta", "2"), "delta=2".to_owned()));
+        all.push((set("delta", "0"), "holds 0 in `delta`".to_owned()));
+        all.push((set("remainder", "1"), "remainder=1".to_owned()));
+    }
+    all
+}
+
+#[test]
+fn a_row_that_makes_no_sense_is_refused_with_the_column_and_left_alone() {
+    for program in &PROGRAMS {
+        let table = Table::new(program);
+        // As in shops that were less strict than the authors.
+        let loose = match program.scheme {
+            Scheme::Cosid => "MODIFY last_max_id BIGINT NULL".to_owned(),
+            _ => format!("MODIFY {} BIGINT NULL, MODIFY step INT NULL", program.maximum),
+        };
+        table.say(&format!("ALTER TABLE {{t}} {loose}"));
+        for (spoil, says) in spoilt(program) {
+            table.make_row(program);
+            let mut store = server::store(server::options());
+            store.reserve(&request(&table.key, 10)).unwrap();
+            store.reserve(&request(&table.key, 10)).unwrap();
+            table.say(&spoil);
+            let all = || server::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", table.name));
+            let before = format!("{:?}", all().unwrap());
+            // With a connection that knows the row, and with one that does not.
+            for store in [&mut store, &mut server::store(server::options())] {
+                let fault = store.reserve(&request(&table.key, 10)).unwrap_err();
+                assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+                assert!(fault.message.contains(&says) && fault.message.contains(&table.name), "{fault}");
+                assert!(fault.message.contains("nothing was changed"), "{fault}");
+            }
+            assert_eq!(format!("{:?}", all().unwrap()), before);
+            table.say("DELETE FROM {t}");
+        }
+    }
+}
+
+#[test]
+fn a_text_where_a_number_should_be_is_refused_on_sqlite() {
+    for program in &PROGRAMS {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ids.db");
+        let key = key(program.scheme, "t");
+        let mut store = SqliteStore::new(file.clone(), sqlite::Options::default());
+        store.reserve(&request(&key, 10)).unwrap();
+        let other = rusqlite::Connection::open(&file).unwrap();
+        for (value, says) in [("'many'", "holds `many`"), ("-7", "holds -7"), ("0.5", "holds `0.5`")] {
+            other.execute(&format!("UPDATE t SET {} = {value}", program.maximum), []).unwrap();
+            let fault = store.reserve(&request(&key, 10)).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+            assert!(fault.message.contains(says) && fault.message.contains(program.maximum), "{fault}");
+        }
+    }
+}
+
+#[test]
+fn a_column_that_is_too_narrow_or_no_number_is_refused() {
+    for program in &PROGRAMS {
+        for narrow in ["INT", "VARCHAR(20)"] {
+            let table = Table::new(program);
+            table.say(&format!("ALTER TABLE {{t}} MODIFY {} {narrow} NOT NULL", program.maximum));
+            let fault = server::store(server::options()).reserve(&request(&table.key, 10)).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+            assert!(fault.message.contains("too narrow for `bigint`"), "{fault}");
+        }
+        // Nothing keeps two rows of one name apart.
+        let table = Table::new(program);
+        let drop = if program.scheme == Scheme::TinyIdInfo { "INDEX uniq_biz_type" } else { "PRIMARY KEY" };
+        table.say(&format!("ALTER TABLE {{t}} DROP {drop}"));
+        let fault = server::store(server::options()).reserve(&request(&table.key, 10)).unwrap_err();
+        assert!(fault.message.contains(&format!("it has no primary key ({})", program.by)), "{fault}");
+    }
+}

@@ -1,0 +1,119 @@
+//! A MariaDB server that is killed again and again under every scheme's reservations: what was answered is never answered
+//! again. Its own server; `ci/mariadb` starts it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill_tests::server::{self, Private};
+
+const KILLS: usize = 10;
+const NODES: usize = 2;
+
+fn request(scheme: Scheme) -> Request {
+    let key = Key {
+        scheme,
+        table: scheme.default_table().to_owned(),
+        name: "segment:orders".to_owned(),
+        serial: None,
+        step: 100,
+        unsafe_on: false,
+    };
+    Request {
+        key: Arc::new(key),
+        len: 100,
+        high_water: Mark::default(),
+        start: 1,
+        last: MAX_NUMBER,
+        period: 0,
+        period_max: 0,
+        heal: false,
+        max_jump: 0,
+    }
+}
+
+#[test]
+fn a_server_killed_ten_times_under_load_answers_with_no_number_twice() {
+    let schemes: Vec<Scheme> =
+        Scheme::ALL.into_iter().filter(|s| s.keeps_segments() && *s != Scheme::Sequence).collect();
+    let server = Private::start("");
+    let keys: Vec<_> = schemes.iter().map(|scheme| request(*scheme).key).collect();
+    let options = || server::options_of(&server.url());
+    server::store(options()).init(&keys, false).unwrap();
+    let over = AtomicBool::new(false);
+    let counts: Vec<AtomicUsize> = schemes.iter().map(|_| AtomicUsize::new(0)).collect();
+    let mut ranges: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let (over, counts) = (&over, &counts);
+        let mut threads = Vec::new();
+        for (at, scheme) in schemes.iter().enumerate() {
+            for _ in 0..NODES {
+                let options = options();
+                threads.push((
+                    scheme.name(),
+                    scope.spawn(move || {
+                        let mut store = server::store(options);
+                        let mut request = request(*scheme);
+                        let mut ranges = Vec::new();
+                        // ordering: Relaxed — a flag and a counter, nothing hangs on them.
+                        while !over.load(Ordering::Relaxed) {
+                            match store.reserve(&request) {
+                                Ok(got) => {
+                                    request.high_water = Mark { period: 0, next: got.hi };
+                                    ranges.push((got.lo, got.hi));
+                                    // ordering: Relaxed — as above.
+                                    counts[at].fetch_add(1, Ordering::Relaxed);
+                                }
+                                Err(fault) => {
+                                    let gone = [FaultKind::Unavailable, FaultKind::Unknown];
+                                    assert!(gone.contains(&fault.kind), "{}: {fault}", scheme.name());
+                                    std::thread::sleep(Duration::from_millis(5));
+                                }
+                            }
+                        }
+                        ranges
+                    }),
+                ));
+            }
+        }
+        // Every scheme has got something since the server came.
+        let progress = || {
+            // ordering: Relaxed — counters.
+            let before: Vec<usize> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while counts
+                .iter()
+                .zip(&before)
+                .any(|(count, before)| count.load(Ordering::Relaxed) < before + 20)
+            {
+                if Instant::now() > deadline || threads.iter().any(|(_, thread)| thread.is_finished()) {
+                    return false;
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            true
+        };
+        let mut going = true;
+        for _ in 0..KILLS {
+            going = going && progress();
+            server.kill();
+            server.start_again();
+        }
+        going = going && progress();
+        // ordering: Relaxed — as above.
+        over.store(true, Ordering::Relaxed);
+        for (name, thread) in threads {
+            ranges.entry(name).or_default().extend(thread.join().unwrap());
+        }
+        assert!(going, "every scheme goes on after each kill");
+    });
+    for (name, mut ranges) in ranges {
+        ranges.sort_unstable();
+        println!("{name}: {} reservations over {KILLS} kills", ranges.len());
+        for pair in ranges.windows(2) {
+            assert!(pair[0].1 <= pair[1].0, "{name}: {:?} and {:?} overlap", pair[0], pair[1]);
+        }
+    }
+}

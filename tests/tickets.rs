@@ -1,0 +1,335 @@
+//! Schemes `auto_increment` and `ticket` on MariaDB: each ticket is worth `step` numbers, and what goes wrong with such
+//! tables.
+//!
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
+
+use keymill::store::memory::{Memory, MemoryStore};
+use keymill::store::sqlite::{self, SqliteStore};
+use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill_tests::server;
+use mysql::prelude::Queryable;
+
+const BOTH: [Scheme; 2] = [Scheme::AutoIncrement, Scheme::Ticket];
+
+/// A table on MariaDB, gone with the value.
+struct Table {
+    scheme: Scheme,
+    name: String,
+}
+
+impl Table {
+    fn new(scheme: Scheme) -> Table {
+        let table = Table::missing(scheme);
+        open().init(&[table.key("orders")], false).unwrap();
+        table
+    }
+
+    fn missing(scheme: Scheme) -> Table {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // ordering: Relaxed — a number for each, nothing more.
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Table { scheme, name: format!("k_{}_{count}", std::process::id()) }
+    }
+
+    fn key(&self, name: &str) -> Arc<Key> {
+        Arc::new(Key {
+            scheme: self.scheme,
+            table: self.name.clone(),
+            name: format!("segment:{name}"),
+            serial: None,
+            step: 100,
+            unsafe_on: true,
+        })
+    }
+
+    fn request(&self, name: &str) -> Request {
+        Request {
+            key: self.key(name),
+            len: 10,
+            high_water: Mark::default(),
+            start: 1,
+            last: MAX_NUMBER,
+            period: 0,
+            period_max: 0,
+            heal: false,
+            max_jump: 0,
+        }
+    }
+
+    fn say(&self, sql: &str) {
+        server::connection().query_drop(sql.replace("{t}", &self.name)).unwrap();
+    }
+
+    fn rows(&self) -> u64 {
+        server::connection().query_first(format!("SELECT COUNT(*) FROM {}", self.name)).unwrap().unwrap()
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.say("DROP TABLE IF EXISTS {t}");
+        }
+    }
+}
+
+fn open() -> impl Store {
+    server::store(server::options())
+}
+
+fn seen(request: &Request, next: u64) -> Request {
+    Request { high_water: Mark { period: 0, next }, ..request.clone() }
+}
+
+#[test]
+fn a_ticket_is_worth_step_numbers_whatever_is_asked_for() {
+    for scheme in BOTH {
+        let table = Table::new(scheme);
+        let mut request = table.request("orders");
+        for round in 0..5 {
+            let got = open().reserve(&request).unwrap();
+            assert_eq!((got.lo, got.hi), (round * 100 + 1, round * 100 + 101));
+            request = Request { len: 1 + round * 200, ..seen(&request, got.hi) };
+        }
+        // Another name draws from the same counter.
+        assert_eq!(open().reserve(&table.request("Orders")).unwrap().lo, 501);
+        assert_eq!(open().look(&table.key("orders")).unwrap().unwrap().mark.next, 501);
+        assert_eq!(open().look(&table.key("Orders")).unwrap().unwrap().text, "id=6 step=100");
+        assert_eq!(open().look(&table.key("nobody")).unwrap(), None);
+        assert!(!open().give_back(&table.key("Orders"), 0, 550, 601).unwrap());
+    }
+}
+
+#[test]
+fn sixteen_connections_never_draw_the_same_ticket_and_deadlocks_are_drawn_again() {
+    const ROUNDS: usize = 60;
+    for scheme in BOTH {
+        let table = Table::new(scheme);
+        let together = Barrier::new(16);
+        let mut ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..16)
+                .map(|_| {
+                    let (table, together) = (&table, &together);
+                    scope.spawn(move || {
+                        let mut store = open();
+                        let mut request = table.request("orders");
+                        together.wait();
+                        let mut ranges = Vec::new();
+                        while ranges.len() < ROUNDS {
+                            match store.reserve(&request) {
+                                Ok(got) => {
+                                    request = seen(&request, got.hi);
+                                    ranges.push((got.lo, got.hi));
+                                }
+                                Err(fault) => assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}"),
+                            }
+                        }
+                        ranges
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        ranges.sort_unstable();
+        assert_eq!(ranges.len(), 16 * ROUNDS);
+        for pair in ranges.windows(2) {
+            assert!(pair[0].1 <= pair[1].0, "{:?} and {:?} overlap", pair[0], pair[1]);
+        }
+        // One row a name; or what was drawn since the last purge.
+        let most = if scheme == Scheme::Ticket { 1 } else { 16 * ROUNDS as u64 / 4 };
+        assert!(table.rows() <= most, "{:?} leaves {} rows", scheme, table.rows());
+    }
+}
+
+#[test]
+fn a_table_that_was_emptied_or_set_back_is_refused_and_never_counted_up_to_the_mark() {
+    for scheme in BOTH {
+        for spoil in ["TRUNCATE {t}", "DELETE FROM {t}", "UPDATE {t} SET id = 1 WHERE id > 3"] {
+            let table = Table::new(scheme);
+            let mut store = open();
+            let request = table.request("orders");
+            if scheme == Scheme::AutoIncrement && spoil.starts_with("UPDATE") {
+                continue; // its older rows are there
+            }
+            let mut hi = 0;
+            for _ in 0..5 {
+                hi = store.reserve(&request).unwrap().hi;
+            }
+            table.say(spoil);
+            for _ in 0..20 {
+                let fault = store.reserve(&seen(&request, hi)).unwrap_err();
+                assert_eq!(fault.kind, FaultKind::WentBackwards, "{fault}");
+                assert!(fault.message.contains("keymill repair 'segment:orders' --to N --yes"), "{fault}");
+            }
+            assert!(table.rows() <= 1);
+            let (_, after) = store.repair(&table.key("orders"), Mark { period: 0, next: hi }).unwrap();
+            assert!(after.mark.next >= hi);
+            assert!(store.reserve(&seen(&request, hi)).unwrap().lo >= hi);
+        }
+    }
+}
+
+#[test]
+fn repair_raises_the_counter_and_never_lowers_it() {
+    for scheme in BOTH {
+        let table = Table::new(scheme);
+        let mut store = open();
+        let key = table.key("orders");
+        let (before, after) = store.repair(&key, Mark { period: 0, next: 950 }).unwrap();
+        assert_eq!((before, after.mark.next), (None, 1001));
+        assert_eq!(store.reserve(&table.request("orders")).unwrap().lo, 1001);
+        let fault = store.repair(&key, Mark { period: 0, next: 1100 }).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+        // Another name stands higher: the next ticket of the counter is above both.
+        store.repair(&table.key("others"), Mark { period: 0, next: 50_001 }).unwrap();
+        let (_, after) = store.repair(&key, Mark { period: 0, next: 2001 }).unwrap();
+        assert_eq!(after.mark.next, 50_101);
+        assert_eq!(store.look(&key).unwrap().unwrap(), after);
+        assert_eq!(store.reserve(&table.request("orders")).unwrap().lo, 50_101);
+        assert_eq!(store.repair(&key, Mark::default()).unwrap_err().kind, FaultKind::Refused);
+    }
+}
+
+#[test]
+fn another_step_than_the_tables_is_refused() {
+    for scheme in BOTH {
+        let table = Table::new(scheme);
+        open().reserve(&table.request("orders")).unwrap();
+        let mut request = table.request("orders");
+        request.key = Arc::new(Key { step: 50, ..(*request.key).clone() });
+        for answer in [
+            open().reserve(&request).map(drop),
+            open().init(&[Arc::clone(&request.key)], false).map(drop),
+            open().look(&request.key).map(drop),
+            open().repair(&request.key, Mark { period: 0, next: 10_000 }).map(drop),
+        ] {
+            let fault = answer.unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+            assert!(fault.message.contains("use `step=100`"), "{fault}");
+        }
+        // A connection that has seen the table before somebody changed it: the table's own check holds.
+        let mut store = open();
+        store.reserve(&table.request("orders")).unwrap();
+        let inserted = format!("INSERT INTO {} (stub, step) VALUES ('x', 50)", table.name);
+        assert!(server::connection().query_drop(inserted).is_err());
+        assert_eq!(store.reserve(&table.request("orders")).unwrap().lo % 100, 1);
+    }
+}
+
+#[test]
+fn the_last_number_is_issued_and_nothing_wraps() {
+    for scheme in BOTH {
+        let table = Table::new(scheme);
+        let mut store = open();
+        let request = table.request("orders");
+        store.repair(&request.key, Mark { period: 0, next: MAX_NUMBER - 6 }).unwrap();
+        let got = store.reserve(&request).unwrap();
+        assert_eq!((got.lo % 100, got.hi), (1, MAX_NUMBER + 1), "seven are left of the last ticket");
+        for high_water in [0, got.hi] {
+            let fault = store.reserve(&seen(&request, high_water)).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Exhausted, "{fault}");
+        }
+        let short = Request { last: 950, ..table.request("orders") };
+        let fault = store.reserve(&short).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Exhausted, "{fault}");
+    }
+}
+
+#[test]
+fn a_missing_table_and_one_of_another_shape_are_refused_with_what_to_do() {
+    for scheme in BOTH {
+        let table = Table::missing(scheme);
+        let fault = open().reserve(&table.request("orders")).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused);
+        let says = format!(
+            "reserving 10 for `segment:orders` failed: table `{}` is missing; run `keymill init`",
+            table.name
+        );
+        assert_eq!(fault.message, says);
+        for (columns, says) in [
+            (
+                "id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, stub CHAR(1) UNIQUE",
+                "column `step` is missing",
+            ),
+            ("id INT AUTO_INCREMENT PRIMARY KEY, stub CHAR(1) UNIQUE, step INT", "too narrow for `bigint`"),
+            (
+                "id BIGINT PRIMARY KEY, stub VARBINARY(99) UNIQUE, step INT DEFAULT 100",
+                "`id` is not AUTO_INCREMENT",
+            ),
+            ("id BIGINT AUTO_INCREMENT PRIMARY KEY, stub VARBINARY(99) UNIQUE, step INT", "worth step="),
+        ] {
+            table.say(&format!("CREATE TABLE {{t}} ({columns})"));
+            let fault = open().reserve(&table.request("orders")).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+            assert!(fault.message.contains(says), "{fault}");
+            table.say("DROP TABLE {t}");
+        }
+    }
+}
+
+#[test]
+fn two_schemes_on_one_table_are_refused() {
+    for (scheme, other) in [(BOTH[0], BOTH[1]), (BOTH[1], BOTH[0])] {
+        let table = Table::new(scheme);
+        let mut request = table.request("orders");
+        open().reserve(&request).unwrap();
+        for other in [other, Scheme::Keymill, Scheme::Cosid, Scheme::SequenceTable, Scheme::Sequence] {
+            request.key = Arc::new(Key { scheme: other, ..(*table.key("orders")).clone() });
+            let fault = open().reserve(&request).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Refused, "{other:?}: {fault}");
+            assert!(fault.message.contains("with `table=`"), "{other:?}: {fault}");
+        }
+        assert_eq!(table.rows(), 1);
+    }
+}
+
+#[test]
+fn servers_that_share_the_numbers_by_offset_draw_apart() {
+    let table = Table::new(Scheme::Ticket);
+    let mut other = server::connection();
+    other.query_drop("SET SESSION auto_increment_increment = 2, auto_increment_offset = 2").unwrap();
+    other
+        .query_drop(format!("REPLACE INTO {} (stub, step) VALUES ('segment:orders', 100)", table.name))
+        .unwrap();
+    assert_eq!(other.last_insert_id(), 2);
+    let got = open().reserve(&table.request("orders")).unwrap();
+    assert!(got.lo >= 201 && got.lo % 100 == 1, "{got:?}");
+}
+
+#[test]
+fn stores_without_auto_increment_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    for scheme in BOTH {
+        let table = std::mem::ManuallyDrop::new(Table::missing(scheme));
+        let file = folder.path().join("ids.db");
+        let stores: [Box<dyn Store>; 2] = [
+            Box::new(MemoryStore::new(Memory::new())),
+            Box::new(SqliteStore::new(file, sqlite::Options::default())),
+        ];
+        for mut store in stores {
+            let fault = store.reserve(&table.request("orders")).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+            assert!(fault.message.contains("use `scheme=keymill`"), "{fault}");
+        }
+    }
+}
+
+#[test]
+fn a_mill_takes_ids_from_tickets() {
+    for scheme in BOTH {
+        let table = std::mem::ManuallyDrop::new(Table::missing(scheme));
+        let spec = format!("segment:orders?scheme={}&table={}&step=100", scheme.name(), table.name);
+        let mill = keymill::Mill::open(&server::url()).unwrap();
+        mill.init(&[&spec], false).unwrap();
+        let orders = mill.source(&spec).unwrap();
+        let mut ids = orders.take(1050).unwrap();
+        ids.push(orders.next().unwrap());
+        assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!((ids[0], ids[1050]), (1, 1051));
+        mill.close();
+        table.say("DROP TABLE {t}");
+    }
+}
