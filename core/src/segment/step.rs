@@ -79,6 +79,10 @@ impl Meter {
     /// Numbers per 1000 s: the higher of the last second's rate and that of all samples, so that a lull does not
     /// empty the buffer and a rise is followed at once.
     pub(crate) fn per_1000s(&self, now_ms: u64, issued: u64) -> u64 {
+        // One id is no rate: whoever looks right after a cold source's first must not reserve for thirty more.
+        if issued < 2 {
+            return 0;
+        }
         let over = |since: u64, before: u64| {
             let elapsed = now_ms.saturating_sub(since).max(SHORTEST_MS);
             let rate = u128::from(issued.saturating_sub(before)) * 1_000_000 / u128::from(elapsed);
@@ -101,6 +105,15 @@ mod tests {
     #[test]
     fn one_cold_id_reserves_the_least_step() {
         assert_eq!(RULES.step(0, 0, 1), 1000);
+    }
+
+    #[test]
+    fn a_second_look_after_a_cold_id_reserves_nothing() {
+        let mut meter = Meter::default();
+        meter.sample(0, 0);
+        let rules = Rules { min_step: 10, ..RULES };
+        assert_eq!(rules.step(meter.per_1000s(1, 1), 9, 0), 0);
+        assert!(rules.step(meter.per_1000s(1000, 9), 1, 0) > 0);
     }
 
     #[test]
