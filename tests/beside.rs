@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
-use keymill_tests::server;
+use keymill::store::{FaultKind, Key, Mark, Scheme, Store};
+use keymill_tests::{request, server};
 use mysql::Conn;
 use mysql::prelude::Queryable;
 
@@ -116,20 +116,6 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         step: 1000,
         unsafe_on: false,
     })
-}
-
-fn request(key: &Arc<Key>, len: u64) -> Request {
-    Request {
-        key: Arc::clone(key),
-        len,
-        high_water: Mark::default(),
-        start: 1,
-        last: MAX_NUMBER,
-        period: 0,
-        period_max: 0,
-        heal: false,
-        max_jump: 0,
-    }
 }
 
 /// A table of this program's on MariaDB, gone with the value.

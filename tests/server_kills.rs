@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill::store::{FaultKind, Key, Mark, Request, Scheme, Store};
 use keymill_tests::server::{self, Private};
 
 const KILLS: usize = 10;
@@ -21,17 +21,7 @@ fn request(scheme: Scheme) -> Request {
         step: 100,
         unsafe_on: false,
     };
-    Request {
-        key: Arc::new(key),
-        len: 100,
-        high_water: Mark::default(),
-        start: 1,
-        last: MAX_NUMBER,
-        period: 0,
-        period_max: 0,
-        heal: false,
-        max_jump: 0,
-    }
+    keymill_tests::request(&Arc::new(key), 100)
 }
 
 #[test]

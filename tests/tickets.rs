@@ -46,17 +46,7 @@ impl Table {
     }
 
     fn request(&self, name: &str) -> Request {
-        Request {
-            key: self.key(name),
-            len: 10,
-            high_water: Mark::default(),
-            start: 1,
-            last: MAX_NUMBER,
-            period: 0,
-            period_max: 0,
-            heal: false,
-            max_jump: 0,
-        }
+        keymill_tests::request(&self.key(name), 10)
     }
 
     fn say(&self, sql: &str) {

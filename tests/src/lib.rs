@@ -1,8 +1,28 @@
 //! Helpers of the system tests: servers, faults on the wire, processes that are killed.
 
+use std::sync::Arc;
+
+use keymill::store::{Key, MAX_NUMBER, Mark, Request};
+
 pub mod proxy;
 pub mod server;
 #[path = "../simulation/mod.rs"]
 pub mod simulation;
 pub mod vectors;
 pub mod worker;
+
+/// What a new caller of a segment asks for: it has seen nothing, and takes any number.
+#[must_use]
+pub fn request(key: &Arc<Key>, len: u64) -> Request {
+    Request {
+        key: Arc::clone(key),
+        len,
+        high_water: Mark::default(),
+        start: 1,
+        last: MAX_NUMBER,
+        period: 0,
+        period_max: 0,
+        heal: false,
+        max_jump: 0,
+    }
+}
