@@ -7,6 +7,7 @@ mod bench;
 mod mariadb;
 mod memory;
 mod postgres;
+mod postgres_sequence;
 mod sqlite;
 
 use std::collections::BTreeMap;

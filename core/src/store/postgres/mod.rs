@@ -66,7 +66,7 @@ impl PostgresStore {
     fn ready(&mut self) -> Result<Session, Fault> {
         if let Some(mut session) = self.session.take() {
             let idle = Clock::System.boot_ms().saturating_sub(session.used_ms);
-            if idle <= IDLE_MS || session.is_alive() {
+            if session.is_alive(idle > IDLE_MS) {
                 session.again = false;
                 session.duplicate = false;
                 return Ok(session);

@@ -269,9 +269,10 @@ impl Session {
         ))
     }
 
-    /// Whether the server still answers.
-    pub(super) fn is_alive(&self) -> bool {
-        !self.wire.is_closed() && self.wire.ask(self.limit, |client| client.check_connection()).is_ok()
+    /// Whether the server has not hung up, and still answers if it is to be asked.
+    pub(super) fn is_alive(&self, asked: bool) -> bool {
+        !self.wire.is_closed()
+            && (!asked || self.wire.ask(self.limit, |client| client.check_connection()).is_ok())
     }
 
     /// What an error means, and what it does to this connection.

@@ -149,8 +149,14 @@ impl Wire {
         std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).unreplicated)
     }
 
-    /// Whether the server has hung up.
+    /// Whether the server has hung up. The runtime looks at what has come since the last question: a statement that is sent
+    /// into a closed connection would count as unknown.
     pub(super) fn is_closed(&self) -> bool {
+        self.runtime.block_on(async {
+            for _ in 0..2 {
+                tokio::task::yield_now().await;
+            }
+        });
         self.reader.is_finished() || self.client.is_closed()
     }
 }
