@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
-use tokio_postgres::{Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 use super::dialect::{self, Meaning};
 use super::wire::{Failed, Wire};
@@ -271,8 +271,7 @@ impl Session {
 
     /// Whether the server has not hung up, and still answers if it is to be asked.
     pub(super) fn is_alive(&self, asked: bool) -> bool {
-        !self.wire.is_closed()
-            && (!asked || self.wire.ask(self.limit, |client| client.check_connection()).is_ok())
+        !self.wire.is_closed() && (!asked || self.wire.ask(self.limit, Client::check_connection).is_ok())
     }
 
     /// What an error means, and what it does to this connection.
@@ -402,13 +401,12 @@ fn not_connected(options: &Options, failed: Failed) -> Fault {
                 options.user
             );
         }
-        (Some(_), _) => {}
         // A certificate that is not trusted stays so: another attempt is no help.
         (None, Some(broken)) if broken.kind() == io::ErrorKind::InvalidData => {
             fault.kind = FaultKind::Refused;
             fault.message = format!("{broken}; name the authority's certificate: `ca=FILE.pem`");
         }
-        (None, Some(_)) => {}
+        (Some(_), _) | (None, Some(_)) => {}
         (None, None) if error.is_closed() => {}
         // TLS that is not offered, a way to log in that is not spoken.
         (None, None) => fault.kind = FaultKind::Refused,
