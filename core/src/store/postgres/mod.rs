@@ -24,7 +24,7 @@ use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, R
 use crate::time::Clock;
 use schemes::Open;
 pub use schemes::create_table;
-use session::{Phase, Session};
+use session::{History, Phase, Session};
 
 /// After this long without a question a connection is asked first whether it lives: firewalls and servers close idle ones.
 const IDLE_MS: u64 = 30_000;
@@ -33,6 +33,8 @@ const IDLE_MS: u64 = 30_000;
 pub struct PostgresStore {
     options: Options,
     session: Option<Session>,
+    /// Where this process has written last.
+    history: Option<History>,
 }
 
 impl fmt::Debug for PostgresStore {
@@ -48,7 +50,7 @@ impl PostgresStore {
     /// A store on this server. Nothing is connected yet.
     #[must_use]
     pub fn new(options: Options) -> PostgresStore {
-        PostgresStore { options, session: None }
+        PostgresStore { options, session: None, history: None }
     }
 
     /// Runs with a live connection and keeps it if it may be used again.
@@ -75,23 +77,46 @@ impl PostgresStore {
         self.connect()
     }
 
-    fn connect(&self) -> Result<Session, Fault> {
+    /// The first host that takes writes, but none that was replaced: a primary that comes back after a failover takes writes
+    /// too, and knows nothing of those since. Its timeline is the older one. Who has no history yet asks every host.
+    fn connect(&mut self) -> Result<Session, Fault> {
         let mut failures = Vec::new();
-        let mut fallback = None;
+        let (mut best, mut fallback): (Option<Session>, Option<Session>) = (None, None);
         for target in self.options.targets(&mut failures) {
-            match Session::open(&self.options, &target, Clock::System.boot_ms()) {
-                Ok(session) if session.server.read_only => {
-                    // A replica answers questions; it is kept in case no other host does better.
-                    fallback.get_or_insert(session);
-                }
-                Ok(session) => return Ok(session),
-                Err(fault) if fault.kind == FaultKind::Unavailable => {
+            let session = match Session::open(&self.options, &target, Clock::System.boot_ms()) {
+                Ok(session) => session,
+                Err(fault) if fault.kind == FaultKind::Unavailable || best.is_some() => {
                     failures.push(format!("{target}: {}", fault.message));
+                    continue;
                 }
                 Err(fault) => return Err(Fault::new(fault.kind, format!("{target}: {}", fault.message))),
+            };
+            if session.server.read_only {
+                // A replica answers questions; it is kept in case no other host does better.
+                fallback.get_or_insert(session);
+                continue;
+            }
+            let known = best.as_ref().map_or(self.history.as_ref(), |best| best.server.history.as_ref());
+            match (&session.server.history, known) {
+                (Some(found), Some(known)) if found.is_before(known) => failures.push(format!(
+                    "{target}: it stands on timeline {}, and another server of the same data on {}: it was replaced in a \
+                     failover, and has to follow that one or be stopped",
+                    found.timeline, known.timeline
+                )),
+                (Some(found), Some(known)) if best.is_some() && !known.is_before(found) => {}
+                (None, _) if best.is_some() => {}
+                _ => best = Some(session),
+            }
+            if best.is_some() && (self.history.is_some() || self.options.hosts.len() < 2) {
+                break;
             }
         }
-        fallback.ok_or_else(|| {
+        if let Some(best) = &best
+            && best.server.history.is_some()
+        {
+            self.history.clone_from(&best.server.history);
+        }
+        best.or(fallback).ok_or_else(|| {
             Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
         })
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
+use tokio_postgres::error::Severity;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
 use tokio_postgres::{Client, Row, Statement};
 
@@ -19,6 +20,22 @@ pub(super) struct Server {
     pub(super) version: String,
     pub(super) durability: Vec<String>,
     pub(super) read_only: bool,
+    /// `None` for a replica, and where this user may not know.
+    pub(super) history: Option<History>,
+}
+
+/// Which data a server has, and which of its timelines it writes: each promotion begins a new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct History {
+    pub(super) system: String,
+    pub(super) timeline: u32,
+}
+
+impl History {
+    /// Whether this is the same data before a promotion that the other one has behind it.
+    pub(super) fn is_before(&self, other: &History) -> bool {
+        self.system == other.system && self.timeline < other.timeline
+    }
 }
 
 /// A connection and what is known about it.
@@ -197,6 +214,9 @@ impl Session {
                 self.judge(found)?;
             }
         }
+        if !self.server.read_only {
+            self.server.history = self.history()?;
+        }
         let local = said(3) == "local";
         self.server.durability.push(match standbys.as_str() {
             "" => "synchronous_standby_names= (a failover may lose commits)".to_owned(),
@@ -208,6 +228,18 @@ impl Session {
             ));
         }
         Ok(())
+    }
+
+    fn history(&mut self) -> Result<Option<History>, Fault> {
+        match self.ask(dialect::HISTORY, &[]) {
+            Ok(rows) => Ok(rows.first().and_then(|row| {
+                let timeline = u32::from_str_radix(&text(row, 1)?, 16).ok()?;
+                Some(History { system: text(row, 0)?, timeline })
+            })),
+            // Not for this user, or not known to this server.
+            Err(fault) if fault.kind == FaultKind::Refused && !self.broken => Ok(None),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// A question's rows.
@@ -360,8 +392,7 @@ fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged {
                 _ => format!("error {code}: {message}; {advice}"),
             };
             // What ends a session says so itself, whatever its code.
-            let ends = said.severity() != "ERROR"
-                && said.parsed_severity() != Some(tokio_postgres::error::Severity::Error);
+            let ends = said.parsed_severity() != Some(Severity::Error);
             Judged {
                 fault: Fault::new(kind, message),
                 broken: reconnect || ends,
