@@ -330,6 +330,8 @@ fn a_primary_that_comes_back_after_it_was_replaced_is_passed_over() {
     );
     more(&source, 500, "after a new connection");
     let fresh = Mill::open(&url).unwrap();
+    let warnings = fresh.facts().unwrap().warnings;
+    assert!(warnings.len() == 1 && warnings[0].contains("replaced in a failover"), "{warnings:?}");
     more(&fresh.source(SPEC).unwrap(), 100, "of a mill that has seen nothing");
     more(&source, 100, "beside it");
     // Where there is nobody else, who has seen the newer timeline does not go back.

@@ -80,8 +80,8 @@ impl PostgresStore {
     /// The first host that takes writes, but none that was replaced: a primary that comes back after a failover takes writes
     /// too, and knows nothing of those since. Its timeline is the older one. Who has no history yet asks every host.
     fn connect(&mut self) -> Result<Session, Fault> {
-        let mut failures = Vec::new();
-        let (mut best, mut fallback): (Option<Session>, Option<Session>) = (None, None);
+        let (mut failures, mut replaced) = (Vec::new(), Vec::new());
+        let (mut best, mut fallback): (Option<(String, Session)>, Option<Session>) = (None, None);
         for target in self.options.targets(&mut failures) {
             let session = match Session::open(&self.options, &target, Clock::System.boot_ms()) {
                 Ok(session) => session,
@@ -91,34 +91,35 @@ impl PostgresStore {
                 }
                 Err(fault) => return Err(Fault::new(fault.kind, format!("{target}: {}", fault.message))),
             };
+            let found = session.server.history.as_ref();
             if session.server.read_only {
                 // A replica answers questions; it is kept in case no other host does better.
                 fallback.get_or_insert(session);
-                continue;
-            }
-            let known = best.as_ref().map_or(self.history.as_ref(), |best| best.server.history.as_ref());
-            match (&session.server.history, known) {
-                (Some(found), Some(known)) if found.is_before(known) => failures.push(format!(
-                    "{target}: it stands on timeline {}, and another server of the same data on {}: it was replaced in a \
-                     failover, and has to follow that one or be stopped",
-                    found.timeline, known.timeline
-                )),
-                (Some(found), Some(known)) if best.is_some() && !known.is_before(found) => {}
-                (None, _) if best.is_some() => {}
-                _ => best = Some(session),
+            } else if let Some((place, older)) = best.as_ref().filter(|(_, best)| best.is_before(found)) {
+                replaced.push(older.replaced(place));
+                best = Some((target.to_string(), session));
+            } else if session
+                .is_before(best.as_ref().map_or(self.history.as_ref(), |best| best.1.server.history.as_ref()))
+            {
+                replaced.push(session.replaced(&target));
+            } else if best.is_none() {
+                best = Some((target.to_string(), session));
             }
             if best.is_some() && (self.history.is_some() || self.options.hosts.len() < 2) {
                 break;
             }
         }
-        if let Some(best) = &best
-            && best.server.history.is_some()
-        {
+        let Some((_, mut best)) = best else {
+            failures.extend(replaced);
+            return fallback.ok_or_else(|| {
+                Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
+            });
+        };
+        if best.server.history.is_some() {
             self.history.clone_from(&best.server.history);
         }
-        best.or(fallback).ok_or_else(|| {
-            Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
-        })
+        best.warnings.extend(replaced);
+        Ok(best)
     }
 }
 

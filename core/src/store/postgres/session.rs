@@ -1,6 +1,7 @@
 //! One connection's life: what the server said about itself, questions and changes, and what their errors mean. (floor 2)
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -29,13 +30,6 @@ pub(super) struct Server {
 pub(super) struct History {
     pub(super) system: String,
     pub(super) timeline: u32,
-}
-
-impl History {
-    /// Whether this is the same data before a promotion that the other one has behind it.
-    pub(super) fn is_before(&self, other: &History) -> bool {
-        self.system == other.system && self.timeline < other.timeline
-    }
 }
 
 /// A connection and what is known about it.
@@ -299,6 +293,23 @@ impl Session {
             "the commit was let go before its synchronous standby had it; a failover would lose it, so that range is never \
              used",
         ))
+    }
+
+    /// Whether this server has the same data as one with this history, before a promotion that the other has behind it.
+    pub(super) fn is_before(&self, other: Option<&History>) -> bool {
+        match (&self.server.history, other) {
+            (Some(own), Some(other)) => own.system == other.system && own.timeline < other.timeline,
+            _ => false,
+        }
+    }
+
+    /// What is said of such a server.
+    pub(super) fn replaced(&self, place: &impl fmt::Display) -> String {
+        let timeline = self.server.history.as_ref().map_or(0, |history| history.timeline);
+        format!(
+            "{place}: it was replaced in a failover (its timeline is {timeline}, there is a later one) and takes writes all \
+             the same; stop it, or let it follow the new primary"
+        )
     }
 
     /// Whether the server has not hung up, and still answers if it is to be asked.
