@@ -42,7 +42,7 @@ impl fmt::Debug for PostgresStore {
         f.debug_struct("PostgresStore")
             .field("options", &self.options)
             .field("connected", &self.session.is_some())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
