@@ -76,7 +76,10 @@ fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
     let (kind, message) = refused(clerk.clone());
     assert!(kind == FaultKind::Refused && message.contains("grant this user"), "{message}");
     root.say(&format!("GRANT INSERT, UPDATE ON {} TO clerk", bench.table));
-    assert_eq!(postgres::store(clerk).reserve(&request).unwrap().lo, 1, "these grants are enough");
+    assert_eq!(postgres::store(clerk.clone()).reserve(&request).unwrap().lo, 1, "these grants are enough");
+    let elsewhere = Kind::Segment.key("no_such_table", "orders", false);
+    let fault = postgres::store(clerk).init(&[elsewhere], false).unwrap_err();
+    assert!(fault.kind == FaultKind::Refused && fault.message.contains("init --dry-run"), "{fault}");
     root.say("DROP OWNED BY clerk; DROP ROLE clerk");
     let hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 5432)];
     let (kind, message) = refused(Options { hosts, ..postgres::options() });
@@ -226,6 +229,34 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
     let mut warned = postgres::store(options);
     warned.look(&request.key).unwrap();
     assert_eq!(warned.facts().unwrap().warnings.len(), 2, "the table and full_page_writes");
+}
+
+#[test]
+fn a_server_that_stops_waiting_for_its_disk_loses_nothing_of_live_connections() {
+    let private = Private::start("-c wal_writer_delay=10s -c wal_writer_flush_after=0");
+    let bench = own();
+    let request = bench.request("orders", 10);
+    let mut store = postgres::store(private.options());
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    let mut ranges = vec![store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap()];
+    let root = Sql::root(&private.url());
+    root.say("ALTER SYSTEM SET synchronous_commit = off");
+    root.say("SELECT pg_reload_conf()");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while root.rows("SHOW synchronous_commit") != [["off"]] {
+        assert!(Instant::now() < deadline, "the setting arrives");
+    }
+    // Each backend reads the file between two questions.
+    for _ in 0..20 {
+        ranges.push(store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
+    }
+    private.kill();
+    private.start_again();
+    let fault = postgres::store(private.options()).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unsafe, "a new connection is told: {fault}");
+    let options = Options { durability: Durability::Warn, ..private.options() };
+    ranges.push(postgres::store(options).reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
+    assert_disjoint(ranges);
 }
 
 #[test]

@@ -51,9 +51,11 @@ pub(super) fn session(read_timeout: Duration) -> String {
 /// The settings that decide whether a commit survives, in the order of [`ABOUT`]'s columns after the third.
 pub(super) const DURABILITY: [&str; 3] = ["synchronous_commit", "fsync", "full_page_writes"];
 
-/// What is asked of every server: version, in recovery, read-only, [`DURABILITY`], the synchronous standbys.
+/// What is asked of every server: version, in recovery, read-only, [`DURABILITY`], the synchronous standbys. That commits wait
+/// is made this session's own setting: one that is changed in the server's file would else reach live sessions.
 pub(super) const ABOUT: &str = "SELECT current_setting('server_version'), pg_is_in_recovery()::text, \
-     current_setting('transaction_read_only'), current_setting('synchronous_commit'), current_setting('fsync'), \
+     current_setting('transaction_read_only'), \
+     set_config('synchronous_commit', current_setting('synchronous_commit'), false), current_setting('fsync'), \
      current_setting('full_page_writes'), current_setting('synchronous_standby_names')";
 
 /// Which data these are, and the timeline they are written on: the first eight digits of a log file's name.
