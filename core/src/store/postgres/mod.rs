@@ -6,7 +6,7 @@
 //! * A range is used only after the server is ready for the next question, which is after the commit: rows come before it.
 //! * A commit whose wait for a synchronous standby was cancelled counts as unknown, although the server calls it done.
 //! * Every wait has an end. The driver for threads, `postgres`, has none while it reads.
-//! * `nextval` alone is not durable: see [`sequence`].
+//! * `nextval` alone is not durable: see `sequence.rs`.
 
 mod dialect;
 mod schemes;
