@@ -1,11 +1,13 @@
 //! One suite for every store and scheme: what `keymill::store::Store` promises, proved against the real thing.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it); without it those tests fail and
-//! say so, because a suite that skips in silence proves nothing.
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it), PostgreSQL by `KEYMILL_TEST_POSTGRES`
+//! (`ci/postgres run …`); without them those tests fail and say so, because a suite that skips in silence proves nothing.
 
 mod bench;
 mod mariadb;
 mod memory;
+mod postgres;
+mod postgres_sequence;
 mod sqlite;
 
 use std::collections::BTreeMap;
@@ -60,6 +62,13 @@ macro_rules! contract {
         contract!(@ mariadb_leaf_alloc, Bench::mariadb(Kind::Leaf), $($name)*);
         contract!(@ mariadb_tiny_id_info, Bench::mariadb(Kind::Tiny), $($name)*);
         contract!(@ mariadb_cosid, Bench::mariadb(Kind::Cosid), $($name)*);
+        contract!(@ postgres_segment, Bench::postgres(Kind::Segment), $($name)*);
+        contract!(@ postgres_serial, Bench::postgres(Kind::Serial), $($name)*);
+        contract!(@ postgres_key_producer, Bench::postgres(Kind::Producer), $($name)*);
+        contract!(@ postgres_sequence_table, Bench::postgres(Kind::Sequence), $($name)*);
+        contract!(@ postgres_leaf_alloc, Bench::postgres(Kind::Leaf), $($name)*);
+        contract!(@ postgres_tiny_id_info, Bench::postgres(Kind::Tiny), $($name)*);
+        contract!(@ postgres_cosid, Bench::postgres(Kind::Cosid), $($name)*);
     };
     (@ $module:ident, $bench:expr, $($name:ident)*) => {
         mod $module {
@@ -181,6 +190,7 @@ fn eight_processes_never_overlap(bench: &Bench) {
         Place::Memory(_) => return, // one process's memory is no other's
         Place::Sqlite(path, _) => path.display().to_string(),
         Place::MariaDb => String::new(),
+        Place::Postgres => "postgres:".to_owned(),
     };
     let children: Vec<_> = (0..8)
         .map(|_| {
@@ -227,6 +237,7 @@ fn a_child_of_this_suite_reserves_and_prints() {
     let kind = Kind::ALL.into_iter().find(|kind| format!("{kind:?}") == name).unwrap();
     let place = match parts.next().unwrap() {
         "" => Place::MariaDb,
+        "postgres:" => Place::Postgres,
         path => Place::Sqlite(path.into(), None),
     };
     let bench = std::mem::ManuallyDrop::new(Bench { kind, place, table: parts.next().unwrap().to_owned() });
@@ -608,7 +619,7 @@ fn a_table_of_another_shape_is_refused(bench: &Bench) {
         Kind::Producer => "datefmt",
         kind => kind.columns().map_or("period", |(_, maximum, _)| maximum),
     };
-    if matches!(bench.place, Place::MariaDb) {
+    if matches!(bench.place, Place::MariaDb | Place::Postgres) {
         bench.tamper("DROP TABLE {t}", &[]);
     }
     bench.tamper(&format!("CREATE TABLE {{t}} {columns}"), &[]);

@@ -56,6 +56,8 @@ pub enum StoreConfig {
     },
     /// `mysql://user:password@host:port/database`.
     Mysql(server::Options),
+    /// `postgres://user:password@host:port/database`.
+    Postgres(server::Options),
 }
 
 impl StoreConfig {
@@ -72,6 +74,7 @@ impl StoreConfig {
             StoreConfig::Memory { name, .. } => format!("memory:{name}"),
             StoreConfig::Sqlite { path, .. } => format!("sqlite:{}", path.display()),
             StoreConfig::Mysql(server) => format!("mysql://{}", server.shown()),
+            StoreConfig::Postgres(server) => format!("postgres://{}", server.shown()),
         }
     }
 }
