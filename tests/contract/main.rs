@@ -1,11 +1,12 @@
 //! One suite for every store and scheme: what `keymill::store::Store` promises, proved against the real thing.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it); without it those tests fail and
-//! say so, because a suite that skips in silence proves nothing.
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it), Redis by `KEYMILL_TEST_REDIS`
+//! (`ci/redis run …`); without it those tests fail and say so, because a suite that skips in silence proves nothing.
 
 mod bench;
 mod mariadb;
 mod memory;
+mod redis;
 mod sqlite;
 
 use std::collections::BTreeMap;
@@ -60,6 +61,8 @@ macro_rules! contract {
         contract!(@ mariadb_leaf_alloc, Bench::mariadb(Kind::Leaf), $($name)*);
         contract!(@ mariadb_tiny_id_info, Bench::mariadb(Kind::Tiny), $($name)*);
         contract!(@ mariadb_cosid, Bench::mariadb(Kind::Cosid), $($name)*);
+        contract!(@ redis_segment, Bench::redis(Kind::Segment), $($name)*);
+        contract!(@ redis_serial, Bench::redis(Kind::Serial), $($name)*);
     };
     (@ $module:ident, $bench:expr, $($name:ident)*) => {
         mod $module {
@@ -181,6 +184,7 @@ fn eight_processes_never_overlap(bench: &Bench) {
         Place::Memory(_) => return, // one process's memory is no other's
         Place::Sqlite(path, _) => path.display().to_string(),
         Place::MariaDb => String::new(),
+        Place::Redis => "redis:".to_owned(),
     };
     let children: Vec<_> = (0..8)
         .map(|_| {
@@ -227,6 +231,7 @@ fn a_child_of_this_suite_reserves_and_prints() {
     let kind = Kind::ALL.into_iter().find(|kind| format!("{kind:?}") == name).unwrap();
     let place = match parts.next().unwrap() {
         "" => Place::MariaDb,
+        "redis:" => Place::Redis,
         path => Place::Sqlite(path.into(), None),
     };
     let bench = std::mem::ManuallyDrop::new(Bench { kind, place, table: parts.next().unwrap().to_owned() });
@@ -540,7 +545,7 @@ fn a_text_that_is_no_serial_is_refused_and_left_alone(bench: &Bench) {
 }
 
 fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
-    if !bench.kind.is_serial() || matches!(bench.place, Place::Memory(_)) {
+    if !bench.kind.is_serial() || matches!(bench.place, Place::Memory(_) | Place::Redis) {
         return; // no serials, no business tables
     }
     let mut store = bench.open();
@@ -592,7 +597,7 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
 }
 
 fn a_table_of_another_shape_is_refused(bench: &Bench) {
-    if matches!(bench.place, Place::Memory(_)) {
+    if matches!(bench.place, Place::Memory(_) | Place::Redis) {
         return; // has no tables
     }
     let columns = match bench.kind {

@@ -9,6 +9,8 @@
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
