@@ -26,10 +26,10 @@ fn a_worker_of_this_suite_takes_its_share() {
     let serial = spec.starts_with("serial:");
     let mut ids: Vec<u64> = Vec::with_capacity(EACH + 1);
     while ids.len() < EACH {
-        let batch = ids.len() % 1000 == 0;
+        let batch = ids.len().is_multiple_of(1000);
         match (serial, batch) {
             (true, true) => {
-                ids.extend(source.take_text(500).unwrap().iter().map(|text| text.parse::<u64>().unwrap()))
+                ids.extend(source.take_text(500).unwrap().iter().map(|text| text.parse::<u64>().unwrap()));
             }
             (true, false) => ids.push(source.next_text().unwrap().parse().unwrap()),
             (false, true) => ids.extend(source.take(500).unwrap()),
@@ -120,5 +120,22 @@ fn a_million_ids_of_each_scheme_on_mariadb_and_none_twice() {
         ["keymill", "sequence_table", "leaf_alloc", "tiny_id_info", "cosid", "auto_increment", "ticket"];
     for spec in specs(&segments, &["keymill", "key_producer"]) {
         million("mariadb", &config, &spec);
+    }
+}
+
+#[test]
+fn a_million_ids_of_each_scheme_on_postgresql_and_none_twice() {
+    let config = server("KEYMILL_TEST_POSTGRES", "ci/postgres");
+    let segments = ["keymill", "sequence_table", "leaf_alloc", "tiny_id_info", "cosid", "sequence"];
+    for spec in specs(&segments, &["keymill", "key_producer"]) {
+        million("postgres", &config, &spec);
+    }
+}
+
+#[test]
+fn a_million_ids_of_each_scheme_on_redis_and_none_twice() {
+    let config = server("KEYMILL_TEST_REDIS", "ci/redis");
+    for spec in specs(&["keymill"], &["keymill"]) {
+        million("redis", &config, &spec);
     }
 }

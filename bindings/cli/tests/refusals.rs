@@ -139,7 +139,10 @@ fn a_store_that_is_wrong_is_refused_with_the_valid_ones() {
     for (config, hint) in [
         ("keymill.db", "valid stores"),
         ("oracle://x", "valid stores"),
-        ("redis://x", "later version"),
+        ("redis://h/ids", "a number"),
+        ("redis://h?sentinel=", "name of the master"),
+        ("redis://h?wait_replicas=many", "number of replicas"),
+        ("rediss://h?tls=off", "given twice"),
         ("sqlite:", "sqlite:keymill.db"),
         ("sqlite:x.db?busy=never", "2s"),
         ("sqlite:x.db?colour=red", "valid options"),
