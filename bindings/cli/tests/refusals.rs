@@ -288,8 +288,9 @@ fn the_init_an_error_asks_for_is_the_one_that_helps() {
     drop(db);
     for spec in ["segment:it's?table=mine", "serial:cust/id?table=kp&number=0000", "segment:orders"] {
         let message = home.run(&["--mill", "sqlite:app.db", "next", spec]).refused("STORE_REFUSED");
-        let command = message.split('`').find(|part| part.starts_with("keymill init")).unwrap_or_default();
-        let line = command.replacen("keymill", "$K --mill sqlite:app.db", 1);
+        let command = message.split('`').find(|part| part.starts_with("keymill ")).unwrap_or_default();
+        assert!(command.contains(" init '"), "{message}");
+        let line = command.replacen("keymill", "$K", 1);
         assert!(home.shell(&line).done().contains("ready: table "), "{message}");
         home.run(&["--mill", "sqlite:app.db", "next", spec]).done();
     }
