@@ -145,6 +145,16 @@ fn a_source_of_texts_says_so_without_naming_a_verb_of_one_language() {
 }
 
 #[test]
+fn the_metrics_say_that_what_is_leased_counts_as_issued() {
+    let (mill, orders) = open("memory:", "segment:orders");
+    orders.lease(100).unwrap();
+    let metrics = mill.metrics();
+    assert!(metrics.contains("keymill_issued_total{source=\"segment:orders\"} 100"), "{metrics}");
+    let help = metrics.lines().find(|line| line.starts_with("# HELP keymill_issued_total")).unwrap();
+    assert!(help.ends_with("count from the lease on."), "{help}");
+}
+
+#[test]
 fn a_configuration_file_that_is_missing_says_what_to_name() {
     let error = Mill::open("file:none.toml").map(drop).unwrap_err();
     assert_eq!(error.code, Code::InvalidConfig);

@@ -115,6 +115,19 @@ static void serials_and_the_manual_clock(void) {
     CHECK(strcmp(parts.date, "20261121") == 0);
     GIVES(KM_INVALID_ARGUMENT, km_source_next(serials, &id));
 
+    /* Many at once, each in its stride; what lies between them stays. */
+    char many[3][20];
+    memset(many, '7', sizeof many);
+    GIVES(KM_BUFFER_TOO_SMALL, km_source_take_text(serials, many[0], size - 1, 3));
+    OK(km_source_take_text(serials, many[0], sizeof many[0], 0));
+    for (size_t i = 0; i < sizeof many; i++) CHECK(many[0][i] == '7');
+    OK(km_source_take_text(serials, many[0], sizeof many[0], 3));
+    for (int i = 0; i < 3; i++) {
+        sprintf(text, "2026112100000%d", i + 2);
+        CHECK(strcmp(many[i], text) == 0);
+        for (size_t at = size; at < sizeof many[0]; at++) CHECK(many[i][at] == '7');
+    }
+
     /* The day ends: the number starts again. The keeper notices a moment later. */
     OK(km_mill_clock_advance(mill, 24 * 3600 * 1000));
     long tries = 0;

@@ -272,7 +272,8 @@ fn a_database_of_another_program_is_left_alone_until_init() {
     drop(db);
     let mill = |args: &[&str]| home.run(&[&["--mill", "sqlite:app.db"], args].concat());
     let message = mill(&["take", "segment:orders", "5"]).refused("STORE_REFUSED");
-    assert!(message.contains("keymill init"), "{message}");
+    assert!(message.contains("run `keymill --mill 'sqlite:app.db' init 'segment:orders'`"), "{message}");
+    assert!(!message.contains("with this --mill"), "{message}");
     mill(&["status", "segment:orders"]).done();
     mill(&["init", "segment:orders"]).done();
     assert_eq!(mill(&["take", "segment:orders", "5"]).done(), "1\n2\n3\n4\n5\n");
