@@ -86,9 +86,10 @@ impl TextsOut {
         if buf.is_null() {
             return Err(null("buf"));
         }
-        let size = stride.checked_mul(count).filter(|size| isize::try_from(*size).is_ok()).ok_or_else(|| {
-            Error::argument(format!("{count} texts of {stride} bytes do not fit into memory"))
-        })?;
+        let size =
+            stride.checked_mul(count).filter(|size| isize::try_from(*size).is_ok()).ok_or_else(|| {
+                Error::argument(format!("{count} texts of {stride} bytes do not fit into memory"))
+            })?;
         Ok(TextsOut { buf, stride, size })
     }
 

@@ -116,16 +116,18 @@ static void serials_and_the_manual_clock(void) {
     GIVES(KM_INVALID_ARGUMENT, km_source_next(serials, &id));
 
     /* Many at once, each in its stride; what lies between them stays. */
-    char many[3][20];
+    enum { STRIDE = 20 };
+    char many[3 * STRIDE];
     memset(many, '7', sizeof many);
-    GIVES(KM_BUFFER_TOO_SMALL, km_source_take_text(serials, many[0], size - 1, 3));
-    OK(km_source_take_text(serials, many[0], sizeof many[0], 0));
-    for (size_t i = 0; i < sizeof many; i++) CHECK(many[0][i] == '7');
-    OK(km_source_take_text(serials, many[0], sizeof many[0], 3));
+    GIVES(KM_BUFFER_TOO_SMALL, km_source_take_text(serials, many, size - 1, 3));
+    OK(km_source_take_text(serials, many, STRIDE, 0));
+    for (size_t i = 0; i < sizeof many; i++) CHECK(many[i] == '7');
+    OK(km_source_take_text(serials, many, STRIDE, 3));
     for (int i = 0; i < 3; i++) {
+        const char *one = many + i * STRIDE;
         sprintf(text, "2026112100000%d", i + 2);
-        CHECK(strcmp(many[i], text) == 0);
-        for (size_t at = size; at < sizeof many[0]; at++) CHECK(many[i][at] == '7');
+        CHECK(strcmp(one, text) == 0);
+        for (size_t at = size; at < STRIDE; at++) CHECK(one[at] == '7');
     }
 
     /* The day ends: the number starts again. The keeper notices a moment later. */
