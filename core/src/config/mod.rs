@@ -14,7 +14,7 @@ pub(crate) use spec::{check_options, parse as parse_spec};
 use crate::error::{Error, Result};
 use crate::spec::Spec;
 use crate::store::memory::Step;
-use crate::store::{Durability, Secret};
+use crate::store::{Durability, server};
 
 /// Options by name, as text.
 pub type Options = BTreeMap<String, String>;
@@ -55,26 +55,7 @@ pub enum StoreConfig {
         busy: Duration,
     },
     /// `mysql://user:password@host:port/database`.
-    Mysql {
-        /// Hosts and ports, the favourite first.
-        hosts: Vec<(String, u16)>,
-        /// A Unix socket, instead of hosts.
-        socket: Option<PathBuf>,
-        /// The user.
-        user: String,
-        /// The password.
-        password: Secret,
-        /// The database.
-        database: String,
-        /// What to do about settings that lose commits.
-        durability: Durability,
-        /// How long connecting may take.
-        connect_timeout: Duration,
-        /// How long an answer may take.
-        timeout: Duration,
-        /// `tls=off|on|verify`.
-        tls: bool,
-    },
+    Mysql(server::Options),
 }
 
 impl StoreConfig {
@@ -90,11 +71,7 @@ impl StoreConfig {
         match self {
             StoreConfig::Memory { name, .. } => format!("memory:{name}"),
             StoreConfig::Sqlite { path, .. } => format!("sqlite:{}", path.display()),
-            StoreConfig::Mysql { hosts, socket, database, .. } => {
-                let hosts: Vec<_> = hosts.iter().map(|(h, p)| format!("{h}:{p}")).collect();
-                let place = socket.as_ref().map_or_else(|| hosts.join(","), |s| s.display().to_string());
-                format!("mysql://{place}/{database}")
-            }
+            StoreConfig::Mysql(server) => format!("mysql://{}", server.shown()),
         }
     }
 }

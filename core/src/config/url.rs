@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::{Error, Result, shown};
 use crate::store::memory::Step;
+use crate::store::server::{Options, Tls};
 use crate::store::{Durability, Secret};
 
 use super::{Fork, MillConfig, StoreConfig, duration};
@@ -16,7 +17,8 @@ use super::{Fork, MillConfig, StoreConfig, duration};
 const MILL: &[&str] = &["fork", "clock"];
 const MEMORY: &[&str] = &["script"];
 const SQLITE: &[&str] = &["durability", "busy"];
-const MYSQL: &[&str] = &["durability", "connect_timeout", "timeout", "tls", "socket"];
+/// Options of every server store.
+const SERVER: &[&str] = &["durability", "connect_timeout", "timeout", "tls", "ca", "socket"];
 
 const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, file:CONFIG.toml";
 
@@ -32,7 +34,10 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
             mill(StoreConfig::Memory { name: decode(rest)?, script: script(&options)? }, &options)
         }
         "sqlite" => sqlite(rest, query),
-        "mysql" | "mariadb" => mysql(rest, query),
+        "mysql" | "mariadb" => {
+            let (server, options) = server(&MYSQL, rest, query)?;
+            mill(StoreConfig::Mysql(server), &options)
+        }
         "postgres" | "postgresql" | "redis" | "rediss" => {
             Err(Error::config(format!("the store `{scheme}` comes with a later version; {VALID}")))
         }
@@ -150,47 +155,59 @@ fn sqlite(rest: &str, query: &str) -> Result<MillConfig> {
     mill(store, &options)
 }
 
-fn mysql(rest: &str, query: &str) -> Result<MillConfig> {
-    const SHAPE: &str = "write mysql://user:password@host:port/database";
+/// What the URLs of server stores differ in.
+struct Kind {
+    name: &'static str,
+    port: u16,
+    /// How a URL looks, for messages.
+    shape: &'static str,
+    /// A URL has to name a user.
+    user: bool,
+    /// A URL has to name a database.
+    database: bool,
+    /// Options beyond those of every server.
+    more: &'static [&'static str],
+}
+
+const MYSQL: Kind = Kind {
+    name: "mysql",
+    port: 3306,
+    shape: "write mysql://user:password@host:port/database",
+    user: true,
+    database: true,
+    more: &[],
+};
+
+/// `//user:password@host:port,host:port/database` and the options of a server.
+fn server(kind: &Kind, rest: &str, query: &str) -> Result<(Options, BTreeMap<String, String>)> {
+    let Kind { name, shape, .. } = kind;
     // A password that holds a `?` ends up here: nothing of it may be repeated.
     if query.contains('@') {
-        return Err(Error::config(
-            "the mysql URL has an `@` after its `?`; write a `?` in a password as %3F, an `@` in an option as %40",
-        ));
+        return Err(Error::config(format!(
+            "the {name} URL has an `@` after its `?`; write a `?` in a password as %3F, an `@` in an option as %40"
+        )));
     }
     let rest = rest
         .strip_prefix("//")
-        .ok_or_else(|| Error::config(format!("`mysql:` is not followed by `//`; {SHAPE}")))?;
+        .ok_or_else(|| Error::config(format!("`{name}:` is not followed by `//`; {shape}")))?;
     // The last @ ends the user's part: a password may hold one, percent-encoded or not.
     let (login, place) = rest.rsplit_once('@').unwrap_or(("", rest));
     let (user, password) = login.split_once(':').unwrap_or((login, ""));
-    let (hosts, database) = place
-        .split_once('/')
-        .filter(|(_, d)| !d.is_empty())
-        .ok_or_else(|| Error::config(format!("the mysql URL names no database; {SHAPE}")))?;
-    if user.is_empty() {
-        return Err(Error::config(format!("the mysql URL names no user; {SHAPE}")));
+    let (hosts, database) = place.split_once('/').unwrap_or((place, ""));
+    if kind.database && database.is_empty() {
+        return Err(Error::config(format!("the {name} URL names no database; {shape}")));
+    }
+    if kind.user && user.is_empty() {
+        return Err(Error::config(format!("the {name} URL names no user; {shape}")));
     }
     // Not before: without an `@` what follows a `?` may still be of the password.
-    let options = options(query, MYSQL, "mysql")?;
+    let known: Vec<_> = SERVER.iter().chain(kind.more).copied().collect();
+    let options = options(query, &known, name)?;
     let mut places = Vec::new();
     for host in hosts.split(',') {
-        places.push(host_and_port(host)?);
+        places.push(host_and_port(host, kind.port)?);
     }
-    if places.len() > 1 {
-        return Err(Error::config("several hosts in one URL come with a later version; name one host"));
-    }
-    let tls = match options.get("tls").map(String::as_str) {
-        None | Some("off") => false,
-        Some("verify") => {
-            if !cfg!(feature = "rustls") {
-                return Err(Error::config("tls=verify needs a build with the feature `rustls`"));
-            }
-            true
-        }
-        Some(other) => return Err(bad("tls", other, "off, verify")),
-    };
-    let store = StoreConfig::Mysql {
+    let server = Options {
         hosts: places,
         socket: options.get("socket").map(PathBuf::from),
         user: decode(user)?,
@@ -198,17 +215,36 @@ fn mysql(rest: &str, query: &str) -> Result<MillConfig> {
         database: decode(database)?,
         durability: durability(&options)?,
         connect_timeout: time(&options, "connect_timeout", 2000)?,
-        timeout: time(&options, "timeout", 2000)?,
-        tls,
+        read_timeout: time(&options, "timeout", 2000)?,
+        tls: tls(&options)?,
     };
-    mill(store, &options)
+    Ok((server, options))
+}
+
+/// `tls=off|verify`, and `ca=FILE` with the certificate of an authority of one's own.
+fn tls(options: &BTreeMap<String, String>) -> Result<Tls> {
+    let ca = options.get("ca").map(PathBuf::from);
+    match options.get("tls").map(String::as_str) {
+        None | Some("off") if ca.is_some() => Err(Error::config(
+            "`ca=` names a certificate, but the connection is not encrypted; add tls=verify",
+        )),
+        None | Some("off") => Ok(Tls::Off),
+        Some("verify") if !cfg!(feature = "rustls") => {
+            Err(Error::config("tls=verify needs a build with the feature `rustls`"))
+        }
+        Some("verify") => Ok(Tls::Verify { ca }),
+        Some(other) => Err(bad("tls", other, "off, verify")),
+    }
 }
 
 /// `host`, `host:port`, `[::1]:port`.
-fn host_and_port(text: &str) -> Result<(String, u16)> {
-    const DEFAULT_PORT: u16 = 3306;
-    let wrong =
-        || Error::config(format!("`{}` is not a host and port; write host:3306 or [::1]:3306", shown(text)));
+fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16)> {
+    let wrong = || {
+        let shown = shown(text);
+        Error::config(format!(
+            "`{shown}` is not a host and port; write host:{default_port} or [::1]:{default_port}"
+        ))
+    };
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
         (host, rest.strip_prefix(':'))
@@ -216,7 +252,7 @@ fn host_and_port(text: &str) -> Result<(String, u16)> {
         text.split_once(':').map_or((text, None), |(h, p)| (h, Some(p)))
     };
     let port = match port {
-        None => DEFAULT_PORT,
+        None => default_port,
         Some(p) => p.parse().map_err(|_| wrong())?,
     };
     if host.is_empty() {

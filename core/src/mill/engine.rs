@@ -63,34 +63,9 @@ fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
             Err(Error::config("this build has no SQLite; build with the feature `sqlite`"))
         }
         #[cfg(feature = "mysql")]
-        StoreConfig::Mysql {
-            hosts,
-            socket,
-            user,
-            password,
-            database,
-            durability,
-            connect_timeout,
-            timeout,
-            tls,
-        } => {
-            use crate::store::mysql::{MysqlStore, Options, Tls};
-            let tls = if *tls { Tls::Verify { ca: None } } else { Tls::Off };
-            let options = Options {
-                hosts: hosts.clone(),
-                socket: socket.clone(),
-                user: user.clone(),
-                password: password.clone(),
-                database: database.clone(),
-                connect_timeout: *connect_timeout,
-                read_timeout: *timeout,
-                durability: *durability,
-                tls,
-            };
-            Ok(Box::new(MysqlStore::new(options)))
-        }
+        StoreConfig::Mysql(server) => Ok(Box::new(crate::store::mysql::MysqlStore::new(server.clone()))),
         #[cfg(not(feature = "mysql"))]
-        StoreConfig::Mysql { .. } => {
+        StoreConfig::Mysql(_) => {
             Err(Error::config("this build has no MySQL; build with the feature `mysql`"))
         }
     }

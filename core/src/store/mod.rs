@@ -9,6 +9,7 @@
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+pub mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

@@ -16,8 +16,6 @@ mod tickets;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::net::ToSocketAddrs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,65 +25,13 @@ use mysql::{Conn, DriverError, Error, OptsBuilder, Params, SslOpts};
 pub use super::Secret;
 use super::counter::CounterRow;
 use super::rows::{self, Rows, Transactions};
+pub use super::server::{Options, Tls};
+use super::server::{Target, hide};
 use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, Store};
 use crate::time::Clock;
 use dialect::{Dialect, Meaning};
 pub use schemes::create_table;
 use schemes::{Open, text};
-
-/// Encryption of the connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Tls {
-    /// None: for servers on this machine or a trusted network.
-    #[default]
-    Off,
-    /// Encrypted; the server's certificate is not checked.
-    Require,
-    /// Encrypted, and the certificate has to be for the host's name, signed by a public authority or by this one.
-    Verify {
-        /// A PEM or DER file with the authority's certificate.
-        ca: Option<PathBuf>,
-    },
-}
-
-/// Which server, as whom, and how patiently.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Hosts and ports; the first is the favourite, the others are tried when it does not answer or is read-only.
-    pub hosts: Vec<(String, u16)>,
-    /// A socket file, instead of hosts.
-    pub socket: Option<PathBuf>,
-    /// The user.
-    pub user: String,
-    /// The user's password.
-    pub password: Secret,
-    /// The database.
-    pub database: String,
-    /// How long one address may take to accept.
-    pub connect_timeout: Duration,
-    /// How long one answer may take. Repeated attempts at one reservation end after as long again.
-    pub read_timeout: Duration,
-    /// What to do about settings that lose commits.
-    pub durability: Durability,
-    /// Encryption.
-    pub tls: Tls,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            hosts: vec![("127.0.0.1".to_owned(), 3306)],
-            socket: None,
-            user: String::new(),
-            password: Secret::default(),
-            database: String::new(),
-            connect_timeout: Duration::from_secs(2),
-            read_timeout: Duration::from_secs(2),
-            durability: Durability::default(),
-            tls: Tls::Off,
-        }
-    }
-}
 
 /// After this long without a question a connection is pinged first: firewalls and servers close idle ones.
 const IDLE_MS: u64 = 30_000;
@@ -312,13 +258,6 @@ fn is_timeout(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }
 
-/// A server may quote a statement or a URL back; a password in it is covered. Very short ones would cover every second
-/// letter and be told by that.
-fn hide(message: &str, password: &Secret) -> String {
-    let line = message.replace(['\n', '\r'], " ");
-    if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
-}
-
 /// A client of one server.
 pub struct MysqlStore {
     options: Options,
@@ -368,7 +307,7 @@ impl MysqlStore {
     fn connect(&self) -> Result<Session, Fault> {
         let mut failures = Vec::new();
         let mut fallback = None;
-        for target in self.targets(&mut failures) {
+        for target in self.options.targets(&mut failures) {
             match self.connect_to(&target) {
                 Ok(session) if session.server.read_only => {
                     // A replica answers questions; it is kept in case no other host does better.
@@ -384,32 +323,6 @@ impl MysqlStore {
         fallback.ok_or_else(|| {
             Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
         })
-    }
-
-    /// Every address to try. The driver itself would give up after the first address of a name, which for `localhost`
-    /// is often the IPv6 one that nobody listens on.
-    fn targets(&self, failures: &mut Vec<String>) -> Vec<Target> {
-        if let Some(socket) = &self.options.socket {
-            return vec![Target::Socket(socket.clone())];
-        }
-        let mut targets = Vec::new();
-        for (host, port) in &self.options.hosts {
-            let literal = host.trim_start_matches('[').trim_end_matches(']');
-            if self.options.tls != Tls::Off {
-                // The certificate is checked against the name.
-                targets.push(Target::Tcp(literal.to_owned(), *port));
-                continue;
-            }
-            match (literal, *port).to_socket_addrs() {
-                Ok(found) => {
-                    let mut addresses: Vec<_> = found.collect();
-                    addresses.dedup();
-                    targets.extend(addresses.iter().map(|a| Target::Tcp(a.ip().to_string(), a.port())));
-                }
-                Err(error) => failures.push(format!("{host}:{port}: the name is not known ({error})")),
-            }
-        }
-        targets
     }
 
     fn connect_to(&self, target: &Target) -> Result<Session, Fault> {
@@ -451,8 +364,7 @@ impl MysqlStore {
                 // A certificate that is not trusted stays so: another attempt is no help.
                 Error::IoError(broken) if broken.kind() == io::ErrorKind::InvalidData => {
                     fault.kind = FaultKind::Refused;
-                    fault.message =
-                        format!("{broken}; name the authority's certificate with the TLS options");
+                    fault.message = format!("{broken}; name the authority's certificate: `ca=FILE.pem`");
                 }
                 _ => {}
             }
@@ -484,7 +396,6 @@ impl MysqlStore {
     fn ssl(&self) -> Result<Option<SslOpts>, Fault> {
         Ok(match &self.options.tls {
             Tls::Off => None,
-            Tls::Require => Some(SslOpts::default().with_danger_accept_invalid_certs(true)),
             Tls::Verify { ca } => {
                 if let Some(file) = ca
                     && let Err(error) = std::fs::metadata(file)
@@ -507,23 +418,6 @@ impl MysqlStore {
                 FaultKind::Refused,
                 "this build of keymill has no TLS; build it with feature `rustls`, or use `tls=off`",
             )),
-        }
-    }
-}
-
-/// Where to connect to.
-#[derive(Clone, Debug)]
-enum Target {
-    Tcp(String, u16),
-    Socket(PathBuf),
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Target::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Target::Tcp(host, port) => write!(f, "{host}:{port}"),
-            Target::Socket(path) => write!(f, "{}", path.display()),
         }
     }
 }

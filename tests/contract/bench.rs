@@ -1,0 +1,251 @@
+//! A store with a table of its own, and ways to tamper with it behind its back.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use keymill::serial::SerialPattern;
+use keymill::store::memory::{Memory, MemoryStore};
+use keymill::store::sqlite::{self, SqliteStore};
+use keymill::store::{Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
+use keymill_tests::server;
+use mysql::prelude::Queryable;
+
+pub const DAY: u64 = 20_261_120_000_000_000;
+pub const NEXT_DAY: u64 = 20_261_121_000_000_000;
+
+/// What is kept: a segment, or a serial number under one scheme or the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Segment,
+    Serial,
+    Producer,
+    Sequence,
+    Leaf,
+    Tiny,
+    Cosid,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 7] =
+        [Kind::Segment, Kind::Serial, Kind::Producer, Kind::Sequence, Kind::Leaf, Kind::Tiny, Kind::Cosid];
+
+    pub fn scheme(self) -> Scheme {
+        match self {
+            Kind::Segment | Kind::Serial => Scheme::Keymill,
+            Kind::Producer => Scheme::KeyProducer,
+            Kind::Sequence => Scheme::SequenceTable,
+            Kind::Leaf => Scheme::LeafAlloc,
+            Kind::Tiny => Scheme::TinyIdInfo,
+            Kind::Cosid => Scheme::Cosid,
+        }
+    }
+
+    pub fn is_serial(self) -> bool {
+        matches!(self, Kind::Serial | Kind::Producer)
+    }
+
+    pub fn period(self) -> u64 {
+        if self.is_serial() { DAY } else { 0 }
+    }
+
+    /// Of a table of another program's: the columns of the name and of the maximum, and how many characters a name has.
+    pub fn columns(self) -> Option<(&'static str, &'static str, usize)> {
+        match self {
+            Kind::Segment | Kind::Serial | Kind::Producer => None,
+            Kind::Sequence => Some(("biz_type", "cur_id", 50)),
+            Kind::Leaf => Some(("biz_tag", "max_id", 128)),
+            Kind::Tiny => Some(("biz_type", "max_id", 63)),
+            Kind::Cosid => Some(("name", "last_max_id", 100)),
+        }
+    }
+
+    /// The maximum that a row holds where `next` is the next number.
+    pub fn kept(self, next: u64) -> u64 {
+        if self == Kind::Leaf { next } else { next - 1 }
+    }
+
+    /// The last number there is: Leaf's column has to hold the number after it.
+    pub fn last(self) -> u64 {
+        if self == Kind::Leaf { MAX_NUMBER - 1 } else { MAX_NUMBER }
+    }
+
+    pub fn key(self, table: &str, name: &str, init_max: bool) -> Arc<Key> {
+        let serial = self.is_serial().then(|| SerialKey {
+            table: name.to_owned(),
+            column: "id".to_owned(),
+            pattern: SerialPattern::new("yyyyMMdd", "0000", "UTC").unwrap(),
+            init_max,
+        });
+        let name = match self {
+            _ if !self.is_serial() => format!("segment:{name}"),
+            _ => format!("serial:{name}/id?date=yyyyMMdd&number=0000"),
+        };
+        Arc::new(Key {
+            scheme: self.scheme(),
+            table: table.to_owned(),
+            name,
+            serial,
+            step: 1,
+            unsafe_on: false,
+        })
+    }
+}
+
+/// Where it is kept.
+pub enum Place {
+    Memory(Arc<Memory>),
+    /// The file, and the folder that goes with the bench.
+    Sqlite(PathBuf, #[allow(dead_code)] Option<tempfile::TempDir>),
+    MariaDb,
+}
+
+/// One store, with a table of its own, and a way to tamper with it behind the store's back.
+pub struct Bench {
+    pub kind: Kind,
+    pub place: Place,
+    pub table: String,
+}
+
+pub fn unique(prefix: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("{prefix}_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Bench {
+    pub fn memory(kind: Kind) -> Bench {
+        Bench { kind, place: Place::Memory(Memory::new()), table: kind.scheme().default_table().to_owned() }
+    }
+
+    pub fn sqlite(kind: Kind) -> Bench {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::Sqlite(folder.path().join("ids.db"), Some(folder));
+        Bench { kind, place, table: kind.scheme().default_table().to_owned() }
+    }
+
+    pub fn mariadb(kind: Kind) -> Bench {
+        let bench = Bench { kind, place: Place::MariaDb, table: unique("t") };
+        bench.open().init(&[bench.key("x")], false).unwrap();
+        bench
+    }
+
+    pub fn key(&self, name: &str) -> Arc<Key> {
+        self.kind.key(&self.table, name, false)
+    }
+
+    pub fn open(&self) -> Box<dyn Store> {
+        match &self.place {
+            Place::Memory(memory) => Box::new(MemoryStore::new(Arc::clone(memory))),
+            Place::Sqlite(path, _) => Box::new(SqliteStore::new(path.clone(), sqlite::Options::default())),
+            Place::MariaDb => Box::new(server::store(server::options())),
+        }
+    }
+
+    pub fn request(&self, name: &str, len: u64) -> Request {
+        let period = self.kind.period();
+        Request {
+            key: self.key(name),
+            len,
+            high_water: Mark::default(),
+            start: 1,
+            last: MAX_NUMBER,
+            period,
+            period_max: period,
+            heal: false,
+            max_jump: 0,
+        }
+    }
+
+    pub fn mark(&self, next: u64) -> Mark {
+        Mark { period: self.kind.period(), next }
+    }
+
+    pub fn stands_at(&self, name: &str) -> Option<u64> {
+        self.open().look(&self.key(name)).unwrap().map(|row| row.mark.next)
+    }
+
+    /// One statement behind the store's back; `{t}` is the table.
+    pub fn tamper(&self, sql: &str, values: &[&str]) -> u64 {
+        let sql = sql.replace("{t}", &self.table);
+        match &self.place {
+            Place::Memory(_) => unreachable!("memory has no SQL"),
+            Place::Sqlite(path, _) => {
+                let connection = rusqlite::Connection::open(path).unwrap();
+                connection.execute(&sql, rusqlite::params_from_iter(values)).unwrap() as u64
+            }
+            Place::MariaDb => {
+                let mut connection = server::connection();
+                connection.exec_drop(&sql, values.to_vec()).unwrap();
+                connection.affected_rows()
+            }
+        }
+    }
+
+    pub fn set_row(&self, name: &str, mark: Mark) {
+        let key = self.key(name);
+        if let Place::Memory(memory) = &self.place {
+            return memory.set_row(&key, mark).unwrap();
+        }
+        let changed = match &key.serial {
+            None if self.kind != Kind::Segment => self.set_maximum(name, self.kind.kept(mark.next)),
+            Some(serial) if self.kind == Kind::Producer => self.tamper(
+                "UPDATE {t} SET MAXSERIALNO = ? WHERE TABLENAME = ?",
+                &[&serial.pattern.text(mark.period, mark.next - 1), &serial.table.to_uppercase()],
+            ),
+            _ => self.tamper(
+                "UPDATE {t} SET period = ?, next = ? WHERE name = ?",
+                &[&mark.period.to_string(), &mark.next.to_string(), &key.name],
+            ),
+        };
+        assert_eq!(changed, 1, "there is a row to set");
+    }
+
+    /// Behind the store's back, on another program's table.
+    pub fn set_maximum(&self, name: &str, maximum: u64) -> u64 {
+        let (by, column, _) = self.kind.columns().unwrap();
+        let sql = format!("UPDATE {{t}} SET {column} = ? WHERE {by} = ?");
+        // As a number: SQLite would keep a text.
+        match &self.place {
+            Place::Sqlite(path, _) => {
+                let sql = sql.replace("{t}", &self.table);
+                let values = rusqlite::params![maximum as i64, name];
+                rusqlite::Connection::open(path).unwrap().execute(&sql, values).unwrap() as u64
+            }
+            _ => self.tamper(&sql, &[&maximum.to_string(), name]),
+        }
+    }
+
+    pub fn set_text(&self, name: &str, text: Option<&str>) {
+        if let Place::Memory(memory) = &self.place {
+            return memory.set_text(&self.key(name), text).unwrap();
+        }
+        let name = name.to_uppercase();
+        match text {
+            Some(text) => self.tamper("UPDATE {t} SET MAXSERIALNO = ? WHERE TABLENAME = ?", &[text, &name]),
+            None => self.tamper("UPDATE {t} SET MAXSERIALNO = NULL WHERE TABLENAME = ?", &[&name]),
+        };
+    }
+
+    pub fn delete_row(&self, name: &str) {
+        let key = self.key(name);
+        match (&self.place, self.kind) {
+            (Place::Memory(memory), _) => assert!(memory.delete_row(&key)),
+            (_, Kind::Producer) => {
+                assert_eq!(self.tamper("DELETE FROM {t} WHERE TABLENAME = ?", &[&name.to_uppercase()]), 1);
+            }
+            (_, kind) => {
+                let (column, name) =
+                    kind.columns().map_or(("name", key.name.as_str()), |(by, ..)| (by, name));
+                assert_eq!(self.tamper(&format!("DELETE FROM {{t}} WHERE {column} = ?"), &[name]), 1);
+            }
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if matches!(self.place, Place::MariaDb) && !std::thread::panicking() {
+            self.tamper("DROP TABLE IF EXISTS {t}", &[]);
+        }
+    }
+}

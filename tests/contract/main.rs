@@ -1,0 +1,655 @@
+//! One suite for every store and scheme: what `keymill::store::Store` promises, proved against the real thing.
+//!
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it); without it those tests fail and
+//! say so, because a suite that skips in silence proves nothing.
+
+mod bench;
+mod mariadb;
+mod memory;
+mod sqlite;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use keymill::store::{Fault, FaultKind, Mark, Request, Reserved, Scheme, Store};
+
+use bench::{Bench, DAY, Kind, NEXT_DAY, Place, unique};
+
+fn kind<T: std::fmt::Debug>(answer: Result<T, Fault>) -> FaultKind {
+    let fault = answer.expect_err("a fault was expected");
+    eprintln!("{:?}: {}", fault.kind, fault.message);
+    assert!(!fault.message.contains('\n'), "one line: {}", fault.message);
+    fault.kind
+}
+
+/// Every number of these ranges once.
+fn assert_disjoint(mut ranges: Vec<(u64, u64)>) {
+    ranges.sort_unstable();
+    for (lo, hi) in &ranges {
+        assert!(lo < hi, "[{lo}, {hi}) is empty");
+    }
+    for pair in ranges.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "{:?} and {:?} overlap", pair[0], pair[1]);
+    }
+}
+
+/// Each function once for each store and kind.
+macro_rules! contract {
+    ($($name:ident)*) => {
+        contract!(@ memory_segment, Bench::memory(Kind::Segment), $($name)*);
+        contract!(@ memory_serial, Bench::memory(Kind::Serial), $($name)*);
+        contract!(@ memory_key_producer, Bench::memory(Kind::Producer), $($name)*);
+        contract!(@ memory_sequence_table, Bench::memory(Kind::Sequence), $($name)*);
+        contract!(@ memory_leaf_alloc, Bench::memory(Kind::Leaf), $($name)*);
+        contract!(@ memory_tiny_id_info, Bench::memory(Kind::Tiny), $($name)*);
+        contract!(@ memory_cosid, Bench::memory(Kind::Cosid), $($name)*);
+        contract!(@ sqlite_segment, Bench::sqlite(Kind::Segment), $($name)*);
+        contract!(@ sqlite_serial, Bench::sqlite(Kind::Serial), $($name)*);
+        contract!(@ sqlite_key_producer, Bench::sqlite(Kind::Producer), $($name)*);
+        contract!(@ sqlite_sequence_table, Bench::sqlite(Kind::Sequence), $($name)*);
+        contract!(@ sqlite_leaf_alloc, Bench::sqlite(Kind::Leaf), $($name)*);
+        contract!(@ sqlite_tiny_id_info, Bench::sqlite(Kind::Tiny), $($name)*);
+        contract!(@ sqlite_cosid, Bench::sqlite(Kind::Cosid), $($name)*);
+        contract!(@ mariadb_segment, Bench::mariadb(Kind::Segment), $($name)*);
+        contract!(@ mariadb_serial, Bench::mariadb(Kind::Serial), $($name)*);
+        contract!(@ mariadb_key_producer, Bench::mariadb(Kind::Producer), $($name)*);
+        contract!(@ mariadb_sequence_table, Bench::mariadb(Kind::Sequence), $($name)*);
+        contract!(@ mariadb_leaf_alloc, Bench::mariadb(Kind::Leaf), $($name)*);
+        contract!(@ mariadb_tiny_id_info, Bench::mariadb(Kind::Tiny), $($name)*);
+        contract!(@ mariadb_cosid, Bench::mariadb(Kind::Cosid), $($name)*);
+    };
+    (@ $module:ident, $bench:expr, $($name:ident)*) => {
+        mod $module {
+            use super::*;
+            $(#[test] fn $name() { super::$name(&$bench) })*
+        }
+    };
+}
+
+contract! {
+    reservations_follow_each_other
+    another_connection_goes_on_where_the_first_stopped
+    sixteen_connections_never_overlap_from_the_first_use_on
+    eight_processes_never_overlap
+    a_row_below_the_high_water_is_refused_and_left_alone
+    a_deleted_row_is_refused_and_not_created_again
+    healing_raises_a_row_but_not_by_more_than_allowed
+    odd_names_are_just_names
+    the_last_number_is_issued_and_nothing_wraps
+    a_smaller_last_number_holds
+    a_range_is_given_back_only_while_the_row_ends_there
+    a_new_period_starts_anew_and_an_old_one_never_comes_back
+    a_mark_is_raised_and_never_lowered
+    repair_raises_only
+    rows_of_old_key_factory_nodes_are_understood
+    a_text_that_is_no_serial_is_refused_and_left_alone
+    init_max_starts_after_the_largest_serial_of_the_period
+    a_table_of_another_shape_is_refused
+    a_missing_row_is_nothing_to_see
+    a_name_that_becomes_sql_must_be_an_identifier
+}
+
+fn reservations_follow_each_other(bench: &Bench) {
+    let mut store = bench.open();
+    let mut request = bench.request("orders", 10);
+    for round in 0..20 {
+        let got = store.reserve(&request).unwrap();
+        assert_eq!(
+            got,
+            Reserved { lo: 1 + round * 10, hi: 11 + round * 10, period: bench.kind.period(), ttl_ms: None }
+        );
+        request.high_water = Mark { period: got.period, next: got.hi };
+    }
+    let other = bench.request("invoices", 3);
+    assert_eq!(store.reserve(&other).unwrap().lo, 1);
+    let started = Request { start: 5000, ..bench.request("late", 3) };
+    assert_eq!(
+        store.reserve(&started).unwrap(),
+        Reserved { lo: 5000, hi: 5003, period: bench.kind.period(), ttl_ms: None }
+    );
+}
+
+fn another_connection_goes_on_where_the_first_stopped(bench: &Bench) {
+    let request = bench.request("orders", 1000);
+    let first = bench.open().reserve(&request).unwrap();
+    let second = bench.open().reserve(&request).unwrap();
+    assert_eq!((first.lo, first.hi, second.lo), (1, 1001, 1001));
+    assert_eq!(bench.stands_at("orders"), Some(2001));
+}
+
+/// Reserves until `count` ranges are there; other processes may make single attempts fail, but not for ever.
+fn reserve_many(store: &mut dyn Store, request: &Request, count: usize) -> Vec<(u64, u64)> {
+    reserve_timed(store, request, count).0
+}
+
+/// The same, and the longest that one attempt took.
+fn reserve_timed(store: &mut dyn Store, request: &Request, count: usize) -> (Vec<(u64, u64)>, Duration) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let mut request = request.clone();
+    let mut ranges = Vec::new();
+    let mut worst = Duration::ZERO;
+    while ranges.len() < count {
+        let began = Instant::now();
+        let answer = store.reserve(&request);
+        worst = worst.max(began.elapsed());
+        match answer {
+            Ok(got) => {
+                request.high_water = Mark { period: got.period, next: got.hi };
+                ranges.push((got.lo, got.hi));
+            }
+            Err(fault) if fault.kind == FaultKind::Unavailable && Instant::now() < deadline => {
+                eprintln!("{}", fault.message);
+            }
+            Err(fault) => panic!("{fault}"),
+        }
+    }
+    (ranges, worst)
+}
+
+fn sixteen_connections_never_overlap_from_the_first_use_on(bench: &Bench) {
+    const ROUNDS: usize = 40;
+    let together = Barrier::new(16);
+    let ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..16)
+            .map(|n| {
+                let together = &together;
+                scope.spawn(move || {
+                    let mut store = bench.open();
+                    let request = bench.request("orders", 1 + n % 7);
+                    together.wait();
+                    reserve_many(store.as_mut(), &request, ROUNDS)
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(ranges.len(), 16 * ROUNDS);
+    let total: u64 = ranges.iter().map(|(lo, hi)| hi - lo).sum();
+    assert_disjoint(ranges);
+    // One row, begun once, and no attempt that failed has moved it.
+    assert_eq!(bench.stands_at("orders"), Some(total + 1));
+}
+
+/// The environment variable by which this binary knows that it is a child: kind, place, table.
+pub const CHILD: &str = "KEYMILL_CONTRACT_CHILD";
+
+fn eight_processes_never_overlap(bench: &Bench) {
+    let place = match &bench.place {
+        Place::Memory(_) => return, // one process's memory is no other's
+        Place::Sqlite(path, _) => path.display().to_string(),
+        Place::MariaDb => String::new(),
+    };
+    let children: Vec<_> = (0..8)
+        .map(|_| {
+            Command::new(std::env::current_exe().unwrap())
+                .args([
+                    "--exact",
+                    "a_child_of_this_suite_reserves_and_prints",
+                    "--nocapture",
+                    "--test-threads=1",
+                ])
+                .env(CHILD, format!("{:?}|{place}|{}", bench.kind, bench.table))
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let mut ranges = Vec::new();
+    let mut worst = 0;
+    for mut child in children {
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        for line in lines.map(Result::unwrap) {
+            if let Some((lo, hi)) = line.strip_prefix("range ").and_then(|range| range.split_once(' ')) {
+                ranges.push((lo.parse().unwrap(), hi.parse().unwrap()));
+            }
+            if let Some(millis) = line.strip_prefix("worst ") {
+                worst = worst.max(millis.parse::<u64>().unwrap());
+            }
+        }
+        assert!(child.wait().unwrap().success());
+    }
+    println!("the longest of {} reservations took {worst} ms", ranges.len());
+    assert_eq!(ranges.len(), 8 * 100);
+    let total: u64 = ranges.iter().map(|(lo, hi)| hi - lo).sum();
+    assert_disjoint(ranges);
+    assert_eq!(bench.stands_at("orders"), Some(total + 1));
+}
+
+/// Not a test of its own: what `eight_processes_never_overlap` starts. Without its variable it does nothing.
+#[test]
+fn a_child_of_this_suite_reserves_and_prints() {
+    let Ok(task) = std::env::var(CHILD) else { return };
+    let mut parts = task.split('|');
+    let name = parts.next().unwrap();
+    let kind = Kind::ALL.into_iter().find(|kind| format!("{kind:?}") == name).unwrap();
+    let place = match parts.next().unwrap() {
+        "" => Place::MariaDb,
+        path => Place::Sqlite(path.into(), None),
+    };
+    let bench = std::mem::ManuallyDrop::new(Bench { kind, place, table: parts.next().unwrap().to_owned() });
+    let count = 100;
+    let (ranges, worst) = reserve_timed(bench.open().as_mut(), &bench.request("orders", 7), count);
+    for (lo, hi) in ranges {
+        println!("\nrange {lo} {hi}");
+    }
+    println!("\nworst {}", worst.as_millis());
+}
+
+fn a_row_below_the_high_water_is_refused_and_left_alone(bench: &Bench) {
+    let mut store = bench.open();
+    let request = bench.request("orders", 100);
+    let got = store.reserve(&request).unwrap();
+    let seen = Request { high_water: bench.mark(got.hi), ..request };
+    assert_eq!(store.reserve(&seen).unwrap().lo, 101);
+    let seen = Request { high_water: bench.mark(201), ..seen };
+    bench.set_row("orders", bench.mark(200));
+    let fault = store.reserve(&seen).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::WentBackwards);
+    for part in ["200", "201", "keymill repair", &seen.key.name] {
+        assert!(fault.message.contains(part), "{part} is not in: {fault}");
+    }
+    assert_eq!(bench.stands_at("orders"), Some(200));
+    // A process that has seen less cannot know better.
+    assert_eq!(store.reserve(&bench.request("orders", 1)).unwrap().lo, 200);
+    assert_eq!(store.reserve(&seen).unwrap().lo, 201);
+}
+
+fn a_deleted_row_is_refused_and_not_created_again(bench: &Bench) {
+    let mut store = bench.open();
+    let got = store.reserve(&bench.request("orders", 100)).unwrap();
+    bench.delete_row("orders");
+    let seen = Request { high_water: bench.mark(got.hi), ..bench.request("orders", 100) };
+    assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
+    assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
+    assert_eq!(bench.stands_at("orders"), None);
+}
+
+fn healing_raises_a_row_but_not_by_more_than_allowed(bench: &Bench) {
+    let mut store = bench.open();
+    store.reserve(&bench.request("orders", 1000)).unwrap();
+    bench.set_row("orders", bench.mark(500));
+    let seen =
+        Request { high_water: bench.mark(1001), heal: true, max_jump: 500, ..bench.request("orders", 10) };
+    assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
+    assert_eq!(bench.stands_at("orders"), Some(500));
+    let seen = Request { max_jump: 501, ..seen };
+    assert_eq!(store.reserve(&seen).unwrap().lo, 1001);
+    assert_eq!(bench.stands_at("orders"), Some(1011));
+    bench.delete_row("orders");
+    let seen = Request { high_water: bench.mark(1011), max_jump: 1010, ..seen };
+    assert_eq!(store.reserve(&seen).unwrap().lo, 1011);
+}
+
+fn odd_names_are_just_names(bench: &Bench) {
+    let foreign = bench.kind == Kind::Producer || bench.kind.columns().is_some();
+    // Memory keeps serials by the names that KeyFactory's table would have.
+    let caseless = bench.kind == Kind::Serial && matches!(bench.place, Place::Memory(_));
+    let widest = bench.kind.columns().map_or(80, |(.., most)| most);
+    let long = "x".repeat(if foreign { widest } else { 128 });
+    let names = [
+        "a",
+        "A",
+        "a ",
+        " a",
+        "a'b",
+        "a\"b",
+        "a`b",
+        "a%",
+        "a_",
+        "a\\",
+        "a\\'",
+        "'; DROP TABLE keymill_segment; --",
+        "订单",
+        "é",
+        "e\u{301}",
+        "🦀",
+        "${x}",
+        "?",
+        "NULL",
+        "0",
+        "00",
+        long.as_str(),
+    ];
+    let mut store = bench.open();
+    let mut ranges: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
+    for round in 0..2 {
+        for name in names {
+            match store.reserve(&bench.request(name, 5)) {
+                Ok(got) => {
+                    let shared = foreign || (caseless && name.eq_ignore_ascii_case("a"));
+                    if !shared {
+                        assert_eq!(got.lo, 1 + round * 5, "{name} has a row of its own");
+                    }
+                    // KeyFactory's table knows no case and, on MariaDB, no trailing space.
+                    let row = name.to_uppercase();
+                    let row = if caseless { row.as_str() } else { row.trim_end() };
+                    ranges.entry(row.to_owned()).or_default().push((got.lo, got.hi));
+                }
+                Err(fault) => {
+                    // The seed's table is three-byte utf8.
+                    assert_eq!((foreign, fault.kind), (true, FaultKind::Refused), "{fault}");
+                    // Leaf's and CosId's tables are of the database's character set, whatever that is.
+                    let by_database = matches!(bench.kind, Kind::Leaf | Kind::Cosid) && !name.is_ascii();
+                    assert!(name == "🦀" || by_database, "{name}: {fault}");
+                    assert!(fault.message.contains("scheme=keymill") || by_database, "{fault}");
+                }
+            }
+        }
+    }
+    for ranges in ranges.into_values() {
+        if !matches!(bench.place, Place::MariaDb) && foreign {
+            continue; // `a` and `a ` are two rows there
+        }
+        if foreign || caseless {
+            assert_disjoint(ranges);
+        }
+    }
+    if foreign {
+        let long = "x".repeat(widest + 1);
+        assert_eq!(kind(store.reserve(&bench.request(&long, 5))), FaultKind::Refused);
+    }
+}
+
+fn the_last_number_is_issued_and_nothing_wraps(bench: &Bench) {
+    let mut store = bench.open();
+    let request = bench.request("orders", 10);
+    store.reserve(&request).unwrap();
+    let last = bench.kind.last();
+    bench.set_row("orders", bench.mark(last - 12));
+    assert_eq!(store.reserve(&request).unwrap().lo, last - 12);
+    let got = store.reserve(&request).unwrap();
+    assert_eq!((got.lo, got.hi), (last - 2, last + 1), "three were left, and three are given");
+    let seen = Request { high_water: bench.mark(last + 1), ..request.clone() };
+    for request in [&request, &seen] {
+        assert_eq!(kind(store.reserve(request)), FaultKind::Exhausted);
+        assert_eq!(kind(store.reserve(&Request { len: u64::MAX, ..request.clone() })), FaultKind::Exhausted);
+    }
+    assert_eq!(bench.stands_at("orders"), Some(last + 1));
+    // Given back, the last number can be had again.
+    let key = bench.key("orders");
+    assert!(store.give_back(&key, bench.kind.period(), last, last + 1).unwrap());
+    let got = store.reserve(&Request { len: 1, ..request }).unwrap();
+    assert_eq!((got.lo, got.hi), (last, last + 1));
+}
+
+fn a_smaller_last_number_holds(bench: &Bench) {
+    let mut store = bench.open();
+    let request = Request { last: 999, ..bench.request("orders", 990) };
+    assert_eq!(store.reserve(&request).unwrap().hi, 991);
+    let got = store.reserve(&request).unwrap();
+    assert_eq!((got.lo, got.hi), (991, 1000));
+    assert_eq!(kind(store.reserve(&request)), FaultKind::Exhausted);
+    assert_eq!(bench.stands_at("orders"), Some(1000));
+}
+
+fn a_range_is_given_back_only_while_the_row_ends_there(bench: &Bench) {
+    let mut store = bench.open();
+    let (key, period) = (bench.key("orders"), bench.kind.period());
+    assert!(!store.give_back(&key, period, 1, 5).unwrap(), "there is no row yet");
+    let request = bench.request("orders", 100);
+    let first = store.reserve(&request).unwrap();
+    assert!(store.give_back(&key, period, 40, first.hi).unwrap());
+    assert_eq!(bench.stands_at("orders"), Some(40));
+    assert!(!store.give_back(&key, period, 40, first.hi).unwrap(), "not twice");
+    let second = store.reserve(&request).unwrap();
+    assert_eq!(second.lo, 40);
+    store.reserve(&request).unwrap();
+    assert!(!store.give_back(&key, period, 60, second.hi).unwrap(), "the row has moved on");
+    assert!(!store.give_back(&key, period, 240, 240).unwrap(), "nothing to give");
+    assert!(!store.give_back(&key, period + 1, 200, 240).unwrap(), "of another period");
+    assert_eq!(bench.stands_at("orders"), Some(240));
+}
+
+fn a_new_period_starts_anew_and_an_old_one_never_comes_back(bench: &Bench) {
+    if !bench.kind.is_serial() {
+        return; // has no periods
+    }
+    let mut store = bench.open();
+    let today = bench.request("cust", 300);
+    assert_eq!(store.reserve(&today).unwrap(), Reserved { lo: 1, hi: 301, period: DAY, ttl_ms: None });
+    let seen = Mark { period: DAY, next: 301 };
+    let tomorrow = Request { period: NEXT_DAY, period_max: NEXT_DAY, high_water: seen, ..today.clone() };
+    assert_eq!(
+        store.reserve(&tomorrow).unwrap(),
+        Reserved { lo: 1, hi: 301, period: NEXT_DAY, ttl_ms: None }
+    );
+    let late = store.reserve(&Request { high_water: seen, ..today.clone() });
+    assert_eq!(kind(late), FaultKind::ClockBehind);
+    let within_skew = Request { period_max: NEXT_DAY, high_water: seen, ..today.clone() };
+    assert_eq!(
+        store.reserve(&within_skew).unwrap(),
+        Reserved { lo: 301, hi: 601, period: NEXT_DAY, ttl_ms: None }
+    );
+    assert!(!store.give_back(&today.key, DAY, 100, 301).unwrap());
+    // The row of a slow old node: set back to yesterday, below what this process has seen.
+    bench.set_row("cust", Mark { period: DAY, next: 400 });
+    let seen = Mark { period: NEXT_DAY, next: 601 };
+    let set_back = store.reserve(&Request { high_water: seen, ..tomorrow });
+    assert_eq!(kind(set_back), FaultKind::WentBackwards);
+    assert_eq!(bench.stands_at("cust"), Some(400));
+}
+
+fn a_mark_is_raised_and_never_lowered(bench: &Bench) {
+    let mut store = bench.open();
+    let key = bench.key("worker-7");
+    if bench.kind.scheme() != Scheme::Keymill {
+        assert_eq!(kind(store.raise(&key, None, 5)), FaultKind::Refused);
+        return;
+    }
+    assert_eq!(store.raise(&key, None, 500).unwrap(), 0);
+    assert_eq!(store.raise(&key, None, 400).unwrap(), 500);
+    assert_eq!(bench.stands_at("worker-7"), Some(500));
+    assert_eq!(store.raise(&key, Some(500), 600).unwrap(), 500);
+    assert_eq!(kind(store.raise(&key, Some(500), 700)), FaultKind::Taken);
+    assert_eq!(bench.stands_at("worker-7"), Some(600));
+    assert_eq!(kind(store.raise(&bench.key("worker-8"), Some(1), 700)), FaultKind::Taken);
+    assert_eq!(store.raise(&bench.key("worker-8"), Some(0), 700).unwrap(), 0);
+    assert_eq!(kind(store.raise(&key, None, u64::MAX)), FaultKind::Refused);
+    // Sixteen who all expect the same: one wins.
+    let winners: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..16)
+            .map(|n| {
+                let key = &key;
+                scope.spawn(move || match bench.open().raise(key, Some(600), 1000 + n) {
+                    Ok(before) => {
+                        assert_eq!(before, 600);
+                        1
+                    }
+                    Err(fault) => {
+                        assert_eq!(fault.kind, FaultKind::Taken, "{fault}");
+                        0
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(winners, 1);
+}
+
+fn repair_raises_only(bench: &Bench) {
+    let mut store = bench.open();
+    let key = bench.key("orders");
+    let (before, after) = store.repair(&key, bench.mark(500)).unwrap();
+    assert_eq!((before, after.mark), (None, bench.mark(500)));
+    assert_eq!(store.reserve(&bench.request("orders", 10)).unwrap().lo, 500);
+    assert_eq!(kind(store.repair(&key, bench.mark(509))), FaultKind::Refused);
+    let (before, after) = store.repair(&key, bench.mark(510)).unwrap();
+    assert_eq!((before.unwrap().mark, after.mark), (bench.mark(510), bench.mark(510)));
+    let (before, after) = store.repair(&key, bench.mark(9000)).unwrap();
+    assert_eq!((before.unwrap().mark, after.mark), (bench.mark(510), bench.mark(9000)));
+    assert_eq!(store.reserve(&bench.request("orders", 10)).unwrap().lo, 9000);
+    assert_eq!(kind(store.repair(&key, Mark::default())), FaultKind::Refused);
+}
+
+fn rows_of_old_key_factory_nodes_are_understood(bench: &Bench) {
+    if bench.kind != Kind::Producer {
+        return;
+    }
+    let mut store = bench.open();
+    let request = bench.request("cust", 500);
+    store.reserve(&request).unwrap();
+    for (text, lo) in [
+        (None, 1),
+        (Some("INIT"), 1),
+        (Some(""), 1),
+        (Some("202611200500"), 501),
+        (Some("202611200000"), 1),
+        (Some("202611199999"), 1),                 // another day
+        (Some("2026112010000"), 10_001),           // widened
+        (Some("20261120000000000000000500"), 501), // padded further
+    ] {
+        bench.set_text("cust", text);
+        let got = store.reserve(&request).unwrap();
+        assert_eq!((got.lo, got.hi, got.period), (lo, lo + 500, DAY), "after {text:?}");
+    }
+    let kept = store.look(&bench.key("CUST")).unwrap().unwrap();
+    assert_eq!(kept.text, "MAXSERIALNO=202611201000", "names are upper-cased, the text is KeyFactory's");
+    // A row that was emptied under a process that has seen numbers is no fresh start.
+    for text in [None, Some("INIT")] {
+        bench.set_text("cust", text);
+        let seen = Request { high_water: bench.mark(1001), ..request.clone() };
+        assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
+    }
+}
+
+fn a_text_that_is_no_serial_is_refused_and_left_alone(bench: &Bench) {
+    if bench.kind != Kind::Producer {
+        return;
+    }
+    let mut store = bench.open();
+    let request = bench.request("cust", 500);
+    store.reserve(&request).unwrap();
+    for text in [
+        "init",
+        "20261120",
+        "20261340000001",
+        "CUST202611200001",
+        "20261120-0001",
+        "20261120 001",
+        "20261120 ",
+    ] {
+        bench.set_text("cust", Some(text));
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused, "{text}");
+        assert!(fault.message.contains(text), "{fault}");
+        if !matches!(bench.place, Place::Memory(_)) {
+            let same = "UPDATE {t} SET MAXSERIALNO = 'seen' WHERE MAXSERIALNO = ?";
+            assert_eq!(bench.tamper(same, &[text]), 1, "the row was left alone");
+        }
+    }
+}
+
+fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
+    if !bench.kind.is_serial() || matches!(bench.place, Place::Memory(_)) {
+        return; // no serials, no business tables
+    }
+    let mut store = bench.open();
+    let business = unique("cust");
+    // Something has to be there before anything else may be, or the SQLite file belongs to another program.
+    store.reserve(&bench.request("first", 1)).unwrap();
+    let charset = if matches!(bench.place, Place::MariaDb) { "CHARSET=utf8mb4" } else { "" };
+    bench.tamper(&format!("CREATE TABLE {business} (id VARCHAR(64)) {charset}"), &[]);
+    for text in [
+        "202611200007",
+        "202611200999",
+        "2026112010000",
+        "202611209999", // the widened one is the largest
+        "202611190001",
+        "202611219999",
+        "20261120",
+        "20261120-9999",
+        "20261120x",
+        "2026112000099999",
+        "x",
+        "",
+        "20261120 99999",
+        "20261120１２３４５",
+    ] {
+        bench.tamper(&format!("INSERT INTO {business} VALUES (?)"), &[text]);
+    }
+    let key = bench.kind.key(&bench.table, &business, true);
+    let request = Request { key: Arc::clone(&key), ..bench.request("x", 100) };
+    let got = store.reserve(&request).unwrap();
+    assert_eq!((got.lo, got.hi), (10_001, 10_101));
+    assert_eq!(store.reserve(&request).unwrap().lo, 10_101, "only a missing row looks there");
+    if bench.kind == Kind::Producer {
+        for text in [None, Some("INIT")] {
+            bench.set_text(&business, text);
+            assert_eq!(store.reserve(&request).unwrap().lo, 10_001);
+        }
+    }
+    let tomorrow = Request { period: NEXT_DAY, period_max: NEXT_DAY, ..request.clone() };
+    assert_eq!(store.reserve(&tomorrow).unwrap().lo, 1, "a new period of a row begins at the start");
+    // Under `overflow=error` a widened number is none of this pattern.
+    let strict = Request { last: 9999, period: NEXT_DAY, period_max: NEXT_DAY, ..request };
+    bench.delete_row(&business);
+    assert_eq!(kind(store.reserve(&strict)), FaultKind::Exhausted);
+    let today = Request { period: DAY, period_max: DAY, ..strict };
+    assert_eq!(kind(store.reserve(&today)), FaultKind::Exhausted);
+    bench.tamper(&format!("DELETE FROM {business} WHERE id = '202611209999'"), &[]);
+    assert_eq!(store.reserve(&today).unwrap().lo, 1000);
+    bench.tamper(&format!("DROP TABLE {business}"), &[]);
+}
+
+fn a_table_of_another_shape_is_refused(bench: &Bench) {
+    if matches!(bench.place, Place::Memory(_)) {
+        return; // has no tables
+    }
+    let columns = match bench.kind {
+        Kind::Producer => {
+            "(TABLENAME VARCHAR(80) PRIMARY KEY, COLUMNNAME VARCHAR(80), MAXSERIALNO VARCHAR(80))"
+        }
+        kind if kind.columns().is_some() => {
+            "(biz_type VARCHAR(80) PRIMARY KEY, biz_tag VARCHAR(80), name VARCHAR(80))"
+        }
+        _ => "(name VARCHAR(80) PRIMARY KEY, next BIGINT)",
+    };
+    let missing = match bench.kind {
+        Kind::Producer => "datefmt",
+        kind => kind.columns().map_or("period", |(_, maximum, _)| maximum),
+    };
+    if matches!(bench.place, Place::MariaDb) {
+        bench.tamper("DROP TABLE {t}", &[]);
+    }
+    bench.tamper(&format!("CREATE TABLE {{t}} {columns}"), &[]);
+    let mut store = bench.open();
+    for answer in [
+        store.reserve(&bench.request("orders", 1)).map(|_| ()),
+        store.init(&[bench.key("orders")], false).map(|_| ()),
+        store.look(&bench.key("orders")).map(|_| ()),
+    ] {
+        let fault = answer.unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused);
+        assert!(fault.message.to_lowercase().contains(&format!("`{missing}` is missing")), "{fault}");
+    }
+}
+
+fn a_missing_row_is_nothing_to_see(bench: &Bench) {
+    assert_eq!(bench.stands_at("nobody"), None);
+    bench.open().reserve(&bench.request("somebody", 1)).unwrap();
+    assert_eq!(bench.stands_at("nobody"), None);
+    let facts = bench.open().facts().unwrap();
+    assert!(facts.warnings.is_empty(), "{facts:?}");
+    assert!(!facts.version.is_empty() && !facts.durability.is_empty(), "{facts:?}");
+}
+
+fn a_name_that_becomes_sql_must_be_an_identifier(bench: &Bench) {
+    let mut store = bench.open();
+    if bench.kind.is_serial() && !matches!(bench.place, Place::Memory(_)) {
+        let key = bench.kind.key(&bench.table, "cust; DROP TABLE x", true);
+        let request = Request { key, ..bench.request("x", 1) };
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused);
+        assert!(fault.message.contains("identifier"), "{fault}");
+    }
+    if !matches!(bench.place, Place::Memory(_)) {
+        let key = bench.kind.key("t`\" (x", "orders", false);
+        let request = Request { key: Arc::clone(&key), ..bench.request("x", 1) };
+        assert_eq!(kind(store.reserve(&request)), FaultKind::Refused);
+        assert_eq!(kind(store.init(&[key], true)), FaultKind::Refused);
+    }
+}

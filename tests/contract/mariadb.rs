@@ -1,0 +1,285 @@
+//! What only a server has: rights, answers that get lost, connections that break, old nodes beside ours.
+
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use keymill::store::memory::Memory;
+use keymill::store::{Durability, FaultKind, Mark, Store};
+use keymill_tests::proxy::{Answers, Proxy};
+use keymill_tests::server;
+use mysql::prelude::Queryable;
+
+use crate::bench::*;
+use crate::{assert_disjoint, kind, reserve_many};
+
+#[test]
+fn a_missing_table_names_the_command() {
+    for kind in Kind::ALL {
+        let bench = Bench::mariadb(kind);
+        bench.tamper("DROP TABLE {t}", &[]);
+        let mut store = bench.open();
+        let request = bench.request("orders", 2000);
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused);
+        assert_eq!(
+            fault.message,
+            format!(
+                "reserving 2000 for `{}` failed: table `{}` is missing; run `keymill init`",
+                request.key.name, bench.table
+            )
+        );
+        // The same connection goes on as soon as the table is there.
+        assert_eq!(store.init(&[bench.key("orders")], true).unwrap().len(), 1);
+        assert_eq!(self::kind(store.reserve(&request)), FaultKind::Refused);
+        store.init(&[bench.key("orders"), bench.key("invoices")], false).unwrap();
+        store.init(&[bench.key("orders")], false).unwrap();
+        assert_eq!(store.reserve(&request).unwrap().lo, 1);
+    }
+}
+
+#[test]
+fn a_wrong_password_or_right_is_refused_and_never_shown() {
+    let mut options = server::options();
+    options.password = keymill::store::mysql::Secret::new("wrong-horse-battery");
+    let bench = Bench::mariadb(Kind::Segment);
+    let mut store = server::store(options.clone());
+    let fault = store.reserve(&bench.request("orders", 1)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    let shown = format!("{fault} {fault:?} {options:?} {store:?}");
+    assert!(!shown.contains("wrong-horse"), "{shown}");
+    assert!(fault.message.contains("check user and password"), "{fault}");
+    let mut options = server::options();
+    options.database = "mysql".to_owned();
+    let fault = server::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(fault.message.contains("grant"), "{fault}");
+    let mut options = server::options();
+    options.hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 3306)];
+    let fault = server::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+}
+
+#[test]
+fn the_second_host_serves_when_the_first_does_not() {
+    let bench = Bench::mariadb(Kind::Segment);
+    let mut options = server::options();
+    options.hosts.insert(0, ("127.0.0.1".to_owned(), 1));
+    assert_eq!(server::store(options).reserve(&bench.request("orders", 1)).unwrap().lo, 1);
+}
+
+#[test]
+fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
+    for kind in Kind::ALL {
+        let bench = Bench::mariadb(kind);
+        let mut options = server::options();
+        let proxy = Proxy::start(options.hosts[0].clone());
+        options.hosts = vec![proxy.address()];
+        let mut store = server::store(options);
+        let mut request = bench.request("orders", 10);
+        let mut ranges = Vec::new();
+        let mut unknown = 0;
+        for round in 0..80 {
+            // One reservation undisturbed, one cut at each of its answers in turn.
+            for answers in [Answers::Pass, Answers::CutAfter(round % 5)] {
+                proxy.set(answers);
+                match store.reserve(&request) {
+                    Ok(got) => {
+                        request.high_water = Mark { period: got.period, next: got.hi };
+                        ranges.push((got.lo, got.hi));
+                    }
+                    Err(fault) if fault.kind == FaultKind::Unknown => unknown += 1,
+                    Err(fault) => assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}"),
+                }
+            }
+        }
+        proxy.set(Answers::Pass);
+        let got = store.reserve(&request).unwrap();
+        ranges.push((got.lo, got.hi));
+        println!("{kind:?}: {} reserved, {unknown} unknown, the row stands at {}", ranges.len(), got.hi);
+        assert!(unknown >= 16 && ranges.len() > 80);
+        // Ranges whose outcome was unknown are gaps: some of them were applied.
+        assert!(got.hi > 10 * ranges.len() as u64 + 1, "no applied range was lost");
+        assert_disjoint(ranges);
+    }
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
+    for kind in Kind::ALL {
+        let bench = Bench::mariadb(kind);
+        let mut options = server::options();
+        options.read_timeout = Duration::from_millis(300);
+        let proxy = Proxy::start(options.hosts[0].clone());
+        options.hosts = vec![proxy.address()];
+        let mut store = server::store(options);
+        let (orders, invoices) = (bench.request("orders", 10), bench.request("invoices", 10));
+        for start in [&orders, &invoices] {
+            store.reserve(start).unwrap();
+        }
+        bench.set_row("orders", bench.mark(1_000_001));
+        proxy.set(Answers::Hold);
+        let began = Instant::now();
+        let fault = store.reserve(&orders).unwrap_err();
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(2), "a silent server held the caller for {took:?}");
+        let of_a_segment = kind == Kind::Segment;
+        let expected = if of_a_segment { FaultKind::Unknown } else { FaultKind::Unavailable };
+        assert_eq!(fault.kind, expected, "{fault}");
+        assert!(fault.message.contains("did not answer in time"), "{fault}");
+        // While it is silent, a new connection fails as well, within the same time.
+        assert_eq!(self::kind(store.reserve(&invoices)), FaultKind::Unavailable);
+        proxy.set(Answers::Pass); // now the held answers arrive, wherever they belong
+        assert_eq!(store.reserve(&invoices).unwrap().lo, 11, "never the range of `orders`");
+        let again = store.reserve(&orders).unwrap();
+        assert!(again.lo == 1_000_001 || (of_a_segment && again.lo == 1_000_011), "{again:?}");
+    }
+}
+
+#[test]
+fn a_connection_ended_by_the_server_is_replaced() {
+    let bench = Bench::mariadb(Kind::Serial);
+    let mut store = bench.open();
+    let request = bench.request("orders", 10);
+    store.reserve(&request).unwrap();
+    let mut tamper = server::connection();
+    let killed: Vec<u64> = tamper
+        .exec(
+            "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'keymill' AND COMMAND = 'Sleep' AND ID <> \
+             CONNECTION_ID() AND DB = 'ids'",
+            (),
+        )
+        .unwrap();
+    assert!(!killed.is_empty());
+    // Its own id is among many; a transaction on the row finds it.
+    tamper.query_drop("START TRANSACTION").unwrap();
+    tamper
+        .exec_drop(
+            format!("SELECT next FROM {} WHERE name = ? FOR UPDATE", bench.table),
+            (&request.key.name,),
+        )
+        .unwrap();
+    let fault = store.reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+    assert!(fault.message.contains("1205"), "the lock wait ends in the server's own answer: {fault}");
+    tamper.query_drop("ROLLBACK").unwrap();
+    assert_eq!(store.reserve(&request).unwrap().lo, 11);
+}
+
+#[test]
+fn settings_that_lose_commits_are_refused_or_warned_about() {
+    let private = server::Private::start("--innodb-flush-log-at-trx-commit=2");
+    let mut options = server::options_of(&private.url());
+    let bench =
+        Bench { kind: Kind::Segment, place: Place::Memory(Memory::new()), table: "keymill_segment".into() };
+    let request = bench.request("orders", 10);
+    let fault = server::store(options.clone()).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unsafe);
+    assert!(fault.message.contains("innodb_flush_log_at_trx_commit=2"), "{fault}");
+    options.durability = Durability::Warn;
+    let mut store = server::store(options.clone());
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    assert_eq!(store.reserve(&request).unwrap().lo, 1);
+    let facts = store.facts().unwrap();
+    assert_eq!((facts.dialect.as_str(), facts.warnings.len()), ("mariadb", 1), "{facts:?}");
+    // A replica: questions are answered, reservations are not; afterwards it may be the primary.
+    let mut root = server::connection_of(&private.url().replace("keymill:secret", "root:"));
+    root.query_drop("SET GLOBAL innodb_flush_log_at_trx_commit = 1, read_only = 1").unwrap();
+    let mut replica = server::store(options);
+    assert_eq!(replica.look(&request.key).unwrap().unwrap().mark.next, 11);
+    for store in [&mut replica, &mut store] {
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Unavailable);
+        assert!(fault.message.contains("read-only"), "{fault}");
+    }
+    root.query_drop("SET GLOBAL read_only = 0").unwrap();
+    assert_eq!(replica.reserve(&request).unwrap().lo, 11);
+    root.query_drop(format!("ALTER TABLE {} ENGINE = MyISAM", bench.table)).unwrap();
+    let fault = server::store(server::options_of(&private.url())).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unsafe);
+    assert!(fault.message.contains("MyISAM"), "{fault}");
+}
+
+#[test]
+fn what_was_answered_survives_a_killed_server() {
+    let private = server::Private::start("");
+    let options = server::options_of(&private.url());
+    let bench =
+        Bench { kind: Kind::Segment, place: Place::Memory(Memory::new()), table: "keymill_segment".into() };
+    let mut store = server::store(options);
+    let mut request = bench.request("orders", 10);
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    let mut ranges = Vec::new();
+    for _ in 0..3 {
+        for _ in 0..40 {
+            let got = store.reserve(&request).unwrap();
+            // Nothing may hide behind the high water: another process would not have it.
+            ranges.push((got.lo, got.hi));
+        }
+        private.kill();
+        let fault = store.reserve(&request).unwrap_err();
+        assert!(matches!(fault.kind, FaultKind::Unknown | FaultKind::Unavailable), "{fault}");
+        assert_eq!(kind(store.reserve(&request)), FaultKind::Unavailable);
+        private.start_again();
+    }
+    request.high_water = Mark { period: 0, next: ranges[ranges.len() - 1].1 };
+    ranges.push(store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
+    assert_eq!(ranges.len(), 121);
+    assert_disjoint(ranges);
+}
+
+/// A refill as the seed's `getSerialNoFromDB` does it, without its faults: `FOR UPDATE`, then compare-and-set.
+fn old_node(connection: &mut mysql::Conn, table: &str, len: u64) -> Option<(u64, u64)> {
+    let row = "TABLENAME = 'CUST' AND COLUMNNAME = 'ID' AND DATEFMT = 'yyyyMMdd' AND NOFMT = '0000'";
+    let mut refill = || -> mysql::Result<Option<(u64, u64)>> {
+        connection.query_drop("START TRANSACTION")?;
+        let sql = format!("SELECT MAXSERIALNO FROM {table} WHERE {row} FOR UPDATE");
+        let Some(old) = connection.query_first::<Option<String>, _>(sql)? else {
+            connection.query_drop(format!(
+                "INSERT INTO {table} VALUES ('CUST','ID','INIT','yyyyMMdd','0000',NOW())"
+            ))?;
+            connection.query_drop("COMMIT")?;
+            return Ok(None);
+        };
+        let old = old.unwrap_or_default();
+        let number = old.get(8..).and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        let new = format!("20261120{:04}", number + len);
+        let sql = format!("UPDATE {table} SET MAXSERIALNO = ? WHERE {row} AND MAXSERIALNO = ?");
+        connection.exec_drop(sql, (new, old))?;
+        let updated = connection.affected_rows() == 1;
+        connection.query_drop("COMMIT")?;
+        Ok(updated.then_some((number + 1, number + len + 1)))
+    };
+    refill().unwrap_or_else(|_deadlock| {
+        connection.query_drop("ROLLBACK").unwrap();
+        None
+    })
+}
+
+#[test]
+fn old_key_factory_nodes_on_the_same_row_never_overlap_with_ours() {
+    let bench = Bench::mariadb(Kind::Producer);
+    let together = Barrier::new(8);
+    let ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|n| {
+                let (bench, together) = (&bench, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    if n % 2 == 0 {
+                        return reserve_many(bench.open().as_mut(), &bench.request("cust", 5), 50);
+                    }
+                    let mut connection = server::connection();
+                    let mut ranges = Vec::new();
+                    while ranges.len() < 50 {
+                        ranges.extend(old_node(&mut connection, &bench.table, 5));
+                    }
+                    ranges
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(ranges.len(), 400);
+    assert_disjoint(ranges);
+    assert_eq!(bench.stands_at("cust"), Some(2001));
+}

@@ -1,0 +1,403 @@
+//! What only a file has: other programs' files, full disks, read-only places, locks, forks.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use keymill::store::sqlite::{self, SqliteStore};
+use keymill::store::{FaultKind, Request, Store};
+
+use crate::bench::*;
+use crate::{CHILD, assert_disjoint, kind, reserve_many};
+
+#[test]
+fn a_file_of_another_program_is_refused_until_init_is_run_on_it() {
+    for kind in Kind::ALL {
+        let bench = Bench::sqlite(kind);
+        bench.tamper("CREATE TABLE customers (id INTEGER PRIMARY KEY)", &[]);
+        let mut store = bench.open();
+        let request = bench.request("orders", 10);
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused);
+        assert!(fault.message.contains("holds tables of another program; run `keymill init`"), "{fault}");
+        let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+        let mode: String = rusqlite::Connection::open(path)
+            .unwrap()
+            .query_one("PRAGMA journal_mode", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(mode, "delete", "a file of another program is not even switched to another journal");
+        assert!(store.init(&[bench.key("x")], true).unwrap()[0].starts_with("CREATE TABLE"));
+        assert_eq!(self::kind(store.reserve(&request)), FaultKind::Refused, "a dry run changes nothing");
+        store.init(&[bench.key("x")], false).unwrap();
+        assert_eq!(store.reserve(&request).unwrap().lo, 1);
+        assert_eq!(bench.open().reserve(&request).unwrap().lo, 11);
+    }
+    // Marked as another program's, without any table yet.
+    let bench = Bench::sqlite(Kind::Segment);
+    bench.tamper("PRAGMA application_id = 252006673", &[]);
+    assert_eq!(kind(bench.open().reserve(&bench.request("orders", 10))), FaultKind::Refused);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    std::fs::write(path, "not a database, but long enough to be taken for one".repeat(50)).unwrap();
+    assert_eq!(kind(bench.open().reserve(&bench.request("orders", 10))), FaultKind::Refused);
+}
+
+#[test]
+fn a_file_deleted_or_replaced_under_a_running_process_went_backwards() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    let mut store = bench.open();
+    let request = bench.request("orders", 10);
+    assert_eq!(store.reserve(&request).unwrap().hi, 11);
+    for suffix in ["", "-wal", "-shm"] {
+        let mut file = path.clone().into_os_string();
+        file.push(suffix);
+        std::fs::remove_file(file).unwrap();
+    }
+    let seen = Request { high_water: bench.mark(11), ..request.clone() };
+    assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
+    assert_eq!(bench.stands_at("orders"), None);
+    // Replaced by a backup.
+    let mut store = bench.open();
+    store.reserve(&request).unwrap();
+    drop(store);
+    let backup = path.with_extension("backup");
+    std::fs::copy(path, &backup).unwrap();
+    let mut store = bench.open();
+    assert_eq!(store.reserve(&request).unwrap().hi, 21);
+    std::fs::rename(&backup, path).unwrap();
+    for suffix in ["-wal", "-shm"] {
+        let mut file = path.clone().into_os_string();
+        file.push(suffix);
+        std::fs::remove_file(file).unwrap();
+    }
+    let seen = Request { high_water: bench.mark(21), ..request };
+    assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
+}
+
+#[test]
+fn a_missing_folder_or_right_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |path: PathBuf| SqliteStore::new(path, sqlite::Options::default());
+    let bench = Bench::memory(Kind::Segment);
+    let request = bench.request("orders", 10);
+    let fault = open(folder.path().join("no/such/ids.db")).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(fault.message.contains("create it"), "{fault}");
+    let fault = open(folder.path().to_owned()).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    // `:memory:` is a file's name here: ids that vanish are `memory:`'s business.
+    assert_eq!(open(folder.path().join(":memory:")).reserve(&request).unwrap().lo, 1);
+    assert_eq!(open(folder.path().join(":memory:")).reserve(&request).unwrap().lo, 11);
+}
+
+/// A small file system of one's own; only root may have one.
+struct Mount(tempfile::TempDir);
+
+impl Mount {
+    fn new(options: &str) -> Option<Mount> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "keymill-test"])
+            .arg(folder.path())
+            .status()
+            .is_ok_and(|status| status.success());
+        if !mounted {
+            println!("not run: mounting a tmpfs needs root");
+        }
+        mounted.then_some(Mount(folder))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_gives_an_error_and_no_number() {
+    let Some(mount) = Mount::new("size=256k") else { return };
+    let path = mount.0.path().join("ids.db");
+    let bench = Bench::memory(Kind::Segment);
+    let mut store = SqliteStore::new(path.clone(), sqlite::Options::default());
+    let mut request = bench.request("orders", 10);
+    let mut ranges = vec![store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap()];
+    let ballast = mount.0.path().join("ballast");
+    let _ = std::fs::write(&ballast, vec![1; 1 << 20]);
+    let mut refused = 0;
+    for _ in 0..400 {
+        match store.reserve(&request) {
+            Ok(got) => ranges.push((got.lo, got.hi)),
+            Err(fault) => {
+                assert!(matches!(fault.kind, FaultKind::Unavailable | FaultKind::Unknown), "{fault}");
+                refused += 1;
+            }
+        }
+    }
+    println!("{} reserved, {refused} refused", ranges.len());
+    assert!(refused >= 40);
+    std::fs::remove_file(&ballast).unwrap();
+    request.high_water = bench.mark(ranges.last().unwrap().1);
+    ranges.push(store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
+    assert_disjoint(ranges);
+}
+
+#[test]
+fn a_read_only_file_system_gives_an_error_and_no_number() {
+    let Some(mount) = Mount::new("size=1m") else { return };
+    let path = mount.0.path().join("ids.db");
+    let bench = Bench::memory(Kind::Segment);
+    let request = bench.request("orders", 10);
+    SqliteStore::new(path.clone(), sqlite::Options::default()).reserve(&request).unwrap();
+    let remount = |how: &str| {
+        let done = Command::new("mount").args(["-o", how]).arg(mount.0.path()).status().unwrap();
+        assert!(done.success());
+    };
+    remount("remount,ro");
+    let mut store = SqliteStore::new(path, sqlite::Options::default());
+    let fault = store.reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(fault.message.contains("writable"), "{fault}");
+    remount("remount,rw");
+    assert_eq!(store.reserve(&request).unwrap().lo, 11);
+}
+
+#[test]
+fn a_lock_that_stays_ends_within_the_deadline() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    bench.open().reserve(&bench.request("orders", 10)).unwrap();
+    let blocker = rusqlite::Connection::open(path).unwrap();
+    blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let options = sqlite::Options { busy: Duration::from_millis(300), ..sqlite::Options::default() };
+    let mut store = SqliteStore::new(path.clone(), options);
+    for _ in 0..2 {
+        let began = Instant::now();
+        assert_eq!(kind(store.reserve(&bench.request("orders", 10))), FaultKind::Unavailable);
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(290) && took < Duration::from_millis(900), "{took:?}");
+    }
+    blocker.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(store.reserve(&bench.request("orders", 10)).unwrap().lo, 11);
+}
+
+/// Forks by hand, so that nothing but libc's handlers run; the child writes its ranges into a pipe.
+fn forked(work: impl FnOnce() -> Vec<(u64, u64)>) -> (libc::pid_t, std::fs::File) {
+    use std::io::Write;
+    use std::os::fd::FromRawFd;
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for the two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    // SAFETY: both descriptors were just opened and belong to nobody else.
+    let [reader, mut writer] = ends.map(|end| unsafe { std::fs::File::from_raw_fd(end) });
+    // SAFETY: the child leaves by `_exit` and runs no destructors or handlers of the parent's.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for (lo, hi) in work() {
+                writeln!(writer, "{lo} {hi}").unwrap();
+            }
+        }));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(done.is_err())) };
+    }
+    (pid, reader)
+}
+
+fn ranges_of((pid, reader): (libc::pid_t, std::fs::File)) -> Vec<(u64, u64)> {
+    let ranges = BufReader::new(reader)
+        .lines()
+        .map(|line| {
+            let line = line.unwrap();
+            let (lo, hi) = line.split_once(' ').unwrap();
+            (lo.parse().unwrap(), hi.parse().unwrap())
+        })
+        .collect();
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0, "the child succeeded");
+    ranges
+}
+
+#[test]
+fn forks_in_the_middle_of_reservations_neither_overlap_nor_hang() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut ranges = Vec::new();
+    std::thread::scope(|scope| {
+        let busy: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut store = bench.open();
+                    let mut ranges = Vec::new();
+                    while !stop.load(Ordering::Relaxed) {
+                        ranges.extend(reserve_many(store.as_mut(), &bench.request("orders", 3), 1));
+                    }
+                    ranges
+                })
+            })
+            .collect();
+        let mut idle = bench.open();
+        ranges.extend(reserve_many(idle.as_mut(), &bench.request("orders", 3), 1));
+        for _ in 0..40 {
+            let child = forked(|| {
+                // The parent's store is abandoned, as the mill does; the child opens its own.
+                let mut store = bench.open();
+                reserve_many(store.as_mut(), &bench.request("orders", 5), 5)
+            });
+            ranges.extend(ranges_of(child));
+            ranges.extend(reserve_many(idle.as_mut(), &bench.request("orders", 3), 1));
+        }
+        stop.store(true, Ordering::Relaxed);
+        for thread in busy {
+            ranges.extend(thread.join().unwrap());
+        }
+    });
+    println!("{} ranges, 40 forks", ranges.len());
+    let total: u64 = ranges.iter().map(|(lo, hi)| hi - lo).sum();
+    assert_disjoint(ranges);
+    assert_eq!(bench.stands_at("orders"), Some(total + 1));
+}
+
+#[test]
+fn a_child_that_outlives_its_parent_keeps_its_own_locks() {
+    // Parent and child have the file open; the parent closes; a third process opens it as the only one it can see.
+    // Had the child taken over the parent's idea of its locks, the third would throw away the child's log.
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    let mut store = bench.open();
+    let mut ranges = reserve_many(store.as_mut(), &bench.request("orders", 3), 1);
+    let mut to_child = [0; 2];
+    // SAFETY: `to_child` has room for the two descriptors.
+    assert_eq!(unsafe { libc::pipe(to_child.as_mut_ptr()) }, 0);
+    let child = forked(|| {
+        let mut store = bench.open();
+        let mut ranges = reserve_many(store.as_mut(), &bench.request("orders", 5), 1);
+        let mut byte = 0u8;
+        // SAFETY: reads one byte into `byte`: the parent says when it has closed the file.
+        assert_eq!(unsafe { libc::read(to_child[0], (&raw mut byte).cast(), 1) }, 1);
+        ranges.extend(reserve_many(store.as_mut(), &bench.request("orders", 5), 3));
+        ranges
+    });
+    drop(store);
+    let third = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_child_of_this_suite_reserves_and_prints", "--nocapture"])
+        .env(CHILD, format!("Segment|{}|{}", path.display(), bench.table))
+        .output()
+        .unwrap();
+    assert!(third.status.success());
+    for line in String::from_utf8(third.stdout).unwrap().lines() {
+        if let Some((lo, hi)) = line.strip_prefix("range ").and_then(|range| range.split_once(' ')) {
+            ranges.push((lo.parse().unwrap(), hi.parse().unwrap()));
+        }
+    }
+    // SAFETY: writes one byte.
+    assert_eq!(unsafe { libc::write(to_child[1], b"x".as_ptr().cast(), 1) }, 1);
+    ranges.extend(ranges_of(child));
+    ranges.extend(reserve_many(bench.open().as_mut(), &bench.request("orders", 3), 1));
+    assert_eq!(ranges.len(), 1 + 1 + 100 + 3 + 1);
+    assert_disjoint(ranges);
+}
+
+/// The folder in which `a_process_that_clones_itself` works.
+const CLONE: &str = "KEYMILL_CONTRACT_CLONE";
+
+fn wait_for(file: &std::path::Path) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !file.exists() {
+        assert!(Instant::now() < deadline, "{} did not come", file.display());
+        std::thread::yield_now();
+    }
+}
+
+/// Not a test of its own: what the next one starts. A raw `clone` runs none of libc's handlers.
+#[test]
+fn a_process_that_clones_itself() {
+    let Ok(folder) = std::env::var(CLONE) else { return };
+    let at = |name: &str| PathBuf::from(&folder).join(name);
+    let bench = Bench {
+        kind: Kind::Segment,
+        place: Place::Sqlite(at("ids.db"), None),
+        table: "keymill_segment".to_owned(),
+    };
+    let write = |name: &str, ranges: &[(u64, u64)]| {
+        let lines: Vec<_> = ranges.iter().map(|(lo, hi)| format!("{lo} {hi}")).collect();
+        std::fs::write(at("unfinished"), lines.join("\n")).unwrap();
+        std::fs::rename(at("unfinished"), at(name)).unwrap();
+    };
+    let mut store = bench.open();
+    write("parent", &reserve_many(store.as_mut(), &bench.request("orders", 3), 1));
+    // SAFETY: like `fork`, without its handlers; the child leaves by `_exit`.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    assert!(pid >= 0);
+    if pid > 0 {
+        wait_for(&at("ready"));
+        return; // closes the store: as far as this process knows it is the last user of the file
+    }
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut own = bench.open();
+        let mut ranges = reserve_many(own.as_mut(), &bench.request("orders", 5), 2);
+        write("ready", &[]);
+        wait_for(&at("go"));
+        ranges.extend(reserve_many(own.as_mut(), &bench.request("orders", 5), 3));
+        write("child", &ranges);
+    }));
+    // SAFETY: ends the clone at once.
+    unsafe { libc::_exit(i32::from(done.is_err())) };
+}
+
+#[test]
+fn a_raw_clone_that_outlives_its_parent_keeps_the_log_it_writes_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let this = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.stdout(Stdio::null());
+        command
+    };
+    let parent = this()
+        .args(["--exact", "sqlite::a_process_that_clones_itself", "--nocapture", "--test-threads=1"])
+        .env(CLONE, folder.path())
+        .status()
+        .unwrap();
+    assert!(parent.success());
+    let bench = Bench {
+        kind: Kind::Segment,
+        place: Place::Sqlite(at("ids.db"), None),
+        table: "keymill_segment".to_owned(),
+    };
+    // A third process opens and closes the file while only the clone has it open.
+    let third = this()
+        .args(["--exact", "a_child_of_this_suite_reserves_and_prints", "--nocapture"])
+        .env(CHILD, format!("Segment|{}|{}", at("ids.db").display(), bench.table))
+        .stdout(Stdio::piped())
+        .output()
+        .unwrap();
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    let mut take = |text: &str| {
+        for line in text.lines() {
+            if let Some((lo, hi)) = line.trim_start_matches("range ").split_once(' ')
+                && let (Ok(lo), Ok(hi)) = (lo.parse(), hi.parse())
+            {
+                ranges.push((lo, hi));
+            }
+        }
+    };
+    take(&String::from_utf8(third.stdout).unwrap());
+    std::fs::write(at("go"), "").unwrap();
+    wait_for(&at("child"));
+    take(&std::fs::read_to_string(at("parent")).unwrap());
+    take(&std::fs::read_to_string(at("child")).unwrap());
+    ranges.extend(reserve_many(bench.open().as_mut(), &bench.request("orders", 3), 1));
+    assert_eq!(ranges.len(), 100 + 1 + 5 + 1);
+    assert_disjoint(ranges);
+}
