@@ -198,6 +198,9 @@ static void figures_and_events(void) {
     CHECK((buf = malloc(size)) != NULL);
     OK(km_mill_metrics(mill, buf, size, &len));
     CHECK(len == strlen(buf) && strstr(buf, "segment:orders") != NULL);
+    OK(km_mill_close(mill)); /* figures are told after it, too */
+    OK(km_mill_metrics(mill, buf, size, &len));
+    CHECK(strstr(buf, "segment:orders") != NULL);
     free(buf);
 
     GIVES(KM_BUFFER_TOO_SMALL, km_mill_events(mill, small, sizeof small, &len));

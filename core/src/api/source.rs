@@ -72,7 +72,12 @@ impl Source {
             return message.to_owned();
         }
         let mill = match store.split_once("://") {
-            Some((kind, place)) => format!("{kind}://USER:PASSWORD@{place}"),
+            Some((kind, place)) => match place.rsplit_once('/') {
+                Some((socket, database)) if socket.starts_with('/') => {
+                    format!("{kind}://USER:PASSWORD@localhost/{database}?socket={socket}")
+                }
+                _ => format!("{kind}://USER:PASSWORD@{place}"),
+            },
             None => store.replace('%', "%25").replace('?', "%3F"),
         };
         let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
@@ -393,5 +398,44 @@ impl IntoIterator for &Source {
     type IntoIter = Iter;
     fn into_iter(self) -> Iter {
         self.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+
+    fn told(mill: &str, spec: &str, message: &str) -> String {
+        let source = Mill::open(mill).and_then(|mill| mill.source(spec)).expect("a source");
+        source.failed(Error::new(Code::StoreRefused, message)).message
+    }
+
+    #[cfg(all(feature = "sqlite", feature = "mysql"))]
+    #[test]
+    fn a_command_names_the_mill_without_its_login() {
+        let init = "it is missing; run `keymill init`, or not";
+        let spec = "segment:it's?table=mine";
+        for (mill, named) in [
+            ("mysql://app:hush@db:3307/ids", "mysql://USER:PASSWORD@db:3307/ids"),
+            (
+                "mysql://app:hush@x/ids?socket=/run/my.sock",
+                "mysql://USER:PASSWORD@localhost/ids?socket=/run/my.sock",
+            ),
+            ("sqlite:/srv/100%25%3F.db", "sqlite:/srv/100%25%3F.db"),
+        ] {
+            assert_eq!(
+                told(mill, spec, init),
+                format!(
+                    r"it is missing; run `keymill --mill '{named}' init 'segment:it'\''s?table=mine'`, or not"
+                )
+            );
+        }
+        let serial = "serial:t/c?number=000000&scheme=keymill";
+        let repair = "run `keymill repair 'serial:t/c?date=yyyyMMdd&number=000000' --to N --yes`";
+        let wanted = "run `keymill --mill 'sqlite:a.db' repair 'serial:t/c?number=000000&scheme=keymill' --to N --yes`";
+        assert_eq!(told("sqlite:a.db", serial, repair), wanted);
+        assert_eq!(told("sqlite:a.db", serial, "run `keymill repair`"), wanted);
+        assert_eq!(told("memory:", spec, init), init, "no other process reaches it");
     }
 }

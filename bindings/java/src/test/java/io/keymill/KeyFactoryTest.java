@@ -13,6 +13,7 @@ import java.time.format.DateTimeFormatter;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 import java.util.TimeZone;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -167,7 +168,8 @@ class KeyFactoryTest {
         for (int i = 1; i <= 9; i++) {
             assertEquals("" + i, KeyFactory.getSerialNoByDS("w", "c", "", "0", 1));
         }
-        refused(Code.NUMBER_OVERFLOW, () -> KeyFactory.getSerialNoByDS("w", "c", "", "0", 1));
+        KeymillException ended = refused(Code.NUMBER_OVERFLOW, () -> KeyFactory.getSerialNoByDS("w", "c", "", "0", 1));
+        assertEquals(Optional.empty(), ended.retryAfter(), "there is no next period");
         Serial wide = mill.serial("v/c?date=&number=0&overflow=widen");
         assertEquals("12", wide.take(12)[11]);
     }

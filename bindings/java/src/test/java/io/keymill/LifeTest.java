@@ -63,6 +63,7 @@ class LifeTest {
         refused(Code.CLOSED, () -> no.take(1));
         refused(Code.CLOSED, handle::next);
         refused(Code.CLOSED, () -> mill.segment("another"));
+        assertTrue(mill.metrics().contains("keymill_issued_total{source=\"segment:orders\"}"), "figures are told");
         assertEquals(5, tx.parse((5L << 12) | (1L << 40)).worker().getAsLong());
     }
 
