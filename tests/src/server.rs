@@ -27,17 +27,20 @@ pub fn options_of(url: &str) -> Options {
     let parts = || {
         let (user, rest) = url.strip_prefix("mysql://")?.split_once(':')?;
         let (password, rest) = rest.split_once('@')?;
-        let (host, rest) = rest.split_once(':')?;
-        let (port, database) = rest.split_once('/')?;
+        let (hosts, database) = rest.split_once('/')?;
+        let place = |host: &str| {
+            let (host, port) = host.split_once(':')?;
+            Some((host.to_owned(), port.parse().ok()?))
+        };
         Some(Options {
-            hosts: vec![(host.to_owned(), port.parse().ok()?)],
+            hosts: hosts.split(',').map(place).collect::<Option<_>>()?,
             user: user.to_owned(),
             password: Secret::new(password),
             database: database.to_owned(),
             ..Options::default()
         })
     };
-    parts().unwrap_or_else(|| panic!("`{url}` is not mysql://user:password@host:port/database"))
+    parts().unwrap_or_else(|| panic!("`{url}` is not mysql://user:password@host:port,…/database"))
 }
 
 /// Options for the shared test server.

@@ -18,7 +18,6 @@ mod tickets;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 pub use super::Secret;
 use super::rows::{self, Rows, Transactions};
@@ -30,6 +29,9 @@ pub use schemes::create_table;
 use session::{Phase, Session};
 
 /// After this long without a question a connection is pinged first: firewalls and servers close idle ones.
+///
+/// Who fell back to another host stays there while it serves. The favourite is tried again when a connection breaks, which it
+/// does by itself after a minute without a question (`wait_timeout`).
 const IDLE_MS: u64 = 30_000;
 
 /// A client of one server.
@@ -90,23 +92,7 @@ impl Transactions for MysqlStore {
         self.with_session(|session| {
             session.writable()?;
             session.check_table(key)?;
-            let until = Instant::now() + patience;
-            let mut conflict = rows::moved_on();
-            for attempt in 0..rows::ATTEMPTS {
-                if attempt > 0 {
-                    if Instant::now() >= until {
-                        break;
-                    }
-                    std::thread::sleep(Duration::from_micros(fastrand::u64(200..2000) * u64::from(attempt)));
-                }
-                match session.attempt(&work) {
-                    Ok(Some(done)) => return Ok(done),
-                    Ok(None) => {}
-                    Err(fault) if session.again && !session.broken => conflict = fault,
-                    Err(fault) => return Err(fault),
-                }
-            }
-            Err(conflict)
+            session.patiently(patience, |session| session.attempt(&work))
         })
     }
 }
@@ -119,14 +105,11 @@ impl Store for MysqlStore {
         if request.key.scheme.is_ticket() {
             return self.draw(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
         }
+        let patience = self.options.read_timeout;
         let fast = self.with_session(|session| {
             session.writable()?;
             session.check_table(&request.key)?;
-            match session.reserve_fast(request) {
-                // The transaction repeats it, with a pause.
-                Err(_) if session.again && !session.broken => Ok(None),
-                other => other,
-            }
+            session.patiently(patience, |session| session.reserve_fast(request).map(Some))
         });
         match fast {
             Ok(Some(reserved)) => Ok(reserved),

@@ -2,18 +2,21 @@
 //! survives. (floor 2)
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, Error, Params};
 
 use super::Secret;
-use super::dialect::Dialect;
+use super::dialect::{Dialect, NOT_READY};
 use super::error::judge_error;
 use super::schemes::{Open, text};
 use crate::store::counter::CounterRow;
 use crate::store::rows::Rows;
 use crate::store::{Durability, Fault, FaultKind, Scheme};
+
+/// Pauses between attempts grow up to so many times the first one: to some 20 ms.
+const LONGEST_PAUSE: u64 = 20;
 
 /// What the server said about itself when the connection was made.
 #[derive(Debug)]
@@ -73,7 +76,12 @@ impl Session {
         Ok(self.connection.affected_rows())
     }
 
-    pub(super) fn run(&mut self, sql: &str, values: impl Into<Params>, phase: Phase) -> Result<Vec<mysql::Row>, Fault> {
+    pub(super) fn run(
+        &mut self,
+        sql: &str,
+        values: impl Into<Params>,
+        phase: Phase,
+    ) -> Result<Vec<mysql::Row>, Fault> {
         // Prepared apart: until this has been answered nothing can have been changed.
         let statement = self.connection.prep(sql).map_err(|error| self.failed(&error, Phase::Ask))?;
         // All rows are read, so that an error after the first one is not lost.
@@ -159,10 +167,50 @@ impl Session {
         for setting in self.server.dialect.session(lock_wait, statement_binlog) {
             self.say(&setting, Phase::Ask)?;
         }
+        self.join_cluster()?;
         // MariaDB 12 has more words for it than `ON`.
         self.server.read_only =
             self.variable("read_only")?.is_some_and(|word| word != "0" && !word.eq_ignore_ascii_case("off"));
         self.check_durability()
+    }
+
+    /// Galera. Two nodes write one row at once and meet at the commit: one of them is told error 1213, and tries again.
+    ///
+    /// A node may answer before it has carried out what another one committed. Certification keeps such a stale node from
+    /// writing, but a mill that changed hosts would find the row below what it has seen. So whatever reads (a `SELECT`, the
+    /// beginning of a transaction) waits until the node has caught up; the single statement that only writes does not, and
+    /// where it finds the row too low a transaction looks again.
+    fn join_cluster(&mut self) -> Result<(), Fault> {
+        if !self.variable("wsrep_on")?.is_some_and(|on| is_on(&on)) {
+            return Ok(());
+        }
+        // Allowed on every node, while a node that takes no part refuses even `SELECT 1`, unless `wsrep_dirty_reads` is on.
+        let status = self.ask(
+            "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_ready', 'wsrep_cluster_status', 'wsrep_cluster_size')",
+            (),
+        )?;
+        for row in &status {
+            let (name, value) = (text(row, 0).unwrap_or_default(), text(row, 1).unwrap_or_default());
+            if name.eq_ignore_ascii_case("wsrep_ready") && !is_on(&value) {
+                self.broken = true;
+                return Err(Fault::new(FaultKind::Unavailable, NOT_READY));
+            }
+            self.server.durability.push(format!("{name}={value}"));
+        }
+        let provider = self.variable("wsrep_provider_options")?.unwrap_or_default();
+        for option in provider.split(';').map(str::trim) {
+            // The halves of a split cluster would both go on.
+            if let Some((name @ ("pc.ignore_sb" | "pc.ignore_quorum"), value)) =
+                option.split_once('=').map(|(name, value)| (name.trim(), value.trim()))
+                && !matches!(value.to_ascii_lowercase().as_str(), "false" | "no" | "off" | "0")
+            {
+                self.judge(format!(
+                    "the cluster has {name}={value}, with which both halves of a split one hand out the same numbers \
+                     ({name}=false is safe)"
+                ))?;
+            }
+        }
+        self.say("SET SESSION wsrep_sync_wait = 1", Phase::Ask)
     }
 
     /// Refuses to write to a replica, and forgets it: the next attempt may find another server.
@@ -175,6 +223,38 @@ impl Session {
             ));
         }
         Ok(())
+    }
+
+    /// The same piece of work again, with a growing, jittered pause, while others are faster (`None`, or a conflict), as
+    /// long as an answer may take. On a cluster whose nodes meet at the commit that is everyday life and no outage.
+    pub(super) fn patiently<T>(
+        &mut self,
+        patience: Duration,
+        mut work: impl FnMut(&mut Session) -> Result<Option<T>, Fault>,
+    ) -> Result<T, Fault> {
+        let began = Instant::now();
+        let mut attempt = 0;
+        loop {
+            self.again = false;
+            self.duplicate = false;
+            let conflict = match work(self) {
+                Ok(Some(done)) => return Ok(done),
+                Ok(None) => None,
+                Err(fault) if self.again && !self.broken => Some(fault),
+                Err(fault) => return Err(fault),
+            };
+            attempt += 1;
+            let spent = began.elapsed();
+            if spent >= patience {
+                let mut fault = conflict.unwrap_or_else(|| {
+                    let says = "other nodes moved its row each time; a larger step means fewer reservations";
+                    Fault::new(FaultKind::Unavailable, says)
+                });
+                fault.message.push_str(&format!(" ({attempt} attempts in {} ms)", spent.as_millis()));
+                return Err(fault);
+            }
+            std::thread::sleep(Duration::from_micros(fastrand::u64(200..2000) * attempt.min(LONGEST_PAUSE)));
+        }
     }
 
     /// One try: begin, work, commit. `None`: somebody else was faster, nothing was changed.
