@@ -8,6 +8,7 @@ pub mod proxy;
 pub mod server;
 #[path = "../simulation/mod.rs"]
 pub mod simulation;
+pub mod takers;
 pub mod vectors;
 pub mod worker;
 
