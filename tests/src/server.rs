@@ -111,6 +111,11 @@ impl Private {
         self.ci("start");
     }
 
+    /// Starts it again with these arguments besides.
+    pub fn start_again_with(&self, more: &str) {
+        self.ci_with("start", &format!("{} {more}", self.arguments));
+    }
+
     /// A connection that may do everything.
     #[must_use]
     pub fn root(&self) -> mysql::Conn {
@@ -122,11 +127,15 @@ impl Private {
     /// # Panics
     /// Where that fails.
     pub fn ci(&self, verb: &str) -> String {
+        self.ci_with(verb, &self.arguments)
+    }
+
+    fn ci_with(&self, verb: &str, arguments: &str) -> String {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/mariadb");
         let output = Command::new(&script)
             .arg(verb)
             .env("KEYMILL_CI_DIR", self.folder.path())
-            .env("KEYMILL_CI_MARIADB_ARGS", &self.arguments)
+            .env("KEYMILL_CI_MARIADB_ARGS", arguments)
             .output()
             .expect("ci/mariadb can be run");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -200,7 +209,7 @@ impl Victim for Private {
 
     fn lose_table(&self) -> &'static str {
         self.root().query_drop("DROP TABLE ids.keymill_segment").expect("root may drop");
-        "table `keymill_segment` is missing; run `keymill init`"
+        "table `keymill_segment` is missing; run `keymill init"
     }
 
     fn crowd(&self) -> (&'static str, Box<dyn std::any::Any>) {

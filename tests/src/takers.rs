@@ -87,6 +87,9 @@ impl Takers {
                 scope.spawn(move || self.take(source, batch, pause));
             }
             let outcome = catch_unwind(AssertUnwindSafe(work));
+            if let (Err(_), Some((_, last))) = (&outcome, self.errors().last()) {
+                println!("the takers' last error: {last}");
+            }
             self.over.store(true, Ordering::Relaxed);
             outcome.unwrap_or_else(|panic| resume_unwind(panic));
         });
