@@ -10,6 +10,7 @@ pub mod redis;
 pub mod server;
 #[path = "../simulation/mod.rs"]
 pub mod simulation;
+pub mod takers;
 pub mod vectors;
 pub mod worker;
 

@@ -81,6 +81,13 @@ impl Dialect {
     }
 }
 
+/// The server knows no table of this name.
+pub(super) const MISSING_TABLE: u16 = 1146;
+
+/// What a node of a Galera cluster that takes no part is told about to people.
+pub(super) const NOT_READY: &str =
+    "this node of the cluster is not ready: it has no quorum or is still joining";
+
 /// What an error packet says about the state of things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
@@ -107,11 +114,7 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
         1053 | 1180 | 1317 | 1927 | 1969 | 3024 | 9001 | 9002 | 9005 if committing => Meaning::Unknown,
         _ if committing && says("undetermined") => Meaning::Unknown,
         1040 | 1203 | 1226 => plain(FaultKind::Unavailable, true, "the server has too many connections"),
-        1047 => plain(
-            FaultKind::Unavailable,
-            true,
-            "this node of the cluster is not ready: it has no quorum or is still joining",
-        ),
+        1047 => plain(FaultKind::Unavailable, true, NOT_READY),
         1290 | 1792 | 1836 => {
             plain(FaultKind::Unavailable, true, "the server is read-only: a replica, or in maintenance")
         }
@@ -127,7 +130,7 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
             plain(FaultKind::Refused, true, "the server takes no connections from this machine for this user")
         }
         1049 => plain(FaultKind::Refused, true, "create the database, then run `keymill init`"),
-        1146 => plain(FaultKind::Refused, false, "run `keymill init`"),
+        MISSING_TABLE => plain(FaultKind::Refused, false, "run `keymill init`"),
         1044 => plain(
             FaultKind::Refused,
             false,
