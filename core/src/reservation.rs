@@ -1,5 +1,6 @@
 //! The words in which a planner asks for numbers and a store answers: keys, marks, requests, faults. (floor 0)
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -126,6 +127,24 @@ pub struct Key {
     pub step: u64,
     /// `unsafe=on`: numbers that come twice after a crash of the server are accepted.
     pub unsafe_on: bool,
+}
+
+impl Key {
+    /// The row's name on a store that has no `key_producer` of its own and keeps serials under scheme `keymill`: two
+    /// spellings of a column make the same texts, so they share a row there as they do in that table.
+    #[must_use]
+    pub fn caseless_name(&self) -> Cow<'_, str> {
+        match &self.serial {
+            None => Cow::Borrowed(&self.name),
+            Some(serial) => Cow::Owned(format!(
+                "serial:{}/{}?date={}&number={}",
+                serial.table.to_uppercase(),
+                serial.column.to_uppercase(),
+                serial.pattern.date_pattern(),
+                serial.pattern.number_pattern()
+            )),
+        }
+    }
 }
 
 /// A place in a key's history: first by period, then by number. `next` is the lowest number not yet reserved.

@@ -39,6 +39,8 @@ pub(crate) enum Spring {
 #[derive(Clone, Debug)]
 struct Refusal {
     error: Error,
+    /// When it was posted, on the wall clock.
+    wall_ms: i64,
     /// When the keeper tries again, on the mill's boot clock: the one the keeper goes by, which may be a manual one.
     until_ms: u64,
     /// Counts refusals, so that a caller knows one that came after it asked.
@@ -525,18 +527,19 @@ impl Well {
                         );
                     }
                 }
-                self.until_next_period()
+                self.until_next_period(refusal, again)
             }
             _ => Some(again.max(ROUND_TRIP)),
         };
         error
     }
 
-    /// How long until this clock's period is over and its numbers begin anew; `None` where they never do.
-    fn until_next_period(&self) -> Option<Duration> {
-        let (pattern, now) = (self.spec.pattern()?, self.clock.wall_ms());
-        let end = pattern.period_end_ms(pattern.period_at(now))?;
-        Some(Duration::from_millis(end.saturating_sub(now).max(1) as u64))
+    /// How long until the period is over whose numbers ended, and they begin anew; `None` where they never do.
+    fn until_next_period(&self, refusal: &Refusal, again: Duration) -> Option<Duration> {
+        let pattern = self.spec.pattern()?;
+        let end = pattern.period_end_ms(pattern.period_at(refusal.wall_ms))?;
+        let left = Duration::from_millis(end.saturating_sub(self.clock.wall_ms()).max(0) as u64);
+        Some(left.max(again).max(ROUND_TRIP))
     }
 
     /// How long a refusal stands from now.
@@ -753,7 +756,7 @@ impl Well {
         let wait = error.retry_after.unwrap_or(ROUND_TRIP);
         let until_ms = now.boot_ms.saturating_add(wait.as_millis() as u64);
         let count = standing.refusals;
-        standing.refusal = Some(Refusal { error, until_ms, count });
+        standing.refusal = Some(Refusal { error, wall_ms: now.wall_ms, until_ms, count });
         drop(standing);
         self.changed.notify_all();
     }

@@ -92,6 +92,15 @@ fn a_day_whose_numbers_ended_is_to_be_asked_again_when_it_is_over() {
         mill.advance_clock(pause).unwrap();
     }
     assert_eq!(serial.next_text().unwrap(), "202611211");
+    // Refused in a day's last moment, it is told in the next day only for the rest between two statements.
+    serial.take_text(8).unwrap();
+    mill.advance_clock(24 * 3_600_000 - 1).unwrap();
+    serial.next_text().unwrap_err();
+    mill.advance_clock(1).unwrap();
+    let error = serial.next_text().unwrap_err();
+    assert!(error.retry_after.is_some_and(|wait| wait <= Duration::from_millis(50)), "{error:?}");
+    mill.advance_clock(50).unwrap();
+    assert_eq!(serial.next_text().unwrap(), "202611221");
 }
 
 #[test]

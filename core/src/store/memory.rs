@@ -219,20 +219,13 @@ fn down() -> Fault {
 
 /// A row's identity: the same two keys share a row here that would share one in a database.
 fn identity(key: &Key) -> Result<String, Fault> {
-    match (key.scheme, &key.serial) {
-        // Two spellings of a column make the same texts, so they share a row here as they do in `key_producer`, the table
-        // that serials have in a database unless told otherwise.
-        (Scheme::Keymill, Some(serial)) => {
-            let (date, number) = (serial.pattern.date_pattern(), serial.pattern.number_pattern());
-            let (table, column) = (serial.table.to_uppercase(), serial.column.to_uppercase());
-            Ok([key.table.as_str(), "serial", &table, &column, date, number].join("\n"))
-        }
-        (Scheme::Keymill, None) => Ok(format!("{}\n{}", key.table, key.name)),
-        (Scheme::KeyProducer, _) => {
+    match key.scheme {
+        Scheme::Keymill => Ok(format!("{}\n{}", key.table, key.caseless_name())),
+        Scheme::KeyProducer => {
             let of = ProducerKey::new(rows::serial_of(key)?)?;
             Ok([key.table.as_str(), &of.table, &of.column, &of.date, &of.number].join("\n"))
         }
-        (scheme, _) => {
+        scheme => {
             rows::check_kept_here(key)?;
             let name = Counter::of(scheme).map_or(Ok(key.name.as_str()), |counter| counter.row_name(key))?;
             Ok(format!("{}\n{name}", key.table))
