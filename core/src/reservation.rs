@@ -1,6 +1,5 @@
 //! The words in which a planner asks for numbers and a store answers: keys, marks, requests, faults. (floor 0)
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -119,7 +118,7 @@ pub struct Key {
     pub scheme: Scheme,
     /// The table's name: an identifier, checked when the source was opened.
     pub table: String,
-    /// The row's name under scheme `keymill`: `segment:orders`, `serial:cust_info/custid?date=…&number=…`.
+    /// The row's name under scheme `keymill`: `segment:orders`, `serial:CUST_INFO/CUSTID?date=…&number=…`.
     pub name: String,
     /// For serial numbers: what `key_producer` needs, and the pattern.
     pub serial: Option<SerialKey>,
@@ -127,24 +126,6 @@ pub struct Key {
     pub step: u64,
     /// `unsafe=on`: numbers that come twice after a crash of the server are accepted.
     pub unsafe_on: bool,
-}
-
-impl Key {
-    /// The row's name on a store that has no `key_producer` of its own and keeps serials under scheme `keymill`: two
-    /// spellings of a column make the same texts, so they share a row there as they do in that table.
-    #[must_use]
-    pub fn caseless_name(&self) -> Cow<'_, str> {
-        match &self.serial {
-            None => Cow::Borrowed(&self.name),
-            Some(serial) => Cow::Owned(format!(
-                "serial:{}/{}?date={}&number={}",
-                serial.table.to_uppercase(),
-                serial.column.to_uppercase(),
-                serial.pattern.date_pattern(),
-                serial.pattern.number_pattern()
-            )),
-        }
-    }
 }
 
 /// A place in a key's history: first by period, then by number. `next` is the lowest number not yet reserved.

@@ -432,7 +432,7 @@ mod tests {
             );
         }
         let serial = "serial:t/c?number=000000&scheme=keymill";
-        let repair = "run `keymill repair 'serial:t/c?date=yyyyMMdd&number=000000' --to N --yes`";
+        let repair = "run `keymill repair 'serial:T/C?date=yyyyMMdd&number=000000' --to N --yes`";
         let wanted = "run `keymill --mill 'sqlite:a.db' repair 'serial:t/c?number=000000&scheme=keymill' --to N --yes`";
         assert_eq!(told("sqlite:a.db", serial, repair), wanted);
         assert_eq!(told("sqlite:a.db", serial, "run `keymill repair`"), wanted);

@@ -220,7 +220,7 @@ fn down() -> Fault {
 /// A row's identity: the same two keys share a row here that would share one in a database.
 fn identity(key: &Key) -> Result<String, Fault> {
     match key.scheme {
-        Scheme::Keymill => Ok(format!("{}\n{}", key.table, key.caseless_name())),
+        Scheme::Keymill => Ok(format!("{}\n{}", key.table, key.name)),
         Scheme::KeyProducer => {
             let of = ProducerKey::new(rows::serial_of(key)?)?;
             Ok([key.table.as_str(), &of.table, &of.column, &of.date, &of.number].join("\n"))
