@@ -21,7 +21,7 @@ const SQLITE: &[&str] = &["durability", "busy"];
 const SERVER: &[&str] = &["durability", "connect_timeout", "timeout", "tls", "ca", "socket"];
 
 const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, \
-     postgres://user@host:port/database, file:CONFIG.toml";
+     postgres://user@host:port/database, redis://host:port, file:CONFIG.toml";
 
 pub(super) fn parse(config: &str) -> Result<MillConfig> {
     let (place, query) = config.split_once('?').map_or((config, ""), |(p, q)| (p, q));
@@ -47,9 +47,9 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
                 Some(other) => Err(bad("target_session_attrs", other, "read-write")),
             }
         }
-        "redis" | "rediss" => {
-            Err(Error::config(format!("the store `{scheme}` comes with a later version; {VALID}")))
-        }
+        "redis" => redis(rest, query),
+        // The same, encrypted.
+        "rediss" => redis(rest, &format!("tls=verify&{query}")),
         // Only a word is repeated: what stands before a port may be a login.
         _ if scheme.chars().all(|c| c.is_ascii_alphanumeric()) => {
             Err(Error::config(format!("unknown store `{}`; {VALID}", shown(scheme))))
@@ -195,6 +195,38 @@ const POSTGRES: Kind = Kind {
     database: true,
     more: &["target_session_attrs"],
 };
+
+const REDIS: Kind = Kind {
+    name: "redis",
+    port: 6379,
+    shape: "write redis://user:password@host:port",
+    user: false,
+    database: false,
+    more: &["sentinel", "wait_replicas"],
+};
+
+/// A Redis server by its own name, or by `sentinel=NAME` the master that these Sentinels know by it.
+fn redis(rest: &str, query: &str) -> Result<MillConfig> {
+    let (server, options) = server(&REDIS, rest, query)?;
+    if !server.database.is_empty() && server.database.parse::<u16>().is_err() {
+        return Err(bad("database", &server.database, "a number: redis://host:port/0"));
+    }
+    let sentinel = options.get("sentinel").cloned();
+    if sentinel.as_ref().is_some_and(|name| name.is_empty() || server.socket.is_some()) {
+        return Err(Error::config(
+            "`sentinel=` is the name of the master that the Sentinels in the URL know: \
+             redis://user:password@sentinel:26379?sentinel=mymaster",
+        ));
+    }
+    let wait_replicas = match options.get("wait_replicas") {
+        None => 0,
+        Some(text) => match text.parse() {
+            Ok(count @ 0..=100) => count,
+            _ => return Err(bad("wait_replicas", text, "a number of replicas from 0 to 100")),
+        },
+    };
+    mill(StoreConfig::Redis { server, sentinel, wait_replicas }, &options)
+}
 
 /// `//user:password@host:port,host:port/database` and the options of a server.
 fn server(kind: &Kind, rest: &str, query: &str) -> Result<(Options, BTreeMap<String, String>)> {

@@ -11,6 +11,8 @@ pub mod memory;
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

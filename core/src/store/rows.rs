@@ -107,7 +107,7 @@ pub(crate) fn tables(
 }
 
 /// A table's name stands in SQL as it is, so it must be an identifier.
-#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres", feature = "redis"))]
 pub(crate) fn check_table_name(table: &str) -> Result<(), Fault> {
     if is_identifier(table) {
         return Ok(());
