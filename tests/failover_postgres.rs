@@ -161,7 +161,7 @@ fn a_replica_without_the_last_writes_is_refused_by_who_has_seen_them() {
         let _ = server.say(&["promote"]);
         let (more, message) = until_refused(&source, Code::StoreWentBackwards);
         assert!(more.iter().all(|id| ids.insert(*id)), "none twice");
-        assert!(message.contains("keymill repair"), "{message}");
+        assert!(message.contains("repair 'segment:orders"), "{message}");
         mill.close();
     }
 }
@@ -285,7 +285,7 @@ fn a_restored_backup_is_refused_until_it_is_repaired() {
     sql.say("BEGIN; DELETE FROM keymill_segment; INSERT INTO keymill_segment SELECT * FROM backup; COMMIT");
     let (more, message) = until_refused(&source, Code::StoreWentBackwards);
     assert!(more.iter().all(|id| ids.insert(*id)), "none twice");
-    assert!(message.contains("keymill repair"), "{message}");
+    assert!(message.contains("repair 'segment:orders"), "{message}");
     mill.close();
 }
 

@@ -11,7 +11,7 @@ use keymill_tests::postgres::{self, Private, Sql};
 use keymill_tests::proxy::{Answers, Proxy};
 
 use crate::bench::*;
-use crate::sqlite::{forked, ranges_of};
+use crate::sqlite::{forked, in_a_process_of_its_own, ranges_of};
 use crate::{assert_disjoint, kind, reserve_many};
 
 /// The default table, for servers of one test.
@@ -467,6 +467,11 @@ fn a_socket_is_as_good_as_a_host() {
 
 #[test]
 fn forked_children_open_connections_of_their_own_and_leave_the_parents_alone() {
+    if !in_a_process_of_its_own(
+        "postgres::forked_children_open_connections_of_their_own_and_leave_the_parents_alone",
+    ) {
+        return;
+    }
     let private = Private::start("");
     let url = private.url();
     let root = Sql::root(&url);

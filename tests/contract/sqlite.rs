@@ -230,7 +230,7 @@ pub fn ranges_of((pid, reader): (libc::pid_t, std::fs::File)) -> Vec<(u64, u64)>
 
 /// Runs the calling test again in a process of its own and waits for it; `true` in that process. Other tests speak to SQLite
 /// past keymill: one of SQLite's own locks that they hold while another thread forks is locked for ever in the child.
-fn in_a_process_of_its_own(test: &str) -> bool {
+pub fn in_a_process_of_its_own(test: &str) -> bool {
     const ALONE: &str = "KEYMILL_CONTRACT_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return true;
