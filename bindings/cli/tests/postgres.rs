@@ -12,7 +12,7 @@ fn init_status_and_repair_work_on_postgresql() {
     let spec = format!("segment:orders?table=cli_{}", std::process::id());
     let mill = |args: &[&str]| home.run(&[&["--mill", url.as_str()], args].concat());
     let missing = mill(&["next", &spec]).refused("STORE_REFUSED");
-    assert!(missing.contains("run `keymill init "), "{missing}");
+    assert!(missing.contains("init 'segment:orders?table=cli_"), "{missing}");
     let script = mill(&["init", "--dry-run", &spec]).done();
     assert!(
         script.starts_with("CREATE TABLE IF NOT EXISTS \"cli_") && script.ends_with("(fillfactor = 50);\n"),
