@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use keymill::store::{FaultKind, Mark, Store};
 use keymill::{Code, Mill};
-use keymill_tests::redis::{self, Private};
+use keymill_tests::redis::{self, Ends, Private};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -38,16 +38,6 @@ fn is_master(url: &str) -> Option<bool> {
     let mut connection = ::redis::Client::open(url).unwrap().get_connection().ok()?;
     let info: String = ::redis::cmd("INFO").arg("replication").query(&mut connection).ok()?;
     Some(info.contains("role:master"))
-}
-
-/// Raises its flag when it goes, so that the others end with a test that panics.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        // ordering: Relaxed — a flag, nothing hangs on it.
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// The process behind a URL.
@@ -101,7 +91,7 @@ fn four_mills_go_on_with_the_promoted_replica_and_no_id_comes_twice() {
                 })
             })
             .collect();
-        let ends = Over(over);
+        let ends = Ends(over);
         // ordering: Relaxed — as above.
         until("the mills are at work", || count.load(Ordering::Relaxed) > 5_000);
         servers.kill();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use keymill::store::{FaultKind, Mark, Request, Store};
-use keymill_tests::redis::{self, Private};
+use keymill_tests::redis::{self, Ends, Private};
 
 use super::{ROW, at, process, request, says, seen, signal};
 use crate::{assert_disjoint, reserve_many};
@@ -51,10 +51,10 @@ fn a_server_killed_ten_times_under_load_answers_with_no_number_twice() {
     let count = AtomicUsize::new(0);
     let mut ranges = Vec::new();
     std::thread::scope(|scope| {
+        let (over, count) = (&over, &count);
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let options = redis::options_of(&private.url());
-                let (over, count) = (&over, &count);
                 scope.spawn(move || {
                     let mut store = redis::store(options);
                     let mut request = request(10);
@@ -79,6 +79,7 @@ fn a_server_killed_ten_times_under_load_answers_with_no_number_twice() {
                 })
             })
             .collect();
+        let ends = Ends(over);
         let mut going = true;
         for kill in 0..=KILLS {
             // ordering: Relaxed — as above.
@@ -94,8 +95,7 @@ fn a_server_killed_ten_times_under_load_answers_with_no_number_twice() {
                 private.start_again();
             }
         }
-        // ordering: Relaxed — as above.
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         for thread in threads {
             ranges.extend(thread.join().unwrap());
         }

@@ -7,7 +7,7 @@ use keymill::store::{FaultKind, Mark, Store};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::redis::{self, Private};
 
-use super::{at, request, says};
+use super::{at, free_port, request, says};
 use crate::bench::*;
 use crate::{assert_disjoint, kind};
 
@@ -135,10 +135,7 @@ fn tls_is_verified_against_the_authority_and_the_host() {
     openssl(
         "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.pem",
     );
-    let port = {
-        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        free.local_addr().unwrap().port()
-    };
+    let port = free_port();
     let private = Private::start(&format!(
         "--tls-port {port} --tls-cert-file {} --tls-key-file {} --tls-ca-cert-file {} --tls-auth-clients no",
         file("server.pem"),
