@@ -8,7 +8,7 @@ use keymill::serial::SerialPattern;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
-use keymill_tests::{redis, server};
+use keymill_tests::{postgres, redis, server};
 use mysql::prelude::Queryable;
 
 pub const DAY: u64 = 20_261_120_000_000_000;
@@ -98,6 +98,7 @@ pub enum Place {
     /// The file, and the folder that goes with the bench.
     Sqlite(PathBuf, #[allow(dead_code)] Option<tempfile::TempDir>),
     MariaDb,
+    Postgres,
     Redis,
 }
 
@@ -130,6 +131,12 @@ impl Bench {
         bench
     }
 
+    pub fn postgres(kind: Kind) -> Bench {
+        let bench = Bench { kind, place: Place::Postgres, table: unique("t") };
+        bench.open().init(&[bench.key("x")], false).unwrap();
+        bench
+    }
+
     pub fn redis(kind: Kind) -> Bench {
         Bench { kind, place: Place::Redis, table: unique("t") }
     }
@@ -143,6 +150,7 @@ impl Bench {
             Place::Memory(memory) => Box::new(MemoryStore::new(Arc::clone(memory))),
             Place::Sqlite(path, _) => Box::new(SqliteStore::new(path.clone(), sqlite::Options::default())),
             Place::MariaDb => Box::new(server::store(server::options())),
+            Place::Postgres => Box::new(postgres::store(postgres::options())),
             Place::Redis => Box::new(redis::store(redis::options())),
         }
     }
@@ -184,6 +192,7 @@ impl Bench {
                 connection.exec_drop(&sql, values.to_vec()).unwrap();
                 connection.affected_rows()
             }
+            Place::Postgres => postgres::Sql::shared().say_with(&sql, values),
         }
     }
 
@@ -263,7 +272,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        if matches!(self.place, Place::MariaDb) && !std::thread::panicking() {
+        if matches!(self.place, Place::MariaDb | Place::Postgres) && !std::thread::panicking() {
             self.tamper("DROP TABLE IF EXISTS {t}", &[]);
         }
     }

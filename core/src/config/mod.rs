@@ -56,6 +56,8 @@ pub enum StoreConfig {
     },
     /// `mysql://user:password@host:port/database`.
     Mysql(server::Options),
+    /// `postgres://user:password@host:port/database`.
+    Postgres(server::Options),
     /// `redis://user:password@host:port/0`.
     Redis {
         /// The server, or with `sentinel` the Sentinels.
@@ -81,6 +83,7 @@ impl StoreConfig {
             StoreConfig::Memory { name, .. } => format!("memory:{name}"),
             StoreConfig::Sqlite { path, .. } => format!("sqlite:{}", path.display()),
             StoreConfig::Mysql(server) => format!("mysql://{}", server.shown()),
+            StoreConfig::Postgres(server) => format!("postgres://{}", server.shown()),
             StoreConfig::Redis { server, .. } => format!("redis://{}", server.shown()),
         }
     }

@@ -1,4 +1,4 @@
-//! Store URLs: `memory:`, `sqlite:PATH`, `mysql://user:password@host:port/database?option=value`. (floor 3)
+//! Store URLs: `memory:`, `sqlite:PATH`, `mysql://user:password@host:port/database?option=value`, `postgres://…`. (floor 3)
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,8 @@ const SQLITE: &[&str] = &["durability", "busy"];
 /// Options of every server store.
 const SERVER: &[&str] = &["durability", "connect_timeout", "timeout", "tls", "ca", "socket"];
 
-const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, redis://host:port, file:CONFIG.toml";
+const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, \
+     postgres://user@host:port/database, redis://host:port, file:CONFIG.toml";
 
 pub(super) fn parse(config: &str) -> Result<MillConfig> {
     let (place, query) = config.split_once('?').map_or((config, ""), |(p, q)| (p, q));
@@ -38,12 +39,17 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
             let (server, options) = server(&MYSQL, rest, query)?;
             mill(StoreConfig::Mysql(server), &options)
         }
+        "postgres" | "postgresql" => {
+            let (server, options) = server(&POSTGRES, rest, query)?;
+            // Whether it is said or not: a server that takes no writes can reserve nothing.
+            match options.get("target_session_attrs").map(String::as_str) {
+                None | Some("read-write") => mill(StoreConfig::Postgres(server), &options),
+                Some(other) => Err(bad("target_session_attrs", other, "read-write")),
+            }
+        }
         "redis" => redis(rest, query),
         // The same, encrypted.
         "rediss" => redis(rest, &format!("tls=verify&{query}")),
-        "postgres" | "postgresql" => {
-            Err(Error::config(format!("the store `{scheme}` comes with a later version; {VALID}")))
-        }
         // Only a word is repeated: what stands before a port may be a login.
         _ if scheme.chars().all(|c| c.is_ascii_alphanumeric()) => {
             Err(Error::config(format!("unknown store `{}`; {VALID}", shown(scheme))))
@@ -179,6 +185,15 @@ const MYSQL: Kind = Kind {
     user: true,
     database: true,
     more: &[],
+};
+
+const POSTGRES: Kind = Kind {
+    name: "postgres",
+    port: 5432,
+    shape: "write postgres://user:password@host:port/database",
+    user: true,
+    database: true,
+    more: &["target_session_attrs"],
 };
 
 const REDIS: Kind = Kind {
