@@ -1,6 +1,6 @@
 //! The MariaDB that the tests run against, and private ones for tests that hurt a server.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use keymill::store::mysql::{MysqlStore, Options, Secret};
@@ -109,6 +109,17 @@ impl Private {
     /// Starts it again on the same port and data.
     pub fn start_again(&self) {
         self.ci("start");
+    }
+
+    /// Its socket file.
+    ///
+    /// # Panics
+    /// Where it was never started.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        let data =
+            std::fs::read_to_string(self.folder.path().join("mariadb/data")).expect("a server's folder");
+        Path::new(data.trim()).join("sock")
     }
 
     /// Starts it again with these arguments besides.
