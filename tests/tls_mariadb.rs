@@ -94,7 +94,7 @@ fn a_certificate_is_believed_for_its_name_and_from_its_authority_only() {
     assert_refused(&format!("{by_name}?tls=verify"), "ca=FILE.pem");
     assert_refused(&verified(&by_name, &authority.file("none.pem")), "cannot be read");
     std::fs::write(authority.file("odd.pem"), "no certificate").expect("a file");
-    assert_refused(&verified(&by_name, &authority.file("odd.pem")), "ertificate");
+    assert_refused(&verified(&by_name, &authority.file("odd.pem")), "has to be a PEM file");
 }
 
 #[test]

@@ -73,7 +73,12 @@ impl MysqlStore {
                     fault.kind = FaultKind::Refused;
                 }
                 #[cfg(feature = "rustls")]
-                Error::TlsError(_) => fault.kind = FaultKind::Refused,
+                Error::TlsError(_) => {
+                    fault.kind = FaultKind::Refused;
+                    fault.message =
+                        "no encryption with what `ca=` names: it has to be a PEM file with the authority's certificate"
+                            .to_owned();
+                }
                 _ => {}
             }
             // A certificate that is not believed stays so: another attempt is no help.
