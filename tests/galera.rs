@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
-use keymill::store::{Key, Mark, Request, Scheme, SerialKey, Store};
+use keymill::store::{FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
 use keymill::{Code, Mill, Source};
 use keymill_tests::server;
 use keymill_tests::takers::{Takers, until};
@@ -219,6 +219,28 @@ fn a_caller_who_changes_nodes_is_never_told_that_the_row_went_backwards() {
         );
     });
     connection_at(1).query_drop(format!("DROP TABLE {load}")).expect("the load goes");
+}
+
+#[test]
+fn a_cluster_that_would_go_on_in_both_halves_is_refused() {
+    let request = keymill_tests::request(&key(Scheme::Keymill), 10);
+    let mut root = server::connection_of(&url_from(2, 0).replace("keymill:secret", "root:"));
+    for option in ["pc.ignore_sb", "pc.ignore_quorum"] {
+        let mut set = |to: &str| {
+            let sql = format!("SET GLOBAL wsrep_provider_options = '{option}={to}'");
+            root.query_drop(sql).expect("root may set that");
+        };
+        set("true");
+        let (answer, facts) = (store_at(2).reserve(&request), store_at(2).facts());
+        set("false");
+        let fault = answer.expect_err("refused");
+        assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
+        assert!(fault.message.contains(option), "{fault}");
+        let facts = facts.expect("facts");
+        assert!(facts.durability.iter().any(|fact| fact == "wsrep_cluster_size=3"), "{facts:?}");
+        assert_eq!(facts.warnings.len(), 1, "{facts:?}");
+        store_at(2).reserve(&request).expect("a safe cluster");
+    }
 }
 
 #[test]

@@ -163,6 +163,12 @@ pub trait Victim {
     /// Host and port, for a proxy.
     fn address(&self) -> (String, u16);
 
+    /// `kill -9`.
+    fn kill(&self);
+
+    /// On the same port and data.
+    fn start_again(&self);
+
     /// `SIGSTOP`: it is there and answers nothing.
     fn freeze(&self);
 
@@ -195,6 +201,14 @@ impl Victim for Private {
 
     fn address(&self) -> (String, u16) {
         options_of(&self.url()).hosts[0].clone()
+    }
+
+    fn kill(&self) {
+        self.kill();
+    }
+
+    fn start_again(&self) {
+        self.start_again();
     }
 
     fn freeze(&self) {

@@ -81,9 +81,6 @@ impl Dialect {
     }
 }
 
-/// The server knows no table of this name.
-pub(super) const MISSING_TABLE: u16 = 1146;
-
 /// What a node of a Galera cluster that takes no part is told about to people.
 pub(super) const NOT_READY: &str =
     "this node of the cluster is not ready: it has no quorum or is still joining";
@@ -130,7 +127,7 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
             plain(FaultKind::Refused, true, "the server takes no connections from this machine for this user")
         }
         1049 => plain(FaultKind::Refused, true, "create the database, then run `keymill init`"),
-        MISSING_TABLE => plain(FaultKind::Refused, false, "run `keymill init`"),
+        1146 => plain(FaultKind::Refused, false, "run `keymill init`"),
         1044 | 1142 | 1143 | 1227 => plain(
             FaultKind::Refused,
             false,
