@@ -74,10 +74,8 @@ impl MysqlStore {
                 }
                 #[cfg(feature = "rustls")]
                 Error::TlsError(_) => {
-                    fault.kind = FaultKind::Refused;
-                    fault.message =
-                        "no encryption with what `ca=` names: it has to be a PEM file with the authority's certificate"
-                            .to_owned();
+                    let says = "no encryption with what `ca=` names: it has to be a PEM file with the authority's certificate";
+                    fault = Fault::new(FaultKind::Refused, says);
                 }
                 _ => {}
             }
