@@ -290,7 +290,7 @@ fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() 
     let mills: Vec<Mill> =
         NODES.into_iter().map(|node| Mill::open(&url_from(node, 2)).expect("a mill")).collect();
     mills[0].init(&[], false).expect("init");
-    let spec = format!("segment:{name}?buffer=30s");
+    let spec = format!("segment:{name}?buffer=12s");
     let sources: Vec<Source> = mills.iter().map(|mill| mill.source(&spec).expect("a source")).collect();
     let takers = Takers::default();
     let ids = takers.beside(&sources.iter().collect::<Vec<_>>(), 100, Duration::from_millis(5), || {
