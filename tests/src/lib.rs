@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use keymill::store::{Key, MAX_NUMBER, Mark, Request};
 
+pub mod postgres;
 pub mod proxy;
+pub mod redis;
 pub mod server;
 #[path = "../simulation/mod.rs"]
 pub mod simulation;

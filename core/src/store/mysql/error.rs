@@ -5,7 +5,7 @@ use std::io;
 use mysql::{DriverError, Error};
 
 use super::Secret;
-use super::dialect::{self, Meaning};
+use super::dialect::{self, MISSING_TABLE, Meaning};
 use super::session::Phase;
 use crate::store::server::hide;
 use crate::store::{Fault, FaultKind};
@@ -52,7 +52,7 @@ pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Jud
         ),
         Meaning::Plain { kind, reconnect, advice } => {
             let message = match (code, advice) {
-                (1146, _) => format!("{}; {advice}", missing_table(&message)),
+                (MISSING_TABLE, _) => format!("{}; {advice}", missing_table(&message)),
                 (_, "") => format!("error {code}: {message}"),
                 _ => format!("error {code}: {message}; {advice}"),
             };

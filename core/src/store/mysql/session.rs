@@ -8,7 +8,7 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, Error, Params};
 
 use super::Secret;
-use super::dialect::{Dialect, NOT_READY};
+use super::dialect::{Dialect, MISSING_TABLE, NOT_READY};
 use super::error::judge_error;
 use super::schemes::{Open, text};
 use crate::store::counter::CounterRow;
@@ -98,7 +98,7 @@ impl Session {
     /// What an error means, and what it does to this connection.
     fn failed(&mut self, error: &Error, phase: Phase) -> Fault {
         let judged = judge_error(error, phase, &self.password);
-        if matches!(error, Error::MySqlError(said) if said.code == 1146) {
+        if matches!(error, Error::MySqlError(said) if said.code == MISSING_TABLE) {
             // What comes in its place may be of another shape, and `init` has something to do again.
             self.checked.clear();
         }
