@@ -1,7 +1,7 @@
 //! What a reservation costs on each store and scheme, beside the cheapest statements of the same server; what large batches
 //! and floods of new sources cost. How it is measured and what is to be reached: `README.md` beside this file.
 //!
-//! `ci/mariadb run cargo bench -p keymill --bench stores`; `-- --quick` for a first look, `-- --only batch` for one section.
+//! `ci/mariadb run ci/postgres run ci/redis run cargo bench -p keymill --bench stores`; `-- --quick` for a first look, `-- --only batch` for one section.
 //! A server whose variable is not set is named and left out.
 
 mod leaf;
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use keymill::Mill;
 use keymill::store::mysql::MysqlStore;
+use keymill::store::postgres::PostgresStore;
+use keymill::store::redis::RedisStore;
 use keymill::store::server::Options;
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Key, MAX_NUMBER, Mark, Request, Scheme, Secret, Store};
@@ -68,19 +70,29 @@ fn reserving(mut store: Box<dyn Store>, scheme: Scheme, name: &str, goal: f64) -
     Row { name: format!("scheme={}", scheme.name()), goal: Some(goal), work: Box::new(work) }
 }
 
+/// The row that the others are compared with.
+const UPDATE: &str = "UPDATE";
 /// Single statements are to reach 0.9 of one UPDATE, transactions 0.45.
 const STATEMENT: f64 = 0.9;
 const TRANSACTION: f64 = 0.45;
 
-fn mysql_options(url: &str) -> Options {
-    let opts = mysql::Opts::from_url(url).expect("a mysql URL");
-    Options {
-        hosts: vec![(opts.get_ip_or_hostname().into_owned(), opts.get_tcp_port())],
-        user: opts.get_user().unwrap_or_default().to_owned(),
-        password: Secret::new(opts.get_pass().unwrap_or_default()),
-        database: opts.get_db_name().unwrap_or_default().to_owned(),
-        ..Options::default()
-    }
+/// `scheme://user:password@host:port/database`, as the scripts of `ci/` print it.
+fn options(url: &str) -> Options {
+    let parts = || {
+        let (_, rest) = url.split_once("://")?;
+        let (login, place) = rest.rsplit_once('@')?;
+        let (user, password) = login.split_once(':')?;
+        let (hosts, database) = place.split_once('/')?;
+        let (host, port) = hosts.split_once(':')?;
+        Some(Options {
+            hosts: vec![(host.to_owned(), port.parse().ok()?)],
+            user: user.to_owned(),
+            password: Secret::new(password),
+            database: database.to_owned(),
+            ..Options::default()
+        })
+    };
+    parts().unwrap_or_else(|| panic!("`{url}` is not scheme://user:password@host:port/database"))
 }
 
 fn mysql_bed(url: String) -> Bed {
@@ -106,12 +118,12 @@ fn mysql_bed(url: String) -> Bed {
                 work: Box::new(move || asking.exec_drop(&select, ()).expect("an answer")),
             },
             Row {
-                name: "UPDATE".to_owned(),
+                name: UPDATE.to_owned(),
                 goal: None,
                 work: Box::new(move || updating.exec_drop(&update, (STEP, "one")).expect("an answer")),
             },
         ];
-        let store = || Box::new(MysqlStore::new(mysql_options(&url)));
+        let store = || Box::new(MysqlStore::new(options(&url)));
         for (scheme, goal) in [
             (Scheme::Keymill, STATEMENT),
             (Scheme::SequenceTable, STATEMENT),
@@ -126,6 +138,100 @@ fn mysql_bed(url: String) -> Bed {
         rows
     };
     Bed { name: "MariaDB", make: Box::new(make) }
+}
+
+fn postgres_bed(url: String) -> Bed {
+    let make = move || {
+        let connect = || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let options = options(&url);
+            let mut config = tokio_postgres::Config::new();
+            config.user(&options.user).password(options.password.reveal()).dbname(&options.database);
+            let client = runtime.block_on(async {
+                let stream =
+                    tokio::net::TcpStream::connect(options.hosts[0].clone()).await.expect("a server");
+                stream.set_nodelay(true).expect("an option");
+                let (client, connection) =
+                    config.connect_raw(stream, tokio_postgres::NoTls).await.expect("the server lets us in");
+                tokio::spawn(connection);
+                client
+            });
+            (runtime, client)
+        };
+        let ((asking, asked), (updating, updated)) = (connect(), connect());
+        let select = asking.block_on(asked.prepare("SELECT 1")).expect("a statement");
+        let table = "CREATE TABLE IF NOT EXISTS bench_update (k text PRIMARY KEY, n bigint NOT NULL); \
+                     INSERT INTO bench_update VALUES ('one', 0) ON CONFLICT DO NOTHING";
+        updating.block_on(updated.batch_execute(table)).expect("a table");
+        let update = "UPDATE bench_update SET n = n + $1 WHERE k = $2";
+        let update = updating.block_on(updated.prepare(update)).expect("a statement");
+        let mut rows = vec![
+            Row {
+                name: "SELECT 1".to_owned(),
+                goal: None,
+                work: Box::new(move || {
+                    asking.block_on(asked.query(&select, &[])).expect("an answer");
+                }),
+            },
+            Row {
+                name: UPDATE.to_owned(),
+                goal: None,
+                work: Box::new(move || {
+                    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&(STEP as i64), &"one"];
+                    updating.block_on(updated.execute(&update, &values)).expect("an answer");
+                }),
+            },
+        ];
+        for (scheme, goal) in [
+            (Scheme::Keymill, STATEMENT),
+            (Scheme::SequenceTable, STATEMENT),
+            (Scheme::LeafAlloc, STATEMENT),
+            (Scheme::TinyIdInfo, STATEMENT),
+            (Scheme::Cosid, STATEMENT),
+            (Scheme::Sequence, STATEMENT),
+        ] {
+            rows.push(reserving(Box::new(PostgresStore::new(options(&url))), scheme, "bench", goal));
+        }
+        rows
+    };
+    Bed { name: "PostgreSQL", make: Box::new(make) }
+}
+
+/// What PING is to Redis, `SELECT 1` is to a database; a counter raised by one INCRBY is its one-row UPDATE.
+fn redis_bed(url: String) -> Bed {
+    let make = move || {
+        let connect = || {
+            let client = redis::Client::open(url.as_str()).expect("a Redis URL");
+            client.get_connection().expect("the server answers")
+        };
+        let (mut asking, mut updating) = (connect(), connect());
+        let store = RedisStore::new(keymill::store::redis::Options {
+            server: options(&url),
+            sentinel: None,
+            wait_replicas: 0,
+        });
+        vec![
+            Row {
+                name: "PING (SELECT 1)".to_owned(),
+                goal: None,
+                work: Box::new(move || redis::cmd("PING").exec(&mut asking).expect("an answer")),
+            },
+            Row {
+                name: UPDATE.to_owned(),
+                goal: None,
+                work: Box::new(move || {
+                    redis::cmd("INCRBY")
+                        .arg("bench_update")
+                        .arg(STEP)
+                        .exec(&mut updating)
+                        .expect("an answer");
+                }),
+            },
+            reserving(Box::new(store), Scheme::Keymill, "bench", STATEMENT),
+        ]
+    };
+    Bed { name: "Redis", make: Box::new(make) }
 }
 
 fn sqlite_bed(folder: &tempfile::TempDir) -> Bed {
@@ -162,7 +268,7 @@ fn sqlite_bed(folder: &tempfile::TempDir) -> Bed {
                 }),
             },
             Row {
-                name: "UPDATE".to_owned(),
+                name: UPDATE.to_owned(),
                 goal: None,
                 work: Box::new(move || {
                     let mut statement = updating
@@ -203,7 +309,7 @@ fn reservations(bed: &Bed, rounds: usize) -> Value {
             rates[at].push(f64::from(done) / began.elapsed().as_secs_f64());
         }
     }
-    let update = rows.iter().position(|row| row.name == "UPDATE").expect("a row to compare with");
+    let update = rows.iter().position(|row| row.name == UPDATE).expect("a row to compare with");
     let base = rates[update].clone();
     println!("\n### Reservations on {}, one connection\n", bed.name);
     println!("| row | a second | of one UPDATE | goal | |\n|---|---:|---:|---|---|");
@@ -294,7 +400,9 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let given = |flag: &str| args.iter().any(|a| a == flag);
     if !given("--bench") {
-        println!("a benchmark, not a test: ci/mariadb run cargo bench -p keymill --bench stores");
+        println!(
+            "a benchmark, not a test: ci/mariadb run ci/postgres run ci/redis run cargo bench -p keymill --bench stores"
+        );
         return;
     }
     let rounds = if given("--quick") { 15 } else { 101 };
@@ -313,6 +421,8 @@ fn main() {
     if wanted("reservations") {
         let mut beds = vec![sqlite_bed(&folder)];
         beds.extend(mariadb.clone().map(mysql_bed));
+        beds.extend(variable("KEYMILL_TEST_POSTGRES").map(postgres_bed));
+        beds.extend(variable("KEYMILL_TEST_REDIS").map(redis_bed));
         for bed in &beds {
             all.insert(format!("reservations {}", bed.name), reservations(bed, rounds));
         }
