@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::server;
 use mysql::prelude::Queryable;
 
@@ -30,6 +30,7 @@ impl Sequence {
             scheme: Scheme::Sequence,
             table: self.0.clone(),
             name: "segment:orders".to_owned(),
+            columns: Columns::default(),
             serial: None,
             step,
             unsafe_on,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier};
 
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::server;
 use mysql::prelude::Queryable;
 
@@ -39,6 +39,7 @@ impl Table {
             scheme: self.scheme,
             table: self.name.clone(),
             name: format!("segment:{name}"),
+            columns: Columns::default(),
             serial: None,
             step: 100,
             unsafe_on: true,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use keymill::store::mysql::MysqlStore;
-use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::disguise::{self, Answer, Disguise, TIDB};
 use keymill_tests::server;
 use mysql::prelude::Queryable;
@@ -36,6 +36,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         scheme,
         table: table.to_owned(),
         name: "segment:orders".to_owned(),
+        columns: Columns::default(),
         serial: None,
         step: 10,
         unsafe_on: false,

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use keymill::serial::SerialPattern;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
+use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
 use keymill_tests::disguise::Disguise;
 use keymill_tests::server;
 use mysql::prelude::Queryable;
@@ -86,6 +86,7 @@ impl Kind {
             scheme: self.scheme(),
             table: table.to_owned(),
             name,
+            columns: Columns::default(),
             serial,
             step: 1,
             unsafe_on: false,

@@ -41,7 +41,8 @@ impl Session {
     pub(super) fn check_sequence(&mut self, key: &Key) -> Result<bool, Fault> {
         let Key { scheme, table, step, .. } = key;
         self.check_server(key)?;
-        if self.checked.iter().any(|(of, name)| of == scheme && name == table) {
+        let place = key.place();
+        if self.checked.iter().any(|(of, known)| of == scheme && *known == place) {
             return Ok(true);
         }
         rows::check_table_name(table)?;
@@ -91,7 +92,7 @@ impl Session {
         if text(row, 1).is_none_or(|cycle| cycle != "0") {
             return Err(wrong("starts over at its end (CYCLE)".to_owned()));
         }
-        self.checked.push((*scheme, table.clone()));
+        self.checked.push((*scheme, place));
         Ok(true)
     }
 
