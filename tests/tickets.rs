@@ -201,6 +201,10 @@ fn another_step_than_the_tables_is_refused() {
             assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
             assert!(fault.message.contains("use `step=100`"), "{fault}");
         }
+        // With a connection that has checked the table for the right step.
+        let mut store = open();
+        store.reserve(&table.request("orders")).unwrap();
+        assert_eq!(store.reserve(&request).unwrap_err().kind, FaultKind::Refused);
         // A connection that has seen the table before somebody changed it: the table's own check holds.
         let mut store = open();
         store.reserve(&table.request("orders")).unwrap();

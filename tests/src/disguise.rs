@@ -135,6 +135,11 @@ impl Disguise {
         locked(&self.script).rules.iter().map(|rule| rule.times).sum()
     }
 
+    /// Forgets the answers that are still to come.
+    pub fn nothing_more(&self) {
+        locked(&self.script).rules.clear();
+    }
+
     /// What has been said since this was asked last, with `?` for values.
     #[must_use]
     pub fn said(&self) -> Vec<String> {

@@ -330,27 +330,12 @@ impl<'k> Counter<'k> {
         let columns = self.read_columns();
         let value = |column: &str, least: u64| -> Result<u64, Fault> {
             let cell = columns.iter().position(|of| *of == column).and_then(|at| cells.get(at));
-            let found = match cell {
-                Some(Cell::Number(number)) => match u64::try_from(*number) {
-                    Ok(number) if number >= least && number <= MAX_NUMBER => return Ok(number),
-                    _ => number.to_string(),
-                },
-                Some(Cell::Other(text)) => format!("`{text}`"),
-                Some(Cell::Null) | None => "NULL".to_owned(),
+            let remedy = match self.holds {
+                _ if column != self.maximum => "mend the row",
+                Holds::Last => "set it to the highest number that was ever issued",
+                Holds::Next => "set it to the lowest number that was never issued",
             };
-            let remedy = if column == self.maximum {
-                "set it to the highest number that was ever issued"
-            } else {
-                "mend the row"
-            };
-            Err(Fault::new(
-                FaultKind::Refused,
-                format!(
-                    "its row in `{}` holds {found} in `{column}`, where a whole number from {least} to {MAX_NUMBER} is \
-                     needed; {remedy}; nothing was changed",
-                    key.table
-                ),
-            ))
+            whole(key, column, cell, (least, MAX_NUMBER), remedy)
         };
         if let Some((delta, remainder)) = self.stride {
             let (by, from) = (value(delta, 1)?, value(remainder, 0)?);
@@ -358,9 +343,10 @@ impl<'k> Counter<'k> {
                 return Err(Fault::new(
                     FaultKind::Refused,
                     format!(
-                        "its row in `{}` has {delta}={by} and {remainder}={from}: only every {by}th number is its own, and \
-                         keymill reserves whole ranges; a row with {delta}=1 and {remainder}=0 is needed; nothing was changed",
-                        key.table
+                        "its row in `{}` has {delta}={by} and {remainder}={from}: only some of its numbers are its own, the \
+                         others another database's, and keymill reserves whole ranges. Raise `{}` above that of every other \
+                         database's row and set {delta}=1 and {remainder}=0, or use `scheme=keymill`; nothing was changed",
+                        key.table, self.maximum
                     ),
                 ));
             }
@@ -372,6 +358,44 @@ impl<'k> Counter<'k> {
             version: self.version.map_or(Ok(0), |column| value(column, 0))?,
         })
     }
+}
+
+/// The number in a column; refused with what is there and what to do where it is none, or not from `least` to `most`.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+fn whole(
+    key: &Key,
+    column: &str,
+    cell: Option<&Cell>,
+    (least, most): (u64, u64),
+    remedy: &str,
+) -> Result<u64, Fault> {
+    let found = match cell {
+        Some(Cell::Number(number)) => match u64::try_from(*number) {
+            Ok(number) if number >= least && number <= most => return Ok(number),
+            _ => number.to_string(),
+        },
+        Some(Cell::Other(text)) => format!("`{text}`"),
+        Some(Cell::Null) | None => "NULL".to_owned(),
+    };
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "its row in `{}` holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; \
+             nothing was changed",
+            key.table
+        ),
+    ))
+}
+
+/// The place that a row of `keymill_segment` holds: its period and its next number.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(crate) fn segment_of(key: &Key, cells: &[Cell]) -> Result<Mark, Fault> {
+    // A next number of 0 is told by whoever decides: it knows whether one was ever issued.
+    let next = "set it to the lowest number that was never issued";
+    Ok(Mark {
+        period: whole(key, "period", cells.first(), (0, MAX_NUMBER), "mend the row")?,
+        next: whole(key, "next", cells.get(1), (0, MAX_NUMBER + 1), next)?,
+    })
 }
 
 /// One statement's part of a reservation from a row whose step and time to live are known.

@@ -22,7 +22,7 @@ use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
 };
 
-use super::counter::{Cell, Counter, Tongue};
+use super::counter::{Cell, Counter, Tongue, segment_of};
 use super::rows::{self, Digits, ProducerKey, Rows, Stored, Transactions};
 use super::{
     Durability, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey,
@@ -554,19 +554,14 @@ impl Rows for Open<'_> {
         let row = match key.scheme {
             Scheme::Keymill => {
                 let sql = format!("SELECT period, next FROM \"{table}\" WHERE name = ?1");
-                let pair = self
-                    .transaction
+                self.transaction
                     .prepare_cached(&sql)
                     .and_then(|mut statement| {
-                        statement
-                            .query_one([&key.name], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))
-                            .optional()
+                        statement.query_one([&key.name], |row| Ok(cells(row))).optional()
                     })
-                    .map_err(|error| fault(self.path, &error))?;
-                match pair {
-                    None => None,
-                    Some((period, next)) => Some(Stored::Segment(from_columns(period, next)?)),
-                }
+                    .map_err(|error| fault(self.path, &error))?
+                    .map(|cells| from_columns(key, cells).map(Stored::Segment))
+                    .transpose()?
             }
             Scheme::KeyProducer => {
                 let of = ProducerKey::new(rows::serial_of(key)?)?;
@@ -708,14 +703,13 @@ fn to_columns(mark: Mark) -> Result<(i64, i64), Fault> {
     Ok((mark.period as i64, mark.next as i64))
 }
 
-fn from_columns(period: i64, next: i64) -> Result<Mark, Fault> {
-    if period < 0 || (next < 0 && next != i64::MIN) {
-        return Err(Fault::new(
-            FaultKind::Refused,
-            format!("its row holds period={period} next={next}; neither can be negative"),
-        ));
+fn from_columns(key: &Key, mut cells: Vec<Cell>) -> Result<Mark, Fault> {
+    if let Some(next @ Cell::Number(_)) = cells.get_mut(1)
+        && *next == Cell::Number(i64::MIN.into())
+    {
+        *next = Cell::Number(i128::from(MAX_NUMBER) + 1);
     }
-    Ok(Mark { period: period as u64, next: next as u64 })
+    segment_of(key, &cells)
 }
 
 enum Found {

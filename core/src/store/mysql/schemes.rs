@@ -3,9 +3,9 @@
 use mysql::{Params, Value};
 
 use super::{Phase, Session, sequence, tickets};
-use crate::store::counter::{Cell, Counter, Tongue};
+use crate::store::counter::{Cell, Counter, Tongue, segment_of};
 use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored};
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Request, Reserved, Scheme, SerialKey};
 
 /// The statement that creates a scheme's table: the only place where it stands.
 #[must_use]
@@ -362,13 +362,8 @@ impl Rows for Open<'_> {
                 let sql = format!("SELECT `period`, `next` FROM `{table}` WHERE `name` = ?{lock}");
                 let found = self.session.ask(&sql, (key.name.as_bytes(),))?;
                 let Some(row) = found.first() else { return Ok(None) };
-                match (number(row, 0), number(row, 1)) {
-                    (Some(period), Some(next)) => Ok(Some(Stored::Segment(Mark { period, next }))),
-                    _ => Err(Fault::new(
-                        FaultKind::Refused,
-                        "its row holds no positive numbers; nothing was changed",
-                    )),
-                }
+                let cells = [cell(row, 0), cell(row, 1)];
+                segment_of(key, &cells).map(|mark| Some(Stored::Segment(mark)))
             }
             Scheme::KeyProducer => {
                 let of = producer(key)?;
