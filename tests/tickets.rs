@@ -9,6 +9,7 @@ use std::sync::{Arc, Barrier};
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill_tests::disguise::Disguise;
 use keymill_tests::server;
 use mysql::prelude::Queryable;
 
@@ -326,5 +327,46 @@ fn a_mill_takes_ids_from_tickets() {
         assert_eq!((ids[0], ids[1050]), (1, 1051));
         mill.close();
         table.say("DROP TABLE {t}");
+    }
+}
+
+#[test]
+fn a_node_alone_draws_with_one_statement_and_two_in_turn_lower_nothing() {
+    for scheme in BOTH {
+        let disguise = Disguise::plain(server::options().hosts[0].clone());
+        let table = Table::new(scheme);
+        let mut options = server::options();
+        options.hosts = vec![disguise.address()];
+        let mut store = server::store(options);
+        let request = table.request("orders");
+        let mut next = store.reserve(&request).unwrap().hi;
+        drop(disguise.said());
+        for _ in 0..50 {
+            next = store.reserve(&seen(&request, next)).unwrap().hi;
+        }
+        let said = disguise.said();
+        assert_eq!(said.len(), 50, "{said:?}");
+        // Another node in between: the row is not the one this node left.
+        let mut other = open();
+        let mut theirs = other.reserve(&request).unwrap().hi;
+        for _ in 0..20 {
+            let got = store.reserve(&seen(&request, next)).unwrap();
+            assert!(got.lo >= theirs, "{got:?}");
+            next = got.hi;
+            let got = other.reserve(&seen(&request, theirs)).unwrap();
+            assert!(got.lo >= next, "{got:?}");
+            theirs = got.hi;
+        }
+        // A row that somebody has set higher by hand is left alone.
+        table.say("UPDATE {t} SET id = 1000000 ORDER BY id DESC LIMIT 1");
+        let fault = match store.reserve(&seen(&request, theirs)) {
+            Ok(got) => {
+                assert!(got.lo > 100_000_000 || scheme == Scheme::AutoIncrement, "{got:?}");
+                continue;
+            }
+            Err(fault) => fault,
+        };
+        assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+        assert_eq!(store.look(&request.key).unwrap().unwrap().text, "id=1000000 step=100");
     }
 }

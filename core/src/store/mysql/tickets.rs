@@ -4,7 +4,7 @@
 //! <http://code.flickr.net/2010/02/08/ticket-servers-distributed-unique-primary-keys-on-the-cheap/>): `auto_increment`
 //! inserts a row for each ticket and purges old ones, `ticket` replaces one row a name, so that the table stays small by
 //! itself. Bare `REPLACE`s meet on the unique key, deadlock, and may write a lower ticket over a higher one; so here the
-//! row is locked first, in one short transaction, and who is chosen as a victim all the same draws again.
+//! row is locked first, by the statement itself or in one short transaction, and who is chosen as a victim draws again.
 //!
 //! * All names of a table draw from one counter: two sources of it share its tickets, and never a number.
 //! * Nodes with different steps would give the same numbers to different tickets. So the step belongs to the table: it is the
@@ -138,6 +138,12 @@ impl Session {
 
     /// Draws a ticket and makes it a range. `None`: another node's draw was in the way.
     fn draw(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
+        if !self.server.dialect.counts_apart()
+            && let Some(drawn) = self.draw_in_one(request)?
+        {
+            self.purge(&request.key, drawn.ticket);
+            return Ok(Some(drawn.reserved));
+        }
         if request.key.scheme == Scheme::AutoIncrement && !self.server.dialect.counts_apart() {
             self.look_back(request, "")?;
             let drawn = self.write_ticket(request, "INSERT", Phase::Commit)?;
@@ -167,6 +173,33 @@ impl Session {
                 Err(fault)
             }
         }
+    }
+
+    /// One autocommitted statement for the common case: the row is there and not below what this process has seen. `None`: it
+    /// is another case, and nothing was changed. A statement that reads the table it writes reads first, so the row is
+    /// locked, or seen, before a ticket is drawn.
+    fn draw_in_one(&mut self, request: &Request) -> Result<Option<Drawn>, Fault> {
+        let Key { scheme, table, name, step, .. } = &*request.key;
+        let Some(seen) = request.high_water.next.checked_sub(1) else { return Ok(None) };
+        // The newest ticket this process knows of. Near the end the other ways say what is left.
+        let newest = seen.div_ceil(*step);
+        if range_of(newest + 1, *step, request.last).is_err() {
+            return Ok(None);
+        }
+        // Of a ticket only the very row that this process has left, so that it is known what was replaced.
+        let (verb, found, expected) = match scheme {
+            Scheme::Ticket => ("REPLACE", "= ? FOR UPDATE", 2),
+            _ => ("INSERT", ">= ? ORDER BY `id` DESC LIMIT 1", 1),
+        };
+        let sql = format!(
+            "{verb} INTO `{table}` (`stub`, `step`) SELECT `stub`, ? FROM `{table}` WHERE `stub` = ? AND `id` {found}"
+        );
+        let changed = self.execute(&sql, (step, name.as_bytes(), newest), Phase::Commit)?;
+        if changed == 0 {
+            return Ok(None);
+        }
+        let drawn = self.drawn(request, changed)?;
+        if changed == expected { Ok(Some(drawn)) } else { Err(self.odd(&drawn)) }
     }
 
     fn draw_under_lock(&mut self, request: &Request) -> Result<Option<Drawn>, Fault> {
@@ -206,9 +239,7 @@ impl Session {
         let Drawn { changed, ticket, .. } = drawn;
         Fault::new(
             FaultKind::Unknown,
-            format!(
-                "the server answered one insert with {changed} rows and ticket {ticket}, which is not used"
-            ),
+            format!("the server answered with {changed} rows and ticket {ticket}, which is not used"),
         )
     }
 
@@ -231,8 +262,13 @@ impl Session {
         let Key { table, name, step, .. } = &*request.key;
         let sql = format!("{verb} INTO `{table}` (`stub`, `step`) VALUES (?, ?)");
         let changed = self.execute(&sql, (name.as_bytes(), step), phase)?;
+        self.drawn(request, changed)
+    }
+
+    /// The ticket in the answer that has just come, as a range.
+    fn drawn(&mut self, request: &Request, changed: u64) -> Result<Drawn, Fault> {
         let ticket = self.connection.last_insert_id();
-        let reserved = range_of(ticket, *step, request.last)?;
+        let reserved = range_of(ticket, request.key.step, request.last)?;
         if reserved.lo < request.high_water.next {
             let named = format!("the server named ticket {ticket}, which is not used");
             return Err(went_backwards(request, &named));
