@@ -134,6 +134,23 @@ fn a_conflict_is_begun_again_and_moves_the_row_once() {
 }
 
 #[test]
+fn a_row_that_another_node_has_just_made_is_found_at_the_commit_and_gone_on_from() {
+    // Where inserts are checked only at the commit, as in an optimistic transaction.
+    for scheme in ROWS.into_iter().filter(|scheme| !scheme.is_ticket()) {
+        let table = Table::new(scheme);
+        let mut store = table.open();
+        assert_eq!(store.look(&table.key).unwrap(), None);
+        table.disguise.answer(
+            "COMMIT",
+            2,
+            Answer::Refused(1062, "Duplicate entry 'orders' for key 'PRIMARY'"),
+        );
+        let got = store.reserve(&table.request(0)).unwrap();
+        assert_eq!((got.lo, table.disguise.to_come()), (1, 0), "{scheme:?}");
+    }
+}
+
+#[test]
 fn a_conflict_without_end_is_an_outage_within_the_deadline() {
     for scheme in ROWS {
         let table = Table::new(scheme);

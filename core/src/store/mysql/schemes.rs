@@ -4,8 +4,9 @@ use mysql::{Params, Value};
 
 use super::{Phase, Session, sequence, tickets};
 use crate::store::counter::{Cell, Counter, Tongue, segment_of};
-use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored};
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Request, Reserved, Scheme, SerialKey};
+use crate::store::decision::decide;
+use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored, stored_at};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 
 /// The statement that creates a scheme's table: the only place where it stands.
 #[must_use]
@@ -226,13 +227,14 @@ impl Session {
         let last = request.last.min(MAX_NUMBER);
         let Some(highest) = last.checked_sub(request.len).map(|below| below + 1) else { return Ok(None) };
         let lowest = request.high_water.next.max(1);
-        if !self.server.dialect.has_fast_statement()
-            || key.scheme != Scheme::Keymill
+        if !self.server.dialect.has_fast_statement() || request.len == 0 {
+            return Ok(None);
+        }
+        if key.scheme != Scheme::Keymill
             || key.serial.is_some()
-            || request.len == 0
             || (request.period, request.high_water.period) != (0, 0)
         {
-            return Ok(None);
+            return self.go_on(request);
         }
         let sql = format!(
             "UPDATE `{}` SET `next` = LAST_INSERT_ID(`next`) + ? WHERE `name` = ? AND `period` = 0 \
@@ -256,6 +258,31 @@ impl Session {
         }
         // lo <= last + 1 - len, so this is at most 2^63.
         Ok(Some(Reserved { lo, hi: lo + request.len, period: 0, ttl_ms: None }))
+    }
+}
+
+impl Session {
+    /// One autocommitted compare-and-set for serials: the row stands exactly where this process has left it. `None`: it does
+    /// not, or there is something to be told; nothing was changed.
+    fn go_on(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
+        let (key, seen) = (&*request.key, request.high_water);
+        if seen.next == 0 {
+            return Ok(None);
+        }
+        let Ok(reserved) = decide(Some(seen), request) else { return Ok(None) };
+        let after = Mark { period: reserved.period, next: reserved.hi };
+        let (Ok(old), Ok(new)) = (stored_at(key, seen), stored_at(key, after)) else { return Ok(None) };
+        let Some((sql, values)) = replacing(key, &old, &new)? else { return Ok(None) };
+        match self.execute(&sql, values, Phase::Commit)? {
+            0 => Ok(None),
+            1 => Ok(Some(reserved)),
+            many => {
+                self.broken = true;
+                let what =
+                    format!("the server answered with {many} rows of one key; that range is never used");
+                Err(Fault::new(FaultKind::Unknown, what))
+            }
+        }
     }
 }
 
@@ -354,6 +381,43 @@ fn producer_row(key: &Key) -> (String, &str) {
     (row, key.columns.own("MAXSERIALNO"))
 }
 
+/// The compare-and-set that makes `new` of a row that is `old`.
+fn replacing(key: &Key, old: &Stored, new: &Stored) -> Result<Option<(String, Vec<Value>)>, Fault> {
+    let table = &key.table;
+    Ok(match (old, new) {
+        (Stored::Segment(old), Stored::Segment(new)) => {
+            let sql = format!(
+                "UPDATE `{table}` SET `period` = ?, `next` = ? WHERE `name` = ? AND `period` = ? AND `next` = ?"
+            );
+            let name = key.name.as_bytes();
+            Some((
+                sql,
+                vec![new.period.into(), new.next.into(), name.into(), old.period.into(), old.next.into()],
+            ))
+        }
+        (Stored::Serial(old), Stored::Serial(new)) => {
+            let of = producer(key)?;
+            // `<=>` is equality that holds for two NULLs. Old nodes compare the same way, so whoever comes second
+            // finds no row.
+            let (row, serial) = producer_row(key);
+            let sql = format!("UPDATE `{table}` SET `{serial}` = ? WHERE {row} AND `{serial}` <=> ?");
+            let values =
+                [new.into(), of.table.into(), of.column.into(), of.date.into(), of.number.into(), old.into()];
+            Some((sql, values.into()))
+        }
+        (Stored::Counter(old), Stored::Counter(new)) => match Counter::of_key(key) {
+            Some(counter) => {
+                let mut values: Vec<Value> = vec![new.maximum.into(), counter.row_name(key)?.into()];
+                values.push(old.maximum.into());
+                values.extend(counter.version.map(|_| Value::from(old.version)));
+                Some((counter.replace(table, Tongue::MySql), values))
+            }
+            None => None,
+        },
+        _ => None,
+    })
+}
+
 impl Rows for Open<'_> {
     fn read(&mut self, key: &Key, lock: bool) -> Result<Option<Stored>, Fault> {
         let (table, lock) = (&key.table, if lock { " FOR UPDATE" } else { "" });
@@ -419,30 +483,9 @@ impl Rows for Open<'_> {
     }
 
     fn replace(&mut self, key: &Key, old: &Stored, new: &Stored) -> Result<bool, Fault> {
-        let table = &key.table;
-        match (old, new) {
-            (Stored::Segment(old), Stored::Segment(new)) => {
-                let sql = format!(
-                    "UPDATE `{table}` SET `period` = ?, `next` = ? WHERE `name` = ? AND `period` = ? AND `next` = ?"
-                );
-                self.change(&sql, (new.period, new.next, key.name.as_bytes(), old.period, old.next))
-            }
-            (Stored::Serial(old), Stored::Serial(new)) => {
-                let of = producer(key)?;
-                // `<=>` is equality that holds for two NULLs. Old nodes compare the same way, so whoever comes second
-                // finds no row.
-                let (row, serial) = producer_row(key);
-                let sql = format!("UPDATE `{table}` SET `{serial}` = ? WHERE {row} AND `{serial}` <=> ?");
-                self.change(&sql, (new, of.table, of.column, of.date, of.number, old))
-            }
-            (Stored::Counter(old), Stored::Counter(new)) => {
-                let Some(counter) = Counter::of_key(key) else { return Ok(false) };
-                let mut values: Vec<Value> = vec![new.maximum.into(), counter.row_name(key)?.into()];
-                values.push(old.maximum.into());
-                values.extend(counter.version.map(|_| Value::from(old.version)));
-                self.change(&counter.replace(table, Tongue::MySql), values)
-            }
-            _ => Ok(false),
+        match replacing(key, old, new)? {
+            Some((sql, values)) => self.change(&sql, values),
+            None => Ok(false),
         }
     }
 
