@@ -1,6 +1,6 @@
-//! `columns=`: tables whose columns a shop has named anew, on MariaDB and SQLite.
+//! `columns=`: tables whose columns a shop has named anew, on MariaDB, PostgreSQL and SQLite.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+//! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES` (`ci/mariadb run ci/postgres run cargo test …`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use keymill::Mill;
 use keymill::serial::SerialPattern;
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
-use keymill_tests::{request, server};
+use keymill_tests::{postgres, request, server};
 use mysql::prelude::Queryable;
 
 /// The schemes with tables of other authors, and names that a shop may have for their columns: words of SQL among them.
@@ -148,6 +148,26 @@ fn a_table_of_renamed_columns_is_made_and_used_on_sqlite() {
         if !matches!(scheme, Scheme::Cosid | Scheme::TinyIdInfo) {
             assert_eq!(answer.unwrap_err().kind, FaultKind::Refused);
         }
+    }
+}
+
+#[test]
+fn a_table_of_renamed_columns_is_made_and_used_on_postgresql() {
+    for (scheme, columns) in RENAMED {
+        let table = unique();
+        let key = key(scheme, &table, columns);
+        let mut store = postgres::store(postgres::options());
+        store.init(&[Arc::clone(&key)], false).unwrap();
+        works(&mut store, &key, columns);
+        if !matches!(scheme, Scheme::Cosid | Scheme::TinyIdInfo) {
+            let authors = self::key(scheme, &table, &[]);
+            for store in [&mut store, &mut postgres::store(postgres::options())] {
+                let fault = store.reserve(&asked(&authors, 0)).unwrap_err();
+                assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+                assert!(fault.message.contains("is missing; name another with `table=`"), "{fault}");
+            }
+        }
+        postgres::Sql::shared().say(&format!("DROP TABLE {table}"));
     }
 }
 

@@ -145,7 +145,7 @@ pub struct Key {
     pub table: String,
     /// What the table calls its columns, where that is not what their authors do.
     pub columns: Columns,
-    /// The row's name under scheme `keymill`: `segment:orders`, `serial:cust_info/custid?date=…&number=…`.
+    /// The row's name under scheme `keymill`: `segment:orders`, `serial:CUST_INFO/CUSTID?date=…&number=…`.
     pub name: String,
     /// For serial numbers: what `key_producer` needs, and the pattern.
     pub serial: Option<SerialKey>,

@@ -35,11 +35,11 @@ pub(crate) struct Counter<'k> {
     /// Counts the changes; whoever writes compares it.
     pub(crate) version: Option<&'k str>,
     /// Delta and remainder: a node issues only every delta-th number.
-    #[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))]
     pub(crate) stride: Option<(&'k str, &'k str)>,
-    /// A column that says when the row was changed, with what MySQL and SQLite call this moment.
-    #[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))]
-    pub(crate) touched: Option<(&'k str, &'static str, &'static str)>,
+    /// A column that says when the row was changed, with what MySQL, SQLite and PostgreSQL call this moment.
+    #[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))]
+    pub(crate) touched: Option<(&'k str, &'static str, &'static str, &'static str)>,
 }
 
 const SEQUENCE_TABLE: Counter<'static> = Counter {
@@ -61,7 +61,7 @@ const LEAF_ALLOC: Counter<'static> = Counter {
     ttl: None,
     version: None,
     stride: None,
-    touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
+    touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
 };
 
 const TINY_ID_INFO: Counter<'static> = Counter {
@@ -72,7 +72,7 @@ const TINY_ID_INFO: Counter<'static> = Counter {
     ttl: None,
     version: Some("version"),
     stride: Some(("delta", "remainder")),
-    touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
+    touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
 };
 
 const COSID: Counter<'static> = Counter {
@@ -83,7 +83,12 @@ const COSID: Counter<'static> = Counter {
     ttl: None,
     version: None,
     stride: None,
-    touched: Some(("last_fetch_time", "UNIX_TIMESTAMP()", "CAST(strftime('%s', 'now') AS INTEGER)")),
+    touched: Some((
+        "last_fetch_time",
+        "UNIX_TIMESTAMP()",
+        "CAST(strftime('%s', 'now') AS INTEGER)",
+        "CAST(EXTRACT(EPOCH FROM now()) AS BIGINT)",
+    )),
 };
 
 /// The columns of a scheme's table that a shop may call otherwise (`columns=`); none where the table is keymill's own.
@@ -113,7 +118,7 @@ pub(crate) struct CounterRow {
 
 /// A column as a store reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))] // memory keeps rows as they are
+#[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))] // memory keeps rows as they are
 pub(crate) enum Cell {
     Null,
     Number(i128),
@@ -133,7 +138,9 @@ impl<'k> Counter<'k> {
             ttl: authors.ttl.map(own),
             version: authors.version.map(own),
             stride: authors.stride.map(|(delta, remainder)| (own(delta), own(remainder))),
-            touched: authors.touched.map(|(column, mysql, sqlite)| (own(column), mysql, sqlite)),
+            touched: authors
+                .touched
+                .map(|(column, mysql, sqlite, postgres)| (own(column), mysql, sqlite, postgres)),
         })
     }
 }
@@ -255,21 +262,23 @@ impl<'k> Counter<'k> {
 }
 
 /// Whose SQL is spoken.
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code)] // a build may have one of them only
 pub(crate) enum Tongue {
     MySql,
     Sqlite,
+    Postgres,
 }
 
-/// What a database's statements are made of. Both MySQL and SQLite take backquotes and `?`.
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
+/// What a database's statements are made of. Both MySQL and SQLite take backquotes and `?`; PostgreSQL's store translates.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 impl<'k> Counter<'k> {
     fn touched(&self, tongue: Tongue) -> Option<(&'k str, &'static str)> {
-        self.touched.map(|(column, mysql, sqlite)| match tongue {
+        self.touched.map(|(column, mysql, sqlite, postgres)| match tongue {
             Tongue::MySql => (column, mysql),
             Tongue::Sqlite => (column, sqlite),
+            Tongue::Postgres => (column, postgres),
         })
     }
 
@@ -361,7 +370,7 @@ impl<'k> Counter<'k> {
 }
 
 /// The number in a column; refused with what is there and what to do where it is none, or not from `least` to `most`.
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 fn whole(
     key: &Key,
     column: &str,
@@ -388,7 +397,7 @@ fn whole(
 }
 
 /// The place that a row of `keymill_segment` holds: its period and its next number.
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 pub(crate) fn segment_of(key: &Key, cells: &[Cell]) -> Result<Mark, Fault> {
     // A next number of 0 is told by whoever decides: it knows whether one was ever issued.
     let next = "set it to the lowest number that was never issued";
@@ -399,7 +408,7 @@ pub(crate) fn segment_of(key: &Key, cells: &[Cell]) -> Result<Mark, Fault> {
 }
 
 /// One statement's part of a reservation from a row whose step and time to live are known.
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) struct Leap {
     /// How many numbers.
     pub(crate) len: u64,
@@ -407,7 +416,7 @@ pub(crate) struct Leap {
     pub(crate) from: (u64, u64),
 }
 
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 impl Counter<'_> {
     /// What one statement may do; `None` where only a transaction can tell.
     pub(crate) fn leap(&self, request: &Request, known: &CounterRow) -> Option<Leap> {
