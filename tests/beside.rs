@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{FaultKind, Key, Mark, Scheme, Store};
+use keymill::store::{Columns, FaultKind, Key, Mark, Scheme, Store};
 use keymill_tests::{request, server};
 use mysql::Conn;
 use mysql::prelude::Queryable;
@@ -112,6 +112,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         scheme,
         table: table.to_owned(),
         name: "segment:orders".to_owned(),
+        columns: Columns::default(),
         serial: None,
         step: 1000,
         unsafe_on: false,

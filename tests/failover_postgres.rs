@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use keymill::store::{FaultKind, Key, Mark, Request, Scheme, Store};
+use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, Store};
 use keymill::{Code, Mill};
 use keymill_tests::postgres::{self, Private, Sql};
 
@@ -19,6 +19,7 @@ fn request(scheme: Scheme) -> Request {
         scheme,
         table: scheme.default_table().to_owned(),
         name: "segment:orders".to_owned(),
+        columns: Columns::default(),
         serial: None,
         step: 100,
         unsafe_on: false,

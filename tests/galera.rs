@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
-use keymill::store::{FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
+use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
 use keymill::{Code, Mill, Source};
 use keymill_tests::server;
 use keymill_tests::takers::{Takers, until};
@@ -76,6 +76,7 @@ fn key(scheme: Scheme) -> Arc<Key> {
     let key = Arc::new(Key {
         scheme,
         table: unique("t"),
+        columns: Columns::default(),
         name: if serial { "serial:cust/id" } else { "segment:orders" }.to_owned(),
         serial: serial.then(|| SerialKey {
             table: "cust".to_owned(),
@@ -339,6 +340,7 @@ fn probe_key() -> Arc<Key> {
         scheme: Scheme::Keymill,
         table: "keymill_segment".to_owned(),
         name: "segment:probe".to_owned(),
+        columns: Columns::default(),
         serial: None,
         step: 1,
         unsafe_on: false,

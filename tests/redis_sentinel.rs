@@ -27,6 +27,7 @@ fn keymill_key() -> std::sync::Arc<keymill::store::Key> {
         scheme: keymill::store::Scheme::Keymill,
         table: "keymill_segment".to_owned(),
         name: "segment:orders".to_owned(),
+        columns: keymill::store::Columns::default(),
         serial: None,
         step: 1,
         unsafe_on: false,

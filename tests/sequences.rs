@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::server;
 use mysql::prelude::Queryable;
 
@@ -30,6 +30,7 @@ impl Sequence {
             scheme: Scheme::Sequence,
             table: self.0.clone(),
             name: "segment:orders".to_owned(),
+            columns: Columns::default(),
             serial: None,
             step,
             unsafe_on,
@@ -146,6 +147,13 @@ fn a_sequence_that_was_set_back_is_refused_until_it_is_repaired() {
 #[test]
 fn what_is_no_sequence_of_this_step_is_refused() {
     let sequence = Sequence::new();
+    // Also by a connection that has drawn from it with the right step.
+    let mut store = open();
+    store.reserve(&sequence.request(0)).unwrap();
+    let other = Request { key: sequence.key(50, true), ..sequence.request(0) };
+    let fault = store.reserve(&other).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    assert!(fault.message.contains("use `step=100`"), "{fault}");
     let request = Request { key: sequence.key(50, true), ..sequence.request(0) };
     let fault = open().reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");

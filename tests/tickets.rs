@@ -8,7 +8,8 @@ use std::sync::{Arc, Barrier};
 
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill_tests::disguise::Disguise;
 use keymill_tests::server;
 use mysql::prelude::Queryable;
 
@@ -39,6 +40,7 @@ impl Table {
             scheme: self.scheme,
             table: self.name.clone(),
             name: format!("segment:{name}"),
+            columns: Columns::default(),
             serial: None,
             step: 100,
             unsafe_on: true,
@@ -200,6 +202,10 @@ fn another_step_than_the_tables_is_refused() {
             assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
             assert!(fault.message.contains("use `step=100`"), "{fault}");
         }
+        // With a connection that has checked the table for the right step.
+        let mut store = open();
+        store.reserve(&table.request("orders")).unwrap();
+        assert_eq!(store.reserve(&request).unwrap_err().kind, FaultKind::Refused);
         // A connection that has seen the table before somebody changed it: the table's own check holds.
         let mut store = open();
         store.reserve(&table.request("orders")).unwrap();
@@ -321,5 +327,46 @@ fn a_mill_takes_ids_from_tickets() {
         assert_eq!((ids[0], ids[1050]), (1, 1051));
         mill.close();
         table.say("DROP TABLE {t}");
+    }
+}
+
+#[test]
+fn a_node_alone_draws_with_one_statement_and_two_in_turn_lower_nothing() {
+    for scheme in BOTH {
+        let disguise = Disguise::plain(server::options().hosts[0].clone());
+        let table = Table::new(scheme);
+        let mut options = server::options();
+        options.hosts = vec![disguise.address()];
+        let mut store = server::store(options);
+        let request = table.request("orders");
+        let mut next = store.reserve(&request).unwrap().hi;
+        drop(disguise.said());
+        for _ in 0..50 {
+            next = store.reserve(&seen(&request, next)).unwrap().hi;
+        }
+        let said = disguise.said();
+        assert_eq!(said.len(), 50, "{said:?}");
+        // Another node in between: the row is not the one this node left.
+        let mut other = open();
+        let mut theirs = other.reserve(&request).unwrap().hi;
+        for _ in 0..20 {
+            let got = store.reserve(&seen(&request, next)).unwrap();
+            assert!(got.lo >= theirs, "{got:?}");
+            next = got.hi;
+            let got = other.reserve(&seen(&request, theirs)).unwrap();
+            assert!(got.lo >= next, "{got:?}");
+            theirs = got.hi;
+        }
+        // A row that somebody has set higher by hand is left alone.
+        table.say("UPDATE {t} SET id = 1000000 ORDER BY id DESC LIMIT 1");
+        let fault = match store.reserve(&seen(&request, theirs)) {
+            Ok(got) => {
+                assert!(got.lo > 100_000_000 || scheme == Scheme::AutoIncrement, "{got:?}");
+                continue;
+            }
+            Err(fault) => fault,
+        };
+        assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+        assert_eq!(store.look(&request.key).unwrap().unwrap().text, "id=1000000 step=100");
     }
 }

@@ -16,7 +16,7 @@ use keymill::store::postgres::PostgresStore;
 use keymill::store::redis::RedisStore;
 use keymill::store::server::Options;
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Key, MAX_NUMBER, Mark, Request, Scheme, Secret, Store};
+use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, Secret, Store};
 use mysql::prelude::Queryable;
 use serde_json::{Value, json};
 
@@ -42,6 +42,7 @@ fn request(scheme: Scheme, name: &str) -> Request {
         scheme,
         table: scheme.default_table().to_owned(),
         name: format!("segment:{name}"),
+        columns: Columns::default(),
         serial: None,
         step: STEP,
         unsafe_on: false,

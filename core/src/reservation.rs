@@ -111,6 +111,31 @@ pub struct SerialKey {
     pub init_max: bool,
 }
 
+/// Columns that a shop calls otherwise than the scheme's authors: `columns=cur_id:current_no,biz_type:name`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Columns(Vec<(String, String)>);
+
+impl Columns {
+    /// Pairs of the authors' name and the shop's own; both identifiers, checked when the source was opened.
+    #[must_use]
+    pub fn new(pairs: Vec<(String, String)>) -> Columns {
+        Columns(pairs)
+    }
+
+    /// What this table calls the column.
+    #[must_use]
+    pub fn own<'c>(&'c self, column: &'c str) -> &'c str {
+        self.0.iter().find(|(of, _)| of == column).map_or(column, |(_, own)| own)
+    }
+
+    /// The same for a statement that creates the table: the authors' word bare, the shop's in backquotes, as it may be any.
+    #[cfg(any(feature = "sqlite", feature = "mysql"))]
+    pub(crate) fn in_ddl(&self, column: &str) -> String {
+        let own = self.own(column);
+        if own == column { own.to_owned() } else { format!("`{own}`") }
+    }
+}
+
 /// What a reservation is kept under.
 #[derive(Clone, Debug)]
 pub struct Key {
@@ -118,6 +143,8 @@ pub struct Key {
     pub scheme: Scheme,
     /// The table's name: an identifier, checked when the source was opened.
     pub table: String,
+    /// What the table calls its columns, where that is not what their authors do.
+    pub columns: Columns,
     /// The row's name under scheme `keymill`: `segment:orders`, `serial:CUST_INFO/CUSTID?date=…&number=…`.
     pub name: String,
     /// For serial numbers: what `key_producer` needs, and the pattern.
@@ -126,6 +153,21 @@ pub struct Key {
     pub step: u64,
     /// `unsafe=on`: numbers that come twice after a crash of the server are accepted.
     pub unsafe_on: bool,
+}
+
+impl Key {
+    /// What a check of the table is good for: its name, with whatever else of this key the check depends on.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let mut place = self.table.clone();
+        for (of, own) in &self.columns.0 {
+            place.push_str(&format!(" {of}:{own}"));
+        }
+        if self.scheme.is_ticket() {
+            place.push_str(&format!(" step={}", self.step));
+        }
+        place
+    }
 }
 
 /// A place in a key's history: first by period, then by number. `next` is the lowest number not yet reserved.

@@ -1,13 +1,14 @@
 //! A store with a table of its own, and ways to tamper with it behind its back.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use keymill::serial::SerialPattern;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
+use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
+use keymill_tests::disguise::Disguise;
 use keymill_tests::{postgres, redis, server};
 use mysql::prelude::Queryable;
 
@@ -85,6 +86,7 @@ impl Kind {
             scheme: self.scheme(),
             table: table.to_owned(),
             name,
+            columns: Columns::default(),
             serial,
             step: 1,
             unsafe_on: false,
@@ -98,8 +100,29 @@ pub enum Place {
     /// The file, and the folder that goes with the bench.
     Sqlite(PathBuf, #[allow(dead_code)] Option<tempfile::TempDir>),
     MariaDb,
+    /// The URL of a user's own TiDB, or of a MariaDB that says it is one: keymill's statements for TiDB are the same.
+    TiDb(String),
     Postgres,
     Redis,
+}
+
+/// The environment variable that names a user's own TiDB.
+pub const TIDB: &str = "KEYMILL_TIDB_URL";
+
+/// Where the TiDB is. One line says so where it is none.
+fn tidb() -> String {
+    static DISGUISE: OnceLock<Disguise> = OnceLock::new();
+    if let Ok(url) = std::env::var(TIDB) {
+        return url;
+    }
+    let disguise = DISGUISE.get_or_init(|| {
+        println!(
+            "not run on a TiDB server: {TIDB} is not set; the statements for TiDB run on MariaDB instead"
+        );
+        Disguise::tidb(server::options().hosts[0].clone())
+    });
+    server::url()
+        .replace(&format!(":{}/", server::options().hosts[0].1), &format!(":{}/", disguise.address().1))
 }
 
 /// One store, with a table of its own, and a way to tamper with it behind the store's back.
@@ -137,8 +160,27 @@ impl Bench {
         bench
     }
 
+    /// With the statements for TiDB.
+    pub fn tidb(kind: Kind) -> Bench {
+        let bench = Bench { kind, place: Place::TiDb(tidb()), table: unique("t") };
+        bench.open().init(&[bench.key("x")], false).unwrap();
+        bench
+    }
+
     pub fn redis(kind: Kind) -> Bench {
         Bench { kind, place: Place::Redis, table: unique("t") }
+    }
+
+    pub fn is_mysql(&self) -> bool {
+        matches!(self.place, Place::MariaDb | Place::TiDb(_))
+    }
+
+    /// Past the store.
+    fn connection(&self) -> mysql::Conn {
+        match std::env::var(TIDB) {
+            Ok(url) if matches!(self.place, Place::TiDb(_)) => server::connection_of(&url),
+            _ => server::connection(),
+        }
     }
 
     pub fn key(&self, name: &str) -> Arc<Key> {
@@ -150,6 +192,7 @@ impl Bench {
             Place::Memory(memory) => Box::new(MemoryStore::new(Arc::clone(memory))),
             Place::Sqlite(path, _) => Box::new(SqliteStore::new(path.clone(), sqlite::Options::default())),
             Place::MariaDb => Box::new(server::store(server::options())),
+            Place::TiDb(url) => Box::new(server::store(server::options_of(url))),
             Place::Postgres => Box::new(postgres::store(postgres::options())),
             Place::Redis => Box::new(redis::store(redis::options())),
         }
@@ -187,8 +230,8 @@ impl Bench {
                 let connection = rusqlite::Connection::open(path).unwrap();
                 connection.execute(&sql, rusqlite::params_from_iter(values)).unwrap() as u64
             }
-            Place::MariaDb => {
-                let mut connection = server::connection();
+            Place::MariaDb | Place::TiDb(_) => {
+                let mut connection = self.connection();
                 connection.exec_drop(&sql, values.to_vec()).unwrap();
                 connection.affected_rows()
             }
@@ -272,7 +315,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        if matches!(self.place, Place::MariaDb | Place::Postgres) && !std::thread::panicking() {
+        if (self.is_mysql() || matches!(self.place, Place::Postgres)) && !std::thread::panicking() {
             self.tamper("DROP TABLE IF EXISTS {t}", &[]);
         }
     }

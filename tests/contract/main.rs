@@ -64,6 +64,13 @@ macro_rules! contract {
         contract!(@ mariadb_leaf_alloc, Bench::mariadb(Kind::Leaf), $($name)*);
         contract!(@ mariadb_tiny_id_info, Bench::mariadb(Kind::Tiny), $($name)*);
         contract!(@ mariadb_cosid, Bench::mariadb(Kind::Cosid), $($name)*);
+        contract!(@ tidb_segment, Bench::tidb(Kind::Segment), $($name)*);
+        contract!(@ tidb_serial, Bench::tidb(Kind::Serial), $($name)*);
+        contract!(@ tidb_key_producer, Bench::tidb(Kind::Producer), $($name)*);
+        contract!(@ tidb_sequence_table, Bench::tidb(Kind::Sequence), $($name)*);
+        contract!(@ tidb_leaf_alloc, Bench::tidb(Kind::Leaf), $($name)*);
+        contract!(@ tidb_tiny_id_info, Bench::tidb(Kind::Tiny), $($name)*);
+        contract!(@ tidb_cosid, Bench::tidb(Kind::Cosid), $($name)*);
         contract!(@ postgres_segment, Bench::postgres(Kind::Segment), $($name)*);
         contract!(@ postgres_serial, Bench::postgres(Kind::Serial), $($name)*);
         contract!(@ postgres_key_producer, Bench::postgres(Kind::Producer), $($name)*);
@@ -194,6 +201,7 @@ fn eight_processes_never_overlap(bench: &Bench) {
         Place::Memory(_) => return, // one process's memory is no other's
         Place::Sqlite(path, _) => path.display().to_string(),
         Place::MariaDb => String::new(),
+        Place::TiDb(url) => url.clone(),
         Place::Postgres => "postgres:".to_owned(),
         Place::Redis => "redis:".to_owned(),
     };
@@ -242,6 +250,7 @@ fn a_child_of_this_suite_reserves_and_prints() {
     let kind = Kind::ALL.into_iter().find(|kind| format!("{kind:?}") == name).unwrap();
     let place = match parts.next().unwrap() {
         "" => Place::MariaDb,
+        url if url.starts_with("mysql://") => Place::TiDb(url.to_owned()),
         "postgres:" => Place::Postgres,
         "redis:" => Place::Redis,
         path => Place::Sqlite(path.into(), None),
@@ -355,7 +364,7 @@ fn odd_names_are_just_names(bench: &Bench) {
         }
     }
     for ranges in ranges.into_values() {
-        if !matches!(bench.place, Place::MariaDb) && foreign {
+        if !bench.is_mysql() && foreign {
             continue; // `a` and `a ` are two rows there
         }
         if foreign {
@@ -566,7 +575,7 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
     let business = unique("cust");
     // Something has to be there before anything else may be, or the SQLite file belongs to another program.
     store.reserve(&bench.request("first", 1)).unwrap();
-    let charset = if matches!(bench.place, Place::MariaDb) { "CHARSET=utf8mb4" } else { "" };
+    let charset = if bench.is_mysql() { "CHARSET=utf8mb4" } else { "" };
     bench.tamper(&format!("CREATE TABLE {business} (id VARCHAR(64)) {charset}"), &[]);
     for text in [
         "202611200007",
@@ -627,7 +636,7 @@ fn a_table_of_another_shape_is_refused(bench: &Bench) {
         Kind::Producer => "datefmt",
         kind => kind.columns().map_or("period", |(_, maximum, _)| maximum),
     };
-    if matches!(bench.place, Place::MariaDb | Place::Postgres) {
+    if bench.is_mysql() || matches!(bench.place, Place::Postgres) {
         bench.tamper("DROP TABLE {t}", &[]);
     }
     bench.tamper(&format!("CREATE TABLE {{t}} {columns}"), &[]);
@@ -649,7 +658,10 @@ fn a_missing_row_is_nothing_to_see(bench: &Bench) {
     assert_eq!(bench.stands_at("nobody"), None);
     let facts = bench.open().facts().unwrap();
     assert!(facts.warnings.is_empty(), "{facts:?}");
-    assert!(!facts.version.is_empty() && !facts.durability.is_empty(), "{facts:?}");
+    assert!(!facts.version.is_empty(), "{facts:?}");
+    // A TiDB has no setting that loses commits.
+    assert_eq!(facts.durability.is_empty(), facts.dialect == "tidb", "{facts:?}");
+    assert_eq!(facts.dialect == "tidb", matches!(bench.place, Place::TiDb(_)), "{facts:?}");
 }
 
 fn a_name_that_becomes_sql_must_be_an_identifier(bench: &Bench) {

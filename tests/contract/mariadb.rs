@@ -96,7 +96,8 @@ fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
         let got = store.reserve(&request).unwrap();
         ranges.push((got.lo, got.hi));
         println!("{kind:?}: {} reserved, {unknown} unknown, the row stands at {}", ranges.len(), got.hi);
-        assert!(unknown >= 16 && ranges.len() > 80);
+        // Of sixteen rounds cut at the first answer; a serial's first one is the answer to a preparation.
+        assert!(unknown >= 15 && ranges.len() > 80);
         // Ranges whose outcome was unknown are gaps: some of them were applied.
         assert!(got.hi > 10 * ranges.len() as u64 + 1, "no applied range was lost");
         assert_disjoint(ranges);

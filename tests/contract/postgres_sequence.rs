@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::postgres::{self, Private, Sql};
 use keymill_tests::proxy::{Answers, Proxy};
 
@@ -37,6 +37,7 @@ fn key(table: &str, step: u64) -> Arc<Key> {
         scheme: Scheme::Sequence,
         table: table.to_owned(),
         name: "segment:orders".to_owned(),
+        columns: Columns::default(),
         serial: None,
         step,
         unsafe_on: false,

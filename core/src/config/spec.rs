@@ -11,11 +11,12 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::error::{Error, Result, shown};
-use crate::reservation::{Key, MAX_NUMBER, Scheme, SerialKey};
+use crate::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
 use crate::segment::Rules;
 use crate::serial::SerialPattern;
 use crate::snowflake::{ClockBack, Layout};
 use crate::spec::{Body, Order, Spec};
+use crate::store;
 
 use super::{Options, duration};
 
@@ -29,9 +30,9 @@ const MAX_NAME: usize = 128;
 const COMMON: &[&str] = &["scheme", "table", "deadline", "order", "block"];
 const SUPPLY: &[&str] = &["min_step", "max_step", "buffer", "step", "ttl", "backwards"];
 const KINDS: &[(&str, &[&[&str]])] = &[
-    ("segment", &[COMMON, SUPPLY, &["start", "unsafe"]]),
+    ("segment", &[COMMON, SUPPLY, &["start", "unsafe", "columns"]]),
     ("snowflake", &[COMMON, &["layout", "epoch", "worker", "lease", "clock_back", "max_lead", "scatter"]]),
-    ("serial", &[COMMON, SUPPLY, &["date", "number", "zone", "overflow", "init", "skew"]]),
+    ("serial", &[COMMON, SUPPLY, &["date", "number", "zone", "overflow", "init", "skew", "columns"]]),
 ];
 
 fn kind_names() -> String {
@@ -296,6 +297,52 @@ fn scheme(read: &Reader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, S
     Ok((scheme, table))
 }
 
+/// `columns=cur_id:current_no,biz_type:name`: a scheme's columns where a shop calls them otherwise.
+fn columns(read: &Reader, scheme: Scheme) -> Result<Columns> {
+    let Some(value) = read.given.get("columns") else { return Ok(Columns::default()) };
+    let known = store::columns_of(scheme);
+    if known.is_empty() {
+        return Err(Error::config(format!(
+            "option `columns` has no meaning for scheme={}, whose table is keymill's own; leave it out",
+            scheme.name()
+        )));
+    }
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for pair in value.split(',') {
+        let Some((column, own)) = pair.split_once(':') else {
+            return Err(read.bad("columns", value, "column:own_name, more of them with commas between"));
+        };
+        if !known.contains(&column) {
+            return Err(Error::config(format!(
+                "scheme={} has no column `{}`; valid: {}",
+                scheme.name(),
+                shown(column),
+                known.join(", ")
+            )));
+        }
+        check_identifier(own, "column")?;
+        if pairs.iter().any(|(of, _)| of == column) {
+            return Err(Error::config(format!("option `columns` names `{column}` twice")));
+        }
+        pairs.push((column.to_owned(), own.to_owned()));
+    }
+    pairs.sort_unstable();
+    let columns = Columns::new(pairs);
+    let mut names: Vec<String> =
+        known.iter().map(|column| columns.own(column).to_ascii_lowercase()).collect();
+    names.sort_unstable();
+    let same = names.iter().zip(names.iter().skip(1)).find(|(one, next)| one == next);
+    if let Some((twice, _)) = same {
+        return Err(Error::config(format!(
+            "with `columns={}` two columns of scheme={} would be called `{}`",
+            shown(value),
+            scheme.name(),
+            twice
+        )));
+    }
+    Ok(columns)
+}
+
 /// A ticket's number and its table's step say everything: what steers other reservations has no meaning there.
 fn check_ticket_options(read: &Reader, scheme: Scheme) -> Result<()> {
     for option in ["min_step", "max_step", "start", "backwards"] {
@@ -330,7 +377,15 @@ fn segment(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     Ok(Spec {
         text: common.text,
         label: label.clone(),
-        key: Arc::new(Key { scheme, table, name: label, serial: None, step: rules.min_step, unsafe_on }),
+        key: Arc::new(Key {
+            scheme,
+            table,
+            columns: columns(read, scheme)?,
+            name: label,
+            serial: None,
+            step: rules.min_step,
+            unsafe_on,
+        }),
         order: common.order,
         block: common.block,
         deadline: common.deadline,
@@ -381,6 +436,7 @@ fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Resu
         key: Arc::new(Key {
             scheme,
             table: row_table,
+            columns: columns(read, scheme)?,
             name,
             serial: Some(SerialKey { table, column, pattern, init_max }),
             step: 1,
@@ -437,7 +493,15 @@ fn snowflake(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     Ok(Spec {
         text: common.text,
         label,
-        key: Arc::new(Key { scheme, table, name: key_name, serial: None, step: 1, unsafe_on: false }),
+        key: Arc::new(Key {
+            scheme,
+            table,
+            columns: Columns::default(),
+            name: key_name,
+            serial: None,
+            step: 1,
+            unsafe_on: false,
+        }),
         order: common.order,
         block: common.block,
         deadline: common.deadline,

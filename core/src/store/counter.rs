@@ -20,29 +20,29 @@ pub(crate) enum Holds {
     Next,
 }
 
-/// The columns of such a table.
-#[derive(Debug)]
-pub(crate) struct Counter {
+/// The columns of such a table, as their authors call them or as a shop does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counter<'k> {
     /// The column a row is found by, and how many characters it holds.
-    pub(crate) name: (&'static str, usize),
+    pub(crate) name: (&'k str, usize),
     /// The column of the maximum.
-    pub(crate) maximum: &'static str,
+    pub(crate) maximum: &'k str,
     pub(crate) holds: Holds,
     /// Every reservation is a whole multiple of this column.
-    pub(crate) step: Option<&'static str>,
+    pub(crate) step: Option<&'k str>,
     /// How many seconds a range may be issued from; 0 is without end.
-    pub(crate) ttl: Option<&'static str>,
+    pub(crate) ttl: Option<&'k str>,
     /// Counts the changes; whoever writes compares it.
-    pub(crate) version: Option<&'static str>,
+    pub(crate) version: Option<&'k str>,
     /// Delta and remainder: a node issues only every delta-th number.
     #[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))]
-    pub(crate) stride: Option<(&'static str, &'static str)>,
+    pub(crate) stride: Option<(&'k str, &'k str)>,
     /// A column that says when the row was changed, with what MySQL, SQLite and PostgreSQL call this moment.
     #[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))]
-    pub(crate) touched: Option<(&'static str, &'static str, &'static str, &'static str)>,
+    pub(crate) touched: Option<(&'k str, &'static str, &'static str, &'static str)>,
 }
 
-const SEQUENCE_TABLE: Counter = Counter {
+const SEQUENCE_TABLE: Counter<'static> = Counter {
     name: ("biz_type", 50),
     maximum: "cur_id",
     holds: Holds::Last,
@@ -53,7 +53,7 @@ const SEQUENCE_TABLE: Counter = Counter {
     touched: None,
 };
 
-const LEAF_ALLOC: Counter = Counter {
+const LEAF_ALLOC: Counter<'static> = Counter {
     name: ("biz_tag", 128),
     maximum: "max_id",
     holds: Holds::Next,
@@ -64,7 +64,7 @@ const LEAF_ALLOC: Counter = Counter {
     touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
 };
 
-const TINY_ID_INFO: Counter = Counter {
+const TINY_ID_INFO: Counter<'static> = Counter {
     name: ("biz_type", 63),
     maximum: "max_id",
     holds: Holds::Last,
@@ -75,7 +75,7 @@ const TINY_ID_INFO: Counter = Counter {
     touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
 };
 
-const COSID: Counter = Counter {
+const COSID: Counter<'static> = Counter {
     name: ("name", 100),
     maximum: "last_max_id",
     holds: Holds::Last,
@@ -90,6 +90,18 @@ const COSID: Counter = Counter {
         "CAST(EXTRACT(EPOCH FROM now()) AS BIGINT)",
     )),
 };
+
+/// The columns of a scheme's table that a shop may call otherwise (`columns=`); none where the table is keymill's own.
+pub(crate) fn columns_of(scheme: Scheme) -> Vec<&'static str> {
+    match Counter::of(scheme) {
+        Some(counter) => counter.needed(),
+        None if scheme == Scheme::KeyProducer => PRODUCER.to_vec(),
+        None => Vec::new(),
+    }
+}
+
+/// The columns of `key_producer`.
+const PRODUCER: [&str; 6] = ["TABLENAME", "COLUMNNAME", "MAXSERIALNO", "DATEFMT", "NOFMT", "update_time"];
 
 /// A row of such a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,9 +125,29 @@ pub(crate) enum Cell {
     Other(String),
 }
 
-impl Counter {
-    /// The table of this scheme, if it is one of these.
-    pub(crate) const fn of(scheme: Scheme) -> Option<&'static Counter> {
+impl<'k> Counter<'k> {
+    /// The table of this key as this key calls its columns, if it is one of these.
+    pub(crate) fn of_key(key: &'k Key) -> Option<Counter<'k>> {
+        let authors = Counter::of(key.scheme)?;
+        let own = |column: &'static str| key.columns.own(column);
+        Some(Counter {
+            name: (own(authors.name.0), authors.name.1),
+            maximum: own(authors.maximum),
+            holds: authors.holds,
+            step: authors.step.map(own),
+            ttl: authors.ttl.map(own),
+            version: authors.version.map(own),
+            stride: authors.stride.map(|(delta, remainder)| (own(delta), own(remainder))),
+            touched: authors
+                .touched
+                .map(|(column, mysql, sqlite, postgres)| (own(column), mysql, sqlite, postgres)),
+        })
+    }
+}
+
+impl Counter<'static> {
+    /// The table of this scheme as its authors made it, if it is one of these.
+    pub(crate) const fn of(scheme: Scheme) -> Option<&'static Counter<'static>> {
         match scheme {
             Scheme::SequenceTable => Some(&SEQUENCE_TABLE),
             Scheme::LeafAlloc => Some(&LEAF_ALLOC),
@@ -128,9 +160,11 @@ impl Counter {
             | Scheme::Sequence => None,
         }
     }
+}
 
+impl<'k> Counter<'k> {
     /// The name a row of this key is found by: the source's, without its kind, as the rivals write it.
-    pub(crate) fn row_name<'k>(&self, key: &'k Key) -> Result<&'k str, Fault> {
+    pub(crate) fn row_name<'n>(&self, key: &'n Key) -> Result<&'n str, Fault> {
         let name = key.name.strip_prefix("segment:").unwrap_or(&key.name);
         let (column, most) = self.name;
         if name.chars().count() > most {
@@ -199,6 +233,22 @@ impl Counter {
         (row.ttl_s > 0).then(|| row.ttl_s.saturating_mul(1000))
     }
 
+    /// The columns that hold what a [`CounterRow`] is made of, the maximum first.
+    fn read_columns(&self) -> Vec<&'k str> {
+        let mut columns = vec![self.maximum];
+        columns.extend([self.step, self.ttl, self.version].into_iter().flatten());
+        columns.extend(self.stride.map(|(delta, remainder)| [delta, remainder]).into_iter().flatten());
+        columns
+    }
+
+    /// The columns the table must have, the name's first.
+    pub(crate) fn needed(&self) -> Vec<&'k str> {
+        let mut columns = vec![self.name.0];
+        columns.extend(self.read_columns());
+        columns.extend(self.touched.map(|(column, ..)| column));
+        columns
+    }
+
     /// The row for a person.
     pub(crate) fn describe(&self, row: &CounterRow) -> String {
         let mut text = format!("{}={}", self.maximum, row.maximum);
@@ -223,16 +273,8 @@ pub(crate) enum Tongue {
 
 /// What a database's statements are made of. Both MySQL and SQLite take backquotes and `?`; PostgreSQL's store translates.
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
-impl Counter {
-    /// The columns that hold what a [`CounterRow`] is made of, the maximum first.
-    fn read_columns(&self) -> Vec<&'static str> {
-        let mut columns = vec![self.maximum];
-        columns.extend([self.step, self.ttl, self.version].into_iter().flatten());
-        columns.extend(self.stride.map(|(delta, remainder)| [delta, remainder]).into_iter().flatten());
-        columns
-    }
-
-    fn touched(&self, tongue: Tongue) -> Option<(&'static str, &'static str)> {
+impl<'k> Counter<'k> {
+    fn touched(&self, tongue: Tongue) -> Option<(&'k str, &'static str)> {
         self.touched.map(|(column, mysql, sqlite, postgres)| match tongue {
             Tongue::MySql => (column, mysql),
             Tongue::Sqlite => (column, sqlite),
@@ -291,41 +333,18 @@ impl Counter {
         sql
     }
 
-    /// The columns the table must have, the name's first.
-    pub(crate) fn needed(&self) -> Vec<&'static str> {
-        let mut columns = vec![self.name.0];
-        columns.extend(self.read_columns());
-        columns.extend(self.touched.map(|(column, ..)| column));
-        columns
-    }
-
     /// The row that these cells are, in the order of [`Counter::select`]; refused with the column and what to do where
     /// they make no sense.
     pub(crate) fn row_of(&self, key: &Key, cells: &[Cell]) -> Result<CounterRow, Fault> {
         let columns = self.read_columns();
         let value = |column: &str, least: u64| -> Result<u64, Fault> {
             let cell = columns.iter().position(|of| *of == column).and_then(|at| cells.get(at));
-            let found = match cell {
-                Some(Cell::Number(number)) => match u64::try_from(*number) {
-                    Ok(number) if number >= least && number <= MAX_NUMBER => return Ok(number),
-                    _ => number.to_string(),
-                },
-                Some(Cell::Other(text)) => format!("`{text}`"),
-                Some(Cell::Null) | None => "NULL".to_owned(),
+            let remedy = match self.holds {
+                _ if column != self.maximum => "mend the row",
+                Holds::Last => "set it to the highest number that was ever issued",
+                Holds::Next => "set it to the lowest number that was never issued",
             };
-            let remedy = if column == self.maximum {
-                "set it to the highest number that was ever issued"
-            } else {
-                "mend the row"
-            };
-            Err(Fault::new(
-                FaultKind::Refused,
-                format!(
-                    "its row in `{}` holds {found} in `{column}`, where a whole number from {least} to {MAX_NUMBER} is \
-                     needed; {remedy}; nothing was changed",
-                    key.table
-                ),
-            ))
+            whole(key, column, cell, (least, MAX_NUMBER), remedy)
         };
         if let Some((delta, remainder)) = self.stride {
             let (by, from) = (value(delta, 1)?, value(remainder, 0)?);
@@ -333,9 +352,10 @@ impl Counter {
                 return Err(Fault::new(
                     FaultKind::Refused,
                     format!(
-                        "its row in `{}` has {delta}={by} and {remainder}={from}: only every {by}th number is its own, and \
-                         keymill reserves whole ranges; a row with {delta}=1 and {remainder}=0 is needed; nothing was changed",
-                        key.table
+                        "its row in `{}` has {delta}={by} and {remainder}={from}: only some of its numbers are its own, the \
+                         others another database's, and keymill reserves whole ranges. Raise `{}` above that of every other \
+                         database's row and set {delta}=1 and {remainder}=0, or use `scheme=keymill`; nothing was changed",
+                        key.table, self.maximum
                     ),
                 ));
             }
@@ -349,6 +369,44 @@ impl Counter {
     }
 }
 
+/// The number in a column; refused with what is there and what to do where it is none, or not from `least` to `most`.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+fn whole(
+    key: &Key,
+    column: &str,
+    cell: Option<&Cell>,
+    (least, most): (u64, u64),
+    remedy: &str,
+) -> Result<u64, Fault> {
+    let found = match cell {
+        Some(Cell::Number(number)) => match u64::try_from(*number) {
+            Ok(number) if number >= least && number <= most => return Ok(number),
+            _ => number.to_string(),
+        },
+        Some(Cell::Other(text)) => format!("`{text}`"),
+        Some(Cell::Null) | None => "NULL".to_owned(),
+    };
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "its row in `{}` holds {found} in `{column}`, where a whole number from {least} to {most} is needed; {remedy}; \
+             nothing was changed",
+            key.table
+        ),
+    ))
+}
+
+/// The place that a row of `keymill_segment` holds: its period and its next number.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+pub(crate) fn segment_of(key: &Key, cells: &[Cell]) -> Result<Mark, Fault> {
+    // A next number of 0 is told by whoever decides: it knows whether one was ever issued.
+    let next = "set it to the lowest number that was never issued";
+    Ok(Mark {
+        period: whole(key, "period", cells.first(), (0, MAX_NUMBER), "mend the row")?,
+        next: whole(key, "next", cells.get(1), (0, MAX_NUMBER + 1), next)?,
+    })
+}
+
 /// One statement's part of a reservation from a row whose step and time to live are known.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) struct Leap {
@@ -359,7 +417,7 @@ pub(crate) struct Leap {
 }
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-impl Counter {
+impl Counter<'_> {
     /// What one statement may do; `None` where only a transaction can tell.
     pub(crate) fn leap(&self, request: &Request, known: &CounterRow) -> Option<Leap> {
         if request.len == 0 || (request.period, request.high_water.period) != (0, 0) {

@@ -115,7 +115,7 @@ pub(crate) fn place(mark: Mark) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Key, Scheme};
+    use crate::store::{Columns, Key, Scheme};
     use std::sync::Arc;
 
     fn request() -> Request {
@@ -124,6 +124,7 @@ mod tests {
                 scheme: Scheme::Keymill,
                 table: "keymill_segment".into(),
                 name: "segment:orders".into(),
+                columns: Columns::default(),
                 serial: None,
                 step: 1,
                 unsafe_on: false,

@@ -225,9 +225,9 @@ fn identity(key: &Key) -> Result<String, Fault> {
             let of = ProducerKey::new(rows::serial_of(key)?)?;
             Ok([key.table.as_str(), &of.table, &of.column, &of.date, &of.number].join("\n"))
         }
-        scheme => {
+        _ => {
             rows::check_kept_here(key)?;
-            let name = Counter::of(scheme).map_or(Ok(key.name.as_str()), |counter| counter.row_name(key))?;
+            let name = Counter::of_key(key).map_or(Ok(key.name.as_str()), |counter| counter.row_name(key))?;
             Ok(format!("{}\n{name}", key.table))
         }
     }

@@ -24,9 +24,12 @@ mod rows;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use counter::columns_of;
 pub(crate) use rows::repaired;
 
-pub use crate::reservation::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
+pub use crate::reservation::{
+    Columns, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
+};
 
 /// What a store's row says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -123,8 +123,8 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
     let key = &request.key;
     let stored = rows.read(key, true)?;
     let mark = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?;
-    if let Some(counter) = Counter::of(key.scheme) {
-        return reserve_counter(rows, request, counter, stored.as_ref(), mark);
+    if let Some(counter) = Counter::of_key(key) {
+        return reserve_counter(rows, request, &counter, stored.as_ref(), mark);
     }
     let mut reserved = decide(mark, request)?;
     if mark.is_none()
@@ -142,7 +142,7 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
 fn reserve_counter(
     rows: &mut dyn Rows,
     request: &Request,
-    counter: &'static Counter,
+    counter: &Counter<'_>,
     stored: Option<&Stored>,
     mark: Option<Mark>,
 ) -> Result<Option<Reserved>, Fault> {
@@ -349,7 +349,7 @@ impl ProducerKey {
 pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault> {
     let text = match stored {
         Stored::Segment(mark) => return Ok(Some(*mark)),
-        Stored::Counter(row) => return Ok(Counter::of(key.scheme).map(|counter| counter.mark(row))),
+        Stored::Counter(row) => return Ok(Counter::of_key(key).map(|counter| counter.mark(row))),
         Stored::Serial(text) => text.as_deref().unwrap_or_default(),
     };
     if text.is_empty() || text == "INIT" {
@@ -379,7 +379,7 @@ pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
     if key.scheme == Scheme::Keymill {
         return Ok(Stored::Segment(mark));
     }
-    if let Some(counter) = Counter::of(key.scheme) {
+    if let Some(counter) = Counter::of_key(key) {
         // A step of 1 rounds nothing; where there is a row already its own stays.
         return counter.row_at(mark, 1).map(Stored::Counter);
     }
@@ -404,7 +404,7 @@ fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
         Stored::Serial(Some(text)) => format!("MAXSERIALNO={text}"),
         Stored::Serial(None) => "MAXSERIALNO is NULL".to_owned(),
         Stored::Counter(row) => {
-            Counter::of(key.scheme).map_or_else(String::new, |counter| counter.describe(row))
+            Counter::of_key(key).map_or_else(String::new, |counter| counter.describe(row))
         }
     };
     Ok(Row { mark, text })

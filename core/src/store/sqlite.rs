@@ -22,7 +22,7 @@ use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params,
 };
 
-use super::counter::{Cell, Counter, Tongue};
+use super::counter::{Cell, Counter, Tongue, segment_of};
 use super::rows::{self, Digits, ProducerKey, Rows, Stored, Transactions};
 use super::{
     Durability, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey,
@@ -112,6 +112,7 @@ impl Deadline {
 #[must_use]
 pub fn create_table(key: &Key) -> String {
     let table = &key.table;
+    let own = |column| key.columns.in_ddl(column);
     match key.scheme {
         Scheme::Keymill => format!(
             "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
@@ -123,70 +124,94 @@ pub fn create_table(key: &Key) -> String {
              updated_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP\n\
              ) WITHOUT ROWID"
         ),
-        Scheme::KeyProducer => format!(
-            "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
-             TABLENAME varchar(80) NOT NULL,\n  \
-             COLUMNNAME varchar(80) NOT NULL,\n  \
-             MAXSERIALNO varchar(80) DEFAULT NULL,\n  \
-             DATEFMT varchar(20) NOT NULL,\n  \
-             NOFMT varchar(20) NOT NULL,\n  \
-             update_time datetime NOT NULL DEFAULT CURRENT_TIMESTAMP,\n  \
-             PRIMARY KEY (TABLENAME, COLUMNNAME, DATEFMT, NOFMT)\n\
+        Scheme::KeyProducer => {
+            let [tablename, columnname, maxserialno, datefmt, nofmt, update_time] =
+                ["TABLENAME", "COLUMNNAME", "MAXSERIALNO", "DATEFMT", "NOFMT", "update_time"].map(own);
+            format!(
+                "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
+             {tablename} varchar(80) NOT NULL,\n  \
+             {columnname} varchar(80) NOT NULL,\n  \
+             {maxserialno} varchar(80) DEFAULT NULL,\n  \
+             {datefmt} varchar(20) NOT NULL,\n  \
+             {nofmt} varchar(20) NOT NULL,\n  \
+             {update_time} datetime NOT NULL DEFAULT CURRENT_TIMESTAMP,\n  \
+             PRIMARY KEY ({tablename}, {columnname}, {datefmt}, {nofmt})\n\
              )"
-        ),
+            )
+        }
         // `check_kept_here` has refused them.
         Scheme::AutoIncrement | Scheme::Ticket | Scheme::Sequence => String::new(),
         // Their authors' tables, as far as SQLite has such things: what they are found by is their primary key.
-        Scheme::SequenceTable => format!(
-            "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
-             biz_type varchar(50) NOT NULL PRIMARY KEY,\n  \
-             cur_id bigint NOT NULL, -- last number handed out\n  \
-             step int NOT NULL,\n  \
-             time_to_live int NOT NULL -- seconds; 0: without end\n\
+        Scheme::SequenceTable => {
+            let [biz_type, cur_id, step, time_to_live] =
+                ["biz_type", "cur_id", "step", "time_to_live"].map(own);
+            format!(
+                "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
+             {biz_type} varchar(50) NOT NULL PRIMARY KEY,\n  \
+             {cur_id} bigint NOT NULL, -- last number handed out\n  \
+             {step} int NOT NULL,\n  \
+             {time_to_live} int NOT NULL -- seconds; 0: without end\n\
              )"
-        ),
-        Scheme::LeafAlloc => format!(
-            "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
-             biz_tag varchar(128) NOT NULL DEFAULT '' PRIMARY KEY,\n  \
-             max_id bigint NOT NULL DEFAULT 1, -- next number to hand out\n  \
-             step int NOT NULL,\n  \
+            )
+        }
+        Scheme::LeafAlloc => {
+            let [biz_tag, max_id, step, update_time] = ["biz_tag", "max_id", "step", "update_time"].map(own);
+            format!(
+                "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
+             {biz_tag} varchar(128) NOT NULL DEFAULT '' PRIMARY KEY,\n  \
+             {max_id} bigint NOT NULL DEFAULT 1, -- next number to hand out\n  \
+             {step} int NOT NULL,\n  \
              description varchar(256) DEFAULT NULL,\n  \
-             update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP\n\
+             {update_time} timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP\n\
              )"
-        ),
-        Scheme::TinyIdInfo => format!(
-            "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
-             biz_type varchar(63) NOT NULL DEFAULT '' PRIMARY KEY,\n  \
+            )
+        }
+        Scheme::TinyIdInfo => {
+            let [biz_type, max_id, step, delta, remainder, version, update_time] =
+                ["biz_type", "max_id", "step", "delta", "remainder", "version", "update_time"].map(own);
+            format!(
+                "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
+             {biz_type} varchar(63) NOT NULL DEFAULT '' PRIMARY KEY,\n  \
              begin_id bigint NOT NULL DEFAULT 0,\n  \
-             max_id bigint NOT NULL DEFAULT 0, -- last number handed out\n  \
-             step int DEFAULT 0,\n  \
-             delta int NOT NULL DEFAULT 1,\n  \
-             remainder int NOT NULL DEFAULT 0,\n  \
+             {max_id} bigint NOT NULL DEFAULT 0, -- last number handed out\n  \
+             {step} int DEFAULT 0,\n  \
+             {delta} int NOT NULL DEFAULT 1,\n  \
+             {remainder} int NOT NULL DEFAULT 0,\n  \
              create_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,\n  \
-             update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,\n  \
-             version bigint NOT NULL DEFAULT 0\n\
+             {update_time} timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,\n  \
+             {version} bigint NOT NULL DEFAULT 0\n\
              )"
-        ),
-        Scheme::Cosid => format!(
-            "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
-             name varchar(100) NOT NULL PRIMARY KEY, -- namespace.name\n  \
-             last_max_id bigint NOT NULL DEFAULT 0, -- last number handed out\n  \
-             last_fetch_time bigint NOT NULL\n\
+            )
+        }
+        Scheme::Cosid => {
+            let [name, last_max_id, last_fetch_time] = ["name", "last_max_id", "last_fetch_time"].map(own);
+            format!(
+                "CREATE TABLE IF NOT EXISTS \"{table}\" (\n  \
+             {name} varchar(100) NOT NULL PRIMARY KEY, -- namespace.name\n  \
+             {last_max_id} bigint NOT NULL DEFAULT 0, -- last number handed out\n  \
+             {last_fetch_time} bigint NOT NULL\n\
              )"
-        ),
+            )
+        }
     }
 }
 
 /// The columns a scheme reads and writes, and those that make its primary key.
-fn shape(scheme: Scheme) -> (Vec<&'static str>, Vec<&'static str>) {
-    match Counter::of(scheme) {
+fn shape(key: &Key) -> (Vec<String>, Vec<String>) {
+    let (needed, primary) = match Counter::of_key(key) {
         Some(counter) => (counter.needed(), vec![counter.name.0]),
-        None if scheme == Scheme::Keymill => (vec!["name", "period", "next", "updated_at"], vec!["name"]),
-        None => (
-            vec!["tablename", "columnname", "maxserialno", "datefmt", "nofmt", "update_time"],
-            vec!["columnname", "datefmt", "nofmt", "tablename"],
-        ),
-    }
+        None if key.scheme == Scheme::Keymill => (vec!["name", "period", "next", "updated_at"], vec!["name"]),
+        None => {
+            let own = |column| key.columns.own(column);
+            let needed = ["TABLENAME", "COLUMNNAME", "MAXSERIALNO", "DATEFMT", "NOFMT", "update_time"];
+            (needed.map(own).into(), ["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"].map(own).into())
+        }
+    };
+    // SQLite's names know no case.
+    let lower = |names: Vec<&str>| names.iter().map(|name| name.to_ascii_lowercase()).collect::<Vec<_>>();
+    let mut primary = lower(primary);
+    primary.sort_unstable();
+    (lower(needed), primary)
 }
 
 /// Where SQLite keeps the write-ahead log of a file.
@@ -529,26 +554,19 @@ impl Rows for Open<'_> {
         let row = match key.scheme {
             Scheme::Keymill => {
                 let sql = format!("SELECT period, next FROM \"{table}\" WHERE name = ?1");
-                let pair = self
-                    .transaction
+                self.transaction
                     .prepare_cached(&sql)
                     .and_then(|mut statement| {
-                        statement
-                            .query_one([&key.name], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))
-                            .optional()
+                        statement.query_one([&key.name], |row| Ok(cells(row))).optional()
                     })
-                    .map_err(|error| fault(self.path, &error))?;
-                match pair {
-                    None => None,
-                    Some((period, next)) => Some(Stored::Segment(from_columns(period, next)?)),
-                }
+                    .map_err(|error| fault(self.path, &error))?
+                    .map(|cells| from_columns(key, cells).map(Stored::Segment))
+                    .transpose()?
             }
             Scheme::KeyProducer => {
                 let of = ProducerKey::new(rows::serial_of(key)?)?;
-                let sql = format!(
-                    "SELECT MAXSERIALNO FROM \"{table}\" WHERE TABLENAME = ?1 AND COLUMNNAME = ?2 AND DATEFMT = ?3 \
-                     AND NOFMT = ?4"
-                );
+                let (row, serial) = producer_row(key);
+                let sql = format!("SELECT `{serial}` FROM \"{table}\" WHERE {row}");
                 self.transaction
                     .prepare_cached(&sql)
                     .and_then(|mut statement| {
@@ -561,8 +579,8 @@ impl Rows for Open<'_> {
                     .map_err(|error| fault(self.path, &error))?
                     .map(Stored::Serial)
             }
-            scheme => {
-                let Some(counter) = Counter::of(scheme) else { return Ok(None) };
+            _ => {
+                let Some(counter) = Counter::of_key(key) else { return Ok(None) };
                 let name = counter.row_name(key)?;
                 self.transaction
                     .prepare_cached(&counter.select(table))
@@ -585,14 +603,13 @@ impl Rows for Open<'_> {
             }
             Stored::Serial(text) => {
                 let of = ProducerKey::new(rows::serial_of(key)?)?;
-                let sql = format!(
-                    "INSERT INTO \"{table}\" (MAXSERIALNO, TABLENAME, COLUMNNAME, DATEFMT, NOFMT) \
-                     VALUES (?1, ?2, ?3, ?4, ?5)"
-                );
+                let columns = ["MAXSERIALNO", "TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"];
+                let columns = columns.map(|column| format!("`{}`", key.columns.own(column))).join(", ");
+                let sql = format!("INSERT INTO \"{table}\" ({columns}) VALUES (?1, ?2, ?3, ?4, ?5)");
                 self.change(&sql, params![text, of.table, of.column, of.date, of.number])
             }
             Stored::Counter(row) => {
-                let Some(counter) = Counter::of(key.scheme) else { return Ok(false) };
+                let Some(counter) = Counter::of_key(key) else { return Ok(false) };
                 let mut values: Vec<Value> = vec![counter.row_name(key)?.to_owned().into()];
                 values.extend(counter.insert_values(row).into_iter().map(|value| (value as i64).into()));
                 self.change(&counter.insert(table, Tongue::Sqlite), rusqlite::params_from_iter(values))
@@ -613,14 +630,15 @@ impl Rows for Open<'_> {
             }
             (Stored::Serial(old), Stored::Serial(new)) => {
                 let of = ProducerKey::new(rows::serial_of(key)?)?;
+                let (row, serial) = producer_row(key);
                 let sql = format!(
-                    "UPDATE \"{table}\" SET MAXSERIALNO = ?1, update_time = CURRENT_TIMESTAMP WHERE TABLENAME = ?2 \
-                     AND COLUMNNAME = ?3 AND DATEFMT = ?4 AND NOFMT = ?5 AND MAXSERIALNO IS ?6"
+                    "UPDATE \"{table}\" SET `{serial}` = ?5, `{}` = CURRENT_TIMESTAMP WHERE {row} AND `{serial}` IS ?6",
+                    key.columns.own("update_time")
                 );
-                self.change(&sql, params![new, of.table, of.column, of.date, of.number, old])
+                self.change(&sql, params![of.table, of.column, of.date, of.number, new, old])
             }
             (Stored::Counter(old), Stored::Counter(new)) => {
-                let Some(counter) = Counter::of(key.scheme) else { return Ok(false) };
+                let Some(counter) = Counter::of_key(key) else { return Ok(false) };
                 // None is beyond 2^63-1: `row_of` and `row_at` have seen to that.
                 let mut values: Vec<Value> = vec![(new.maximum as i64).into()];
                 values.push(counter.row_name(key)?.to_owned().into());
@@ -652,6 +670,15 @@ impl Rows for Open<'_> {
     }
 }
 
+/// What a row of `key_producer` is found by, and the column of its serial. In backquotes: what stands in double quotes and
+/// is no column SQLite takes for a text.
+fn producer_row(key: &Key) -> (String, &str) {
+    let [table, column, date, number] =
+        ["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"].map(|column| key.columns.own(column));
+    let row = format!("`{table}` = ?1 AND `{column}` = ?2 AND `{date}` = ?3 AND `{number}` = ?4");
+    (row, key.columns.own("MAXSERIALNO"))
+}
+
 /// A row's columns, whatever they hold: SQLite keeps a text in a column of numbers.
 fn cells(row: &rusqlite::Row<'_>) -> Vec<Cell> {
     let count = row.as_ref().column_count();
@@ -676,14 +703,13 @@ fn to_columns(mark: Mark) -> Result<(i64, i64), Fault> {
     Ok((mark.period as i64, mark.next as i64))
 }
 
-fn from_columns(period: i64, next: i64) -> Result<Mark, Fault> {
-    if period < 0 || (next < 0 && next != i64::MIN) {
-        return Err(Fault::new(
-            FaultKind::Refused,
-            format!("its row holds period={period} next={next}; neither can be negative"),
-        ));
+fn from_columns(key: &Key, mut cells: Vec<Cell>) -> Result<Mark, Fault> {
+    if let Some(next @ Cell::Number(_)) = cells.get_mut(1)
+        && *next == Cell::Number(i64::MIN.into())
+    {
+        *next = Cell::Number(i128::from(MAX_NUMBER) + 1);
     }
-    Ok(Mark { period: period as u64, next: next as u64 })
+    segment_of(key, &cells)
 }
 
 enum Found {
@@ -719,7 +745,7 @@ fn found_table(transaction: &Transaction<'_>, key: &Key, path: &Path) -> Result<
         .query_map([&key.table], |row| Ok((row.get(0)?, row.get(1)?)))
         .and_then(Iterator::collect)
         .map_err(at)?;
-    let (needed, primary) = shape(key.scheme);
+    let (needed, primary) = shape(key);
     let describe = |what: String| {
         Found::Wrong(format!(
             "table `{}` in `{}` is not one of scheme `{}`: {what}; name another with `table=`",
@@ -731,8 +757,8 @@ fn found_table(transaction: &Transaction<'_>, key: &Key, path: &Path) -> Result<
     if let Some(missing) = needed.iter().find(|needed| !columns.iter().any(|(name, _)| name == *needed)) {
         return Ok(describe(format!("column `{missing}` is missing")));
     }
-    let mut found: Vec<&str> =
-        columns.iter().filter(|(_, pk)| *pk > 0).map(|(name, _)| name.as_str()).collect();
+    let mut found: Vec<String> =
+        columns.iter().filter(|(_, pk)| *pk > 0).map(|(name, _)| name.clone()).collect();
     found.sort_unstable();
     if found != primary {
         return Ok(describe(format!("its primary key is not ({})", primary.join(", "))));
@@ -747,7 +773,8 @@ fn ensure_table(
     opened: &mut Opened,
     path: &Path,
 ) -> Result<(), Fault> {
-    let exists = opened.checked.contains(&key.table) && {
+    let place = format!("{:?} {}", key.scheme, key.place());
+    let exists = opened.checked.contains(&place) && {
         transaction
             .prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type = 'table'")
             .and_then(|mut statement| statement.exists([&key.table]))
@@ -775,7 +802,7 @@ fn ensure_table(
             create(transaction, key, path)?;
         }
     }
-    opened.checked.insert(key.table.clone());
+    opened.checked.insert(place);
     Ok(())
 }
 

@@ -3,14 +3,16 @@
 use mysql::{Params, Value};
 
 use super::{Phase, Session, sequence, tickets};
-use crate::store::counter::{Cell, Counter, Tongue};
-use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored};
+use crate::store::counter::{Cell, Counter, Tongue, segment_of};
+use crate::store::decision::decide;
+use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored, stored_at};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 
 /// The statement that creates a scheme's table: the only place where it stands.
 #[must_use]
 pub fn create_table(key: &Key) -> String {
     let table = &key.table;
+    let own = |column| key.columns.own(column);
     match key.scheme {
         // Exact bytes in `name`: a collation would join `a` and `A`, or `a` and `a `. `next` may be 2^63, when every
         // number is used up.
@@ -26,76 +28,96 @@ pub fn create_table(key: &Key) -> String {
              ) ENGINE=InnoDB"
         ),
         // KeyFactory's own statement, byte for byte.
-        Scheme::KeyProducer => format!(
-            "CREATE TABLE IF NOT EXISTS `{table}` (\n  \
-             `TABLENAME` varchar(80) COLLATE utf8_bin NOT NULL COMMENT '表名',\n  \
-             `COLUMNNAME` varchar(80) COLLATE utf8_bin NOT NULL COMMENT '列名',\n  \
-             `MAXSERIALNO` varchar(80) COLLATE utf8_bin DEFAULT NULL COMMENT '最大数',\n  \
-             `DATEFMT` varchar(20) COLLATE utf8_bin NOT NULL COMMENT '日期模式',\n  \
-             `NOFMT` varchar(20) COLLATE utf8_bin NOT NULL COMMENT '流水号模式',\n  \
-             `update_time` datetime NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP COMMENT '更新时间',\n  \
-             PRIMARY KEY (`TABLENAME`,`COLUMNNAME`,`DATEFMT`,`NOFMT`)\n\
+        Scheme::KeyProducer => {
+            let [tablename, columnname, maxserialno, datefmt, nofmt, update_time] =
+                ["TABLENAME", "COLUMNNAME", "MAXSERIALNO", "DATEFMT", "NOFMT", "update_time"].map(own);
+            format!(
+                "CREATE TABLE IF NOT EXISTS `{table}` (\n  \
+             `{tablename}` varchar(80) COLLATE utf8_bin NOT NULL COMMENT '表名',\n  \
+             `{columnname}` varchar(80) COLLATE utf8_bin NOT NULL COMMENT '列名',\n  \
+             `{maxserialno}` varchar(80) COLLATE utf8_bin DEFAULT NULL COMMENT '最大数',\n  \
+             `{datefmt}` varchar(20) COLLATE utf8_bin NOT NULL COMMENT '日期模式',\n  \
+             `{nofmt}` varchar(20) COLLATE utf8_bin NOT NULL COMMENT '流水号模式',\n  \
+             `{update_time}` datetime NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP COMMENT '更新时间',\n  \
+             PRIMARY KEY (`{tablename}`,`{columnname}`,`{datefmt}`,`{nofmt}`)\n\
              ) ENGINE=InnoDB DEFAULT CHARSET=utf8 COLLATE=utf8_bin COMMENT='索引生成表 '"
-        ),
+            )
+        }
         // The seed's.
-        Scheme::SequenceTable => format!(
-            "CREATE TABLE IF NOT EXISTS `{table}` (\n\
-             `biz_type` VARCHAR(50) NOT NULL COMMENT '业务类型',\n\
-             `cur_id` BIGINT(20) NOT NULL COMMENT '当前值',\n\
-             `step` INT(11) NOT NULL COMMENT '步长',\n\
-             `time_to_live` INT(11) NOT NULL COMMENT '生存时长(秒)',\n\
-             PRIMARY KEY (`biz_type`)\n\
+        Scheme::SequenceTable => {
+            let [biz_type, cur_id, step, time_to_live] =
+                ["biz_type", "cur_id", "step", "time_to_live"].map(own);
+            format!(
+                "CREATE TABLE IF NOT EXISTS `{table}` (\n\
+             `{biz_type}` VARCHAR(50) NOT NULL COMMENT '业务类型',\n\
+             `{cur_id}` BIGINT(20) NOT NULL COMMENT '当前值',\n\
+             `{step}` INT(11) NOT NULL COMMENT '步长',\n\
+             `{time_to_live}` INT(11) NOT NULL COMMENT '生存时长(秒)',\n\
+             PRIMARY KEY (`{biz_type}`)\n\
              )\n\
              COLLATE='utf8_general_ci'\n\
              ENGINE=InnoDB"
-        ),
+            )
+        }
         Scheme::AutoIncrement | Scheme::Ticket => tickets::create_table(key),
         Scheme::Sequence => sequence::create(key),
         // Leaf's `scripts/leaf_alloc.sql`.
-        Scheme::LeafAlloc => format!(
-            "CREATE TABLE IF NOT EXISTS `{table}` (\n  \
-             `biz_tag` varchar(128)  NOT NULL DEFAULT '',\n  \
-             `max_id` bigint(20) NOT NULL DEFAULT '1',\n  \
-             `step` int(11) NOT NULL,\n  \
+        Scheme::LeafAlloc => {
+            let [biz_tag, max_id, step, update_time] = ["biz_tag", "max_id", "step", "update_time"].map(own);
+            format!(
+                "CREATE TABLE IF NOT EXISTS `{table}` (\n  \
+             `{biz_tag}` varchar(128)  NOT NULL DEFAULT '',\n  \
+             `{max_id}` bigint(20) NOT NULL DEFAULT '1',\n  \
+             `{step}` int(11) NOT NULL,\n  \
              `description` varchar(256)  DEFAULT NULL,\n  \
-             `update_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,\n  \
-             PRIMARY KEY (`biz_tag`)\n\
+             `{update_time}` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,\n  \
+             PRIMARY KEY (`{biz_tag}`)\n\
              ) ENGINE=InnoDB"
-        ),
+            )
+        }
         // tinyid's `tinyid-server/db.sql`.
-        Scheme::TinyIdInfo => format!(
-            "CREATE TABLE IF NOT EXISTS `{table}` (\n  \
+        Scheme::TinyIdInfo => {
+            let [biz_type, max_id, step, delta, remainder, version, update_time] =
+                ["biz_type", "max_id", "step", "delta", "remainder", "version", "update_time"].map(own);
+            format!(
+                "CREATE TABLE IF NOT EXISTS `{table}` (\n  \
              `id` bigint(20) unsigned NOT NULL AUTO_INCREMENT COMMENT '自增主键',\n  \
-             `biz_type` varchar(63) NOT NULL DEFAULT '' COMMENT '业务类型，唯一',\n  \
+             `{biz_type}` varchar(63) NOT NULL DEFAULT '' COMMENT '业务类型，唯一',\n  \
              `begin_id` bigint(20) NOT NULL DEFAULT '0' COMMENT '开始id，仅记录初始值，无其他含义。初始化时begin_id和max_id应相同',\n  \
-             `max_id` bigint(20) NOT NULL DEFAULT '0' COMMENT '当前最大id',\n  \
-             `step` int(11) DEFAULT '0' COMMENT '步长',\n  \
-             `delta` int(11) NOT NULL DEFAULT '1' COMMENT '每次id增量',\n  \
-             `remainder` int(11) NOT NULL DEFAULT '0' COMMENT '余数',\n  \
+             `{max_id}` bigint(20) NOT NULL DEFAULT '0' COMMENT '当前最大id',\n  \
+             `{step}` int(11) DEFAULT '0' COMMENT '步长',\n  \
+             `{delta}` int(11) NOT NULL DEFAULT '1' COMMENT '每次id增量',\n  \
+             `{remainder}` int(11) NOT NULL DEFAULT '0' COMMENT '余数',\n  \
              `create_time` timestamp NOT NULL DEFAULT '2010-01-01 00:00:00' COMMENT '创建时间',\n  \
-             `update_time` timestamp NOT NULL DEFAULT '2010-01-01 00:00:00' COMMENT '更新时间',\n  \
-             `version` bigint(20) NOT NULL DEFAULT '0' COMMENT '版本号',\n  \
+             `{update_time}` timestamp NOT NULL DEFAULT '2010-01-01 00:00:00' COMMENT '更新时间',\n  \
+             `{version}` bigint(20) NOT NULL DEFAULT '0' COMMENT '版本号',\n  \
              PRIMARY KEY (`id`),\n  \
-             UNIQUE KEY `uniq_biz_type` (`biz_type`)\n\
+             UNIQUE KEY `uniq_biz_type` (`{biz_type}`)\n\
              ) ENGINE=InnoDB AUTO_INCREMENT=1 DEFAULT CHARSET=utf8 COMMENT 'id信息表'"
-        ),
+            )
+        }
         // CosId's, from its guide.
-        Scheme::Cosid => format!(
-            "create table if not exists `{table}`\n\
+        Scheme::Cosid => {
+            let [name, last_max_id, last_fetch_time] =
+                ["name", "last_max_id", "last_fetch_time"].map(|column| key.columns.in_ddl(column));
+            format!(
+                "create table if not exists `{table}`\n\
              (\n    \
-             name            varchar(100) not null comment '{{namespace}}.{{name}}',\n    \
-             last_max_id     bigint       not null default 0,\n    \
-             last_fetch_time bigint       not null,\n    \
+             {name}            varchar(100) not null comment '{{namespace}}.{{name}}',\n    \
+             {last_max_id}     bigint       not null default 0,\n    \
+             {last_fetch_time} bigint       not null,\n    \
              constraint cosid_pk\n        \
-             primary key (name)\n\
+             primary key ({name})\n\
              ) engine = InnoDB"
-        ),
+            )
+        }
     }
 }
 
 /// The columns a scheme uses, each with its type where another would cut or wrap.
-fn shape(scheme: Scheme) -> (Vec<(&'static str, &'static str)>, Vec<&'static str>) {
-    match Counter::of(scheme) {
+fn shape(key: &Key) -> (Vec<(&str, &'static str)>, Vec<&str>) {
+    let (scheme, own) = (key.scheme, |column| key.columns.own(column));
+    match Counter::of_key(key) {
         Some(counter) => {
             let wide = |column| if column == counter.maximum { "bigint" } else { "" };
             let columns = counter.needed().into_iter().map(|column| (column, wide(column)));
@@ -108,8 +130,10 @@ fn shape(scheme: Scheme) -> (Vec<(&'static str, &'static str)>, Vec<&'static str
             (vec![("name", ""), ("period", "bigint"), ("next", "bigint")], vec!["name"])
         }
         None => (
-            vec![("TABLENAME", ""), ("COLUMNNAME", ""), ("MAXSERIALNO", ""), ("DATEFMT", ""), ("NOFMT", "")],
-            vec!["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"],
+            ["TABLENAME", "COLUMNNAME", "MAXSERIALNO", "DATEFMT", "NOFMT"]
+                .map(|column| (own(column), ""))
+                .into(),
+            ["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"].map(own).into(),
         ),
     }
 }
@@ -122,7 +146,8 @@ impl Session {
         if *scheme == Scheme::Sequence {
             return self.check_sequence(key);
         }
-        if self.checked.iter().any(|(of, name)| of == scheme && name == table) {
+        let place = key.place();
+        if self.checked.iter().any(|(of, known)| of == scheme && *known == place) {
             return Ok(true);
         }
         if !rows::is_identifier(table) {
@@ -155,7 +180,7 @@ impl Session {
              AND TABLE_NAME = ?",
             (table,),
         )?;
-        let (needed, unique) = shape(*scheme);
+        let (needed, unique) = shape(key);
         for (name, data_type) in &needed {
             let column =
                 columns.iter().find(|row| text(row, 0).is_some_and(|found| found.eq_ignore_ascii_case(name)));
@@ -185,7 +210,7 @@ impl Session {
         if scheme.is_ticket() {
             self.check_step(key)?;
         }
-        self.checked.push((*scheme, table.clone()));
+        self.checked.push((*scheme, place));
         Ok(true)
     }
 
@@ -196,19 +221,20 @@ impl Session {
     /// another session's.
     pub(super) fn reserve_fast(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
         let key = &request.key;
-        if let Some(counter) = Counter::of(key.scheme) {
-            return self.leap(request, counter);
+        if let Some(counter) = Counter::of_key(key) {
+            return self.leap(request, &counter);
         }
         let last = request.last.min(MAX_NUMBER);
         let Some(highest) = last.checked_sub(request.len).map(|below| below + 1) else { return Ok(None) };
         let lowest = request.high_water.next.max(1);
-        if !self.server.dialect.has_fast_statement()
-            || key.scheme != Scheme::Keymill
+        if !self.server.dialect.has_fast_statement() || request.len == 0 {
+            return Ok(None);
+        }
+        if key.scheme != Scheme::Keymill
             || key.serial.is_some()
-            || request.len == 0
             || (request.period, request.high_water.period) != (0, 0)
         {
-            return Ok(None);
+            return self.go_on(request);
         }
         let sql = format!(
             "UPDATE `{}` SET `next` = LAST_INSERT_ID(`next`) + ? WHERE `name` = ? AND `period` = 0 \
@@ -235,14 +261,39 @@ impl Session {
     }
 }
 
+impl Session {
+    /// One autocommitted compare-and-set for serials: the row stands exactly where this process has left it. `None`: it does
+    /// not, or there is something to be told; nothing was changed.
+    fn go_on(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
+        let (key, seen) = (&*request.key, request.high_water);
+        if seen.next == 0 {
+            return Ok(None);
+        }
+        let Ok(reserved) = decide(Some(seen), request) else { return Ok(None) };
+        let after = Mark { period: reserved.period, next: reserved.hi };
+        let (Ok(old), Ok(new)) = (stored_at(key, seen), stored_at(key, after)) else { return Ok(None) };
+        let Some((sql, values)) = replacing(key, &old, &new)? else { return Ok(None) };
+        match self.execute(&sql, values, Phase::Commit)? {
+            0 => Ok(None),
+            1 => Ok(Some(reserved)),
+            many => {
+                self.broken = true;
+                let what =
+                    format!("the server answered with {many} rows of one key; that range is never used");
+                Err(Fault::new(FaultKind::Unknown, what))
+            }
+        }
+    }
+}
+
 /// Reservations from the tables of IDSnowman and its kin.
 impl Session {
     /// `UPDATE … SET cur_id = LAST_INSERT_ID(cur_id + n)`, autocommitted, of a row whose step and time to live have been
     /// read and are still the same. The end comes from the OK packet.
-    fn leap(&mut self, request: &Request, counter: &'static Counter) -> Result<Option<Reserved>, Fault> {
+    fn leap(&mut self, request: &Request, counter: &Counter<'_>) -> Result<Option<Reserved>, Fault> {
         let key = &request.key;
         let name = counter.row_name(key)?;
-        let known = self.known.get(&(key.table.clone(), name.to_owned())).copied();
+        let known = self.known.get(&(key.place(), name.to_owned())).copied();
         let Some(known) = known.filter(|_| self.server.dialect.has_fast_statement()) else {
             return Ok(None);
         };
@@ -322,7 +373,50 @@ fn producer(key: &Key) -> Result<ProducerKey, Fault> {
     Ok(of)
 }
 
-const PRODUCER_ROW: &str = "`TABLENAME` = ? AND `COLUMNNAME` = ? AND `DATEFMT` = ? AND `NOFMT` = ?";
+/// What a row of `key_producer` is found by, and the column of its serial.
+fn producer_row(key: &Key) -> (String, &str) {
+    let [table, column, date, number] =
+        ["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"].map(|column| key.columns.own(column));
+    let row = format!("`{table}` = ? AND `{column}` = ? AND `{date}` = ? AND `{number}` = ?");
+    (row, key.columns.own("MAXSERIALNO"))
+}
+
+/// The compare-and-set that makes `new` of a row that is `old`.
+fn replacing(key: &Key, old: &Stored, new: &Stored) -> Result<Option<(String, Vec<Value>)>, Fault> {
+    let table = &key.table;
+    Ok(match (old, new) {
+        (Stored::Segment(old), Stored::Segment(new)) => {
+            let sql = format!(
+                "UPDATE `{table}` SET `period` = ?, `next` = ? WHERE `name` = ? AND `period` = ? AND `next` = ?"
+            );
+            let name = key.name.as_bytes();
+            Some((
+                sql,
+                vec![new.period.into(), new.next.into(), name.into(), old.period.into(), old.next.into()],
+            ))
+        }
+        (Stored::Serial(old), Stored::Serial(new)) => {
+            let of = producer(key)?;
+            // `<=>` is equality that holds for two NULLs. Old nodes compare the same way, so whoever comes second
+            // finds no row.
+            let (row, serial) = producer_row(key);
+            let sql = format!("UPDATE `{table}` SET `{serial}` = ? WHERE {row} AND `{serial}` <=> ?");
+            let values =
+                [new.into(), of.table.into(), of.column.into(), of.date.into(), of.number.into(), old.into()];
+            Some((sql, values.into()))
+        }
+        (Stored::Counter(old), Stored::Counter(new)) => match Counter::of_key(key) {
+            Some(counter) => {
+                let mut values: Vec<Value> = vec![new.maximum.into(), counter.row_name(key)?.into()];
+                values.push(old.maximum.into());
+                values.extend(counter.version.map(|_| Value::from(old.version)));
+                Some((counter.replace(table, Tongue::MySql), values))
+            }
+            None => None,
+        },
+        _ => None,
+    })
+}
 
 impl Rows for Open<'_> {
     fn read(&mut self, key: &Key, lock: bool) -> Result<Option<Stored>, Fault> {
@@ -332,33 +426,29 @@ impl Rows for Open<'_> {
                 let sql = format!("SELECT `period`, `next` FROM `{table}` WHERE `name` = ?{lock}");
                 let found = self.session.ask(&sql, (key.name.as_bytes(),))?;
                 let Some(row) = found.first() else { return Ok(None) };
-                match (number(row, 0), number(row, 1)) {
-                    (Some(period), Some(next)) => Ok(Some(Stored::Segment(Mark { period, next }))),
-                    _ => Err(Fault::new(
-                        FaultKind::Refused,
-                        "its row holds no positive numbers; nothing was changed",
-                    )),
-                }
+                let cells = [cell(row, 0), cell(row, 1)];
+                segment_of(key, &cells).map(|mark| Some(Stored::Segment(mark)))
             }
             Scheme::KeyProducer => {
                 let of = producer(key)?;
-                let sql = format!("SELECT `MAXSERIALNO` FROM `{table}` WHERE {PRODUCER_ROW}{lock}");
+                let (row, serial) = producer_row(key);
+                let sql = format!("SELECT `{serial}` FROM `{table}` WHERE {row}{lock}");
                 let found = self.session.ask(&sql, (of.table, of.column, of.date, of.number))?;
                 let Some(row) = found.first() else { return Ok(None) };
                 if matches!(row.as_ref(0), Some(Value::NULL)) {
                     return Ok(Some(Stored::Serial(None)));
                 }
                 text(row, 0).map(|text| Some(Stored::Serial(Some(text)))).ok_or_else(|| {
-                    Fault::new(FaultKind::Refused, "its `MAXSERIALNO` is no text; nothing was changed")
+                    Fault::new(FaultKind::Refused, format!("its `{serial}` is no text; nothing was changed"))
                 })
             }
-            scheme => {
-                let Some(counter) = Counter::of(scheme) else { return Ok(None) };
+            _ => {
+                let Some(counter) = Counter::of_key(key) else { return Ok(None) };
                 let name = counter.row_name(key)?;
                 let found = self.session.ask(&format!("{}{lock}", counter.select(table)), (name,))?;
                 let Some(row) = found.first() else { return Ok(None) };
                 let cells: Vec<Cell> = (0..row.len()).map(|column| cell(row, column)).collect();
-                let place = (table.clone(), name.to_owned());
+                let place = (key.place(), name.to_owned());
                 self.session.known.remove(&place);
                 let row = counter.row_of(key, &cells)?;
                 self.session.known.insert(place, row);
@@ -376,14 +466,13 @@ impl Rows for Open<'_> {
             }
             Stored::Serial(text) => {
                 let of = producer(key)?;
-                let sql = format!(
-                    "INSERT INTO `{table}` (`MAXSERIALNO`, `TABLENAME`, `COLUMNNAME`, `DATEFMT`, `NOFMT`) \
-                     VALUES (?, ?, ?, ?, ?)"
-                );
+                let columns = ["MAXSERIALNO", "TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"];
+                let columns = columns.map(|column| format!("`{}`", key.columns.own(column))).join(", ");
+                let sql = format!("INSERT INTO `{table}` ({columns}) VALUES (?, ?, ?, ?, ?)");
                 self.change(&sql, (text, of.table, of.column, of.date, of.number))
             }
             Stored::Counter(row) => {
-                let Some(counter) = Counter::of(key.scheme) else { return Ok(false) };
+                let Some(counter) = Counter::of_key(key) else { return Ok(false) };
                 let mut values: Vec<Value> = vec![counter.row_name(key)?.into()];
                 values.extend(counter.insert_values(row).into_iter().map(Value::from));
                 self.change(&counter.insert(table, Tongue::MySql), values)
@@ -394,31 +483,9 @@ impl Rows for Open<'_> {
     }
 
     fn replace(&mut self, key: &Key, old: &Stored, new: &Stored) -> Result<bool, Fault> {
-        let table = &key.table;
-        match (old, new) {
-            (Stored::Segment(old), Stored::Segment(new)) => {
-                let sql = format!(
-                    "UPDATE `{table}` SET `period` = ?, `next` = ? WHERE `name` = ? AND `period` = ? AND `next` = ?"
-                );
-                self.change(&sql, (new.period, new.next, key.name.as_bytes(), old.period, old.next))
-            }
-            (Stored::Serial(old), Stored::Serial(new)) => {
-                let of = producer(key)?;
-                // `<=>` is equality that holds for two NULLs. Old nodes compare the same way, so whoever comes second
-                // finds no row.
-                let sql = format!(
-                    "UPDATE `{table}` SET `MAXSERIALNO` = ? WHERE {PRODUCER_ROW} AND `MAXSERIALNO` <=> ?"
-                );
-                self.change(&sql, (new, of.table, of.column, of.date, of.number, old))
-            }
-            (Stored::Counter(old), Stored::Counter(new)) => {
-                let Some(counter) = Counter::of(key.scheme) else { return Ok(false) };
-                let mut values: Vec<Value> = vec![new.maximum.into(), counter.row_name(key)?.into()];
-                values.push(old.maximum.into());
-                values.extend(counter.version.map(|_| Value::from(old.version)));
-                self.change(&counter.replace(table, Tongue::MySql), values)
-            }
-            _ => Ok(false),
+        match replacing(key, old, new)? {
+            Some((sql, values)) => self.change(&sql, values),
+            None => Ok(false),
         }
     }
 

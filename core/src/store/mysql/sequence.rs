@@ -2,7 +2,7 @@
 //!
 //! * MariaDB hands out the values of its sequences again after a crash (MDEV-36288; seen in this project's own measurements:
 //!   forty `NEXTVAL`, `kill -9`, the same forty again). There the scheme is refused unless `unsafe=on`.
-//! * MySQL has no sequences. TiDB's statements are written from its documentation.
+//! * MySQL has no sequences. TiDB's statements are written from its documentation and source, and not run on a TiDB.
 //! * The step is the sequence's `INCREMENT BY`: a source with another one is refused, and so is a sequence that starts over.
 
 use super::dialect::Dialect;
@@ -41,7 +41,8 @@ impl Session {
     pub(super) fn check_sequence(&mut self, key: &Key) -> Result<bool, Fault> {
         let Key { scheme, table, step, .. } = key;
         self.check_server(key)?;
-        if self.checked.iter().any(|(of, name)| of == scheme && name == table) {
+        let place = key.place();
+        if self.checked.iter().any(|(of, known)| of == scheme && *known == place) {
             return Ok(true);
         }
         rows::check_table_name(table)?;
@@ -49,11 +50,24 @@ impl Session {
             Fault::new(FaultKind::Refused, format!("`{table}` {what}; name another sequence with `table=`"))
         };
         let found = if self.server.dialect == Dialect::TiDb {
-            self.ask(
-                "SELECT INCREMENT, CYCLE FROM information_schema.SEQUENCES WHERE SEQUENCE_SCHEMA = DATABASE() \
-                 AND SEQUENCE_NAME = ?",
+            let found = self.ask(
+                "SELECT `INCREMENT`, `CYCLE`, `START`, `CACHE` FROM information_schema.SEQUENCES \
+                 WHERE SEQUENCE_SCHEMA = DATABASE() AND SEQUENCE_NAME = ?",
                 (table,),
-            )?
+            )?;
+            if let Some(row) = found.first() {
+                if text(row, 2).is_some_and(|start| start != "1") {
+                    return Err(wrong("does not start with 1".to_owned()));
+                }
+                if text(row, 3).is_some_and(|cache| cache != "0") {
+                    return Err(wrong(
+                        "is cached, so that each TiDB server hands out values of its own and none is known to be the \
+                         next; `ALTER SEQUENCE … NOCACHE`"
+                            .to_owned(),
+                    ));
+                }
+            }
+            found
         } else {
             let kind = self.ask(
                 "SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
@@ -78,7 +92,7 @@ impl Session {
         if text(row, 1).is_none_or(|cycle| cycle != "0") {
             return Err(wrong("starts over at its end (CYCLE)".to_owned()));
         }
-        self.checked.push((*scheme, table.clone()));
+        self.checked.push((*scheme, place));
         Ok(true)
     }
 
@@ -101,7 +115,10 @@ impl Session {
         let table = &key.table;
         let next = if self.server.dialect == Dialect::TiDb {
             let found = self.ask(&format!("SHOW TABLE `{table}` NEXT_ROW_ID"), ())?;
-            found.first().and_then(|row| number(row, 3))
+            // One more than the value used last, or 1: the next value is the first of 1, 1 + step, … from there on.
+            let above_used =
+                found.first().and_then(|row| number(row, 3)).and_then(|next| next.checked_sub(1));
+            above_used.map(|used| used.div_ceil(key.step).saturating_mul(key.step).saturating_add(1))
         } else {
             let found = self.ask(&format!("SELECT next_not_cached_value FROM `{table}`"), ())?;
             found.first().and_then(|row| number(row, 0))

@@ -4,12 +4,15 @@
 //! <http://code.flickr.net/2010/02/08/ticket-servers-distributed-unique-primary-keys-on-the-cheap/>): `auto_increment`
 //! inserts a row for each ticket and purges old ones, `ticket` replaces one row a name, so that the table stays small by
 //! itself. Bare `REPLACE`s meet on the unique key, deadlock, and may write a lower ticket over a higher one; so here the
-//! row is locked first, in one short transaction, and who is chosen as a victim all the same draws again.
+//! row is locked first, by the statement itself or in one short transaction, and who is chosen as a victim draws again.
 //!
 //! * All names of a table draw from one counter: two sources of it share its tickets, and never a number.
 //! * Nodes with different steps would give the same numbers to different tickets. So the step belongs to the table: it is the
 //!   column's default, and a check constraint that each insert has to pass.
 //! * A ticket is used only after the commit of its row: InnoDB hands out the tickets of a rolled-back row again after a crash.
+//! * TiDB's servers count apart, unless the table says `AUTO_ID_CACHE 1`, and even then an id may be named again after the
+//!   allocator has moved. There a ticket counts only above every row of the table. The newest row of each name stays, so the
+//!   highest ticket ever used is always among them. A jump of 30 000 tickets, as after each restart, is a gap and nothing else.
 //! * One server among several: `auto_increment_increment` and `auto_increment_offset`, or large different beginnings, hold.
 
 use super::schemes::{number, text};
@@ -33,7 +36,7 @@ pub(super) fn create_table(key: &Key) -> String {
          PRIMARY KEY (`id`),\n  \
          {index} `stub` (`stub`),\n  \
          CHECK (`step` = {step})\n\
-         ) ENGINE=InnoDB"
+         ) ENGINE=InnoDB /*T![auto_id_cache] AUTO_ID_CACHE=1 */"
     )
 }
 
@@ -60,6 +63,14 @@ fn range_of(ticket: u64, step: u64, last: u64) -> Result<Reserved, Fault> {
         )),
         _ => Err(Fault::new(FaultKind::Exhausted, format!("every number up to {last} has been reserved"))),
     }
+}
+
+/// What a server says of a ticket.
+struct Drawn {
+    /// How many rows changed.
+    changed: u64,
+    ticket: u64,
+    reserved: Reserved,
 }
 
 impl Session {
@@ -125,35 +136,109 @@ impl Session {
 
     /// Draws a ticket and makes it a range. `None`: another node's draw was in the way.
     fn draw(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
-        if request.key.scheme == Scheme::AutoIncrement {
+        if !self.server.dialect.counts_apart()
+            && let Some(drawn) = self.draw_in_one(request)?
+        {
+            self.purge(&request.key, drawn.ticket);
+            return Ok(Some(drawn.reserved));
+        }
+        if request.key.scheme == Scheme::AutoIncrement && !self.server.dialect.counts_apart() {
             self.look_back(request, "")?;
-            let reserved = self.write_ticket(request, "INSERT", Phase::Commit)?.1;
-            return Ok(Some(reserved));
+            let drawn = self.write_ticket(request, "INSERT", Phase::Commit)?;
+            self.purge(&request.key, drawn.ticket);
+            return if drawn.changed == 1 { Ok(Some(drawn.reserved)) } else { Err(self.odd(&drawn)) };
         }
         // Under the row's lock, so that the row only rises: of two that draw at once, the one with the lower ticket would
         // else be written last, and a server that counts on from the rows after a restart would name the higher one again.
         self.say(self.server.dialect.begin(), Phase::Ask)?;
-        match self.replace_ticket(request) {
-            Ok(Some(reserved)) => match self.say("COMMIT", Phase::Commit) {
-                Ok(()) => Ok(Some(reserved)),
+        match self.draw_under_lock(request) {
+            Ok(Some(drawn)) => match self.say("COMMIT", Phase::Commit) {
+                Ok(()) => {
+                    self.purge(&request.key, drawn.ticket);
+                    Ok(Some(drawn.reserved))
+                }
                 Err(fault) => {
                     self.roll_back();
                     Err(fault)
                 }
             },
-            other => {
+            Ok(None) => {
                 self.roll_back();
-                other
+                Ok(None)
+            }
+            Err(fault) => {
+                self.roll_back();
+                Err(fault)
             }
         }
     }
 
-    fn replace_ticket(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
-        let before = self.look_back(request, " FOR UPDATE")?;
-        let (changed, reserved) = self.write_ticket(request, "REPLACE", Phase::Write)?;
+    /// One autocommitted statement for the common case: the row is there and not below what this process has seen. `None`: it
+    /// is another case, and nothing was changed. A statement that reads the table it writes reads first, so the row is
+    /// locked, or seen, before a ticket is drawn.
+    fn draw_in_one(&mut self, request: &Request) -> Result<Option<Drawn>, Fault> {
+        let Key { scheme, table, name, step, .. } = &*request.key;
+        let Some(seen) = request.high_water.next.checked_sub(1) else { return Ok(None) };
+        // The newest ticket this process knows of. Near the end the other ways say what is left.
+        let newest = seen.div_ceil(*step);
+        if range_of(newest + 1, *step, request.last).is_err() {
+            return Ok(None);
+        }
+        // Of a ticket only the very row that this process has left, so that it is known what was replaced.
+        let (verb, found, expected) = match scheme {
+            Scheme::Ticket => ("REPLACE", "= ? FOR UPDATE", 2),
+            _ => ("INSERT", ">= ? ORDER BY `id` DESC LIMIT 1", 1),
+        };
+        let sql = format!(
+            "{verb} INTO `{table}` (`stub`, `step`) SELECT `stub`, ? FROM `{table}` WHERE `stub` = ? AND `id` {found}"
+        );
+        let changed = self.execute(&sql, (step, name.as_bytes(), newest), Phase::Commit)?;
+        if changed == 0 {
+            return Ok(None);
+        }
+        let drawn = self.drawn(request, changed)?;
+        if changed == expected { Ok(Some(drawn)) } else { Err(self.odd(&drawn)) }
+    }
+
+    fn draw_under_lock(&mut self, request: &Request) -> Result<Option<Drawn>, Fault> {
+        let highest = if self.server.dialect.counts_apart() { self.highest_ticket(&request.key)? } else { 0 };
+        let (before, drawn) = if request.key.scheme == Scheme::Ticket {
+            let before = self.look_back(request, " FOR UPDATE")?;
+            (before, self.write_ticket(request, "REPLACE", Phase::Write)?)
+        } else {
+            self.look_back(request, "")?;
+            (None, self.write_ticket(request, "INSERT", Phase::Write)?)
+        };
+        if drawn.ticket <= highest {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "the server named ticket {}, and table `{}` holds {highest} already: its servers count apart, or its \
+                     allocator has lost count; nothing is used. Create the table with `AUTO_ID_CACHE 1`, as `keymill init` \
+                     does, or use `scheme=keymill`",
+                    drawn.ticket, request.key.table
+                ),
+            ));
+        }
         // A row that was replaced counts twice. One that has come since we looked may bear a higher ticket than ours.
-        let rises = before.as_ref().is_none_or(|row| row.mark.next <= reserved.lo);
-        Ok((changed == 1 + u64::from(before.is_some()) && rises).then_some(reserved))
+        let rises = before.as_ref().is_none_or(|row| row.mark.next <= drawn.reserved.lo);
+        Ok((drawn.changed == 1 + u64::from(before.is_some()) && rises).then_some(drawn))
+    }
+
+    /// The highest ticket in the table, of whatever name.
+    fn highest_ticket(&mut self, key: &Key) -> Result<u64, Fault> {
+        let found = self.ask(&format!("SELECT MAX(`id`) FROM `{}`", key.table), ())?;
+        Ok(found.first().and_then(|row| number(row, 0)).unwrap_or(0))
+    }
+
+    /// One row was inserted and the server counts another number of them: no ticket of such an answer is used.
+    fn odd(&mut self, drawn: &Drawn) -> Fault {
+        self.broken = true;
+        let Drawn { changed, ticket, .. } = drawn;
+        Fault::new(
+            FaultKind::Unknown,
+            format!("the server answered with {changed} rows and ticket {ticket}, which is not used"),
+        )
     }
 
     /// The newest ticket of this name, before another is drawn: a counter that was set back would else, ticket by ticket,
@@ -171,30 +256,29 @@ impl Session {
         Ok(newest)
     }
 
-    /// How many rows changed, and the range of the ticket that the server named.
-    fn write_ticket(
-        &mut self,
-        request: &Request,
-        verb: &str,
-        phase: Phase,
-    ) -> Result<(u64, Reserved), Fault> {
+    fn write_ticket(&mut self, request: &Request, verb: &str, phase: Phase) -> Result<Drawn, Fault> {
         let Key { table, name, step, .. } = &*request.key;
         let sql = format!("{verb} INTO `{table}` (`stub`, `step`) VALUES (?, ?)");
         let changed = self.execute(&sql, (name.as_bytes(), step), phase)?;
+        self.drawn(request, changed)
+    }
+
+    /// The ticket in the answer that has just come, as a range.
+    fn drawn(&mut self, request: &Request, changed: u64) -> Result<Drawn, Fault> {
         let ticket = self.connection.last_insert_id();
-        let reserved = range_of(ticket, *step, request.last)?;
+        let reserved = range_of(ticket, request.key.step, request.last)?;
         if reserved.lo < request.high_water.next {
             let named = format!("the server named ticket {ticket}, which is not used");
             return Err(went_backwards(request, &named));
         }
-        if phase == Phase::Commit && ticket.is_multiple_of(PURGE_EVERY) {
-            self.purge(&request.key, ticket);
-        }
-        Ok((changed, reserved))
+        Ok(Drawn { changed, ticket, reserved })
     }
 
     /// Deletes older rows of this name. The newest stays: after a restart old servers count on from the largest.
     fn purge(&mut self, key: &Key, ticket: u64) {
+        if key.scheme == Scheme::Ticket || !ticket.is_multiple_of(PURGE_EVERY) {
+            return;
+        }
         let sql = format!("DELETE FROM `{}` WHERE `stub` = ? AND `id` < ? LIMIT {PURGE_AT_MOST}", key.table);
         if let Err(fault) = self.execute(&sql, (key.name.as_bytes(), ticket), Phase::Write) {
             // The ticket is ours all the same. Two who purge at once is no news; a right that is missing is.
@@ -244,8 +328,7 @@ impl MysqlStore {
             session.check_table(key)?;
             let before = session.last_ticket(key)?;
             rows::not_lower(before.as_ref(), to)?;
-            let newest = session.ask(&format!("SELECT MAX(`id`) FROM `{}`", key.table), ())?;
-            let newest = newest.first().and_then(|row| number(row, 0)).unwrap_or(0);
+            let newest = session.highest_ticket(key)?;
             let ticket = (to.next - 1).div_ceil(key.step);
             if before.as_ref().is_some_and(|row| row.mark >= to) {
                 let stands = before.clone();

@@ -48,7 +48,7 @@ impl Session {
         }
         let kept = text(row, 0).unwrap_or_default();
         self.check_kept(table, &kept)?;
-        self.checked.push((*scheme, table.clone()));
+        self.checked.push((*scheme, key.place()));
         Ok(true)
     }
 

@@ -1,0 +1,401 @@
+//! Tables, rows and answers that make no sense: each is refused with its reason and what to do, and nothing is issued. On
+//! MariaDB, in front of it a scripted server for answers no MariaDB gives, and on SQLite. (`beside.rs` has the rows that
+//! other programs' operators spoil, `tickets.rs` and `sequences.rs` what the server itself counts.)
+//!
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use keymill::serial::SerialPattern;
+use keymill::store::mysql::MysqlStore;
+use keymill::store::sqlite::{self, SqliteStore};
+use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
+use keymill_tests::disguise::{Answer, Disguise};
+use keymill_tests::{request, server};
+use mysql::prelude::Queryable;
+
+/// Every scheme with a table.
+const TABLES: [Scheme; 8] = [
+    Scheme::Keymill,
+    Scheme::KeyProducer,
+    Scheme::SequenceTable,
+    Scheme::LeafAlloc,
+    Scheme::TinyIdInfo,
+    Scheme::Cosid,
+    Scheme::AutoIncrement,
+    Scheme::Ticket,
+];
+
+/// Of other programs: the columns of the name and of the maximum.
+const COUNTERS: [(Scheme, &str, &str); 4] = [
+    (Scheme::SequenceTable, "biz_type", "cur_id"),
+    (Scheme::LeafAlloc, "biz_tag", "max_id"),
+    (Scheme::TinyIdInfo, "biz_type", "max_id"),
+    (Scheme::Cosid, "name", "last_max_id"),
+];
+
+fn key(scheme: Scheme, table: &str) -> Arc<Key> {
+    let serial = (scheme == Scheme::KeyProducer).then(|| SerialKey {
+        table: "cust".to_owned(),
+        column: "id".to_owned(),
+        pattern: SerialPattern::new("", "0000", "UTC").unwrap(),
+        init_max: false,
+    });
+    Arc::new(Key {
+        scheme,
+        table: table.to_owned(),
+        columns: Columns::default(),
+        name: "segment:orders".to_owned(),
+        serial,
+        step: 10,
+        unsafe_on: false,
+    })
+}
+
+fn seen(key: &Arc<Key>, next: u64) -> Request {
+    Request { high_water: Mark { period: 0, next }, ..request(key, 10) }
+}
+
+/// A table on MariaDB, gone with the value.
+struct Table(String);
+
+impl Table {
+    fn new() -> Table {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // ordering: Relaxed — a number for each, nothing more.
+        Table(format!("n_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    fn of(scheme: Scheme) -> (Table, Arc<Key>) {
+        let table = Table::new();
+        let key = key(scheme, &table.0);
+        mariadb().init(&[Arc::clone(&key)], false).unwrap();
+        (table, key)
+    }
+
+    fn say(&self, sql: &str) {
+        server::connection().query_drop(sql.replace("{t}", &self.0)).unwrap();
+    }
+
+    fn all(&self) -> String {
+        let rows = server::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", self.0));
+        format!("{:?}", rows.unwrap())
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.say("DROP TABLE IF EXISTS {t}");
+        }
+    }
+}
+
+fn mariadb() -> MysqlStore {
+    server::store(server::options())
+}
+
+fn behind(disguise: &Disguise) -> MysqlStore {
+    let mut options = server::options();
+    options.hosts = vec![disguise.address()];
+    server::store(options)
+}
+
+/// Refused, with these words.
+fn refused(store: &mut dyn Store, key: &Arc<Key>, says: &[&str]) {
+    let fault = store.reserve(&request(key, 10)).expect_err(&format!("{key:?} is refused"));
+    assert_eq!(fault.kind, FaultKind::Refused, "{:?}: {fault}", key.scheme);
+    for part in says {
+        assert!(fault.message.contains(part), "{:?}: `{part}` is not in: {fault}", key.scheme);
+    }
+}
+
+#[test]
+fn two_schemes_on_one_table_are_refused_on_mariadb() {
+    for made_for in TABLES {
+        let (table, own) = Table::of(made_for);
+        let mut store = mariadb();
+        store.reserve(&request(&own, 10)).unwrap();
+        let before = table.all();
+        for other in TABLES.into_iter().filter(|other| *other != made_for) {
+            let key = key(other, &table.0);
+            // With a connection that has checked the table for its own scheme, and with one that has not.
+            for store in [&mut store, &mut mariadb()] {
+                refused(store, &key, &["of scheme `", "name another with `table=`"]);
+                assert_eq!(store.init(&[Arc::clone(&key)], false).unwrap_err().kind, FaultKind::Refused);
+            }
+        }
+        assert_eq!(table.all(), before);
+    }
+}
+
+#[test]
+fn two_schemes_on_one_table_are_refused_on_sqlite() {
+    let tables = TABLES.into_iter().filter(|scheme| !scheme.is_ticket());
+    for made_for in tables.clone() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || SqliteStore::new(folder.path().join("ids.db"), sqlite::Options::default());
+        let mut store = open();
+        store.reserve(&request(&key(made_for, "t"), 10)).unwrap();
+        for other in tables.clone().filter(|other| *other != made_for) {
+            for store in [&mut store, &mut open()] {
+                refused(store, &key(other, "t"), &["is not one of scheme", "name another with `table=`"]);
+            }
+        }
+        assert_eq!(store.look(&key(made_for, "t")).unwrap().map(|row| row.mark.next), Some(11));
+    }
+}
+
+#[test]
+fn a_column_that_is_too_narrow_is_refused_on_mariadb() {
+    for (scheme, column) in [
+        (Scheme::Keymill, "next"),
+        (Scheme::Keymill, "period"),
+        (Scheme::SequenceTable, "cur_id"),
+        (Scheme::LeafAlloc, "max_id"),
+        (Scheme::TinyIdInfo, "max_id"),
+        (Scheme::Cosid, "last_max_id"),
+        (Scheme::AutoIncrement, "id"),
+        (Scheme::Ticket, "id"),
+    ] {
+        for narrow in ["INT", "MEDIUMINT UNSIGNED"] {
+            let (table, key) = Table::of(scheme);
+            let more = if scheme.is_ticket() { "AUTO_INCREMENT" } else { "" };
+            table.say(&format!("ALTER TABLE {{t}} MODIFY {column} {narrow} NOT NULL {more}"));
+            let found = narrow.split(' ').next().unwrap().to_lowercase();
+            refused(
+                &mut mariadb(),
+                &key,
+                &[&format!("column `{column}` is `{found}`, too narrow for `bigint`")],
+            );
+        }
+    }
+    // The text of a serial finds no room when it is written.
+    let (table, key) = Table::of(Scheme::KeyProducer);
+    table.say("ALTER TABLE {t} MODIFY MAXSERIALNO VARCHAR(3)");
+    refused(&mut mariadb(), &key, &["a column is too narrow"]);
+    assert_eq!(table.all(), "[]");
+}
+
+#[test]
+fn a_signed_column_at_its_end_says_so_and_wraps_nothing() {
+    // Shops make `next` a plain BIGINT: 2^63 does not fit there.
+    let (table, key) = Table::of(Scheme::Keymill);
+    table.say("ALTER TABLE {t} MODIFY next BIGINT NOT NULL");
+    let mut store = mariadb();
+    store.reserve(&request(&key, 10)).unwrap();
+    table.say("UPDATE {t} SET next = 9223372036854775800");
+    let before = table.all();
+    for store in [&mut store, &mut mariadb()] {
+        refused(store, &key, &["a column is too narrow"]);
+    }
+    assert_eq!(table.all(), before);
+    let few = Request { len: 3, ..request(&key, 3) };
+    assert_eq!(mariadb().reserve(&few).unwrap().hi, 9_223_372_036_854_775_803);
+}
+
+#[test]
+fn a_row_of_keymills_own_that_makes_no_sense_is_refused_on_mariadb() {
+    for (value, column, says) in [
+        ("-1", "next", "holds -1 in `next`"),
+        ("NULL", "next", "holds NULL in `next`"),
+        ("0", "next", "0 is the next number"),
+        ("-9223372036854775808", "next", "in `next`"),
+        ("-3", "period", "holds -3 in `period`"),
+        ("NULL", "period", "holds NULL in `period`"),
+        ("7", "period", "period 7"),
+    ] {
+        let (table, key) = Table::of(Scheme::Keymill);
+        table.say("ALTER TABLE {t} MODIFY next BIGINT NULL, MODIFY period BIGINT NULL");
+        let mut store = mariadb();
+        store.reserve(&request(&key, 10)).unwrap();
+        table.say(&format!("UPDATE {{t}} SET {column} = {value}"));
+        let before = table.all();
+        for store in [&mut store, &mut mariadb()] {
+            refused(store, &key, &[says]);
+        }
+        assert_eq!(table.all(), before);
+    }
+}
+
+/// One statement past the store, on a SQLite file.
+fn tamper(file: &Path, sql: &str) {
+    rusqlite::Connection::open(file).unwrap().execute(sql, []).unwrap();
+}
+
+#[test]
+fn a_row_that_makes_no_sense_is_refused_on_sqlite() {
+    let spoils = |scheme: Scheme, maximum: &str| {
+        let mut spoils: Vec<(String, String, String)> = ["-1", "NULL", "'many'", "0.5", "x'00ff'", "'12abc'"]
+            .into_iter()
+            .map(|value| {
+                (maximum.to_owned(), value.to_owned(), format!("in `{maximum}`, where a whole number"))
+            })
+            .collect();
+        if matches!(scheme, Scheme::SequenceTable | Scheme::LeafAlloc | Scheme::TinyIdInfo) {
+            spoils.extend(
+                ["0", "-5", "NULL", "'few'"]
+                    .map(|value| ("step".into(), value.into(), "in `step`, where".into())),
+            );
+        }
+        if scheme == Scheme::SequenceTable {
+            spoils.push(("time_to_live".into(), "-1".into(), "holds -1 in `time_to_live`".into()));
+        }
+        if scheme == Scheme::TinyIdInfo {
+            for (column, value, says) in [
+                ("delta", "2", "Raise `max_id` above that of every other database's row"),
+                ("delta", "0", "holds 0 in `delta`"),
+                ("remainder", "1", "remainder=1"),
+                ("version", "NULL", "holds NULL in `version`"),
+            ] {
+                spoils.push((column.into(), value.into(), says.into()));
+            }
+        }
+        spoils
+    };
+    let own = (Scheme::Keymill, "name", "next");
+    for (scheme, _, maximum) in COUNTERS.into_iter().chain([own]) {
+        for (column, value, says) in spoils(scheme, maximum) {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("ids.db");
+            let key = key(scheme, "t");
+            let mut store = SqliteStore::new(file.clone(), sqlite::Options::default());
+            // A shop's table, less strict than its authors'.
+            store.init(&[Arc::clone(&key)], false).unwrap();
+            let ddl: String = rusqlite::Connection::open(&file)
+                .unwrap()
+                .query_one("SELECT sql FROM sqlite_schema WHERE name = 't'", [], |row| row.get(0))
+                .unwrap();
+            tamper(&file, "DROP TABLE t");
+            let loose = ddl.replace(" NOT NULL", "").replace("WITHOUT ROWID", "");
+            tamper(&file, &loose);
+            store.reserve(&request(&key, 10)).unwrap();
+            tamper(&file, &format!("UPDATE t SET {column} = {value}"));
+            let again = &mut SqliteStore::new(file.clone(), sqlite::Options::default());
+            for store in [&mut store, again] {
+                refused(store, &key, &[&says, "nothing was changed"]);
+            }
+            let left = format!("SELECT {column} IS {value} FROM t");
+            let left: bool =
+                rusqlite::Connection::open(&file).unwrap().query_one(&left, [], |row| row.get(0)).unwrap();
+            assert!(left, "{scheme:?}: {column} = {value} was left alone");
+        }
+    }
+}
+
+#[test]
+fn an_ok_of_impossible_numbers_is_an_unknown_outcome_and_no_range() {
+    let odd =
+        [Answer::Ok(1, 0), Answer::Ok(1, u64::MAX), Answer::Ok(1, 5), Answer::Ok(2, 20), Answer::Ok(7, 7)];
+    for scheme in COUNTERS.map(|(scheme, ..)| scheme).into_iter().chain([Scheme::Keymill]) {
+        let disguise = Disguise::plain(server::options().hosts[0].clone());
+        let (table, key) = Table::of(scheme);
+        let mut store = behind(&disguise);
+        store.reserve(&request(&key, 10)).unwrap();
+        let mut next = store.reserve(&request(&key, 10)).unwrap().hi;
+        for answer in &odd {
+            let before = table.all();
+            disguise.answer("LAST_INSERT_ID", 1, answer.clone());
+            let fault = store.reserve(&seen(&key, next)).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Unknown, "{scheme:?}: {answer:?}: {fault}");
+            assert!(fault.message.contains("the server answered with"), "{fault}");
+            assert_eq!((table.all(), disguise.to_come()), (before, 0));
+            // Two, as the new connection does not know the row yet.
+            for _ in 0..2 {
+                let got = store.reserve(&seen(&key, next)).unwrap();
+                assert_eq!(got.lo, next, "{scheme:?}: nothing was lost, and nothing used");
+                next = got.hi;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_ticket_of_impossible_numbers_is_no_range() {
+    for scheme in [Scheme::AutoIncrement, Scheme::Ticket] {
+        for answer in
+            [Answer::Ok(1, 0), Answer::Ok(0, 9), Answer::Ok(1, u64::MAX), Answer::Ok(3, 9), Answer::Ok(9, 9)]
+        {
+            let disguise = Disguise::plain(server::options().hosts[0].clone());
+            let (_table, key) = Table::of(scheme);
+            let mut store = behind(&disguise);
+            let next = store.reserve(&request(&key, 10)).unwrap().hi;
+            disguise.answer("INTO", u32::MAX, answer.clone());
+            let fault = store.reserve(&seen(&key, next)).unwrap_err();
+            assert!(
+                matches!(
+                    fault.kind,
+                    FaultKind::Refused | FaultKind::Unknown | FaultKind::Exhausted | FaultKind::Unavailable
+                ),
+                "{scheme:?}: {answer:?}: {fault}"
+            );
+            assert!(!fault.message.is_empty());
+        }
+    }
+}
+
+#[test]
+fn rows_that_no_table_of_ours_could_hold_are_refused() {
+    for (scheme, _, maximum) in COUNTERS {
+        for nonsense in ["'many'", "NULL", "-1", "1.5", "99999999999999999999", "x'ff00'", "''"] {
+            let disguise = Disguise::plain(server::options().hosts[0].clone());
+            let (_table, key) = Table::of(scheme);
+            behind(&disguise).reserve(&request(&key, 10)).unwrap();
+            disguise.instead(&format!("SELECT `{maximum}`"), &format!("SELECT {nonsense}"));
+            refused(&mut behind(&disguise), &key, &[&format!("in `{maximum}`"), "nothing was changed"]);
+        }
+    }
+    for (words, nonsense, says) in [
+        ("SELECT `period`, `next`", "SELECT 0, 'x'", "holds `x` in `next`"),
+        ("SELECT `period`, `next`", "SELECT NULL, 5", "holds NULL in `period`"),
+        ("SELECT `period`, `next`", "SELECT 0", "holds NULL in `next`"),
+        ("SELECT `period`, `next`", "SELECT 0, 18446744073709551615", "in `next`"),
+    ] {
+        let disguise = Disguise::plain(server::options().hosts[0].clone());
+        let (_table, key) = Table::of(Scheme::Keymill);
+        behind(&disguise).reserve(&request(&key, 10)).unwrap();
+        disguise.instead(words, nonsense);
+        // Past the fast statement, which asks for no row.
+        let request = Request { period_max: 1, period: 1, ..request(&key, 10) };
+        let fault = behind(&disguise).reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+        assert!(fault.message.contains(says), "{fault}");
+    }
+}
+
+#[test]
+fn a_server_that_hangs_up_or_talks_nonsense_at_any_statement_gives_no_range() {
+    for scheme in TABLES {
+        let disguise = Disguise::plain(server::options().hosts[0].clone());
+        let (_table, key) = Table::of(scheme);
+        let mut store = behind(&disguise);
+        let period = 0;
+        let mut next = store.reserve(&request(&key, 10)).unwrap().hi;
+        for statement in 0..14 {
+            for answer in [Answer::Cut, Answer::DoneAndCut, Answer::Refused(65_000, "???")] {
+                // Each statement of a new connection's first reservation in its turn.
+                let mut store = behind(&disguise);
+                disguise.answer_after("", statement, 1, answer.clone());
+                match store.reserve(&Request { period, ..seen(&key, next) }) {
+                    Ok(got) => {
+                        assert!(got.lo >= next);
+                        next = got.hi;
+                    }
+                    Err(fault) => assert!(
+                        matches!(
+                            fault.kind,
+                            FaultKind::Unknown | FaultKind::Unavailable | FaultKind::Refused
+                        ),
+                        "{scheme:?}: {answer:?} at {statement}: {fault}"
+                    ),
+                }
+                disguise.nothing_more();
+                let got = mariadb().reserve(&seen(&key, next)).unwrap();
+                assert!(got.lo >= next, "{scheme:?}: {answer:?} at {statement}");
+                next = got.hi;
+            }
+        }
+    }
+}

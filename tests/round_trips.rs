@@ -1,0 +1,148 @@
+//! A node that finds its row as it left it reserves with one statement, whatever the scheme; where the row has moved, or was
+//! set back, the longer way decides and nothing is lost by the attempt.
+//!
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use keymill::serial::SerialPattern;
+use keymill::store::mysql::MysqlStore;
+use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
+use keymill_tests::disguise::Disguise;
+use keymill_tests::{request, server};
+use mysql::prelude::Queryable;
+
+const DAY: u64 = 20_261_120_000_000_000;
+const NEXT_DAY: u64 = 20_261_121_000_000_000;
+
+/// Every scheme that MariaDB keeps, with and without a date.
+const KEPT: [(Scheme, bool); 9] = [
+    (Scheme::Keymill, false),
+    (Scheme::Keymill, true),
+    (Scheme::KeyProducer, true),
+    (Scheme::SequenceTable, false),
+    (Scheme::LeafAlloc, false),
+    (Scheme::TinyIdInfo, false),
+    (Scheme::Cosid, false),
+    (Scheme::AutoIncrement, false),
+    (Scheme::Ticket, false),
+];
+
+/// A table on MariaDB, gone with the value.
+struct Table(Arc<Key>);
+
+impl Table {
+    fn new(scheme: Scheme, serial: bool) -> Table {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // ordering: Relaxed — a number for each, nothing more.
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let serial = serial.then(|| SerialKey {
+            table: "cust".to_owned(),
+            column: "id".to_owned(),
+            pattern: SerialPattern::new("yyyyMMdd", "000000", "UTC").unwrap(),
+            init_max: false,
+        });
+        let table = Table(Arc::new(Key {
+            scheme,
+            table: format!("r_{}_{count}", std::process::id()),
+            columns: Columns::default(),
+            name: "segment:orders".to_owned(),
+            serial,
+            step: 10,
+            unsafe_on: false,
+        }));
+        direct().init(&[Arc::clone(&table.0)], false).unwrap();
+        table
+    }
+
+    fn asked(&self, day: u64, seen: Mark) -> Request {
+        let period = if self.0.serial.is_some() { day } else { 0 };
+        Request { period, period_max: period, high_water: seen, ..request(&self.0, 10) }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            server::connection().query_drop(format!("DROP TABLE {}", self.0.table)).unwrap();
+        }
+    }
+}
+
+fn direct() -> MysqlStore {
+    server::store(server::options())
+}
+
+#[test]
+fn a_node_alone_reserves_with_one_statement_under_every_scheme() {
+    for (scheme, serial) in KEPT {
+        let table = Table::new(scheme, serial);
+        let disguise = Disguise::plain(server::options().hosts[0].clone());
+        let mut options = server::options();
+        options.hosts = vec![disguise.address()];
+        let mut store = server::store(options);
+        let mut seen = Mark::default();
+        let mut reserve = |day| {
+            let got = store.reserve(&table.asked(day, seen)).unwrap();
+            seen = Mark { period: got.period, next: got.hi };
+            got
+        };
+        for _ in 0..3 {
+            reserve(DAY);
+        }
+        drop(disguise.said());
+        for round in 0..30 {
+            assert_eq!(reserve(DAY).lo, 31 + round * 10, "{scheme:?}");
+        }
+        let said = disguise.said();
+        assert_eq!(said.len(), 30, "{scheme:?}: {said:?}");
+        if serial {
+            let got = reserve(NEXT_DAY);
+            assert_eq!((got.lo, got.period, disguise.said().len()), (1, NEXT_DAY, 1), "{scheme:?}");
+        }
+    }
+}
+
+#[test]
+fn nodes_in_turn_on_one_row_leave_no_gap_and_no_overlap() {
+    for (scheme, serial) in KEPT.into_iter().filter(|(scheme, _)| !scheme.is_ticket()) {
+        let table = Table::new(scheme, serial);
+        let mut nodes: Vec<_> = (0..3).map(|_| (direct(), Mark::default())).collect();
+        let mut expected = 1;
+        for round in 0..60 {
+            let (store, seen) = &mut nodes[[0, 0, 1, 2, 1][round % 5]];
+            let got = store.reserve(&table.asked(DAY, *seen)).unwrap();
+            assert_eq!(got.lo, expected, "{scheme:?} in round {round}");
+            expected = got.hi;
+            *seen = Mark { period: got.period, next: got.hi };
+        }
+    }
+}
+
+#[test]
+fn a_row_that_was_set_back_or_is_gone_is_left_alone_by_the_short_way_too() {
+    for (scheme, serial) in KEPT {
+        let table = Table::new(scheme, serial);
+        let mut store = direct();
+        let mut seen = Mark::default();
+        for _ in 0..5 {
+            let got = store.reserve(&table.asked(DAY, seen)).unwrap();
+            seen = Mark { period: got.period, next: got.hi };
+        }
+        server::connection().query_drop(format!("DELETE FROM {}", table.0.table)).unwrap();
+        for _ in 0..3 {
+            let fault = store.reserve(&table.asked(DAY, seen)).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::WentBackwards, "{scheme:?}: {fault}");
+        }
+        assert_eq!(store.look(&table.0).unwrap(), None, "{scheme:?}");
+        if scheme.is_ticket() {
+            continue; // their counter goes on by itself
+        }
+        let old = Mark { next: 11, ..seen };
+        direct().repair(&table.0, old).unwrap();
+        let fault = store.reserve(&table.asked(DAY, seen)).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::WentBackwards, "{scheme:?}: {fault}");
+        assert_eq!(direct().look(&table.0).unwrap().unwrap().mark, old, "{scheme:?}");
+    }
+}

@@ -1,0 +1,343 @@
+//! A scripted server: it stands in front of the test's MariaDB, speaks the MySQL protocol packet by packet, and plays what
+//! no MariaDB can be asked for: another server's version and statements, error numbers of TiDB at a chosen statement,
+//! answers that make no sense. Rows are kept by the MariaDB behind it. It writes down every statement it is sent.
+//!
+//! By hand and not by the crate `opensrv-mysql`: that one's list of error numbers is closed and has none of TiDB's (9007,
+//! 8002, 8022, 8028), and it brings 170 packages for the four commands that are needed here.
+//!
+//! It is a TiDB in nothing but its words. What a TiDB does, it cannot prove.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// What `@@version` says on a TiDB.
+pub const TIDB: &str = "8.0.11-TiDB-v8.5.1";
+
+/// The environment variable that names the file to which statements are written.
+pub const STATEMENTS: &str = "KEYMILL_TIDB_STATEMENTS";
+
+/// What happens to a statement.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// It is not carried out; this error.
+    Refused(u16, &'static str),
+    /// It is carried out, and answered with this error all the same. For statements without rows.
+    DoneBut(u16, &'static str),
+    /// It is not carried out; so many rows changed, this last insert id.
+    Ok(u64, u64),
+    /// It is carried out, and answered with these numbers. For statements without rows.
+    DoneWith(u64, u64),
+    /// It is not carried out, and the connection breaks.
+    Cut,
+    /// It is carried out, and the connection breaks before the answer.
+    DoneAndCut,
+    /// It is not carried out, and there is no answer for so long; then the connection breaks.
+    Silence(Duration),
+}
+
+struct Rule {
+    part: String,
+    skip: u32,
+    times: u32,
+    answer: Answer,
+}
+
+#[derive(Default)]
+struct Script {
+    rules: Vec<Rule>,
+    /// A statement with the first part is sent on with the second instead of it.
+    words: Vec<(String, String)>,
+    said: Vec<String>,
+    /// Statements are for TiDB, and written to the file of [`STATEMENTS`].
+    for_tidb: bool,
+}
+
+/// A server in disguise.
+pub struct Disguise {
+    port: u16,
+    script: Arc<Mutex<Script>>,
+}
+
+impl std::fmt::Debug for Disguise {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disguise").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Disguise {
+    /// Stands in front of `server` and changes nothing yet.
+    ///
+    /// # Panics
+    /// Where there is no free port.
+    #[must_use]
+    pub fn plain(server: (String, u16)) -> Disguise {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("a bound socket has an address").port();
+        let script = Arc::<Mutex<Script>>::default();
+        let of_thread = Arc::clone(&script);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let Ok(upstream) = TcpStream::connect(&server) else { continue };
+                for stream in [&client, &upstream] {
+                    let _ = stream.set_nodelay(true);
+                }
+                let _ = Connection::serve(client, upstream, Arc::clone(&of_thread));
+            }
+        });
+        Disguise { port, script }
+    }
+
+    /// As a TiDB: its version, and its own statements in MariaDB's words.
+    ///
+    /// # Panics
+    /// Where there is no free port.
+    #[must_use]
+    pub fn tidb(server: (String, u16)) -> Disguise {
+        let disguise = Disguise::plain(server);
+        locked(&disguise.script).for_tidb = true;
+        disguise.instead("SELECT @@version", &format!("SELECT '{TIDB}'"));
+        disguise.instead("BEGIN PESSIMISTIC", "START TRANSACTION");
+        disguise
+    }
+
+    /// Where to connect to.
+    #[must_use]
+    pub fn address(&self) -> (String, u16) {
+        ("127.0.0.1".to_owned(), self.port)
+    }
+
+    /// From now on statements with this part are sent on with `other` instead of it.
+    pub fn instead(&self, part: &str, other: &str) {
+        locked(&self.script).words.insert(0, (part.to_owned(), other.to_owned()));
+    }
+
+    /// The next `times` statements with this part are answered like this.
+    pub fn answer(&self, part: &str, times: u32, answer: Answer) {
+        self.answer_after(part, 0, times, answer);
+    }
+
+    /// The same, after so many more have been answered as they should.
+    pub fn answer_after(&self, part: &str, skip: u32, times: u32, answer: Answer) {
+        locked(&self.script).rules.push(Rule { part: part.to_owned(), skip, times, answer });
+    }
+
+    /// How many of the answers that were set are still to come.
+    #[must_use]
+    pub fn to_come(&self) -> u32 {
+        locked(&self.script).rules.iter().map(|rule| rule.times).sum()
+    }
+
+    /// Forgets the answers that are still to come.
+    pub fn nothing_more(&self) {
+        locked(&self.script).rules.clear();
+    }
+
+    /// What has been said since this was asked last, with `?` for values.
+    #[must_use]
+    pub fn said(&self) -> Vec<String> {
+        std::mem::take(&mut locked(&self.script).said)
+    }
+}
+
+/// Writes statements to the file that [`STATEMENTS`] names, each once and on one line, after those that are there.
+///
+/// # Panics
+/// Where the file cannot be written.
+pub fn write_down(statements: &[String]) {
+    static WRITTEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let Ok(file) = std::env::var(STATEMENTS) else { return };
+    let mut written = locked(&WRITTEN);
+    for statement in statements {
+        // Names of one test run's tables are no other statements.
+        let line = statement.replace('\n', " ");
+        if !written.insert(line.clone()) {
+            continue;
+        }
+        let mut file =
+            std::fs::OpenOptions::new().create(true).append(true).open(&file).expect("it can be opened");
+        // One write: other processes append to it too.
+        file.write_all(format!("{line}\n").as_bytes()).expect("it can be written");
+    }
+}
+
+/// What the thread that reads the server's packets is to do with the next one.
+enum Next {
+    Pass,
+    /// It names the statement's number.
+    Prepared(String),
+    /// This goes to the client instead, with the number the packet has.
+    Instead(Vec<u8>),
+    /// Nothing goes to the client any more.
+    Cut,
+}
+
+struct Connection {
+    script: Arc<Mutex<Script>>,
+    statements: Mutex<HashMap<u32, String>>,
+    next: Mutex<Next>,
+}
+
+impl Connection {
+    fn serve(client: TcpStream, upstream: TcpStream, script: Arc<Mutex<Script>>) -> std::io::Result<()> {
+        let connection =
+            Arc::new(Connection { script, statements: Mutex::default(), next: Mutex::new(Next::Pass) });
+        let (from_client, to_upstream) = (client.try_clone()?, upstream.try_clone()?);
+        let to_client = client.try_clone()?;
+        let answering = Arc::clone(&connection);
+        thread::spawn(move || {
+            let _ = connection.questions(from_client, to_client, &to_upstream);
+            let _ = to_upstream.shutdown(Shutdown::Both);
+        });
+        thread::spawn(move || {
+            let _ = answering.answers(upstream, &client);
+            let _ = client.shutdown(Shutdown::Both);
+        });
+        Ok(())
+    }
+
+    fn answers(&self, mut upstream: TcpStream, mut client: &TcpStream) -> std::io::Result<()> {
+        loop {
+            let (number, body) = read_packet(&mut upstream)?;
+            match std::mem::replace(&mut *locked(&self.next), Next::Pass) {
+                Next::Pass => write_packet(&mut client, number, &body)?,
+                Next::Prepared(text) => {
+                    if let [0, a, b, c, d, ..] = body[..] {
+                        locked(&self.statements).insert(u32::from_le_bytes([a, b, c, d]), text);
+                    }
+                    write_packet(&mut client, number, &body)?;
+                }
+                Next::Instead(other) => write_packet(&mut client, number, &other)?,
+                Next::Cut => return Ok(()),
+            }
+        }
+    }
+
+    fn questions(
+        &self,
+        mut client: TcpStream,
+        mut back: TcpStream,
+        mut upstream: &TcpStream,
+    ) -> std::io::Result<()> {
+        loop {
+            let (number, mut body) = read_packet(&mut client)?;
+            // A command begins a new count; what else a client sends is of the handshake.
+            let command = if number == 0 { body.first().copied() } else { None };
+            let text = match command {
+                Some(QUERY | PREPARE) => Some(String::from_utf8_lossy(&body[1..]).into_owned()),
+                Some(EXECUTE) => body.get(1..5).and_then(|id| {
+                    locked(&self.statements).get(&u32::from_le_bytes(id.try_into().ok()?)).cloned()
+                }),
+                _ => None,
+            };
+            let Some(text) = text else {
+                write_packet(&mut upstream, number, &body)?;
+                continue;
+            };
+            if command != Some(EXECUTE) {
+                if locked(&self.script).for_tidb {
+                    write_down(std::slice::from_ref(&text));
+                }
+                body.truncate(1);
+                body.extend(self.in_other_words(&text).into_bytes());
+            }
+            if command == Some(PREPARE) {
+                *locked(&self.next) = Next::Prepared(text);
+                write_packet(&mut upstream, number, &body)?;
+                continue;
+            }
+            let answer = self.answer_to(&text);
+            let (done, packet) = match answer {
+                None => (true, None),
+                Some(Answer::Refused(code, message)) => (false, Some(error_packet(code, message))),
+                Some(Answer::DoneBut(code, message)) => (true, Some(error_packet(code, message))),
+                Some(Answer::Ok(rows, id)) => (false, Some(ok_packet(rows, id))),
+                Some(Answer::DoneWith(rows, id)) => (true, Some(ok_packet(rows, id))),
+                Some(Answer::Cut) => return Ok(()),
+                Some(Answer::DoneAndCut) => {
+                    *locked(&self.next) = Next::Cut;
+                    (true, None)
+                }
+                Some(Answer::Silence(pause)) => {
+                    thread::sleep(pause);
+                    return Ok(());
+                }
+            };
+            match (done, packet) {
+                (true, None) => write_packet(&mut upstream, number, &body)?,
+                (true, Some(packet)) => {
+                    *locked(&self.next) = Next::Instead(packet);
+                    write_packet(&mut upstream, number, &body)?;
+                }
+                // The server is silent between a client's questions, so nobody else is writing now.
+                (false, Some(packet)) => write_packet(&mut back, 1, &packet)?,
+                (false, None) => {}
+            }
+        }
+    }
+
+    fn in_other_words(&self, text: &str) -> String {
+        let script = locked(&self.script);
+        let other = script.words.iter().find(|(part, _)| text.contains(part.as_str()));
+        other.map_or_else(|| text.to_owned(), |(part, other)| text.replace(part.as_str(), other))
+    }
+
+    fn answer_to(&self, text: &str) -> Option<Answer> {
+        let mut script = locked(&self.script);
+        script.said.push(text.to_owned());
+        let rule = script.rules.iter_mut().find(|rule| rule.times > 0 && text.contains(&rule.part))?;
+        if rule.skip > 0 {
+            rule.skip -= 1;
+            return None;
+        }
+        rule.times -= 1;
+        Some(rule.answer.clone())
+    }
+}
+
+/// The protocol's commands that carry or name a statement.
+const QUERY: u8 = 0x03;
+const PREPARE: u8 = 0x16;
+const EXECUTE: u8 = 0x17;
+
+/// A packet: three bytes of length, a number that counts from the command on, the body.
+fn read_packet(from: &mut TcpStream) -> std::io::Result<(u8, Vec<u8>)> {
+    let mut head = [0; 4];
+    from.read_exact(&mut head)?;
+    let mut body = vec![0; u32::from_le_bytes([head[0], head[1], head[2], 0]) as usize];
+    from.read_exact(&mut body)?;
+    Ok((head[3], body))
+}
+
+fn write_packet(to: &mut impl Write, number: u8, body: &[u8]) -> std::io::Result<()> {
+    let length = (body.len() as u32).to_le_bytes();
+    let mut packet = vec![length[0], length[1], length[2], number];
+    packet.extend(body);
+    to.write_all(&packet)
+}
+
+fn error_packet(code: u16, message: &str) -> Vec<u8> {
+    let mut body = vec![0xff];
+    body.extend(code.to_le_bytes());
+    body.extend(b"#HY000");
+    body.extend(message.as_bytes());
+    body
+}
+
+/// Two numbers in the protocol's own coding (0xfe: eight bytes follow), autocommit, no warnings.
+fn ok_packet(rows: u64, id: u64) -> Vec<u8> {
+    let mut body = vec![0];
+    for number in [rows, id] {
+        body.push(0xfe);
+        body.extend(number.to_le_bytes());
+    }
+    body.extend([2, 0, 0, 0]);
+    body
+}
