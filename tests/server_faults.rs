@@ -1,12 +1,12 @@
 //! What a mill makes of a server that is frozen, cut off, read-only, full, forgetful: the same scenarios on every server
-//! store, each with a server of its own (`keymill_tests::server::Victim` is what is done to it).
+//! store, each with a server of its own (`keymill_tests::victim::Victim` is what is done to it).
 
 use std::time::{Duration, Instant};
 
 use keymill::{Code, Mill, Source};
 use keymill_tests::proxy::{Answers, Proxy};
-use keymill_tests::server::{Private, Victim};
 use keymill_tests::takers::{Takers, until};
+use keymill_tests::victim::Victim;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(2);
@@ -19,7 +19,13 @@ const LEAN_DEADLINE: Duration = Duration::from_millis(400);
 macro_rules! on_every_server {
     ($($scenario:ident)*) => {
         mod mariadb {
-            $(#[test] fn $scenario() { super::$scenario(&super::Private::start("")) })*
+            $(#[test] fn $scenario() { super::$scenario(&keymill_tests::server::Private::start("")) })*
+        }
+        mod postgres {
+            $(#[test] fn $scenario() { super::$scenario(&keymill_tests::postgres::Private::start("")) })*
+        }
+        mod redis {
+            $(#[test] fn $scenario() { super::$scenario(&keymill_tests::redis::Private::start("")) })*
         }
     };
 }
@@ -41,6 +47,11 @@ fn open(url: &str) -> Mill {
     let mill = Mill::open(&format!("{url}?timeout=500ms&connect_timeout=500ms")).expect("a mill");
     mill.init(&[], false).expect("init");
     mill
+}
+
+/// The store's name.
+fn on(server: &dyn Victim) -> String {
+    server.url().split(':').next().unwrap_or_default().to_owned()
 }
 
 fn source(mill: &Mill, spec: &str) -> Source {
@@ -83,7 +94,7 @@ fn a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice(serv
             server.start_again();
         }
     });
-    println!("faults  3 server kills, {count} ids, 0 duplicates, 0 errors");
+    println!("faults  {}: 3 server kills, {count} ids, 0 duplicates, 0 errors", on(server));
 }
 
 fn an_outage_beyond_the_runway_is_an_error_within_the_deadline_and_heals_by_itself(server: &dyn Victim) {
@@ -124,8 +135,9 @@ fn a_frozen_server_is_not_felt_while_the_runway_lasts_and_keeps_nobody_past_the_
     assert_outage_in_time(&at_lean, LEAN_DEADLINE);
     let longest = at_lean.errors().iter().map(|(waited, _)| *waited).max().unwrap_or_default();
     println!(
-        "faults  frozen for 3 s: {count} ids from the runway without an error; the lean source {} ids, {} errors, the latest \
+        "faults  {}: frozen for 3 s: {count} ids from the runway without an error; the lean source {} ids, {} errors, the latest \
          after {longest:.0?} of {LEAN_DEADLINE:.0?}",
+        on(server),
         at_lean.distinct(),
         at_lean.errors().len()
     );
@@ -149,7 +161,10 @@ fn a_connection_cut_in_the_middle_of_a_reservation_burns_the_range(server: &dyn 
     });
     assert!(takers.errors().is_empty(), "{:?}", takers.errors());
     let burnt = takers.highest() as usize - ids;
-    println!("faults  60 cut answers: {ids} ids, none twice, no error, {burnt} numbers burnt");
+    println!(
+        "faults  {}: 60 cut answers: {ids} ids, none twice, no error, {burnt} numbers burnt",
+        on(server)
+    );
     assert!(burnt >= 60, "no range was burnt, so nothing was tested");
 }
 
@@ -195,10 +210,13 @@ fn a_lost_table_is_told_and_a_new_one_never_begins_at_one(server: &dyn Victim) {
     let takers = Takers::default();
     takers.beside(&[&lean], 5, PAUSE, || {
         flow_again(&takers);
-        let says = server.lose_table();
-        until("the loss is told", PATIENCE, || takers.met(Code::StoreRefused, says));
-        mill.init(&[], false).expect("a new table");
-        until("the lost row is told", PATIENCE, || takers.met(Code::StoreWentBackwards, "keymill repair"));
+        if let Some(says) = server.lose_table() {
+            until("the loss is told", PATIENCE, || takers.met(Code::StoreRefused, says));
+            mill.init(&[], false).expect("a new table");
+        }
+        until("the lost row is told", PATIENCE, || {
+            takers.met(Code::StoreWentBackwards, "repair 'segment:lean")
+        });
         assert!(lean.row().expect("a look").is_none(), "nobody has made the row anew");
         lean.repair(takers.highest() + 100_000, false).expect("repair");
         flow_again(&takers);
@@ -243,7 +261,7 @@ fn a_restored_backup_is_refused_until_it_is_repaired_or_healed(server: &dyn Vict
             until("some ids more", PATIENCE, || at_healed.count() > before + 300);
         });
         server.restore();
-        until("it is refused", PATIENCE, || takers.met(Code::StoreWentBackwards, "keymill repair"));
+        until("it is refused", PATIENCE, || takers.met(Code::StoreWentBackwards, "repair 'segment:lean"));
         let row = lean.row().expect("a look").expect("a row").mark.next;
         assert!(row < before, "the row is left where the backup had it: {row}, before it was {before}");
         at_healed.beside(&[&healed], 5, PAUSE, || flow_again(&at_healed));
@@ -252,7 +270,8 @@ fn a_restored_backup_is_refused_until_it_is_repaired_or_healed(server: &dyn Vict
     });
     assert!(!at_healed.met(Code::StoreWentBackwards, ""), "{:?}", at_healed.errors());
     println!(
-        "faults  a restored backup: {} ids repaired, {} healed, none twice",
+        "faults  {}: a restored backup: {} ids repaired, {} healed, none twice",
+        on(server),
         takers.distinct(),
         at_healed.distinct()
     );

@@ -13,6 +13,7 @@ pub mod server;
 pub mod simulation;
 pub mod takers;
 pub mod vectors;
+pub mod victim;
 pub mod worker;
 
 /// What a new caller of a segment asks for: it has seen nothing, and takes any number.

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use keymill::store::mysql::{MysqlStore, Options, Secret};
-use mysql::prelude::Queryable;
 
 /// Where the shared test server is: `KEYMILL_TEST_MYSQL`, `mysql://user:password@host:port/database`.
 ///
@@ -151,107 +150,6 @@ impl Private {
             .expect("ci/mariadb can be run");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
-    }
-}
-
-/// What a scenario does to a server of its own, in each store's own way. Where a caller is to be told why, the method
-/// answers with words that the error holds.
-pub trait Victim {
-    /// Where it is, without options.
-    fn url(&self) -> String;
-
-    /// Host and port, for a proxy.
-    fn address(&self) -> (String, u16);
-
-    /// `kill -9`.
-    fn kill(&self);
-
-    /// On the same port and data.
-    fn start_again(&self);
-
-    /// `SIGSTOP`: it is there and answers nothing.
-    fn freeze(&self);
-
-    /// `SIGCONT`.
-    fn thaw(&self);
-
-    /// No writes from now on, or writes again.
-    fn read_only(&self, on: bool) -> &'static str;
-
-    /// Another password for keymill's user; who is connected is thrown out.
-    fn password(&self, password: &str) -> &'static str;
-
-    /// What keymill keeps its rows in is gone.
-    fn lose_table(&self) -> &'static str;
-
-    /// Takes every connection there is; frees them with what it answers.
-    fn crowd(&self) -> (&'static str, Box<dyn std::any::Any>);
-
-    /// Remembers its data as they are now.
-    fn backup(&self);
-
-    /// A server with the data of the backup.
-    fn restore(&self);
-}
-
-impl Victim for Private {
-    fn url(&self) -> String {
-        self.url()
-    }
-
-    fn address(&self) -> (String, u16) {
-        options_of(&self.url()).hosts[0].clone()
-    }
-
-    fn kill(&self) {
-        self.kill();
-    }
-
-    fn start_again(&self) {
-        self.start_again();
-    }
-
-    fn freeze(&self) {
-        self.ci("freeze");
-    }
-
-    fn thaw(&self) {
-        self.ci("thaw");
-    }
-
-    fn read_only(&self, on: bool) -> &'static str {
-        let sql = format!("SET GLOBAL read_only = {}", u8::from(on));
-        self.root().query_drop(sql).expect("root may set that");
-        "read-only"
-    }
-
-    fn password(&self, password: &str) -> &'static str {
-        let mut root = self.root();
-        root.query_drop(format!("ALTER USER keymill@'%' IDENTIFIED BY '{password}'")).expect("a password");
-        root.query_drop("KILL USER keymill").expect("root may kill");
-        "check user and password"
-    }
-
-    fn lose_table(&self) -> &'static str {
-        self.root().query_drop("DROP TABLE ids.keymill_segment").expect("root may drop");
-        "table `keymill_segment` is missing; run `keymill init"
-    }
-
-    fn crowd(&self) -> (&'static str, Box<dyn std::any::Any>) {
-        self.root().query_drop("SET GLOBAL max_connections = 10").expect("root may set that");
-        let url = format!("{}?prefer_socket=false", self.url());
-        let taken: Vec<mysql::Conn> =
-            std::iter::from_fn(|| mysql::Conn::new(url.as_str()).ok()).take(50).collect();
-        assert!(taken.len() < 50, "there is an end to connections");
-        ("the server has too many connections", Box::new(taken))
-    }
-
-    fn backup(&self) {
-        self.ci("backup");
-    }
-
-    fn restore(&self) {
-        self.ci("restore");
     }
 }
 

@@ -255,6 +255,8 @@ impl Store for PostgresStore {
         }
         self.with_session(|session| {
             session.writable()?;
+            // What was there a moment ago may be gone: that is why somebody runs `init`.
+            session.checked.clear();
             for (key, statement) in &tables {
                 // A user without the right to create may well run `init` on tables that are there.
                 if !session.check_table(key)? {

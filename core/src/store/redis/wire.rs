@@ -203,6 +203,10 @@ fn plain_words(error: &RedisError) -> String {
         }
         Some(io) if io.kind() == io::ErrorKind::InvalidData => io.to_string(),
         Some(io) => format!("the connection broke: {io}"),
+        // A full server closes what it has just accepted, and what it says of that may be lost.
+        None if error.is_io_error() || error.is_connection_dropped() => {
+            format!("the connection broke: {error}; is `maxclients` reached?")
+        }
         None => format!("the answer is not of the Redis protocol: {error}"),
     }
 }

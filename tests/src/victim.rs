@@ -1,0 +1,238 @@
+//! What a scenario does to a server: one trait, so that each scenario of `tests/server_faults.rs` stands once for every store.
+
+use std::any::Any;
+
+use mysql::prelude::Queryable;
+
+use crate::{postgres, redis, server};
+
+const MISSING: &str = "table `keymill_segment` is missing; run `keymill ";
+const READ_ONLY: &str = "read-only";
+const PASSWORD: &str = "check user and password";
+const CROWDED: &str = "the server has too many connections";
+/// Redis closes what it has just accepted, and what it says of that may be lost on the way: `too many connections; raise
+/// maxclients`, or `is `maxclients` reached?`.
+const FULL: &str = "maxclients";
+
+/// What a scenario does to a server of its own, in each store's own way. Where a caller is to be told why, the method
+/// answers with words that the error holds.
+pub trait Victim {
+    /// Where it is, without options.
+    fn url(&self) -> String;
+
+    /// Host and port, for a proxy.
+    fn address(&self) -> (String, u16);
+
+    /// `kill -9`.
+    fn kill(&self);
+
+    /// On the same port and data.
+    fn start_again(&self);
+
+    /// `SIGSTOP`: it is there and answers nothing.
+    fn freeze(&self);
+
+    /// `SIGCONT`.
+    fn thaw(&self);
+
+    /// No writes from now on, or writes again.
+    fn read_only(&self, on: bool) -> &'static str;
+
+    /// Another password for keymill's user; who is connected is thrown out.
+    fn password(&self, password: &str) -> &'static str;
+
+    /// What keymill keeps its rows in is gone. `None`: where there are no tables, only the rows are.
+    fn lose_table(&self) -> Option<&'static str>;
+
+    /// Takes every connection there is; frees them with what it answers.
+    fn crowd(&self) -> (&'static str, Box<dyn Any>);
+
+    /// Remembers its data as they are now.
+    fn backup(&self);
+
+    /// A server with the data of the backup.
+    fn restore(&self);
+}
+
+impl Victim for server::Private {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn address(&self) -> (String, u16) {
+        server::options_of(&self.url()).hosts[0].clone()
+    }
+
+    fn kill(&self) {
+        self.kill();
+    }
+
+    fn start_again(&self) {
+        self.start_again();
+    }
+
+    fn freeze(&self) {
+        self.ci("freeze");
+    }
+
+    fn thaw(&self) {
+        self.ci("thaw");
+    }
+
+    fn read_only(&self, on: bool) -> &'static str {
+        let sql = format!("SET GLOBAL read_only = {}", u8::from(on));
+        self.root().query_drop(sql).expect("root may set that");
+        READ_ONLY
+    }
+
+    fn password(&self, password: &str) -> &'static str {
+        let mut root = self.root();
+        root.query_drop(format!("ALTER USER keymill@'%' IDENTIFIED BY '{password}'")).expect("a password");
+        root.query_drop("KILL USER keymill").expect("root may kill");
+        PASSWORD
+    }
+
+    fn lose_table(&self) -> Option<&'static str> {
+        self.root().query_drop("DROP TABLE ids.keymill_segment").expect("root may drop");
+        Some(MISSING)
+    }
+
+    fn crowd(&self) -> (&'static str, Box<dyn Any>) {
+        self.root().query_drop("SET GLOBAL max_connections = 10").expect("root may set that");
+        let url = format!("{}?prefer_socket=false", self.url());
+        let taken: Vec<mysql::Conn> =
+            std::iter::from_fn(|| mysql::Conn::new(url.as_str()).ok()).take(50).collect();
+        assert!(taken.len() < 50, "there is an end to connections");
+        (CROWDED, Box::new(taken))
+    }
+
+    fn backup(&self) {
+        self.ci("backup");
+    }
+
+    fn restore(&self) {
+        self.ci("restore");
+    }
+}
+
+impl Victim for postgres::Private {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn address(&self) -> (String, u16) {
+        postgres::options_of(&self.url()).hosts[0].clone()
+    }
+
+    fn kill(&self) {
+        self.kill();
+    }
+
+    fn start_again(&self) {
+        self.start_again();
+    }
+
+    fn freeze(&self) {
+        let _ = self.say(&["freeze"]);
+    }
+
+    fn thaw(&self) {
+        let _ = self.say(&["thaw"]);
+    }
+
+    fn read_only(&self, on: bool) -> &'static str {
+        let root = postgres::Sql::root(&self.url());
+        root.say(&format!("ALTER SYSTEM SET default_transaction_read_only = {on}"));
+        root.say("SELECT pg_reload_conf()");
+        READ_ONLY
+    }
+
+    fn password(&self, password: &str) -> &'static str {
+        let root = postgres::Sql::root(&self.url());
+        root.say(&format!("ALTER ROLE keymill PASSWORD '{password}'"));
+        root.say("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'keymill'");
+        PASSWORD
+    }
+
+    fn lose_table(&self) -> Option<&'static str> {
+        postgres::Sql::root(&self.url()).say("DROP TABLE keymill_segment");
+        Some(MISSING)
+    }
+
+    fn crowd(&self) -> (&'static str, Box<dyn Any>) {
+        let options = postgres::options_of(&self.url());
+        let root = postgres::Sql::root(&self.url());
+        root.say("ALTER ROLE keymill CONNECTION LIMIT 5");
+        let taken: Vec<_> = (0..4).map(|_| postgres::Sql::to(&options)).collect();
+        (CROWDED, Box::new(taken))
+    }
+
+    fn backup(&self) {
+        let _ = self.say(&["backup"]);
+    }
+
+    fn restore(&self) {
+        let _ = self.say(&["restore"]);
+    }
+}
+
+impl Victim for redis::Private {
+    fn url(&self) -> String {
+        self.url()
+    }
+
+    fn address(&self) -> (String, u16) {
+        redis::options_of(&self.url()).server.hosts[0].clone()
+    }
+
+    fn kill(&self) {
+        self.kill();
+    }
+
+    fn start_again(&self) {
+        self.start_again();
+    }
+
+    fn freeze(&self) {
+        self.ci("freeze");
+    }
+
+    fn thaw(&self) {
+        self.ci("thaw");
+    }
+
+    fn read_only(&self, on: bool) -> &'static str {
+        // A replica of nobody keeps what it has.
+        let master = if on { ["127.0.0.1", "1"] } else { ["NO", "ONE"] };
+        self.say(&["REPLICAOF", master[0], master[1]]);
+        "replica"
+    }
+
+    fn password(&self, password: &str) -> &'static str {
+        self.say(&["ACL", "SETUSER", "default", "resetpass", &format!(">{password}")]);
+        self.say(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        PASSWORD
+    }
+
+    fn lose_table(&self) -> Option<&'static str> {
+        self.say(&["FLUSHALL"]);
+        None
+    }
+
+    fn crowd(&self) -> (&'static str, Box<dyn Any>) {
+        let url = self.url();
+        self.say(&["CONFIG", "SET", "maxclients", "10"]);
+        let client = ::redis::Client::open(url.as_str()).expect("a client");
+        let taken: Vec<_> = std::iter::from_fn(|| client.get_connection().ok()).take(50).collect();
+        assert!(taken.len() < 50, "there is an end to connections");
+        (FULL, Box::new(taken))
+    }
+
+    fn backup(&self) {
+        self.ci("backup");
+    }
+
+    fn restore(&self) {
+        self.ci("restore");
+    }
+}
