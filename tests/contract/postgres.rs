@@ -123,7 +123,7 @@ fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
         let got = store.reserve(&request).unwrap();
         ranges.push((got.lo, got.hi));
         println!("{kind:?}: {} reserved, {unknown} unknown, the row stands at {}", ranges.len(), got.hi);
-        assert!(unknown >= 16 && ranges.len() > 80);
+        assert!(unknown >= 15 && ranges.len() > 80);
         // Ranges whose outcome was unknown are gaps: some of them were applied.
         assert!(got.hi > 10 * ranges.len() as u64 + 1, "no applied range was lost");
         assert_disjoint(ranges);
@@ -140,7 +140,7 @@ fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
         options.hosts = vec![proxy.address()];
         let mut store = postgres::store(options);
         let (orders, invoices) = (bench.request("orders", 10), bench.request("invoices", 10));
-        for start in [&orders, &invoices].repeat(3) {
+        for start in [&orders, &invoices].repeat(2) {
             store.reserve(start).unwrap();
         }
         bench.set_row("orders", bench.mark(1_000_001));
@@ -156,7 +156,7 @@ fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
         // While it is silent, a new connection fails as well, within the same time.
         assert_eq!(self::kind(store.reserve(&invoices)), FaultKind::Unavailable);
         proxy.set(Answers::Pass); // now the held answers arrive, wherever they belong
-        assert_eq!(store.reserve(&invoices).unwrap().lo, 31, "never the range of `orders`");
+        assert_eq!(store.reserve(&invoices).unwrap().lo, 21, "never the range of `orders`");
         let again = store.reserve(&orders).unwrap();
         assert!(again.lo == 1_000_001 || (!bench.kind.is_serial() && again.lo == 1_000_011), "{again:?}");
     }

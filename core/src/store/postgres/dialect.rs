@@ -105,12 +105,6 @@ pub(super) fn meaning(code: &str, committing: bool) -> Meaning {
             plain(FaultKind::Unavailable, true, "the server is read-only: a replica, or in maintenance")
         }
         "25P02" | "25P03" => plain(FaultKind::Unavailable, true, ""),
-        "0A000" | "26000" | "42P05" => plain(
-            FaultKind::Unavailable,
-            true,
-            "the table was changed under a prepared statement, or a pooler between shares connections by transaction; \
-             let it pool sessions",
-        ),
         "28P01" | "28000" => plain(FaultKind::Refused, true, "check user and password"),
         "3D000" => plain(FaultKind::Refused, true, "create the database, then run `keymill init`"),
         "3F000" => plain(FaultKind::Refused, true, "no schema to create in; set the user's search_path"),

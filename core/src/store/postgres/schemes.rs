@@ -335,7 +335,7 @@ pub(super) struct Open<'a> {
 
 impl Open<'_> {
     fn change(&mut self, sql: &str, values: &[Value]) -> Result<bool, Fault> {
-        match self.session.execute(sql, values, Phase::Write)? {
+        match self.session.change(sql, values)? {
             0 => Ok(false),
             1 => Ok(true),
             many => Err(Fault::new(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
-use tokio_postgres::{Client, Row, Statement};
+use tokio_postgres::{Client, Row};
 
 use super::dialect::{self, Meaning};
 use super::wire::{Failed, Wire};
@@ -40,7 +40,6 @@ pub(super) struct Session {
     password: Secret,
     limit: Duration,
     pub(super) warnings: Vec<String>,
-    statements: HashMap<String, Statement>,
     /// Tables whose shape has been checked.
     pub(super) checked: Vec<(Scheme, String)>,
     /// By table and name: rows whose step and time to live have been read.
@@ -102,6 +101,10 @@ impl Value {
             Value::Text(_) => Type::TEXT,
         }
     }
+}
+
+fn typed(values: &[Value]) -> Vec<(&(dyn ToSql + Sync), Type)> {
+    values.iter().map(|value| (value as &(dyn ToSql + Sync), value.of_type())).collect()
 }
 
 impl ToSql for Value {
@@ -181,7 +184,6 @@ impl Session {
             password: options.password.clone(),
             limit: options.read_timeout,
             warnings: Vec::new(),
-            statements: HashMap::new(),
             checked: Vec::new(),
             known: HashMap::new(),
             used_ms: now_ms,
@@ -241,36 +243,24 @@ impl Session {
         self.run(sql, values, Phase::Ask)
     }
 
-    /// A prepared statement's rows, read to the last: the server's word that it is done comes after its commit.
+    /// A statement's rows, read to the last: the server's word that it is done comes after its commit.
+    ///
+    /// The statement's text goes with its values, in one message. A prepared statement would be known by a name, and behind
+    /// a pooler that shares connections by transaction that name may be another process's statement.
     pub(super) fn run(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<Vec<Row>, Fault> {
-        let statement = self.prepared(sql, values)?;
-        let references: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
+        let (words, values) = (dialect::translated(sql), typed(values));
         self.wire.unreplicated();
-        let answer = self.wire.ask(self.limit, |client| client.query(&statement, &references));
+        let answer = self.wire.ask(self.limit, |client| client.query_typed(&words, &values));
         let rows = answer.map_err(|failed| self.failed(&failed, phase))?;
         self.replicated(phase)?;
         Ok(rows)
     }
 
-    /// How many rows a change changed.
-    pub(super) fn execute(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<u64, Fault> {
-        let statement = self.prepared(sql, values)?;
-        let references: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
-        let answer = self.wire.ask(self.limit, |client| client.execute(&statement, &references));
-        answer.map_err(|failed| self.failed(&failed, phase))
-    }
-
-    /// Prepared apart, once a connection: until this has been answered nothing can have been changed.
-    fn prepared(&mut self, sql: &str, values: &[Value]) -> Result<Statement, Fault> {
-        if let Some(statement) = self.statements.get(sql) {
-            return Ok(statement.clone());
-        }
-        let (words, types) =
-            (dialect::translated(sql), values.iter().map(Value::of_type).collect::<Vec<_>>());
-        let answer = self.wire.ask(self.limit, |client| client.prepare_typed(&words, &types));
-        let statement = answer.map_err(|failed| self.failed(&failed, Phase::Ask))?;
-        self.statements.insert(sql.to_owned(), statement.clone());
-        Ok(statement)
+    /// How many rows a change changed, inside a transaction.
+    pub(super) fn change(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault> {
+        let (words, values) = (dialect::translated(sql), typed(values));
+        let answer = self.wire.ask(self.limit, |client| client.execute_typed(&words, &values));
+        answer.map_err(|failed| self.failed(&failed, Phase::Write))
     }
 
     /// Statements without values, by the simple protocol.
