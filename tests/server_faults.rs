@@ -46,6 +46,8 @@ macro_rules! on_redis {
 }
 
 on_redis! {
+    a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice
+    an_outage_beyond_the_runway_is_an_error_within_the_deadline_and_heals_by_itself
     a_frozen_server_is_not_felt_while_the_runway_lasts_and_keeps_nobody_past_the_deadline
     a_connection_cut_in_the_middle_of_a_reservation_burns_the_range
     a_server_that_turns_read_only_is_an_outage_with_that_reason
@@ -216,7 +218,9 @@ fn a_lost_table_is_told_and_a_new_one_never_begins_at_one(server: &dyn Victim) {
         let says = server.lose_table();
         until("the loss is told", PATIENCE, || takers.met(Code::StoreRefused, says));
         mill.init(&[], false).expect("a new table");
-        until("the lost row is told", PATIENCE, || takers.met(Code::StoreWentBackwards, "keymill repair"));
+        until("the lost row is told", PATIENCE, || {
+            takers.met(Code::StoreWentBackwards, "repair 'segment:lean")
+        });
         assert!(lean.row().expect("a look").is_none(), "nobody has made the row anew");
         lean.repair(takers.highest() + 100_000, false).expect("repair");
         flow_again(&takers);
@@ -261,7 +265,7 @@ fn a_restored_backup_is_refused_until_it_is_repaired_or_healed(server: &dyn Vict
             until("some ids more", PATIENCE, || at_healed.count() > before + 300);
         });
         server.restore();
-        until("it is refused", PATIENCE, || takers.met(Code::StoreWentBackwards, "keymill repair"));
+        until("it is refused", PATIENCE, || takers.met(Code::StoreWentBackwards, "repair 'segment:lean"));
         let row = lean.row().expect("a look").expect("a row").mark.next;
         assert!(row < before, "the row is left where the backup had it: {row}, before it was {before}");
         at_healed.beside(&[&healed], 5, PAUSE, || flow_again(&at_healed));

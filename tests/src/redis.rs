@@ -188,6 +188,14 @@ impl Victim for Private {
         options_of(&self.url()).server.hosts[0].clone()
     }
 
+    fn kill(&self) {
+        self.kill();
+    }
+
+    fn start_again(&self) {
+        self.start_again();
+    }
+
     fn freeze(&self) {
         self.ci("freeze");
     }
