@@ -205,8 +205,37 @@ const REDIS: Kind = Kind {
     more: &["sentinel", "wait_replicas"],
 };
 
+/// Without a login in front a URL may be a login whose password holds a `?`: then nothing of it may be repeated.
+fn no_cut_password(rest: &str, query: &str) -> Result<()> {
+    if rest.contains('@') {
+        return Ok(());
+    }
+    let hosts = rest.trim_start_matches('/').split('/').next().unwrap_or_default();
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    let has_port = |host: &str| match host.rsplit_once(']') {
+        Some((_, after)) => after.strip_prefix(':').is_none_or(is_port),
+        None => host.split_once(':').is_none_or(|(_, port)| is_port(port)),
+    };
+    if !hosts.split(',').all(has_port) {
+        return Err(Error::config(format!(
+            "what follows a `:` in the redis URL is no port; {}, and a `?` in a password as %3F",
+            REDIS.shape
+        )));
+    }
+    let valid: Vec<_> = SERVER.iter().chain(REDIS.more).chain(MILL).copied().collect();
+    let name = |pair: &str| pair.split_once('=').map_or(String::new(), |(name, _)| name.to_owned());
+    if query.split('&').any(|pair| !pair.is_empty() && !valid.contains(&name(pair).as_str())) {
+        return Err(Error::config(format!(
+            "the redis URL has an option that is none (a `?` in a password is written %3F); valid options: {}",
+            valid.join(", ")
+        )));
+    }
+    Ok(())
+}
+
 /// A Redis server by its own name, or by `sentinel=NAME` the master that these Sentinels know by it.
 fn redis(rest: &str, query: &str) -> Result<MillConfig> {
+    no_cut_password(rest, query)?;
     let (server, options) = server(&REDIS, rest, query)?;
     if !server.database.is_empty() && server.database.parse::<u16>().is_err() {
         return Err(bad("database", &server.database, "a number: redis://host:port/0"));

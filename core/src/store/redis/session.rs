@@ -93,7 +93,7 @@ impl Session {
         }
         match self.wire.answer(next()) {
             Ok(info) => self.server = Server::new(&text(&info).unwrap_or_default()),
-            Err(fault) if fault.kind == FaultKind::Refused && logs_in && !self.wire.broken => {
+            Err(fault) if fault.kind == FaultKind::Refused && !self.wire.broken => {
                 self.warnings.push(format!("INFO cannot be read: {fault}"));
             }
             Err(fault) => return Err(fault),
