@@ -59,4 +59,4 @@ pub use events::Event;
 pub use metrics::Stats;
 pub use serial::SerialPattern;
 pub use snowflake::Layout;
-pub use store::{Facts, Row};
+pub use store::{Facts, Handover, Row};

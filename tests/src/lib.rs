@@ -5,6 +5,7 @@ use std::sync::Arc;
 use keymill::store::{Key, MAX_NUMBER, Mark, Request};
 
 pub mod proxy;
+pub mod rivals;
 pub mod server;
 #[path = "../simulation/mod.rs"]
 pub mod simulation;

@@ -61,6 +61,10 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
         Verb::Status { sources } => operate::status(mill, sources, json),
         Verb::Metrics { sources } => operate::metrics(mill, sources, json),
         Verb::Repair { source, to, yes } => operate::repair(&mill.source(source)?, *to, *yes, json),
+        Verb::Import { source, from, table, row, dry_run: _, yes } => {
+            let old = operate::Old { scheme: from, table: table.as_deref(), row: row.as_deref() };
+            operate::import(&mill.source(source)?, &old, *yes, json)
+        }
         Verb::Bench { source, threads, seconds } => {
             bench::run(&mill.source(source)?, *threads, *seconds, json)
         }

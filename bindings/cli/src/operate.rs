@@ -247,3 +247,56 @@ pub fn repair(source: &Source, to: u64, yes: bool, json: bool) -> Result<()> {
     }
     Ok(())
 }
+
+/// The row of another program.
+pub struct Old<'a> {
+    pub scheme: &'a str,
+    pub table: Option<&'a str>,
+    pub row: Option<&'a str>,
+}
+
+/// Takes another program's row over; without `yes` only shows what would be.
+pub fn import(source: &Source, old: &Old, yes: bool, json: bool) -> Result<()> {
+    let handed = source.import(old.scheme, old.table, old.row, !yes)?;
+    let done_before = handed.was_done();
+    let new = handed.new.as_ref().map(|row| row.text.clone());
+    let state = match (done_before, yes) {
+        (true, _) => "already imported",
+        (false, true) => "yes",
+        (false, false) => "no",
+    };
+    if json {
+        return print::json(&json!({
+            "source": source.label(),
+            "from": old.scheme,
+            "old": { "before": handed.old.text, "after": handed.old_after.text },
+            "new": { "before": new, "after": handed.new_after.text },
+            "already_imported": done_before,
+            "written": yes && !done_before,
+        }));
+    }
+    let fields = [
+        ("source", source.label().to_owned()),
+        ("from", old.scheme.to_owned()),
+        ("old row before", handed.old.text),
+        ("old row after", handed.old_after.text),
+        ("new row before", new.unwrap_or_else(|| "no row yet".to_owned())),
+        ("new row after", handed.new_after.text),
+        ("written", state.to_owned()),
+    ];
+    print::fields(false, &fields)?;
+    if !done_before && !yes {
+        print::note(&format!(
+            "Nothing was written. The old row would be moved out of the way and `{}` go on where it stands. If that is \
+             what you want, add --yes",
+            source.label()
+        ));
+    }
+    if old.scheme == "key_producer" && !done_before {
+        print::note(
+            "Old KeyFactory nodes begin at 1 with every new date, whatever their row says: stop them before the date \
+             changes.",
+        );
+    }
+    Ok(())
+}

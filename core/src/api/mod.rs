@@ -5,6 +5,7 @@
 //! crosses as one string, so no language can forget an option.
 
 mod handle;
+mod import;
 mod lease;
 mod source;
 mod text;

@@ -15,12 +15,16 @@ pub mod sqlite;
 
 mod counter;
 mod decision;
+mod handover;
 mod rows;
 
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use handover::{check_schemes, handed_over};
 pub(crate) use rows::repaired;
+
+pub use handover::{FAR, Handover};
 
 pub use crate::reservation::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 
@@ -121,6 +125,17 @@ pub trait Store: Send {
     /// # Errors
     /// See [`FaultKind`]; `Refused` where the row stands higher.
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault>;
+
+    /// Moves another program's row out of the way and makes `new` begin where it stood, in one transaction; `period` is
+    /// the present one.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; `Refused` where numbers could come twice, and on stores without tables of other programs.
+    fn hand_over(&mut self, old: &Key, _new: &Key, _period: u64) -> Result<Handover, Fault> {
+        let message =
+            format!("this store keeps no rows of scheme `{}`, so none can be imported", old.scheme.name());
+        Err(Fault::new(FaultKind::Refused, message))
+    }
 
     /// Dialect, version and durability, read from the store itself.
     ///

@@ -7,7 +7,7 @@
 
 use super::counter::{Counter, CounterRow};
 use super::decision::{decide, place};
-use super::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
+use super::{Fault, FaultKind, Handover, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
 
 /// A row as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +86,11 @@ pub(crate) trait Transactions {
     fn repair_in_one(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         self.transact(key, to.period, |rows| repair(rows, key, to))
             .map_err(|fault| during(&format!("repairing `{}`", key.name), fault))
+    }
+
+    fn hand_over_in_one(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
+        self.transact(new, period, |rows| super::handover::hand_over(rows, old, new, period))
+            .map_err(|fault| during(&format!("importing `{}`", new.name), fault))
     }
 }
 
@@ -221,7 +226,26 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
 /// The row that `repair` would leave where `before` stands.
 pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
     not_lower(before, to)?;
-    row_of(key, &stored_at(key, to)?)
+    moved(key, before, to)
+}
+
+/// The row that stands at `to` where `before` stood: what else is in it stays.
+pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
+    if key.scheme.is_ticket() {
+        // Whole tickets: the first that ends at or above, and after it the next one begins.
+        let ticket = to.next.saturating_sub(1).div_ceil(key.step);
+        let next = ticket.saturating_mul(key.step).saturating_add(1).min(MAX_NUMBER + 1);
+        let text = match key.scheme {
+            Scheme::Sequence => format!("next value={next}"),
+            _ => format!("id={ticket} step={}", key.step),
+        };
+        return Ok(Row { mark: Mark { period: 0, next }, text });
+    }
+    let mut row = row_of(key, &stored_at(key, to)?)?;
+    if let (Some(counter), Some(before)) = (Counter::of(key.scheme), before) {
+        row.text = counter.describe_moved(&before.text, to.next)?;
+    }
+    Ok(row)
 }
 
 /// Refuses to lower a row.
@@ -396,7 +420,7 @@ pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
     Ok(Stored::Serial(Some(text)))
 }
 
-fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
+pub(crate) fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
     let mark = mark_of(key, stored)?.unwrap_or_default();
     let text = match stored {
         Stored::Segment(Mark { period: 0, next }) => format!("next={next}"),

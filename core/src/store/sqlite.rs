@@ -25,8 +25,8 @@ use rusqlite::{
 use super::counter::{Cell, Counter, Tongue};
 use super::rows::{self, Digits, ProducerKey, Rows, Stored, Transactions};
 use super::{
-    Durability, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey,
-    Store,
+    Durability, Facts, Fault, FaultKind, Handover, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme,
+    SerialKey, Store,
 };
 
 /// `PRAGMA application_id` of files that keymill made: "kmil".
@@ -470,6 +470,10 @@ impl Store for SqliteStore {
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         self.repair_in_one(key, to)
+    }
+
+    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
+        self.hand_over_in_one(old, new, period)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {

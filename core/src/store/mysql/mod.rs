@@ -27,7 +27,9 @@ use super::counter::CounterRow;
 use super::rows::{self, Rows, Transactions};
 pub use super::server::{Options, Tls};
 use super::server::{Target, hide};
-use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, Store};
+use super::{
+    Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Scheme, Store,
+};
 use crate::time::Clock;
 use dialect::{Dialect, Meaning};
 pub use schemes::create_table;
@@ -600,6 +602,10 @@ impl Store for MysqlStore {
             return raised.map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault));
         }
         self.repair_in_one(key, to)
+    }
+
+    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
+        self.hand_over_in_one(old, new, period)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
