@@ -114,7 +114,16 @@ pub trait Store: Send {
     /// See [`FaultKind`].
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault>;
 
-    /// The statements that create what these keys need; carried out unless `dry_run`. What exists is left alone.
+    /// How many seconds ago the row was last changed, by the store's clock; `None` where nothing says so.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn age(&mut self, _key: &Key) -> Result<Option<u64>, Fault> {
+        Ok(None)
+    }
+
+    /// Creates what these keys need and is not there, and answers with the statements. `dry_run` only answers; what cannot
+    /// be looked at, because the store does not answer, counts as missing.
     ///
     /// # Errors
     /// See [`FaultKind`].

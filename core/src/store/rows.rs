@@ -123,6 +123,19 @@ pub(crate) fn check_table_name(table: &str) -> Result<(), Fault> {
     ))
 }
 
+/// The column that says when a row was changed, and whether it counts seconds since 1970.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(crate) fn touched(scheme: Scheme) -> Option<(&'static str, bool)> {
+    match scheme {
+        Scheme::Keymill => Some(("updated_at", false)),
+        Scheme::KeyProducer => Some(("update_time", false)),
+        other => {
+            let (column, now, _) = Counter::of(other)?.touched?;
+            Some((column, now == "UNIX_TIMESTAMP()"))
+        }
+    }
+}
+
 /// Reserves; `None` where the row moved under us and the transaction is to be begun again.
 pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<Reserved>, Fault> {
     let key = &request.key;

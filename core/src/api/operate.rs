@@ -1,15 +1,60 @@
-//! Taking over the row of another program's table. (floor 4)
+//! What an operator asks of a source: where its row stands, and to take over the row of another program's table. (floor 4)
 
 use std::sync::Arc;
 
 use crate::config::spec_string;
 use crate::error::{Error, Result, shown};
 use crate::reservation::{Key, Scheme};
-use crate::store::{Handover, check_schemes, handed_over};
+use crate::store::{Handover, Row, check_schemes, handed_over};
 
 use super::Source;
 
+/// Where a source's row stands, and how much is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Standing {
+    /// The row; `None` where there is none yet.
+    pub row: Option<Row>,
+    /// The highest id reserved, as it is issued: a number, or a serial's text. `None` before the first.
+    pub reserved_to: Option<String>,
+    /// How many numbers of the row's period are reserved, and how many there are.
+    pub used: (u64, u64),
+    /// How many seconds ago the row was changed, by the store's clock, where the table says so.
+    pub changed_seconds_ago: Option<u64>,
+    /// The date parts of the row's period and of the present one, where they differ: the row is that of a time that is over,
+    /// or of a clock that is ahead.
+    pub other_period: Option<(String, String)>,
+}
+
 impl Source {
+    /// Where the row stands, and how much is left.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
+    pub fn standing(&self) -> Result<Standing> {
+        let key = self.spec().key.clone();
+        let answer = self.shared.mill.engine()?.errand(move |store| {
+            let row = store.look(&key)?;
+            let age = if row.is_some() { store.age(&key)? } else { None };
+            Ok((row, age))
+        });
+        let (row, changed_seconds_ago) = answer.map_err(|error| self.failed(error))?;
+        let pattern = self.spec().pattern();
+        let mark = row.as_ref().map(|row| row.mark).unwrap_or_default();
+        let highest = mark.next.checked_sub(1).filter(|highest| *highest > 0);
+        let reserved_to = highest.map(|number| match pattern {
+            Some(pattern) => pattern.text(mark.period, number),
+            None => number.to_string(),
+        });
+        let other_period = pattern.filter(|_| mark.next > 0).and_then(|pattern| {
+            let now = pattern.period_at(self.shared.mill.clock().wall_ms());
+            let date = |period| pattern.prefix(period).as_str().to_owned();
+            (mark.period != now).then(|| (date(mark.period), date(now)))
+        });
+        let used = (highest.unwrap_or(0), self.spec().last);
+        Ok(Standing { row, reserved_to, used, changed_seconds_ago, other_period })
+    }
+
     /// The schemes whose rows [`Source::import`] takes over.
     pub const IMPORTS: [&'static str; 5] =
         ["leaf_alloc", "tiny_id_info", "cosid", "key_producer", "sequence_table"];
