@@ -36,7 +36,9 @@ fn tables(mill: &str) -> String {
         match mill.init(&[&spec(scheme)], true) {
             Ok(statements) => {
                 let _ = write!(text, "\nScheme `{}`:\n```sql\n", scheme.name());
-                statements.iter().for_each(|statement| writeln!(text, "{statement};").unwrap());
+                for statement in statements {
+                    let _ = writeln!(text, "{statement};");
+                }
                 text.push_str("```\n");
             }
             // A scheme that this store has not.

@@ -177,15 +177,16 @@ impl Mill {
                 keys.push(key);
             }
         }
-        if !self.shared.config.store.is_sql() {
-            return Ok(Vec::new());
-        }
+        let has_tables = self.shared.config.store.is_sql();
         self.shared.engine()?.errand(move |store| {
             let mut tables = Vec::new();
             for key in &keys {
                 // One at a time, so that it is known whose each statement is.
                 let statement = store.init(std::slice::from_ref(key), dry_run)?.pop();
                 tables.push(Table { scheme: key.scheme.name(), name: key.table.clone(), statement });
+            }
+            if !has_tables {
+                tables.clear();
             }
             Ok(tables)
         })

@@ -157,3 +157,48 @@ pub(crate) fn check_schemes(old: &Key, new: &Key) -> Result<(), Fault> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MillConfig;
+
+    fn decided(old: Option<Mark>, new: Option<Mark>, period: u64) -> Result<(Mark, Mark), String> {
+        let config = MillConfig::parse("memory:").expect("a store");
+        let key = config.spec("segment:orders?scheme=leaf_alloc").expect("a spec").key;
+        decide(&key, old, new, period).map(|places| (places.old, places.new)).map_err(|fault| fault.message)
+    }
+
+    const fn at(period: u64, next: u64) -> Mark {
+        Mark { period, next }
+    }
+
+    #[test]
+    fn the_new_row_begins_where_the_old_one_stood_and_the_old_one_is_far_away() {
+        assert_eq!(decided(Some(at(0, 1)), None, 0), Ok((at(0, FAR + 1), at(0, 1))));
+        assert_eq!(decided(Some(at(0, FAR)), None, 0), Ok((at(0, 2 * FAR), at(0, FAR))));
+        // The row of yesterday: today an old node would begin at 1.
+        assert_eq!(decided(Some(at(20, 500)), None, 21), Ok((at(21, FAR + 1), at(20, 500))));
+        // Of a clock that is ahead.
+        assert_eq!(decided(Some(at(22, 500)), None, 21), Ok((at(22, FAR + 500), at(22, 500))));
+    }
+
+    #[test]
+    fn a_hand_over_that_was_made_is_left_and_one_that_was_lost_is_not_made_again() {
+        assert_eq!(decided(Some(at(0, FAR + 51)), Some(at(0, 7)), 0), Ok((at(0, FAR + 51), at(0, 7))));
+        assert!(decided(Some(at(0, FAR + 51)), None, 0).unwrap_err().contains("is gone"));
+        // The old table was restored from a backup: it is moved away again, and ours stays.
+        assert_eq!(decided(Some(at(0, 40)), Some(at(0, 900)), 0), Ok((at(0, FAR + 40), at(0, 900))));
+    }
+
+    #[test]
+    fn two_rows_that_have_counted_the_same_numbers_are_refused() {
+        assert!(decided(Some(at(0, 41)), Some(at(0, 40)), 0).unwrap_err().contains("stands at 40, below 41"));
+        assert!(
+            decided(Some(at(21, 1)), Some(at(20, 900)), 21).unwrap_err().contains("below 1 of period 21")
+        );
+        for nothing in [None, Some(Mark::default())] {
+            assert!(decided(nothing, None, 0).unwrap_err().contains("nothing to hand over"));
+        }
+    }
+}
