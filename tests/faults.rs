@@ -293,7 +293,9 @@ fn a_row_set_back_or_deleted_under_a_running_mill_is_refused_until_it_is_repaire
     orders.take(5).expect("what is in memory is still good");
     let error = (0..10_000).find_map(|_| orders.next().err()).expect("the row went backwards");
     assert_eq!(error.code, Code::StoreWentBackwards, "{error}");
-    assert!(error.message.contains("keymill repair"), "{error}");
+    let command =
+        format!("`keymill --mill '{}' repair 'segment:orders?step=10' --to N --yes`", file(&folder));
+    assert!(error.message.contains(&command), "{error}");
     let row: i64 = db.query_row("SELECT next FROM keymill_segment", [], |r| r.get(0)).expect("the row");
     assert_eq!(row, 3, "a refused row is left as it is");
     orders.repair(100_000, false).expect("repair");

@@ -1,7 +1,8 @@
 //! `keymill import`: rows of other programs' tables handed over while old nodes are at work, cut at every point, and run a
 //! second time.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it), PostgreSQL by `KEYMILL_TEST_POSTGRES`
+//! (`ci/postgres run …`).
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,7 +12,7 @@ use keymill::store::FAR;
 use keymill::{Code, Handover, Mill, Source};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::rivals::{self, PROGRAMS, Program};
-use keymill_tests::server;
+use keymill_tests::{postgres, server};
 use mysql::prelude::Queryable;
 
 /// Two tables of this test's own on MariaDB, gone with the value.
@@ -349,4 +350,37 @@ fn a_file_s_rows_are_handed_over_while_an_old_node_writes_them() {
                 && orders.import(scheme, None, None, false).unwrap().was_done()
         );
     }
+}
+
+#[test]
+fn rows_on_postgres_are_handed_over_while_mills_still_write_the_old_one() {
+    let mill = Mill::open(&postgres::url()).unwrap();
+    for program in &PROGRAMS {
+        let scheme = program.scheme.name();
+        let (old, new) =
+            (format!("pio_{}_{scheme}", std::process::id()), format!("pin_{}", std::process::id()));
+        let before = format!("segment:{scheme}?scheme={scheme}&table={old}&step=50");
+        let ours = format!("segment:{scheme}?table={new}");
+        mill.init(&[&before, &ours], false).unwrap();
+        // Another process's mill, which goes on with the old row.
+        let other = Mill::open(&postgres::url()).unwrap();
+        let late = other.source(&before).unwrap();
+        assert_eq!(late.take(120).unwrap(), (1..=120).collect::<Vec<u64>>());
+        let orders = mill.source(&ours).unwrap();
+        let import = |dry_run| orders.import(scheme, Some(&old), None, dry_run).unwrap();
+        let shown = import(true);
+        let handed = import(false);
+        assert_eq!(shown, handed, "{scheme}");
+        let first = orders.next().unwrap();
+        assert!(first > 120 && first == handed.old.mark.next, "{scheme}: {first}");
+        // What it had in memory, and then what is far away.
+        let rest = late.take(5000).unwrap();
+        assert!(rest.iter().all(|id| *id < first || *id > FAR), "{scheme}");
+        assert!(rest.last().is_some_and(|id| *id > FAR), "{scheme}");
+        assert!(import(false).was_done());
+        let standing = orders.standing().unwrap();
+        assert!(standing.changed_seconds_ago.is_some_and(|age| age < 100), "{scheme}: {standing:?}");
+        other.close();
+    }
+    mill.close();
 }

@@ -53,7 +53,11 @@ fn tables(mill: &str) -> String {
 fn the_tables_on_the_page_are_those_that_init_prints() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", folder.path().join("none.db").display());
-    let dialects = [("mysql", "mysql://nobody:none@127.0.0.1:1/shop"), ("sqlite", file.as_str())];
+    let dialects = [
+        ("mysql", "mysql://nobody:none@127.0.0.1:1/shop"),
+        ("sqlite", file.as_str()),
+        ("postgres", "postgres://nobody:none@127.0.0.1:1/shop"),
+    ];
     let mut written = page();
     for (dialect, mill) in dialects {
         let begin = format!("<!-- ddl: {dialect} -->\n");

@@ -94,7 +94,8 @@ pub struct Stats {
     pub source: String,
     /// Its spec, options included: what tells two sources of one name apart.
     pub spec: String,
-    /// Ids handed out.
+    /// Ids handed out. Numbers leased by a thread, a handle or a language's own cursor count from the lease on, what is
+    /// never taken of them included.
     pub issued: u64,
     /// Numbers reserved from the store.
     pub reserved: u64,
@@ -147,7 +148,14 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
         stats.iter().filter_map(|s| Some((format!("{{source=\"{}\"}}", label(s)), value(s)?))).collect()
     };
     let rows = each(&|s| Some(s.issued.to_string()));
-    series(&mut out, "keymill_issued_total", "counter", "Ids handed out.", &rows);
+    series(
+        &mut out,
+        "keymill_issued_total",
+        "counter",
+        "Ids handed out; those leased by threads, handles and cursors (in Java, Node and Python every source has one) count \
+         from the lease on.",
+        &rows,
+    );
     let rows = each(&|s| Some(s.reserved.to_string()));
     series(&mut out, "keymill_reserved_total", "counter", "Numbers reserved from the store.", &rows);
     let rows = each(&|s| Some(s.lost.to_string()));

@@ -6,7 +6,7 @@ use keymill::serial::SerialPattern;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
-use keymill_tests::server;
+use keymill_tests::{postgres, redis, server};
 
 use crate::bench::unique;
 
@@ -59,6 +59,8 @@ fn the_readme_s_table_of_stores_and_schemes_is_what_the_code_does() {
             "memory" => Some(Box::new(MemoryStore::new(Memory::new()))),
             "SQLite" => Some(Box::new(SqliteStore::new(file.clone(), sqlite::Options::default()))),
             "MariaDB" => Some(Box::new(server::store(server::options()))),
+            "PostgreSQL" => Some(Box::new(postgres::store(postgres::options()))),
+            "Redis" => Some(Box::new(redis::store(redis::options()))),
             // Those that no server of the tests can be asked about.
             "MySQL" | "TiDB" => None,
             other => panic!("the README names `{other}`, which nobody opens here"),

@@ -228,27 +228,36 @@ fn ranges_of((pid, reader): (libc::pid_t, std::fs::File)) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Whether this test has been run, in a process of its own. Other tests of this binary open SQLite past keymill's gate; a
-/// fork in the middle of that copies the lock of SQLite's allocator as it is held, and the child waits for it for ever.
-fn ran_alone(test: &str) -> bool {
+/// Runs the calling test again in a process of its own and waits for it; `true` in that process. Other tests speak to SQLite
+/// past keymill: one of SQLite's own locks that they hold while another thread forks is locked for ever in the child.
+fn in_a_process_of_its_own(test: &str) -> bool {
     const ALONE: &str = "KEYMILL_CONTRACT_ALONE";
     if std::env::var_os(ALONE).is_some() {
-        return false;
+        return true;
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let status = command
-        .args(["--exact", test, "--nocapture"])
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(ALONE, "1")
         .stdout(Stdio::null())
-        .status()
+        .spawn()
         .unwrap();
-    assert!(status.success(), "{test}: {status}");
-    true
+    let deadline = Instant::now() + Duration::from_secs(180);
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success(), "{test} failed: {status}");
+            return false;
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("{test} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
 fn forks_in_the_middle_of_reservations_neither_overlap_nor_hang() {
-    if ran_alone("sqlite::forks_in_the_middle_of_reservations_neither_overlap_nor_hang") {
+    if !in_a_process_of_its_own("sqlite::forks_in_the_middle_of_reservations_neither_overlap_nor_hang") {
         return;
     }
     let bench = Bench::sqlite(Kind::Segment);
@@ -291,7 +300,7 @@ fn forks_in_the_middle_of_reservations_neither_overlap_nor_hang() {
 
 #[test]
 fn a_child_that_outlives_its_parent_keeps_its_own_locks() {
-    if ran_alone("sqlite::a_child_that_outlives_its_parent_keeps_its_own_locks") {
+    if !in_a_process_of_its_own("sqlite::a_child_that_outlives_its_parent_keeps_its_own_locks") {
         return;
     }
     // Parent and child have the file open; the parent closes; a third process opens it as the only one it can see.

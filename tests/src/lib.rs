@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use keymill::store::{Key, MAX_NUMBER, Mark, Request};
 
+pub mod postgres;
 pub mod proxy;
+pub mod redis;
 pub mod rivals;
 pub mod server;
 #[path = "../simulation/mod.rs"]
 pub mod simulation;
+pub mod takers;
 pub mod vectors;
 pub mod worker;
 

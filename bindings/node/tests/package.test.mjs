@@ -18,6 +18,12 @@ test('the package, the core and the module say one version', () => {
   assert.equal(keymill.version, native.version())
 })
 
+test('the package claims the machines it holds a native part for, and no others', () => {
+  const held = readdirSync(join(home, 'native')).map((file) => file.match(/^keymill\.(\w+)-(\w+)(?:-gnu)?\.node$/))
+  assert.deepEqual([...new Set(held.map(([, os]) => os))], manifest.os)
+  assert.deepEqual([...new Set(held.map(([, , cpu]) => cpu))], manifest.cpu)
+})
+
 test('the package runs no scripts on install and needs no other package', () => {
   assert.equal(manifest.dependencies, undefined)
   for (const name of Object.keys(manifest.scripts ?? {})) assert.doesNotMatch(name, /install|prepare/)

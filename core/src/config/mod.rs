@@ -56,13 +56,24 @@ pub enum StoreConfig {
     },
     /// `mysql://user:password@host:port/database`.
     Mysql(server::Options),
+    /// `postgres://user:password@host:port/database`.
+    Postgres(server::Options),
+    /// `redis://user:password@host:port/0`.
+    Redis {
+        /// The server, or with `sentinel` the Sentinels.
+        server: server::Options,
+        /// `sentinel=NAME`: the name by which the Sentinels know the master.
+        sentinel: Option<String>,
+        /// `wait_replicas=N`: how many replicas have to acknowledge a reservation.
+        wait_replicas: u32,
+    },
 }
 
 impl StoreConfig {
     /// Whether `init=max` and the `key_producer` default make sense here.
     #[must_use]
     pub fn is_sql(&self) -> bool {
-        !matches!(self, StoreConfig::Memory { .. })
+        !matches!(self, StoreConfig::Memory { .. } | StoreConfig::Redis { .. })
     }
 
     /// The store as it may be shown: no user, no password.
@@ -72,6 +83,8 @@ impl StoreConfig {
             StoreConfig::Memory { name, .. } => format!("memory:{name}"),
             StoreConfig::Sqlite { path, .. } => format!("sqlite:{}", path.display()),
             StoreConfig::Mysql(server) => format!("mysql://{}", server.shown()),
+            StoreConfig::Postgres(server) => format!("postgres://{}", server.shown()),
+            StoreConfig::Redis { server, .. } => format!("redis://{}", server.shown()),
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct Engine {
 
 /// The store that a configuration names; nothing is connected yet.
 #[cfg_attr(
-    all(feature = "sqlite", feature = "mysql"),
+    all(feature = "sqlite", feature = "mysql", feature = "postgres", feature = "redis"),
     expect(clippy::unnecessary_wraps, reason = "a build without a store refuses its URLs")
 )]
 fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
@@ -67,6 +67,27 @@ fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
         #[cfg(not(feature = "mysql"))]
         StoreConfig::Mysql(_) => {
             Err(Error::config("this build has no MySQL; build with the feature `mysql`"))
+        }
+        #[cfg(feature = "postgres")]
+        StoreConfig::Postgres(server) => {
+            Ok(Box::new(crate::store::postgres::PostgresStore::new(server.clone())))
+        }
+        #[cfg(not(feature = "postgres"))]
+        StoreConfig::Postgres(_) => {
+            Err(Error::config("this build has no PostgreSQL; build with the feature `postgres`"))
+        }
+        #[cfg(feature = "redis")]
+        StoreConfig::Redis { server, sentinel, wait_replicas } => {
+            let options = crate::store::redis::Options {
+                server: server.clone(),
+                sentinel: sentinel.clone(),
+                wait_replicas: *wait_replicas,
+            };
+            Ok(Box::new(crate::store::redis::RedisStore::new(options)))
+        }
+        #[cfg(not(feature = "redis"))]
+        StoreConfig::Redis { .. } => {
+            Err(Error::config("this build has no Redis; build with the feature `redis`"))
         }
     }
 }
