@@ -219,11 +219,11 @@ fn a_synchronous_replica_that_is_promoted_goes_on_where_the_first_server_stopped
         promoted.store(true, Ordering::Relaxed);
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    for s in 0..specs.len() {
+    for (s, spec) in specs.iter().enumerate() {
         let all: Vec<u64> =
             taken.iter().filter(|(of, _)| *of == s).flat_map(|(_, ids)| ids).copied().collect();
         let distinct: std::collections::HashSet<_> = all.iter().collect();
-        println!("{}: {} ids of 3 mills over a failover", specs[s], all.len());
+        println!("{spec}: {} ids of 3 mills over a failover", all.len());
         assert_eq!(distinct.len(), all.len(), "none twice");
     }
     mills.iter().for_each(Mill::close);
@@ -286,5 +286,66 @@ fn a_restored_backup_is_refused_until_it_is_repaired() {
     let (more, message) = until_refused(&source, Code::StoreWentBackwards);
     assert!(more.iter().all(|id| ids.insert(*id)), "none twice");
     assert!(message.contains("keymill repair"), "{message}");
+    mill.close();
+}
+
+#[test]
+fn a_primary_that_comes_back_after_it_was_replaced_is_passed_over() {
+    let server = Private::start("");
+    let _ = server.say(&["replica"]);
+    let url = both(&server);
+    let mill = Mill::open(&url).unwrap();
+    mill.init(&[SPEC], false).unwrap();
+    let source = mill.source(SPEC).unwrap();
+    let mut ids: std::collections::HashSet<u64> = (0..100).map(|_| source.next().unwrap()).collect();
+    let (old, new) = (Sql::root(&server.url()), Sql::root(&server.say(&["url", "replica"])));
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let written = old.rows("SELECT pg_current_wal_lsn()");
+        if new.rows(&format!("SELECT pg_last_wal_replay_lsn() >= '{}'", written[0][0])) == [["t"]] {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the replica follows");
+    }
+    server.kill();
+    let _ = server.say(&["promote"]);
+    let mut more = |source: &keymill::Source, count: usize, what: &str| {
+        let mut taken = 0;
+        let deadline = Instant::now() + PATIENCE;
+        while taken < count {
+            match source.next() {
+                Ok(id) => {
+                    assert!(ids.insert(id), "{what}: {id} came twice");
+                    taken += 1;
+                }
+                Err(error) => assert!(Instant::now() < deadline, "{what}: {error}"),
+            }
+        }
+    };
+    more(&source, 500, "on the promoted replica");
+    // The first server is started again by somebody who does not know: it takes writes, and stands in the past.
+    server.start_again();
+    new.say(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'keymill'",
+    );
+    more(&source, 500, "after a new connection");
+    let fresh = Mill::open(&url).unwrap();
+    let warnings = fresh.facts().unwrap().warnings;
+    assert!(warnings.len() == 1 && warnings[0].contains("replaced in a failover"), "{warnings:?}");
+    more(&fresh.source(SPEC).unwrap(), 100, "of a mill that has seen nothing");
+    more(&source, 100, "beside it");
+    // Where there is nobody else, who has seen the newer timeline does not go back.
+    let _ = server.say(&["kill", "replica"]);
+    let mut refused = None;
+    for _ in 0..2000 {
+        if let Err(error) = source.next() {
+            refused = Some(error);
+            break;
+        }
+    }
+    let refused = refused.expect("the store is down");
+    assert_eq!(refused.code, Code::StoreUnavailable, "{refused}");
+    assert!(refused.message.contains("replaced in a failover"), "{refused}");
+    fresh.close();
     mill.close();
 }

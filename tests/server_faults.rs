@@ -25,6 +25,8 @@ macro_rules! on_every_server {
 }
 
 on_every_server! {
+    a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice
+    an_outage_beyond_the_runway_is_an_error_within_the_deadline_and_heals_by_itself
     a_frozen_server_is_not_felt_while_the_runway_lasts_and_keeps_nobody_past_the_deadline
     a_connection_cut_in_the_middle_of_a_reservation_burns_the_range
     a_server_that_turns_read_only_is_an_outage_with_that_reason
@@ -58,6 +60,46 @@ fn flow_again(takers: &Takers) {
     until("ids flow again", PATIENCE, || takers.count() > before + 1000);
 }
 
+/// Whether a rate is known (before that the runway is an estimate of little), and ten seconds of it lie in memory.
+fn has_runway(source: &Source, since: Instant) -> bool {
+    let long = || source.stats().is_ok_and(|s| s.runway_seconds.is_some_and(|runway| runway > 10.0));
+    since.elapsed() > Duration::from_secs(4) && long()
+}
+
+fn a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice(server: &dyn Victim) {
+    let mill = open(&server.url());
+    let orders = source(&mill, "segment:orders?buffer=30s");
+    let takers = Takers::default();
+    let count = takers.beside(&[&orders; 4], 100, Duration::from_millis(5), || {
+        for round in 0..3 {
+            let began = Instant::now();
+            until("ten seconds of supply lie in memory", PATIENCE, || has_runway(&orders, began));
+            server.kill();
+            let (before, down) = (takers.count(), Instant::now());
+            until("ids flow on for two seconds without a server", PATIENCE, || {
+                takers.count() > before + 1000 && down.elapsed() > Duration::from_secs(2)
+            });
+            assert!(takers.errors().is_empty(), "round {round}: {:?}", takers.errors());
+            server.start_again();
+        }
+    });
+    println!("faults  3 server kills, {count} ids, 0 duplicates, 0 errors");
+}
+
+fn an_outage_beyond_the_runway_is_an_error_within_the_deadline_and_heals_by_itself(server: &dyn Victim) {
+    let mill = open(&server.url());
+    let lean = source(&mill, LEAN);
+    lean.next().expect("the first id");
+    server.kill();
+    let takers = Takers::default();
+    takers.beside(&[&lean], 5, PAUSE, || {
+        until("the runway ends", PATIENCE, || takers.errors().len() > 3);
+        server.start_again();
+        flow_again(&takers);
+    });
+    assert_outage_in_time(&takers, LEAN_DEADLINE);
+}
+
 fn a_frozen_server_is_not_felt_while_the_runway_lasts_and_keeps_nobody_past_the_deadline(
     server: &dyn Victim,
 ) {
@@ -66,11 +108,8 @@ fn a_frozen_server_is_not_felt_while_the_runway_lasts_and_keeps_nobody_past_the_
     let (at_rich, at_lean) = (Takers::default(), Takers::default());
     let count = at_rich.beside(&[&rich], 10, PAUSE, || {
         at_lean.beside(&[&lean, &lean], 5, PAUSE, || {
-            let steady = Instant::now() + Duration::from_secs(4);
-            until("there is supply for ten seconds", PATIENCE, || {
-                Instant::now() > steady
-                    && rich.stats().is_ok_and(|s| s.runway_seconds.is_some_and(|r| r > 10.0))
-            });
+            let began = Instant::now();
+            until("ten seconds of supply lie in memory", PATIENCE, || has_runway(&rich, began));
             server.freeze();
             let (frozen, before) = (Instant::now(), at_rich.count());
             until("the lean source is dry, for three seconds", PATIENCE, || {

@@ -11,7 +11,8 @@ use keymill_tests::postgres::{self, Private, Sql};
 use keymill_tests::proxy::{Answers, Proxy};
 
 use crate::bench::*;
-use crate::{assert_disjoint, kind};
+use crate::sqlite::{forked, ranges_of};
+use crate::{assert_disjoint, kind, reserve_many};
 
 /// The default table, for servers of one test.
 fn own() -> Bench {
@@ -75,7 +76,10 @@ fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
     let (kind, message) = refused(clerk.clone());
     assert!(kind == FaultKind::Refused && message.contains("grant this user"), "{message}");
     root.say(&format!("GRANT INSERT, UPDATE ON {} TO clerk", bench.table));
-    assert_eq!(postgres::store(clerk).reserve(&request).unwrap().lo, 1, "these grants are enough");
+    assert_eq!(postgres::store(clerk.clone()).reserve(&request).unwrap().lo, 1, "these grants are enough");
+    let elsewhere = Kind::Segment.key("no_such_table", "orders", false);
+    let fault = postgres::store(clerk).init(&[elsewhere], false).unwrap_err();
+    assert!(fault.kind == FaultKind::Refused && fault.message.contains("init --dry-run"), "{fault}");
     root.say("DROP OWNED BY clerk; DROP ROLE clerk");
     let hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 5432)];
     let (kind, message) = refused(Options { hosts, ..postgres::options() });
@@ -225,6 +229,34 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
     let mut warned = postgres::store(options);
     warned.look(&request.key).unwrap();
     assert_eq!(warned.facts().unwrap().warnings.len(), 2, "the table and full_page_writes");
+}
+
+#[test]
+fn a_server_that_stops_waiting_for_its_disk_loses_nothing_of_live_connections() {
+    let private = Private::start("-c wal_writer_delay=10s -c wal_writer_flush_after=0");
+    let bench = own();
+    let request = bench.request("orders", 10);
+    let mut store = postgres::store(private.options());
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    let mut ranges = vec![store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap()];
+    let root = Sql::root(&private.url());
+    root.say("ALTER SYSTEM SET synchronous_commit = off");
+    root.say("SELECT pg_reload_conf()");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while root.rows("SHOW synchronous_commit") != [["off"]] {
+        assert!(Instant::now() < deadline, "the setting arrives");
+    }
+    // Each backend reads the file between two questions.
+    for _ in 0..20 {
+        ranges.push(store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
+    }
+    private.kill();
+    private.start_again();
+    let fault = postgres::store(private.options()).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unsafe, "a new connection is told: {fault}");
+    let options = Options { durability: Durability::Warn, ..private.options() };
+    ranges.push(postgres::store(options).reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
+    assert_disjoint(ranges);
 }
 
 #[test]
@@ -431,4 +463,78 @@ fn a_socket_is_as_good_as_a_host() {
     let mill = keymill::Mill::open(&url).unwrap();
     assert!(mill.source("segment:orders").unwrap().next().is_ok());
     mill.close();
+}
+
+#[test]
+fn forked_children_open_connections_of_their_own_and_leave_the_parents_alone() {
+    let private = Private::start("");
+    let url = private.url();
+    let root = Sql::root(&url);
+    let spec = "segment:orders?min_step=10&max_step=10&deadline=10s";
+    let mill = keymill::Mill::open(&url).unwrap();
+    mill.init(&[spec], false).unwrap();
+    let source = mill.source(spec).unwrap();
+    let take = |count: usize| -> Vec<(u64, u64)> {
+        (0..count).map(|_| source.next().unwrap()).map(|id| (id, id + 1)).collect()
+    };
+    let mut ids = take(25);
+    let backends = || {
+        root.rows("SELECT pid FROM pg_stat_activity WHERE application_name = 'keymill' AND state IS NOT NULL")
+    };
+    let parents = backends();
+    assert_eq!(parents.len(), 1);
+    // The keeper is at work while the process forks.
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            let mut ids = Vec::new();
+            // ordering: Relaxed — a flag, nothing hangs on it.
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                ids.extend(take(10));
+            }
+            ids
+        });
+        let children: Vec<_> = (0..8).map(|_| forked(|| take(55))).collect();
+        ids.extend(children.into_iter().flat_map(ranges_of));
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        ids.extend(busy.join().unwrap());
+    });
+    ids.extend(take(25));
+    assert_disjoint(ids);
+    assert!(backends().contains(&parents[0]), "the parent still has the connection it had");
+    mill.close();
+}
+
+/// CosId's own statements, as its JDBC distributor sends them.
+fn cosid_node(sql: &Sql, table: &str, step: u64) -> (u64, u64) {
+    let rows = sql.rows(&format!(
+        "BEGIN; UPDATE {table} SET last_max_id=(last_max_id + {step}),last_fetch_time=1 WHERE name = 'orders'; \
+         SELECT last_max_id FROM {table} WHERE name = 'orders'; COMMIT"
+    ));
+    let last: u64 = rows[0][0].parse().unwrap();
+    (last - step + 1, last + 1)
+}
+
+#[test]
+fn cosid_nodes_on_the_same_row_never_overlap_with_ours() {
+    let bench = Bench::postgres(Kind::Cosid);
+    bench.open().reserve(&bench.request("orders", 5)).unwrap();
+    let ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|n| {
+                let bench = &bench;
+                scope.spawn(move || {
+                    if n % 2 == 0 {
+                        return reserve_many(bench.open().as_mut(), &bench.request("orders", 5), 50);
+                    }
+                    let sql = Sql::shared();
+                    (0..50).map(|_| cosid_node(&sql, &bench.table, 7)).collect()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(ranges.len(), 400);
+    assert_disjoint(ranges);
+    assert_eq!(bench.stands_at("orders"), Some(6 + 200 * 5 + 200 * 7));
 }

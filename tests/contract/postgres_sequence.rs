@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::postgres::{self, Private, Sql};
+use keymill_tests::proxy::{Answers, Proxy};
 
 use crate::assert_disjoint;
 use crate::bench::unique;
@@ -84,26 +85,56 @@ fn each_value_is_worth_step_numbers_and_sixteen_connections_draw_apart() {
 /// somebody else's, and rolled back, so that nothing but keymill's own commit brings the log to the disk.
 #[test]
 fn values_drawn_after_somebody_elses_rollback_survive_a_killed_server() {
-    // The log writer, which would flush within 0.2 s, sleeps.
-    let private =
-        Private::start("-c wal_writer_delay=10s -c wal_writer_flush_after=0 -c bgwriter_lru_maxpages=0");
-    let options = || private.options();
-    postgres::store(options()).init(&[key("orders", 100)], false).unwrap();
-    let mut ranges = Vec::new();
-    for round in 0..4 {
-        // What the first draw after a start logs is out of the way.
-        Sql::to(&options()).say("SELECT nextval('orders')");
-        Sql::root(&private.url()).say("CHECKPOINT");
-        Sql::to(&options()).say("BEGIN; SELECT nextval('orders') FROM generate_series(1, 40); ROLLBACK");
-        let mut store = postgres::store(options());
-        for _ in 0..5 + round * 7 {
-            // Nothing may hide behind the high water: another process would not have it.
-            let got = store.reserve(&request("orders", 0)).unwrap();
-            ranges.push((got.lo, got.hi));
+    for more in ["", "-c wal_level=minimal -c max_wal_senders=0"] {
+        // The log writer, which would flush within 0.2 s, sleeps.
+        let sleepy = "-c wal_writer_delay=10s -c wal_writer_flush_after=0 -c bgwriter_lru_maxpages=0";
+        let private = Private::start(&format!("{sleepy} {more}"));
+        postgres::store(private.options()).init(&[key("orders", 100)], false).unwrap();
+        let mut ranges = Vec::new();
+        for round in 0..2 {
+            let other = Sql::to(&private.options());
+            // What the first draw after a start logs is out of the way.
+            other.say("SELECT nextval('orders')");
+            Sql::root(&private.url()).say("CHECKPOINT");
+            other.say("BEGIN; SELECT nextval('orders') FROM generate_series(1, 40); ROLLBACK");
+            let mut store = postgres::store(private.options());
+            for _ in 0..5 + round * 17 {
+                // Nothing may hide behind the high water: another process would not have it.
+                let got = store.reserve(&request("orders", 0)).unwrap();
+                ranges.push((got.lo, got.hi));
+            }
+            private.kill();
+            private.start_again();
         }
-        private.kill();
-        private.start_again();
+        assert_disjoint(ranges);
     }
+}
+
+#[test]
+fn a_swallowed_answer_is_an_unknown_outcome_and_its_value_is_never_used() {
+    let sequence = Sequence::new();
+    let mut options = postgres::options();
+    let proxy = Proxy::start(options.hosts[0].clone());
+    options.hosts = vec![proxy.address()];
+    let mut store = postgres::store(options);
+    let (mut ranges, mut seen, mut unknown) = (Vec::new(), 0, 0);
+    for _ in 0..40 {
+        for answers in [Answers::Pass, Answers::CutAfter(0)] {
+            proxy.set(answers);
+            match store.reserve(&sequence.request(seen)) {
+                Ok(got) => {
+                    seen = got.hi;
+                    ranges.push((got.lo, got.hi));
+                }
+                Err(fault) => {
+                    assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
+                    unknown += 1;
+                }
+            }
+        }
+    }
+    assert_eq!((ranges.len(), unknown), (40, 40));
+    assert_eq!(seen, 1 + 100 * (40 + 39), "each unknown value is a gap, but the last");
     assert_disjoint(ranges);
 }
 

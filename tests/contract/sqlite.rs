@@ -189,7 +189,7 @@ fn a_lock_that_stays_ends_within_the_deadline() {
 }
 
 /// Forks by hand, so that nothing but libc's handlers run; the child writes its ranges into a pipe.
-fn forked(work: impl FnOnce() -> Vec<(u64, u64)>) -> (libc::pid_t, std::fs::File) {
+pub fn forked(work: impl FnOnce() -> Vec<(u64, u64)>) -> (libc::pid_t, std::fs::File) {
     use std::io::Write;
     use std::os::fd::FromRawFd;
     let mut ends = [0; 2];
@@ -212,7 +212,7 @@ fn forked(work: impl FnOnce() -> Vec<(u64, u64)>) -> (libc::pid_t, std::fs::File
     (pid, reader)
 }
 
-fn ranges_of((pid, reader): (libc::pid_t, std::fs::File)) -> Vec<(u64, u64)> {
+pub fn ranges_of((pid, reader): (libc::pid_t, std::fs::File)) -> Vec<(u64, u64)> {
     let ranges = BufReader::new(reader)
         .lines()
         .map(|line| {

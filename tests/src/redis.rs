@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use keymill::store::Secret;
 use keymill::store::redis::{Options, RedisStore};
@@ -80,6 +81,17 @@ pub fn say<T: redis::FromRedisValue>(connection: &mut redis::Connection, words: 
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     command.query(connection).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+}
+
+/// Raises its flag when it goes, so that the threads of a test end with it when it panics.
+#[derive(Debug)]
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        // ordering: Relaxed — a flag, nothing hangs on it.
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A Redis of one test, started by `ci/redis` in a folder of its own and stopped with the test.

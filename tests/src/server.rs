@@ -1,6 +1,6 @@
 //! The MariaDB that the tests run against, and private ones for tests that hurt a server.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use keymill::store::mysql::{MysqlStore, Options, Secret};
@@ -111,6 +111,17 @@ impl Private {
         self.ci("start");
     }
 
+    /// Its socket file.
+    ///
+    /// # Panics
+    /// Where it was never started.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        let data =
+            std::fs::read_to_string(self.folder.path().join("mariadb/data")).expect("a server's folder");
+        Path::new(data.trim()).join("sock")
+    }
+
     /// Starts it again with these arguments besides.
     pub fn start_again_with(&self, more: &str) {
         self.ci_with("start", &format!("{} {more}", self.arguments));
@@ -152,6 +163,12 @@ pub trait Victim {
     /// Host and port, for a proxy.
     fn address(&self) -> (String, u16);
 
+    /// `kill -9`.
+    fn kill(&self);
+
+    /// On the same port and data.
+    fn start_again(&self);
+
     /// `SIGSTOP`: it is there and answers nothing.
     fn freeze(&self);
 
@@ -184,6 +201,14 @@ impl Victim for Private {
 
     fn address(&self) -> (String, u16) {
         options_of(&self.url()).hosts[0].clone()
+    }
+
+    fn kill(&self) {
+        self.kill();
+    }
+
+    fn start_again(&self) {
+        self.start_again();
     }
 
     fn freeze(&self) {

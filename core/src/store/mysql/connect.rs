@@ -7,7 +7,7 @@ use std::time::Duration;
 use mysql::{Conn, DriverError, Error, OptsBuilder, SslOpts};
 
 use super::dialect::Dialect;
-use super::error::judge_error;
+use super::error::{broken_by, judge_error};
 use super::session::{Phase, Server, Session};
 use super::{MysqlStore, Tls};
 use crate::store::server::Target;
@@ -72,12 +72,25 @@ impl MysqlStore {
                 Error::DriverError(DriverError::TlsNotSupported | DriverError::UnknownAuthPlugin(_)) => {
                     fault.kind = FaultKind::Refused;
                 }
-                // A certificate that is not trusted stays so: another attempt is no help.
-                Error::IoError(broken) if broken.kind() == io::ErrorKind::InvalidData => {
-                    fault.kind = FaultKind::Refused;
-                    fault.message = format!("{broken}; name the authority's certificate: `ca=FILE.pem`");
+                #[cfg(feature = "rustls")]
+                Error::TlsError(_) => {
+                    let says = "no encryption with what `ca=` names: it has to be a PEM file with the authority's certificate";
+                    fault = Fault::new(FaultKind::Refused, says);
                 }
                 _ => {}
+            }
+            // A certificate that is not believed stays so: another attempt is no help.
+            if let Some(broken) =
+                broken_by(&error).filter(|broken| broken.kind() == io::ErrorKind::InvalidData)
+            {
+                let said = broken.to_string();
+                let advice = if said.contains("not valid for name") {
+                    "write the host as the certificate has it"
+                } else {
+                    "name its authority's certificate: `ca=FILE.pem`"
+                };
+                fault.kind = FaultKind::Refused;
+                fault.message = format!("{said}; {advice}");
             }
             fault
         })?;

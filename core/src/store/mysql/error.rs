@@ -75,16 +75,21 @@ fn missing_table(message: &str) -> String {
     }
 }
 
-/// A driver's error in words, without its debug output.
-fn plain_words(error: &Error) -> String {
-    let io = match error {
+/// What broke underneath, where something did.
+pub(super) fn broken_by(error: &Error) -> Option<&io::Error> {
+    match error {
         Error::IoError(error) => Some(error),
         // The driver keeps the type of this one to itself, but not its source.
         Error::CodecError(error) => {
             std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>())
         }
         _ => None,
-    };
+    }
+}
+
+/// A driver's error in words, without its debug output.
+fn plain_words(error: &Error) -> String {
+    let io = broken_by(error);
     let silent = "the server did not answer in time".to_owned();
     match (io, error) {
         (Some(io), _) if is_timeout(io.kind()) => silent,

@@ -22,7 +22,9 @@ use std::sync::Arc;
 pub use super::Secret;
 use super::rows::{self, Rows, Transactions};
 pub use super::server::{Options, Tls};
-use super::{Durability, Facts, Fault, Handover, Key, Mark, Request, Reserved, Row, Scheme, Store};
+use super::{
+    Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Scheme, Store,
+};
 use crate::time::Clock;
 use schemes::Open;
 pub use schemes::create_table;
@@ -195,6 +197,12 @@ impl Store for MysqlStore {
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
+        if self.session.is_some() {
+            match self.told_facts() {
+                Err(fault) if fault.kind == FaultKind::Unsafe => {}
+                told => return told,
+            }
+        }
         // Asking is safe where reserving is not: an operator wants to see what is wrong.
         let durability = std::mem::replace(&mut self.options.durability, Durability::Warn);
         let facts = self.told_facts();

@@ -51,10 +51,16 @@ pub(super) fn session(read_timeout: Duration) -> String {
 /// The settings that decide whether a commit survives, in the order of [`ABOUT`]'s columns after the third.
 pub(super) const DURABILITY: [&str; 3] = ["synchronous_commit", "fsync", "full_page_writes"];
 
-/// What is asked of every server: version, in recovery, read-only, [`DURABILITY`], the synchronous standbys.
+/// What is asked of every server: version, in recovery, read-only, [`DURABILITY`], the synchronous standbys. That commits wait
+/// is made this session's own setting: one that is changed in the server's file would else reach live sessions.
 pub(super) const ABOUT: &str = "SELECT current_setting('server_version'), pg_is_in_recovery()::text, \
-     current_setting('transaction_read_only'), current_setting('synchronous_commit'), current_setting('fsync'), \
+     current_setting('transaction_read_only'), \
+     set_config('synchronous_commit', current_setting('synchronous_commit'), false), current_setting('fsync'), \
      current_setting('full_page_writes'), current_setting('synchronous_standby_names')";
+
+/// Which data these are, and the timeline they are written on: the first eight digits of a log file's name.
+pub(super) const HISTORY: &str = "SELECT system_identifier::text, \
+     substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM pg_catalog.pg_control_system()";
 
 /// Why a setting loses commits; `None` where it does not.
 pub(super) fn unsafe_setting(name: &str, value: &str) -> Option<String> {
@@ -99,7 +105,7 @@ pub(super) fn meaning(code: &str, committing: bool) -> Meaning {
             plain(FaultKind::Unavailable, true, "the server is read-only: a replica, or in maintenance")
         }
         "25P02" | "25P03" => plain(FaultKind::Unavailable, true, ""),
-        "0A000" | "26000" => plain(
+        "0A000" | "26000" | "42P05" => plain(
             FaultKind::Unavailable,
             true,
             "the table was changed under a prepared statement, or a pooler between shares connections by transaction; \
@@ -109,7 +115,11 @@ pub(super) fn meaning(code: &str, committing: bool) -> Meaning {
         "3D000" => plain(FaultKind::Refused, true, "create the database, then run `keymill init`"),
         "3F000" => plain(FaultKind::Refused, true, "no schema to create in; set the user's search_path"),
         "42P01" => plain(FaultKind::Refused, false, "run `keymill init`"),
-        "42501" => plain(FaultKind::Refused, false, "grant this user SELECT, INSERT and UPDATE on the table"),
+        "42501" => plain(
+            FaultKind::Refused,
+            false,
+            "grant this user SELECT, INSERT and UPDATE on the table (a sequence: SELECT and UPDATE)",
+        ),
         "42703" | "42804" | "42883" => plain(FaultKind::Refused, false, "the table is of another shape"),
         "22001" | "22003" | "22021" | "22P05" => {
             plain(FaultKind::Refused, false, "a column is too narrow or of another character set")

@@ -6,7 +6,7 @@
 //! * A range is used only after the server is ready for the next question, which is after the commit: rows come before it.
 //! * A commit whose wait for a synchronous standby was cancelled counts as unknown, although the server calls it done.
 //! * Every wait has an end. The driver for threads, `postgres`, has none while it reads.
-//! * `nextval` alone is not durable: see [`sequence`].
+//! * `nextval` alone is not durable: see `sequence.rs`.
 
 mod dialect;
 mod schemes;
@@ -26,7 +26,7 @@ use super::{
 use crate::time::Clock;
 use schemes::Open;
 pub use schemes::create_table;
-use session::{Phase, Session};
+use session::{History, Phase, Session};
 
 /// After this long without a question a connection is asked first whether it lives: firewalls and servers close idle ones.
 const IDLE_MS: u64 = 30_000;
@@ -35,6 +35,8 @@ const IDLE_MS: u64 = 30_000;
 pub struct PostgresStore {
     options: Options,
     session: Option<Session>,
+    /// Where this process has written last.
+    history: Option<History>,
 }
 
 impl fmt::Debug for PostgresStore {
@@ -42,7 +44,7 @@ impl fmt::Debug for PostgresStore {
         f.debug_struct("PostgresStore")
             .field("options", &self.options)
             .field("connected", &self.session.is_some())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -50,7 +52,7 @@ impl PostgresStore {
     /// A store on this server. Nothing is connected yet.
     #[must_use]
     pub fn new(options: Options) -> PostgresStore {
-        PostgresStore { options, session: None }
+        PostgresStore { options, session: None, history: None }
     }
 
     /// Runs with a live connection and keeps it if it may be used again.
@@ -77,25 +79,49 @@ impl PostgresStore {
         self.connect()
     }
 
-    fn connect(&self) -> Result<Session, Fault> {
-        let mut failures = Vec::new();
-        let mut fallback = None;
+    /// The first host that takes writes, but none that was replaced: a primary that comes back after a failover takes writes
+    /// too, and knows nothing of those since. Its timeline is the older one. Who has no history yet asks every host.
+    fn connect(&mut self) -> Result<Session, Fault> {
+        let (mut failures, mut replaced) = (Vec::new(), Vec::new());
+        let (mut best, mut fallback): (Option<(String, Session)>, Option<Session>) = (None, None);
         for target in self.options.targets(&mut failures) {
-            match Session::open(&self.options, &target, Clock::System.boot_ms()) {
-                Ok(session) if session.server.read_only => {
-                    // A replica answers questions; it is kept in case no other host does better.
-                    fallback.get_or_insert(session);
-                }
-                Ok(session) => return Ok(session),
-                Err(fault) if fault.kind == FaultKind::Unavailable => {
+            let session = match Session::open(&self.options, &target, Clock::System.boot_ms()) {
+                Ok(session) => session,
+                Err(fault) if fault.kind == FaultKind::Unavailable || best.is_some() => {
                     failures.push(format!("{target}: {}", fault.message));
+                    continue;
                 }
                 Err(fault) => return Err(Fault::new(fault.kind, format!("{target}: {}", fault.message))),
+            };
+            let found = session.server.history.as_ref();
+            if session.server.read_only {
+                // A replica answers questions; it is kept in case no other host does better.
+                fallback.get_or_insert(session);
+            } else if let Some((place, older)) = best.as_ref().filter(|(_, best)| best.is_before(found)) {
+                replaced.push(older.replaced(place));
+                best = Some((target.to_string(), session));
+            } else if session
+                .is_before(best.as_ref().map_or(self.history.as_ref(), |best| best.1.server.history.as_ref()))
+            {
+                replaced.push(session.replaced(&target));
+            } else if best.is_none() {
+                best = Some((target.to_string(), session));
+            }
+            if best.is_some() && (self.history.is_some() || self.options.hosts.len() < 2) {
+                break;
             }
         }
-        fallback.ok_or_else(|| {
-            Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
-        })
+        let Some((_, mut best)) = best else {
+            failures.extend(replaced);
+            return fallback.ok_or_else(|| {
+                Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
+            });
+        };
+        if best.server.history.is_some() {
+            self.history.clone_from(&best.server.history);
+        }
+        best.warnings.extend(replaced);
+        Ok(best)
     }
 }
 

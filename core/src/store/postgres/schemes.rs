@@ -200,6 +200,11 @@ impl Session {
     pub(super) fn create(&mut self, statement: &str) -> Result<(), Fault> {
         match self.say(statement, Phase::Write) {
             Err(_) if std::mem::take(&mut self.duplicate) => self.say(statement, Phase::Write),
+            Err(fault) if fault.message.contains("error 42501") => Err(Fault::new(
+                FaultKind::Refused,
+                "this user may not create in this schema; let one who may run what `keymill init --dry-run` prints, and \
+                 grant this one SELECT, INSERT and UPDATE on it",
+            )),
             other => other,
         }
     }

@@ -1,11 +1,13 @@
 //! One connection's life: what the server said about itself, questions and changes, and what their errors mean. (floor 2)
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use tokio_postgres::error::Severity;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
-use tokio_postgres::{Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 use super::dialect::{self, Meaning};
 use super::wire::{Failed, Wire};
@@ -19,6 +21,15 @@ pub(super) struct Server {
     pub(super) version: String,
     pub(super) durability: Vec<String>,
     pub(super) read_only: bool,
+    /// `None` for a replica, and where this user may not know.
+    pub(super) history: Option<History>,
+}
+
+/// Which data a server has, and which of its timelines it writes: each promotion begins a new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct History {
+    pub(super) system: String,
+    pub(super) timeline: u32,
 }
 
 /// A connection and what is known about it.
@@ -197,6 +208,9 @@ impl Session {
                 self.judge(found)?;
             }
         }
+        if !self.server.read_only {
+            self.server.history = self.history()?;
+        }
         let local = said(3) == "local";
         self.server.durability.push(match standbys.as_str() {
             "" => "synchronous_standby_names= (a failover may lose commits)".to_owned(),
@@ -208,6 +222,18 @@ impl Session {
             ));
         }
         Ok(())
+    }
+
+    fn history(&mut self) -> Result<Option<History>, Fault> {
+        match self.ask(dialect::HISTORY, &[]) {
+            Ok(rows) => Ok(rows.first().and_then(|row| {
+                let timeline = u32::from_str_radix(&text(row, 1)?, 16).ok()?;
+                Some(History { system: text(row, 0)?, timeline })
+            })),
+            // Not for this user, or not known to this server.
+            Err(fault) if fault.kind == FaultKind::Refused && !self.broken => Ok(None),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// A question's rows.
@@ -269,10 +295,26 @@ impl Session {
         ))
     }
 
+    /// Whether this server has the same data as one with this history, before a promotion that the other has behind it.
+    pub(super) fn is_before(&self, other: Option<&History>) -> bool {
+        match (&self.server.history, other) {
+            (Some(own), Some(other)) => own.system == other.system && own.timeline < other.timeline,
+            _ => false,
+        }
+    }
+
+    /// What is said of such a server.
+    pub(super) fn replaced(&self, place: &impl fmt::Display) -> String {
+        let timeline = self.server.history.as_ref().map_or(0, |history| history.timeline);
+        format!(
+            "{place}: it was replaced in a failover (its timeline is {timeline}, there is a later one) and takes writes all \
+             the same; stop it, or let it follow the new primary"
+        )
+    }
+
     /// Whether the server has not hung up, and still answers if it is to be asked.
     pub(super) fn is_alive(&self, asked: bool) -> bool {
-        !self.wire.is_closed()
-            && (!asked || self.wire.ask(self.limit, |client| client.check_connection()).is_ok())
+        !self.wire.is_closed() && (!asked || self.wire.ask(self.limit, Client::check_connection).is_ok())
     }
 
     /// What an error means, and what it does to this connection.
@@ -361,8 +403,7 @@ fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged {
                 _ => format!("error {code}: {message}; {advice}"),
             };
             // What ends a session says so itself, whatever its code.
-            let ends = said.severity() != "ERROR"
-                && said.parsed_severity() != Some(tokio_postgres::error::Severity::Error);
+            let ends = said.parsed_severity() != Some(Severity::Error);
             Judged {
                 fault: Fault::new(kind, message),
                 broken: reconnect || ends,
@@ -402,13 +443,12 @@ fn not_connected(options: &Options, failed: Failed) -> Fault {
                 options.user
             );
         }
-        (Some(_), _) => {}
         // A certificate that is not trusted stays so: another attempt is no help.
         (None, Some(broken)) if broken.kind() == io::ErrorKind::InvalidData => {
             fault.kind = FaultKind::Refused;
             fault.message = format!("{broken}; name the authority's certificate: `ca=FILE.pem`");
         }
-        (None, Some(_)) => {}
+        (Some(_), _) | (None, Some(_)) => {}
         (None, None) if error.is_closed() => {}
         // TLS that is not offered, a way to log in that is not spoken.
         (None, None) => fault.kind = FaultKind::Refused,

@@ -10,6 +10,8 @@
 //! * A key is created only where there is none, and never for who has seen numbers of it: eviction, `FLUSHALL` and a
 //!   failover that lost writes are refused.
 //! * Replicas follow asynchronously. `wait_replicas=N` counts a reservation only when N of them have acknowledged it.
+//! * Where Sentinels say who the master is, they are asked before every change: a master that was cut off from them does
+//!   not know that it has been replaced.
 
 mod meaning;
 mod sentinel;
@@ -24,6 +26,7 @@ use std::time::{Duration, Instant};
 use super::rows::{self, Rows, Transactions};
 use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Store};
 use crate::time::Clock;
+use sentinel::Sentinels;
 use session::{Open, Session, check};
 
 /// Which server, and what only Redis is told.
@@ -40,6 +43,7 @@ pub struct Options {
 /// A client of one server, or of whichever server the Sentinels call the master.
 pub struct RedisStore {
     options: Options,
+    sentinels: Option<Sentinels>,
     session: Option<Session>,
 }
 
@@ -48,7 +52,7 @@ impl fmt::Debug for RedisStore {
         f.debug_struct("RedisStore")
             .field("options", &self.options)
             .field("connected", &self.session.is_some())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -56,7 +60,22 @@ impl RedisStore {
     /// A store on this server. Nothing is connected yet.
     #[must_use]
     pub fn new(options: Options) -> RedisStore {
-        RedisStore { options, session: None }
+        let sentinels = options.sentinel.as_ref().map(|name| Sentinels::new(&options.server, name));
+        RedisStore { options, sentinels, session: None }
+    }
+
+    /// The same for a change: on a server that may be written to, and that the Sentinels call the master now.
+    fn with_master<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
+        if let Some(sentinels) = &mut self.sentinels
+            && let Some(session) = &self.session
+            && Some(sentinels.master()?) != session.master
+        {
+            self.session = None;
+        }
+        self.with_session(|session| {
+            session.writable()?;
+            work(session)
+        })
     }
 
     /// Runs with a live connection and keeps it if it may be used again.
@@ -80,15 +99,22 @@ impl RedisStore {
         self.connect()
     }
 
-    fn connect(&self) -> Result<Session, Fault> {
+    fn connect(&mut self) -> Result<Session, Fault> {
         let mut failures = Vec::new();
         let mut fallback = None;
-        let named = match &self.options.sentinel {
-            Some(name) => Some(sentinel::master(&self.options.server, name)?),
-            None => None,
-        };
-        for target in named.as_ref().unwrap_or(&self.options.server).targets(&mut failures) {
-            match Session::open(&target, &self.options) {
+        let mut hosts = self.options.server.clone();
+        let mut master = None;
+        if let Some(sentinels) = &mut self.sentinels {
+            let named = sentinels.master()?;
+            hosts.hosts = vec![named.clone()];
+            master = Some(named);
+        }
+        for target in hosts.targets(&mut failures) {
+            let mut opened = Session::open(&target, &self.options);
+            if let Ok(session) = &mut opened {
+                session.master.clone_from(&master);
+            }
+            match opened {
                 Ok(session) if session.server.is_replica() => {
                     // A replica answers questions; it is kept in case no other host does better.
                     fallback.get_or_insert(session);
@@ -132,10 +158,7 @@ impl Transactions for RedisStore {
     ) -> Result<T, Fault> {
         check(key)?;
         let patience = self.options.server.read_timeout;
-        self.with_session(|session| {
-            session.writable()?;
-            contend(patience, || work(&mut Open { session: &mut *session }))
-        })
+        self.with_master(|session| contend(patience, || work(&mut Open { session: &mut *session })))
     }
 }
 
@@ -144,8 +167,7 @@ impl Store for RedisStore {
         let patience = self.options.server.read_timeout;
         check(&request.key)
             .and_then(|()| {
-                self.with_session(|session| {
-                    session.writable()?;
+                self.with_master(|session| {
                     contend(patience, || match session.reserve_fast(request)? {
                         Some(reserved) => Ok(Some(reserved)),
                         None => rows::reserve(&mut Open { session: &mut *session }, request),
@@ -173,7 +195,7 @@ impl Store for RedisStore {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         keys.iter()
             .try_for_each(|key| check(key))
-            .and_then(|()| if dry_run { Ok(()) } else { self.with_session(Session::writable) })
+            .and_then(|()| if dry_run { Ok(()) } else { self.with_master(|_| Ok(())) })
             .map(|()| Vec::new())
             .map_err(|fault| rows::during("preparing the server", fault))
     }
@@ -186,8 +208,9 @@ impl Store for RedisStore {
         // Asking is safe where reserving is not: an operator wants to see what is wrong.
         let durability = std::mem::replace(&mut self.options.server.durability, Durability::Warn);
         let facts = self.told_facts();
-        if durability != Durability::Warn {
-            self.options.server.durability = durability;
+        self.options.server.durability = durability;
+        if durability == Durability::Refuse && facts.as_ref().is_ok_and(|facts| !facts.warnings.is_empty()) {
+            // Opened in spite of what would have been refused, perhaps.
             self.session = None;
         }
         facts

@@ -35,6 +35,8 @@ pub(super) struct Session {
     pub(super) wire: Wire,
     pub(super) server: Server,
     pub(super) warnings: Vec<String>,
+    /// As the Sentinels named it, where there are any.
+    pub(super) master: Option<(String, u16)>,
     wait_replicas: u32,
     /// How long replicas may take: shorter than an answer may, so that too few of them are an answer.
     wait: Duration,
@@ -54,6 +56,7 @@ impl Session {
             wire: Wire::open(target, &options.server)?,
             server: Server::default(),
             warnings: Vec::new(),
+            master: None,
             wait_replicas: options.wait_replicas,
             wait: options.server.read_timeout / 2,
             used_ms: Clock::System.boot_ms(),
@@ -74,7 +77,13 @@ impl Session {
         }
         commands.push(cmd("INFO"));
         commands.extend(SETTINGS.iter().map(|name| cmd("CONFIG").arg("GET").arg(*name).take()));
-        let mut answers = self.wire.exchange(&commands, Phase::Ask)?.into_iter();
+        let mut answers = match self.wire.exchange(&commands, Phase::Ask) {
+            Ok(answers) => answers.into_iter(),
+            Err(mut fault) => {
+                fault.message.push_str(self.wire.silence());
+                return Err(fault);
+            }
+        };
         let mut next = || answers.next().unwrap_or_default();
         if logs_in {
             self.wire.answer(next())?;

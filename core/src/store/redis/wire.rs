@@ -1,8 +1,9 @@
 //! One connection: opened with its timeouts set, asked, and never used again after anything but an answer. (floor 2)
 
-use std::error::Error as _;
+use std::error::Error;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
@@ -27,6 +28,8 @@ pub(super) struct Wire {
     encrypted: bool,
     /// Not to be used again.
     pub(super) broken: bool,
+    /// The server closed it.
+    pub(super) hung_up: bool,
 }
 
 impl Wire {
@@ -47,10 +50,23 @@ impl Wire {
                 password: options.password.clone(),
                 encrypted: options.tls != Tls::Off,
                 broken: false,
+                hung_up: false,
             }),
             Err(error) => {
                 Err(Fault::new(FaultKind::Unavailable, hide(&plain_words(&error), &options.password)))
             }
+        }
+    }
+
+    /// What it may mean that nothing was ever answered.
+    pub(super) fn silence(&self) -> &'static str {
+        if self.encrypted {
+            "; does the server speak TLS on this port?"
+        } else if self.hung_up {
+            // What a full server says before it closes is mostly lost with the connection.
+            "; the server may have too many clients (`maxclients`), or demand TLS (`rediss://`)"
+        } else {
+            ""
         }
     }
 
@@ -97,14 +113,15 @@ impl Wire {
     fn cut(&mut self, error: &RedisError, phase: Phase) -> Fault {
         self.broken = true;
         let message = hide(&plain_words(error), &self.password);
-        let tls = io_error(error).is_some_and(|io| io.kind() == io::ErrorKind::InvalidData);
-        if self.encrypted && tls {
+        let io = io_error(error).map(io::Error::kind);
+        self.hung_up |= matches!(
+            io,
+            Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe)
+        );
+        if self.encrypted && io == Some(io::ErrorKind::InvalidData) {
             // The handshake: nothing has been said yet. A certificate that is not trusted stays so.
-            let advice = if message.contains("certificate") {
-                "name the authority's certificate: `ca=FILE.pem`"
-            } else {
-                "the server speaks no TLS there; use its TLS port, or `tls=off`"
-            };
+            let advice =
+                "the host has to be the certificate's, and `ca=FILE.pem` names an authority of one's own";
             return Fault::new(FaultKind::Refused, format!("{message}; {advice}"));
         }
         match phase {
@@ -173,7 +190,9 @@ fn encrypted(_info: redis::ConnectionInfo, _ca: Option<&Path>) -> Result<Client,
 }
 
 fn io_error(error: &RedisError) -> Option<&io::Error> {
-    error.source().and_then(|source| source.downcast_ref())
+    // The driver keeps it in an `Arc`, and that is what it shows as its source.
+    let kept = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+    kept.downcast_ref()
 }
 
 /// A driver's error in words, without its debug output.
