@@ -8,6 +8,8 @@ passed=0 failed=0 skipped=0
 need() {
     command -v "$1" >/dev/null && return
     local sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
+    # `RUNLEVEL=1 need …`: a package that brings a service is not to start it; sudo would drop the variable.
+    sudo="$sudo env ${RUNLEVEL:+RUNLEVEL=$RUNLEVEL}"
     $sudo apt-get install -y -qq "$2" >/dev/null 2>&1 || { $sudo apt-get update -qq; $sudo apt-get install -y -qq "$2" >/dev/null; }
 }
 

@@ -42,26 +42,6 @@ on_every_server! {
     a_restored_backup_is_refused_until_it_is_repaired_or_healed
 }
 
-/// Redis has no table to lose: a row that is gone is one that went backwards (`tests/contract/redis.rs`).
-macro_rules! on_redis {
-    ($($scenario:ident)*) => {
-        mod redis {
-            $(#[test] fn $scenario() { super::$scenario(&keymill_tests::redis::Private::start("")) })*
-        }
-    };
-}
-
-on_redis! {
-    a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice
-    an_outage_beyond_the_runway_is_an_error_within_the_deadline_and_heals_by_itself
-    a_frozen_server_is_not_felt_while_the_runway_lasts_and_keeps_nobody_past_the_deadline
-    a_connection_cut_in_the_middle_of_a_reservation_burns_the_range
-    a_server_that_turns_read_only_is_an_outage_with_that_reason
-    a_wrong_password_is_refused_and_a_right_one_serves_again
-    a_server_without_a_free_connection_keeps_those_it_has_and_is_used_when_there_is_one
-    a_restored_backup_is_refused_until_it_is_repaired_or_healed
-}
-
 /// A mill that does not wait long for an answer.
 fn open(url: &str) -> Mill {
     let mill = Mill::open(&format!("{url}?timeout=500ms&connect_timeout=500ms")).expect("a mill");

@@ -165,6 +165,25 @@ fn a_table_that_was_emptied_or_set_back_is_refused_and_never_counted_up_to_the_m
 }
 
 #[test]
+fn a_repair_that_is_only_shown_shows_what_would_be_written() {
+    for scheme in BOTH {
+        let table = Table::new(scheme);
+        let mill = keymill::Mill::open(&server::url()).unwrap();
+        let spec = format!("segment:orders?scheme={}&table={}&step=100", scheme.name(), table.name);
+        let orders = mill.source(&spec).unwrap();
+        orders.next().unwrap();
+        let shown = orders.repair(950, true).unwrap();
+        let written = orders.repair(950, false).unwrap();
+        assert_eq!(
+            (&shown.1, written.1.as_ref().map(|row| row.mark.next)),
+            (&written.1, Some(1001)),
+            "{scheme:?}"
+        );
+        mill.close();
+    }
+}
+
+#[test]
 fn repair_raises_the_counter_and_never_lowers_it() {
     for scheme in BOTH {
         let table = Table::new(scheme);

@@ -52,11 +52,11 @@ mod sync;
 pub mod time;
 mod well;
 
-pub use api::{Handle, Iter, Kind, Lease, Mill, Parts, Pending, Source, VERSION};
+pub use api::{Handle, Iter, Kind, Lease, Mill, Parts, Pending, Source, Standing, Table, VERSION};
 pub use config::{DEFAULT_MILL, MILL_VARIABLE, spec_string};
 pub use error::{Code, Error, Result};
 pub use events::Event;
-pub use metrics::Stats;
+pub use metrics::{Latency, Stats};
 pub use serial::SerialPattern;
 pub use snowflake::Layout;
-pub use store::{Facts, Row};
+pub use store::{Facts, Handover, Row};

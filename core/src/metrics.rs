@@ -52,12 +52,48 @@ impl MillTally {
     }
 }
 
+/// How long reservations took, for the whole mill.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Latency {
+    /// Seconds, and how many reservations took at most that long; the last bound is infinite.
+    pub buckets: Vec<(f64, u64)>,
+    /// All of them together, in seconds.
+    pub sum_seconds: f64,
+    /// How many there were, and how many of them failed.
+    pub count: u64,
+    /// Those that failed.
+    pub failed: u64,
+}
+
+impl MillTally {
+    pub(crate) fn latency(&self) -> Latency {
+        let mut count = 0;
+        let bounds = BUCKETS_US.iter().map(|us| *us as f64 / 1e6).chain([f64::INFINITY]);
+        let buckets = bounds
+            .zip(&self.refill_us)
+            .map(|(bound, counter)| {
+                count += get(counter);
+                (bound, count)
+            })
+            .collect();
+        Latency {
+            buckets,
+            sum_seconds: get(&self.refill_sum_us) as f64 / 1e6,
+            count,
+            failed: get(&self.refills_failed),
+        }
+    }
+}
+
 /// One source's figures, as `stats` and the metrics show them.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
     /// The source: `segment:orders`.
     pub source: String,
+    /// Its spec, options included: what tells two sources of one name apart.
+    pub spec: String,
     /// Ids handed out. Numbers leased by a thread, a handle or a language's own cursor count from the lease on, what is
     /// never taken of them included.
     pub issued: u64,
@@ -71,6 +107,10 @@ pub struct Stats {
     pub refills: u64,
     /// Calls that had to wait.
     pub waits: u64,
+    /// How many numbers the last reservation was.
+    pub step: u64,
+    /// When it came: milliseconds since 1970; `None` before the first.
+    pub last_refill_ms: Option<i64>,
     /// Ids a second, as the keeper measured them last.
     pub rate: f64,
     /// How many seconds the numbers in memory last at that rate; `None` while nobody takes any.
@@ -87,21 +127,25 @@ fn quoted(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
+/// One series; nothing at all where it has no values, for a name without a value means nothing.
 fn series(out: &mut String, name: &str, kind: &str, help: &str, rows: &[(String, String)]) {
+    if rows.is_empty() {
+        return;
+    }
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
     for (labels, value) in rows {
         let _ = writeln!(out, "{name}{labels} {value}");
     }
 }
 
-/// The Prometheus text of a mill; the same bytes for the same figures.
+/// The Prometheus text of a mill; the same bytes for the same figures. Two sources of one name, such as a row that is moved
+/// from one scheme to another, are told apart by their specs: a label that came twice would make the whole text invalid.
 pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
     let mut out = String::new();
+    let alone = |s: &Stats| stats.iter().filter(|other| other.source == s.source).count() == 1;
     let each = |value: &dyn Fn(&Stats) -> Option<String>| -> Vec<(String, String)> {
-        stats
-            .iter()
-            .filter_map(|s| Some((format!("{{source=\"{}\"}}", quoted(&s.source)), value(s)?)))
-            .collect()
+        let label = |s: &Stats| quoted(if alone(s) { &s.source } else { &s.spec });
+        stats.iter().filter_map(|s| Some((format!("{{source=\"{}\"}}", label(s)), value(s)?))).collect()
     };
     let rows = each(&|s| Some(s.issued.to_string()));
     series(
@@ -122,6 +166,16 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
     series(&mut out, "keymill_refills_total", "counter", "Reservations that came back.", &rows);
     let rows = each(&|s| Some(s.waits.to_string()));
     series(&mut out, "keymill_waits_total", "counter", "Calls that had to wait.", &rows);
+    let rows = each(&|s| (s.step > 0).then(|| s.step.to_string()));
+    series(&mut out, "keymill_step", "gauge", "Numbers of the last reservation.", &rows);
+    let rows = each(&|s| s.last_refill_ms.map(|ms| format!("{:.3}", ms as f64 / 1000.0)));
+    series(
+        &mut out,
+        "keymill_last_refill_timestamp_seconds",
+        "gauge",
+        "When the last reservation came back.",
+        &rows,
+    );
     let rows = each(&|s| s.runway_seconds.map(|r| format!("{r:.3}")));
     series(
         &mut out,
@@ -148,17 +202,16 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
     );
     let rows = [(String::new(), get(&tally.given_back).to_string())];
     series(&mut out, "keymill_given_back_total", "counter", "Unused numbers returned at close.", &rows);
-    let rows = [(String::new(), get(&tally.refills_failed).to_string())];
+    let rows = [(String::new(), tally.latency().failed.to_string())];
     series(&mut out, "keymill_refills_failed_total", "counter", "Reservations that failed.", &rows);
+    let latency = tally.latency();
     let mut rows: Vec<(String, String)> = Vec::new();
-    let mut sum = 0;
-    for (i, counter) in tally.refill_us.iter().enumerate() {
-        sum += get(counter);
-        let bound = BUCKETS_US.get(i).map_or("+Inf".to_owned(), |us| format!("{}", *us as f64 / 1e6));
-        rows.push((format!("_bucket{{le=\"{bound}\"}}"), sum.to_string()));
+    for (bound, count) in &latency.buckets {
+        let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+        rows.push((format!("_bucket{{le=\"{bound}\"}}"), count.to_string()));
     }
-    rows.push(("_sum".to_owned(), format!("{:.6}", get(&tally.refill_sum_us) as f64 / 1e6)));
-    rows.push(("_count".to_owned(), sum.to_string()));
+    rows.push(("_sum".to_owned(), format!("{:.6}", latency.sum_seconds)));
+    rows.push(("_count".to_owned(), latency.count.to_string()));
     series(&mut out, "keymill_refill_seconds", "histogram", "How long reservations took.", &rows);
     let rows: Vec<_> = Code::ALL
         .iter()

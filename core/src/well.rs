@@ -62,12 +62,24 @@ pub(crate) struct Tally {
     pub(crate) waits: AtomicU64,
     /// The rate as the keeper measured it last.
     pub(crate) rate_per_1000s: AtomicU64,
+    /// How many numbers the last reservation was, and when it came: milliseconds since 1970.
+    pub(crate) last_step: AtomicU64,
+    pub(crate) last_refill_ms: AtomicU64,
 }
 
 impl Tally {
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         // ordering: Relaxed — a statistic.
         counter.fetch_add(n, Ordering::Relaxed);
+    }
+
+    fn refilled(&self, numbers: u64, now: Now) {
+        Self::add(&self.refills, 1);
+        Self::add(&self.reserved, numbers);
+        // ordering: Relaxed — a statistic.
+        self.last_step.store(numbers, Ordering::Relaxed);
+        // ordering: Relaxed — a statistic.
+        self.last_refill_ms.store(u64::try_from(now.wall_ms).unwrap_or(0), Ordering::Relaxed);
     }
 
     pub(crate) fn set_rate(&self, per_1000s: u64) {
@@ -697,8 +709,7 @@ impl Well {
     pub(crate) fn act(&self, action: Action, now: Now) {
         match (action, &self.spring) {
             (Action::Publish(segment), Spring::Numbers(supply)) => {
-                Tally::add(&self.tally.refills, 1);
-                Tally::add(&self.tally.reserved, segment.len());
+                self.tally.refilled(segment.len(), now);
                 if !supply.publish(segment) {
                     Tally::add(&self.tally.lost, segment.len());
                 }

@@ -6,6 +6,7 @@
 
 mod bench;
 mod mariadb;
+mod matrix;
 mod memory;
 mod postgres;
 mod postgres_sequence;
@@ -38,6 +39,12 @@ fn assert_disjoint(mut ranges: Vec<(u64, u64)>) {
     for pair in ranges.windows(2) {
         assert!(pair[0].1 <= pair[1].0, "{:?} and {:?} overlap", pair[0], pair[1]);
     }
+}
+
+/// A promise that cannot be kept or broken here, with the reason; `ci/pairs` shows it in the table of pairs and promises.
+fn not_kept(reason: &str) {
+    // A test's thread bears its name.
+    println!("not kept in {}: {reason}", std::thread::current().name().unwrap_or("?"));
 }
 
 /// Each function once for each store and kind.
@@ -198,7 +205,7 @@ pub const CHILD: &str = "KEYMILL_CONTRACT_CHILD";
 
 fn eight_processes_never_overlap(bench: &Bench) {
     let place = match &bench.place {
-        Place::Memory(_) => return, // one process's memory is no other's
+        Place::Memory(_) => return not_kept("one process's memory is no other's"),
         Place::Sqlite(path, _) => path.display().to_string(),
         Place::MariaDb => String::new(),
         Place::TiDb(url) => url.clone(),
@@ -429,7 +436,7 @@ fn a_range_is_given_back_only_while_the_row_ends_there(bench: &Bench) {
 
 fn a_new_period_starts_anew_and_an_old_one_never_comes_back(bench: &Bench) {
     if !bench.kind.is_serial() {
-        return; // has no periods
+        return not_kept("numbers without dates have no periods");
     }
     let mut store = bench.open();
     let today = bench.request("cust", 300);
@@ -461,7 +468,7 @@ fn a_mark_is_raised_and_never_lowered(bench: &Bench) {
     let key = bench.key("worker-7");
     if bench.kind.scheme() != Scheme::Keymill {
         assert_eq!(kind(store.raise(&key, None, 5)), FaultKind::Refused);
-        return;
+        return not_kept("marks of snowflakes are kept by scheme keymill alone; refused here");
     }
     assert_eq!(store.raise(&key, None, 500).unwrap(), 0);
     assert_eq!(store.raise(&key, None, 400).unwrap(), 500);
@@ -511,7 +518,7 @@ fn repair_raises_only(bench: &Bench) {
 
 fn rows_of_old_key_factory_nodes_are_understood(bench: &Bench) {
     if bench.kind != Kind::Producer {
-        return;
+        return not_kept("the rows are not KeyFactory's");
     }
     let mut store = bench.open();
     let request = bench.request("cust", 500);
@@ -542,7 +549,7 @@ fn rows_of_old_key_factory_nodes_are_understood(bench: &Bench) {
 
 fn a_text_that_is_no_serial_is_refused_and_left_alone(bench: &Bench) {
     if bench.kind != Kind::Producer {
-        return;
+        return not_kept("the rows are not KeyFactory's");
     }
     let mut store = bench.open();
     let request = bench.request("cust", 500);
@@ -569,7 +576,7 @@ fn a_text_that_is_no_serial_is_refused_and_left_alone(bench: &Bench) {
 
 fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
     if !bench.kind.is_serial() || matches!(bench.place, Place::Memory(_) | Place::Redis) {
-        return; // no serials, no business tables
+        return not_kept("no serials, or no business tables to look into");
     }
     let mut store = bench.open();
     let business = unique("cust");
@@ -621,7 +628,7 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
 
 fn a_table_of_another_shape_is_refused(bench: &Bench) {
     if matches!(bench.place, Place::Memory(_) | Place::Redis) {
-        return; // has no tables
+        return not_kept("there are no tables of any shape");
     }
     let columns = match bench.kind {
         Kind::Producer => {

@@ -8,6 +8,7 @@ pub mod disguise;
 pub mod postgres;
 pub mod proxy;
 pub mod redis;
+pub mod rivals;
 pub mod server;
 #[path = "../simulation/mod.rs"]
 pub mod simulation;

@@ -3,13 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use keymill::store::Secret;
 use keymill::store::redis::{Options, RedisStore};
 use keymill::store::server;
-
-use crate::server::Victim;
 
 /// Where the shared test server is: `KEYMILL_TEST_REDIS`, `redis://user:password@host:port/0`.
 ///
@@ -102,8 +99,6 @@ impl Drop for Ends<'_> {
 pub struct Private {
     folder: tempfile::TempDir,
     arguments: String,
-    /// Keys and values, as `DUMP` gives them.
-    backup: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
 }
 
 impl Private {
@@ -114,7 +109,7 @@ impl Private {
     #[must_use]
     pub fn start(arguments: &str) -> Private {
         let folder = tempfile::tempdir().expect("a folder for a server");
-        let server = Private { folder, arguments: arguments.to_owned(), backup: Mutex::default() };
+        let server = Private { folder, arguments: arguments.to_owned() };
         server.ci("start");
         server
     }
@@ -180,90 +175,5 @@ impl Private {
 impl Drop for Private {
     fn drop(&mut self) {
         self.ci("stop");
-    }
-}
-
-impl Private {
-    /// A connection that may do everything, whatever the password of keymill's user is.
-    fn root(&self) -> redis::Connection {
-        let url = self.url().replace("default:secret", "root:root");
-        let root = || redis::Client::open(url.as_str()).and_then(|client| client.get_connection());
-        root().unwrap_or_else(|_| {
-            let mut first = connection_of(&self.url());
-            say::<()>(&mut first, &["ACL", "SETUSER", "root", "on", ">root", "~*", "&*", "+@all"]);
-            root().expect("the test server answers")
-        })
-    }
-}
-
-impl Victim for Private {
-    fn url(&self) -> String {
-        self.url()
-    }
-
-    fn address(&self) -> (String, u16) {
-        options_of(&self.url()).server.hosts[0].clone()
-    }
-
-    fn kill(&self) {
-        self.kill();
-    }
-
-    fn start_again(&self) {
-        self.start_again();
-    }
-
-    fn freeze(&self) {
-        self.ci("freeze");
-    }
-
-    fn thaw(&self) {
-        self.ci("thaw");
-    }
-
-    fn read_only(&self, on: bool) -> &'static str {
-        let master = if on { ["127.0.0.1", "1"] } else { ["NO", "ONE"] };
-        say::<()>(&mut self.root(), &["REPLICAOF", master[0], master[1]]);
-        "a replica"
-    }
-
-    fn password(&self, password: &str) -> &'static str {
-        let mut root = self.root();
-        say::<()>(&mut root, &["CONFIG", "SET", "requirepass", password]);
-        say::<i64>(&mut root, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-        "check user and password"
-    }
-
-    fn lose_table(&self) -> &'static str {
-        say::<()>(&mut self.root(), &["FLUSHALL"]);
-        "its row is gone"
-    }
-
-    fn crowd(&self) -> (&'static str, Box<dyn std::any::Any>) {
-        say::<()>(&mut self.root(), &["CONFIG", "SET", "maxclients", "10"]);
-        let client = redis::Client::open(self.url()).expect("a URL");
-        let taken: Vec<_> = std::iter::from_fn(|| client.get_connection().ok()).take(50).collect();
-        assert!(taken.len() < 50, "there is an end to connections");
-        ("maxclients", Box::new(taken))
-    }
-
-    fn backup(&self) {
-        let mut root = self.root();
-        let keys: Vec<Vec<u8>> = say(&mut root, &["KEYS", "*"]);
-        let value = |key: Vec<u8>| {
-            let dump = redis::cmd("DUMP").arg(&key).query(&mut root).expect("a dump");
-            (key, dump)
-        };
-        *self.backup.lock().unwrap_or_else(PoisonError::into_inner) = keys.into_iter().map(value).collect();
-    }
-
-    fn restore(&self) {
-        let mut pipe = redis::pipe();
-        // All at once: nobody sees it empty.
-        pipe.atomic().cmd("FLUSHALL");
-        for (key, value) in &*self.backup.lock().unwrap_or_else(PoisonError::into_inner) {
-            pipe.cmd("RESTORE").arg(key).arg(0).arg(value);
-        }
-        pipe.exec(&mut self.root()).expect("a restored backup");
     }
 }

@@ -196,6 +196,42 @@ Examples:
         yes: bool,
     },
 
+    /// Take over the row of another program's table
+    #[command(long_about = "\
+Take over the row of another program's table: Leaf, tinyid, CosId, KeyFactory or IDSnowman.
+
+The source, of scheme keymill, goes on where the old row stands. In one transaction the old row is locked and moved 2^62
+(4611686018427387904) numbers away, then the new row begins where it stood. So an old node that still runs never
+hands out a number of the source's: it goes on far away. A second run says that it is done and changes nothing. Without
+--yes nothing is written: both rows are shown as they are and as they would be.
+
+An old KeyFactory begins at 1 with every new date, whatever its row says: stop old nodes before the date changes.")]
+    #[command(after_help = "\
+Examples:
+  keymill import segment:orders --from leaf_alloc
+  keymill import segment:orders --from leaf_alloc --yes
+  keymill import segment:orders --from cosid --row shop.orders --yes
+  keymill import 'serial:cust_info/custid?number=000000&scheme=keymill' --from key_producer --yes")]
+    Import {
+        /// The source that takes over: kind:name?option=value&…
+        source: String,
+        /// Whose row: leaf_alloc, tiny_id_info, cosid, key_producer or sequence_table
+        #[arg(long, value_name = "SCHEME", value_parser = clap::builder::PossibleValuesParser::new(keymill::Source::IMPORTS))]
+        from: String,
+        /// The old row's table [default: the scheme's]
+        #[arg(long, value_name = "NAME")]
+        table: Option<String>,
+        /// The old row's name [default: the source's]; TABLE/COLUMN for key_producer
+        #[arg(long, value_name = "NAME")]
+        row: Option<String>,
+        /// Only show what would be, as without --yes
+        #[arg(long, conflicts_with = "yes")]
+        dry_run: bool,
+        /// Write it
+        #[arg(long)]
+        yes: bool,
+    },
+
     /// Run a scenario from standard input, for tests
     #[command(long_about = "\
 Run a scenario from standard input: one JSON object a line, each answered by one line. For tests.

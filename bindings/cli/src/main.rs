@@ -11,6 +11,7 @@ mod layout;
 mod operate;
 mod print;
 mod signal;
+mod status;
 mod steps;
 
 use std::process::ExitCode;
@@ -62,9 +63,13 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
         Verb::Take { source, count } => ids::take(&mill.source(source)?, *count, json),
         Verb::Parse { source, id } => ids::parse(&mill.source(source)?, id, json),
         Verb::Init { sources, dry_run } => operate::init(mill, sources, *dry_run, json),
-        Verb::Status { sources } => operate::status(mill, sources, json),
-        Verb::Metrics { sources } => operate::metrics(mill, sources, json),
+        Verb::Status { sources } => status::status(mill, sources, json),
+        Verb::Metrics { sources } => status::metrics(mill, sources, json),
         Verb::Repair { source, to, yes } => operate::repair(&mill.source(source)?, *to, *yes, json),
+        Verb::Import { source, from, table, row, dry_run: _, yes } => {
+            let old = operate::Old { scheme: from, table: table.as_deref(), row: row.as_deref() };
+            operate::import(&mill.source(source)?, &old, *yes, json)
+        }
         Verb::Bench { source, threads, seconds } => {
             bench::run(&mill.source(source)?, *threads, *seconds, json)
         }

@@ -139,8 +139,8 @@ fn init_creates_tables_and_its_dry_run_only_prints_them() {
     drop(db);
     assert_eq!(home.run(&["--mill", "sqlite:by-hand.db", "next", "segment:a"]).done(), "1\n");
     let made = home.run(&["init"]).done();
-    assert_eq!(made, "store: sqlite:keymill.db\nready: table keymill_segment\n");
-    assert_eq!(home.run(&["init"]).done(), made);
+    assert_eq!(made, "store: sqlite:keymill.db\ncreated: keymill_segment\n");
+    assert_eq!(home.run(&["init"]).done(), "store: sqlite:keymill.db\nexists: keymill_segment\n");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn status_says_store_facts_first_and_then_where_each_row_stands() {
     assert!(text.starts_with("store: sqlite:keymill.db\ndialect: sqlite "), "{text}");
     assert!(text.contains("\ndurability: journal_mode=wal, synchronous=FULL\n"), "{text}");
     let row = text.lines().find(|line| line.starts_with("segment:order ")).unwrap();
-    assert!(row.contains("next=6") && row.contains("step 1000 to 10000000"), "{row}");
+    assert!(row.contains("  5  ") && row.contains("1000 to 10000000") && row.contains("s ago"), "{row}");
     assert!(
         text.lines().any(|line| line.starts_with("segment:none ") && line.contains("none yet")),
         "{text}"
@@ -250,9 +250,19 @@ fn every_verb_s_help_has_examples_that_run_the_verb() {
     let home = Home::new();
     let top = home.run(&["--help"]).done();
     assert!(top.contains("Five minutes:") && top.contains("KEYMILL_CONFIG"), "{top}");
-    for verb in
-        ["next", "take", "parse", "layout", "init", "status", "metrics", "bench", "repair", "completions"]
-    {
+    for verb in [
+        "next",
+        "take",
+        "parse",
+        "layout",
+        "init",
+        "status",
+        "metrics",
+        "bench",
+        "repair",
+        "import",
+        "completions",
+    ] {
         assert!(top.contains(verb), "{verb}");
         let help = home.run(&[verb, "--help"]).done();
         assert!(help.contains("Examples:"), "{help}");

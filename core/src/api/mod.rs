@@ -6,6 +6,7 @@
 
 mod handle;
 mod lease;
+mod operate;
 mod source;
 mod text;
 
@@ -15,13 +16,15 @@ use std::sync::Arc;
 use crate::config::MillConfig;
 use crate::error::{Error, Result};
 use crate::events::Event;
-use crate::metrics::{self, Stats};
+use crate::metrics::{self, Latency, Stats};
 use crate::mill::{SharedMill, SharedSource};
+use crate::reservation::Key;
 use crate::store::Facts;
 use crate::time::Clock;
 
 pub use handle::{Handle, Iter};
 pub use lease::{Lease, Pending};
+pub use operate::Standing;
 pub use source::{Kind, Source};
 
 /// The version of keymill, the same in every language.
@@ -105,6 +108,12 @@ impl Mill {
         self.shared.engine().map_or_else(|_| String::new(), |e| metrics::render(&e.tally, &e.all_stats()))
     }
 
+    /// How long reservations took.
+    #[must_use]
+    pub fn latency(&self) -> Latency {
+        self.shared.engine().map_or_else(|_| Latency::default(), |engine| engine.tally.latency())
+    }
+
     /// Every open source's figures, by name.
     #[must_use]
     pub fn stats(&self) -> Vec<Stats> {
@@ -143,20 +152,44 @@ impl Mill {
         self.shared.engine()?.errand(|store| store.facts())
     }
 
-    /// Creates what these sources need in the store; with none, keymill's own table. Answers with the statements;
-    /// `dry_run` only answers. What exists is left alone.
+    /// Creates what these sources need in the store and is not there; with none, keymill's own table. Answers with the
+    /// statements that were carried out. `dry_run` only answers with those that would be; where the store cannot be looked
+    /// at, with all of them.
     ///
     /// # Errors
     /// `INVALID_CONFIG` for a bad spec, `STORE_UNAVAILABLE`, `STORE_REFUSED` (a missing right, a table of another shape).
     pub fn init(&self, specs: &[&str], dry_run: bool) -> Result<Vec<String>> {
-        let mut keys = Vec::new();
-        for spec in specs {
-            keys.push(self.shared.config.spec(spec)?.key);
+        Ok(self.tables(specs, dry_run)?.into_iter().filter_map(|table| table.statement).collect())
+    }
+
+    /// As [`Mill::init`], told table by table, those that were there included.
+    ///
+    /// # Errors
+    /// As [`Mill::init`].
+    pub fn tables(&self, specs: &[&str], dry_run: bool) -> Result<Vec<Table>> {
+        let mut keys: Vec<Arc<Key>> = Vec::new();
+        for spec in if specs.is_empty() { &["segment:keymill"] } else { specs } {
+            let key = self.shared.config.spec(spec)?.key;
+            // A ticket's step stands in its table's definition; what is there with another one is refused.
+            let table =
+                |key: &Key| (key.scheme, key.table.clone(), key.scheme.is_ticket().then_some(key.step));
+            if keys.iter().all(|of| table(of) != table(&key)) {
+                keys.push(key);
+            }
         }
-        if keys.is_empty() {
-            keys.push(self.shared.config.spec("segment:keymill")?.key);
-        }
-        self.shared.engine()?.errand(move |store| store.init(&keys, dry_run))
+        let has_tables = self.shared.config.store.is_sql();
+        self.shared.engine()?.errand(move |store| {
+            let mut tables = Vec::new();
+            for key in &keys {
+                // One at a time, so that it is known whose each statement is.
+                let statement = store.init(std::slice::from_ref(key), dry_run)?.pop();
+                tables.push(Table { scheme: key.scheme.name(), name: key.table.clone(), statement });
+            }
+            if !has_tables {
+                tables.clear();
+            }
+            Ok(tables)
+        })
     }
 
     /// Moves a manual clock (`clock=manual`) forward by milliseconds.
@@ -186,6 +219,18 @@ impl Mill {
             }
         }
     }
+}
+
+/// A table, or a sequence, that sources need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Table {
+    /// How it keeps numbers.
+    pub scheme: &'static str,
+    /// Its name.
+    pub name: String,
+    /// The statement that creates it; `None` where it was there.
+    pub statement: Option<String>,
 }
 
 /// What an id or a serial number is made of. Parts that its kind does not have are `None`.

@@ -251,10 +251,13 @@ impl Engine {
     pub(crate) fn stats(well: &Well) -> Stats {
         let mut stats = Stats {
             source: well.spec.label.clone(),
+            spec: well.spec.text.clone(),
             reserved: Tally::get(&well.tally.reserved),
             lost: Tally::get(&well.tally.lost),
             refills: Tally::get(&well.tally.refills),
             waits: Tally::get(&well.tally.waits),
+            step: Tally::get(&well.tally.last_step),
+            last_refill_ms: Some(Tally::get(&well.tally.last_refill_ms) as i64).filter(|ms| *ms > 0),
             refusal: well.refusal().map(|e| e.to_string()),
             ..Stats::default()
         };
@@ -268,7 +271,8 @@ impl Engine {
             }
             Spring::Time { generator, .. } => {
                 stats.issued = generator.issued();
-                stats.lead_ms = Some(generator.lead_ms());
+                // Before its first id a generator has no time of its own.
+                stats.lead_ms = (stats.issued > 0).then(|| generator.lead_ms());
                 stats.ends_at_ms = Some(generator.layout().ends_at_ms());
             }
         }
@@ -279,7 +283,7 @@ impl Engine {
     pub(crate) fn all_stats(&self) -> Vec<Stats> {
         let wells: Vec<_> = self.wells().values().cloned().collect();
         let mut stats: Vec<_> = wells.iter().map(|well| Self::stats(well)).collect();
-        stats.sort_by(|a, b| a.source.cmp(&b.source));
+        stats.sort_by(|a, b| (&a.source, &a.spec).cmp(&(&b.source, &b.spec)));
         stats
     }
 }

@@ -261,6 +261,21 @@ impl<'k> Counter<'k> {
     }
 }
 
+impl Counter<'_> {
+    /// The row that was described as `before`, once it stands at `next`.
+    pub(crate) fn describe_moved(&self, before: &str, next: u64) -> Result<String, Fault> {
+        let moved = self.row_at(Mark { period: 0, next }, 1)?;
+        let mut words = vec![format!("{}={}", self.maximum, moved.maximum)];
+        words.extend(before.split(' ').skip(1).map(|word| match word.split_once('=') {
+            Some((column, count)) if Some(column) == self.version => {
+                format!("{column}={}", count.parse::<u64>().map_or(0, |count| count.saturating_add(1)))
+            }
+            _ => word.to_owned(),
+        }));
+        Ok(words.join(" "))
+    }
+}
+
 /// Whose SQL is spoken.
 #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

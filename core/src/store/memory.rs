@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::counter::Counter;
 use super::rows::{self, Digits, ProducerKey, Rows, Stored, Transactions};
 use super::{
-    Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey, Store,
+    Facts, Fault, FaultKind, Handover, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey,
+    Store,
 };
 
 /// What happens to the next request that writes.
@@ -332,6 +333,10 @@ impl Store for MemoryStore {
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         self.repair_in_one(key, to)
+    }
+
+    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
+        self.hand_over_in_one(old, new, period)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {

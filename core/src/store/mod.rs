@@ -19,13 +19,17 @@ pub mod sqlite;
 
 mod counter;
 mod decision;
+mod handover;
 mod rows;
 
 use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use counter::columns_of;
+pub(crate) use handover::{check_schemes, handed_over};
 pub(crate) use rows::repaired;
+
+pub use handover::{FAR, Handover};
 
 pub use crate::reservation::{
     Columns, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
@@ -117,7 +121,16 @@ pub trait Store: Send {
     /// See [`FaultKind`].
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault>;
 
-    /// The statements that create what these keys need; carried out unless `dry_run`. What exists is left alone.
+    /// How many seconds ago the row was last changed, by the store's clock; `None` where nothing says so.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn age(&mut self, _key: &Key) -> Result<Option<u64>, Fault> {
+        Ok(None)
+    }
+
+    /// Creates what these keys need and is not there, and answers with the statements. `dry_run` only answers; what cannot
+    /// be looked at, because the store does not answer, counts as missing.
     ///
     /// # Errors
     /// See [`FaultKind`].
@@ -128,6 +141,17 @@ pub trait Store: Send {
     /// # Errors
     /// See [`FaultKind`]; `Refused` where the row stands higher.
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault>;
+
+    /// Moves another program's row out of the way and makes `new` begin where it stood, in one transaction; `period` is
+    /// the present one.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; `Refused` where numbers could come twice, and on stores without tables of other programs.
+    fn hand_over(&mut self, old: &Key, _new: &Key, _period: u64) -> Result<Handover, Fault> {
+        let message =
+            format!("this store keeps no rows of scheme `{}`, so none can be imported", old.scheme.name());
+        Err(Fault::new(FaultKind::Refused, message))
+    }
 
     /// Dialect, version and durability, read from the store itself.
     ///

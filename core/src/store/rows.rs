@@ -7,7 +7,7 @@
 
 use super::counter::{Counter, CounterRow};
 use super::decision::{decide, place};
-use super::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
+use super::{Fault, FaultKind, Handover, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
 
 /// A row as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +87,11 @@ pub(crate) trait Transactions {
         self.transact(key, to.period, |rows| repair(rows, key, to))
             .map_err(|fault| during(&format!("repairing `{}`", key.name), fault))
     }
+
+    fn hand_over_in_one(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
+        self.transact(new, period, |rows| super::handover::hand_over(rows, old, new, period))
+            .map_err(|fault| during(&format!("importing `{}`", new.name), fault))
+    }
 }
 
 /// The tables that these keys need, each once: a key of it and the statement that creates it.
@@ -116,6 +121,19 @@ pub(crate) fn check_table_name(table: &str) -> Result<(), Fault> {
         FaultKind::Refused,
         format!("`{table}` is no table name: an identifier [A-Za-z_][A-Za-z0-9_$]* of at most 64 is needed"),
     ))
+}
+
+/// The column that says when a row was changed, and whether it counts seconds since 1970.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+pub(crate) fn touched(key: &Key) -> Option<(&str, bool)> {
+    match key.scheme {
+        Scheme::Keymill => Some(("updated_at", false)),
+        Scheme::KeyProducer => Some((key.columns.own("update_time"), false)),
+        _ => {
+            let (column, now, ..) = Counter::of_key(key)?.touched?;
+            Some((column, now == "UNIX_TIMESTAMP()"))
+        }
+    }
 }
 
 /// Reserves; `None` where the row moved under us and the transaction is to be begun again.
@@ -221,7 +239,26 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
 /// The row that `repair` would leave where `before` stands.
 pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
     not_lower(before, to)?;
-    row_of(key, &stored_at(key, to)?)
+    moved(key, before, to)
+}
+
+/// The row that stands at `to` where `before` stood: what else is in it stays.
+pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
+    if key.scheme.is_ticket() {
+        // Whole tickets: the first that ends at or above, and after it the next one begins.
+        let ticket = to.next.saturating_sub(1).div_ceil(key.step);
+        let next = ticket.saturating_mul(key.step).saturating_add(1).min(MAX_NUMBER + 1);
+        let text = match key.scheme {
+            Scheme::Sequence => format!("next value={next}"),
+            _ => format!("id={ticket} step={}", key.step),
+        };
+        return Ok(Row { mark: Mark { period: 0, next }, text });
+    }
+    let mut row = row_of(key, &stored_at(key, to)?)?;
+    if let (Some(counter), Some(before)) = (Counter::of_key(key), before) {
+        row.text = counter.describe_moved(&before.text, to.next)?;
+    }
+    Ok(row)
 }
 
 /// Refuses to lower a row.
@@ -396,7 +433,7 @@ pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
     Ok(Stored::Serial(Some(text)))
 }
 
-fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
+pub(crate) fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
     let mark = mark_of(key, stored)?.unwrap_or_default();
     let text = match stored {
         Stored::Segment(Mark { period: 0, next }) => format!("next={next}"),

@@ -25,8 +25,8 @@ use rusqlite::{
 use super::counter::{Cell, Counter, Tongue, segment_of};
 use super::rows::{self, Digits, ProducerKey, Rows, Stored, Transactions};
 use super::{
-    Durability, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey,
-    Store,
+    Durability, Facts, Fault, FaultKind, Handover, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme,
+    SerialKey, Store,
 };
 
 /// `PRAGMA application_id` of files that keymill made: "kmil".
@@ -467,34 +467,53 @@ impl Store for SqliteStore {
         .map_err(|fault| rows::during(&doing, fault))
     }
 
+    fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
+        if identity(&self.path).is_none() {
+            return Ok(None);
+        }
+        self.with_connection(|store, connection| age_of(connection, key, &store.path))
+            .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
+    }
+
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         for key in keys {
             rows::check_kept_here(key).map_err(|fault| rows::during("creating tables", fault))?;
         }
-        let tables = rows::tables(keys, create_table)?;
-        let statements = tables.iter().map(|(_, statement)| statement.clone()).collect();
-        if dry_run {
-            return Ok(statements);
+        let mut tables = rows::tables(keys, create_table)?;
+        // Looking creates nothing, not even the file.
+        if dry_run && identity(&self.path).is_none() {
+            return Ok(tables.into_iter().map(|(_, statement)| statement).collect());
         }
         self.with_connection(|store, connection| {
             let path = &store.path;
-            let transaction = Transaction::new(connection, TransactionBehavior::Immediate)
-                .map_err(|error| fault(path, &error))?;
-            for (key, _) in tables {
+            let behaviour =
+                if dry_run { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
+            let transaction = Transaction::new(connection, behaviour).map_err(|error| fault(path, &error))?;
+            let mut missing = Vec::new();
+            for (key, statement) in tables.drain(..) {
                 match found_table(&transaction, key, path)? {
                     Found::Right => {}
-                    Found::Missing => create(&transaction, key, path)?,
                     Found::Wrong(why) => return Err(Fault::new(FaultKind::Refused, why)),
+                    Found::Missing => {
+                        if !dry_run {
+                            create(&transaction, key, path)?;
+                        }
+                        missing.push(statement);
+                    }
                 }
             }
-            commit(transaction, path)
+            commit(transaction, path)?;
+            Ok(missing)
         })
-        .map_err(|fault| rows::during("creating tables", fault))?;
-        Ok(statements)
+        .map_err(|fault| rows::during("creating tables", fault))
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         self.repair_in_one(key, to)
+    }
+
+    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
+        self.hand_over_in_one(old, new, period)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
@@ -804,6 +823,30 @@ fn ensure_table(
     }
     opened.checked.insert(place);
     Ok(())
+}
+
+/// Seconds since the row was changed, by this machine's clock.
+fn age_of(connection: &Connection, key: &Key, path: &Path) -> Result<Option<u64>, Fault> {
+    let Some((column, seconds)) = rows::touched(key) else { return Ok(None) };
+    let since =
+        if seconds { format!("`{column}`") } else { format!("CAST(strftime('%s', `{column}`) AS INTEGER)") };
+    let sql = format!("SELECT CAST(strftime('%s', 'now') AS INTEGER) - {since} FROM \"{}\" WHERE", key.table);
+    let read = |by: &str, values: &[&str]| {
+        connection
+            .query_row(&format!("{sql} {by}"), rusqlite::params_from_iter(values), |row| row.get(0))
+            .optional()
+            .map_err(|error| fault(path, &error))
+    };
+    let age: Option<Option<i64>> = match Counter::of_key(key) {
+        Some(counter) => read(&format!("`{}` = ?1", counter.name.0), &[counter.row_name(key)?])?,
+        None if key.scheme == Scheme::KeyProducer => {
+            let of = ProducerKey::new(rows::serial_of(key)?)?;
+            let (by, _) = producer_row(key);
+            read(&by, &[&of.table, &of.column, &of.date, &of.number])?
+        }
+        None => read("name = ?1", &[&key.name])?,
+    };
+    Ok(age.flatten().and_then(|age| u64::try_from(age).ok()))
 }
 
 /// A file that another program made: it is not empty and does not bear our mark.

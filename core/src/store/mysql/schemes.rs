@@ -341,6 +341,34 @@ pub(super) struct Open<'a> {
 }
 
 impl Open<'_> {
+    /// Seconds since the row was changed, by the server's clock.
+    pub(super) fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
+        let Some((column, seconds)) = rows::touched(key) else { return Ok(None) };
+        let age = if seconds {
+            format!("UNIX_TIMESTAMP() - `{column}`")
+        } else {
+            format!("TIMESTAMPDIFF(SECOND, `{column}`, CURRENT_TIMESTAMP)")
+        };
+        let table = &key.table;
+        let found = match (key.scheme, Counter::of_key(key)) {
+            (Scheme::KeyProducer, _) => {
+                let of = producer(key)?;
+                let (row, _) = producer_row(key);
+                let sql = format!("SELECT {age} FROM `{table}` WHERE {row}");
+                self.session.ask(&sql, (of.table, of.column, of.date, of.number))?
+            }
+            (_, Some(counter)) => {
+                let sql = format!("SELECT {age} FROM `{table}` WHERE `{}` = ?", counter.name.0);
+                self.session.ask(&sql, (counter.row_name(key)?,))?
+            }
+            _ => {
+                let sql = format!("SELECT {age} FROM `{table}` WHERE `name` = ?");
+                self.session.ask(&sql, (key.name.as_bytes(),))?
+            }
+        };
+        Ok(found.first().and_then(|row| number(row, 0)))
+    }
+
     fn change(&mut self, sql: &str, values: impl Into<Params>) -> Result<bool, Fault> {
         match self.session.execute(sql, values, Phase::Write)? {
             0 => Ok(false),

@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 
 use super::rows::{self, Rows, Transactions};
 pub use super::server::{Options, Tls};
-use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, Store};
+use super::{
+    Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Scheme, Store,
+};
 use crate::time::Clock;
 use schemes::Open;
 pub use schemes::create_table;
@@ -244,30 +246,47 @@ impl Store for PostgresStore {
         .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
     }
 
+    fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
+        self.with_session(|session| Open { session }.age(key))
+            .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
+    }
+
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         for key in keys {
             schemes::check_kept_here(key).map_err(|fault| rows::during("creating tables", fault))?;
         }
-        let tables = rows::tables(keys, create_table)?;
-        let statements = tables.iter().map(|(_, statement)| statement.clone()).collect();
+        let mut tables = rows::tables(keys, create_table)?;
         if dry_run {
-            return Ok(statements);
+            match self.ready() {
+                Ok(session) => self.session = Some(session),
+                // The statements are wanted before there is a server, a user or a database.
+                Err(_) => return Ok(tables.into_iter().map(|(_, statement)| statement).collect()),
+            }
         }
         self.with_session(|session| {
-            session.writable()?;
             // What was there a moment ago may be gone: that is why somebody runs `init`.
             session.checked.clear();
-            for (key, statement) in &tables {
-                // A user without the right to create may well run `init` on tables that are there.
+            // A user without the right to create may well run `init` on tables that are there.
+            let mut missing = Vec::new();
+            for (key, statement) in tables.drain(..) {
                 if !session.check_table(key)? {
+                    missing.push((key, statement));
+                }
+            }
+            if !dry_run && !missing.is_empty() {
+                session.writable()?;
+                for (key, statement) in &missing {
                     session.create(statement)?;
                     session.check_table(key)?;
                 }
             }
-            Ok(())
+            Ok(missing.into_iter().map(|(_, statement)| statement).collect())
         })
-        .map_err(|fault| rows::during("creating tables", fault))?;
-        Ok(statements)
+        .map_err(|fault| rows::during("creating tables", fault))
+    }
+
+    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
+        self.hand_over_in_one(old, new, period)
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {

@@ -360,6 +360,27 @@ fn producer(key: &Key) -> Result<[Value; 4], Fault> {
     Ok([of.table.into(), of.column.into(), of.date.into(), of.number.into()])
 }
 
+impl Open<'_> {
+    /// Seconds since the row was changed, by the server's clock.
+    pub(super) fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
+        let Some((column, seconds)) = rows::touched(key) else { return Ok(None) };
+        let age = if seconds {
+            format!("EXTRACT(EPOCH FROM CURRENT_TIMESTAMP)::bigint - `{column}`")
+        } else {
+            format!("EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - `{column}`)::bigint")
+        };
+        let select = |by: &str| format!("SELECT {age} FROM `{}` WHERE {by}", key.table);
+        let found = match (key.scheme, Counter::of_key(key)) {
+            (Scheme::KeyProducer, _) => self.session.ask(&select(&producer_row(key).0), &producer(key)?)?,
+            (_, Some(counter)) => self
+                .session
+                .ask(&select(&format!("`{}` = ?", counter.name.0)), &[counter.row_name(key)?.into()])?,
+            _ => self.session.ask(&select("name = ?"), &[key.name.as_str().into()])?,
+        };
+        Ok(found.first().and_then(|row| number(row, 0)))
+    }
+}
+
 impl Rows for Open<'_> {
     fn read(&mut self, key: &Key, lock: bool) -> Result<Option<Stored>, Fault> {
         let (table, lock) = (&key.table, if lock { " FOR UPDATE" } else { "" });

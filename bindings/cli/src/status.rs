@@ -1,0 +1,302 @@
+//! `status` and `metrics`: what an operator looks at.
+//!
+//! This process has just opened its mill: what others have used or lost it cannot know, and says `-`. What it can know is
+//! what the store's rows say.
+
+use std::fmt::Write as _;
+
+use keymill::snowflake::layout::rfc3339;
+use keymill::{Facts, Layout, Mill, Result, Source, Standing};
+use serde_json::{Map, Value, json};
+
+use crate::layout::now_ms;
+use crate::operate::named_or_declared;
+use crate::print;
+
+/// From this share of its numbers on a source is warned about.
+const NEARLY_ALL: f64 = 0.8;
+
+/// One source as `status` and `metrics` see it.
+struct Sight {
+    /// Its name, and its spec: what tells two sources of one name apart.
+    label: String,
+    spec: String,
+    settings: Vec<(&'static str, String)>,
+    standing: Result<Standing>,
+}
+
+impl Sight {
+    fn of(source: &Source) -> Sight {
+        let label = source.label().to_owned();
+        let spec = source.stats().map_or_else(|_| label.clone(), |stats| stats.spec);
+        Sight { label, spec, settings: source.settings(), standing: source.standing() }
+    }
+
+    fn setting(&self, wanted: &str) -> Option<&str> {
+        self.settings.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.as_str())
+    }
+
+    fn shown(&self, wanted: &str) -> String {
+        print::one_line(self.setting(wanted).unwrap_or("-"))
+    }
+
+    fn layout(&self) -> Option<Layout> {
+        Layout::parse(self.setting("layout")?, self.setting("epoch")?).ok()
+    }
+
+    fn seen(&self) -> Option<&Standing> {
+        self.standing.as_ref().ok()
+    }
+
+    /// How far the store has promised: the highest number or serial reserved, or a snowflake's time.
+    fn reserved_to(&self) -> Option<String> {
+        let standing = self.seen()?;
+        match self.layout() {
+            Some(layout) => {
+                let highest = standing.row.as_ref()?.mark.next.saturating_sub(1);
+                Some(rfc3339(layout.wall_ms_of(highest)))
+            }
+            None => standing.reserved_to.clone(),
+        }
+    }
+
+    /// The share of its period's numbers that is reserved; none of a period that has not begun.
+    fn used_ratio(&self) -> Option<f64> {
+        let standing = self.seen().filter(|_| self.layout().is_none())?;
+        standing.row.as_ref()?;
+        let (used, all) = if standing.other_period.is_some() { (0, 1) } else { standing.used };
+        Some(used as f64 / all as f64)
+    }
+
+    /// `(row of 20261120, now 20261121)`.
+    fn other_period(&self) -> Option<String> {
+        let (row, now) = self.seen()?.other_period.as_ref()?;
+        Some(format!("(row of {row}, now {now})"))
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let Err(error) = &self.standing {
+            warnings.push(error.to_string());
+        }
+        if let Some(ratio) = self.used_ratio().filter(|ratio| *ratio >= NEARLY_ALL) {
+            let of = if self.seen().is_some_and(|seen| seen.used.1 < 1 << 62) {
+                "its number pattern's"
+            } else {
+                "all"
+            };
+            warnings.push(format!("{:.0} % of {of} numbers are reserved", ratio * 100.0));
+        }
+        if let Some((row, now)) = self.seen().and_then(|seen| seen.other_period.as_ref())
+            && row > now
+        {
+            warnings.push(format!("its row stands in {row}, and this machine's clock says {now}"));
+        }
+        if let Some(layout) = self.layout() {
+            match layout.check_life(now_ms()) {
+                Ok(warning) => warnings.extend(warning),
+                Err(error) => warnings.push(error.to_string()),
+            }
+        }
+        warnings
+    }
+
+    fn json(&self, facts: &Facts) -> Value {
+        let mut object = Map::new();
+        for (name, value) in &self.settings {
+            object.insert((*name).to_owned(), json!(value));
+        }
+        let standing = self.seen();
+        let row = standing.and_then(|standing| standing.row.as_ref());
+        let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
+        put("store", json!(facts.dialect));
+        put("row", json!(row.map(|row| row.text.clone())));
+        put("next", json!(row.map(|row| row.mark.next.to_string())));
+        put("reserved_to", json!(self.reserved_to()));
+        put("used_ratio", json!(self.used_ratio()));
+        put("last_refill_seconds_ago", json!(standing.and_then(|standing| standing.changed_seconds_ago)));
+        put("row_period", json!(standing.and_then(|s| s.other_period.as_ref().map(|(row, _)| row.clone()))));
+        put("is_of_now", json!(standing.map(|standing| standing.other_period.is_none())));
+        put("ends", json!(self.layout().map(|layout| layout.end_date())));
+        put("durability", json!(durability(facts)));
+        // Only the processes that use the source know these.
+        for unknown in ["used", "lost", "runway_seconds"] {
+            put(unknown, Value::Null);
+        }
+        put("warnings", json!(self.warnings()));
+        Value::Object(object)
+    }
+
+    fn columns(&self, facts: &Facts) -> Vec<String> {
+        let mut reserved = match &self.standing {
+            Ok(standing) if standing.row.is_none() => "none yet".to_owned(),
+            Ok(_) => self.reserved_to().map_or_else(|| "nothing yet".to_owned(), |to| print::one_line(&to)),
+            Err(error) => error.code.to_string(),
+        };
+        if let Some(other) = self.other_period() {
+            reserved = format!("{reserved} {other}");
+        }
+        let step = match (self.setting("step"), self.layout()) {
+            (Some(step), _) => step.to_owned(),
+            (None, Some(layout)) => format!("worker {}, ends {}", self.shown("worker"), layout.end_date()),
+            (None, None) => "-".to_owned(),
+        };
+        let refill = self.seen().and_then(|standing| standing.changed_seconds_ago);
+        let unknown = || "-".to_owned();
+        vec![
+            self.shown("source"),
+            self.shown("scheme"),
+            format!("{}:{}", facts.dialect, self.shown("table")),
+            reserved,
+            unknown(),
+            unknown(),
+            step,
+            unknown(),
+            refill.map_or_else(unknown, ago),
+            durability(facts).to_owned(),
+        ]
+    }
+}
+
+/// `4 s ago`, `3 min ago`, `2 h ago`, `5 d ago`.
+fn ago(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s ago"),
+        120..=7_199 => format!("{} min ago", seconds / 60),
+        7_200..=172_799 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} d ago", seconds / 86_400),
+    }
+}
+
+/// Whether a commit survives, in a word.
+fn durability(facts: &Facts) -> &'static str {
+    if facts.dialect == "memory" {
+        "none"
+    } else if facts.durability.is_empty() {
+        "-"
+    } else if facts.warnings.is_empty() {
+        "safe"
+    } else {
+        "warned"
+    }
+}
+
+fn opened(mill: &Mill, sources: &[String]) -> Result<Vec<Source>> {
+    named_or_declared(mill, sources).iter().map(|source| mill.source(source)).collect()
+}
+
+/// What the store says about itself, then where each source stands in it.
+pub fn status(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
+    // A spec that is wrong is said before anything is asked or printed.
+    let opened = opened(mill, sources)?;
+    let facts = mill.facts()?;
+    let sights: Vec<Sight> = opened.iter().map(Sight::of).collect();
+    if json {
+        print::json(&json!({
+            "version": keymill::VERSION,
+            "store": mill.store(),
+            "dialect": facts.dialect,
+            "store_version": facts.version,
+            "durability": facts.durability,
+            "warnings": facts.warnings,
+            "sources": sights.iter().map(|sight| sight.json(&facts)).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        print::text(&status_text(&mill.store(), &facts, &sights))?;
+    }
+    // A row that could not be read is no answer, whatever else was.
+    sights.into_iter().find_map(|sight| sight.standing.err()).map_or(Ok(()), Err)
+}
+
+fn status_text(store: &str, facts: &Facts, sights: &[Sight]) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name}: {}", print::one_line(value));
+    };
+    line("store", store);
+    line("dialect", format!("{} {}", facts.dialect, facts.version).trim_end());
+    if !facts.durability.is_empty() {
+        line("durability", &facts.durability.join(", "));
+    }
+    for warning in &facts.warnings {
+        line("warning", warning);
+    }
+    for sight in sights {
+        for warning in sight.warnings() {
+            line("warning", &format!("{}: {warning}", sight.shown("source")));
+        }
+    }
+    if !sights.is_empty() {
+        line("note", "- is known only to the processes that use a source: mill.stats(), mill.metrics()");
+        let head = [
+            "SOURCE",
+            "SCHEME",
+            "STORE",
+            "RESERVED",
+            "USED",
+            "LOST",
+            "STEP",
+            "RUNWAY",
+            "LAST REFILL",
+            "DURABILITY",
+        ];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        rows.extend(sights.iter().map(|sight| sight.columns(facts)));
+        text.push('\n');
+        text.push_str(&print::table(&rows));
+    }
+    text
+}
+
+/// Prometheus text: this process's figures, and where the rows stand.
+pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
+    let opened = opened(mill, sources)?;
+    let sights: Vec<Sight> = opened.iter().map(Sight::of).collect();
+    if let Some(error) = sights.iter().find_map(|sight| sight.standing.as_ref().err()) {
+        return Err(error.clone());
+    }
+    if json {
+        let facts = mill.facts()?;
+        let latency = mill.latency();
+        let buckets = latency.buckets.iter().map(|(bound, count)| {
+            let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+            json!({ "le": bound, "count": count.to_string() })
+        });
+        return print::json(&json!({
+            "store": mill.store(),
+            "refill_seconds": {
+                "buckets": buckets.collect::<Vec<_>>(),
+                "sum": latency.sum_seconds,
+                "count": latency.count.to_string(),
+                "failed": latency.failed.to_string(),
+            },
+            "sources": sights.iter().map(|sight| sight.json(&facts)).collect::<Vec<_>>(),
+        }));
+    }
+    let mut text = mill.metrics();
+    let mut series = |name: &str, help: &str, value: &dyn Fn(&Sight) -> Option<String>| {
+        let rows: Vec<_> = sights.iter().filter_map(|sight| Some((sight, value(sight)?))).collect();
+        if !rows.is_empty() {
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        }
+        for (sight, value) in rows {
+            // As in the mill's own text; a name has no control characters.
+            let alone = sights.iter().filter(|other| other.label == sight.label).count() == 1;
+            let label = if alone { &sight.label } else { &sight.spec };
+            let label = label.replace('\\', "\\\\").replace('"', "\\\"");
+            let _ = writeln!(text, "{name}{{source=\"{label}\"}} {value}");
+        }
+    };
+    series("keymill_store_next", "Lowest number the store has not reserved.", &|sight| {
+        Some(sight.seen()?.row.as_ref()?.mark.next.to_string())
+    });
+    series("keymill_store_used_ratio", "Share of the present period's numbers that is reserved.", &|sight| {
+        sight.used_ratio().map(|ratio| ratio.to_string())
+    });
+    series(
+        "keymill_store_last_refill_age_seconds",
+        "How long ago the row was last changed, by the store's clock.",
+        &|sight| sight.seen()?.changed_seconds_ago.map(|seconds| seconds.to_string()),
+    );
+    print::text(&text)
+}

@@ -1,0 +1,271 @@
+//! What an operator does and sees: tables made and told apart from those that were there, one table of where things stand,
+//! metrics that Prometheus reads, rows raised and taken over.
+//!
+//! `promtool` comes with the distribution's package `prometheus` (`ci/setup` installs it).
+
+mod common;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use common::{Home, Ran};
+use serde_json::json;
+
+const MONTH: &str = "serial:t/c?date=yyyyMM&number=0000&zone=UTC";
+
+/// What `promtool check metrics` says of a text: nothing.
+#[track_caller]
+fn assert_prometheus_reads(text: &str) {
+    let mut tool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool can be run: `ci/setup` installs it (package prometheus)");
+    tool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let ran = Ran::from(tool.wait_with_output().unwrap());
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "", ""), "{text}");
+    // What promtool does not look for: one sample twice.
+    let samples =
+        || text.lines().filter(|line| !line.starts_with('#')).map(|line| line.rsplit_once(' ').unwrap().0);
+    let mut seen = std::collections::HashSet::new();
+    for sample in samples() {
+        assert!(seen.insert(sample), "{sample} comes twice");
+    }
+}
+
+#[test]
+fn init_says_what_it_creates_and_what_was_there() {
+    let home = Home::new();
+    assert_eq!(
+        home.run(&["init", "segment:a"]).done(),
+        "store: sqlite:keymill.db\ncreated: keymill_segment\n"
+    );
+    let sources = ["segment:a", "segment:b", "segment:c?scheme=cosid", "serial:t/c"];
+    let script = home.run(&[&["init", "--dry-run"][..], &sources].concat()).done();
+    assert!(
+        script.starts_with("-- keymill_segment exists\nCREATE TABLE IF NOT EXISTS \"cosid\""),
+        "{script}"
+    );
+    assert_eq!(script.matches("CREATE TABLE").count(), 2, "{script}");
+    let json = home.run(&[&["init", "--dry-run", "--json"][..], &sources].concat()).json();
+    assert_eq!(json["statements"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        json["tables"][0],
+        json!({"name": "keymill_segment", "scheme": "keymill", "statement": null, "existed": true})
+    );
+    let made = home.run(&[&["init"][..], &sources].concat()).done();
+    let lines: Vec<&str> = made.lines().skip(1).collect();
+    assert_eq!(lines, ["exists: keymill_segment", "created: cosid", "created: key_producer"]);
+    let script = home.run(&[&["init", "--dry-run"][..], &sources].concat()).done();
+    assert_eq!(script, "-- keymill_segment exists\n-- cosid exists\n-- key_producer exists\n");
+    assert_eq!(
+        home.run(&["--mill", "memory:", "init"]).done(),
+        "store: memory:\nready: this store needs no tables\n"
+    );
+}
+
+#[test]
+fn a_dry_run_prints_everything_where_nothing_can_be_looked_at() {
+    let home = Home::new();
+    let ran = home.run(&["--mill", "mysql://nobody:hunter22@127.0.0.1:1/ids", "init", "--dry-run"]).done();
+    let (comment, script) = ran.split_once('\n').unwrap();
+    assert!(comment.starts_with("-- What exists could not be looked at: STORE_UNAVAILABLE: "), "{comment}");
+    assert!(script.starts_with("CREATE TABLE IF NOT EXISTS `keymill_segment`"), "{script}");
+    assert!(!ran.contains("hunter22"));
+}
+
+#[test]
+fn status_is_one_table_of_what_the_store_knows() {
+    let home = Home::new();
+    home.run(&["take", "segment:a", "5"]).done();
+    home.run(&["next", MONTH]).done();
+    let specs = ["segment:a", "segment:none", MONTH, "snowflake:x?worker=3"];
+    let text = home.run(&[&["status"][..], &specs].concat()).done();
+    let head = text.lines().position(|line| line.starts_with("SOURCE ")).unwrap();
+    let columns: Vec<&str> =
+        text.lines().nth(head).unwrap().split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
+    assert_eq!(
+        columns,
+        [
+            "SOURCE",
+            "SCHEME",
+            "STORE",
+            "RESERVED",
+            "USED",
+            "LOST",
+            "STEP",
+            "RUNWAY",
+            "LAST REFILL",
+            "DURABILITY"
+        ]
+    );
+    let cells = |name: &str| -> Vec<&str> {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+    };
+    let row = cells("segment:a");
+    assert_eq!(
+        row[..7],
+        ["segment:a", "keymill", "sqlite:keymill_segment", "5", "-", "-", "1000 to 10000000"]
+    );
+    assert!(row[7] == "-" && row[8].ends_with(" s ago") && row[9] == "safe", "{row:?}");
+    assert_eq!(cells("segment:none")[3], "none yet");
+    assert!(cells("serial:t/c")[3].ends_with("0001"), "{text}");
+    let json = home.run(&[&["status", "--json"][..], &specs].concat()).json();
+    let sources = json["sources"].as_array().unwrap();
+    assert_eq!((&sources[0]["used"], &sources[0]["runway_seconds"]), (&json!(null), &json!(null)));
+    assert_eq!((&sources[0]["is_of_now"], &sources[0]["durability"]), (&json!(true), &json!("safe")));
+    assert!(sources[0]["last_refill_seconds_ago"].as_u64().is_some_and(|age| age < 100), "{json}");
+}
+
+#[test]
+fn a_row_of_another_month_is_marked_and_a_pattern_nearly_used_up_is_warned_of() {
+    let home = Home::new();
+    home.run(&["next", MONTH]).done();
+    let db = rusqlite::Connection::open(home.path().join("keymill.db")).unwrap();
+    db.execute("UPDATE key_producer SET MAXSERIALNO = '2026010500'", []).unwrap();
+    let month = home.shell("date -u +%Y%m").done();
+    let text = home.run(&["status", MONTH]).done();
+    assert!(text.contains(&format!("2026010500 (row of 202601, now {})", month.trim())), "{text}");
+    let json = home.run(&["status", MONTH, "--json"]).json();
+    assert_eq!(
+        (&json["sources"][0]["is_of_now"], &json["sources"][0]["row_period"]),
+        (&json!(false), &json!("202601"))
+    );
+    let metrics = home.run(&["metrics", MONTH]).done();
+    assert!(metrics.contains("keymill_store_used_ratio{source=\"serial:t/c\"} 0\n"), "{metrics}");
+    db.execute("UPDATE key_producer SET MAXSERIALNO = ?", [format!("{}9000", month.trim())]).unwrap();
+    let text = home.run(&["status", MONTH]).done();
+    assert!(
+        text.contains("warning: serial:t/c: 90 % of its number pattern's numbers are reserved\n"),
+        "{text}"
+    );
+    db.execute("UPDATE key_producer SET MAXSERIALNO = '9999120001'", []).unwrap();
+    let text = home.run(&["status", MONTH]).done();
+    assert!(
+        text.contains("warning: serial:t/c: its row stands in 999912, and this machine's clock says"),
+        "{text}"
+    );
+}
+
+#[test]
+fn metrics_are_read_by_prometheus_whatever_the_sources_are_called() {
+    let home = Home::new();
+    let odd = r#"segment:a"b\c{d%3D"e"}号"#;
+    let specs = [
+        "segment:a",
+        "segment:a?scheme=leaf_alloc",
+        "segment:a?order=thread",
+        odd,
+        "serial:t/c?date=yyyyMM&number=0000",
+        "snowflake:x?worker=3",
+        "snowflake:x?worker=4",
+    ];
+    for spec in specs {
+        home.run(&["next", spec]).done();
+    }
+    let text = home.run(&[&["metrics"][..], &specs].concat()).done();
+    assert_prometheus_reads(&text);
+    assert!(text.contains(r#"keymill_store_next{source="segment:a\"b\\c{d=\"e\"}号"} 2"#), "{text}");
+    // Two sources of one name are two series.
+    assert!(text.contains("keymill_store_next{source=\"segment:a?scheme=leaf_alloc\"} 2\n"), "{text}");
+    // As a program prints them, with figures of its own.
+    let mill = keymill::Mill::open(&format!("sqlite:{}", home.path().join("keymill.db").display())).unwrap();
+    for spec in specs {
+        let source = mill.source(spec).unwrap();
+        if source.kind() == keymill::Kind::Serial {
+            source.take_text(100).unwrap();
+        } else {
+            source.take(100).unwrap();
+        }
+    }
+    assert!(mill.source("segment:a?scheme=nonsense").is_err());
+    assert!(mill.source("segment:a\nb").is_err(), "a name that would break a line is refused");
+    let text = mill.metrics();
+    assert_prometheus_reads(&text);
+    for sample in [
+        "keymill_issued_total{source=\"segment:a?scheme=leaf_alloc\"} 100\n",
+        "keymill_step{source=\"serial:t/c\"} ",
+        "keymill_last_refill_timestamp_seconds{source=\"serial:t/c\"} 1",
+        "keymill_refill_seconds_count ",
+    ] {
+        assert!(text.contains(sample), "{sample} is not in {text}");
+    }
+    for line in text.lines() {
+        let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) else {
+            continue;
+        };
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+    }
+    let latency = mill.latency();
+    assert!(
+        latency.count >= 7 && latency.sum_seconds > 0.0 && latency.buckets.last().unwrap().1 == latency.count
+    );
+}
+
+#[test]
+fn metrics_as_json_have_the_latency_too() {
+    let home = Home::new();
+    home.run(&["next", "segment:a"]).done();
+    let json = home.run(&["metrics", "segment:a", "--json"]).json();
+    assert_eq!(json["refill_seconds"]["count"], "0");
+    let buckets = json["refill_seconds"]["buckets"].as_array().unwrap();
+    assert_eq!((&buckets[0]["le"], &buckets[buckets.len() - 1]["le"]), (&json!("0.00025"), &json!("+Inf")));
+    assert_eq!(json["sources"][0]["next"], "2");
+}
+
+#[test]
+fn repair_shows_the_same_before_and_after_it_writes_on_every_scheme() {
+    let home = Home::new();
+    for scheme in ["keymill", "sequence_table", "leaf_alloc", "tiny_id_info", "cosid"] {
+        let spec = format!("segment:orders?scheme={scheme}&step=10");
+        home.run(&["next", &spec]).done();
+        let shown = home.run(&["repair", &spec, "--to", "5001"]).done();
+        let written = home.run(&["repair", &spec, "--to", "5001", "--yes"]).done();
+        assert_eq!(shown.replace("written: no", "written: yes"), written, "{scheme}");
+        assert_eq!(home.run(&["next", &spec]).done(), "5001\n", "{scheme}");
+        let lower = home.run(&["repair", &spec, "--to", "17", "--yes"]).refused("STORE_REFUSED");
+        assert!(lower.contains("never lowers"), "{lower}");
+    }
+    for scheme in ["keymill", "key_producer"] {
+        let spec = format!("serial:t/c?number=000000&zone=UTC&scheme={scheme}");
+        home.run(&["next", &spec]).done();
+        let shown = home.run(&["repair", &spec, "--to", "731"]).done();
+        let written = home.run(&["repair", &spec, "--to", "731", "--yes"]).done();
+        assert_eq!(shown.replace("written: no", "written: yes"), written, "{scheme}");
+        assert!(home.run(&["next", &spec]).done().ends_with("000731\n"), "{scheme}");
+    }
+}
+
+#[test]
+fn import_shows_then_writes_then_says_that_it_is_done() {
+    let home = Home::new();
+    home.run(&["take", "segment:orders?scheme=leaf_alloc&step=50", "120"]).done();
+    let import =
+        |more: &[&str]| home.run(&[&["import", "segment:orders", "--from", "leaf_alloc"][..], more].concat());
+    let shown = import(&[]);
+    assert!(shown.err.contains("add --yes"), "{shown:?}");
+    let shown = shown.done();
+    assert_eq!(
+        shown,
+        "source: segment:orders\nfrom: leaf_alloc\nold row before: max_id=121 step=50\n\
+         old row after: max_id=4611686018427388025 step=50\nnew row before: no row yet\nnew row after: next=121\nwritten: no\n"
+    );
+    assert_eq!(import(&["--dry-run"]).done(), shown);
+    assert_eq!(import(&["--dry-run", "--yes"]).code, Some(2));
+    assert_eq!(import(&["--yes"]).done(), shown.replace("written: no", "written: yes"));
+    assert!(import(&["--yes"]).done().ends_with("written: already imported\n"));
+    assert_eq!(home.run(&["next", "segment:orders"]).done(), "121\n");
+    assert_eq!(home.run(&["import", "segment:a", "--from", "leaf"]).code, Some(2));
+    import(&["--row", "nobody"]).refused("STORE_REFUSED");
+    let serial = "serial:t/c?number=0000&zone=UTC";
+    home.run(&["next", serial]).done();
+    let ran = home.run(&["import", serial, "--from", "key_producer"]).refused("STORE_REFUSED");
+    assert!(ran.contains("add `scheme=keymill`"), "{ran}");
+    let moved = format!("{serial}&scheme=keymill");
+    let ran = home.run(&["import", &moved, "--from", "key_producer", "--yes"]);
+    assert!(ran.err.contains("stop them before the date changes"), "{ran:?}");
+    assert!(home.run(&["next", &moved]).done().ends_with("0002\n"));
+}

@@ -1,0 +1,134 @@
+//! What an operator asks of a source: where its row stands, and to take over the row of another program's table. (floor 4)
+
+use std::sync::Arc;
+
+use crate::config::spec_string;
+use crate::error::{Error, Result, shown};
+use crate::reservation::{Key, Scheme};
+use crate::store::{Handover, Row, check_schemes, handed_over};
+
+use super::Source;
+
+/// Where a source's row stands, and how much is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Standing {
+    /// The row; `None` where there is none yet.
+    pub row: Option<Row>,
+    /// The highest id reserved, as it is issued: a number, or a serial's text. `None` before the first.
+    pub reserved_to: Option<String>,
+    /// How many numbers of the row's period are reserved, and how many there are.
+    pub used: (u64, u64),
+    /// How many seconds ago the row was changed, by the store's clock, where the table says so.
+    pub changed_seconds_ago: Option<u64>,
+    /// The date parts of the row's period and of the present one, where they differ: the row is that of a time that is over,
+    /// or of a clock that is ahead.
+    pub other_period: Option<(String, String)>,
+}
+
+impl Source {
+    /// Where the row stands, and how much is left.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
+    pub fn standing(&self) -> Result<Standing> {
+        let key = self.spec().key.clone();
+        let answer = self.shared.mill.engine()?.errand(move |store| {
+            let row = store.look(&key)?;
+            let age = if row.is_some() { store.age(&key)? } else { None };
+            Ok((row, age))
+        });
+        let (row, changed_seconds_ago) = answer.map_err(|error| self.failed(error))?;
+        let pattern = self.spec().pattern();
+        let mark = row.as_ref().map(|row| row.mark).unwrap_or_default();
+        let highest = mark.next.checked_sub(1).filter(|highest| *highest > 0);
+        let reserved_to = highest.map(|number| match pattern {
+            Some(pattern) => pattern.text(mark.period, number),
+            None => number.to_string(),
+        });
+        let other_period = pattern.filter(|_| mark.next > 0).and_then(|pattern| {
+            let now = pattern.period_at(self.shared.mill.clock().wall_ms());
+            let date = |period| pattern.prefix(period).as_str().to_owned();
+            (mark.period != now).then(|| (date(mark.period), date(now)))
+        });
+        let used = (highest.unwrap_or(0), self.spec().last);
+        Ok(Standing { row, reserved_to, used, changed_seconds_ago, other_period })
+    }
+
+    /// The schemes whose rows [`Source::import`] takes over.
+    pub const IMPORTS: [&'static str; 5] =
+        ["leaf_alloc", "tiny_id_info", "cosid", "key_producer", "sequence_table"];
+
+    /// Hands the row of another program over to this source, in one transaction: the old row is moved 2^62 numbers away
+    /// first, so that old nodes that still run never meet this source's numbers, then this source's row begins where the
+    /// old one stood. `row` is the old row's name where it is not the source's (`TABLE/COLUMN` of a `key_producer` row).
+    /// A second time does nothing. With `dry_run` nothing is written.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for a scheme without such rows, `STORE_REFUSED` where there is no row, or where numbers could
+    /// come twice; `STORE_UNAVAILABLE`.
+    pub fn import(
+        &self,
+        scheme: &str,
+        table: Option<&str>,
+        row: Option<&str>,
+        dry_run: bool,
+    ) -> Result<Handover> {
+        let old = self.old_key(scheme, table, row).map_err(|error| self.failed(error))?;
+        let new = self.spec().key.clone();
+        let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
+        let answer = self.shared.mill.engine()?.errand(move |store| {
+            check_schemes(&old, &new)?;
+            // Each look also makes sure that the table is of its scheme's shape.
+            let (old_row, new_row) = (store.look(&old)?, store.look(&new)?);
+            let seen = handed_over(&old, &new, old_row, new_row, period).map_err(|mut fault| {
+                fault.message.insert_str(0, &format!("importing `{}` failed: ", new.name));
+                fault
+            })?;
+            if dry_run || seen.was_done() { Ok(seen) } else { store.hand_over(&old, &new, period) }
+        });
+        answer.map_err(|error| self.failed(error))
+    }
+
+    /// Under what the other program keeps its row.
+    fn old_key(&self, scheme: &str, table: Option<&str>, row: Option<&str>) -> Result<Arc<Key>> {
+        if !Source::IMPORTS.contains(&scheme) {
+            return Err(Error::argument(format!(
+                "no row can be imported from `{}`; valid: {}",
+                shown(scheme),
+                Source::IMPORTS.join(", ")
+            )));
+        }
+        // Said in any case: a TOML file may name this source's own table.
+        let default =
+            Scheme::ALL.into_iter().find(|of| of.name() == scheme).map_or("", Scheme::default_table);
+        let mut options = vec![("scheme", scheme), ("table", table.unwrap_or(default))];
+        let spec = match &self.spec().key.serial {
+            None => {
+                let own = self.label().strip_prefix("segment:").ok_or_else(|| {
+                    Error::argument(format!(
+                        "`{}` keeps no counted numbers, so it imports none",
+                        self.label()
+                    ))
+                })?;
+                spec_string("segment", &[row.unwrap_or(own)], &options)
+            }
+            Some(serial) => {
+                let (of, column) = match row {
+                    None => (serial.table.as_str(), serial.column.as_str()),
+                    Some(row) => row.split_once('/').ok_or_else(|| {
+                        Error::argument(format!(
+                            "`{}` is no row of key_producer; write TABLE/COLUMN",
+                            shown(row)
+                        ))
+                    })?,
+                };
+                let pattern = &serial.pattern;
+                options.extend([("date", pattern.date_pattern()), ("number", pattern.number_pattern())]);
+                options.push(("zone", pattern.zone_name()));
+                spec_string("serial", &[of, column], &options)
+            }
+        };
+        Ok(self.shared.mill.config.spec(&spec)?.key)
+    }
+}

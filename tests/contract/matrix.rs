@@ -1,0 +1,90 @@
+//! Which store keeps which scheme: asked of the code, and compared with the table that the README shows.
+
+use std::sync::Arc;
+
+use keymill::serial::SerialPattern;
+use keymill::store::memory::{Memory, MemoryStore};
+use keymill::store::sqlite::{self, SqliteStore};
+use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
+use keymill_tests::{postgres, redis, server};
+
+use crate::bench::unique;
+
+fn request(scheme: Scheme, table: String) -> Request {
+    let serial = (!scheme.keeps_segments()).then(|| SerialKey {
+        table: "cust_info".to_owned(),
+        column: "custid".to_owned(),
+        pattern: SerialPattern::new("yyyyMMdd", "00000000", "UTC").unwrap(),
+        init_max: false,
+    });
+    let period = if serial.is_some() { crate::DAY } else { 0 };
+    let name = if serial.is_some() { "serial:cust_info/custid" } else { "segment:orders" }.to_owned();
+    let key = Key { scheme, table, name, serial, step: 10, unsafe_on: false, columns: Columns::default() };
+    Request {
+        key: Arc::new(key),
+        len: 10,
+        high_water: Mark::default(),
+        start: 1,
+        last: MAX_NUMBER,
+        period,
+        period_max: period,
+        heal: false,
+        max_jump: 0,
+    }
+}
+
+/// The columns of the README's table `scheme | …`, each with what it says of each scheme.
+fn shown() -> Vec<(String, Vec<bool>)> {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    let table = readme.split("<!-- pairs -->\n").nth(1).expect("the README has a table of pairs");
+    let mut lines = table.lines().take_while(|line| line.starts_with('|'));
+    let cells = |line: &str| -> Vec<String> {
+        line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
+    };
+    let head = cells(lines.next().unwrap());
+    let rows: Vec<_> = lines.skip(1).map(cells).collect();
+    let names: Vec<_> = rows.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!(names, Scheme::ALL.map(Scheme::name), "a line for each scheme, in order");
+    let column = |at: usize| rows.iter().map(|row| row[at].starts_with("yes")).collect();
+    (1..head.len()).map(|at| (head[at].clone(), column(at))).collect()
+}
+
+#[test]
+fn the_readme_s_table_of_stores_and_schemes_is_what_the_code_does() {
+    let shown = shown();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ids.db");
+    let open = |store: &str| -> Option<Box<dyn Store>> {
+        match store {
+            "memory" => Some(Box::new(MemoryStore::new(Memory::new()))),
+            "SQLite" => Some(Box::new(SqliteStore::new(file.clone(), sqlite::Options::default()))),
+            "MariaDB" => Some(Box::new(server::store(server::options()))),
+            "PostgreSQL" => Some(Box::new(postgres::store(postgres::options()))),
+            "Redis" => Some(Box::new(redis::store(redis::options()))),
+            // Those that no server of the tests can be asked about.
+            "MySQL" | "TiDB" => None,
+            other => panic!("the README names `{other}`, which nobody opens here"),
+        }
+    };
+    for (name, says) in shown {
+        let Some(mut store) = open(&name) else { continue };
+        for (scheme, said) in Scheme::ALL.into_iter().zip(says) {
+            let request = request(scheme, unique("m"));
+            let keeps = store
+                .init(std::slice::from_ref(&request.key), false)
+                .and_then(|_| store.reserve(&request))
+                .map_err(|fault| {
+                    assert!(matches!(fault.kind, FaultKind::Refused | FaultKind::Unsafe), "{fault}");
+                    println!("not there: {} {}: {fault}", name.to_lowercase(), scheme.name());
+                })
+                .is_ok();
+            assert_eq!(keeps, said, "{name}, {}", scheme.name());
+            if name == "MariaDB" {
+                use mysql::prelude::Queryable;
+                let kind = if scheme == Scheme::Sequence { "SEQUENCE" } else { "TABLE" };
+                let table = &request.key.table;
+                server::connection().query_drop(format!("DROP {kind} IF EXISTS {table}")).unwrap();
+            }
+        }
+    }
+}

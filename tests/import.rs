@@ -1,0 +1,386 @@
+//! `keymill import`: rows of other programs' tables handed over while old nodes are at work, cut at every point, and run a
+//! second time.
+//!
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it), PostgreSQL by `KEYMILL_TEST_POSTGRES`
+//! (`ci/postgres run …`).
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use keymill::store::FAR;
+use keymill::{Code, Handover, Mill, Source};
+use keymill_tests::proxy::{Answers, Proxy};
+use keymill_tests::rivals::{self, PROGRAMS, Program};
+use keymill_tests::{postgres, server};
+use mysql::prelude::Queryable;
+
+/// Two tables of this test's own on MariaDB, gone with the value.
+struct Tables {
+    old: String,
+    new: String,
+}
+
+impl Tables {
+    fn new(scheme: &str) -> Tables {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // ordering: Relaxed — a number for each, nothing more.
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let tables = Tables {
+            old: format!("io_{}_{n}", std::process::id()),
+            new: format!("in_{}_{n}", std::process::id()),
+        };
+        let kind = if scheme == "key_producer" { "serial:cust/id" } else { "segment:orders" };
+        let old = format!("{kind}?scheme={scheme}&table={}", tables.old);
+        Mill::open(&server::url()).unwrap().init(&[&old, &tables.orders()], false).unwrap();
+        tables
+    }
+
+    /// The source that takes over.
+    fn orders(&self) -> String {
+        format!("segment:orders?table={}&min_step=10&max_step=1000", self.new)
+    }
+
+    fn say(&self, sql: &str) {
+        let sql = sql.replace("{old}", &self.old).replace("{new}", &self.new);
+        server::connection().query_drop(sql).unwrap();
+    }
+
+    /// The maximum of the old row, and `next` of the new one.
+    fn rows(&self, maximum: &str) -> (u64, Option<u64>) {
+        let mut connection = server::connection();
+        let old = connection.query_first(format!("SELECT {maximum} FROM {}", self.old)).unwrap().unwrap();
+        (old, connection.query_first(format!("SELECT next FROM {}", self.new)).unwrap())
+    }
+
+    fn make_row(&self, program: &Program) {
+        self.say(&format!("INSERT INTO {{old}} ({}) VALUES ({})", program.row.0, program.row.1));
+    }
+
+    fn import(&self, program: &Program, source: &Source, dry_run: bool) -> keymill::Result<Handover> {
+        source.import(program.scheme.name(), Some(&self.old), None, dry_run)
+    }
+}
+
+impl Drop for Tables {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.say("DROP TABLE {old}, {new}");
+        }
+    }
+}
+
+/// Sets a flag when it goes, also by a panic: the threads that watch it end, and the panic is seen.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        // ordering: Relaxed — a flag.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < deadline, "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn old_nodes_hammering_through_an_import_never_take_a_number_of_ours() {
+    for program in &PROGRAMS {
+        let tables = Tables::new(program.scheme.name());
+        tables.make_row(program);
+        let stop = AtomicBool::new(false);
+        let taken = AtomicU32::new(0);
+        let mill = Mill::open(&server::url()).unwrap();
+        let orders = mill.source(&tables.orders()).unwrap();
+        let (mut ranges, ours, handed) = std::thread::scope(|scope| {
+            let ends = Stops(&stop);
+            let nodes: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut connection = server::connection();
+                        let mut ranges = Vec::new();
+                        // ordering: Relaxed — a flag and a count.
+                        while !stop.load(Ordering::Relaxed) {
+                            ranges.push((program.node)(&mut connection, &tables.old));
+                            taken.fetch_add(1, Ordering::Relaxed);
+                        }
+                        ranges
+                    })
+                })
+                .collect();
+            let more = |count: u32| {
+                // ordering: Relaxed — as above.
+                let from = taken.load(Ordering::Relaxed);
+                until("old nodes take ranges", || taken.load(Ordering::Relaxed) >= from + count);
+            };
+            more(100);
+            let handed = tables.import(program, &orders, false).unwrap();
+            let mut ours = Vec::new();
+            for _ in 0..50 {
+                ours.extend(orders.take(100).unwrap());
+            }
+            more(100);
+            drop(ends);
+            let ranges: Vec<_> = nodes.into_iter().flat_map(|node| node.join().unwrap()).collect();
+            (ranges, ours, handed)
+        });
+        ranges.sort_unstable();
+        let before: Vec<_> = ranges.iter().filter(|(lo, _)| *lo < FAR).collect();
+        let after = ranges.len() - before.len();
+        assert!(before.len() >= 100 && after >= 50, "{} before, {after} after", before.len());
+        // Nothing overlaps, and nothing is lost between the last old number and our first.
+        for pair in ranges.windows(2) {
+            assert!(pair[0].1 <= pair[1].0, "{:?}: {:?} and {:?}", program.scheme, pair[0], pair[1]);
+        }
+        assert_eq!(before.last().unwrap().1, handed.new_after.mark.next, "{:?}: {handed:?}", program.scheme);
+        assert_eq!(ours.first(), Some(&handed.new_after.mark.next));
+        assert!(ours.windows(2).all(|pair| pair[0] < pair[1]) && *ours.last().unwrap() < FAR);
+        assert_eq!(handed.old_after.mark.next, handed.old.mark.next + FAR);
+        println!(
+            "import   {}: {} old ranges before, {after} after, {} of ours from {}",
+            program.scheme.name(),
+            before.len(),
+            ours.len(),
+            ours[0]
+        );
+    }
+}
+
+#[test]
+fn a_connection_cut_at_any_answer_leaves_both_rows_or_neither() {
+    for program in &PROGRAMS {
+        let tables = Tables::new(program.scheme.name());
+        let mut options = server::options();
+        let proxy = Proxy::start(options.hosts.remove(0));
+        let (host, port) = proxy.address();
+        let url = format!("mysql://keymill:secret@{host}:{port}/ids?timeout=1s");
+        let (mut undone, mut done) = (0, 0);
+        for cut in 0..60 {
+            tables.say("DELETE FROM {old}");
+            tables.say("DELETE FROM {new}");
+            tables.make_row(program);
+            let mill = Mill::open(&url).unwrap();
+            let orders = mill.source(&tables.orders()).unwrap();
+            proxy.set(Answers::CutAfter(cut));
+            let answer = tables.import(program, &orders, false);
+            proxy.set(Answers::Pass);
+            let (old, new) = tables.rows(program.maximum);
+            let neither = new.is_none() && old < FAR && answer.is_err();
+            let both = new == Some(1) && old >= FAR;
+            assert!(neither || both, "{:?} cut {cut}: {old} {new:?} {answer:?}", program.scheme);
+            undone += u32::from(neither);
+            done += u32::from(both);
+            // Whatever the cut left, the next run ends it.
+            tables.import(program, &orders, false).unwrap();
+            assert_eq!(orders.next().unwrap(), 1);
+            mill.close();
+            if answer.is_ok() {
+                break;
+            }
+        }
+        assert!(undone >= 5 && done >= 1, "{:?}: {undone} undone, {done} done", program.scheme);
+        println!("import   {}: cut at {} answers, {done} of them done", program.scheme.name(), undone + done);
+    }
+}
+
+#[test]
+fn a_second_import_says_that_it_is_done_and_changes_nothing() {
+    for program in &PROGRAMS {
+        let tables = Tables::new(program.scheme.name());
+        tables.make_row(program);
+        tables.say(&format!("UPDATE {{old}} SET {} = 7000", program.maximum));
+        let mill = Mill::open(&server::url()).unwrap();
+        let orders = mill.source(&tables.orders()).unwrap();
+        let shown = tables.import(program, &orders, true).unwrap();
+        assert_eq!(tables.rows(program.maximum), (7000, None), "a dry run writes nothing");
+        let handed = tables.import(program, &orders, false).unwrap();
+        assert_eq!(shown, handed, "what is shown is what is done");
+        assert!(!handed.was_done());
+        let first = orders.next().unwrap();
+        assert_eq!(first, handed.old.mark.next);
+        // An old node goes on up there, and the second import lets it.
+        let far = (program.node)(&mut server::connection(), &tables.old).0;
+        assert_eq!(far, first + FAR);
+        let stands = tables.rows(program.maximum);
+        for dry_run in [true, false] {
+            assert!(tables.import(program, &orders, dry_run).unwrap().was_done());
+        }
+        assert_eq!(tables.rows(program.maximum), stands);
+    }
+}
+
+#[test]
+fn what_could_count_a_number_twice_is_refused_and_nothing_is_changed() {
+    let program = &PROGRAMS[1];
+    let tables = Tables::new(program.scheme.name());
+    let mill = Mill::open(&server::url()).unwrap();
+    let orders = mill.source(&tables.orders()).unwrap();
+    let refused = |says: &str| {
+        for dry_run in [true, false] {
+            let before = server::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", tables.new));
+            let error = tables.import(program, &orders, dry_run).unwrap_err();
+            assert_eq!(error.code, Code::StoreRefused, "{error}");
+            assert!(error.message.contains(says) && error.message.contains("nothing was changed"), "{error}");
+            let after = server::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", tables.new));
+            assert_eq!(format!("{before:?}"), format!("{after:?}"));
+        }
+    };
+    refused("says no number yet");
+    tables.make_row(program);
+    tables.say("UPDATE {old} SET max_id = 5000");
+    // Ours has counted what the old one has counted.
+    tables.say("INSERT INTO {new} (name, next) VALUES ('segment:orders', 4999)");
+    refused("stands at 4999, below 5000");
+    // Ours stands above: it is left where it is, and the old row moved.
+    tables.say("UPDATE {new} SET next = 5001");
+    let handed = tables.import(program, &orders, false).unwrap();
+    assert_eq!((handed.new_after.mark.next, handed.old_after.mark.next), (5001, 5000 + FAR));
+    // A new row that is gone is not made again.
+    tables.say("DELETE FROM {new}");
+    refused("is gone");
+    // A row that stands up there by itself is no mistake of ours to mend.
+    tables.say("UPDATE {old} SET max_id = -1");
+    let error = tables.import(program, &orders, false).unwrap_err();
+    assert!(error.message.contains("holds -1 in `max_id`"), "{error}");
+    for (scheme, says) in [("keymill", "leaf_alloc, tiny_id_info"), ("ticket", "leaf_alloc, tiny_id_info")] {
+        let error = orders.import(scheme, None, None, true).unwrap_err();
+        assert!(error.message.contains(says), "{error}");
+    }
+    let error = mill.source("snowflake:tx?worker=1").unwrap().import("cosid", None, None, true).unwrap_err();
+    assert_eq!(error.code, Code::InvalidArgument, "{error}");
+    let own = mill.source(&format!("segment:orders?scheme=leaf_alloc&table={}", tables.old)).unwrap();
+    let error = own.import("cosid", None, None, true).unwrap_err();
+    assert!(error.message.contains("scheme=keymill"), "{error}");
+}
+
+#[test]
+fn serials_go_on_where_key_factory_stood_and_its_nodes_are_far_away_for_the_day() {
+    let tables = Tables::new("key_producer");
+    let mill = Mill::open(&format!("{}?clock=manual", server::url())).unwrap();
+    let spec = format!("serial:cust/id?number=000000&zone=UTC&scheme=keymill&table={}", tables.new);
+    let serials = mill.source(&spec).unwrap();
+    let today = "20260101";
+    let import = |dry_run| serials.import("key_producer", Some(&tables.old), None, dry_run);
+    tables.say(
+        "INSERT INTO {old} (TABLENAME, COLUMNNAME, DATEFMT, NOFMT, MAXSERIALNO) \
+         VALUES ('CUST', 'ID', 'yyyyMMdd', '000000', 'INIT')",
+    );
+    assert!(import(false).unwrap_err().message.contains("says no number yet"));
+    let mut texts = HashSet::new();
+    let old_node = |texts: &mut HashSet<String>, count| {
+        let mut connection = server::connection();
+        for _ in 0..count {
+            let (lo, hi) =
+                rivals::key_factory(&mut connection, &tables.old, today, ("CUST", "ID")).expect("alone");
+            for number in lo..hi {
+                assert!(texts.insert(format!("{today}{number:06}")), "{number} came twice");
+            }
+        }
+    };
+    old_node(&mut texts, 3);
+    let handed = import(false).unwrap();
+    assert_eq!(handed.old.text, "MAXSERIALNO=20260101000150");
+    assert_eq!(handed.new_after.mark.next, 151);
+    old_node(&mut texts, 3);
+    let ours = serials.take_text(2000).unwrap();
+    assert_eq!(ours[0], "20260101000151");
+    for text in ours {
+        assert!(texts.insert(text.clone()), "{text} came twice");
+    }
+    assert!(import(false).unwrap().was_done());
+    // A mill that still counts on the old row is told, before it issues anything.
+    let late = mill.source(&format!("serial:cust/id?number=000000&zone=UTC&table={}", tables.old)).unwrap();
+    assert_eq!(late.next_text().unwrap_err().code, Code::NumberOverflow);
+    // Tomorrow begins at 1. The old row is that of a day that is over, where old nodes begin at 1 too: that is why they have to
+    // be stopped by then.
+    mill.advance_clock(86_400_000).unwrap();
+    assert_eq!(serials.next_text().unwrap(), "20260102000001");
+}
+
+#[test]
+fn a_file_s_rows_are_handed_over_while_an_old_node_writes_them() {
+    for program in &PROGRAMS {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ids.db");
+        let mill = Mill::open(&format!("sqlite:{}", file.display())).unwrap();
+        let scheme = program.scheme.name();
+        mill.init(&[&format!("segment:orders?scheme={scheme}"), "segment:orders"], false).unwrap();
+        let node = rusqlite::Connection::open(&file).unwrap();
+        node.busy_timeout(Duration::from_secs(10)).unwrap();
+        let values = program.row.1.replace("unix_timestamp()", "0");
+        node.execute(&format!("INSERT INTO {scheme} ({}) VALUES ({values})", program.row.0), []).unwrap();
+        let stop = AtomicBool::new(false);
+        let orders = mill.source("segment:orders").unwrap();
+        let (mut old, ours) = std::thread::scope(|scope| {
+            let (stop, ends) = (&stop, Stops(&stop));
+            let (sender, progress) = std::sync::mpsc::channel();
+            let node = scope.spawn(move || {
+                let maximum = program.maximum;
+                let mut ends = Vec::new();
+                // ordering: Relaxed — a flag.
+                while !stop.load(Ordering::Relaxed) {
+                    let sql = format!("UPDATE {scheme} SET {maximum} = {maximum} + 50 RETURNING {maximum}");
+                    node.execute_batch("BEGIN IMMEDIATE").unwrap();
+                    let end: i64 = node.query_one(&sql, [], |row| row.get(0)).unwrap();
+                    node.execute_batch("COMMIT").unwrap();
+                    ends.push(end as u64);
+                    let _ = sender.send(());
+                }
+                ends
+            });
+            let more = |count| (0..count).for_each(|_| progress.recv().unwrap());
+            more(20);
+            orders.import(scheme, None, None, false).unwrap();
+            let ours = orders.take(5000).unwrap();
+            more(20);
+            drop(ends);
+            (node.join().unwrap(), ours)
+        });
+        old.sort_unstable();
+        let stood = *old.iter().rfind(|end| **end < FAR).unwrap();
+        let first = if scheme == "leaf_alloc" { stood } else { stood + 1 };
+        assert_eq!((ours[0], ours[4999]), (first, first + 4999), "{scheme}");
+        assert!(
+            old.last().is_some_and(|end| *end > FAR)
+                && orders.import(scheme, None, None, false).unwrap().was_done()
+        );
+    }
+}
+
+#[test]
+fn rows_on_postgres_are_handed_over_while_mills_still_write_the_old_one() {
+    let mill = Mill::open(&postgres::url()).unwrap();
+    for program in &PROGRAMS {
+        let scheme = program.scheme.name();
+        let (old, new) =
+            (format!("pio_{}_{scheme}", std::process::id()), format!("pin_{}", std::process::id()));
+        let before = format!("segment:{scheme}?scheme={scheme}&table={old}&step=50");
+        let ours = format!("segment:{scheme}?table={new}");
+        mill.init(&[&before, &ours], false).unwrap();
+        // Another process's mill, which goes on with the old row.
+        let other = Mill::open(&postgres::url()).unwrap();
+        let late = other.source(&before).unwrap();
+        assert_eq!(late.take(120).unwrap(), (1..=120).collect::<Vec<u64>>());
+        let orders = mill.source(&ours).unwrap();
+        let import = |dry_run| orders.import(scheme, Some(&old), None, dry_run).unwrap();
+        let shown = import(true);
+        let handed = import(false);
+        assert_eq!(shown, handed, "{scheme}");
+        let first = orders.next().unwrap();
+        assert!(first > 120 && first == handed.old.mark.next, "{scheme}: {first}");
+        // What it had in memory, and then what is far away.
+        let rest = late.take(5000).unwrap();
+        assert!(rest.iter().all(|id| *id < first || *id > FAR), "{scheme}");
+        assert!(rest.last().is_some_and(|id| *id > FAR), "{scheme}");
+        assert!(import(false).was_done());
+        let standing = orders.standing().unwrap();
+        assert!(standing.changed_seconds_ago.is_some_and(|age| age < 100), "{scheme}: {standing:?}");
+        other.close();
+    }
+    mill.close();
+}

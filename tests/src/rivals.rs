@@ -1,0 +1,122 @@
+//! The programs that keymill replaces, as their nodes speak to a MySQL or MariaDB server: their own SQL on their own tables.
+
+use keymill::store::Scheme;
+use mysql::Conn;
+use mysql::prelude::Queryable;
+
+/// Another program's table, and how one of its nodes takes a range.
+#[derive(Debug)]
+pub struct Program {
+    /// Its scheme.
+    pub scheme: Scheme,
+    /// The column of the name.
+    pub by: &'static str,
+    /// The column of the maximum.
+    pub maximum: &'static str,
+    /// The columns an operator fills when he makes a row, and their values: step 50 where there is one.
+    pub row: (&'static str, &'static str),
+    /// A reservation as the program makes it; answers with `[lo, hi)`.
+    pub node: fn(&mut Conn, &str) -> (u64, u64),
+}
+
+/// Those that keep a number a row; the row is `orders`, its step 50.
+pub const PROGRAMS: [Program; 4] = [
+    Program {
+        scheme: Scheme::SequenceTable,
+        by: "biz_type",
+        maximum: "cur_id",
+        row: ("biz_type, cur_id, step, time_to_live", "'orders', 0, 50, 60"),
+        node: snowman,
+    },
+    Program {
+        scheme: Scheme::LeafAlloc,
+        by: "biz_tag",
+        maximum: "max_id",
+        row: ("biz_tag, max_id, step", "'orders', 1, 50"),
+        node: leaf,
+    },
+    Program {
+        scheme: Scheme::TinyIdInfo,
+        by: "biz_type",
+        maximum: "max_id",
+        row: ("biz_type, max_id, step", "'orders', 0, 50"),
+        node: tinyid,
+    },
+    Program {
+        scheme: Scheme::Cosid,
+        by: "name",
+        maximum: "last_max_id",
+        row: ("name, last_max_id, last_fetch_time", "'orders', 0, unix_timestamp()"),
+        node: cosid,
+    },
+];
+
+/// The seed: one autocommitted statement, the batch's end from the session.
+fn snowman(connection: &mut Conn, table: &str) -> (u64, u64) {
+    let update =
+        format!("UPDATE {table} SET cur_id = LAST_INSERT_ID(cur_id + step) WHERE biz_type = 'orders'");
+    connection.query_drop(update).unwrap();
+    let end = connection.last_insert_id();
+    let step: u64 = connection.query_first(format!("SELECT step FROM {table}")).unwrap().unwrap();
+    (end - step + 1, end + 1)
+}
+
+/// Leaf's `IDAllocDaoImpl.updateMaxIdAndGetLeafAlloc`: two statements in one transaction, counting below `max_id`.
+fn leaf(connection: &mut Conn, table: &str) -> (u64, u64) {
+    connection.query_drop("BEGIN").unwrap();
+    connection
+        .query_drop(format!("UPDATE {table} SET max_id = max_id + step WHERE biz_tag = 'orders'"))
+        .unwrap();
+    let select = format!("SELECT max_id, step FROM {table} WHERE biz_tag = 'orders'");
+    let (max, step): (u64, u64) = connection.query_first(select).unwrap().unwrap();
+    connection.query_drop("COMMIT").unwrap();
+    (max - step, max)
+}
+
+/// tinyid's `DbSegmentIdServiceImpl`: an optimistic update, tried again.
+fn tinyid(connection: &mut Conn, table: &str) -> (u64, u64) {
+    let select = format!("SELECT id, max_id, step, version FROM {table} WHERE biz_type = 'orders'");
+    let update = format!(
+        "UPDATE {table} SET max_id = ?, update_time = now(), version = version + 1 WHERE id = ? AND max_id = ? \
+         AND version = ? AND biz_type = 'orders'"
+    );
+    loop {
+        let (id, max, step, version): (u64, u64, u64, u64) =
+            connection.query_first(&select).unwrap().unwrap();
+        connection.exec_drop(&update, (max + step, id, max, version)).unwrap();
+        if connection.affected_rows() == 1 {
+            return (max + 1, max + step + 1);
+        }
+    }
+}
+
+/// CosId's `JdbcIdSegmentDistributor.nextMaxId`.
+fn cosid(connection: &mut Conn, table: &str) -> (u64, u64) {
+    connection.query_drop("BEGIN").unwrap();
+    let update = format!(
+        "update {table} set last_max_id=(last_max_id + 50),last_fetch_time=unix_timestamp() where name = 'orders'"
+    );
+    connection.query_drop(update).unwrap();
+    let select = format!("select last_max_id from {table} where name = 'orders'");
+    let max: u64 = connection.query_first(select).unwrap().unwrap();
+    connection.query_drop("COMMIT").unwrap();
+    (max - 49, max + 1)
+}
+
+/// The hand-written KeyFactory's `getSerialNoFromDB`: a range of 50 of this table and column, date and first number;
+/// `None` where another node was faster. A row of another date begins at 1.
+///
+/// # Panics
+/// Where the server says no.
+pub fn key_factory(connection: &mut Conn, table: &str, today: &str, row: (&str, &str)) -> Option<(u64, u64)> {
+    let which = format!("TABLENAME = '{}' AND COLUMNNAME = '{}'", row.0, row.1);
+    connection.query_drop("BEGIN").unwrap();
+    let select = format!("SELECT MAXSERIALNO FROM {table} WHERE {which} FOR UPDATE");
+    let old: String = connection.query_first(select).unwrap().unwrap();
+    let start: u64 = old.strip_prefix(today).map_or(0, |number| number.parse().unwrap());
+    let update = format!("UPDATE {table} SET MAXSERIALNO = ? WHERE {which} AND MAXSERIALNO = ?");
+    connection.exec_drop(update, (format!("{today}{:06}", start + 50), old)).unwrap();
+    let changed = connection.affected_rows();
+    connection.query_drop(if changed == 1 { "COMMIT" } else { "ROLLBACK" }).unwrap();
+    (changed == 1).then_some((start + 1, start + 51))
+}
