@@ -12,7 +12,7 @@ pub use spec::spec_string;
 pub(crate) use spec::{check_options, parse as parse_spec};
 
 use crate::error::{Error, Result};
-use crate::spec::Spec;
+use crate::spec::{Body, Spec};
 use crate::store::memory::Step;
 use crate::store::{Durability, server};
 
@@ -56,6 +56,13 @@ pub enum StoreConfig {
     },
     /// `mysql://user:password@host:port/database`.
     Mysql(server::Options),
+    /// `stores = […]` of a TOML file: several stores serve each source together.
+    Interleaved {
+        /// The stores, in the order that their rows record.
+        stores: Vec<StoreConfig>,
+        /// How many numbers one of them owns in a row.
+        chunk: u64,
+    },
 }
 
 impl StoreConfig {
@@ -65,6 +72,16 @@ impl StoreConfig {
         !matches!(self, StoreConfig::Memory { .. })
     }
 
+    /// Whether numbers are kept in this process's memory, all of them or some.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        match self {
+            StoreConfig::Memory { .. } => true,
+            StoreConfig::Interleaved { stores, .. } => stores.iter().any(StoreConfig::is_in_memory),
+            StoreConfig::Sqlite { .. } | StoreConfig::Mysql(_) => false,
+        }
+    }
+
     /// The store as it may be shown: no user, no password.
     #[must_use]
     pub fn shown(&self) -> String {
@@ -72,6 +89,10 @@ impl StoreConfig {
             StoreConfig::Memory { name, .. } => format!("memory:{name}"),
             StoreConfig::Sqlite { path, .. } => format!("sqlite:{}", path.display()),
             StoreConfig::Mysql(server) => format!("mysql://{}", server.shown()),
+            StoreConfig::Interleaved { stores, .. } => {
+                let each: Vec<_> = stores.iter().map(StoreConfig::shown).collect();
+                format!("[{}]", each.join(", "))
+            }
         }
     }
 }
@@ -125,7 +146,15 @@ impl MillConfig {
             }
             options
         };
-        parse_spec(spec, &defaults, self.store.is_sql())
+        let read = parse_spec(spec, &defaults, self.store.is_sql())?;
+        if let (StoreConfig::Interleaved { .. }, Body::Serial { .. }) = (&self.store, &read.body) {
+            return Err(Error::config(format!(
+                "`{}`: serial numbers count each period from 1 in one row, so several `stores` cannot serve them; open them in \
+                 a mill with one store",
+                read.label
+            )));
+        }
+        Ok(read)
     }
 }
 
