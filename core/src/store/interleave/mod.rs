@@ -266,7 +266,7 @@ impl Interleaved {
         if !in_use && found.iter().all(Option::is_none) {
             return Err(self.none(turns, &doing));
         }
-        if !in_use {
+        if !in_use && found.contains(&Some(Found::Nothing)) {
             self.found_source(turns, request, &found)?;
             found.fill(Some(Found::Ours { next: 0 }));
         }
