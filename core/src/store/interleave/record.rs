@@ -40,9 +40,7 @@ pub(super) fn key_of(key: &Key) -> Key {
         scheme: Scheme::Keymill,
         table: Scheme::Keymill.default_table().to_owned(),
         name: format!("interleave:{}", identity(key)),
-        serial: None,
-        step: 1,
-        unsafe_on: false,
+        ..key.clone()
     }
 }
 
