@@ -125,9 +125,7 @@ fn every_rate_settles_within_a_few_refills_and_unused_reserve_stays_in_bounds() 
                         break now;
                     }
                     assert!(began.elapsed() < PATIENCE, "{store} at {rate}: never settled: {now:?}");
-                    if taker.is_finished() {
-                        panic!("{store} at {rate}: {:?}", taker.join());
-                    }
+                    assert!(!taker.is_finished(), "{store} at {rate}: {:?}", taker.join());
                     thread::park_timeout(Duration::from_micros(200));
                 };
                 let after = began.elapsed();
@@ -263,9 +261,7 @@ fn an_outage_as_long_as_the_buffer_is_served_from_memory() {
                 break;
             }
             assert!(began.elapsed() < PATIENCE, "no refill fills the buffer: {now:?}");
-            if taker.is_finished() {
-                panic!("{:?}", taker.join());
-            }
+            assert!(!taker.is_finished(), "{:?}", taker.join());
             thread::yield_now();
         }
         // From here on: how long the kill itself takes is the outage's too.

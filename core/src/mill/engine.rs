@@ -42,10 +42,6 @@ pub(crate) struct Engine {
 }
 
 /// The store that a configuration names; nothing is connected yet.
-#[cfg_attr(
-    all(feature = "sqlite", feature = "mysql"),
-    expect(clippy::unnecessary_wraps, reason = "a build without a store refuses its URLs")
-)]
 fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
     match config {
         StoreConfig::Memory { name, script } => {

@@ -2,7 +2,7 @@
 //! (floor 2)
 //!
 //! It is a [`Store`] over other stores, so keeper, planner and callers know nothing of it. Each store owns every N-th chunk
-//! of the numbers ([`share`]) and counts its own in a row of its own, so no two of them can reserve the same number, dead or
+//! of the numbers (`share`) and counts its own in a row of its own, so no two of them can reserve the same number, dead or
 //! alive, in touch with each other or not. What is here only chooses whom to ask:
 //!
 //! * **Turns.** A source begins at a store drawn at random and stays there to the end of a chunk; then the next store has the
@@ -270,8 +270,8 @@ impl Interleaved {
             self.found_source(turns, request, &found)?;
             found.fill(Some(Found::Ours { next: 0 }));
         }
-        for at in 0..self.seats.len() {
-            match &found[at] {
+        for (at, row) in found.iter().enumerate() {
+            match row {
                 Some(Found::Ours { .. }) => turns.views[at].known = true,
                 // Its siblings have numbers out, and nobody gets a number before every store has its record. But that
                 // may have come about since this one was looked at.
@@ -426,7 +426,10 @@ impl Store for Interleaved {
                 left.filter(|left| (left.seat, left.lo) == (at, last + 1)).map_or(last + 1, |left| left.hi);
             let seat = &mut self.seats[at];
             let period = seat.period(key);
-            if !seat.store.give_back(key, period, begin, end).map_err(|fault| seat.said(fault))? {
+            // A store that is down would make every source wait: the numbers are lost instead.
+            if rests(seat.rest.as_ref())
+                || !seat.store.give_back(key, period, begin, end).map_err(|fault| seat.said(fault))?
+            {
                 return Ok(false);
             }
             let Some(begins) = share.global(begin) else { return Ok(false) };
@@ -459,6 +462,9 @@ impl Store for Interleaved {
             return Ok(None);
         }
         let each = found.iter().zip(&self.seats).map(|(row, seat)| match row {
+            Ok(Found::Nothing) if next.is_some() => {
+                format!("{}: its row is gone; `keymill repair` it", seat.name)
+            }
             Ok(row) => format!("{}: {}", seat.name, seat.shown(key, row)),
             Err(fault) => fault.message.clone(),
         });
