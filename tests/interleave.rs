@@ -436,6 +436,42 @@ fn a_store_that_is_added_while_the_old_ones_are_down_gives_nothing() {
 }
 
 #[test]
+fn two_names_of_one_store_are_refused_and_nothing_is_issued() {
+    for scheme in [Scheme::Keymill, Scheme::SequenceTable] {
+        let [a, b] = memories();
+        let request = keymill_tests::request(&key(scheme, "orders"), 100);
+        for _ in 0..8 {
+            let answer = of_memories(&[&a, &a], CHUNK).reserve(&request);
+            refused(answer, FaultKind::Refused, &["of 2 with chunk=1000, and this mill opens it as store"]);
+            let answer = of_memories(&[&b, &a, &b], CHUNK).reserve(&request);
+            refused(answer, FaultKind::Refused, &["with chunk=1000, and this mill opens it as store"]);
+        }
+        assert!(stands(&a, &request.key).is_none_or(|mark| mark.next <= 1));
+        assert!(stands(&b, &request.key).is_none_or(|mark| mark.next <= 1));
+    }
+}
+
+#[test]
+fn a_row_that_another_order_has_taken_under_a_running_mill_is_named_and_the_others_go_on() {
+    let [a, b] = memories();
+    let mut store = of_memories(&[&a, &b], CHUNK);
+    let mut request = orders(100);
+    take(&mut store, &mut request, 25);
+    for (share, next) in [(code(3, 0, CHUNK), 9000), (code(2, 0, CHUNK - 1), 9000), (0, 9000)] {
+        a.set_row(&request.key, Mark { period: share, next }).unwrap();
+        for (lo, _) in take(&mut store, &mut request, 25) {
+            assert_eq!(owner(lo, 2), 1);
+        }
+        until("the store that rests is asked again, and told of", || {
+            take(&mut store, &mut request, 5);
+            let news = store.news();
+            news.iter()
+                .any(|fault| fault.kind == FaultKind::Refused && fault.message.contains("store 1 of 2"))
+        });
+    }
+}
+
+#[test]
 fn a_plain_mill_is_refused_the_row_of_an_interleaved_source() {
     let [a, b] = memories();
     take(&mut of_memories(&[&a, &b], CHUNK), &mut orders(100), 1);

@@ -308,10 +308,12 @@ impl Interleaved {
             if matches!(row, Some(Found::Nothing)) {
                 let start = seat.share.first(request.start);
                 let recorded = seat.record(&request.key, start);
-                // Another process may have been quicker.
-                let checked = recorded.and_then(|()| seat.know(&request.key));
-                checked.map_err(|fault| rows::during(&doing, seat.said(fault)))?;
+                recorded.map_err(|fault| rows::during(&doing, seat.said(fault)))?;
             }
+        }
+        // When all have recorded: another process may have been quicker, and two of the names may mean one store.
+        for seat in &mut self.seats {
+            seat.know(&request.key).map_err(|fault| rows::during(&doing, seat.said(fault)))?;
         }
         Ok(())
     }

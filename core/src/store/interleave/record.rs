@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::{Seat, Share, View};
-use crate::store::{Fault, FaultKind, Key, Mark, Request, Scheme};
+use crate::store::{Fault, FaultKind, Key, Mark, Request, Scheme, rows};
 
 /// What a store holds of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,19 +189,21 @@ impl Seat {
 
     /// A fault of a reservation, in the numbers that callers know.
     pub(super) fn explain(&mut self, request: &Request, asked: &Request, view: &View, fault: Fault) -> Fault {
+        let told = [FaultKind::WentBackwards, FaultKind::ClockBehind, FaultKind::Refused];
+        if !told.contains(&fault.kind) {
+            return said(asked, fault);
+        }
+        let found = self.inspect(&request.key);
+        if let Some(why) = found.as_ref().ok().and_then(|found| self.refusal(&request.key, found)) {
+            return Fault::new(FaultKind::Refused, why);
+        }
         if fault.kind != FaultKind::WentBackwards {
-            let before = format!("{} failed: ", crate::store::rows::reserving(asked));
-            let message = fault.message.strip_prefix(&before).unwrap_or(&fault.message).to_owned();
-            return Fault { message, ..fault };
+            return said(asked, fault);
         }
         let seen = match view.seen {
             0 => "this process has seen none of its numbers yet".to_owned(),
             seen => format!("this process has seen {}", self.share.stands(seen)),
         };
-        let found = self.inspect(&request.key);
-        if let Some(why) = found.as_ref().ok().and_then(|found| self.refusal(&request.key, found)) {
-            return Fault::new(FaultKind::Refused, why);
-        }
         let stands = match found {
             Ok(Found::Ours { next }) if next > 0 => format!("its row stands at {}", self.share.stands(next)),
             Ok(_) => "its row is gone".to_owned(),
@@ -218,6 +220,13 @@ impl Seat {
             other => self.refusal(key, other).unwrap_or_default(),
         }
     }
+}
+
+/// What a store said, without what it was asked in its own numbers.
+fn said(asked: &Request, fault: Fault) -> Fault {
+    let before = format!("{} failed: ", rows::reserving(asked));
+    let message = fault.message.strip_prefix(&before).unwrap_or(&fault.message).to_owned();
+    Fault { message, ..fault }
 }
 
 fn went_backwards(key: &Key, found: &str) -> Fault {
