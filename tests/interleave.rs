@@ -361,6 +361,47 @@ fn a_row_set_back_on_one_store_is_refused_there_and_the_others_go_on() {
 }
 
 #[test]
+fn over_random_restores_no_client_is_given_numbers_of_a_row_below_what_it_has_seen() {
+    let mut refusals = 0;
+    for seed in 0..300 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let memories: [Arc<Memory>; 3] = memories();
+        let all: Vec<&Arc<Memory>> = memories.iter().collect();
+        let mut clients: Vec<(Interleaved, Request, [u64; 3])> =
+            (0..4).map(|_| (of_memories(&all, CHUNK), orders(1), [0; 3])).collect();
+        let mut backups: Vec<_> = all.iter().map(|memory| memory.snapshot()).collect();
+        let rows = || [0, 1, 2].map(|n| stands(all[n], &orders(1).key).map_or(0, |mark| mark.next));
+        let reservations = || all.iter().map(|memory| memory.reservations()).sum::<u64>();
+        for _ in 0..120 {
+            let n = rng.usize(..3);
+            match rng.u32(..12) {
+                0 => backups[n] = all[n].snapshot(),
+                1 => all[n].restore(&backups[n]),
+                2 => all[n].fail_next(Step::NotApplied),
+                3 => all[n].fail_next(Step::Lost),
+                _ => {}
+            }
+            let (store, request, seen) = &mut clients[rng.usize(..4)];
+            request.len = rng.u64(1..700);
+            let (before, asked) = (rows(), reservations());
+            if let Ok(range) = store.reserve(request) {
+                assert!(range.lo >= request.high_water.next, "seed {seed}");
+                request.high_water.next = range.hi;
+                let from = owner(range.lo, 3) as usize;
+                if reservations() > asked {
+                    assert!(before[from] >= seen[from], "seed {seed}: a row below what was seen served");
+                }
+                let local = (range.hi - 2) / CHUNK / 3 * CHUNK + (range.hi - 2) % CHUNK + 2;
+                seen[from] = seen[from].max(local);
+            }
+            refusals += store.news().iter().filter(|fault| fault.kind == FaultKind::WentBackwards).count();
+        }
+    }
+    println!("{refusals} rows that went backwards were refused in 300 histories");
+    assert!(refusals > 100, "{refusals}");
+}
+
+#[test]
 fn a_store_that_lost_its_row_while_nobody_looked_is_noticed_by_its_siblings_numbers() {
     let [a, b] = memories();
     let key = orders(1).key;
