@@ -786,6 +786,8 @@ fn one_of_two_servers_killed_under_load_and_ids_go_on_none_twice() {
         worker::count_distinct(folder.path())
     );
     assert!(mill.events().iter().any(|event| event.message.contains("store 2 of 2")), "an operator is told");
+    let metrics = mill.metrics();
+    assert!(!metrics.contains("keymill_refills_failed_total 0\n"), "{metrics}");
 
     servers.iter().for_each(Private::kill);
     let quick = mill.source("segment:orders?step=5&max_step=5&buffer=1ms&deadline=700ms").unwrap();

@@ -88,6 +88,7 @@ impl Executor {
             Err(fault) => self.events.push(Event::refusal(fault)),
         }
         for fault in self.store.news() {
+            self.tally.failed();
             self.events.push(Event::refusal(&fault));
         }
         self.keeper.land(slot, answer, self.now());
