@@ -380,6 +380,16 @@ km_code km_source_next_text(km_source *source, char *buf, size_t size, size_t *l
 km_code km_source_try_next_text(km_source *source, char *buf, size_t size, size_t *len, uint32_t *retry_ms);
 
 /**
+ * Writes `count` texts, each with a NUL, the first at `buf` and each next one `stride` bytes further: all of them, or
+ * none and an error. `stride` is at least km_source_text_len, and `buf` has room for `count * stride` bytes. What lies
+ * between a NUL and the next text stays as it was. The fast way to many serial numbers; 0 texts are nothing.
+ *
+ * KM_BUFFER_TOO_SMALL where the stride is, before a number is spent; KM_INVALID_ARGUMENT for more than memory holds; and
+ * as km_source_next_text.
+ */
+km_code km_source_take_text(km_source *source, char *buf, size_t stride, size_t count);
+
+/**
  * The size of a buffer that holds any text of this source, its NUL included.
  *
  * KM_INVALID_ARGUMENT.

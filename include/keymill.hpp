@@ -166,6 +166,18 @@ public:
         });
     }
 
+    /// `count` texts: all of them, or an Error. The fast way to many.
+    std::vector<std::string> take_text(std::size_t count) {
+        const std::size_t stride = text_len();
+        if (count > PTRDIFF_MAX / stride - 1) throw std::length_error("keymill::Source::take_text");
+        std::vector<char> buf(count * stride + 1); // data() of nothing may be NULL
+        detail::check(km_source_take_text(get(), buf.data(), stride, count));
+        std::vector<std::string> texts;
+        texts.reserve(count);
+        for (std::size_t i = 0; i < count; i++) texts.emplace_back(buf.data() + i * stride);
+        return texts;
+    }
+
     /// The next text if a number is in memory; never blocks.
     std::optional<std::string> try_next_text(std::uint32_t *retry_ms = nullptr) {
         std::string buf(text_len(), '\0');

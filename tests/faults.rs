@@ -107,127 +107,6 @@ fn fifty_kills_on_mariadb_leave_no_duplicate() {
     assert!(kill_workers(&server::url(), &specs, 50) > 1000);
 }
 
-// ---- servers killed ----
-
-/// Takes batches at a steady pace until told to stop; answers with what was got, and with every error's code.
-struct Takers {
-    got: Mutex<Vec<u64>>,
-    errors: Mutex<Vec<(Duration, Code)>>,
-    stop: AtomicBool,
-    count: AtomicU64,
-}
-
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Takers {
-    fn new() -> Self {
-        Takers {
-            got: Mutex::default(),
-            errors: Mutex::default(),
-            stop: AtomicBool::new(false),
-            count: AtomicU64::new(0),
-        }
-    }
-
-    fn take(&self, source: &Source, batch: usize, pause: Duration) {
-        while !self.stop.load(Ordering::Relaxed) {
-            let asked = Instant::now();
-            match source.take(batch) {
-                Ok(ids) => {
-                    self.count.fetch_add(ids.len() as u64, Ordering::Relaxed);
-                    self.got.lock().expect("no taker panics").extend(ids);
-                }
-                Err(error) => {
-                    self.errors.lock().expect("no taker panics").push((asked.elapsed(), error.code));
-                }
-            }
-            thread::park_timeout(pause);
-        }
-    }
-
-    /// Stops the takers when it goes, a failed test included: a scope waits for its threads.
-    fn stop_at_the_end(&self) -> Stop<'_> {
-        Stop(&self.stop)
-    }
-
-    fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    fn errors(&self) -> Vec<(Duration, Code)> {
-        self.errors.lock().expect("no taker panics").clone()
-    }
-
-    fn check_distinct(&self) -> usize {
-        let got = self.got.lock().expect("no taker panics");
-        let distinct: HashSet<_> = got.iter().collect();
-        assert_eq!(distinct.len(), got.len(), "an id was handed out twice");
-        got.len()
-    }
-}
-
-#[test]
-fn a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice() {
-    let server = server::Private::start("");
-    let mill = open(&server.url());
-    mill.init(&[], false).expect("init");
-    let orders = source(&mill, "segment:orders?buffer=30s");
-    let takers = Takers::new();
-    thread::scope(|scope| {
-        let _stop = takers.stop_at_the_end();
-        for _ in 0..4 {
-            scope.spawn(|| takers.take(&orders, 100, Duration::from_millis(5)));
-        }
-        for round in 0..3 {
-            // A rate is known after a few seconds; before that the runway is an estimate of little.
-            let steady = Instant::now() + Duration::from_secs(4);
-            until("ten seconds of supply lie in memory", || {
-                Instant::now() > steady
-                    && orders.stats().is_ok_and(|s| s.runway_seconds.is_some_and(|r| r > 10.0))
-            });
-            server.kill();
-            let before = takers.count();
-            let down = Instant::now();
-            until("ids flow on for two seconds without a server", || {
-                takers.count() > before + 1000 && down.elapsed() > Duration::from_secs(2)
-            });
-            assert_eq!(takers.errors(), [], "round {round}");
-            server.start_again();
-        }
-    });
-    println!("3 server kills, {} ids, 0 duplicates, 0 errors", takers.check_distinct());
-}
-
-#[test]
-fn an_outage_beyond_the_runway_is_an_error_within_the_deadline_and_heals_by_itself() {
-    let server = server::Private::start("");
-    let mill = open(&server.url());
-    mill.init(&[], false).expect("init");
-    let orders = source(&mill, "segment:orders?deadline=300ms&buffer=200ms&min_step=10");
-    orders.next().expect("the first id");
-    server.kill();
-    let takers = Takers::new();
-    thread::scope(|scope| {
-        let _stop = takers.stop_at_the_end();
-        scope.spawn(|| takers.take(&orders, 5, Duration::from_millis(1)));
-        until("the runway ends", || takers.errors().len() > 3);
-        server.start_again();
-        let before = takers.count();
-        until("ids flow again", || takers.count() > before + 1000);
-    });
-    for (waited, code) in takers.errors() {
-        assert!(matches!(code, Code::StoreUnavailable | Code::Deadline), "{code}");
-        assert!(waited < Duration::from_millis(600), "a caller waited {waited:?} with a deadline of 300 ms");
-    }
-    takers.check_distinct();
-}
-
 // ---- answers lost ----
 
 fn through(proxy: &Proxy) -> String {
@@ -293,7 +172,9 @@ fn a_row_set_back_or_deleted_under_a_running_mill_is_refused_until_it_is_repaire
     orders.take(5).expect("what is in memory is still good");
     let error = (0..10_000).find_map(|_| orders.next().err()).expect("the row went backwards");
     assert_eq!(error.code, Code::StoreWentBackwards, "{error}");
-    assert!(error.message.contains("keymill repair"), "{error}");
+    let command =
+        format!("`keymill --mill '{}' repair 'segment:orders?step=10' --to N --yes`", file(&folder));
+    assert!(error.message.contains(&command), "{error}");
     let row: i64 = db.query_row("SELECT next FROM keymill_segment", [], |r| r.get(0)).expect("the row");
     assert_eq!(row, 3, "a refused row is left as it is");
     orders.repair(100_000, false).expect("repair");
@@ -307,6 +188,15 @@ fn a_row_set_back_or_deleted_under_a_running_mill_is_refused_until_it_is_repaire
 /// 2026-11-20T23:59:50Z
 const BEFORE_MIDNIGHT: i64 = 1_795_219_190_000;
 const DAY_MS: i64 = 86_400_000;
+
+/// Stops takers when it goes, a failed test included: a scope waits for its threads.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 fn midnight_over(config: &str, spec: &str) {
     let mill = open(&format!("{config}?clock=manual@{BEFORE_MIDNIGHT}"));

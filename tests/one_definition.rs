@@ -170,7 +170,7 @@ fn the_readme_names_every_option() -> Result<(), keymill::Error> {
         let error = mill.source(&format!("{kind}:a/b?nothing=1")).map(drop).expect_err("an unknown option");
         options.extend(options_of(&error.message));
     }
-    for store in ["memory:", "sqlite:x", "mysql://u@h/d"] {
+    for store in ["memory:", "sqlite:x", "mysql://u@h/d", "postgres://u@h/d", "redis://h"] {
         let error = Mill::open(&format!("{store}?nothing=1")).map(drop).expect_err("an unknown option");
         options.extend(options_of(&error.message));
     }

@@ -63,7 +63,8 @@ impl MillTally {
 pub struct Stats {
     /// The source: `segment:orders`.
     pub source: String,
-    /// Ids handed out.
+    /// Ids handed out. Numbers leased by a thread, a handle or a language's own cursor count from the lease on, what is
+    /// never taken of them included.
     pub issued: u64,
     /// Numbers reserved from the store.
     pub reserved: u64,
@@ -108,7 +109,14 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
             .collect()
     };
     let rows = each(&|s| Some(s.issued.to_string()));
-    series(&mut out, "keymill_issued_total", "counter", "Ids handed out.", &rows);
+    series(
+        &mut out,
+        "keymill_issued_total",
+        "counter",
+        "Ids handed out; those leased by threads, handles and cursors (in Java, Node and Python every source has one) count \
+         from the lease on.",
+        &rows,
+    );
     let rows = each(&|s| Some(s.reserved.to_string()));
     series(&mut out, "keymill_reserved_total", "counter", "Numbers reserved from the store.", &rows);
     let rows = each(&|s| Some(s.lost.to_string()));

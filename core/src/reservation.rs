@@ -118,7 +118,7 @@ pub struct Key {
     pub scheme: Scheme,
     /// The table's name: an identifier, checked when the source was opened.
     pub table: String,
-    /// The row's name under scheme `keymill`: `segment:orders`, `serial:cust_info/custid?date=…&number=…`.
+    /// The row's name under scheme `keymill`: `segment:orders`, `serial:CUST_INFO/CUSTID?date=…&number=…`.
     pub name: String,
     /// For serial numbers: what `key_producer` needs, and the pattern.
     pub serial: Option<SerialKey>,

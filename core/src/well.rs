@@ -39,6 +39,8 @@ pub(crate) enum Spring {
 #[derive(Clone, Debug)]
 struct Refusal {
     error: Error,
+    /// When it was posted, on the wall clock.
+    wall_ms: i64,
     /// When the keeper tries again, on the mill's boot clock: the one the keeper goes by, which may be a manual one.
     until_ms: u64,
     /// Counts refusals, so that a caller knows one that came after it asked.
@@ -290,7 +292,7 @@ impl Well {
         // ordering: Relaxed — `Bell::ring` publishes it.
         self.asked.fetch_max(ask.max(1), Ordering::Relaxed);
         // What stands before the keeper hears of it: the same call in the same state has the same answer.
-        let refusal = self.not_ready();
+        let refusal = self.not_ready(enough);
         self.bell.ring();
         Err(refusal)
     }
@@ -469,7 +471,7 @@ impl Well {
                 }
             }
             let now = Instant::now();
-            if let Some(error) = self.verdict(&standing, before, now, give_up_at) {
+            if let Some(error) = self.verdict(&standing, before, enough, now, give_up_at) {
                 return Err(error);
             }
             // ordering: Relaxed — `Bell::ring` publishes it.
@@ -487,8 +489,15 @@ impl Well {
         }
     }
 
-    /// Whether a waiting caller gives up now, and with what.
-    fn verdict(&self, standing: &Standing, before: u64, now: Instant, give_up_at: Instant) -> Option<Error> {
+    /// Whether a caller who waits for `enough` numbers gives up now, and with what.
+    fn verdict(
+        &self,
+        standing: &Standing,
+        before: u64,
+        enough: u64,
+        now: Instant,
+        give_up_at: Instant,
+    ) -> Option<Error> {
         if let Some(refusal) = &standing.refusal {
             let again = self.stands_for(refusal);
             let outage = refusal.error.code == Code::StoreUnavailable;
@@ -496,12 +505,41 @@ impl Well {
             // An outage may end within the deadline; a refusal stands until the keeper's next try.
             let hopeless = if outage { now + again >= give_up_at } else { fresh };
             if hopeless || now >= give_up_at {
-                return Some(refusal.error.clone().after(again.max(ROUND_TRIP)));
+                return Some(self.told(refusal, again, enough));
             }
         } else if now >= give_up_at {
             return Some(self.deadline_passed());
         }
         None
+    }
+
+    /// A refusal as it is told to a caller who needs `enough` numbers.
+    fn told(&self, refusal: &Refusal, again: Duration, enough: u64) -> Error {
+        let mut error = refusal.error.clone();
+        error.retry_after = match error.code {
+            Code::Exhausted | Code::NumberOverflow => {
+                if let Spring::Numbers(supply) = &self.spring {
+                    let left = supply.sight().left;
+                    if (1..enough).contains(&left) {
+                        error.message = format!(
+                            "`{}` has {left} more numbers, {enough} more were asked for; ask for fewer at a time: {}",
+                            self.spec.label, error.message
+                        );
+                    }
+                }
+                self.until_next_period(refusal, again)
+            }
+            _ => Some(again.max(ROUND_TRIP)),
+        };
+        error
+    }
+
+    /// How long until the period is over whose numbers ended, and they begin anew; `None` where they never do.
+    fn until_next_period(&self, refusal: &Refusal, again: Duration) -> Option<Duration> {
+        let pattern = self.spec.pattern()?;
+        let end = pattern.period_end_ms(pattern.period_at(refusal.wall_ms))?;
+        let left = Duration::from_millis(end.saturating_sub(self.clock.wall_ms()).max(0) as u64);
+        Some(left.max(again).max(ROUND_TRIP))
     }
 
     /// How long a refusal stands from now.
@@ -525,10 +563,10 @@ impl Well {
         Error::new(Code::Closed, format!("the mill of `{}` was closed", self.spec.label))
     }
 
-    fn not_ready(&self) -> Error {
+    fn not_ready(&self, enough: u64) -> Error {
         let standing = self.stand();
         match standing.refusal.as_ref().map(|refusal| (refusal, self.stands_for(refusal))) {
-            Some((refusal, again)) if !again.is_zero() => refusal.error.clone().after(again.max(ROUND_TRIP)),
+            Some((refusal, again)) if !again.is_zero() => self.told(refusal, again, enough),
             _ => Error::new(Code::NotReady, format!("no number of `{}` is in memory yet", self.spec.label))
                 .after(ROUND_TRIP),
         }
@@ -547,7 +585,7 @@ impl Well {
     #[cold]
     fn time_error(&self, generator: &Generator, refusal: TimeRefusal) -> Error {
         if needs_keeper(refusal) {
-            let posted = self.not_ready();
+            let posted = self.not_ready(1);
             self.bell.ring();
             if posted.code != Code::NotReady {
                 return posted;
@@ -592,7 +630,7 @@ impl Well {
             let left = give_up_at.saturating_duration_since(now);
             let standing = self.stand();
             let pause = if needs_keeper(refusal) {
-                if let Some(error) = self.verdict(&standing, before, now, give_up_at) {
+                if let Some(error) = self.verdict(&standing, before, 1, now, give_up_at) {
                     return Err(error);
                 }
                 self.bell.ring();
@@ -718,7 +756,7 @@ impl Well {
         let wait = error.retry_after.unwrap_or(ROUND_TRIP);
         let until_ms = now.boot_ms.saturating_add(wait.as_millis() as u64);
         let count = standing.refusals;
-        standing.refusal = Some(Refusal { error, until_ms, count });
+        standing.refusal = Some(Refusal { error, wall_ms: now.wall_ms, until_ms, count });
         drop(standing);
         self.changed.notify_all();
     }

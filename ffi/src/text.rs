@@ -71,3 +71,44 @@ impl TextOut {
         self.size.saturating_sub(1)
     }
 }
+
+/// A buffer of the caller's for many texts, each in a stride of its own with a NUL behind it.
+pub(crate) struct TextsOut {
+    buf: *mut c_char,
+    stride: usize,
+    size: usize,
+}
+
+impl TextsOut {
+    /// # Safety
+    /// `buf` is NULL or may be written for `count` times `stride` bytes until the call ends.
+    pub(crate) unsafe fn new(buf: *mut c_char, stride: usize, count: usize) -> Result<Self> {
+        if buf.is_null() {
+            return Err(null("buf"));
+        }
+        let size =
+            stride.checked_mul(count).filter(|size| isize::try_from(*size).is_ok()).ok_or_else(|| {
+                Error::argument(format!("{count} texts of {stride} bytes do not fit into memory"))
+            })?;
+        Ok(TextsOut { buf, stride, size })
+    }
+
+    /// Writes the texts that `take` gives, each of at most `most` bytes. A smaller stride is told so before `take` spends
+    /// anything.
+    pub(crate) fn write(&self, most: usize, take: impl FnOnce() -> Result<Vec<String>>) -> Result<()> {
+        if self.stride <= most {
+            return Err(Error::new(
+                Code::BufferTooSmall,
+                format!("a text and its NUL need {} bytes, the stride is {}", most + 1, self.stride),
+            ));
+        }
+        let texts = take()?;
+        // SAFETY: by the contract of `new`.
+        let buffer = unsafe { bytes(self.buf, self.size) };
+        for (place, text) in buffer.chunks_exact_mut(self.stride).zip(&texts) {
+            place[..text.len()].copy_from_slice(text.as_bytes());
+            place[text.len()] = 0;
+        }
+        Ok(())
+    }
+}

@@ -115,6 +115,21 @@ static void serials_and_the_manual_clock(void) {
     CHECK(strcmp(parts.date, "20261121") == 0);
     GIVES(KM_INVALID_ARGUMENT, km_source_next(serials, &id));
 
+    /* Many at once, each in its stride; what lies between them stays. */
+    enum { STRIDE = 20 };
+    char many[3 * STRIDE];
+    memset(many, '7', sizeof many);
+    GIVES(KM_BUFFER_TOO_SMALL, km_source_take_text(serials, many, size - 1, 3));
+    OK(km_source_take_text(serials, many, STRIDE, 0));
+    for (size_t i = 0; i < sizeof many; i++) CHECK(many[i] == '7');
+    OK(km_source_take_text(serials, many, STRIDE, 3));
+    for (int i = 0; i < 3; i++) {
+        const char *one = many + i * STRIDE;
+        sprintf(text, "2026112100000%d", i + 2);
+        CHECK(strcmp(one, text) == 0);
+        for (size_t at = size; at < STRIDE; at++) CHECK(one[at] == '7');
+    }
+
     /* The day ends: the number starts again. The keeper notices a moment later. */
     OK(km_mill_clock_advance(mill, 24 * 3600 * 1000));
     long tries = 0;
@@ -183,6 +198,9 @@ static void figures_and_events(void) {
     CHECK((buf = malloc(size)) != NULL);
     OK(km_mill_metrics(mill, buf, size, &len));
     CHECK(len == strlen(buf) && strstr(buf, "segment:orders") != NULL);
+    OK(km_mill_close(mill)); /* figures are told after it, too */
+    OK(km_mill_metrics(mill, buf, size, &len));
+    CHECK(strstr(buf, "segment:orders") != NULL);
     free(buf);
 
     GIVES(KM_BUFFER_TOO_SMALL, km_mill_events(mill, small, sizeof small, &len));

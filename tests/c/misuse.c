@@ -54,6 +54,7 @@ static void with_source(km_source *source, int32_t code) {
     GIVES(code, km_source_lease(source, 1, &out.lo, &out.hi));
     GIVES(code, km_source_next_text(source, out.buf, sizeof out.buf, &out.len));
     GIVES(code, km_source_try_next_text(source, out.buf, sizeof out.buf, &out.len, &out.retry));
+    GIVES(code, km_source_take_text(source, out.buf, sizeof out.buf, 1));
     GIVES(code, km_cursor_next(&cursor, &out.id));
     GIVES(code, km_cursor_refill(&cursor, &out.id));
     untouched();
@@ -101,6 +102,8 @@ static void null_outputs(km_mill *mill, km_source *source) {
     WRONG(km_source_try_next_text(source, NULL, 64, &out.len, &out.retry));
     WRONG(km_source_try_next_text(source, out.buf, sizeof out.buf, NULL, &out.retry));
     WRONG(km_source_try_next_text(source, out.buf, sizeof out.buf, &out.len, NULL));
+    WRONG(km_source_take_text(source, NULL, 64, 1));
+    WRONG(km_source_take_text(source, NULL, 64, 0));
     WRONG(km_source_text_len(source, NULL));
     WRONG(km_source_parse(source, 1, NULL));
     WRONG(km_source_parse_text(source, NULL, &out.parts));
@@ -120,6 +123,9 @@ static void sizes_and_counts(km_mill *mill, km_source *source) {
     WRONG(km_source_fill(source, out.ids, SIZE_MAX / 8));
     WRONG(km_source_fill(source, out.ids, SIZE_MAX / 16 + 1));
     WRONG(km_source_lease(source, 0, &out.lo, &out.hi));
+    WRONG(km_source_take_text(source, out.buf, SIZE_MAX, 2));
+    WRONG(km_source_take_text(source, out.buf, 64, SIZE_MAX / 64));
+    GIVES(KM_BUFFER_TOO_SMALL, km_source_take_text(source, out.buf, 0, SIZE_MAX));
     out.parts.struct_size = 0;
     WRONG(km_source_parse(source, 1, &out.parts));
     out.parts.struct_size = 8;

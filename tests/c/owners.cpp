@@ -45,8 +45,10 @@ static void verbs() {
     CHECK(now && *now == 17);
     CHECK(orders.next_text() == "18");
     CHECK(orders.try_next_text().value_or("") == "19");
+    CHECK((orders.take_text(2) == std::vector<std::string>{"20", "21"}));
+    CHECK(orders.take_text(0).empty());
     auto leased = orders.lease(5);
-    CHECK(leased.first == 20 && leased.second > 20 && leased.second <= 25);
+    CHECK(leased.first == 22 && leased.second > 22 && leased.second <= 27);
     keymill::Cursor cursor = orders.cursor(8);
     keymill::Cursor moved = std::move(cursor);
     std::set<std::uint64_t> ids;

@@ -212,7 +212,7 @@ private:
         Value value;
         value.kind = Value::List;
         if (held.serial) {
-            for (std::size_t i = 0; i < count; i++) value.list.push_back(text(held.source.next_text()));
+            for (const std::string &serial : held.source.take_text(count)) value.list.push_back(text(serial));
         } else {
             for (std::uint64_t id : held.source.take(count)) value.list.push_back(text(std::to_string(id)));
         }

@@ -8,7 +8,7 @@ use keymill::serial::SerialPattern;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
-use keymill_tests::server;
+use keymill_tests::{postgres, redis, server};
 use mysql::prelude::Queryable;
 
 pub const DAY: u64 = 20_261_120_000_000_000;
@@ -98,6 +98,8 @@ pub enum Place {
     /// The file, and the folder that goes with the bench.
     Sqlite(PathBuf, #[allow(dead_code)] Option<tempfile::TempDir>),
     MariaDb,
+    Postgres,
+    Redis,
 }
 
 /// One store, with a table of its own, and a way to tamper with it behind the store's back.
@@ -129,6 +131,16 @@ impl Bench {
         bench
     }
 
+    pub fn postgres(kind: Kind) -> Bench {
+        let bench = Bench { kind, place: Place::Postgres, table: unique("t") };
+        bench.open().init(&[bench.key("x")], false).unwrap();
+        bench
+    }
+
+    pub fn redis(kind: Kind) -> Bench {
+        Bench { kind, place: Place::Redis, table: unique("t") }
+    }
+
     pub fn key(&self, name: &str) -> Arc<Key> {
         self.kind.key(&self.table, name, false)
     }
@@ -138,6 +150,8 @@ impl Bench {
             Place::Memory(memory) => Box::new(MemoryStore::new(Arc::clone(memory))),
             Place::Sqlite(path, _) => Box::new(SqliteStore::new(path.clone(), sqlite::Options::default())),
             Place::MariaDb => Box::new(server::store(server::options())),
+            Place::Postgres => Box::new(postgres::store(postgres::options())),
+            Place::Redis => Box::new(redis::store(redis::options())),
         }
     }
 
@@ -168,7 +182,7 @@ impl Bench {
     pub fn tamper(&self, sql: &str, values: &[&str]) -> u64 {
         let sql = sql.replace("{t}", &self.table);
         match &self.place {
-            Place::Memory(_) => unreachable!("memory has no SQL"),
+            Place::Memory(_) | Place::Redis => unreachable!("it has no SQL"),
             Place::Sqlite(path, _) => {
                 let connection = rusqlite::Connection::open(path).unwrap();
                 connection.execute(&sql, rusqlite::params_from_iter(values)).unwrap() as u64
@@ -178,6 +192,7 @@ impl Bench {
                 connection.exec_drop(&sql, values.to_vec()).unwrap();
                 connection.affected_rows()
             }
+            Place::Postgres => postgres::Sql::shared().say_with(&sql, values),
         }
     }
 
@@ -185,6 +200,11 @@ impl Bench {
         let key = self.key(name);
         if let Place::Memory(memory) = &self.place {
             return memory.set_row(&key, mark).unwrap();
+        }
+        if matches!(self.place, Place::Redis) {
+            let (period, next) = (mark.period.to_string(), mark.next.to_string());
+            let new: u64 = self.redis_say("HSET", name, &["period", &period, "next", &next]);
+            return assert_eq!(new, 0, "there is a row to set");
         }
         let changed = match &key.serial {
             None if self.kind != Kind::Segment => self.set_maximum(name, self.kind.kept(mark.next)),
@@ -215,6 +235,13 @@ impl Bench {
         }
     }
 
+    /// One command on a row's key, behind the store's back.
+    pub fn redis_say<T: ::redis::FromRedisValue>(&self, command: &str, name: &str, words: &[&str]) -> T {
+        let at = format!("{}:{}", self.table, self.key(name).name);
+        let words: Vec<_> = [command, &at].iter().chain(words).copied().collect();
+        redis::say(&mut redis::connection_of(&redis::url()), &words)
+    }
+
     pub fn set_text(&self, name: &str, text: Option<&str>) {
         if let Place::Memory(memory) = &self.place {
             return memory.set_text(&self.key(name), text).unwrap();
@@ -230,6 +257,7 @@ impl Bench {
         let key = self.key(name);
         match (&self.place, self.kind) {
             (Place::Memory(memory), _) => assert!(memory.delete_row(&key)),
+            (Place::Redis, _) => assert_eq!(self.redis_say::<u64>("DEL", name, &[]), 1),
             (_, Kind::Producer) => {
                 assert_eq!(self.tamper("DELETE FROM {t} WHERE TABLENAME = ?", &[&name.to_uppercase()]), 1);
             }
@@ -244,7 +272,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        if matches!(self.place, Place::MariaDb) && !std::thread::panicking() {
+        if matches!(self.place, Place::MariaDb | Place::Postgres) && !std::thread::panicking() {
             self.tamper("DROP TABLE IF EXISTS {t}", &[]);
         }
     }

@@ -1,11 +1,15 @@
 //! One suite for every store and scheme: what `keymill::store::Store` promises, proved against the real thing.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it); without it those tests fail and
-//! say so, because a suite that skips in silence proves nothing.
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it), PostgreSQL by `KEYMILL_TEST_POSTGRES`
+//! (`ci/postgres run …`), Redis by `KEYMILL_TEST_REDIS` (`ci/redis run …`); without them those tests fail and say so,
+//! because a suite that skips in silence proves nothing.
 
 mod bench;
 mod mariadb;
 mod memory;
+mod postgres;
+mod postgres_sequence;
+mod redis;
 mod sqlite;
 
 use std::collections::BTreeMap;
@@ -60,6 +64,15 @@ macro_rules! contract {
         contract!(@ mariadb_leaf_alloc, Bench::mariadb(Kind::Leaf), $($name)*);
         contract!(@ mariadb_tiny_id_info, Bench::mariadb(Kind::Tiny), $($name)*);
         contract!(@ mariadb_cosid, Bench::mariadb(Kind::Cosid), $($name)*);
+        contract!(@ postgres_segment, Bench::postgres(Kind::Segment), $($name)*);
+        contract!(@ postgres_serial, Bench::postgres(Kind::Serial), $($name)*);
+        contract!(@ postgres_key_producer, Bench::postgres(Kind::Producer), $($name)*);
+        contract!(@ postgres_sequence_table, Bench::postgres(Kind::Sequence), $($name)*);
+        contract!(@ postgres_leaf_alloc, Bench::postgres(Kind::Leaf), $($name)*);
+        contract!(@ postgres_tiny_id_info, Bench::postgres(Kind::Tiny), $($name)*);
+        contract!(@ postgres_cosid, Bench::postgres(Kind::Cosid), $($name)*);
+        contract!(@ redis_segment, Bench::redis(Kind::Segment), $($name)*);
+        contract!(@ redis_serial, Bench::redis(Kind::Serial), $($name)*);
     };
     (@ $module:ident, $bench:expr, $($name:ident)*) => {
         mod $module {
@@ -181,6 +194,8 @@ fn eight_processes_never_overlap(bench: &Bench) {
         Place::Memory(_) => return, // one process's memory is no other's
         Place::Sqlite(path, _) => path.display().to_string(),
         Place::MariaDb => String::new(),
+        Place::Postgres => "postgres:".to_owned(),
+        Place::Redis => "redis:".to_owned(),
     };
     let children: Vec<_> = (0..8)
         .map(|_| {
@@ -227,6 +242,8 @@ fn a_child_of_this_suite_reserves_and_prints() {
     let kind = Kind::ALL.into_iter().find(|kind| format!("{kind:?}") == name).unwrap();
     let place = match parts.next().unwrap() {
         "" => Place::MariaDb,
+        "postgres:" => Place::Postgres,
+        "redis:" => Place::Redis,
         path => Place::Sqlite(path.into(), None),
     };
     let bench = std::mem::ManuallyDrop::new(Bench { kind, place, table: parts.next().unwrap().to_owned() });
@@ -321,8 +338,10 @@ fn odd_names_are_just_names(bench: &Bench) {
                         assert_eq!(got.lo, 1 + round * 5, "{name} has a row of its own");
                     }
                     // KeyFactory's table knows no case and, on MariaDB, no trailing space.
-                    let row = name.to_uppercase().trim_end().to_owned();
-                    ranges.entry(row).or_default().push((got.lo, got.hi));
+                    ranges
+                        .entry(name.to_uppercase().trim_end().to_owned())
+                        .or_default()
+                        .push((got.lo, got.hi));
                 }
                 Err(fault) => {
                     // The seed's table is three-byte utf8.
@@ -540,7 +559,7 @@ fn a_text_that_is_no_serial_is_refused_and_left_alone(bench: &Bench) {
 }
 
 fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
-    if !bench.kind.is_serial() || matches!(bench.place, Place::Memory(_)) {
+    if !bench.kind.is_serial() || matches!(bench.place, Place::Memory(_) | Place::Redis) {
         return; // no serials, no business tables
     }
     let mut store = bench.open();
@@ -592,7 +611,7 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
 }
 
 fn a_table_of_another_shape_is_refused(bench: &Bench) {
-    if matches!(bench.place, Place::Memory(_)) {
+    if matches!(bench.place, Place::Memory(_) | Place::Redis) {
         return; // has no tables
     }
     let columns = match bench.kind {
@@ -608,7 +627,7 @@ fn a_table_of_another_shape_is_refused(bench: &Bench) {
         Kind::Producer => "datefmt",
         kind => kind.columns().map_or("period", |(_, maximum, _)| maximum),
     };
-    if matches!(bench.place, Place::MariaDb) {
+    if matches!(bench.place, Place::MariaDb | Place::Postgres) {
         bench.tamper("DROP TABLE {t}", &[]);
     }
     bench.tamper(&format!("CREATE TABLE {{t}} {columns}"), &[]);

@@ -13,7 +13,7 @@ import java.util.TreeMap;
  * Run it twice at once: no order comes twice. Stop the database under it: it goes on from memory.
  */
 public class Orders {
-    public static void main(String[] args) throws InterruptedException {
+    public static void main(String[] args) throws Exception {
         int count = args.length > 1 ? Integer.parseInt(args[1]) : 5;
         long pauseMs = args.length > 2 ? Long.parseLong(args[2]) : 0;
         Map<Object, Integer> errors = new TreeMap<>();

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use keymill::store::{Key, MAX_NUMBER, Mark, Request};
 
+pub mod postgres;
 pub mod proxy;
+pub mod redis;
 pub mod server;
 #[path = "../simulation/mod.rs"]
 pub mod simulation;
+pub mod takers;
 pub mod vectors;
 pub mod worker;
 

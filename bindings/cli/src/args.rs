@@ -15,7 +15,7 @@ Five minutes:
   export KEYMILL_CONFIG=file:keymill.toml         … and for every command from now on
 
 A source is named by one string, kind:name?option=value&…: segment:NAME, snowflake:NAME, serial:TABLE/COLUMN.
-A mill is opened from one string: sqlite:FILE, memory:, mysql://user@host:port/database, file:CONFIG.toml.
+A mill is opened from one string: sqlite:FILE, memory:, mysql://user@host:port/database, postgres://…, redis://host:port, file:CONFIG.toml.
 
 Ids and answers go to standard output, everything else to standard error. Exit 0: done; 1: it could not be done, and
 the first line says why (keymill: CODE: message); 2: the command line itself is wrong.";

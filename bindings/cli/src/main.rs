@@ -25,7 +25,11 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(()) => signal::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from),
         Err(mut error) => {
-            if args.mill.is_some() && error.message.contains("run `keymill ") {
+            // A source's message names its mill; those of `status` and `init` do not.
+            if args.mill.is_some()
+                && error.message.contains("run `keymill ")
+                && !error.message.contains("run `keymill --mill")
+            {
                 error.message.push_str(" (with this --mill)");
             }
             print::error(&error);

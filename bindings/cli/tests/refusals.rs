@@ -139,7 +139,10 @@ fn a_store_that_is_wrong_is_refused_with_the_valid_ones() {
     for (config, hint) in [
         ("keymill.db", "valid stores"),
         ("oracle://x", "valid stores"),
-        ("redis://x", "later version"),
+        ("redis://h/ids", "a number"),
+        ("redis://h?sentinel=", "name of the master"),
+        ("redis://h?wait_replicas=many", "number of replicas"),
+        ("rediss://h?tls=off", "given twice"),
         ("sqlite:", "sqlite:keymill.db"),
         ("sqlite:x.db?busy=never", "2s"),
         ("sqlite:x.db?colour=red", "valid options"),
@@ -272,7 +275,8 @@ fn a_database_of_another_program_is_left_alone_until_init() {
     drop(db);
     let mill = |args: &[&str]| home.run(&[&["--mill", "sqlite:app.db"], args].concat());
     let message = mill(&["take", "segment:orders", "5"]).refused("STORE_REFUSED");
-    assert!(message.contains("keymill init"), "{message}");
+    assert!(message.contains("run `keymill --mill 'sqlite:app.db' init 'segment:orders'`"), "{message}");
+    assert!(!message.contains("with this --mill"), "{message}");
     mill(&["status", "segment:orders"]).done();
     mill(&["init", "segment:orders"]).done();
     assert_eq!(mill(&["take", "segment:orders", "5"]).done(), "1\n2\n3\n4\n5\n");
@@ -288,8 +292,9 @@ fn the_init_an_error_asks_for_is_the_one_that_helps() {
     drop(db);
     for spec in ["segment:it's?table=mine", "serial:cust/id?table=kp&number=0000", "segment:orders"] {
         let message = home.run(&["--mill", "sqlite:app.db", "next", spec]).refused("STORE_REFUSED");
-        let command = message.split('`').find(|part| part.starts_with("keymill init")).unwrap_or_default();
-        let line = command.replacen("keymill", "$K --mill sqlite:app.db", 1);
+        let command = message.split('`').find(|part| part.starts_with("keymill ")).unwrap_or_default();
+        assert!(command.contains(" init '"), "{message}");
+        let line = command.replacen("keymill", "$K", 1);
         assert!(home.shell(&line).done().contains("ready: table "), "{message}");
         home.run(&["--mill", "sqlite:app.db", "next", spec]).done();
     }

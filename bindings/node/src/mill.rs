@@ -11,16 +11,21 @@ use napi_derive::napi;
 use crate::errors::{Thrown, door, guarded};
 use crate::registry::{self, OpenMill};
 
-/// One holder's share of a mill; empty once it was closed.
-pub struct MillBox(RefCell<Option<Arc<OpenMill>>>);
+/// One holder's share of a mill.
+pub struct MillBox {
+    /// Empty once it was closed.
+    share: RefCell<Option<Arc<OpenMill>>>,
+    /// Its figures are told after the close, too.
+    mill: Mill,
+}
 
 impl MillBox {
-    fn new(mill: Arc<OpenMill>) -> External<MillBox> {
-        External::new(MillBox(RefCell::new(Some(mill))))
+    fn new(open: Arc<OpenMill>) -> External<MillBox> {
+        External::new(MillBox { mill: open.mill.clone(), share: RefCell::new(Some(open)) })
     }
 
     pub fn get(&self) -> keymill::Result<Mill> {
-        match &*self.0.borrow() {
+        match &*self.share.borrow() {
             Some(open) => Ok(open.mill.clone()),
             None => Err(Error::new(Code::Closed, "the mill was closed")),
         }
@@ -29,7 +34,7 @@ impl MillBox {
 
 impl Drop for MillBox {
     fn drop(&mut self) {
-        let Some(open) = self.0.get_mut().take() else { return };
+        let Some(open) = self.share.get_mut().take() else { return };
         // Collected, or its worker or process ended, without a close: that may wait for a store, and nobody may wait here.
         if Arc::strong_count(&open) == 1 {
             let _ = std::thread::Builder::new().name("keymill-close".to_owned()).spawn(move || drop(open));
@@ -97,7 +102,7 @@ pub fn opened(opening: &External<OpeningBox>) -> Result<External<MillBox>, Throw
 /// Gives up this holder's share; the last one's closes the mill.
 #[napi]
 pub fn close_mill(mill: &External<MillBox>) -> Result<(), Thrown> {
-    let open = mill.0.borrow_mut().take();
+    let open = mill.share.borrow_mut().take();
     door(|| {
         drop(open);
         Ok(())
@@ -128,13 +133,13 @@ impl Task for Closing {
 /// `close_mill` off the event loop.
 #[napi]
 pub fn close_mill_async(mill: &External<MillBox>) -> AsyncTask<Closing> {
-    AsyncTask::new(Closing(mill.0.borrow_mut().take()))
+    AsyncTask::new(Closing(mill.share.borrow_mut().take()))
 }
 
-/// Every figure as Prometheus text.
+/// Every figure as Prometheus text; after the close, too.
 #[napi]
 pub fn metrics(mill: &External<MillBox>) -> Result<String, Thrown> {
-    door(|| Ok(mill.get()?.metrics()))
+    door(|| Ok(mill.mill.metrics()))
 }
 
 /// Creates what these sources need in the store, and answers with the statements.

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
-import { KeymillError, Mill, open, openAsync } from 'keymill'
+import { KeymillError, Mill, NumberSource, Serial, Source, open, openAsync } from 'keymill'
 import { blackHole, fresh, scratch } from './support.mjs'
 
 const require = createRequire(import.meta.url)
@@ -112,13 +112,50 @@ test('after close every verb says CLOSED', async () => {
   for (const source of sources) source.next()
   mill.close()
   for (const source of sources) {
-    const verbs = [() => source.next(), () => source.tryNext(), () => source.take(2), () => source.take(0), () => source.stats(), () => source.handle(), () => source[Symbol.iterator]().next(), () => source.parse(1n)]
+    const verbs = [() => source.next(), () => source.tryNext(), () => source.take(2), () => source.take(0), () => source.handle(), () => source[Symbol.iterator]().next(), () => source.parse(1n)]
     if (source.fill) verbs.push(() => source.fill(new BigUint64Array(1)))
     for (const verb of verbs) refused('CLOSED', /closed/, verb)
     await assert.rejects(source.nextAsync(), { code: 'CLOSED' })
     await assert.rejects(source.takeAsync(1), { code: 'CLOSED' })
   }
-  for (const verb of [() => mill.segment('a'), () => mill.metrics(), () => mill.advanceClock(5)]) refused('CLOSED', /closed/, verb)
+  for (const verb of [() => mill.segment('a'), () => mill.advanceClock(5)]) refused('CLOSED', /closed/, verb)
+})
+
+test('figures are told after close, as in every language', async () => {
+  for (const close of [(mill) => mill.close(), (mill) => mill.closeAsync()]) {
+    const mill = open('memory:')
+    const ids = mill.segment('told')
+    ids.take(7)
+    await close(mill)
+    assert.equal(ids.stats().issued, 7)
+    assert.match(mill.metrics(), /keymill_issued_total\{source="segment:told"\} 7/)
+  }
+})
+
+test('mills and sources are not made by new', () => {
+  const mill = open('memory:')
+  const life = Object.create(null)
+  for (const wrong of [[], [5], [{}], [mill], [null], [life, life]]) {
+    refused('INVALID_ARGUMENT', /opened by open\(/, () => new Mill(...wrong))
+    for (const kind of [Source, NumberSource, Serial]) refused('INVALID_ARGUMENT', /comes from a mill/, () => new kind(...wrong))
+  }
+  mill.close()
+})
+
+test('half a surrogate pair is no character', async () => {
+  refused('INVALID_CONFIG', /surrogate/, () => open('memory:\ud800'))
+  await assert.rejects(openAsync('memory:\udc00x'), { code: 'INVALID_CONFIG' })
+  const mill = open('memory:')
+  for (const verb of [
+    () => mill.source('segment:\ud800'),
+    () => mill.segment('a\udfff'),
+    () => mill.serial('t', '\ude00\ud83d'),
+    () => mill.serial('t', 'c', { date: "'\ud83d'yyyy" }),
+    () => mill.segment('a', { '\ud800': 1 }),
+    () => mill.init('segment:\ud800'),
+  ]) refused('INVALID_CONFIG', /surrogate/, verb)
+  assert.equal(mill.segment('\ud83e\udd80').next(), 1n)
+  mill.close()
 })
 
 test('one close leaves another opening of the same mill open', () => {
@@ -204,5 +241,4 @@ test('the native part refuses values of another kind', () => {
   }
   assert.throws(() => native.lease(source, 0, false, 0, new Uint8Array(6)))
   assert.equal(native.lease(source, 1, false, -1, new BigUint64Array(0)) >= 0, true)
-  assert.throws(() => new Mill(5).segment('x'), KeymillError)
 })

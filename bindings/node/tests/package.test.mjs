@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
-import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { gzipSync } from 'node:zlib'
 import * as keymill from 'keymill'
 import { fresh, run, scratch } from './support.mjs'
 
@@ -16,6 +17,12 @@ const manifest = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'))
 test('the package, the core and the module say one version', () => {
   assert.equal(manifest.version, native.version())
   assert.equal(keymill.version, native.version())
+})
+
+test('the package claims the machines it holds a native part for, and no others', () => {
+  const held = readdirSync(join(home, 'native')).map((file) => file.match(/^keymill\.(\w+)-(\w+)(?:-gnu)?\.node$/))
+  assert.deepEqual([...new Set(held.map(([, os]) => os))], manifest.os)
+  assert.deepEqual([...new Set(held.map(([, , cpu]) => cpu))], manifest.cpu)
 })
 
 test('the package runs no scripts on install and needs no other package', () => {
@@ -79,8 +86,9 @@ function tsc() {
   return existsSync(file) ? file : undefined
 }
 
-test('the package is smaller than 6 MiB', () => {
-  const size = (folder) => readdirSync(folder, { withFileTypes: true }).reduce((sum, it) => sum + (it.isDirectory() ? size(join(folder, it.name)) : statSync(join(folder, it.name)).size), 0)
+test('the package is smaller than 6 MiB, packed as it is downloaded', () => {
+  const packed = (file) => gzipSync(readFileSync(file)).length
+  const size = (folder) => readdirSync(folder, { withFileTypes: true }).reduce((sum, it) => sum + (it.isDirectory() ? size : packed)(join(folder, it.name)), 0)
   const bytes = ['dist', 'native'].reduce((sum, folder) => sum + size(join(home, folder)), 0)
   assert.ok(bytes < 6 * 2 ** 20, `${bytes} bytes`)
 })

@@ -26,6 +26,43 @@ test('tryNext does not wait: null, and the reason once it is known', async () =>
   await mill.closeAsync()
 })
 
+test('ids that cold promises wait for come in the order of the calls', async () => {
+  // The store is silent first, so that all wait; small steps, so that some wait again.
+  const mill = open('memory:?script=silent:60ms,ack:3,silent:30ms')
+  const numbers = mill.segment('cold', { step: 7, max_step: 7 })
+  const text = mill.serial('t', 'cold', { date: '', step: 7, max_step: 7 })
+  for (const [ids, before] of [[numbers, (a, b) => a < b], [text, (a, b) => a < b], [mill.snowflake('x', { worker: 1 }), (a, b) => a < b]]) {
+    const calls = Array.from({ length: 300 }, (_, i) => (i % 10 === 5 ? ids.takeAsync(3) : ids.nextAsync().then((id) => [id])))
+    // Later calls of other turns of the loop keep the order, too.
+    for (let turn = 0; turn < 20; turn++) {
+      await new Promise((done) => setTimeout(done, turn % 4))
+      calls.push(ids.nextAsync().then((id) => [id]), ids.takeAsync(2))
+    }
+    const got = (await Promise.all(calls)).flat()
+    for (let i = 1; i < got.length; i++) assert.ok(before(got[i - 1], got[i]), `${ids}: ${got[i]} after ${got[i - 1]}`)
+  }
+  await mill.closeAsync()
+})
+
+test('who waits behind others waits no longer than its own deadline', async () => {
+  const hole = await blackHole()
+  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=5s`)
+  const ids = mill.segment('s', { deadline: '300ms' })
+  const waited = async (call) => {
+    const begin = performance.now()
+    await assert.rejects(call(), { code: 'DEADLINE' })
+    return performance.now() - begin
+  }
+  const calls = []
+  for (let i = 0; i < 10; i++) {
+    calls.push(waited(() => ids.nextAsync()), waited(() => ids.takeAsync(3)))
+    await new Promise((done) => setTimeout(done, 20))
+  }
+  for (const ms of await Promise.all(calls)) assert.ok(ms > 200 && ms < 600, `${ms} ms`)
+  hole.end()
+  await mill.closeAsync()
+})
+
 test('a close rejects every promise in flight with CLOSED', async () => {
   const hole = await blackHole()
   const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=5s`)

@@ -11,6 +11,7 @@
 // would notice a revocation at the end of the block. It could delay a change, never repeat a number.
 import { translated } from './error'
 import { native, type SourceBox, type SourceFacts } from './native'
+import { Line } from './wait'
 
 /** A word that always reads 0. */
 const STILL = new Uint32Array(1)
@@ -40,6 +41,8 @@ export class Cursor {
   users = 0
   /** Batches that wait: meanwhile ids are taken one by one, so that no batch overtakes a number in the block. */
   batches = 0
+  /** The calls that wait off the event loop. */
+  readonly line = new Line()
   /** While the bench's word reads this, ids come from the core: others were found there, or there are no blocks. */
   crowd = -1
   /** The next id of the core, if one is in memory; made when it is needed. */

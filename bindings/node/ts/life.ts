@@ -17,6 +17,11 @@ export class Life {
     return this.#mill
   }
 
+  /** Figures are told after the close, too. */
+  get metrics(): string {
+    return native.metrics(this.#mill)
+  }
+
   check(): void {
     if (!this.open) throw new KeymillError('CLOSED', 'the mill was closed')
   }

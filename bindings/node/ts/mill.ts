@@ -1,9 +1,10 @@
 /// <reference lib="esnext.disposable" preserve="true" />
+import { types } from 'node:util'
 import { cursorOf } from './cursor'
-import { argument, shown, translated } from './error'
+import { argument, KeymillError, shown, translated } from './error'
 import { Life } from './life'
 import { native, type MillBox } from './native'
-import { NumberSource, Serial, Source } from './source'
+import { made, NumberSource, Serial, Source } from './source'
 
 /** Options of a source, by the names they have in a spec string; any option of the core may be given. */
 export interface SourceOptions {
@@ -16,7 +17,13 @@ export type AsNumber = SourceOptions & { as: 'number' }
 
 function named(what: string, value: unknown): string {
   if (typeof value !== 'string') throw argument(`${what} must be a string, not ${shown(value)}`)
-  return value
+  return whole(what, value)
+}
+
+/** On its way to Rust half a character would become U+FFFD, and two names one. */
+function whole(what: string, text: string): string {
+  if (!/\p{Surrogate}/u.test(text)) return text
+  throw new KeymillError('INVALID_CONFIG', `${what} holds half of a surrogate pair, which is no character; write whole ones`)
 }
 
 function pairs(options: unknown): { as: unknown; pairs: [string, string][] } {
@@ -30,7 +37,7 @@ function pairs(options: unknown): { as: unknown; pairs: [string, string][] } {
     if (value === undefined) continue
     const plain = typeof value === 'string' || typeof value === 'bigint' || Number.isFinite(value)
     if (!plain) throw argument(`the option ${name} must be a string or a number, not ${shown(value)}`)
-    found.push([name, String(value)])
+    found.push([whole('the name of an option', name), whole(`the option ${name}`, String(value))])
   }
   return { as, pairs: found }
 }
@@ -39,9 +46,14 @@ function pairs(options: unknown): { as: unknown; pairs: [string, string][] } {
 export class Mill {
   readonly #life: Life
 
-  /** @internal */
-  constructor(mill: MillBox) {
+  private constructor(mill: MillBox) {
+    if (!types.isExternal(mill)) throw argument("a mill is opened by open('sqlite:keymill.db') or openAsync, not by new")
     this.#life = new Life(mill)
+  }
+
+  /** @internal */
+  static of(mill: MillBox): Mill {
+    return new Mill(mill)
   }
 
   /** Whether `close` was called. */
@@ -94,17 +106,17 @@ export class Mill {
         throw argument(`ids of \`${label}\` do not fit a number; only a snowflake of layout=js53 may say { as: 'number' }`)
       }
       this.#life.uses(cursor)
-      if (kind === 'serial') return new Serial(this.#life, cursor)
-      return as === 'number' ? new NumberSource(this.#life, cursor) : new Source(this.#life, cursor)
+      if (kind === 'serial') return made(Serial, this.#life, cursor)
+      return as === 'number' ? made(NumberSource, this.#life, cursor) : made(Source, this.#life, cursor)
     } catch (e) {
       throw translated(e)
     }
   }
 
-  /** Every figure as Prometheus text. */
+  /** Every figure as Prometheus text; after `close` the last ones. */
   metrics(): string {
     try {
-      return native.metrics(this.#life.mill)
+      return this.#life.metrics
     } catch (e) {
       throw translated(e)
     }
@@ -144,8 +156,8 @@ export class Mill {
   }
 
   /**
-   * Closes for good: every later call of this mill and its sources throws `CLOSED`, and waiting promises are rejected
-   * with it. Other mills of this process that were opened by the same string stay open; the last one's close gives back
+   * Closes for good: every later call of this mill and its sources but `metrics` and `stats` throws `CLOSED`, and waiting
+   * promises are rejected with it. Other mills of this process that were opened by the same string stay open; the last one's close gives back
    * to the store what nobody used.
    */
   close(): void {
@@ -192,7 +204,7 @@ function configured(config: unknown): string | undefined {
 export function open(config?: string): Mill {
   const given = configured(config)
   try {
-    return new Mill(native.openMill(given))
+    return Mill.of(native.openMill(given))
   } catch (e) {
     throw translated(e)
   }
@@ -204,7 +216,7 @@ export async function openAsync(config?: string): Promise<Mill> {
   try {
     const opening = native.opening(given)
     await native.runOpening(opening)
-    return new Mill(native.opened(opening))
+    return Mill.of(native.opened(opening))
   } catch (e) {
     throw translated(e)
   }

@@ -1,6 +1,6 @@
 import { Cursor } from './cursor'
 import { argument, shown, translated } from './error'
-import type { Life } from './life'
+import { Life } from './life'
 import { native, type BatchBox, type SourceStats } from './native'
 import { Patience, pause, sleep } from './wait'
 
@@ -43,7 +43,15 @@ function room(count: number): BigUint64Array {
  */
 export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   /** @internal */
-  constructor(protected readonly life: Life, protected readonly cursor: Cursor) {}
+  protected readonly life: Life
+  /** @internal */
+  protected readonly cursor: Cursor
+
+  protected constructor(life: Life, cursor: Cursor) {
+    if (!(life instanceof Life)) throw argument("a source comes from a mill, as open().segment('orders'), not from new")
+    this.life = life
+    this.cursor = cursor
+  }
 
   /** `segment:orders`: kind and name. */
   get label(): string {
@@ -86,16 +94,27 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     }
   }
 
-  /** The next id; never blocks the event loop. */
+  /** The next id; never blocks the event loop. Of several calls that wait, the one made first gets the first id. */
   async nextAsync(): Promise<T> {
     const patience = new Patience()
-    for (;;) {
+    const { line } = this.cursor
+    let wait = 0
+    if (line.empty) {
       this.life.check()
-      const answer = this.attempt(patience.waited)
+      const answer = this.attempt(0)
       if (typeof answer === 'object') return answer.id
-      patience.begin()
-      await pause(answer)
+      wait = answer
     }
+    patience.begin()
+    return line.turn(async () => {
+      for (;;) {
+        if (wait > 0) await pause(wait)
+        this.life.check()
+        const answer = this.attempt(patience.waited)
+        if (typeof answer === 'object') return answer.id
+        wait = answer
+      }
+    })
   }
 
   /** The next id if one is in memory, else `null`; never waits. */
@@ -112,12 +131,15 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   async takeAsync(count: number): Promise<T[]> {
     const wanted = counted(count)
     this.life.check()
-    const ids = this.claimed(wanted)
+    const { line } = this.cursor
+    const ids = line.empty ? this.claimed(wanted) : []
     if (ids.length === wanted) return ids
     this.cursor.batches += 1
     try {
       const { batch, finish } = this.begun(wanted - ids.length)
-      for (let wait; (wait = native.poll(batch)) > 0; this.life.check()) await pause(wait)
+      await line.turn(async () => {
+        for (let wait; this.life.check(), (wait = native.poll(batch)) > 0; ) await pause(wait)
+      })
       return ids.concat(finish())
     } catch (e) {
       throw translated(e)
@@ -145,9 +167,8 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     }
   }
 
-  /** This source's figures. */
+  /** This source's figures; after `close` the last ones. */
   stats(): SourceStats {
-    this.life.check()
     try {
       return native.stats(this.cursor.source)
     } catch (e) {
@@ -159,7 +180,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   handle(): this {
     this.life.check()
     try {
-      const kind = this.constructor as new (life: Life, cursor: Cursor) => this
+      const kind = this.constructor as unknown as new (life: Life, cursor: Cursor) => this
       return new kind(this.life, new Cursor(native.copySource(this.cursor.source), true))
     } catch (e) {
       throw translated(e)
@@ -183,6 +204,11 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     }
     return ids
   }
+}
+
+/** Only mills and handles make sources. @internal */
+export function made<S>(kind: { prototype: S }, life: Life, cursor: Cursor): S {
+  return new (kind as unknown as new (life: Life, cursor: Cursor) => S)(life, cursor)
 }
 
 // What `console.log` shows: the label, not the cursor's fields.

@@ -24,3 +24,31 @@ export class Patience {
     if (this.#since < 0) this.#since = performance.now()
   }
 }
+
+/**
+ * Calls of one source that wait off the event loop, in the order they were made: only the first asks for ids, so they come
+ * in that order. Each counts its own wait from its call, so that all behind one whose deadline passed are told at once.
+ */
+export class Line {
+  #last: Promise<void> | undefined
+
+  /** Nobody waits. */
+  get empty(): boolean {
+    return this.#last === undefined
+  }
+
+  /** Runs `work` when all who came before are done; at once where nobody waits. */
+  async turn<R>(work: () => Promise<R>): Promise<R> {
+    const before = this.#last
+    let leave!: () => void
+    const mine = new Promise<void>((done) => (leave = done))
+    this.#last = mine
+    try {
+      if (before !== undefined) await before
+      return await work()
+    } finally {
+      if (this.#last === mine) this.#last = undefined
+      leave()
+    }
+  }
+}

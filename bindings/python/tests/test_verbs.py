@@ -116,6 +116,22 @@ def test_figures_count_ids_that_were_handed_out(mill):
     assert orders.settings()["scheme"] == "keymill"
 
 
+def test_figures_are_told_after_close_as_in_every_language(mill):
+    orders = mill.segment("orders")
+    orders.take(7)
+    mill.close()
+    assert orders.stats()["issued"] == 7 and mill.stats()[0]["source"] == "segment:orders"
+    assert 'keymill_issued_total{source="segment:orders"} 7' in mill.metrics()
+
+
+def test_a_batch_that_is_too_large_says_how_many_are_left(mill):
+    serial = mill.serial("t", "few", date="", number="0", step=3, max_step=3)
+    with pytest.raises(keymill.ExhaustedError, match="has 9 more numbers, 10 more were asked for") as caught:
+        serial.take(10)
+    assert caught.value.retry_after is None
+    assert len(serial.take(9)) == 9
+
+
 def test_with_closes(sqlite):
     with keymill.open(sqlite) as mill:
         orders = mill.segment("orders")

@@ -51,13 +51,12 @@ impl Source {
         &self.spec().label
     }
 
-    /// Counts an error on its way out; the store that asks for `keymill init` knows a table, only the source its spec.
+    /// Counts an error on its way out. The store that asks for `keymill init` or `repair` knows a table and a row, only
+    /// the source its mill and its spec.
     #[cold]
     pub(super) fn failed(&self, mut error: Error) -> Error {
-        const INIT: &str = "`keymill init`";
-        if error.message.contains(INIT) {
-            let spec = self.spec().text.replace('\'', r"'\''");
-            error.message = error.message.replace(INIT, &format!("`keymill init '{spec}'`"));
+        if error.message.contains("`keymill ") {
+            error.message = self.with_commands(&error.message);
         }
         if let Ok(engine) = self.shared.mill.engine() {
             engine.tally.error(error.code);
@@ -65,10 +64,35 @@ impl Source {
         error
     }
 
+    /// A message whose commands can be typed as they are, but for a server's login: that is never shown.
+    fn with_commands(&self, message: &str) -> String {
+        let store = self.shared.mill.config.store.shown();
+        if store.starts_with("memory:") {
+            // No other process reaches it.
+            return message.to_owned();
+        }
+        let mill = match store.split_once("://") {
+            Some((kind, place)) => match place.rsplit_once('/') {
+                Some((socket, database)) if socket.starts_with('/') => {
+                    format!("{kind}://USER:PASSWORD@localhost/{database}?socket={socket}")
+                }
+                _ => format!("{kind}://USER:PASSWORD@{place}"),
+            },
+            None => store.replace('%', "%25").replace('?', "%3F"),
+        };
+        let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+        let (mill, spec) = (quoted(&mill), quoted(&self.spec().text));
+        let name = &self.key().name;
+        message
+            .replace("`keymill init`", &format!("`keymill --mill {mill} init {spec}`"))
+            .replace(&format!("`keymill repair '{name}'"), &format!("`keymill --mill {mill} repair {spec}"))
+            .replace("`keymill repair`", &format!("`keymill --mill {mill} repair {spec} --to N --yes`"))
+    }
+
     #[cold]
     pub(super) fn wants_text(&self) -> Error {
         Error::argument(format!(
-            "`{}` hands out text, a number without its date would not be unique; use next_text or take_text",
+            "`{}` hands out texts, not numbers: a number without its date would not be unique; ask it for texts",
             self.label()
         ))
     }
@@ -374,5 +398,44 @@ impl IntoIterator for &Source {
     type IntoIter = Iter;
     fn into_iter(self) -> Iter {
         self.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+
+    fn told(mill: &str, spec: &str, message: &str) -> String {
+        let source = Mill::open(mill).and_then(|mill| mill.source(spec)).expect("a source");
+        source.failed(Error::new(Code::StoreRefused, message)).message
+    }
+
+    #[cfg(all(feature = "sqlite", feature = "mysql"))]
+    #[test]
+    fn a_command_names_the_mill_without_its_login() {
+        let init = "it is missing; run `keymill init`, or not";
+        let spec = "segment:it's?table=mine";
+        for (mill, named) in [
+            ("mysql://app:hush@db:3307/ids", "mysql://USER:PASSWORD@db:3307/ids"),
+            (
+                "mysql://app:hush@x/ids?socket=/run/my.sock",
+                "mysql://USER:PASSWORD@localhost/ids?socket=/run/my.sock",
+            ),
+            ("sqlite:/srv/100%25%3F.db", "sqlite:/srv/100%25%3F.db"),
+        ] {
+            assert_eq!(
+                told(mill, spec, init),
+                format!(
+                    r"it is missing; run `keymill --mill '{named}' init 'segment:it'\''s?table=mine'`, or not"
+                )
+            );
+        }
+        let serial = "serial:t/c?number=000000&scheme=keymill";
+        let repair = "run `keymill repair 'serial:T/C?date=yyyyMMdd&number=000000' --to N --yes`";
+        let wanted = "run `keymill --mill 'sqlite:a.db' repair 'serial:t/c?number=000000&scheme=keymill' --to N --yes`";
+        assert_eq!(told("sqlite:a.db", serial, repair), wanted);
+        assert_eq!(told("sqlite:a.db", serial, "run `keymill repair`"), wanted);
+        assert_eq!(told("memory:", spec, init), init, "no other process reaches it");
     }
 }

@@ -63,13 +63,27 @@ pub enum StoreConfig {
         /// How many numbers one of them owns in a row.
         chunk: u64,
     },
+    /// `postgres://user:password@host:port/database`.
+    Postgres(server::Options),
+    /// `redis://user:password@host:port/0`.
+    Redis {
+        /// The server, or with `sentinel` the Sentinels.
+        server: server::Options,
+        /// `sentinel=NAME`: the name by which the Sentinels know the master.
+        sentinel: Option<String>,
+        /// `wait_replicas=N`: how many replicas have to acknowledge a reservation.
+        wait_replicas: u32,
+    },
 }
 
 impl StoreConfig {
     /// Whether `init=max` and the `key_producer` default make sense here.
     #[must_use]
     pub fn is_sql(&self) -> bool {
-        !matches!(self, StoreConfig::Memory { .. })
+        match self {
+            StoreConfig::Interleaved { stores, .. } => stores.iter().all(StoreConfig::is_sql),
+            other => !matches!(other, StoreConfig::Memory { .. } | StoreConfig::Redis { .. }),
+        }
     }
 
     /// Whether numbers are kept in this process's memory, all of them or some.
@@ -78,7 +92,10 @@ impl StoreConfig {
         match self {
             StoreConfig::Memory { .. } => true,
             StoreConfig::Interleaved { stores, .. } => stores.iter().any(StoreConfig::is_in_memory),
-            StoreConfig::Sqlite { .. } | StoreConfig::Mysql(_) => false,
+            StoreConfig::Sqlite { .. }
+            | StoreConfig::Mysql(_)
+            | StoreConfig::Postgres(_)
+            | StoreConfig::Redis { .. } => false,
         }
     }
 
@@ -93,6 +110,8 @@ impl StoreConfig {
                 let each: Vec<_> = stores.iter().map(StoreConfig::shown).collect();
                 format!("[{}]", each.join(", "))
             }
+            StoreConfig::Postgres(server) => format!("postgres://{}", server.shown()),
+            StoreConfig::Redis { server, .. } => format!("redis://{}", server.shown()),
         }
     }
 }

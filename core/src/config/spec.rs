@@ -372,7 +372,9 @@ fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Resu
     let space = pattern.last();
     // Eighteen digits are all a signed 64-bit number can be sure to hold.
     let last = if widen { 999_999_999_999_999_999 } else { pattern.last() };
-    let name = format!("{label}?date={date}&number={number}");
+    // Two spellings of a column make the same texts, so they share a row, as they do in `key_producer`.
+    let name =
+        format!("serial:{}/{}?date={date}&number={number}", table.to_uppercase(), column.to_uppercase());
     Ok(Spec {
         text: common.text,
         label,

@@ -54,7 +54,7 @@ fn texts(values: BTreeMap<String, Value>) -> Options {
 
 pub(super) fn read(path: &str) -> Result<MillConfig> {
     let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::config(format!("reading the configuration file `{}`: {e}", shown(path))))?;
+        .map_err(|e| Error::config(format!("reading the configuration file `{}`: {e}; name a TOML file that can be read, by its whole path if need be, or a store's URL such as sqlite:keymill.db", shown(path))))?;
     parse(&text).map_err(|e| Error::config(format!("configuration file `{}`: {}", shown(path), e.message)))
 }
 

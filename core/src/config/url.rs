@@ -1,4 +1,4 @@
-//! Store URLs: `memory:`, `sqlite:PATH`, `mysql://user:password@host:port/database?option=value`. (floor 3)
+//! Store URLs: `memory:`, `sqlite:PATH`, `mysql://user:password@host:port/database?option=value`, `postgres://…`. (floor 3)
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,8 @@ const SQLITE: &[&str] = &["durability", "busy"];
 /// Options of every server store.
 const SERVER: &[&str] = &["durability", "connect_timeout", "timeout", "tls", "ca", "socket"];
 
-const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, file:CONFIG.toml";
+const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, \
+     postgres://user@host:port/database, redis://host:port, file:CONFIG.toml";
 
 pub(super) fn parse(config: &str) -> Result<MillConfig> {
     let (place, query) = config.split_once('?').map_or((config, ""), |(p, q)| (p, q));
@@ -38,9 +39,17 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
             let (server, options) = server(&MYSQL, rest, query)?;
             mill(StoreConfig::Mysql(server), &options)
         }
-        "postgres" | "postgresql" | "redis" | "rediss" => {
-            Err(Error::config(format!("the store `{scheme}` comes with a later version; {VALID}")))
+        "postgres" | "postgresql" => {
+            let (server, options) = server(&POSTGRES, rest, query)?;
+            // Whether it is said or not: a server that takes no writes can reserve nothing.
+            match options.get("target_session_attrs").map(String::as_str) {
+                None | Some("read-write") => mill(StoreConfig::Postgres(server), &options),
+                Some(other) => Err(bad("target_session_attrs", other, "read-write")),
+            }
         }
+        "redis" => redis(rest, query),
+        // The same, encrypted.
+        "rediss" => redis(rest, &format!("tls=verify&{query}")),
         // Only a word is repeated: what stands before a port may be a login.
         _ if scheme.chars().all(|c| c.is_ascii_alphanumeric()) => {
             Err(Error::config(format!("unknown store `{}`; {VALID}", shown(scheme))))
@@ -177,6 +186,47 @@ const MYSQL: Kind = Kind {
     database: true,
     more: &[],
 };
+
+const POSTGRES: Kind = Kind {
+    name: "postgres",
+    port: 5432,
+    shape: "write postgres://user:password@host:port/database",
+    user: true,
+    database: true,
+    more: &["target_session_attrs"],
+};
+
+const REDIS: Kind = Kind {
+    name: "redis",
+    port: 6379,
+    shape: "write redis://user:password@host:port",
+    user: false,
+    database: false,
+    more: &["sentinel", "wait_replicas"],
+};
+
+/// A Redis server by its own name, or by `sentinel=NAME` the master that these Sentinels know by it.
+fn redis(rest: &str, query: &str) -> Result<MillConfig> {
+    let (server, options) = server(&REDIS, rest, query)?;
+    if !server.database.is_empty() && server.database.parse::<u16>().is_err() {
+        return Err(bad("database", &server.database, "a number: redis://host:port/0"));
+    }
+    let sentinel = options.get("sentinel").cloned();
+    if sentinel.as_ref().is_some_and(|name| name.is_empty() || server.socket.is_some()) {
+        return Err(Error::config(
+            "`sentinel=` is the name of the master that the Sentinels in the URL know: \
+             redis://user:password@sentinel:26379?sentinel=mymaster",
+        ));
+    }
+    let wait_replicas = match options.get("wait_replicas") {
+        None => 0,
+        Some(text) => match text.parse() {
+            Ok(count @ 0..=100) => count,
+            _ => return Err(bad("wait_replicas", text, "a number of replicas from 0 to 100")),
+        },
+    };
+    mill(StoreConfig::Redis { server, sentinel, wait_replicas }, &options)
+}
 
 /// `//user:password@host:port,host:port/database` and the options of a server.
 fn server(kind: &Kind, rest: &str, query: &str) -> Result<(Options, BTreeMap<String, String>)> {

@@ -501,7 +501,14 @@ impl Planner {
                 plan.refusals
             })
         };
-        let wait = self.backoff(failures);
+        let mut wait = self.backoff(failures);
+        if fault.kind == FaultKind::Exhausted
+            && let Some(pattern) = self.plan(slot).and_then(|plan| plan.spec.pattern())
+            && let Some(end) = pattern.period_end_ms(pattern.period_at(now.wall_ms))
+        {
+            // The next period has numbers: its callers are not told of this one's end, but for the shortest rest.
+            wait = wait.min((end.saturating_sub(now.wall_ms).max(0) as u64).max(BACKOFF_MS.0 / 2));
+        }
         if store_failed {
             self.store_retry_at_ms = now.boot_ms + wait;
             self.line_up(slot, true);

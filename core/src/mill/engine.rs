@@ -68,6 +68,27 @@ fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
             let each = stores.iter().map(|store| Ok((store.shown(), store_for(store)?)));
             Ok(Box::new(interleave::Interleaved::new(each.collect::<Result<_>>()?, *chunk)))
         }
+        #[cfg(feature = "postgres")]
+        StoreConfig::Postgres(server) => {
+            Ok(Box::new(crate::store::postgres::PostgresStore::new(server.clone())))
+        }
+        #[cfg(not(feature = "postgres"))]
+        StoreConfig::Postgres(_) => {
+            Err(Error::config("this build has no PostgreSQL; build with the feature `postgres`"))
+        }
+        #[cfg(feature = "redis")]
+        StoreConfig::Redis { server, sentinel, wait_replicas } => {
+            let options = crate::store::redis::Options {
+                server: server.clone(),
+                sentinel: sentinel.clone(),
+                wait_replicas: *wait_replicas,
+            };
+            Ok(Box::new(crate::store::redis::RedisStore::new(options)))
+        }
+        #[cfg(not(feature = "redis"))]
+        StoreConfig::Redis { .. } => {
+            Err(Error::config("this build has no Redis; build with the feature `redis`"))
+        }
     }
 }
 

@@ -35,11 +35,11 @@ pub(crate) struct Counter {
     /// Counts the changes; whoever writes compares it.
     pub(crate) version: Option<&'static str>,
     /// Delta and remainder: a node issues only every delta-th number.
-    #[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))]
     pub(crate) stride: Option<(&'static str, &'static str)>,
-    /// A column that says when the row was changed, with what MySQL and SQLite call this moment.
-    #[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))]
-    pub(crate) touched: Option<(&'static str, &'static str, &'static str)>,
+    /// A column that says when the row was changed, with what MySQL, SQLite and PostgreSQL call this moment.
+    #[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))]
+    pub(crate) touched: Option<(&'static str, &'static str, &'static str, &'static str)>,
 }
 
 const SEQUENCE_TABLE: Counter = Counter {
@@ -61,7 +61,7 @@ const LEAF_ALLOC: Counter = Counter {
     ttl: None,
     version: None,
     stride: None,
-    touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
+    touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
 };
 
 const TINY_ID_INFO: Counter = Counter {
@@ -72,7 +72,7 @@ const TINY_ID_INFO: Counter = Counter {
     ttl: None,
     version: Some("version"),
     stride: Some(("delta", "remainder")),
-    touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
+    touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
 };
 
 const COSID: Counter = Counter {
@@ -83,7 +83,12 @@ const COSID: Counter = Counter {
     ttl: None,
     version: None,
     stride: None,
-    touched: Some(("last_fetch_time", "UNIX_TIMESTAMP()", "CAST(strftime('%s', 'now') AS INTEGER)")),
+    touched: Some((
+        "last_fetch_time",
+        "UNIX_TIMESTAMP()",
+        "CAST(strftime('%s', 'now') AS INTEGER)",
+        "CAST(EXTRACT(EPOCH FROM now()) AS BIGINT)",
+    )),
 };
 
 /// A row of such a table.
@@ -101,7 +106,7 @@ pub(crate) struct CounterRow {
 
 /// A column as a store reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))] // memory keeps rows as they are
+#[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))] // memory keeps rows as they are
 pub(crate) enum Cell {
     Null,
     Number(i128),
@@ -207,16 +212,17 @@ impl Counter {
 }
 
 /// Whose SQL is spoken.
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code)] // a build may have one of them only
 pub(crate) enum Tongue {
     MySql,
     Sqlite,
+    Postgres,
 }
 
-/// What a database's statements are made of. Both MySQL and SQLite take backquotes and `?`.
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
+/// What a database's statements are made of. Both MySQL and SQLite take backquotes and `?`; PostgreSQL's store translates.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 impl Counter {
     /// The columns that hold what a [`CounterRow`] is made of, the maximum first.
     fn read_columns(&self) -> Vec<&'static str> {
@@ -227,9 +233,10 @@ impl Counter {
     }
 
     fn touched(&self, tongue: Tongue) -> Option<(&'static str, &'static str)> {
-        self.touched.map(|(column, mysql, sqlite)| match tongue {
+        self.touched.map(|(column, mysql, sqlite, postgres)| match tongue {
             Tongue::MySql => (column, mysql),
             Tongue::Sqlite => (column, sqlite),
+            Tongue::Postgres => (column, postgres),
         })
     }
 
@@ -343,7 +350,7 @@ impl Counter {
 }
 
 /// One statement's part of a reservation from a row whose step and time to live are known.
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) struct Leap {
     /// How many numbers.
     pub(crate) len: u64,
@@ -351,7 +358,7 @@ pub(crate) struct Leap {
     pub(crate) from: (u64, u64),
 }
 
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 impl Counter {
     /// What one statement may do; `None` where only a transaction can tell.
     pub(crate) fn leap(&self, request: &Request, known: &CounterRow) -> Option<Leap> {

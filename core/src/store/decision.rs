@@ -102,11 +102,21 @@ fn range(at: Mark, request: &Request) -> Result<Reserved, Fault> {
     }
     let last = request.last.min(MAX_NUMBER);
     let Some(beyond_first) = last.checked_sub(lo) else {
-        return Err(Fault::new(FaultKind::Exhausted, format!("every number up to {last} has been reserved")));
+        return Err(exhausted(last, request));
     };
     // `beyond_first` is below 2^63, so neither sum can wrap.
     let len = request.len.max(1).min(beyond_first + 1);
     Ok(Reserved { lo, hi: lo + len, period: at.period, ttl_ms: None })
+}
+
+fn exhausted(last: u64, request: &Request) -> Fault {
+    let advice = match &request.key.serial {
+        None => "use a source of another name",
+        Some(serial) if last > serial.pattern.last() => "use a column of another name",
+        Some(_) if request.period == 0 => "`overflow=widen` goes on with a digit more",
+        Some(_) => "`overflow=widen` goes on with a digit more, else the next period begins at 1",
+    };
+    Fault::new(FaultKind::Exhausted, format!("every number up to {last} has been reserved; {advice}"))
 }
 
 /// A mark for a person.

@@ -10,6 +10,10 @@ pub mod interleave;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -37,7 +41,7 @@ pub struct Row {
 /// What a store says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// `sqlite`, `mariadb`, `mysql`, `memory`.
+    /// `sqlite`, `mariadb`, `mysql`, `postgresql`, `memory`.
     pub dialect: String,
     /// The version as the store says it.
     pub version: String,

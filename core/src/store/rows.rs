@@ -49,7 +49,7 @@ pub(crate) trait Rows {
 
 /// How many digits a serial's number may have: `shortest` when padded, `longest` when widened.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(any(feature = "sqlite", feature = "mysql")), allow(dead_code))] // only databases have business tables
+#[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))] // only databases have business tables
 pub(crate) struct Digits {
     pub(crate) shortest: usize,
     pub(crate) longest: usize,
@@ -67,7 +67,7 @@ pub(crate) trait Transactions {
         work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
     ) -> Result<T, Fault>;
 
-    #[cfg(any(feature = "sqlite", feature = "mysql"))] // memory counts its reservations
+    #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))] // memory counts its reservations
     fn reserve_in_one(&mut self, request: &Request) -> Result<Reserved, Fault> {
         self.transact(&request.key, request.period, |rows| reserve(rows, request))
             .map_err(|fault| during(&reserving(request), fault))
@@ -90,7 +90,7 @@ pub(crate) trait Transactions {
 }
 
 /// The tables that these keys need, each once: a key of it and the statement that creates it.
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 pub(crate) fn tables(
     keys: &[std::sync::Arc<Key>],
     create: impl Fn(&Key) -> String,
@@ -107,7 +107,7 @@ pub(crate) fn tables(
 }
 
 /// A table's name stands in SQL as it is, so it must be an identifier.
-#[cfg(any(feature = "sqlite", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres", feature = "redis"))]
 pub(crate) fn check_table_name(table: &str) -> Result<(), Fault> {
     if is_identifier(table) {
         return Ok(());
@@ -410,7 +410,7 @@ fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
     Ok(Row { mark, text })
 }
 
-/// AUTO_INCREMENT and sequences are a server's, which other stores have not.
+/// AUTO_INCREMENT and sequences are a server's, which other stores have not. (PostgreSQL has sequences.)
 pub(crate) fn check_kept_here(key: &Key) -> Result<(), Fault> {
     if !key.scheme.is_ticket() {
         return Ok(());
@@ -418,8 +418,9 @@ pub(crate) fn check_kept_here(key: &Key) -> Result<(), Fault> {
     Err(Fault::new(
         FaultKind::Refused,
         format!(
-            "scheme `{}` is counted by a MySQL, MariaDB or TiDB server; use `scheme=keymill` on this store",
-            key.scheme.name()
+            "scheme `{}` is counted by a {} server; use `scheme=keymill` on this store",
+            key.scheme.name(),
+            if key.scheme == Scheme::Sequence { "PostgreSQL or TiDB" } else { "MySQL, MariaDB or TiDB" }
         ),
     ))
 }

@@ -81,6 +81,13 @@ impl Dialect {
     }
 }
 
+/// The server knows no table of this name.
+pub(super) const MISSING_TABLE: u16 = 1146;
+
+/// What a node of a Galera cluster that takes no part is told about to people.
+pub(super) const NOT_READY: &str =
+    "this node of the cluster is not ready: it has no quorum or is still joining";
+
 /// What an error packet says about the state of things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
@@ -107,11 +114,7 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
         1053 | 1180 | 1317 | 1927 | 1969 | 3024 | 9001 | 9002 | 9005 if committing => Meaning::Unknown,
         _ if committing && says("undetermined") => Meaning::Unknown,
         1040 | 1203 | 1226 => plain(FaultKind::Unavailable, true, "the server has too many connections"),
-        1047 => plain(
-            FaultKind::Unavailable,
-            true,
-            "this node of the cluster is not ready: it has no quorum or is still joining",
-        ),
+        1047 => plain(FaultKind::Unavailable, true, NOT_READY),
         1290 | 1792 | 1836 => {
             plain(FaultKind::Unavailable, true, "the server is read-only: a replica, or in maintenance")
         }
@@ -127,8 +130,13 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
             plain(FaultKind::Refused, true, "the server takes no connections from this machine for this user")
         }
         1049 => plain(FaultKind::Refused, true, "create the database, then run `keymill init`"),
-        1146 => plain(FaultKind::Refused, false, "run `keymill init`"),
-        1044 | 1142 | 1143 | 1227 => plain(
+        MISSING_TABLE => plain(FaultKind::Refused, false, "run `keymill init`"),
+        1044 => plain(
+            FaultKind::Refused,
+            false,
+            "check the database's name, or grant this user SELECT, INSERT and UPDATE in it (tickets: DELETE too)",
+        ),
+        1142 | 1143 | 1227 => plain(
             FaultKind::Refused,
             false,
             "grant this user SELECT, INSERT and UPDATE on the table (tickets: DELETE too)",
@@ -158,6 +166,13 @@ mod tests {
         assert_eq!(meaning(1317, "Query execution was interrupted", true), Meaning::Unknown);
         assert_eq!(meaning(8229, "execution result Undetermined", true), Meaning::Unknown);
         assert!(matches!(meaning(1317, "", false), Meaning::Plain { kind: FaultKind::Unavailable, .. }));
+        let advice = |code| match meaning(code, "", false) {
+            Meaning::Plain { advice, .. } => advice,
+            other => panic!("{other:?}"),
+        };
+        assert!(
+            advice(1044).contains("name") && advice(1044).contains("grant") && !advice(1142).contains("name")
+        );
         assert!(matches!(meaning(1146, "", true), Meaning::Plain { kind: FaultKind::Refused, .. }));
     }
 }

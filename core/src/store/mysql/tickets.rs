@@ -12,11 +12,9 @@
 //! * A ticket is used only after the commit of its row: InnoDB hands out the tickets of a rolled-back row again after a crash.
 //! * One server among several: `auto_increment_increment` and `auto_increment_offset`, or large different beginnings, hold.
 
-use std::time::{Duration, Instant};
-
 use super::schemes::{number, text};
 use super::{MysqlStore, Phase, Session};
-use crate::store::rows::{self, ATTEMPTS};
+use crate::store::rows;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme};
 
 /// After every so many tickets, whoever drew it deletes old rows, so many at a time.
@@ -232,24 +230,7 @@ impl MysqlStore {
         self.with_session(|session| {
             session.writable()?;
             session.check_table(&request.key)?;
-            let until = Instant::now() + patience;
-            let mut conflict = rows::moved_on();
-            for attempt in 0..ATTEMPTS {
-                if attempt > 0 {
-                    if Instant::now() >= until {
-                        break;
-                    }
-                    std::thread::sleep(Duration::from_micros(fastrand::u64(200..2000) * u64::from(attempt)));
-                }
-                session.again = false;
-                match session.draw(request) {
-                    Ok(Some(reserved)) => return Ok(reserved),
-                    Ok(None) => {}
-                    Err(fault) if session.again && !session.broken => conflict = fault,
-                    Err(fault) => return Err(fault),
-                }
-            }
-            Err(conflict)
+            session.patiently(patience, |session| session.draw(request))
         })
     }
 

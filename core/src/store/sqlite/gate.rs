@@ -7,7 +7,9 @@
 //! released in the child either.
 //!
 //! So `pthread_atfork` closes the gate: the forking thread waits for the operation in progress (milliseconds, at most
-//! the busy deadline), closes every connection, and forks. Parent and child open new ones when they need them.
+//! the busy deadline), closes every connection, and forks. Parent and child open new ones when they need them. What the
+//! program itself does with the same SQLite (a Rust program's own `rusqlite`) passes no gate: it must not run while
+//! another thread forks.
 
 use std::fs::{File, OpenOptions};
 use std::io;

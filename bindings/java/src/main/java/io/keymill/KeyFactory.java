@@ -6,8 +6,8 @@ import java.util.Map;
 import java.util.TimeZone;
 
 /**
- * The hand-written KeyFactory's static method over the same table {@code key_producer}, without its lock: change the
- * import. Old and new nodes may share rows, but not over midnight: an old node with a slow clock sets the row back, which
+ * The hand-written KeyFactory's static method over the same table {@code key_producer}, with the same signature and without
+ * its lock: change the import. Old and new nodes may share rows, but not over midnight: an old node with a slow clock sets the row back, which
  * is refused here as {@link Code#STORE_WENT_BACKWARDS}.
  *
  * <p>Options that are not arguments come from the mill's TOML file: {@code [serial]} with {@code order = "thread"} is the
@@ -61,9 +61,12 @@ public final class KeyFactory {
      * @param cacheSize how many numbers to reserve at a time, or a multiple of that at high rates; what the first call for a
      *     column says holds
      * @return the serial number
-     * @throws KeymillException as {@link Serial#next}
+     * @throws KeymillException (unchecked) as {@link Serial#next}, never a {@code SQLException}
+     * @throws Exception never another one; declared because the old method did, so that a {@code catch (SQLException e)}
+     *     or {@code catch (Exception e)} around the call still compiles
      */
-    public static String getSerialNoByDS(String table, String column, String dateFmt, String noFmt, int cacheSize) {
+    public static String getSerialNoByDS(String table, String column, String dateFmt, String noFmt, int cacheSize)
+            throws Exception {
         // Many programs number one column: the literals of the newest column need no search.
         Entry last = newest;
         if (last != null && last.table == table && last.column == column && last.dateFmt == dateFmt

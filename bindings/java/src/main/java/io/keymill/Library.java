@@ -5,11 +5,17 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.DirectoryIteratorException;
+import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.nio.file.StandardCopyOption;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.util.Locale;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Pattern;
 
 /**
  * Finds and loads the native library, once for each class loader that loads this class.
@@ -20,6 +26,9 @@ import java.util.Locale;
 final class Library {
     /** The path of a library to load instead of the one in the jar. */
     private static final String PROPERTY = "keymill.library";
+
+    /** How the names of unpacked libraries begin. */
+    private static final String PREFIX = "keymill-";
 
     private static final KeymillException FAILURE = load();
 
@@ -93,7 +102,8 @@ final class Library {
     }
 
     private static void loadCopy(InputStream in, String name) throws IOException {
-        Path file = Files.createTempFile("keymill-", "-" + name);
+        Path file = Files.createTempFile(PREFIX, "-" + name);
+        sweep(file.getParent(), "-" + name);
         try {
             Files.copy(in, file, StandardCopyOption.REPLACE_EXISTING);
             System.load(file.toString());
@@ -104,6 +114,36 @@ final class Library {
             } catch (IOException e) {
                 file.toFile().deleteOnExit();
             }
+        }
+    }
+
+    /**
+     * Deletes what JVMs left that were killed between unpacking and deleting. A file of the last day may be that of a JVM
+     * that is starting.
+     */
+    private static void sweep(Path folder, String suffix) {
+        long yesterday = System.currentTimeMillis() - TimeUnit.DAYS.toMillis(1);
+        // What `createTempFile` makes of the two, and nothing else.
+        Pattern ours = Pattern.compile(Pattern.quote(PREFIX) + "[0-9]+" + Pattern.quote(suffix));
+        try (DirectoryStream<Path> files = Files.newDirectoryStream(folder, PREFIX + "*")) {
+            for (Path file : files) {
+                if (ours.matcher(file.getFileName().toString()).matches()) {
+                    sweep(file, yesterday);
+                }
+            }
+        } catch (IOException | DirectoryIteratorException | SecurityException e) {
+            // A folder that cannot be listed keeps nobody from starting.
+        }
+    }
+
+    private static void sweep(Path file, long before) {
+        try {
+            BasicFileAttributes found = Files.readAttributes(file, BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
+            if (found.isRegularFile() && found.lastModifiedTime().toMillis() < before) {
+                Files.deleteIfExists(file);
+            }
+        } catch (IOException | SecurityException e) {
+            // Another user's, or somebody was quicker.
         }
     }
 

@@ -5,12 +5,15 @@ import static io.keymill.Checks.together;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.lang.reflect.Method;
+import java.sql.SQLException;
 import java.time.LocalDate;
 import java.time.ZoneId;
 import java.time.format.DateTimeFormatter;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 import java.util.TimeZone;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -51,8 +54,41 @@ class KeyFactoryTest {
         }
     }
 
+    /** What stands around the old call. It compiles, which is half of the test. */
+    private static String asOldProgramsDo() {
+        try {
+            return KeyFactory.getSerialNoByDS("shop", "id", "", "0", 1);
+        } catch (SQLException e) {
+            throw new IllegalStateException(e);
+        } catch (Exception e) {
+            return e.getClass().getSimpleName();
+        }
+    }
+
     @Test
-    void columns_are_told_apart_and_many_are_found_again() {
+    void old_programs_compile_with_the_import_changed() throws Exception {
+        Class<?>[] arguments = {String.class, String.class, String.class, String.class, int.class};
+        Method mine = KeyFactory.class.getMethod("getSerialNoByDS", arguments);
+        Method old = seed.KeyFactory.class.getMethod("getSerialNoByDS", arguments);
+        assertEquals(old.toString().replace("seed.", "io.keymill."), mine.toString());
+        assertEquals("1", asOldProgramsDo());
+        mill.close();
+        assertEquals("KeymillException", asOldProgramsDo());
+    }
+
+    @Test
+    void two_spellings_of_a_column_never_give_one_serial_twice() throws Exception {
+        Set<String> all = new HashSet<>();
+        for (int round = 0; round < 2000; round++) {
+            for (String[] names : new String[][] {{"cust", "id"}, {"CUST", "ID"}, {"Cust", "Id"}}) {
+                String serial = KeyFactory.getSerialNoByDS(names[0], names[1], "yyyyMMdd", "000000", 50);
+                assertTrue(all.add(serial), serial + " came twice");
+            }
+        }
+    }
+
+    @Test
+    void columns_are_told_apart_and_many_are_found_again() throws Exception {
         for (int round = 1; round <= 3; round++) {
             for (int i = 0; i < 300; i++) {
                 // Not the same objects as before: arguments are compared, not their places in memory.
@@ -100,7 +136,7 @@ class KeyFactoryTest {
     }
 
     @Test
-    void days_are_those_of_the_jvms_time_zone() {
+    void days_are_those_of_the_jvms_time_zone() throws Exception {
         for (String name : new String[] {"Pacific/Kiritimati", "Pacific/Pago_Pago", "GMT+14:00", "GMT-11:00", "UTC", "PST", "Asia/Shanghai"}) {
             TimeZone.setDefault(TimeZone.getTimeZone(name));
             String id = TimeZone.getDefault().toZoneId().getId();
@@ -111,7 +147,7 @@ class KeyFactoryTest {
     }
 
     @Test
-    void wrong_arguments_are_refused() {
+    void wrong_arguments_are_refused() throws Exception {
         refused(Code.INVALID_ARGUMENT, () -> KeyFactory.use(null));
         refused(Code.INVALID_ARGUMENT, () -> KeyFactory.getSerialNoByDS(null, "c", "", "0", 1));
         refused(Code.INVALID_ARGUMENT, () -> KeyFactory.getSerialNoByDS("t", null, "", "0", 1));
@@ -128,11 +164,12 @@ class KeyFactoryTest {
     }
 
     @Test
-    void the_width_is_a_contract_unless_it_may_grow() {
+    void the_width_is_a_contract_unless_it_may_grow() throws Exception {
         for (int i = 1; i <= 9; i++) {
             assertEquals("" + i, KeyFactory.getSerialNoByDS("w", "c", "", "0", 1));
         }
-        refused(Code.NUMBER_OVERFLOW, () -> KeyFactory.getSerialNoByDS("w", "c", "", "0", 1));
+        KeymillException ended = refused(Code.NUMBER_OVERFLOW, () -> KeyFactory.getSerialNoByDS("w", "c", "", "0", 1));
+        assertEquals(Optional.empty(), ended.retryAfter(), "there is no next period");
         Serial wide = mill.serial("v/c?date=&number=0&overflow=widen");
         assertEquals("12", wide.take(12)[11]);
     }

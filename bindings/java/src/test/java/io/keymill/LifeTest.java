@@ -18,6 +18,9 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.nio.file.StandardCopyOption;
+import java.nio.file.attribute.FileTime;
+import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -60,6 +63,7 @@ class LifeTest {
         refused(Code.CLOSED, () -> no.take(1));
         refused(Code.CLOSED, handle::next);
         refused(Code.CLOSED, () -> mill.segment("another"));
+        assertTrue(mill.metrics().contains("keymill_issued_total{source=\"segment:orders\"}"), "figures are told");
         assertEquals(5, tx.parse((5L << 12) | (1L << 40)).worker().getAsLong());
     }
 
@@ -217,6 +221,33 @@ class LifeTest {
         try (Stream<Path> left = Files.list(folder)) {
             assertFalse(left.anyMatch(file -> file.toString().contains("libkeymill")));
         }
+    }
+
+    @Test
+    void what_killed_jvms_left_unpacked_goes_at_the_next_start(@TempDir Path folder) throws Exception {
+        String library = System.mapLibraryName("keymill_java");
+        Instant before = Instant.now().minus(Duration.ofHours(25));
+        Path stale = Files.createFile(folder.resolve("keymill-123456789-" + library));
+        Path large = Files.write(folder.resolve("keymill-12345678901234567890-" + library), new byte[100]);
+        Path young = Files.createFile(folder.resolve("keymill-987654321-" + library));
+        Path[] others = {
+            Files.createFile(folder.resolve("keymill-mine-" + library)),
+            Files.createFile(folder.resolve("keymill-123-notes.txt")),
+            Files.createFile(folder.resolve("my-keymill-123-" + library)),
+            Files.createFile(folder.resolve("keymill-" + library)),
+        };
+        for (Path file : new Path[] {stale, large, others[0], others[1], others[2], others[3]}) {
+            Files.setLastModifiedTime(file, FileTime.from(before));
+        }
+        Path directory = Files.createDirectory(folder.resolve("keymill-55-" + library));
+        Files.setLastModifiedTime(directory, FileTime.from(before));
+        assertEquals("1 2 3", child(folder, "-Djava.io.tmpdir=" + folder, null, "take").trim());
+        assertFalse(Files.exists(stale) || Files.exists(large), "a day old, and ours");
+        assertTrue(Files.exists(young), "it may belong to a JVM that is starting");
+        for (Path other : others) {
+            assertTrue(Files.exists(other), other + " is not ours");
+        }
+        assertTrue(Files.exists(directory));
     }
 
     @Test

@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
@@ -171,6 +172,46 @@ class WaitTest {
                     one.get(60, TimeUnit.SECONDS);
                 }
                 assertEquals(100_000, ids.size());
+            }
+        } finally {
+            each.shutdownNow();
+        }
+    }
+
+    /** Their cursors are shared and hold a run each: without the close emptying them, each would have numbers to give. */
+    @Test
+    void a_close_empties_the_cursors_of_virtual_threads() throws Exception {
+        ExecutorService each = virtualThreads();
+        assumeTrue(each != null, "this JVM has no virtual threads");
+        try {
+            Mill mill = Mill.open("memory:");
+            Source orders = mill.segment("orders?order=thread");
+            Serial serial = mill.serial("t/c?order=thread&date=");
+            // Sixteen cursors, found by the thread's id: a few hundred threads use them all, before and after.
+            List<Future<?>> running = new ArrayList<>();
+            for (int i = 0; i < 200; i++) {
+                running.add(each.submit(() -> {
+                    assertTrue(orders.next() > 0);
+                    assertTrue(serial.next().length() > 0);
+                }));
+            }
+            for (Future<?> one : running) {
+                one.get(20, TimeUnit.SECONDS);
+            }
+            mill.close();
+            running.clear();
+            for (int i = 0; i < 200; i++) {
+                running.add(each.submit(() -> {
+                    refused(Code.CLOSED, orders::next);
+                    refused(Code.CLOSED, orders::tryNext);
+                    refused(Code.CLOSED, () -> orders.take(2));
+                    refused(Code.CLOSED, serial::next);
+                    refused(Code.CLOSED, serial::tryNext);
+                    refused(Code.CLOSED, () -> serial.take(2));
+                }));
+            }
+            for (Future<?> one : running) {
+                one.get(20, TimeUnit.SECONDS);
             }
         } finally {
             each.shutdownNow();

@@ -45,7 +45,7 @@ public class OnServer {
     }
 
     @Benchmark
-    public String keymill_factory_mariadb(Keymill state) {
+    public String keymill_factory_mariadb(Keymill state) throws Exception {
         return KeyFactory.getSerialNoByDS(TABLE, "custid", "yyyyMMdd", DIGITS, 500);
     }
 

@@ -68,12 +68,12 @@ public class Texts {
     }
 
     @Benchmark
-    public String keymill_factory_thread(ByThread state) {
+    public String keymill_factory_thread(ByThread state) throws Exception {
         return KeyFactory.getSerialNoByDS("cust_info", "custid", "yyyyMMdd", "00000000", 500);
     }
 
     @Benchmark
-    public String keymill_factory_process(ByProcess state) {
+    public String keymill_factory_process(ByProcess state) throws Exception {
         return KeyFactory.getSerialNoByDS("cust_info", "custid", "yyyyMMdd", "00000000", 500);
     }
 

@@ -1,0 +1,31 @@
+//! An operator's verbs on a PostgreSQL server, found by `KEYMILL_TEST_POSTGRES` (`ci/postgres run cargo test …` sets it).
+
+mod common;
+
+use common::Home;
+
+#[test]
+fn init_status_and_repair_work_on_postgresql() {
+    let url = std::env::var("KEYMILL_TEST_POSTGRES")
+        .expect("KEYMILL_TEST_POSTGRES is not set; run `ci/postgres run cargo test -p keymill-cli`");
+    let home = Home::new();
+    let spec = format!("segment:orders?table=cli_{}", std::process::id());
+    let mill = |args: &[&str]| home.run(&[&["--mill", url.as_str()], args].concat());
+    let missing = mill(&["next", &spec]).refused("STORE_REFUSED");
+    assert!(missing.contains("run `keymill init "), "{missing}");
+    let script = mill(&["init", "--dry-run", &spec]).done();
+    assert!(
+        script.starts_with("CREATE TABLE IF NOT EXISTS \"cli_") && script.ends_with("(fillfactor = 50);\n"),
+        "{script}"
+    );
+    for _ in 0..2 {
+        assert!(mill(&["init", &spec]).done().contains("ready: table cli_"));
+    }
+    assert_eq!(mill(&["take", &spec, "3"]).ids(), [1, 2, 3]);
+    let status = mill(&["status", &spec]).done();
+    assert!(status.contains("dialect: postgresql") && status.contains("synchronous_commit=on"), "{status}");
+    assert!(!status.contains("secret"), "no password: {status}");
+    assert!(mill(&["repair", &spec, "--to", "500", "--yes"]).done().contains("written: yes"));
+    mill(&["repair", &spec, "--to", "400", "--yes"]).refused("STORE_REFUSED");
+    assert_eq!(mill(&["next", &spec]).ids(), [500]);
+}

@@ -1,0 +1,321 @@
+//! Reservations in PostgreSQL. (floor 2)
+//!
+//! One connection, opened when it is first needed, on a runtime of its own that runs only while the keeper waits. Rules,
+//! each bought with a duplicate somewhere:
+//! * A connection that has answered with anything but rows or the server's own error is closed and never used again.
+//! * A range is used only after the server is ready for the next question, which is after the commit: rows come before it.
+//! * A commit whose wait for a synchronous standby was cancelled counts as unknown, although the server calls it done.
+//! * Every wait has an end. The driver for threads, `postgres`, has none while it reads.
+//! * `nextval` alone is not durable: see `sequence.rs`.
+
+mod dialect;
+mod schemes;
+mod sequence;
+mod session;
+mod wire;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::rows::{self, Rows, Transactions};
+pub use super::server::{Options, Tls};
+use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, Store};
+use crate::time::Clock;
+use schemes::Open;
+pub use schemes::create_table;
+use session::{History, Phase, Session};
+
+/// After this long without a question a connection is asked first whether it lives: firewalls and servers close idle ones.
+const IDLE_MS: u64 = 30_000;
+
+/// A client of one server, or of the one among several that takes writes.
+pub struct PostgresStore {
+    options: Options,
+    session: Option<Session>,
+    /// Where this process has written last.
+    history: Option<History>,
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("options", &self.options)
+            .field("connected", &self.session.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresStore {
+    /// A store on this server. Nothing is connected yet.
+    #[must_use]
+    pub fn new(options: Options) -> PostgresStore {
+        PostgresStore { options, session: None, history: None }
+    }
+
+    /// Runs with a live connection and keeps it if it may be used again.
+    fn with_session<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
+        let mut session = self.ready()?;
+        let answer = work(&mut session);
+        if !session.broken {
+            session.used_ms = Clock::System.boot_ms();
+            self.session = Some(session);
+        }
+        answer
+    }
+
+    /// The connection, asked first if it was idle, or a new one.
+    fn ready(&mut self) -> Result<Session, Fault> {
+        if let Some(mut session) = self.session.take() {
+            let idle = Clock::System.boot_ms().saturating_sub(session.used_ms);
+            if session.is_alive(idle > IDLE_MS) {
+                session.again = false;
+                session.duplicate = false;
+                return Ok(session);
+            }
+        }
+        self.connect()
+    }
+
+    /// The first host that takes writes, but none that was replaced: a primary that comes back after a failover takes writes
+    /// too, and knows nothing of those since. Its timeline is the older one. Who has no history yet asks every host.
+    fn connect(&mut self) -> Result<Session, Fault> {
+        let (mut failures, mut replaced) = (Vec::new(), Vec::new());
+        let (mut best, mut fallback): (Option<(String, Session)>, Option<Session>) = (None, None);
+        for target in self.options.targets(&mut failures) {
+            let session = match Session::open(&self.options, &target, Clock::System.boot_ms()) {
+                Ok(session) => session,
+                Err(fault) if fault.kind == FaultKind::Unavailable || best.is_some() => {
+                    failures.push(format!("{target}: {}", fault.message));
+                    continue;
+                }
+                Err(fault) => return Err(Fault::new(fault.kind, format!("{target}: {}", fault.message))),
+            };
+            let found = session.server.history.as_ref();
+            if session.server.read_only {
+                // A replica answers questions; it is kept in case no other host does better.
+                fallback.get_or_insert(session);
+            } else if let Some((place, older)) = best.as_ref().filter(|(_, best)| best.is_before(found)) {
+                replaced.push(older.replaced(place));
+                best = Some((target.to_string(), session));
+            } else if session
+                .is_before(best.as_ref().map_or(self.history.as_ref(), |best| best.1.server.history.as_ref()))
+            {
+                replaced.push(session.replaced(&target));
+            } else if best.is_none() {
+                best = Some((target.to_string(), session));
+            }
+            if best.is_some() && (self.history.is_some() || self.options.hosts.len() < 2) {
+                break;
+            }
+        }
+        let Some((_, mut best)) = best else {
+            failures.extend(replaced);
+            return fallback.ok_or_else(|| {
+                Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
+            });
+        };
+        if best.server.history.is_some() {
+            self.history.clone_from(&best.server.history);
+        }
+        best.warnings.extend(replaced);
+        Ok(best)
+    }
+}
+
+impl Session {
+    /// One try: begin, work, commit. `None`: somebody else was faster, nothing was changed.
+    fn attempt<T>(
+        &mut self,
+        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        self.again = false;
+        self.duplicate = false;
+        self.say("BEGIN", Phase::Ask)?;
+        self.spoiled = false;
+        let answer = work(&mut Open { session: self });
+        match answer {
+            Ok(Some(done)) if !self.spoiled => match self.say("COMMIT", Phase::Commit) {
+                Ok(()) => Ok(Some(done)),
+                Err(fault) => {
+                    // A unique constraint that is checked late finds the other row here.
+                    self.again |= self.duplicate;
+                    self.roll_back();
+                    Err(fault)
+                }
+            },
+            Ok(_) => {
+                self.roll_back();
+                Ok(None)
+            }
+            Err(fault) => {
+                self.roll_back();
+                Err(fault)
+            }
+        }
+    }
+
+    /// Rolls back; a connection that cannot do that is not used again (the server rolls back when it closes).
+    fn roll_back(&mut self) {
+        if self.broken {
+            return;
+        }
+        // What the failed statement meant is still to be asked.
+        let (again, duplicate) = (self.again, self.duplicate);
+        if self.say("ROLLBACK", Phase::Ask).is_err() {
+            self.broken = true;
+        }
+        (self.again, self.duplicate) = (again, duplicate);
+    }
+}
+
+impl Transactions for PostgresStore {
+    fn transact<T>(
+        &mut self,
+        key: &Key,
+        _period: u64,
+        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
+    ) -> Result<T, Fault> {
+        let patience = self.options.read_timeout;
+        self.with_session(|session| {
+            session.writable()?;
+            session.check_table(key)?;
+            let until = Instant::now() + patience;
+            let mut conflict = rows::moved_on();
+            for attempt in 0..rows::ATTEMPTS {
+                if attempt > 0 {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_micros(fastrand::u64(200..2000) * u64::from(attempt)));
+                }
+                match session.attempt(&work) {
+                    Ok(Some(done)) => return Ok(done),
+                    Ok(None) => {}
+                    Err(fault) if session.again && !session.broken => conflict = fault,
+                    Err(fault) => return Err(fault),
+                }
+            }
+            Err(conflict)
+        })
+    }
+}
+
+impl Store for PostgresStore {
+    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        if request.key.scheme == Scheme::Sequence {
+            return self.draw_value(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
+        }
+        let fast = self.with_session(|session| {
+            session.writable()?;
+            session.check_table(&request.key)?;
+            match session.reserve_fast(request) {
+                // The transaction repeats it, with a pause.
+                Err(_) if session.again && !session.broken => Ok(None),
+                other => other,
+            }
+        });
+        match fast {
+            Ok(Some(reserved)) => Ok(reserved),
+            Ok(None) => self.reserve_in_one(request),
+            Err(fault) => Err(rows::during(&rows::reserving(request), fault)),
+        }
+    }
+
+    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        if key.scheme.is_ticket() {
+            return Ok(false); // a value once drawn is never drawn again
+        }
+        self.give_back_in_one(key, period, lo, hi)
+    }
+
+    fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
+        self.raise_in_one(key, expect, to)
+    }
+
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        self.with_session(|session| {
+            session.check_table(key)?;
+            if key.scheme == Scheme::Sequence {
+                return session.sequence_row(key);
+            }
+            rows::look(&mut Open { session }, key)
+        })
+        .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
+    }
+
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        for key in keys {
+            schemes::check_kept_here(key).map_err(|fault| rows::during("creating tables", fault))?;
+        }
+        let tables = rows::tables(keys, create_table)?;
+        let statements = tables.iter().map(|(_, statement)| statement.clone()).collect();
+        if dry_run {
+            return Ok(statements);
+        }
+        self.with_session(|session| {
+            session.writable()?;
+            for (key, statement) in &tables {
+                // A user without the right to create may well run `init` on tables that are there.
+                if !session.check_table(key)? {
+                    session.create(statement)?;
+                    session.check_table(key)?;
+                }
+            }
+            Ok(())
+        })
+        .map_err(|fault| rows::during("creating tables", fault))?;
+        Ok(statements)
+    }
+
+    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        if key.scheme == Scheme::Sequence {
+            return self
+                .raise_sequence(key, to)
+                .map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault));
+        }
+        self.repair_in_one(key, to)
+    }
+
+    fn facts(&mut self) -> Result<Facts, Fault> {
+        // Asking is safe where reserving is not: an operator wants to see what is wrong.
+        let durability = std::mem::replace(&mut self.options.durability, Durability::Warn);
+        let facts = self.told_facts();
+        if durability != Durability::Warn {
+            self.options.durability = durability;
+            self.session = None;
+        }
+        facts
+    }
+}
+
+impl PostgresStore {
+    fn told_facts(&mut self) -> Result<Facts, Fault> {
+        self.with_session(|session| {
+            let mut warnings = session.warnings.clone();
+            if session.server.read_only {
+                warnings.push("the server is read-only: it can reserve nothing".to_owned());
+            }
+            Ok(Facts {
+                dialect: "postgresql".to_owned(),
+                version: session.server.version.clone(),
+                durability: session.server.durability.clone(),
+                warnings,
+            })
+        })
+        .map_err(|fault| rows::during("asking the server about itself", fault))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Secret;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let options = Options { password: Secret::new("opensesame"), ..Options::default() };
+        let shown = format!("{options:?} {:?}", PostgresStore::new(options.clone()));
+        assert!(!shown.contains("opensesame"), "{shown}");
+    }
+}

@@ -1,0 +1,175 @@
+//! A SQL sequence that counts in steps: the value *v* owns `[v, v + step)`. (floor 2)
+//!
+//! `SELECT nextval(…)` alone is not durable. A sequence writes one log record for 32 values, ahead; only the transaction
+//! that wrote it waits for the disk when it commits. Whoever draws one of the other 31, after a first one that was rolled
+//! back or has not committed yet, has a value of which the disk knows nothing, and after a crash it is drawn again. Giving
+//! that transaction a number of its own (`txid_current()`) does not help: a commit without a log record of its own waits for
+//! nothing. So each draw writes a record, a message that nobody reads, in the same statement: its commit flushes the log
+//! up to there, what others wrote before included, and waits for synchronous standbys.
+
+use super::PostgresStore;
+use super::schemes::{check_name, quoted};
+use super::session::{Phase, Session, Value, number, text};
+use crate::store::rows;
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row};
+
+/// The statement that creates a sequence.
+pub(super) fn create(key: &Key) -> String {
+    let (table, step) = (key.table.to_ascii_lowercase(), key.step);
+    format!("CREATE SEQUENCE IF NOT EXISTS \"{table}\" INCREMENT BY {step} MINVALUE 1 START WITH 1 NO CYCLE")
+}
+
+impl Session {
+    /// Makes sure, once per connection, that the sequence counts as this source says. `false`: it is not there.
+    pub(super) fn check_sequence(&mut self, key: &Key) -> Result<bool, Fault> {
+        let Key { scheme, table, step, .. } = key;
+        let wrong = |what: String| {
+            Fault::new(FaultKind::Refused, format!("`{table}` {what}; name another sequence with `table=`"))
+        };
+        let found = self.ask(
+            "SELECT c.relpersistence::text, s.seqincrement, s.seqcycle::text FROM pg_catalog.pg_class c \
+             LEFT JOIN pg_catalog.pg_sequence s ON s.seqrelid = c.oid WHERE c.oid = to_regclass(?)",
+            &[quoted(table)],
+        )?;
+        let Some(row) = found.first() else { return Ok(false) };
+        let Some(cycle) = text(row, 2) else { return Err(wrong("is a table, not a sequence".to_owned())) };
+        match number(row, 1) {
+            Some(found) if found == *step => {}
+            Some(found) if found > 0 => {
+                return Err(wrong(format!(
+                    "counts in steps of {found}, and this source says step={step}: numbers would be issued twice or lost; \
+                     use `step={found}`"
+                )));
+            }
+            _ => return Err(wrong("counts downwards".to_owned())),
+        }
+        if cycle != "false" {
+            return Err(wrong("starts over at its end (CYCLE)".to_owned()));
+        }
+        let kept = text(row, 0).unwrap_or_default();
+        self.check_kept(table, &kept)?;
+        self.checked.push((*scheme, table.clone()));
+        Ok(true)
+    }
+
+    /// The sequence, or what to do about its absence.
+    fn need_sequence(&mut self, key: &Key) -> Result<(), Fault> {
+        check_name(&key.table)?;
+        if self.check_table(key)? {
+            return Ok(());
+        }
+        Err(Fault::new(
+            FaultKind::Refused,
+            format!("sequence `{}` is missing; run `keymill init`", key.table),
+        ))
+    }
+
+    /// The value that comes next.
+    pub(super) fn sequence_row(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        if !self.check_table(key)? {
+            return Ok(None);
+        }
+        let found = self.ask(&format!("SELECT last_value, is_called::text FROM `{}`", key.table), &[])?;
+        let next = found.first().and_then(|row| {
+            let last = number(row, 0)?;
+            Some(if text(row, 1)? == "true" { last.saturating_add(key.step) } else { last })
+        });
+        let next = next.filter(|next| *next > 0).ok_or_else(|| {
+            Fault::new(FaultKind::Refused, format!("sequence `{}` says no positive next value", key.table))
+        })?;
+        Ok(Some(row_at(next)))
+    }
+
+    fn next_value(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        let key = &request.key;
+        self.need_sequence(key)?;
+        // In one statement, so that a sequence that was set back is left where it stands: it would else, value by value,
+        // come up to where this process stands, and pass what other nodes have issued on its way.
+        let sql = format!(
+            "SELECT s.last_value, s.is_called::text, nextval(to_regclass(?)), \
+             pg_logical_emit_message(true, 'keymill', '')::text FROM `{}` s \
+             WHERE s.last_value >= CASE WHEN s.is_called THEN ? ELSE ? END",
+            key.table
+        );
+        let seen = request.high_water.next.min(MAX_NUMBER);
+        let values = [quoted(&key.table), seen.saturating_sub(key.step).into(), seen.into()];
+        let found = match self.run(&sql, &values, Phase::Commit) {
+            Ok(rows) => rows,
+            Err(fault) if fault.message.contains("error 2200H") => return Err(exhausted(request)),
+            Err(fault) => return Err(fault),
+        };
+        let Some(row) = found.first() else {
+            let stands = self.sequence_row(key)?.map_or(0, |row| row.mark.next);
+            return Err(went_backwards(request, stands));
+        };
+        let lo = number(row, 2).filter(|lo| *lo > 0).ok_or_else(|| {
+            Fault::new(FaultKind::Refused, format!("sequence `{}` named no positive value", key.table))
+        })?;
+        if lo < request.high_water.next {
+            return Err(went_backwards(request, lo));
+        }
+        let last = request.last.min(MAX_NUMBER);
+        if lo > last {
+            return Err(exhausted(request));
+        }
+        // `last` is below 2^63, so this cannot wrap.
+        Ok(Reserved { lo, hi: lo.saturating_add(key.step).min(last + 1), period: 0, ttl_ms: None })
+    }
+}
+
+fn exhausted(request: &Request) -> Fault {
+    let last = request.last.min(MAX_NUMBER);
+    Fault::new(FaultKind::Exhausted, format!("every number up to {last} has been reserved"))
+}
+
+fn went_backwards(request: &Request, stands: u64) -> Fault {
+    Fault::new(
+        FaultKind::WentBackwards,
+        format!(
+            "its sequence stands at {stands}, this process has seen {}: a backup was restored, a failover lost values or \
+             the sequence was made anew; nothing is used. Find the highest number any node has issued and run \
+             `keymill repair '{}' --to N --yes`",
+            request.high_water.next, request.key.name
+        ),
+    )
+}
+
+fn row_at(next: u64) -> Row {
+    Row { mark: Mark { period: 0, next }, text: format!("next value={next}") }
+}
+
+impl PostgresStore {
+    pub(super) fn draw_value(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        self.with_session(|session| {
+            session.writable()?;
+            session.next_value(request)
+        })
+    }
+
+    /// Moves the sequence on, so that the next value is `to` or the first of its values above.
+    pub(super) fn raise_sequence(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        if to.next == 0 || to.next > MAX_NUMBER {
+            return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63-1"));
+        }
+        self.with_session(|session| {
+            session.writable()?;
+            session.need_sequence(key)?;
+            let before = session.sequence_row(key)?;
+            rows::not_lower(before.as_ref(), to)?;
+            // Its values are 1, 1 + step, …; `setval` says which one has been used last.
+            let used = 1 + ((to.next - 1).div_ceil(key.step).max(1) - 1) * key.step;
+            if before.as_ref().is_none_or(|row| row.mark < to) {
+                // Only upwards: somebody may draw at this moment.
+                let sql =
+                    format!("SELECT setval(to_regclass(?), ?) FROM `{}` s WHERE s.last_value < ?", key.table);
+                session.run(
+                    &sql,
+                    &[quoted(&key.table), Value::from(used), Value::from(used)],
+                    Phase::Commit,
+                )?;
+            }
+            let after = session.sequence_row(key)?.unwrap_or_else(|| row_at(to.next));
+            Ok((before, after))
+        })
+    }
+}

@@ -1,0 +1,506 @@
+//! One connection's life: what the server said about itself, questions and changes, and what their errors mean. (floor 2)
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use tokio_postgres::error::Severity;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
+use tokio_postgres::{Client, Row, Statement};
+
+use super::dialect::{self, Meaning};
+use super::wire::{Failed, Wire};
+use crate::store::counter::{Cell, CounterRow};
+use crate::store::server::{Options, Target, hide};
+use crate::store::{Durability, Fault, FaultKind, Scheme, Secret};
+
+/// What the server said about itself when the connection was made.
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    pub(super) version: String,
+    pub(super) durability: Vec<String>,
+    pub(super) read_only: bool,
+    /// `None` for a replica, and where this user may not know.
+    pub(super) history: Option<History>,
+}
+
+/// Which data a server has, and which of its timelines it writes: each promotion begins a new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct History {
+    pub(super) system: String,
+    pub(super) timeline: u32,
+}
+
+/// A connection and what is known about it.
+pub(super) struct Session {
+    wire: Wire,
+    pub(super) server: Server,
+    policy: Durability,
+    password: Secret,
+    limit: Duration,
+    pub(super) warnings: Vec<String>,
+    statements: HashMap<String, Statement>,
+    /// Tables whose shape has been checked.
+    pub(super) checked: Vec<(Scheme, String)>,
+    /// By table and name: rows whose step and time to live have been read.
+    pub(super) known: HashMap<(String, String), CounterRow>,
+    /// Boot time of the last answer.
+    pub(super) used_ms: u64,
+    /// Not to be used again.
+    pub(super) broken: bool,
+    /// The last error was a conflict: the transaction may be begun again.
+    pub(super) again: bool,
+    /// The last error was a duplicate key.
+    pub(super) duplicate: bool,
+    /// A statement of the open transaction has failed: `COMMIT` would roll back and call that a success.
+    pub(super) spoiled: bool,
+}
+
+/// What a statement that fails leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing was to be changed.
+    Ask,
+    /// A change inside a transaction that is not committed.
+    Write,
+    /// The statement whose success makes the range usable.
+    Commit,
+}
+
+/// A value of a statement.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// `BIGINT`; 2^63, which is no number to issue but may be the next one, wraps to the lowest.
+    Number(u64),
+    Text(Option<String>),
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Value {
+        Value::Number(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(Some(text.to_owned()))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(Some(text))
+    }
+}
+
+impl Value {
+    /// The type a placeholder is given; the server converts to the column's and refuses what does not fit.
+    fn of_type(&self) -> Type {
+        match self {
+            Value::Number(_) => Type::INT8,
+            Value::Text(_) => Type::TEXT,
+        }
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(
+        &self,
+        of: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Value::Number(number) => (*number as i64).to_sql(of, out),
+            Value::Text(text) => text.to_sql(of, out),
+        }
+    }
+
+    fn accepts(of: &Type) -> bool {
+        [Type::INT8, Type::TEXT].contains(of)
+    }
+
+    to_sql_checked!();
+}
+
+/// A column, whatever it holds.
+struct Any(Cell);
+
+impl<'a> FromSql<'a> for Any {
+    fn from_sql(of: &Type, raw: &'a [u8]) -> Result<Any, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Any(match *of {
+            Type::INT2 => Cell::Number(i16::from_sql(of, raw)?.into()),
+            Type::INT4 => Cell::Number(i32::from_sql(of, raw)?.into()),
+            Type::INT8 => Cell::Number(i64::from_sql(of, raw)?.into()),
+            _ => match <&str>::from_sql(of, raw) {
+                Ok(text) => Cell::Other(text.to_owned()),
+                Err(_) => Cell::Other(format!("a value of type {of}")),
+            },
+        }))
+    }
+
+    fn from_sql_null(_: &Type) -> Result<Any, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Any(Cell::Null))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+/// A row's column.
+pub(super) fn cell(row: &Row, column: usize) -> Cell {
+    row.try_get::<_, Any>(column).map_or_else(|error| Cell::Other(error.to_string()), |any| any.0)
+}
+
+/// A text column; `None` for anything else.
+pub(super) fn text(row: &Row, column: usize) -> Option<String> {
+    match cell(row, column) {
+        Cell::Other(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// A number column as [`Value::Number`] writes it; `None` for NULL and for what is negative.
+pub(super) fn number(row: &Row, column: usize) -> Option<u64> {
+    match cell(row, column) {
+        Cell::Number(number) if number == i128::from(i64::MIN) => Some(1 << 63),
+        Cell::Number(number) => u64::try_from(number).ok(),
+        _ => None,
+    }
+}
+
+impl Session {
+    /// Connects, sets the session up and finds out who the server is.
+    pub(super) fn open(options: &Options, target: &Target, now_ms: u64) -> Result<Session, Fault> {
+        let wire = Wire::open(options, target).map_err(|failed| not_connected(options, failed))?;
+        let mut session = Session {
+            wire,
+            server: Server::default(),
+            policy: options.durability,
+            password: options.password.clone(),
+            limit: options.read_timeout,
+            warnings: Vec::new(),
+            statements: HashMap::new(),
+            checked: Vec::new(),
+            known: HashMap::new(),
+            used_ms: now_ms,
+            broken: false,
+            again: false,
+            duplicate: false,
+            spoiled: false,
+        };
+        session.introduce()?;
+        Ok(session)
+    }
+
+    fn introduce(&mut self) -> Result<(), Fault> {
+        self.say(&dialect::session(self.limit), Phase::Ask)?;
+        let about = self.ask(dialect::ABOUT, &[])?;
+        let said = |column| about.first().and_then(|row| text(row, column)).unwrap_or_default();
+        let (recovery, read_only, standbys) = (said(1), said(2), said(6));
+        self.server.version = said(0);
+        self.server.read_only = recovery == "true" || read_only == "on";
+        for (at, name) in dialect::DURABILITY.into_iter().enumerate() {
+            let value = said(3 + at);
+            self.server.durability.push(format!("{name}={value}"));
+            if let Some(found) = dialect::unsafe_setting(name, &value) {
+                self.judge(found)?;
+            }
+        }
+        if !self.server.read_only {
+            self.server.history = self.history()?;
+        }
+        let local = said(3) == "local";
+        self.server.durability.push(match standbys.as_str() {
+            "" => "synchronous_standby_names= (a failover may lose commits)".to_owned(),
+            names => format!("synchronous_standby_names={names}"),
+        });
+        if local && !standbys.is_empty() {
+            self.warnings.push(format!(
+                "the server has synchronous_commit=local, so commits do not wait for `{standbys}`, and a failover loses some"
+            ));
+        }
+        Ok(())
+    }
+
+    fn history(&mut self) -> Result<Option<History>, Fault> {
+        match self.ask(dialect::HISTORY, &[]) {
+            Ok(rows) => Ok(rows.first().and_then(|row| {
+                let timeline = u32::from_str_radix(&text(row, 1)?, 16).ok()?;
+                Some(History { system: text(row, 0)?, timeline })
+            })),
+            // Not for this user, or not known to this server.
+            Err(fault) if fault.kind == FaultKind::Refused && !self.broken => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// A question's rows.
+    pub(super) fn ask(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, Fault> {
+        self.run(sql, values, Phase::Ask)
+    }
+
+    /// A prepared statement's rows, read to the last: the server's word that it is done comes after its commit.
+    pub(super) fn run(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<Vec<Row>, Fault> {
+        let statement = self.prepared(sql, values)?;
+        let references: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
+        self.wire.unreplicated();
+        let answer = self.wire.ask(self.limit, |client| client.query(&statement, &references));
+        let rows = answer.map_err(|failed| self.failed(&failed, phase))?;
+        self.replicated(phase)?;
+        Ok(rows)
+    }
+
+    /// How many rows a change changed.
+    pub(super) fn execute(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<u64, Fault> {
+        let statement = self.prepared(sql, values)?;
+        let references: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
+        let answer = self.wire.ask(self.limit, |client| client.execute(&statement, &references));
+        answer.map_err(|failed| self.failed(&failed, phase))
+    }
+
+    /// Prepared apart, once a connection: until this has been answered nothing can have been changed.
+    fn prepared(&mut self, sql: &str, values: &[Value]) -> Result<Statement, Fault> {
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let (words, types) =
+            (dialect::translated(sql), values.iter().map(Value::of_type).collect::<Vec<_>>());
+        let answer = self.wire.ask(self.limit, |client| client.prepare_typed(&words, &types));
+        let statement = answer.map_err(|failed| self.failed(&failed, Phase::Ask))?;
+        self.statements.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    /// Statements without values, by the simple protocol.
+    pub(super) fn say(&mut self, sql: &str, phase: Phase) -> Result<(), Fault> {
+        let words = dialect::translated(sql);
+        self.wire.unreplicated();
+        let answer = self.wire.ask(self.limit, |client| client.batch_execute(&words));
+        answer.map_err(|failed| self.failed(&failed, phase))?;
+        self.replicated(phase)
+    }
+
+    /// A commit that a synchronous standby did not confirm may be gone after a failover: somebody cancelled its wait.
+    fn replicated(&mut self, phase: Phase) -> Result<(), Fault> {
+        if !self.wire.unreplicated() || phase != Phase::Commit {
+            return Ok(());
+        }
+        self.broken = true;
+        Err(Fault::new(
+            FaultKind::Unknown,
+            "the commit was let go before its synchronous standby had it; a failover would lose it, so that range is never \
+             used",
+        ))
+    }
+
+    /// Whether this server has the same data as one with this history, before a promotion that the other has behind it.
+    pub(super) fn is_before(&self, other: Option<&History>) -> bool {
+        match (&self.server.history, other) {
+            (Some(own), Some(other)) => own.system == other.system && own.timeline < other.timeline,
+            _ => false,
+        }
+    }
+
+    /// What is said of such a server.
+    pub(super) fn replaced(&self, place: &impl fmt::Display) -> String {
+        let timeline = self.server.history.as_ref().map_or(0, |history| history.timeline);
+        format!(
+            "{place}: it was replaced in a failover (its timeline is {timeline}, there is a later one) and takes writes all \
+             the same; stop it, or let it follow the new primary"
+        )
+    }
+
+    /// Whether the server has not hung up, and still answers if it is to be asked.
+    pub(super) fn is_alive(&self, asked: bool) -> bool {
+        !self.wire.is_closed() && (!asked || self.wire.ask(self.limit, Client::check_connection).is_ok())
+    }
+
+    /// What an error means, and what it does to this connection.
+    pub(super) fn failed(&mut self, failed: &Failed, phase: Phase) -> Fault {
+        let judged = judge(failed, phase, &self.password);
+        self.broken |= judged.broken;
+        self.again = judged.again;
+        self.duplicate = judged.duplicate;
+        self.spoiled = true;
+        judged.fault
+    }
+
+    /// A setting that loses commits: refused or noted, as configured.
+    pub(super) fn judge(&mut self, found: String) -> Result<(), Fault> {
+        match self.policy {
+            Durability::Refuse => Err(Fault::new(
+                FaultKind::Unsafe,
+                format!("{found}; change it, or `durability=warn` accepts the risk of duplicates"),
+            )),
+            Durability::Warn => {
+                if !self.warnings.contains(&found) {
+                    self.warnings.push(found);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses to write to a replica, and forgets it: the next attempt may find another server.
+    pub(super) fn writable(&mut self) -> Result<(), Fault> {
+        if self.server.read_only {
+            self.broken = true;
+            return Err(Fault::new(
+                FaultKind::Unavailable,
+                "the server is read-only: a replica, or in maintenance",
+            ));
+        }
+        Ok(())
+    }
+}
+
+struct Judged {
+    fault: Fault,
+    broken: bool,
+    again: bool,
+    duplicate: bool,
+}
+
+/// Any error that is not the server's own breaks the connection.
+fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged {
+    let broken = |kind, message| Judged {
+        fault: Fault::new(kind, message),
+        broken: true,
+        again: false,
+        duplicate: false,
+    };
+    let said = match failed {
+        Failed::Postgres(error) => error.as_db_error(),
+        _ => None,
+    };
+    let Some(said) = said else {
+        let message = hide(&plain_words(failed), password);
+        return if phase == Phase::Ask {
+            broken(FaultKind::Unavailable, message)
+        } else {
+            let unknown = format!("{message}; whether it was done is unknown, so that range is never used");
+            broken(FaultKind::Unknown, unknown)
+        };
+    };
+    let (code, message) = (said.code().code(), hide(said.message(), password));
+    match dialect::meaning(code, phase == Phase::Commit) {
+        Meaning::Again => Judged {
+            fault: Fault::new(FaultKind::Unavailable, format!("error {code}: {message}")),
+            broken: false,
+            again: true,
+            duplicate: false,
+        },
+        Meaning::Unknown => broken(
+            FaultKind::Unknown,
+            format!("error {code}: {message}; whether it was done is unknown, so that range is never used"),
+        ),
+        Meaning::Plain { kind, reconnect, advice } => {
+            let message = match (code, advice) {
+                ("42P01", _) => format!("{}; {advice}", missing_table(&message)),
+                (_, "") => format!("error {code}: {message}"),
+                _ => format!("error {code}: {message}; {advice}"),
+            };
+            // What ends a session says so itself, whatever its code.
+            let ends = said.parsed_severity() != Some(Severity::Error);
+            Judged {
+                fault: Fault::new(kind, message),
+                broken: reconnect || ends,
+                again: false,
+                duplicate: code == "23505",
+            }
+        }
+    }
+}
+
+/// `relation "keymill_segment" does not exist`, in whatever language, as we say it.
+fn missing_table(message: &str) -> String {
+    match message.split('"').nth(1) {
+        Some(table) => format!("table `{table}` is missing"),
+        None => message.to_owned(),
+    }
+}
+
+/// A connection that was not made.
+fn not_connected(options: &Options, failed: Failed) -> Fault {
+    let failed = match failed {
+        Failed::Fault(fault) => return fault,
+        other => other,
+    };
+    let mut fault = judge(&failed, Phase::Ask, &options.password).fault;
+    let Failed::Postgres(error) = &failed else { return fault };
+    let source = std::error::Error::source(error);
+    match (error.as_db_error(), source.and_then(|source| source.downcast_ref::<io::Error>())) {
+        (Some(said), _) if matches!(said.code().code(), "28P01" | "28000") => {
+            let tls = if options.tls == crate::store::server::Tls::Off {
+                " (or the server demands TLS: `tls=verify`)"
+            } else {
+                ""
+            };
+            fault.message = format!(
+                "the server refuses user `{}` with this password; check user and password{tls}",
+                options.user
+            );
+        }
+        // A certificate that is not trusted stays so: another attempt is no help.
+        (None, Some(broken)) if broken.kind() == io::ErrorKind::InvalidData => {
+            fault.kind = FaultKind::Refused;
+            fault.message = format!("{broken}; name the authority's certificate: `ca=FILE.pem`");
+        }
+        (Some(_), _) | (None, Some(_)) => {}
+        (None, None) if error.is_closed() => {}
+        // TLS that is not offered, a way to log in that is not spoken.
+        (None, None) => fault.kind = FaultKind::Refused,
+    }
+    fault
+}
+
+/// A driver's error in words, without its debug output.
+fn plain_words(failed: &Failed) -> String {
+    match failed {
+        Failed::Fault(fault) => fault.message.clone(),
+        Failed::Silent => "the server did not answer in time".to_owned(),
+        Failed::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+            "the server did not answer in time".to_owned()
+        }
+        Failed::Io(error) => error.to_string(),
+        Failed::Postgres(error) if error.is_closed() => "the connection broke".to_owned(),
+        Failed::Postgres(error) => match std::error::Error::source(error) {
+            Some(source) if source.is::<io::Error>() => format!("the connection broke: {source}"),
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_table_is_named_with_the_command() {
+        for said in ["relation \"keymill_segment\" does not exist", "Relation »x« gibt es nicht"] {
+            let shown = missing_table(said);
+            assert!(shown == "table `keymill_segment` is missing" || shown == said, "{shown}");
+        }
+    }
+
+    #[test]
+    fn silence_breaks_the_connection() {
+        for (phase, kind) in [
+            (Phase::Ask, FaultKind::Unavailable),
+            (Phase::Write, FaultKind::Unknown),
+            (Phase::Commit, FaultKind::Unknown),
+        ] {
+            let judged = judge(&Failed::Silent, phase, &Secret::default());
+            assert!(judged.broken);
+            assert_eq!(judged.fault.kind, kind);
+        }
+    }
+
+    #[test]
+    fn the_number_after_the_last_is_kept() {
+        assert_eq!((1u64 << 63) as i64, i64::MIN);
+    }
+}

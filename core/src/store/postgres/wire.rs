@@ -1,0 +1,363 @@
+//! A connection: the socket, its encryption, and the task that reads it, on a runtime of its own. (floor 2)
+//!
+//! The runtime has no threads; it runs while the keeper waits for an answer, and each wait has an end. What ends a
+//! connection ends its runtime with it, so that no late answer is left anywhere to be taken for the next one.
+
+use std::fmt;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::tls::TlsConnect;
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
+
+use crate::store::server::{Options, Target, Tls};
+use crate::store::{Fault, FaultKind};
+
+/// How long any connection may take.
+const AT_LEAST: Duration = Duration::from_millis(1);
+
+/// Why a connection could not be made.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// By the server or the protocol.
+    Postgres(tokio_postgres::Error),
+    /// By the network or this machine.
+    Io(io::Error),
+    /// Nobody answered in time.
+    Silent,
+    /// Said already.
+    Fault(Fault),
+}
+
+/// What was heard beside the answers.
+#[derive(Debug, Default)]
+struct Heard {
+    /// A commit was let go before its standby had it.
+    unreplicated: bool,
+    /// Why the connection ended.
+    end: Option<tokio_postgres::Error>,
+}
+
+/// The other end of a socket, to cut it: a forked child may hold a copy, and the server would wait for both.
+enum Cut {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A live connection.
+pub(super) struct Wire {
+    client: Client,
+    runtime: Runtime,
+    reader: JoinHandle<()>,
+    heard: Arc<Mutex<Heard>>,
+    cut: Cut,
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        let _ = match &self.cut {
+            Cut::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Cut::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+impl Wire {
+    /// Connects and logs in, each within its timeout.
+    pub(super) fn open(options: &Options, target: &Target) -> Result<Wire, Failed> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(Failed::Io)?;
+        let mut config = Config::new();
+        config
+            .user(&options.user)
+            .dbname(&options.database)
+            .password(options.password.reveal())
+            .application_name("keymill")
+            .ssl_mode(if options.tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
+        let heard = Arc::new(Mutex::new(Heard::default()));
+        let (client, reader, cut) = match target {
+            Target::Tcp(host, port) => {
+                let stream = dial(host, *port, options.connect_timeout.max(AT_LEAST)).map_err(Failed::Io)?;
+                let cut = Cut::Tcp(stream.try_clone().map_err(Failed::Io)?);
+                stream.set_nonblocking(true).map_err(Failed::Io)?;
+                let stream = {
+                    let _inside = runtime.enter();
+                    tokio::net::TcpStream::from_std(stream).map_err(Failed::Io)?
+                };
+                let tls = Tunnel::to(host, &options.tls)?;
+                let (client, reader) = greet(&runtime, options, &config, stream, tls, &heard)?;
+                (client, reader, cut)
+            }
+            Target::Socket(path) => {
+                // As `psql -h` takes it: the folder of the socket.
+                let port = options.hosts.first().map_or(5432, |(_, port)| *port);
+                let path = if path.is_dir() { path.join(format!(".s.PGSQL.{port}")) } else { path.clone() };
+                let stream = timely(&runtime, options.connect_timeout, async {
+                    plug(&path).await.map_err(Failed::Io)
+                })?;
+                let cut = Cut::Unix(stream.try_clone().map_err(Failed::Io)?);
+                let stream = {
+                    let _inside = runtime.enter();
+                    tokio::net::UnixStream::from_std(stream).map_err(Failed::Io)?
+                };
+                // A socket does not leave the machine.
+                config.ssl_mode(SslMode::Disable);
+                let (client, reader) = greet(&runtime, options, &config, stream, NoTls, &heard)?;
+                (client, reader, cut)
+            }
+        };
+        Ok(Wire { client, runtime, reader, heard, cut })
+    }
+
+    /// Runs one question to its end: until the server is ready for the next one, which is after its commit.
+    pub(super) fn ask<'c, T, F>(
+        &'c self,
+        limit: Duration,
+        question: impl FnOnce(&'c Client) -> F,
+    ) -> Result<T, Failed>
+    where
+        F: Future<Output = Result<T, tokio_postgres::Error>>,
+    {
+        let answer =
+            timely(&self.runtime, limit, async { question(&self.client).await.map_err(Failed::Postgres) });
+        match answer {
+            // The reason came before, by itself: `terminating connection due to administrator command`.
+            Err(Failed::Postgres(error)) if error.is_closed() => {
+                let said = self.heard.lock().unwrap_or_else(PoisonError::into_inner).end.take();
+                Err(Failed::Postgres(said.unwrap_or(error)))
+            }
+            other => other,
+        }
+    }
+
+    /// Whether a commit since the last question was let go before its standby had it. The server says that in a warning and
+    /// calls the commit a success.
+    pub(super) fn unreplicated(&self) -> bool {
+        std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).unreplicated)
+    }
+
+    /// Whether the server has hung up. The runtime looks at what has come since the last question: a statement that is sent
+    /// into a closed connection would count as unknown.
+    pub(super) fn is_closed(&self) -> bool {
+        self.runtime.block_on(async {
+            for _ in 0..2 {
+                tokio::task::yield_now().await;
+            }
+        });
+        self.reader.is_finished() || self.client.is_closed()
+    }
+}
+
+/// Waits for one thing, but not for ever.
+fn timely<T>(
+    runtime: &Runtime,
+    limit: Duration,
+    work: impl Future<Output = Result<T, Failed>>,
+) -> Result<T, Failed> {
+    runtime.block_on(async {
+        match tokio::time::timeout(limit.max(AT_LEAST), work).await {
+            Ok(done) => done,
+            Err(_) => Err(Failed::Silent),
+        }
+    })
+}
+
+/// The first of a name's addresses that answers; the last one's error.
+fn dial(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in std::net::ToSocketAddrs::to_socket_addrs(&(host, port))? {
+        match TcpStream::connect_timeout(&address, limit) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+async fn plug(path: &Path) -> io::Result<UnixStream> {
+    tokio::net::UnixStream::connect(path).await?.into_std()
+}
+
+/// Logs in and starts the task that reads the answers.
+fn greet<S, T>(
+    runtime: &Runtime,
+    options: &Options,
+    config: &Config,
+    stream: S,
+    tls: T,
+    heard: &Arc<Mutex<Heard>>,
+) -> Result<(Client, JoinHandle<()>), Failed>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: TlsConnect<S>,
+    T::Stream: Send + 'static,
+{
+    let (client, mut connection) = timely(runtime, options.read_timeout, async {
+        config.connect_raw(stream, tls).await.map_err(Failed::Postgres)
+    })?;
+    let heard = Arc::clone(heard);
+    let reader = runtime.spawn(async move {
+        loop {
+            let message = std::future::poll_fn(|context| connection.poll_message(context)).await;
+            let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+            match message {
+                // By the function's name: the words are in the server's language.
+                Some(Ok(AsyncMessage::Notice(notice))) => {
+                    heard.unreplicated |= notice.routine() == Some("SyncRepWaitForLSN");
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => {
+                    heard.end = Some(error);
+                    return;
+                }
+                None => return,
+            }
+        }
+    });
+    Ok((client, reader))
+}
+
+#[cfg(not(feature = "rustls"))]
+struct Tunnel;
+
+#[cfg(not(feature = "rustls"))]
+impl Tunnel {
+    fn to(_host: &str, tls: &Tls) -> Result<NoTls, Failed> {
+        match tls {
+            Tls::Off => Ok(NoTls),
+            Tls::Verify { .. } => Err(Failed::Fault(Fault::new(
+                FaultKind::Refused,
+                "this build of keymill has no TLS; build it with feature `rustls`, or use `tls=off`",
+            ))),
+        }
+    }
+}
+
+#[cfg(feature = "rustls")]
+use encrypted::Tunnel;
+
+/// TLS by rustls: the certificate is checked against the host's name, and its authority against the public ones or the
+/// given one.
+#[cfg(feature = "rustls")]
+mod encrypted {
+    use std::io;
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll};
+
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+    use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::rustls::crypto::ring;
+    use tokio_rustls::rustls::pki_types::pem::PemObject;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+    use super::{Failed, Fault, FaultKind, Tls};
+
+    /// A host's name and whom to believe; `None` where nothing is encrypted.
+    pub(super) struct Tunnel(Option<(TlsConnector, ServerName<'static>)>);
+
+    impl Tunnel {
+        pub(super) fn to(host: &str, tls: &Tls) -> Result<Tunnel, Failed> {
+            let refused = |message| Failed::Fault(Fault::new(FaultKind::Refused, message));
+            let Tls::Verify { ca } = tls else { return Ok(Tunnel(None)) };
+            let mut authorities = RootCertStore::empty();
+            match ca {
+                None => authorities.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+                Some(file) => {
+                    let wrong = |error: &dyn std::fmt::Display| {
+                        refused(format!(
+                            "the authority's certificate `{}` cannot be read: {error}",
+                            file.display()
+                        ))
+                    };
+                    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| wrong(&error))? {
+                        let certificate = certificate.map_err(|error| wrong(&error))?;
+                        authorities.add(certificate).map_err(|error| wrong(&error))?;
+                    }
+                    if authorities.is_empty() {
+                        return Err(wrong(&"it holds no certificate in PEM"));
+                    }
+                }
+            }
+            let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(|error| refused(format!("TLS cannot be set up: {error}")))?
+                .with_root_certificates(authorities)
+                .with_no_client_auth();
+            let name = ServerName::try_from(host.to_owned())
+                .map_err(|_| refused(format!("`{host}` is no name that a certificate can be for")))?;
+            Ok(Tunnel(Some((TlsConnector::from(Arc::new(config)), name))))
+        }
+    }
+
+    impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Tunnel {
+        type Stream = Encrypted<S>;
+        type Error = io::Error;
+        type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted<S>>> + Send>>;
+
+        fn connect(self, stream: S) -> Self::Future {
+            Box::pin(async move {
+                let Some((connector, name)) = self.0 else {
+                    return Err(io::Error::other("the connection is not to be encrypted"));
+                };
+                Ok(Encrypted(connector.connect(name, stream).await?))
+            })
+        }
+    }
+
+    /// A stream whose other end has shown its certificate.
+    pub(super) struct Encrypted<S>(tokio_rustls::client::TlsStream<S>);
+
+    impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
+        // The certificate was verified for the name; binding the password's proof to it would add nothing we rely on.
+        fn channel_binding(&self) -> ChannelBinding {
+            ChannelBinding::none()
+        }
+    }
+
+    impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_read(context, buffer)
+        }
+    }
+
+    impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Pin::new(&mut self.0).poll_write(context, bytes)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_flush(context)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_shutdown(context)
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a Redis server's error says about a reservation, by the word it begins with. (floor 2)
+//!
+//! Redis refuses before it does anything: an error answer to a script of ours means that nothing was changed.
+
+use crate::store::FaultKind;
+
+/// What to make of an error answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Meaning {
+    pub(super) kind: FaultKind,
+    /// Another server may do better, or this connection is not to be used any more.
+    pub(super) reconnect: bool,
+    pub(super) advice: &'static str,
+}
+
+const fn unavailable(reconnect: bool, advice: &'static str) -> Meaning {
+    Meaning { kind: FaultKind::Unavailable, reconnect, advice }
+}
+
+const fn refused(reconnect: bool, advice: &'static str) -> Meaning {
+    Meaning { kind: FaultKind::Refused, reconnect, advice }
+}
+
+/// The words that may stand inside another error: before Redis 7 a script's error wraps the one that stopped it.
+const INNER: &[&str] = &["WRONGTYPE", "READONLY", "OOM", "MISCONF", "NOREPLICAS", "NOPERM", "MASTERDOWN"];
+
+/// The meaning of `code details`: `LOADING Redis is loading the dataset in memory`.
+pub(super) fn of(code: &str, details: &str) -> Meaning {
+    let says = |part: &str| details.to_ascii_lowercase().contains(part);
+    match code {
+        "LOADING" => unavailable(true, "the server is reading its data after a start"),
+        "BUSY" => unavailable(false, "somebody's script does not end; `SCRIPT KILL` ends it"),
+        "READONLY" => {
+            unavailable(true, "the server is a replica: name the master, or follow it with `sentinel=NAME`")
+        }
+        "MASTERDOWN" => unavailable(true, "the server is a replica that has lost its master"),
+        "NOREPLICAS" => unavailable(false, "fewer replicas follow than min-replicas-to-write demands"),
+        "MISCONF" => unavailable(false, "the server cannot write to its disk; make room, see its log"),
+        "OOM" => unavailable(false, "the server has reached maxmemory; raise it"),
+        "TRYAGAIN" => unavailable(false, ""),
+        "NOAUTH" => refused(true, "the server wants a password: redis://user:password@host"),
+        "WRONGPASS" => refused(true, "check user and password"),
+        "NOPERM" => refused(
+            false,
+            "allow this user `~keymill_segment:* +evalsha +eval +hmget +hset +hincrby +pttl +exists +info +config|get +ping \
+             +select +wait`",
+        ),
+        "WRONGTYPE" => refused(
+            false,
+            "the key holds something else than keymill's hash of `period` and `next`; name another prefix with `table=`",
+        ),
+        "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" => refused(
+            true,
+            "a Redis Cluster is not supported: use a server of its own, with replicas followed by Sentinel",
+        ),
+        "DENIED" => {
+            refused(true, "the server is in protected mode: give it a password, or bind it to this network")
+        }
+        "ERR" if says("max number of clients") => {
+            unavailable(true, "the server has too many connections; raise maxclients")
+        }
+        "ERR" if says("without any password configured") || says("no password is set") => {
+            refused(true, "the server knows no password for this user; leave it out of the URL")
+        }
+        "ERR" if says("db index") || says("invalid db") => {
+            refused(true, "there is no database of this number; most servers have 0 to 15")
+        }
+        "ERR" if says("error running script") => INNER
+            .iter()
+            .find(|word| details.split_whitespace().any(|part| part.trim_start_matches('-') == **word))
+            .map_or(refused(false, ""), |word| of(word, "")),
+        _ => refused(false, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_is_unavailable_and_what_stays_is_refused() {
+        for code in ["LOADING", "BUSY", "READONLY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "OOM"] {
+            let meaning = of(code, "");
+            assert!(
+                meaning.kind == FaultKind::Unavailable && !meaning.advice.is_empty(),
+                "{code}: {meaning:?}"
+            );
+        }
+        for code in ["NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "MOVED", "ASK", "DENIED"] {
+            let meaning = of(code, "");
+            assert!(meaning.kind == FaultKind::Refused && !meaning.advice.is_empty(), "{code}: {meaning:?}");
+        }
+        assert_eq!(of("ERR", "max number of clients reached").kind, FaultKind::Unavailable);
+        assert_eq!(of("ERR", "unknown command").kind, FaultKind::Refused);
+    }
+
+    #[test]
+    fn an_old_servers_script_error_means_what_it_wraps() {
+        let wrapped = "Error running script (call to f_0ab): @user_script:4: -READONLY You can't write against a read only";
+        assert_eq!(of("ERR", wrapped), of("READONLY", ""));
+        let wrapped =
+            "Error running script (call to f_0ab): @user_script:20: WRONGTYPE Operation against a key";
+        assert_eq!(of("ERR", wrapped), of("WRONGTYPE", ""));
+        assert_eq!(
+            of("ERR", "Error running script (call to f_0ab): @user_script:1: nonsense"),
+            refused(false, "")
+        );
+    }
+}

@@ -1,0 +1,251 @@
+//! Reservations in Redis or Valkey: one key for each row, `keymill_segment:segment:orders`, a hash of `period` and `next`.
+//! (floor 2)
+//!
+//! One connection, opened when it is first needed. Rules, each bought with a duplicate somewhere:
+//! * A reservation is one script, which the server runs alone: it takes the next numbers only where the row stands where
+//!   it should. Whatever is out of the ordinary (a missing row, a new period, the end of the numbers, a row that went
+//!   backwards) is decided by `decision`, as in every other store, and written by compare-and-set.
+//! * Numbers are texts or the server's own integers, never Lua's, which are exact up to 2^53 only.
+//! * A range is used only after the script's answer. Anything else breaks the connection and leaves the outcome unknown.
+//! * A key is created only where there is none, and never for who has seen numbers of it: eviction, `FLUSHALL` and a
+//!   failover that lost writes are refused.
+//! * Replicas follow asynchronously. `wait_replicas=N` counts a reservation only when N of them have acknowledged it.
+//! * Where Sentinels say who the master is, they are asked before every change: a master that was cut off from them does
+//!   not know that it has been replaced.
+
+mod meaning;
+mod sentinel;
+mod server;
+mod session;
+mod wire;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::rows::{self, Rows, Transactions};
+use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Store};
+use crate::time::Clock;
+use sentinel::Sentinels;
+use session::{Open, Session, check};
+
+/// Which server, and what only Redis is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Which server, as whom, and how patiently; or with `sentinel` which Sentinels.
+    pub server: super::server::Options,
+    /// The name by which the Sentinels know the master.
+    pub sentinel: Option<String>,
+    /// How many replicas have to acknowledge a reservation before it counts.
+    pub wait_replicas: u32,
+}
+
+/// A client of one server, or of whichever server the Sentinels call the master.
+pub struct RedisStore {
+    options: Options,
+    sentinels: Option<Sentinels>,
+    session: Option<Session>,
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("options", &self.options)
+            .field("connected", &self.session.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl RedisStore {
+    /// A store on this server. Nothing is connected yet.
+    #[must_use]
+    pub fn new(options: Options) -> RedisStore {
+        let sentinels = options.sentinel.as_ref().map(|name| Sentinels::new(&options.server, name));
+        RedisStore { options, sentinels, session: None }
+    }
+
+    /// The same for a change: on a server that may be written to, and that the Sentinels call the master now.
+    fn with_master<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
+        if let Some(sentinels) = &mut self.sentinels
+            && let Some(session) = &self.session
+            && Some(sentinels.master()?) != session.master
+        {
+            self.session = None;
+        }
+        self.with_session(|session| {
+            session.writable()?;
+            work(session)
+        })
+    }
+
+    /// Runs with a live connection and keeps it if it may be used again.
+    fn with_session<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
+        let mut session = self.ready()?;
+        let answer = work(&mut session);
+        if !session.wire.broken {
+            session.used_ms = Clock::System.boot_ms();
+            self.session = Some(session);
+        }
+        answer
+    }
+
+    /// The connection, or a new one.
+    fn ready(&mut self) -> Result<Session, Fault> {
+        if let Some(mut session) = self.session.take()
+            && session.is_alive()
+        {
+            return Ok(session);
+        }
+        self.connect()
+    }
+
+    fn connect(&mut self) -> Result<Session, Fault> {
+        let mut failures = Vec::new();
+        let mut fallback = None;
+        let mut hosts = self.options.server.clone();
+        let mut master = None;
+        if let Some(sentinels) = &mut self.sentinels {
+            let named = sentinels.master()?;
+            hosts.hosts = vec![named.clone()];
+            master = Some(named);
+        }
+        for target in hosts.targets(&mut failures) {
+            let mut opened = Session::open(&target, &self.options);
+            if let Ok(session) = &mut opened {
+                session.master.clone_from(&master);
+            }
+            match opened {
+                Ok(session) if session.server.is_replica() => {
+                    // A replica answers questions; it is kept in case no other host does better.
+                    fallback.get_or_insert(session);
+                }
+                Ok(session) => return Ok(session),
+                Err(fault) if fault.kind == FaultKind::Unavailable => {
+                    failures.push(format!("{target}: {}", fault.message));
+                }
+                Err(fault) => return Err(Fault::new(fault.kind, format!("{target}: {}", fault.message))),
+            }
+        }
+        fallback.ok_or_else(|| {
+            Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
+        })
+    }
+}
+
+/// Tries until the row has not moved in between, as long as an answer may take.
+fn contend<T>(patience: Duration, mut attempt: impl FnMut() -> Result<Option<T>, Fault>) -> Result<T, Fault> {
+    let until = Instant::now() + patience;
+    for tried in 0..rows::ATTEMPTS {
+        if tried > 0 {
+            if Instant::now() >= until {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(fastrand::u64(50..500) * u64::from(tried)));
+        }
+        if let Some(done) = attempt()? {
+            return Ok(done);
+        }
+    }
+    Err(rows::moved_on())
+}
+
+impl Transactions for RedisStore {
+    fn transact<T>(
+        &mut self,
+        key: &Key,
+        _period: u64,
+        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
+    ) -> Result<T, Fault> {
+        check(key)?;
+        let patience = self.options.server.read_timeout;
+        self.with_master(|session| contend(patience, || work(&mut Open { session: &mut *session })))
+    }
+}
+
+impl Store for RedisStore {
+    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        let patience = self.options.server.read_timeout;
+        check(&request.key)
+            .and_then(|()| {
+                self.with_master(|session| {
+                    contend(patience, || match session.reserve_fast(request)? {
+                        Some(reserved) => Ok(Some(reserved)),
+                        None => rows::reserve(&mut Open { session: &mut *session }, request),
+                    })
+                })
+            })
+            .map_err(|fault| rows::during(&rows::reserving(request), fault))
+    }
+
+    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        self.give_back_in_one(key, period, lo, hi)
+    }
+
+    fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
+        self.raise_in_one(key, expect, to)
+    }
+
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        check(key)
+            .and_then(|()| self.with_session(|session| rows::look(&mut Open { session }, key)))
+            .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
+    }
+
+    /// Keys come with their first reservation: there is nothing to create.
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        keys.iter()
+            .try_for_each(|key| check(key))
+            .and_then(|()| if dry_run { Ok(()) } else { self.with_master(|_| Ok(())) })
+            .map(|()| Vec::new())
+            .map_err(|fault| rows::during("preparing the server", fault))
+    }
+
+    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        self.repair_in_one(key, to)
+    }
+
+    fn facts(&mut self) -> Result<Facts, Fault> {
+        // Asking is safe where reserving is not: an operator wants to see what is wrong.
+        let durability = std::mem::replace(&mut self.options.server.durability, Durability::Warn);
+        let facts = self.told_facts();
+        self.options.server.durability = durability;
+        if durability == Durability::Refuse && facts.as_ref().is_ok_and(|facts| !facts.warnings.is_empty()) {
+            // Opened in spite of what would have been refused, perhaps.
+            self.session = None;
+        }
+        facts
+    }
+}
+
+impl RedisStore {
+    fn told_facts(&mut self) -> Result<Facts, Fault> {
+        let wait_replicas = self.options.wait_replicas;
+        self.with_session(|session| {
+            let mut warnings = session.warnings.clone();
+            if session.server.is_replica() {
+                warnings.push("the server is a replica: it can reserve nothing".to_owned());
+            }
+            Ok(Facts {
+                dialect: session.server.dialect().to_owned(),
+                version: session.server.version().to_owned(),
+                durability: session.server.durability(wait_replicas),
+                warnings,
+            })
+        })
+        .map_err(|fault| rows::during("asking the server about itself", fault))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Secret;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let mut options = Options::default();
+        options.server.password = Secret::new("opensesame");
+        let shown = format!("{options:?} {:?}", RedisStore::new(options.clone()));
+        assert!(!shown.contains("opensesame"), "{shown}");
+    }
+}

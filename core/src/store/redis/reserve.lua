@@ -1,0 +1,27 @@
+-- Reserves ARGV[4] numbers of the row KEYS[1], if nothing about it is out of the ordinary: it stands in period ARGV[1], its
+-- next number is at least ARGV[2] and at most ARGV[3], and it does not expire. Answers with the first number reserved. With
+-- nil nothing was changed, and keymill looks closer.
+--
+-- Numbers stay texts here: Lua's are exact up to 2^53 only. HINCRBY counts in the server's own 64 bits.
+
+-- Whether a <= b, both of at most 20 digits: by halves, which a Lua number holds exactly.
+local function at_most(a, b)
+  a = string.rep('0', 20 - #a) .. a
+  b = string.rep('0', 20 - #b) .. b
+  local high_a, high_b = tonumber(string.sub(a, 1, 10)), tonumber(string.sub(b, 1, 10))
+  if high_a ~= high_b then
+    return high_a < high_b
+  end
+  return tonumber(string.sub(a, 11)) <= tonumber(string.sub(b, 11))
+end
+
+local row = redis.call('HMGET', KEYS[1], 'period', 'next')
+local lo = row[2]
+if row[1] ~= ARGV[1] or not lo or #lo > 19 or not string.find(lo, '^[1-9]%d*$') then
+  return false
+end
+if not at_most(ARGV[2], lo) or not at_most(lo, ARGV[3]) or redis.call('PTTL', KEYS[1]) ~= -1 then
+  return false
+end
+redis.call('HINCRBY', KEYS[1], 'next', ARGV[4])
+return lo

@@ -1,0 +1,177 @@
+//! Who is the master? Sentinels know. (floor 2)
+//!
+//! Every Sentinel answers for itself, and one that is cut off from the others goes on naming a master that they have
+//! replaced. No failover happens without more than half of them, so more than half of those listed have to answer. All are
+//! asked, because the one that leads a failover is the first to know: each failover raises the `config-epoch`, and the
+//! highest counts. While one of those holds the master for down, or is replacing it, there is no master.
+
+use redis::{Value, cmd};
+
+use super::session::{login, text};
+use super::wire::{Phase, Wire};
+use crate::store::server::{Options, Target};
+use crate::store::{Fault, FaultKind};
+use crate::time::Clock;
+
+/// One that is silent costs its timeout; for so long it is not asked again, if enough others answer.
+const PASSED_OVER_MS: u64 = 10_000;
+
+/// The Sentinels that watch one master.
+pub(super) struct Sentinels {
+    options: Options,
+    name: String,
+    /// For each host: until when it is passed over, in boot time.
+    silent_until: Vec<u64>,
+}
+
+/// What one of them says.
+#[derive(Debug)]
+struct Word {
+    epoch: u64,
+    master: (String, u16),
+    /// The master that it names has replaced the one it watched.
+    replaced: bool,
+    /// It holds the master for down, or is replacing it.
+    troubled: bool,
+}
+
+impl Sentinels {
+    pub(super) fn new(options: &Options, name: &str) -> Sentinels {
+        Sentinels {
+            silent_until: vec![0; options.hosts.len()],
+            options: options.clone(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The master's host and port.
+    pub(super) fn master(&mut self) -> Result<(String, u16), Fault> {
+        let listed = self.options.hosts.len();
+        let mut failures = Vec::new();
+        let mut words = Vec::new();
+        let now = Clock::System.boot_ms();
+        let (mut order, passed_over): (Vec<_>, Vec<_>) =
+            (0..listed).partition(|at| self.silent_until[*at] <= now);
+        let asked = order.len();
+        order.extend(passed_over);
+        for (turn, at) in order.into_iter().enumerate() {
+            if turn >= asked && words.len() * 2 > listed {
+                break;
+            }
+            match self.ask(&self.options.hosts[at], &mut failures) {
+                Some(word) => words.push(word),
+                None => self.silent_until[at] = Clock::System.boot_ms() + PASSED_OVER_MS,
+            }
+        }
+        let outage = |what: String| Err(Fault::new(FaultKind::Unavailable, what));
+        let name = &self.name;
+        if words.len() * 2 <= listed {
+            let (answered, why) = (words.len(), failures.join("; "));
+            return outage(format!(
+                "{answered} of {listed} Sentinels say who the master `{name}` is, and more than half have to: {why}"
+            ));
+        }
+        newest(words).map_or_else(
+            || outage(format!("the Sentinels hold the master `{name}` for down: it is being replaced")),
+            Ok,
+        )
+    }
+
+    fn ask(&self, place: &(String, u16), failures: &mut Vec<String>) -> Option<Word> {
+        let one = Options { hosts: vec![place.clone()], ..self.options.clone() };
+        for target in one.targets(failures) {
+            match self.ask_at(&target) {
+                Ok(word) => return Some(word),
+                Err(fault) => failures.push(format!("{target}: {}", fault.message)),
+            }
+        }
+        None
+    }
+
+    fn ask_at(&self, target: &Target) -> Result<Word, Fault> {
+        let mut wire = Wire::open(target, &self.options)?;
+        // Most Sentinels have no password; of those that have one it is the servers'.
+        match (self.question(&mut wire), login(&self.options)) {
+            (Err(fault), Some(login)) if fault.message.starts_with("NOAUTH") => {
+                let mut wire = Wire::open(target, &self.options)?;
+                wire.ask(login)?;
+                self.question(&mut wire)
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    fn question(&self, wire: &mut Wire) -> Result<Word, Fault> {
+        // The first tells of the master that is watched, the second of the one that is to be used: for a while after a
+        // failover they differ.
+        let questions = ["MASTER", "GET-MASTER-ADDR-BY-NAME"]
+            .map(|verb| cmd("SENTINEL").arg(verb).arg(&self.name).take());
+        let mut texts = Vec::new();
+        for answer in wire.exchange(&questions, Phase::Ask)? {
+            let Value::Array(fields) = wire.answer(answer)? else { return Err(no_sentinel()) };
+            texts.push(fields.iter().map(|field| text(field).unwrap_or_default()).collect::<Vec<_>>());
+        }
+        word(&texts[0], &texts[1]).ok_or_else(no_sentinel)
+    }
+}
+
+fn no_sentinel() -> Fault {
+    Fault::new(FaultKind::Refused, "the answer is not a Sentinel's")
+}
+
+fn word(watched: &[String], used: &[String]) -> Option<Word> {
+    let field =
+        |name: &str| watched.chunks_exact(2).find(|pair| pair[0] == name).map(|pair| pair[1].as_str());
+    let [host, port] = used else { return None };
+    let troubles = ["s_down", "o_down", "failover_in_progress"];
+    Some(Word {
+        epoch: field("config-epoch")?.parse().ok()?,
+        master: (host.clone(), port.parse().ok()?),
+        replaced: (field("ip")?, field("port")?) != (host.as_str(), port.as_str()),
+        troubled: field("flags")?.split(',').any(|flag| troubles.contains(&flag)),
+    })
+}
+
+/// The master by the newest word; `None` while it is in trouble.
+fn newest(mut words: Vec<Word>) -> Option<(String, u16)> {
+    words.sort_by_key(|word| (word.epoch, word.replaced));
+    let newest = words.pop()?;
+    let troubled = |word: &Word| word.troubled && word.epoch == newest.epoch;
+    if !newest.replaced && (newest.troubled || words.iter().any(troubled)) {
+        return None;
+    }
+    Some(newest.master)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(epoch: u64, port: u16, replaced: bool, troubled: bool) -> Word {
+        Word { epoch, master: ("db".to_owned(), port), replaced, troubled }
+    }
+
+    fn port(words: Vec<Word>) -> Option<u16> {
+        newest(words).map(|(_, port)| port)
+    }
+
+    #[test]
+    fn the_newest_word_counts_and_a_master_in_trouble_is_none() {
+        assert_eq!(port(vec![word(1, 1, false, false), word(1, 1, false, false)]), Some(1));
+        assert_eq!(port(vec![word(2, 2, false, false), word(1, 1, false, true)]), Some(2));
+        assert_eq!(port(vec![word(1, 1, false, true), word(1, 1, false, false)]), None);
+        // The leader of a failover has decided; the others do not know yet.
+        assert_eq!(port(vec![word(1, 1, false, false), word(2, 2, true, true)]), Some(2));
+        assert_eq!(port(Vec::new()), None);
+    }
+
+    #[test]
+    fn a_sentinels_answer_is_read() {
+        let texts = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let watched = texts("name mymaster ip 10.0.0.1 port 6379 flags s_down,master,o_down config-epoch 7");
+        let read = super::word(&watched, &texts("10.0.0.2 6380")).expect("a word");
+        assert_eq!((read.epoch, read.master.1, read.replaced, read.troubled), (7, 6380, true, true));
+        assert!(super::word(&watched, &texts("10.0.0.2")).is_none());
+        assert!(super::word(&texts("a b"), &texts("10.0.0.2 6380")).is_none());
+    }
+}

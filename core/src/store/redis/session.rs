@@ -1,0 +1,362 @@
+//! A connection to a server that keeps rows, with what is known about it: login, durability, the two scripts. (floor 2)
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::{Cmd, Value, cmd};
+
+use super::Options;
+use super::server::{Finding, SETTINGS, Server};
+use super::wire::{Phase, Wire};
+use crate::store::rows::{self, Digits, Rows, Stored};
+use crate::store::server::Target;
+use crate::store::{Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, SerialKey};
+use crate::time::Clock;
+
+/// A script's text, and the hash by which a server knows it that has run it before.
+struct Script {
+    text: &'static str,
+    hash: String,
+}
+
+impl Script {
+    fn new(text: &'static str) -> Script {
+        Script { text, hash: redis::Script::new(text).get_hash().to_owned() }
+    }
+}
+
+static RESERVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("reserve.lua")));
+static REPLACE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("replace.lua")));
+
+/// After this long without a question a connection is pinged first: firewalls and servers close idle ones.
+const IDLE_MS: u64 = 30_000;
+
+pub(super) struct Session {
+    pub(super) wire: Wire,
+    pub(super) server: Server,
+    pub(super) warnings: Vec<String>,
+    /// As the Sentinels named it, where there are any.
+    pub(super) master: Option<(String, u16)>,
+    wait_replicas: u32,
+    /// How long replicas may take: shorter than an answer may, so that too few of them are an answer.
+    wait: Duration,
+    /// Boot time of the last answer.
+    pub(super) used_ms: u64,
+}
+
+/// The Redis key of a row.
+pub(super) fn place(key: &Key) -> String {
+    format!("{}:{}", key.table, key.name)
+}
+
+impl Session {
+    /// Connects, logs in, and checks what decides whether a commit survives.
+    pub(super) fn open(target: &Target, options: &Options) -> Result<Session, Fault> {
+        let mut session = Session {
+            wire: Wire::open(target, &options.server)?,
+            server: Server::default(),
+            warnings: Vec::new(),
+            master: None,
+            wait_replicas: options.wait_replicas,
+            wait: options.server.read_timeout / 2,
+            used_ms: Clock::System.boot_ms(),
+        };
+        session.introduce(options)?;
+        Ok(session)
+    }
+
+    fn introduce(&mut self, options: &Options) -> Result<(), Fault> {
+        let mut commands = Vec::new();
+        let login = login(&options.server);
+        let logs_in = login.is_some();
+        commands.extend(login);
+        let database = options.server.database.as_str();
+        let selects = !matches!(database, "" | "0");
+        if selects {
+            commands.push(cmd("SELECT").arg(database).take());
+        }
+        commands.push(cmd("INFO"));
+        commands.extend(SETTINGS.iter().map(|name| cmd("CONFIG").arg("GET").arg(*name).take()));
+        let mut answers = match self.wire.exchange(&commands, Phase::Ask) {
+            Ok(answers) => answers.into_iter(),
+            Err(mut fault) => {
+                fault.message.push_str(self.wire.silence());
+                return Err(fault);
+            }
+        };
+        let mut next = || answers.next().unwrap_or_default();
+        if logs_in {
+            self.wire.answer(next())?;
+        }
+        if selects {
+            self.wire.answer(next())?;
+        }
+        match self.wire.answer(next()) {
+            Ok(info) => self.server = Server::new(&text(&info).unwrap_or_default()),
+            Err(fault) if fault.kind == FaultKind::Refused && logs_in && !self.wire.broken => {
+                self.warnings.push(format!("INFO cannot be read: {fault}"));
+            }
+            Err(fault) => return Err(fault),
+        }
+        for name in SETTINGS {
+            // Refused here means managed or restricted: then `INFO` has to do.
+            if let Ok(Value::Array(pair)) = self.wire.answer(next())
+                && let Some(value) = pair.get(1).and_then(text)
+            {
+                self.server.set(name, value);
+            }
+        }
+        if let Some(why) = self.server.is_no_store() {
+            return Err(Fault::new(FaultKind::Refused, why));
+        }
+        for finding in self.server.findings(options.wait_replicas, options.sentinel.is_some()) {
+            match (finding, options.server.durability) {
+                (Finding::Unsafe(found), Durability::Refuse) => {
+                    return Err(Fault::new(
+                        FaultKind::Unsafe,
+                        format!("{found}; change it, or `durability=warn` accepts the risk of duplicates"),
+                    ));
+                }
+                (Finding::Unsafe(found) | Finding::Warning(found), _) => self.warnings.push(found),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it still answers, asked only of one that has been idle.
+    pub(super) fn is_alive(&mut self) -> bool {
+        let idle = Clock::System.boot_ms().saturating_sub(self.used_ms);
+        idle <= IDLE_MS || self.wire.ask(cmd("PING")).is_ok()
+    }
+
+    /// Refuses to write to a replica, and forgets it: the next attempt may find another server.
+    pub(super) fn writable(&mut self) -> Result<(), Fault> {
+        if self.server.is_replica() {
+            self.wire.broken = true;
+            return Err(Fault::new(
+                FaultKind::Unavailable,
+                "the server is a replica, which reserves nothing: name the master, or follow it with `sentinel=NAME`",
+            ));
+        }
+        if self.wait_replicas > 0 {
+            // Before anything is reserved: a range that too few replicas have is never used.
+            let acknowledged = self.wire.ask(self.wait_command())?;
+            self.enough(&acknowledged, FaultKind::Unavailable, "nothing was reserved")?;
+        }
+        Ok(())
+    }
+
+    fn wait_command(&self) -> Cmd {
+        let millis = u64::try_from(self.wait.as_millis()).unwrap_or(u64::MAX).max(1);
+        cmd("WAIT").arg(self.wait_replicas).arg(millis).take()
+    }
+
+    fn enough(&self, acknowledged: &Value, kind: FaultKind, so: &str) -> Result<(), Fault> {
+        let acknowledged = match acknowledged {
+            Value::Int(count) => *count,
+            _ => 0,
+        };
+        if acknowledged >= i64::from(self.wait_replicas) {
+            return Ok(());
+        }
+        Err(Fault::new(
+            kind,
+            format!(
+                "{acknowledged} of {} replicas (`wait_replicas`) have acknowledged, {so}",
+                self.wait_replicas
+            ),
+        ))
+    }
+
+    /// A script of ours on one row. `changed` says of its answer whether it wrote: then the replicas are waited for.
+    fn run(
+        &mut self,
+        script: &Script,
+        key: &Key,
+        values: &[String],
+        changed: impl Fn(&Value) -> bool,
+    ) -> Result<Value, Fault> {
+        let by_hash = cmd("EVALSHA").arg(&script.hash).take();
+        let mut answers = self.say_script(by_hash, key, values)?;
+        if matches!(answers.first(), Some(Value::ServerError(error)) if error.code() == "NOSCRIPT") {
+            // A server that has started, or was asked for the first time: nothing was done.
+            let by_text = cmd("EVAL").arg(script.text).take();
+            answers = self.say_script(by_text, key, values)?;
+        }
+        let mut answers = answers.into_iter();
+        let answer = self.wire.answer(answers.next().unwrap_or_default())?;
+        if self.wait_replicas > 0 && changed(&answer) {
+            let acknowledged = answers.next().unwrap_or_default();
+            self.enough(
+                &acknowledged,
+                FaultKind::Unknown,
+                "so a failover may lose that range, and it is never used",
+            )?;
+        }
+        Ok(answer)
+    }
+
+    fn say_script(&mut self, mut command: Cmd, key: &Key, values: &[String]) -> Result<Vec<Value>, Fault> {
+        command.arg(1).arg(place(key)).arg(values);
+        let mut commands = vec![command];
+        if self.wait_replicas > 0 {
+            commands.push(self.wait_command());
+        }
+        self.wire.exchange(&commands, Phase::Commit)
+    }
+
+    /// Reserves in one round trip where the row is as it should be. `None`: nothing was changed, `rows` is to look closer.
+    pub(super) fn reserve_fast(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
+        let Some((lowest, highest)) = bounds(request) else { return Ok(None) };
+        let values = [request.period, lowest, highest, request.len].map(|number| number.to_string());
+        let wrote = |answer: &Value| *answer != Value::Nil;
+        let answer = self.run(&RESERVE, &request.key, &values, wrote)?;
+        if answer == Value::Nil {
+            return Ok(None);
+        }
+        let lo = text(&answer).and_then(|text| text.parse::<u64>().ok());
+        match lo {
+            Some(lo) if (lowest..=highest).contains(&lo) => {
+                Ok(Some(Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None }))
+            }
+            // Something was reserved, but nobody can say what.
+            _ => {
+                self.wire.broken = true;
+                Err(Fault::new(
+                    FaultKind::Unknown,
+                    "the server's answer is not of keymill's script; that range is never used",
+                ))
+            }
+        }
+    }
+}
+
+/// Between which next numbers the fast way may reserve; `None` where `rows` decides. The last number there is, and all that
+/// is written above 2^63-1, is beyond the server's integers.
+fn bounds(request: &Request) -> Option<(u64, u64)> {
+    let seen = request.high_water;
+    if request.len == 0 || seen.period > request.period || request.period > request.period_max {
+        return None;
+    }
+    let lowest = if seen.period == request.period { seen.next.max(1) } else { 1 };
+    let highest = request.last.min(MAX_NUMBER - 1).checked_sub(request.len - 1)?;
+    (lowest <= highest).then_some((lowest, highest))
+}
+
+pub(super) fn login(options: &crate::store::server::Options) -> Option<Cmd> {
+    let (user, password) = (options.user.as_str(), options.password.reveal());
+    match (user, password) {
+        ("", "") => None,
+        ("", password) => Some(cmd("AUTH").arg(password).take()),
+        (user, password) => Some(cmd("AUTH").arg(user).arg(password).take()),
+    }
+}
+
+/// The text of an answer, if it is one.
+pub(super) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// Rows of an open session. Every verb of `rows` reads and then writes once, by compare-and-set: that write is the commit.
+pub(super) struct Open<'a> {
+    pub(super) session: &'a mut Session,
+}
+
+impl Open<'_> {
+    fn set(&mut self, key: &Key, old: Option<Mark>, new: &Stored) -> Result<bool, Fault> {
+        let new = mark(new)?;
+        let old =
+            old.map_or([String::new(), String::new()], |old| [old.period.to_string(), old.next.to_string()]);
+        let [period, next] = old;
+        let values = [period, next, new.period.to_string(), new.next.to_string()];
+        let done = Value::Int(1);
+        Ok(self.session.run(&REPLACE, key, &values, |answer| *answer == done)? == done)
+    }
+}
+
+/// Redis keeps rows of scheme `keymill` only, which `check` has seen to.
+fn mark(stored: &Stored) -> Result<Mark, Fault> {
+    match stored {
+        Stored::Segment(mark) => Ok(*mark),
+        _ => Err(Fault::new(FaultKind::Refused, "Redis keeps scheme=keymill only")),
+    }
+}
+
+impl Rows for Open<'_> {
+    fn read(&mut self, key: &Key, _lock: bool) -> Result<Option<Stored>, Fault> {
+        let at = place(key);
+        let commands = [cmd("HMGET").arg(&at).arg("period").arg("next").take(), cmd("PTTL").arg(&at).take()];
+        let mut answers = self.session.wire.exchange(&commands, Phase::Ask)?.into_iter();
+        let fields = self.session.wire.answer(answers.next().unwrap_or_default())?;
+        let expires = self.session.wire.answer(answers.next().unwrap_or_default())?;
+        match expires {
+            Value::Int(-2) => return Ok(None),
+            Value::Int(-1) => {}
+            _ => {
+                return Err(Fault::new(
+                    FaultKind::Unsafe,
+                    format!(
+                        "its key `{at}` expires, and a row that is gone is begun anew; run `PERSIST {at}`"
+                    ),
+                ));
+            }
+        }
+        let Value::Array(fields) = fields else { return Err(no_row(&at, "no hash")) };
+        let mut numbers = [0; 2];
+        for (at_field, name) in ["period", "next"].into_iter().enumerate() {
+            let kept = fields.get(at_field).and_then(text);
+            let Some(kept) = kept else { return Err(no_row(&at, &format!("no `{name}`"))) };
+            match kept.parse::<u64>() {
+                // As the script reads it: `007` and `+7` are not how a server counts.
+                Ok(number) if number.to_string() == kept => numbers[at_field] = number,
+                _ => return Err(no_row(&at, &format!("{name}={kept}"))),
+            }
+        }
+        Ok(Some(Stored::Segment(Mark { period: numbers[0], next: numbers[1] })))
+    }
+
+    fn insert(&mut self, key: &Key, new: &Stored) -> Result<bool, Fault> {
+        self.set(key, None, new)
+    }
+
+    fn replace(&mut self, key: &Key, old: &Stored, new: &Stored) -> Result<bool, Fault> {
+        self.set(key, Some(mark(old)?), new)
+    }
+
+    fn largest(
+        &mut self,
+        _serial: &SerialKey,
+        _prefix: &str,
+        _digits: Digits,
+    ) -> Result<Option<String>, Fault> {
+        Err(Fault::new(
+            FaultKind::Refused,
+            "`init=max` reads a business table, and Redis has none; use `start=N`",
+        ))
+    }
+}
+
+fn no_row(at: &str, found: &str) -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "its key `{at}` is no row of keymill's, a hash of `period` and `next`: it has {found}; nothing was changed"
+        ),
+    )
+}
+
+/// Checks that Redis can keep this key at all.
+pub(super) fn check(key: &Key) -> Result<(), Fault> {
+    rows::check_table_name(&key.table)?;
+    if key.scheme == crate::store::Scheme::Keymill {
+        return Ok(());
+    }
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!("scheme `{}` is a table of a database; Redis keeps `scheme=keymill`", key.scheme.name()),
+    ))
+}

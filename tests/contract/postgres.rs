@@ -1,0 +1,540 @@
+//! What only a PostgreSQL server has: rights, answers that get lost, connections that break, settings that lose commits.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keymill::store::memory::Memory;
+use keymill::store::postgres::{Options, Tls};
+use keymill::store::{Durability, FaultKind, Mark, Request, Secret, Store};
+use keymill_tests::postgres::{self, Private, Sql};
+use keymill_tests::proxy::{Answers, Proxy};
+
+use crate::bench::*;
+use crate::sqlite::{forked, ranges_of};
+use crate::{assert_disjoint, kind, reserve_many};
+
+/// The default table, for servers of one test.
+fn own() -> Bench {
+    Bench { kind: Kind::Segment, place: Place::Memory(Memory::new()), table: "keymill_segment".into() }
+}
+
+#[test]
+fn a_missing_table_names_the_command() {
+    for kind in Kind::ALL {
+        let bench = Bench::postgres(kind);
+        bench.tamper("DROP TABLE {t}", &[]);
+        let mut store = bench.open();
+        let request = bench.request("orders", 2000);
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused);
+        assert_eq!(
+            fault.message,
+            format!(
+                "reserving 2000 for `{}` failed: table `{}` is missing; run `keymill init`",
+                request.key.name, bench.table
+            )
+        );
+        // The same connection goes on as soon as the table is there.
+        assert_eq!(store.init(&[bench.key("orders")], true).unwrap().len(), 1);
+        assert_eq!(self::kind(store.reserve(&request)), FaultKind::Refused);
+        store.init(&[bench.key("orders"), bench.key("invoices")], false).unwrap();
+        store.init(&[bench.key("orders")], false).unwrap();
+        let got = store.reserve(&request).unwrap();
+        assert_eq!(got.lo, 1);
+        // A table lost and made anew under a live connection is no fresh start.
+        bench.tamper("DROP TABLE {t}", &[]);
+        assert_eq!(self::kind(store.reserve(&request)), FaultKind::Refused);
+        bench.open().init(&[bench.key("orders")], false).unwrap();
+        let seen = Request { high_water: bench.mark(got.hi), ..request };
+        assert_eq!(self::kind(store.reserve(&seen)), FaultKind::WentBackwards);
+    }
+}
+
+#[test]
+fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
+    let bench = Bench::postgres(Kind::Segment);
+    let request = bench.request("orders", 1);
+    let refused = |options: Options| {
+        let mut store = postgres::store(options.clone());
+        let fault = store.reserve(&request).unwrap_err();
+        let shown = format!("{fault} {fault:?} {options:?} {store:?}");
+        assert!(!shown.contains("wrong-horse"), "{shown}");
+        (fault.kind, fault.message)
+    };
+    let password = Secret::new("wrong-horse-battery");
+    let (kind, message) = refused(Options { password, ..postgres::options() });
+    assert!(kind == FaultKind::Refused && message.contains("check user and password"), "{message}");
+    let (kind, message) = refused(Options { database: "no_such".into(), ..postgres::options() });
+    assert!(kind == FaultKind::Refused && message.contains("create the database"), "{message}");
+    let root = Sql::root(&postgres::url());
+    root.say(&format!(
+        "DROP ROLE IF EXISTS clerk; CREATE ROLE clerk LOGIN PASSWORD 'clerk'; GRANT SELECT ON {} TO clerk",
+        bench.table
+    ));
+    let clerk = Options { user: "clerk".into(), password: Secret::new("clerk"), ..postgres::options() };
+    let (kind, message) = refused(clerk.clone());
+    assert!(kind == FaultKind::Refused && message.contains("grant this user"), "{message}");
+    root.say(&format!("GRANT INSERT, UPDATE ON {} TO clerk", bench.table));
+    assert_eq!(postgres::store(clerk.clone()).reserve(&request).unwrap().lo, 1, "these grants are enough");
+    let elsewhere = Kind::Segment.key("no_such_table", "orders", false);
+    let fault = postgres::store(clerk).init(&[elsewhere], false).unwrap_err();
+    assert!(fault.kind == FaultKind::Refused && fault.message.contains("init --dry-run"), "{fault}");
+    root.say("DROP OWNED BY clerk; DROP ROLE clerk");
+    let hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 5432)];
+    let (kind, message) = refused(Options { hosts, ..postgres::options() });
+    assert_eq!(kind, FaultKind::Unavailable, "{message}");
+}
+
+#[test]
+fn the_second_host_serves_when_the_first_does_not() {
+    let bench = Bench::postgres(Kind::Segment);
+    let mut options = postgres::options();
+    options.hosts.insert(0, ("127.0.0.1".to_owned(), 1));
+    assert_eq!(postgres::store(options).reserve(&bench.request("orders", 1)).unwrap().lo, 1);
+}
+
+#[test]
+fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
+    for kind in Kind::ALL {
+        let bench = Bench::postgres(kind);
+        let mut options = postgres::options();
+        let proxy = Proxy::start(options.hosts[0].clone());
+        options.hosts = vec![proxy.address()];
+        let mut store = postgres::store(options);
+        let mut request = bench.request("orders", 10);
+        let mut ranges = Vec::new();
+        let mut unknown = 0;
+        for round in 0..80 {
+            // One reservation undisturbed, one cut at each of its answers in turn.
+            for answers in [Answers::Pass, Answers::CutAfter(round % 5)] {
+                proxy.set(answers);
+                match store.reserve(&request) {
+                    Ok(got) => {
+                        request.high_water = Mark { period: got.period, next: got.hi };
+                        ranges.push((got.lo, got.hi));
+                    }
+                    Err(fault) if fault.kind == FaultKind::Unknown => unknown += 1,
+                    Err(fault) => assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}"),
+                }
+            }
+        }
+        proxy.set(Answers::Pass);
+        let got = store.reserve(&request).unwrap();
+        ranges.push((got.lo, got.hi));
+        println!("{kind:?}: {} reserved, {unknown} unknown, the row stands at {}", ranges.len(), got.hi);
+        assert!(unknown >= 16 && ranges.len() > 80);
+        // Ranges whose outcome was unknown are gaps: some of them were applied.
+        assert!(got.hi > 10 * ranges.len() as u64 + 1, "no applied range was lost");
+        assert_disjoint(ranges);
+    }
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
+    for kind in Kind::ALL {
+        let bench = Bench::postgres(kind);
+        let mut options = postgres::options();
+        options.read_timeout = Duration::from_millis(400);
+        let proxy = Proxy::start(options.hosts[0].clone());
+        options.hosts = vec![proxy.address()];
+        let mut store = postgres::store(options);
+        let (orders, invoices) = (bench.request("orders", 10), bench.request("invoices", 10));
+        for start in [&orders, &invoices].repeat(3) {
+            store.reserve(start).unwrap();
+        }
+        bench.set_row("orders", bench.mark(1_000_001));
+        proxy.set(Answers::Hold);
+        let began = Instant::now();
+        let fault = store.reserve(&orders).unwrap_err();
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(2), "a silent server held the caller for {took:?}");
+        // Where one statement is all, it may have been applied; a transaction was not even begun.
+        let expected = if bench.kind.is_serial() { FaultKind::Unavailable } else { FaultKind::Unknown };
+        assert_eq!(fault.kind, expected, "{fault}");
+        assert!(fault.message.contains("did not answer in time"), "{fault}");
+        // While it is silent, a new connection fails as well, within the same time.
+        assert_eq!(self::kind(store.reserve(&invoices)), FaultKind::Unavailable);
+        proxy.set(Answers::Pass); // now the held answers arrive, wherever they belong
+        assert_eq!(store.reserve(&invoices).unwrap().lo, 31, "never the range of `orders`");
+        let again = store.reserve(&orders).unwrap();
+        assert!(again.lo == 1_000_001 || (!bench.kind.is_serial() && again.lo == 1_000_011), "{again:?}");
+    }
+}
+
+#[test]
+fn a_connection_ended_by_the_server_is_replaced_without_a_fault() {
+    let private = Private::start("");
+    let root = Sql::root(&private.url());
+    for kind in [Kind::Segment, Kind::Serial, Kind::Leaf] {
+        let bench = Bench { kind, place: Place::Memory(Memory::new()), table: format!("t_{kind:?}") };
+        let mut store = postgres::store(private.options());
+        let request = bench.request("orders", 10);
+        store.init(&[Arc::clone(&request.key)], false).unwrap();
+        for round in 0..3 {
+            assert_eq!(store.reserve(&request).unwrap().lo, 1 + 10 * round, "nothing is lost");
+            let ended = root.rows(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'keymill'",
+            );
+            assert!(ended.iter().all(|row| row == &["t"]) && !ended.is_empty(), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+fn a_lock_held_too_long_ends_in_the_servers_own_answer() {
+    for kind in [Kind::Segment, Kind::Serial] {
+        let bench = Bench::postgres(kind);
+        let mut store = bench.open();
+        let request = bench.request("orders", 10);
+        store.reserve(&request).unwrap();
+        let holder = Sql::shared();
+        holder.say(&format!("BEGIN; SELECT * FROM {} FOR UPDATE", bench.table));
+        let began = Instant::now();
+        let fault = store.reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Unavailable, "nothing is unknown: {fault}");
+        assert!(fault.message.contains("55P03"), "{fault}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        holder.say("ROLLBACK");
+        assert_eq!(store.reserve(&request).unwrap().lo, 11);
+    }
+}
+
+#[test]
+fn settings_that_lose_commits_are_refused_or_warned_about() {
+    let private = Private::start("-c full_page_writes=off");
+    let mut options = private.options();
+    let root = Sql::root(&private.url());
+    let bench = own();
+    let request = bench.request("orders", 10);
+    let refused = |setting: &str| {
+        let fault = postgres::store(private.options()).reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
+        assert!(fault.message.contains(setting) && fault.message.contains("durability=warn"), "{fault}");
+    };
+    refused("full_page_writes=off");
+    options.durability = Durability::Warn;
+    let mut store = postgres::store(options.clone());
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    assert_eq!(store.reserve(&request).unwrap().lo, 1);
+    let facts = store.facts().unwrap();
+    assert_eq!((facts.dialect.as_str(), facts.warnings.len()), ("postgresql", 1), "{facts:?}");
+    assert!(facts.durability.iter().any(|line| line == "synchronous_commit=on"), "{facts:?}");
+    root.say("ALTER ROLE keymill SET synchronous_commit = off");
+    refused("synchronous_commit=off");
+    let asked = postgres::store(private.options()).facts().unwrap();
+    assert_eq!(asked.warnings.len(), 2, "asking is safe: {asked:?}");
+    root.say("ALTER ROLE keymill SET synchronous_commit = local");
+    root.say(&format!("ALTER TABLE {} SET UNLOGGED", bench.table));
+    let mut warned = postgres::store(options);
+    warned.look(&request.key).unwrap();
+    assert_eq!(warned.facts().unwrap().warnings.len(), 2, "the table and full_page_writes");
+}
+
+#[test]
+fn a_server_that_stops_waiting_for_its_disk_loses_nothing_of_live_connections() {
+    let private = Private::start("-c wal_writer_delay=10s -c wal_writer_flush_after=0");
+    let bench = own();
+    let request = bench.request("orders", 10);
+    let mut store = postgres::store(private.options());
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    let mut ranges = vec![store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap()];
+    let root = Sql::root(&private.url());
+    root.say("ALTER SYSTEM SET synchronous_commit = off");
+    root.say("SELECT pg_reload_conf()");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while root.rows("SHOW synchronous_commit") != [["off"]] {
+        assert!(Instant::now() < deadline, "the setting arrives");
+    }
+    // Each backend reads the file between two questions.
+    for _ in 0..20 {
+        ranges.push(store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
+    }
+    private.kill();
+    private.start_again();
+    let fault = postgres::store(private.options()).reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unsafe, "a new connection is told: {fault}");
+    let options = Options { durability: Durability::Warn, ..private.options() };
+    ranges.push(postgres::store(options).reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
+    assert_disjoint(ranges);
+}
+
+#[test]
+fn an_unlogged_table_is_refused() {
+    let bench = Bench::postgres(Kind::Segment);
+    bench.tamper("ALTER TABLE {t} SET UNLOGGED", &[]);
+    let fault = bench.open().reserve(&bench.request("orders", 1)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
+    assert!(fault.message.contains("a crash empties it"), "{fault}");
+}
+
+#[test]
+fn a_read_only_server_answers_questions_and_reserves_nothing() {
+    let private = Private::start("");
+    let bench = own();
+    let request = bench.request("orders", 10);
+    let mut store = postgres::store(private.options());
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    store.reserve(&request).unwrap();
+    let root = Sql::root(&private.url());
+    root.say("ALTER ROLE keymill SET default_transaction_read_only = on");
+    let mut replica = postgres::store(private.options());
+    assert_eq!(replica.look(&request.key).unwrap().unwrap().mark.next, 11);
+    assert_eq!(replica.facts().unwrap().warnings.len(), 1);
+    let fault = replica.reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+    assert!(fault.message.contains("read-only"), "{fault}");
+    // Turned under a live connection: the server's own refusal, and another connection afterwards.
+    root.say("ALTER ROLE keymill RESET default_transaction_read_only");
+    root.say("SET default_transaction_read_only = off");
+    root.say("ALTER SYSTEM SET default_transaction_read_only = on");
+    root.say("SELECT pg_reload_conf()");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let fault = loop {
+        match store.reserve(&request) {
+            Ok(_) => assert!(Instant::now() < deadline, "the setting arrives"),
+            Err(fault) => break fault,
+        }
+    };
+    assert!(fault.kind == FaultKind::Unavailable && fault.message.contains("read-only"), "{fault}");
+    root.say("ALTER SYSTEM RESET default_transaction_read_only");
+    root.say("SELECT pg_reload_conf()");
+    let lo = loop {
+        match replica.reserve(&request) {
+            Ok(got) => break got.lo,
+            Err(fault) => assert!(Instant::now() < deadline, "{fault}"),
+        }
+    };
+    assert!(lo >= 11);
+}
+
+#[test]
+fn too_many_connections_are_waited_out() {
+    let private = Private::start("-c max_connections=8 -c superuser_reserved_connections=3");
+    let bench = own();
+    let request = bench.request("orders", 10);
+    postgres::store(private.options()).init(&[Arc::clone(&request.key)], false).unwrap();
+    let mut others = Vec::new();
+    let fault = loop {
+        let mut store = postgres::store(private.options());
+        match store.reserve(&request) {
+            Ok(_) => others.push(store),
+            Err(fault) => break fault,
+        }
+        assert!(others.len() < 8, "there are only so many");
+    };
+    assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+    assert!(fault.message.contains("too many connections"), "{fault}");
+    let taken = others.len() as u64;
+    others.pop();
+    let mut store = postgres::store(private.options());
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let got = loop {
+        match store.reserve(&request) {
+            Ok(got) => break got,
+            Err(fault) => assert!(Instant::now() < deadline, "{fault}"),
+        }
+    };
+    assert_eq!(got.lo, 1 + 10 * taken, "a store that was closed has let go of its connection");
+}
+
+#[test]
+fn a_server_frozen_for_longer_than_the_deadline_costs_the_deadline_and_no_number() {
+    let private = Private::start("");
+    let mut options = private.options();
+    options.read_timeout = Duration::from_millis(500);
+    options.connect_timeout = Duration::from_millis(500);
+    let bench = own();
+    let mut request = bench.request("orders", 10);
+    let mut store = postgres::store(options);
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    let mut ranges = Vec::new();
+    for _ in 0..3 {
+        let got = store.reserve(&request).unwrap();
+        request.high_water = Mark { period: 0, next: got.hi };
+        ranges.push((got.lo, got.hi));
+        let _ = private.say(&["freeze"]);
+        for expected in [FaultKind::Unknown, FaultKind::Unavailable] {
+            let began = Instant::now();
+            let fault = store.reserve(&request).unwrap_err();
+            assert_eq!(fault.kind, expected, "{fault}");
+            assert!(fault.message.contains("did not answer in time"), "{fault}");
+            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        }
+        let _ = private.say(&["thaw"]);
+    }
+    let got = store.reserve(&request).unwrap();
+    ranges.push((got.lo, got.hi));
+    assert_disjoint(ranges);
+}
+
+/// An authority, and a certificate of it for this name.
+fn certify(folder: &std::path::Path, authority: &str, name: &str) {
+    std::fs::create_dir_all(folder).unwrap();
+    let openssl = |arguments: &str| {
+        let output = Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    openssl(&format!("req -x509 {key} -days 2 -keyout ca.key -out ca.pem -subj /CN={authority}"));
+    openssl(&format!("req {key} -keyout server.key -out server.csr -subj /CN={name}"));
+    std::fs::write(folder.join("names"), format!("subjectAltName=DNS:{name}")).unwrap();
+    openssl(
+        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out server.crt -extfile names",
+    );
+}
+
+#[test]
+fn a_certificate_is_verified_for_its_authority_and_its_name() {
+    let private = Private::prepare("");
+    let own_authority = private.folder().join("tls");
+    certify(&own_authority, "own", "localhost");
+    let stranger = tempfile::tempdir().unwrap();
+    certify(stranger.path(), "stranger", "localhost");
+    private.start_again();
+    let bench = own();
+    let request = bench.request("orders", 10);
+    let port = private.options().hosts[0].1;
+    let with = |host: &str, tls: Tls| {
+        let mut options = private.options();
+        options.hosts = vec![(host.to_owned(), port)];
+        options.tls = tls;
+        postgres::store(options)
+    };
+    let by = |folder: &std::path::Path| Tls::Verify { ca: Some(folder.join("ca.pem")) };
+    let mut store = with("localhost", by(&own_authority));
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    assert_eq!(store.reserve(&request).unwrap().lo, 1);
+    let ssl = Sql::root(&private.url()).rows(
+        "SELECT s.ssl FROM pg_stat_ssl s JOIN pg_stat_activity USING (pid) WHERE application_name = 'keymill'",
+    );
+    assert_eq!(ssl, [["t"]], "the connection is encrypted");
+    for (host, tls, says) in [
+        ("localhost", by(stranger.path()), "UnknownIssuer"),
+        ("localhost", Tls::Verify { ca: None }, "UnknownIssuer"),
+        ("127.0.0.1", by(&own_authority), "not valid for name"),
+        ("localhost", by(std::path::Path::new("/nowhere")), "cannot be read"),
+    ] {
+        let fault = with(host, tls).reserve(&request).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+        assert!(fault.message.contains(says), "{says}: {fault}");
+    }
+    // A server that takes nobody without it.
+    let root = Sql::root(&private.url());
+    let rules = root.rows("SHOW hba_file");
+    std::fs::write(&rules[0][0], "local all postgres trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n")
+        .unwrap();
+    root.say("SELECT pg_reload_conf()");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let fault = loop {
+        match with("127.0.0.1", Tls::Off).reserve(&request) {
+            Ok(_) => assert!(Instant::now() < deadline, "the rule arrives"),
+            Err(fault) => break fault,
+        }
+    };
+    assert!(fault.kind == FaultKind::Refused && fault.message.contains("tls=verify"), "{fault}");
+    assert!(with("localhost", by(&own_authority)).reserve(&request).is_ok());
+}
+
+#[test]
+fn a_server_without_tls_is_refused_where_it_is_wanted() {
+    let bench = Bench::postgres(Kind::Segment);
+    let options = Options { tls: Tls::Verify { ca: None }, ..postgres::options() };
+    let fault = postgres::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    assert!(fault.message.contains("TLS"), "{fault}");
+}
+
+#[test]
+fn a_socket_is_as_good_as_a_host() {
+    let private = Private::start("");
+    let bench = own();
+    let request = bench.request("orders", 10);
+    let folder = std::path::PathBuf::from(private.say(&["socket"]));
+    let port = private.options().hosts[0].1;
+    let file = folder.join(format!(".s.PGSQL.{port}"));
+    for (at, socket) in [folder, file].into_iter().enumerate() {
+        let options = Options { socket: Some(socket), ..private.options() };
+        let mut store = postgres::store(options);
+        store.init(&[Arc::clone(&request.key)], false).unwrap();
+        assert_eq!(store.reserve(&request).unwrap().lo, 1 + 10 * at as u64);
+    }
+    let url = format!("postgresql://keymill:secret@localhost:{port}/ids?socket={}", private.say(&["socket"]));
+    let mill = keymill::Mill::open(&url).unwrap();
+    assert!(mill.source("segment:orders").unwrap().next().is_ok());
+    mill.close();
+}
+
+#[test]
+fn forked_children_open_connections_of_their_own_and_leave_the_parents_alone() {
+    let private = Private::start("");
+    let url = private.url();
+    let root = Sql::root(&url);
+    let spec = "segment:orders?min_step=10&max_step=10&deadline=10s";
+    let mill = keymill::Mill::open(&url).unwrap();
+    mill.init(&[spec], false).unwrap();
+    let source = mill.source(spec).unwrap();
+    let take = |count: usize| -> Vec<(u64, u64)> {
+        (0..count).map(|_| source.next().unwrap()).map(|id| (id, id + 1)).collect()
+    };
+    let mut ids = take(25);
+    let backends = || {
+        root.rows("SELECT pid FROM pg_stat_activity WHERE application_name = 'keymill' AND state IS NOT NULL")
+    };
+    let parents = backends();
+    assert_eq!(parents.len(), 1);
+    // The keeper is at work while the process forks.
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            let mut ids = Vec::new();
+            // ordering: Relaxed — a flag, nothing hangs on it.
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                ids.extend(take(10));
+            }
+            ids
+        });
+        let children: Vec<_> = (0..8).map(|_| forked(|| take(55))).collect();
+        ids.extend(children.into_iter().flat_map(ranges_of));
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        ids.extend(busy.join().unwrap());
+    });
+    ids.extend(take(25));
+    assert_disjoint(ids);
+    assert!(backends().contains(&parents[0]), "the parent still has the connection it had");
+    mill.close();
+}
+
+/// CosId's own statements, as its JDBC distributor sends them.
+fn cosid_node(sql: &Sql, table: &str, step: u64) -> (u64, u64) {
+    let rows = sql.rows(&format!(
+        "BEGIN; UPDATE {table} SET last_max_id=(last_max_id + {step}),last_fetch_time=1 WHERE name = 'orders'; \
+         SELECT last_max_id FROM {table} WHERE name = 'orders'; COMMIT"
+    ));
+    let last: u64 = rows[0][0].parse().unwrap();
+    (last - step + 1, last + 1)
+}
+
+#[test]
+fn cosid_nodes_on_the_same_row_never_overlap_with_ours() {
+    let bench = Bench::postgres(Kind::Cosid);
+    bench.open().reserve(&bench.request("orders", 5)).unwrap();
+    let ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|n| {
+                let bench = &bench;
+                scope.spawn(move || {
+                    if n % 2 == 0 {
+                        return reserve_many(bench.open().as_mut(), &bench.request("orders", 5), 50);
+                    }
+                    let sql = Sql::shared();
+                    (0..50).map(|_| cosid_node(&sql, &bench.table, 7)).collect()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(ranges.len(), 400);
+    assert_disjoint(ranges);
+    assert_eq!(bench.stands_at("orders"), Some(6 + 200 * 5 + 200 * 7));
+}

@@ -1,0 +1,457 @@
+//! What only Redis has: scripts, eviction, replicas, settings that change while it runs.
+
+mod dying;
+mod wire;
+
+use std::time::{Duration, Instant};
+
+use keymill::store::memory::{Memory, MemoryStore};
+use keymill::store::redis::{Options, RedisStore};
+use keymill::store::{Durability, Fault, FaultKind, MAX_NUMBER, Mark, Request, Secret, Store};
+use keymill_tests::redis::{self, Private};
+
+use crate::bench::*;
+
+/// What a new caller asks of a server of the test's own.
+fn request(len: u64) -> Request {
+    keymill_tests::request(&Kind::Segment.key("keymill_segment", "orders", false), len)
+}
+
+const ROW: &str = "keymill_segment:segment:orders";
+
+fn at(url: &str) -> RedisStore {
+    redis::store(redis::options_of(url))
+}
+
+fn seen(next: u64, len: u64) -> Request {
+    Request { high_water: Mark { period: 0, next }, ..request(len) }
+}
+
+fn says(answer: Result<impl std::fmt::Debug, Fault>, expected: FaultKind, parts: &[&str]) {
+    let fault = answer.expect_err("a fault was expected");
+    assert_eq!(fault.kind, expected, "{fault}");
+    for part in parts {
+        assert!(fault.message.contains(part), "`{part}` is not in: {fault}");
+    }
+    assert!(!fault.message.contains('\n') && !fault.message.contains("user_script"), "{fault}");
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// The process behind a URL.
+fn process(url: &str) -> i32 {
+    let info: String = redis::say(&mut redis::connection_of(url), &["INFO", "server"]);
+    info.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap().trim().parse().unwrap()
+}
+
+fn signal(process: i32, signal: i32) {
+    // SAFETY: a server of this test's own.
+    assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+}
+
+// ---- the script and decision.rs ----
+
+/// A number near one of the places where arithmetic goes wrong.
+fn near_an_edge() -> u64 {
+    let edges = [1, 10, 100, 9_999_999_999, 10_000_000_000, 1 << 53, MAX_NUMBER / 2, MAX_NUMBER];
+    let edge: u64 = edges[fastrand::usize(..edges.len())];
+    edge.saturating_add(fastrand::u64(..6)).saturating_sub(fastrand::u64(..6)).min(MAX_NUMBER + 1)
+}
+
+#[test]
+fn the_script_decides_as_every_other_store_does() {
+    for kind in [Kind::Segment, Kind::Serial] {
+        let ours = Bench::redis(kind);
+        let memory = Memory::new();
+        let (mut redis, mut model) = (ours.open(), MemoryStore::new(memory.clone()));
+        let mut connection = redis::connection_of(&redis::url());
+        let mut reserved = 0;
+        let period = || if kind == Kind::Segment { 0 } else { [DAY, NEXT_DAY][fastrand::usize(..2)] };
+        for turn in 0..4000 {
+            let name = "orders";
+            let key = ours.key(name);
+            if turn % 3 == 0 {
+                let mark = Mark { period: period(), next: near_an_edge() };
+                memory.set_row(&key, mark).unwrap();
+                let (period, next) = (mark.period.to_string(), mark.next.to_string());
+                let at = format!("{}:{}", ours.table, key.name);
+                redis::say::<i64>(&mut connection, &["HSET", &at, "period", &period, "next", &next]);
+            }
+            let wanted = period();
+            let request = Request {
+                len: if fastrand::bool() { fastrand::u64(1..12) } else { near_an_edge() },
+                high_water: if fastrand::bool() {
+                    Mark { period: period(), next: near_an_edge() }
+                } else {
+                    Mark::default()
+                },
+                last: near_an_edge().min(MAX_NUMBER),
+                period: wanted,
+                period_max: wanted.max(period()),
+                heal: fastrand::bool(),
+                max_jump: near_an_edge(),
+                ..ours.request(name, 1)
+            };
+            let (got, expected) = (redis.reserve(&request), model.reserve(&request));
+            reserved += u32::from(got.is_ok());
+            assert_eq!(
+                got.map_err(|fault| (fault.kind, fault.message)),
+                expected.map_err(|fault| (fault.kind, fault.message)),
+                "turn {turn}: {request:?}"
+            );
+            assert_eq!(redis.look(&key).unwrap(), model.look(&key).unwrap(), "turn {turn}: {request:?}");
+        }
+        println!("{kind:?}: 4000 requests, {reserved} reserved, as in memory");
+        assert!(reserved > 500);
+    }
+}
+
+#[test]
+fn a_server_that_has_forgotten_the_scripts_is_told_them_again() {
+    let private = Private::start("");
+    let mut store = at(&private.url());
+    let mut connection = redis::connection_of(&private.url());
+    for round in 0..3 {
+        assert_eq!(store.reserve(&request(10)).unwrap().lo, 1 + 10 * round);
+        redis::say::<()>(&mut connection, &["SCRIPT", "FLUSH"]);
+    }
+    let stats: String = redis::say(&mut connection, &["INFO", "commandstats"]);
+    assert!(stats.contains("cmdstat_eval:") && stats.contains("cmdstat_evalsha:"), "{stats}");
+}
+
+// ---- logins and rights ----
+
+#[test]
+fn a_wrong_password_or_right_is_refused_and_never_shown() {
+    let private = Private::start("");
+    let url = private.url();
+    let with = |user: &str, password: &str| {
+        let mut options = redis::options_of(&url);
+        options.server.user = user.to_owned();
+        options.server.password = Secret::new(password);
+        options
+    };
+    for (user, password, part) in [
+        ("default", "wrong-horse-battery", "check user and password"),
+        ("nobody", "wrong-horse-battery", "check user and password"),
+        ("", "wrong-horse-battery", "check user and password"),
+        ("", "", "the server wants a password"),
+    ] {
+        let options = with(user, password);
+        let mut store = redis::store(options.clone());
+        let fault = store.reserve(&request(1)).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+        assert!(fault.message.contains(part), "{fault}");
+        let shown = format!("{fault} {fault:?} {options:?} {store:?}");
+        assert!(!shown.contains("wrong-horse"), "{shown}");
+    }
+    // The rights that the advice names are enough; less is refused with that advice.
+    let mut admin = redis::connection_of(&url);
+    redis::say::<()>(
+        &mut admin,
+        &["ACL", "SETUSER", "app", "on", ">opensesame", "~keymill_segment:*", "+info"],
+    );
+    let mut store = redis::store(with("app", "opensesame"));
+    let fault = store.reserve(&request(1)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    let advice =
+        fault.message.split('`').find(|part| part.starts_with("~keymill_segment")).expect("the rights");
+    let rights: Vec<_> = ["ACL", "SETUSER", "app"].into_iter().chain(advice.split(' ')).collect();
+    redis::say::<()>(&mut admin, &rights);
+    let mut options = with("app", "opensesame");
+    options.server.database = "3".to_owned();
+    let mut store = redis::store(options);
+    assert_eq!(store.reserve(&request(1)).unwrap().lo, 1);
+    assert_eq!(store.repair(&request(1).key, Mark { period: 0, next: 50 }).unwrap().1.mark.next, 50);
+    assert_eq!(store.facts().unwrap().warnings, Vec::<String>::new());
+    // A managed server tells its settings to nobody.
+    redis::say::<()>(&mut admin, &["ACL", "SETUSER", "app", "-config|get"]);
+    let mut store = redis::store(with("app", "opensesame"));
+    assert_eq!(store.reserve(&request(1)).unwrap().lo, 1, "another database");
+    let warnings = store.facts().unwrap().warnings;
+    assert!(warnings.len() == 2 && warnings.iter().all(|w| w.contains("cannot be read")), "{warnings:?}");
+    redis::say::<()>(&mut admin, &["ACL", "SETUSER", "app", "-info"]);
+    let warnings = redis::store(with("app", "opensesame")).facts().unwrap().warnings;
+    assert!(warnings[0].contains("INFO cannot be read") && warnings.len() == 5, "{warnings:?}");
+    // No password at all.
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "requirepass", ""]);
+    assert_eq!(redis::store(with("", "")).reserve(&request(1)).unwrap().lo, 2);
+    says(redis::store(with("", "opensesame")).reserve(&request(1)), FaultKind::Refused, &["leave it out"]);
+    let mut beyond = with("", "");
+    beyond.server.database = "4711".to_owned();
+    says(redis::store(beyond).reserve(&request(1)), FaultKind::Refused, &["0 to 15"]);
+}
+
+#[test]
+fn too_many_clients_a_busy_script_and_missing_replicas_pass() {
+    let private = Private::start("");
+    let mut admin = redis::connection_of(&private.url());
+    let mut store = at(&private.url());
+    assert_eq!(store.reserve(&request(10)).unwrap().lo, 1);
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "2"]);
+    says(at(&private.url()).reserve(&request(10)), FaultKind::Unavailable, &["maxclients"]);
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxclients", "100"]);
+
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    says(store.reserve(&request(10)), FaultKind::Unavailable, &["min-replicas-to-write"]);
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "min-replicas-to-write", "0"]);
+
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "lua-time-limit", "20"]);
+    let url = private.url();
+    let endless = std::thread::spawn(move || {
+        let mut connection = redis::connection_of(&url);
+        ::redis::cmd("EVAL")
+            .arg("while true do end")
+            .arg(0)
+            .query::<()>(&mut connection)
+            .unwrap_err()
+            .to_string()
+    });
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let busy = loop {
+        match store.reserve(&request(10)) {
+            Err(fault) => break fault,
+            Ok(_) => assert!(Instant::now() < deadline, "the script never came to be busy"),
+        }
+    };
+    says(Err::<(), _>(busy), FaultKind::Unavailable, &["BUSY", "SCRIPT KILL"]);
+    redis::say::<()>(&mut admin, &["SCRIPT", "KILL"]);
+    endless.join().unwrap();
+    store.reserve(&request(10)).unwrap();
+}
+
+// ---- rows ----
+
+#[test]
+fn a_key_that_is_no_row_of_ours_is_refused_and_left_alone() {
+    let private = Private::start("");
+    let mut admin = redis::connection_of(&private.url());
+    let mut store = at(&private.url());
+    let key = request(1).key;
+    for (words, parts) in [
+        (&["SET", ROW, "17"][..], &["WRONGTYPE", "table="][..]),
+        (&["RPUSH", ROW, "17"], &["WRONGTYPE", "table="]),
+        (&["HSET", ROW, "max", "17"], &["no `period`"]),
+        (&["HSET", ROW, "period", "0"], &["no `next`"]),
+        (&["HSET", ROW, "next", "17"], &["no `period`"]),
+        (&["HSET", ROW, "period", "0", "next", "017"], &["next=017"]),
+        (&["HSET", ROW, "period", "0", "next", "-1"], &["next=-1"]),
+        (&["HSET", ROW, "period", "0", "next", "1.5"], &["next=1.5"]),
+        (&["HSET", ROW, "period", "0", "next", "1e3"], &["next=1e3"]),
+        (&["HSET", ROW, "period", "0", "next", ""], &["next="]),
+        (&["HSET", ROW, "period", "0", "next", "99999999999999999999"], &["next=9999"]),
+        (&["HSET", ROW, "period", "0", "next", "0"], &["numbers begin at 1"]),
+        (&["HSET", ROW, "period", "7", "next", "17"], &["no periods"]),
+    ] {
+        redis::say::<i64>(&mut admin, &["DEL", ROW]);
+        redis::say::<::redis::Value>(&mut admin, words);
+        let before: Vec<u8> = redis::say(&mut admin, &["DUMP", ROW]);
+        says(store.reserve(&request(10)), FaultKind::Refused, parts);
+        if !parts[0].contains("periods") && !parts[0].contains("begin at 1") {
+            says(store.repair(&key, Mark { period: 0, next: 1000 }), FaultKind::Refused, parts);
+            says(store.look(&key), FaultKind::Refused, parts);
+            let healing = Request { heal: true, max_jump: 100, ..seen(20, 10) };
+            says(store.reserve(&healing), FaultKind::Refused, parts);
+        }
+        assert_eq!(redis::say::<Vec<u8>>(&mut admin, &["DUMP", ROW]), before, "{words:?} was left alone");
+    }
+    redis::say::<i64>(&mut admin, &["DEL", ROW]);
+    assert_eq!(store.reserve(&request(10)).unwrap().lo, 1);
+    redis::say::<i64>(&mut admin, &["EXPIRE", ROW, "1000"]);
+    says(store.reserve(&request(10)), FaultKind::Unsafe, &["PERSIST", ROW]);
+    redis::say::<i64>(&mut admin, &["PERSIST", ROW]);
+    assert_eq!(store.reserve(&request(10)).unwrap().lo, 11);
+    // Other fields of the hash are somebody's notes.
+    redis::say::<i64>(&mut admin, &["HSET", ROW, "owner", "billing"]);
+    store.reserve(&request(10)).unwrap();
+    store.repair(&key, Mark { period: 0, next: 1000 }).unwrap();
+    assert_eq!(redis::say::<String>(&mut admin, &["HGET", ROW, "owner"]), "billing");
+}
+
+#[test]
+fn only_its_own_scheme_is_kept() {
+    let mut store = redis::store(redis::options());
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.scheme() != keymill::store::Scheme::Keymill) {
+        let request = keymill_tests::request(&kind.key("t", "orders", false), 1);
+        let says_so = ["Redis keeps `scheme=keymill`", kind.scheme().name()];
+        says(store.reserve(&request), FaultKind::Refused, &says_so);
+        says(store.look(&request.key), FaultKind::Refused, &says_so);
+        says(store.repair(&request.key, Mark { period: 0, next: 5 }), FaultKind::Refused, &says_so);
+        says(store.init(std::slice::from_ref(&request.key), true), FaultKind::Refused, &says_so);
+        says(store.raise(&request.key, None, 5), FaultKind::Refused, &says_so);
+    }
+    let bench = Bench::redis(Kind::Serial);
+    let init_max = Kind::Serial.key(&bench.table, "cust", true);
+    says(
+        store.reserve(&Request { key: init_max, ..bench.request("cust", 1) }),
+        FaultKind::Refused,
+        &["business table"],
+    );
+}
+
+#[test]
+fn a_row_that_was_flushed_or_evicted_is_refused_and_memory_that_is_short_is_told() {
+    let private = Private::start("--maxmemory-policy allkeys-random");
+    let mut admin = redis::connection_of(&private.url());
+    let mut options = redis::options_of(&private.url());
+    says(
+        redis::store(options.clone()).reserve(&request(10)),
+        FaultKind::Unsafe,
+        &["maxmemory-policy=allkeys-random", "durability=warn"],
+    );
+    options.server.durability = Durability::Warn;
+    let mut store = redis::store(options);
+    store.reserve(&request(10)).unwrap();
+    redis::say::<()>(&mut admin, &["FLUSHALL"]);
+    says(store.reserve(&seen(11, 10)), FaultKind::WentBackwards, &["gone", "keymill repair"]);
+    assert_eq!(redis::say::<i64>(&mut admin, &["EXISTS", ROW]), 0, "nothing was created");
+    store.repair(&request(1).key, Mark { period: 0, next: 11 }).unwrap();
+    assert_eq!(store.reserve(&seen(11, 10)).unwrap().lo, 11);
+
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxmemory", "3mb"]);
+    let fat = "x".repeat(100_000);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    for n in 0.. {
+        // The server evicts what it likes, in time our row too.
+        let _ = ::redis::cmd("SET").arg(n).arg(&fat).query::<()>(&mut admin);
+        if redis::say::<i64>(&mut admin, &["EXISTS", ROW]) == 0 {
+            println!("evicted after {n} large keys");
+            break;
+        }
+        assert!(Instant::now() < deadline, "the row was never evicted");
+    }
+    says(store.reserve(&seen(21, 10)), FaultKind::WentBackwards, &["gone"]);
+
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", "1mb"]);
+    says(store.repair(&request(1).key, Mark { period: 0, next: 21 }), FaultKind::Unavailable, &["maxmemory"]);
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxmemory", "0"]);
+    store.repair(&request(1).key, Mark { period: 0, next: 21 }).unwrap();
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxmemory", "1mb"]);
+    says(store.reserve(&seen(21, 10)), FaultKind::Unavailable, &["maxmemory"]);
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(store.reserve(&seen(21, 10)).unwrap().lo, 21, "nothing was reserved meanwhile");
+}
+
+// ---- settings ----
+
+#[test]
+fn settings_that_lose_commits_are_refused_or_warned_about() {
+    let private = Private::start("");
+    let mut admin = redis::connection_of(&private.url());
+    let options = redis::options_of(&private.url());
+    let careless = Options {
+        server: keymill::store::server::Options {
+            durability: Durability::Warn,
+            ..redis::options_of(&private.url()).server
+        },
+        ..Options::default()
+    };
+    let mut next = 1;
+    for (name, value, safe) in [
+        ("appendfsync", "everysec", "always"),
+        ("appendfsync", "no", "always"),
+        ("no-appendfsync-on-rewrite", "yes", "no"),
+        ("maxmemory-policy", "allkeys-lru", "noeviction"),
+        ("appendonly", "no", "yes"),
+    ] {
+        redis::say::<()>(&mut admin, &["CONFIG", "SET", name, value]);
+        let found = format!("{name}={value}");
+        says(
+            redis::store(options.clone()).reserve(&request(1)),
+            FaultKind::Unsafe,
+            &[&found, "durability=warn"],
+        );
+        let mut store = redis::store(careless.clone());
+        assert_eq!(store.reserve(&request(1)).unwrap().lo, next);
+        next += 1;
+        for facts in [store.facts().unwrap(), redis::store(options.clone()).facts().unwrap()] {
+            assert!(facts.warnings.len() == 1 && facts.warnings[0].contains(&found), "{facts:?}");
+            assert!(facts.durability.contains(&found), "{facts:?}");
+        }
+        redis::say::<()>(&mut admin, &["CONFIG", "SET", name, safe]);
+    }
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+    assert_eq!(redis::store(options).reserve(&request(1)).unwrap().lo, next);
+}
+
+#[test]
+fn a_cluster_is_refused() {
+    // Left to itself the other port is 10000 above the first, whoever has it.
+    let cluster = Private::start(&format!("--cluster-enabled yes --cluster-port {}", free_port()));
+    says(at(&cluster.url()).reserve(&request(1)), FaultKind::Refused, &["Redis Cluster"]);
+}
+
+#[test]
+fn a_replica_reserves_nothing_and_the_master_beside_it_does() {
+    let private = Private::start("");
+    let replica = private.replica();
+    let (master, replica) = (redis::options_of(&private.url()), redis::options_of(&replica));
+    let mut store = redis::store(master.clone());
+    assert_eq!(store.reserve(&request(10)).unwrap().lo, 1);
+    let facts = store.facts().unwrap();
+    assert!(facts.durability.contains(&"replicas=1".to_owned()), "{facts:?}");
+    assert!(facts.warnings.len() == 1 && facts.warnings[0].contains("wait_replicas=N"), "{facts:?}");
+    let mut of_replica = redis::store(replica.clone());
+    for answer in [
+        of_replica.reserve(&request(10)).map(drop),
+        of_replica.raise(&request(1).key, None, 500).map(drop),
+        of_replica.init(&[request(1).key], false).map(drop),
+    ] {
+        says(answer, FaultKind::Unavailable, &["a replica"]);
+    }
+    let mut either = replica.clone();
+    either.server.hosts.extend(master.server.hosts.clone());
+    let got = redis::store(either.clone()).reserve(&request(10)).unwrap();
+    assert_eq!(got.lo, 11);
+    // Acknowledged by a replica: at once.
+    let mut waits = master.clone();
+    waits.wait_replicas = 1;
+    let mut waiting = redis::store(waits.clone());
+    assert_eq!(waiting.reserve(&request(10)).unwrap().lo, 21);
+    assert_eq!(of_replica.look(&request(1).key).unwrap().unwrap().mark.next, 31, "the replica has it");
+    assert_eq!(waiting.facts().unwrap().warnings, Vec::<String>::new());
+    assert_eq!(store.reserve(&request(10)).unwrap().lo, 31);
+    // A connection to a master that has become a replica.
+    let mut admin = redis::connection_of(&private.url());
+    let [_, port] = [&replica.server.hosts[0].0, &replica.server.hosts[0].1.to_string()].map(Clone::clone);
+    redis::say::<()>(&mut redis::connection_of(&private.replica()), &["REPLICAOF", "NO", "ONE"]);
+    redis::say::<()>(&mut admin, &["REPLICAOF", "127.0.0.1", &port]);
+    says(store.reserve(&request(10)), FaultKind::Unavailable, &["READONLY", "replica"]);
+    says(store.reserve(&request(10)), FaultKind::Unavailable, &["a replica"]);
+    assert_eq!(redis::store(either).reserve(&request(10)).unwrap().lo, 41, "the other is the master now");
+}
+
+#[test]
+fn too_few_replicas_are_an_outage_before_and_an_unknown_outcome_after() {
+    let private = Private::start("");
+    let replica = private.replica();
+    let mut options = redis::options_of(&private.url());
+    options.wait_replicas = 1;
+    options.server.read_timeout = Duration::from_millis(800);
+    let mut store = redis::store(options.clone());
+    assert_eq!(store.reserve(&request(10)).unwrap().lo, 1);
+    options.wait_replicas = 2;
+    says(
+        redis::store(options).reserve(&request(10)),
+        FaultKind::Unavailable,
+        &["1 of 2", "nothing was reserved"],
+    );
+    // A replica that has stopped has not said so: the script is run, and nobody acknowledges it.
+    let id = process(&replica);
+    signal(id, libc::SIGSTOP);
+    let began = Instant::now();
+    let fault = store.reserve(&request(10)).unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
+    assert!(fault.message.contains("0 of 1"), "{fault}");
+    // Now it is known to lag: nothing more is burnt.
+    for _ in 0..3 {
+        says(store.reserve(&request(10)), FaultKind::Unavailable, &["0 of 1", "nothing was reserved"]);
+    }
+    signal(id, libc::SIGCONT);
+    let got = crate::reserve_many(&mut store, &request(10), 1);
+    assert_eq!(got, [(21, 31)], "one range was burnt");
+}

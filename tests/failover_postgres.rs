@@ -1,0 +1,351 @@
+//! PostgreSQL under blows: killed under load again and again, failed over to a replica that has not everything and to one
+//! that has, restored from a backup. Servers of their own; `ci/postgres` starts them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use keymill::store::{FaultKind, Key, Mark, Request, Scheme, Store};
+use keymill::{Code, Mill};
+use keymill_tests::postgres::{self, Private, Sql};
+
+const KILLS: usize = 10;
+const NODES: usize = 2;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn request(scheme: Scheme) -> Request {
+    let key = Key {
+        scheme,
+        table: scheme.default_table().to_owned(),
+        name: "segment:orders".to_owned(),
+        serial: None,
+        step: 100,
+        unsafe_on: false,
+    };
+    keymill_tests::request(&Arc::new(key), 100)
+}
+
+/// The URL of a mill that knows both servers, the primary first.
+fn both(server: &Private) -> String {
+    let (primary, replica) = (server.url(), server.say(&["url", "replica"]));
+    let place = |url: &str| url.split('@').nth(1).and_then(|at| at.split('/').next()).unwrap().to_owned();
+    let hosts = format!("{},{}", place(&primary), place(&replica));
+    format!(
+        "postgres://keymill:secret@{hosts}/ids?target_session_attrs=read-write&timeout=1s&connect_timeout=1s"
+    )
+}
+
+#[test]
+fn a_server_killed_ten_times_under_load_answers_with_no_number_twice() {
+    let schemes: Vec<Scheme> = Scheme::ALL
+        .into_iter()
+        .filter(|s| s.keeps_segments() && (!s.is_ticket() || *s == Scheme::Sequence))
+        .collect();
+    assert_eq!(schemes.len(), 6);
+    let server = Private::start("");
+    let keys: Vec<_> = schemes.iter().map(|scheme| request(*scheme).key).collect();
+    postgres::store(server.options()).init(&keys, false).unwrap();
+    let over = AtomicBool::new(false);
+    let counts: Vec<AtomicUsize> = schemes.iter().map(|_| AtomicUsize::new(0)).collect();
+    let mut ranges: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let (over, counts) = (&over, &counts);
+        let mut threads = Vec::new();
+        for (at, scheme) in schemes.iter().enumerate() {
+            for _ in 0..NODES {
+                let options = server.options();
+                threads.push((
+                    scheme.name(),
+                    scope.spawn(move || {
+                        let mut store = postgres::store(options);
+                        let mut request = request(*scheme);
+                        let mut ranges = Vec::new();
+                        // ordering: Relaxed — a flag and a counter, nothing hangs on them.
+                        while !over.load(Ordering::Relaxed) {
+                            match store.reserve(&request) {
+                                Ok(got) => {
+                                    request.high_water = Mark { period: 0, next: got.hi };
+                                    ranges.push((got.lo, got.hi));
+                                    // ordering: Relaxed — as above.
+                                    counts[at].fetch_add(1, Ordering::Relaxed);
+                                }
+                                Err(fault) => {
+                                    let gone = [FaultKind::Unavailable, FaultKind::Unknown];
+                                    assert!(gone.contains(&fault.kind), "{}: {fault}", scheme.name());
+                                    std::thread::sleep(Duration::from_millis(5));
+                                }
+                            }
+                        }
+                        ranges
+                    }),
+                ));
+            }
+        }
+        // Every scheme has got something since the server came.
+        let progress = || {
+            // ordering: Relaxed — counters.
+            let before: Vec<usize> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while counts
+                .iter()
+                .zip(&before)
+                .any(|(count, before)| count.load(Ordering::Relaxed) < before + 20)
+            {
+                if Instant::now() > deadline || threads.iter().any(|(_, thread)| thread.is_finished()) {
+                    return false;
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            true
+        };
+        let mut going = true;
+        for _ in 0..KILLS {
+            going = going && progress();
+            server.kill();
+            server.start_again();
+        }
+        going = going && progress();
+        // ordering: Relaxed — as above.
+        over.store(true, Ordering::Relaxed);
+        for (name, thread) in threads {
+            ranges.entry(name).or_default().extend(thread.join().unwrap());
+        }
+        assert!(going, "every scheme goes on after each kill");
+    });
+    for (name, mut ranges) in ranges {
+        ranges.sort_unstable();
+        println!("{name}: {} reservations over {KILLS} kills", ranges.len());
+        for pair in ranges.windows(2) {
+            assert!(pair[0].1 <= pair[1].0, "{name}: {:?} and {:?} overlap", pair[0], pair[1]);
+        }
+    }
+}
+
+/// Takes until the source refuses with this code, within the time there is; answers with the ids before.
+fn until_refused(source: &keymill::Source, code: Code) -> (Vec<u64>, String) {
+    let mut ids = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match source.next() {
+            Ok(id) => ids.push(id),
+            Err(error) if error.code == code => return (ids, error.message),
+            Err(error) => assert!(Instant::now() < deadline, "{code:?} was expected: {error}"),
+        }
+        assert!(Instant::now() < deadline, "{} ids, and no {code:?}", ids.len());
+    }
+}
+
+/// A mill whose segments are short, so that each few ids come from the store.
+const SPEC: &str = "segment:orders?min_step=10&max_step=10&buffer=1s&deadline=10s";
+
+#[test]
+fn a_replica_without_the_last_writes_is_refused_by_who_has_seen_them() {
+    for spec in [SPEC, "segment:orders?scheme=sequence&step=10&deadline=10s"] {
+        let server = Private::start("");
+        let _ = server.say(&["replica"]);
+        let mill = Mill::open(&both(&server)).unwrap();
+        mill.init(&[spec], false).unwrap();
+        let source = mill.source(spec).unwrap();
+        for _ in 0..100 {
+            source.next().unwrap();
+        }
+        // The replica has what was written so far, and nothing of what follows. A sequence is logged 32 values ahead.
+        let _ = server.say(&["kill", "replica"]);
+        let mut ids = std::collections::HashSet::new();
+        for _ in 0..2000 {
+            assert!(ids.insert(source.next().unwrap()));
+        }
+        server.kill();
+        let _ = server.say(&["start", "replica"]);
+        let _ = server.say(&["promote"]);
+        let (more, message) = until_refused(&source, Code::StoreWentBackwards);
+        assert!(more.iter().all(|id| ids.insert(*id)), "none twice");
+        assert!(message.contains("keymill repair"), "{message}");
+        mill.close();
+    }
+}
+
+#[test]
+fn a_synchronous_replica_that_is_promoted_goes_on_where_the_first_server_stopped() {
+    let server = Private::start("");
+    let _ = server.say(&["replica", "sync"]);
+    let url = both(&server);
+    let specs = [
+        "segment:orders?min_step=10&max_step=10&buffer=1s&deadline=10s",
+        "segment:bills?scheme=sequence&step=10&deadline=10s",
+    ];
+    let mills: Vec<Mill> = (0..3).map(|_| Mill::open(&url).unwrap()).collect();
+    mills[0].init(&specs, false).unwrap();
+    let promoted = AtomicBool::new(false);
+    let counts: Vec<AtomicUsize> = (0..6).map(|_| AtomicUsize::new(0)).collect();
+    let taken: Vec<(usize, Vec<u64>)> = std::thread::scope(|scope| {
+        let (promoted, counts) = (&promoted, &counts);
+        let mut threads = Vec::new();
+        for (m, mill) in mills.iter().enumerate() {
+            for (s, spec) in specs.iter().enumerate() {
+                threads.push(scope.spawn(move || {
+                    let source = mill.source(spec).unwrap();
+                    let mut ids = Vec::new();
+                    let (mut after, deadline) = (0, Instant::now() + 2 * PATIENCE);
+                    // A thousand ids after the change of servers, at least.
+                    while after < 1000 {
+                        match source.next() {
+                            Ok(id) => {
+                                ids.push(id);
+                                // ordering: Relaxed — a counter and a flag, nothing hangs on them.
+                                counts[2 * m + s].fetch_add(1, Ordering::Relaxed);
+                                after += usize::from(promoted.load(Ordering::Relaxed));
+                            }
+                            Err(error) => {
+                                assert_ne!(error.code, Code::StoreWentBackwards, "{error}");
+                                assert!(Instant::now() < deadline, "{error}");
+                            }
+                        }
+                    }
+                    (s, ids)
+                }));
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        // ordering: Relaxed — counters.
+        while counts.iter().any(|count| count.load(Ordering::Relaxed) < 300) {
+            assert!(Instant::now() < deadline, "ids flow before the failover");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        server.kill();
+        let _ = server.say(&["promote"]);
+        // ordering: Relaxed — as above.
+        promoted.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for (s, spec) in specs.iter().enumerate() {
+        let all: Vec<u64> =
+            taken.iter().filter(|(of, _)| *of == s).flat_map(|(_, ids)| ids).copied().collect();
+        let distinct: std::collections::HashSet<_> = all.iter().collect();
+        println!("{spec}: {} ids of 3 mills over a failover", all.len());
+        assert_eq!(distinct.len(), all.len(), "none twice");
+    }
+    mills.iter().for_each(Mill::close);
+}
+
+#[test]
+fn a_commit_let_go_before_its_standby_had_it_is_not_used() {
+    let server = Private::start("");
+    let _ = server.say(&["replica", "sync"]);
+    let root = Sql::root(&server.url());
+    for scheme in [Scheme::Keymill, Scheme::Sequence, Scheme::KeyProducer] {
+        let mut request = request(if scheme == Scheme::KeyProducer { Scheme::Keymill } else { scheme });
+        if scheme == Scheme::KeyProducer {
+            // By a transaction: a period is none of the single statement's.
+            request.key = Arc::new(Key { name: "segment:dated".into(), ..request.key.as_ref().clone() });
+            (request.period, request.period_max) = (7, 7);
+        }
+        let mut options = server.options();
+        options.read_timeout = PATIENCE;
+        let mut store = postgres::store(options);
+        store.init(&[Arc::clone(&request.key)], false).unwrap();
+        let first = store.reserve(&request).unwrap();
+        assert_eq!(store.facts().unwrap().durability.last().unwrap(), "synchronous_standby_names=replica");
+        let _ = server.say(&["kill", "replica"]);
+        let fault = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| store.reserve(&request));
+            let deadline = Instant::now() + PATIENCE;
+            // Somebody who sees a commit hang cancels it.
+            while root
+                .rows("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+                .is_empty()
+            {
+                assert!(Instant::now() < deadline, "the commit waits for its standby");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            waiting.join().unwrap().unwrap_err()
+        });
+        assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
+        assert!(fault.message.contains("before its synchronous standby had it"), "{fault}");
+        let _ = server.say(&["start", "replica"]);
+        let next = store.reserve(&request).unwrap();
+        assert!(next.lo >= first.hi + 100, "that range is a gap: {next:?} after {first:?}");
+    }
+}
+
+#[test]
+fn a_restored_backup_is_refused_until_it_is_repaired() {
+    let server = Private::start("");
+    let url = server.url();
+    let mill = Mill::open(&url).unwrap();
+    mill.init(&[SPEC], false).unwrap();
+    let source = mill.source(SPEC).unwrap();
+    let mut ids: std::collections::HashSet<u64> = (0..50).map(|_| source.next().unwrap()).collect();
+    let sql = Sql::root(&url);
+    sql.say("CREATE TABLE backup AS SELECT * FROM keymill_segment");
+    for _ in 0..500 {
+        assert!(ids.insert(source.next().unwrap()));
+    }
+    sql.say("BEGIN; DELETE FROM keymill_segment; INSERT INTO keymill_segment SELECT * FROM backup; COMMIT");
+    let (more, message) = until_refused(&source, Code::StoreWentBackwards);
+    assert!(more.iter().all(|id| ids.insert(*id)), "none twice");
+    assert!(message.contains("keymill repair"), "{message}");
+    mill.close();
+}
+
+#[test]
+fn a_primary_that_comes_back_after_it_was_replaced_is_passed_over() {
+    let server = Private::start("");
+    let _ = server.say(&["replica"]);
+    let url = both(&server);
+    let mill = Mill::open(&url).unwrap();
+    mill.init(&[SPEC], false).unwrap();
+    let source = mill.source(SPEC).unwrap();
+    let mut ids: std::collections::HashSet<u64> = (0..100).map(|_| source.next().unwrap()).collect();
+    let (old, new) = (Sql::root(&server.url()), Sql::root(&server.say(&["url", "replica"])));
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let written = old.rows("SELECT pg_current_wal_lsn()");
+        if new.rows(&format!("SELECT pg_last_wal_replay_lsn() >= '{}'", written[0][0])) == [["t"]] {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the replica follows");
+    }
+    server.kill();
+    let _ = server.say(&["promote"]);
+    let mut more = |source: &keymill::Source, count: usize, what: &str| {
+        let mut taken = 0;
+        let deadline = Instant::now() + PATIENCE;
+        while taken < count {
+            match source.next() {
+                Ok(id) => {
+                    assert!(ids.insert(id), "{what}: {id} came twice");
+                    taken += 1;
+                }
+                Err(error) => assert!(Instant::now() < deadline, "{what}: {error}"),
+            }
+        }
+    };
+    more(&source, 500, "on the promoted replica");
+    // The first server is started again by somebody who does not know: it takes writes, and stands in the past.
+    server.start_again();
+    new.say(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'keymill'",
+    );
+    more(&source, 500, "after a new connection");
+    let fresh = Mill::open(&url).unwrap();
+    let warnings = fresh.facts().unwrap().warnings;
+    assert!(warnings.len() == 1 && warnings[0].contains("replaced in a failover"), "{warnings:?}");
+    more(&fresh.source(SPEC).unwrap(), 100, "of a mill that has seen nothing");
+    more(&source, 100, "beside it");
+    // Where there is nobody else, who has seen the newer timeline does not go back.
+    let _ = server.say(&["kill", "replica"]);
+    let mut refused = None;
+    for _ in 0..2000 {
+        if let Err(error) = source.next() {
+            refused = Some(error);
+            break;
+        }
+    }
+    let refused = refused.expect("the store is down");
+    assert_eq!(refused.code, Code::StoreUnavailable, "{refused}");
+    assert!(refused.message.contains("replaced in a failover"), "{refused}");
+    fresh.close();
+    mill.close();
+}

@@ -1,0 +1,381 @@
+//! A MariaDB Galera cluster of three nodes, each of which writes: conflicts that show at the commit, nodes that answer with
+//! yesterday's row, a node killed, a quorum lost.
+//!
+//! The cluster is found by `KEYMILL_TEST_GALERA`, which `ci/galera run` sets; the tests hurt its nodes, so they run one after
+//! the other.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keymill::serial::SerialPattern;
+use keymill::store::mysql::MysqlStore;
+use keymill::store::{FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
+use keymill::{Code, Mill, Source};
+use keymill_tests::server;
+use keymill_tests::takers::{Takers, until};
+use mysql::prelude::Queryable;
+
+const NODES: [usize; 3] = [1, 2, 3];
+
+/// The cluster's URL: three hosts.
+fn url() -> String {
+    std::env::var("KEYMILL_TEST_GALERA")
+        .unwrap_or_else(|_| panic!("KEYMILL_TEST_GALERA is not set; run `ci/galera run`"))
+}
+
+/// The URL with this node first, and `others` of them behind it.
+fn url_from(node: usize, others: usize) -> String {
+    let url = url();
+    let (login, place) = url.rsplit_once('@').expect("a login");
+    let (hosts, database) = place.split_once('/').expect("a database");
+    let mut hosts: Vec<&str> = hosts.split(',').collect();
+    hosts.rotate_left(node - 1);
+    format!("{login}@{}/{database}", hosts[..=others].join(","))
+}
+
+fn store_at(node: usize) -> MysqlStore {
+    server::store(server::options_of(&url_from(node, 0)))
+}
+
+fn connection_at(node: usize) -> mysql::Conn {
+    server::connection_of(&url_from(node, 0))
+}
+
+/// `ci/galera VERB NODE`.
+fn cluster(verb: &str, node: usize) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/galera");
+    let output = Command::new(script).args([verb, &node.to_string()]).output().expect("ci/galera can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A number of a node's status.
+fn status(node: usize, name: &str) -> u64 {
+    let row = connection_at(node).query_first::<(String, String), _>(format!("SHOW STATUS LIKE '{name}'"));
+    row.expect("a status").expect("a row").1.parse().expect("a number")
+}
+
+/// Transactions that lost against one of another node, in the whole cluster.
+fn conflicts() -> u64 {
+    let of = |node| status(node, "wsrep_local_cert_failures") + status(node, "wsrep_local_bf_aborts");
+    NODES.into_iter().map(of).sum()
+}
+
+/// A name of its own for each test, on a cluster that all of them share.
+fn unique(name: &str) -> String {
+    format!("{name}_{}", fastrand::u32(..))
+}
+
+/// A key of this scheme in a table of its own, which exists on every node.
+fn key(scheme: Scheme) -> Arc<Key> {
+    let serial = scheme == Scheme::KeyProducer;
+    let pattern = || SerialPattern::new("", "000000000000", "UTC").expect("a pattern");
+    let key = Arc::new(Key {
+        scheme,
+        table: unique("t"),
+        name: if serial { "serial:cust/id" } else { "segment:orders" }.to_owned(),
+        serial: serial.then(|| SerialKey {
+            table: "cust".to_owned(),
+            column: "id".to_owned(),
+            pattern: pattern(),
+            init_max: false,
+        }),
+        step: 10,
+        unsafe_on: false,
+    });
+    // On each: a node may answer before it has carried out another one's `CREATE TABLE`.
+    for node in NODES {
+        store_at(node).init(&[Arc::clone(&key)], false).expect("init");
+    }
+    key
+}
+
+fn seen(request: &Request, next: u64) -> Request {
+    Request { high_water: Mark { period: 0, next }, ..request.clone() }
+}
+
+fn assert_disjoint(name: &str, mut ranges: Vec<(u64, u64)>) {
+    ranges.sort_unstable();
+    for pair in ranges.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "{name}: {:?} and {:?} overlap", pair[0], pair[1]);
+    }
+}
+
+const SCHEMES: [Scheme; 8] = [
+    Scheme::Keymill,
+    Scheme::KeyProducer,
+    Scheme::SequenceTable,
+    Scheme::LeafAlloc,
+    Scheme::TinyIdInfo,
+    Scheme::Cosid,
+    Scheme::AutoIncrement,
+    Scheme::Ticket,
+];
+
+#[test]
+fn nine_writers_on_three_nodes_never_overlap_and_conflicts_are_no_outage() {
+    const EACH: usize = 40;
+    for scheme in SCHEMES {
+        let key = key(scheme);
+        let before = conflicts();
+        let together = Barrier::new(9);
+        let began = Instant::now();
+        let ranges: Vec<(u64, u64)> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..9)
+                .map(|writer| {
+                    let (key, together) = (&key, &together);
+                    scope.spawn(move || {
+                        let mut store = store_at(writer % 3 + 1);
+                        let mut request = keymill_tests::request(key, 10);
+                        together.wait();
+                        (0..EACH)
+                            .map(|_| {
+                                let got = store.reserve(&request).expect("a conflict is tried again");
+                                request = seen(&request, got.hi);
+                                (got.lo, got.hi)
+                            })
+                            .collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("a writer")).collect()
+        });
+        let rate = ranges.len() as f64 / began.elapsed().as_secs_f64();
+        let lost = conflicts() - before;
+        println!(
+            "galera: {}: {} reservations by 9 writers on 3 nodes, {lost} conflicts, {rate:.0} a second, none twice",
+            scheme.name(),
+            ranges.len()
+        );
+        assert_eq!(ranges.len(), 9 * EACH);
+        assert_disjoint(scheme.name(), ranges);
+        // Writers of one name who never meet have proved nothing; rows that are only inserted do not meet.
+        assert!(lost > 0 || scheme == Scheme::AutoIncrement, "{}: no conflict", scheme.name());
+    }
+}
+
+#[test]
+fn a_caller_who_changes_nodes_is_never_told_that_the_row_went_backwards() {
+    const ROUNDS: u64 = 45;
+    // Something to be behind with: each node has others' rows to carry out.
+    let load = unique("load");
+    connection_at(1)
+        .query_drop(format!("CREATE TABLE {load} (id BIGINT AUTO_INCREMENT PRIMARY KEY, text VARCHAR(200))"))
+        .expect("a table");
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for node in NODES {
+            let (over, load) = (&over, &load);
+            scope.spawn(move || {
+                let mut connection = connection_at(node);
+                // ordering: Relaxed — a flag.
+                while !over.load(Ordering::Relaxed) {
+                    let rows = vec!["(REPEAT('x', 200))"; 400].join(",");
+                    connection.query_drop(format!("INSERT INTO {load} (text) VALUES {rows}")).expect("load");
+                }
+            });
+        }
+        let mut stale = 0;
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for scheme in SCHEMES {
+                let mut request = keymill_tests::request(&key(scheme), 10);
+                let mut stores: Vec<_> =
+                    NODES.into_iter().map(|node| (store_at(node), connection_at(node))).collect();
+                for round in 0..ROUNDS {
+                    let (store, _) = &mut stores[round as usize % 3];
+                    let got = store
+                        .reserve(&request)
+                        .unwrap_or_else(|fault| panic!("{}, round {round}: {fault}", scheme.name()));
+                    assert!(
+                        got.lo >= request.high_water.next,
+                        "{}: {got:?} after {:?}",
+                        scheme.name(),
+                        request.high_water
+                    );
+                    request = seen(&request, got.hi);
+                    // What a plain read of another node says at this moment.
+                    if scheme == Scheme::Keymill {
+                        let (_, other) = &mut stores[(round as usize + 1) % 3];
+                        let sql = format!("SELECT next FROM {}", request.key.table);
+                        stale += u64::from(other.query_first::<u64, _>(sql).expect("a read") < Some(got.hi));
+                    }
+                    let next = stores[(round as usize + 2) % 3]
+                        .0
+                        .look(&request.key)
+                        .expect("a look")
+                        .expect("a row");
+                    assert!(next.mark >= request.high_water, "{}: {next:?} after {got:?}", scheme.name());
+                }
+            }
+        }));
+        // ordering: Relaxed — a flag.
+        over.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        println!(
+            "galera: {ROUNDS} reservations from node to node, a plain read was behind {stale} times, keymill never"
+        );
+    });
+    connection_at(1).query_drop(format!("DROP TABLE {load}")).expect("the load goes");
+}
+
+#[test]
+fn a_cluster_that_would_go_on_in_both_halves_is_refused() {
+    let request = keymill_tests::request(&key(Scheme::Keymill), 10);
+    let mut root = server::connection_of(&url_from(2, 0).replace("keymill:secret", "root:"));
+    for option in ["pc.ignore_sb", "pc.ignore_quorum"] {
+        let mut set = |to: &str| {
+            let sql = format!("SET GLOBAL wsrep_provider_options = '{option}={to}'");
+            root.query_drop(sql).expect("root may set that");
+        };
+        set("true");
+        let (answer, facts) = (store_at(2).reserve(&request), store_at(2).facts());
+        set("false");
+        let fault = answer.expect_err("refused");
+        assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
+        assert!(fault.message.contains(option), "{fault}");
+        let facts = facts.expect("facts");
+        assert!(facts.durability.iter().any(|fact| fact == "wsrep_cluster_size=3"), "{facts:?}");
+        assert_eq!(facts.warnings.len(), 1, "{facts:?}");
+        store_at(2).reserve(&request).expect("a safe cluster");
+    }
+}
+
+#[test]
+fn tickets_of_a_node_that_drew_none_for_long_go_on_above_those_of_the_others() {
+    for scheme in [Scheme::AutoIncrement, Scheme::Ticket] {
+        let key = key(scheme);
+        let mut request = keymill_tests::request(&key, 10);
+        let mut first = store_at(1);
+        let mut ranges = Vec::new();
+        for _ in 0..600 {
+            let got = first.reserve(&request).expect("a ticket");
+            request = seen(&request, got.hi);
+            ranges.push((got.lo, got.hi));
+        }
+        for node in [2, 3, 1, 2, 1, 3] {
+            let got = store_at(node)
+                .reserve(&request)
+                .unwrap_or_else(|fault| panic!("{}, node {node}: {fault}", scheme.name()));
+            request = seen(&request, got.hi);
+            ranges.push((got.lo, got.hi));
+        }
+        assert_disjoint(scheme.name(), ranges);
+    }
+}
+
+/// A node's row of this segment, read without keymill.
+fn row(node: usize, name: &str) -> Option<u64> {
+    let sql = "SELECT next FROM keymill_segment WHERE name = ?";
+    connection_at(node).exec_first(sql, (format!("segment:{name}"),)).expect("a read")
+}
+
+fn reserved_by(source: &Source) -> u64 {
+    source.stats().expect("figures").reserved
+}
+
+/// How many connections of mills a node has.
+fn mills_at(node: usize) -> u64 {
+    let sql =
+        "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = 'ids' AND ID <> CONNECTION_ID()";
+    connection_at(node).query_first(sql).expect("a list").expect("a count")
+}
+
+#[test]
+fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() {
+    let name = unique("killed");
+    // Each mill has another favourite; all of them know all nodes.
+    let mills: Vec<Mill> =
+        NODES.into_iter().map(|node| Mill::open(&url_from(node, 2)).expect("a mill")).collect();
+    mills[0].init(&[], false).expect("init");
+    let spec = format!("segment:{name}?buffer=12s");
+    let sources: Vec<Source> = mills.iter().map(|mill| mill.source(&spec).expect("a source")).collect();
+    let takers = Takers::default();
+    let ids = takers.beside(&sources.iter().collect::<Vec<_>>(), 100, Duration::from_millis(5), || {
+        let steady = Instant::now() + Duration::from_secs(4);
+        until("every mill has supply for ten seconds", Duration::from_secs(40), || {
+            Instant::now() > steady
+                && sources.iter().all(|s| s.stats().is_ok_and(|s| s.runway_seconds.is_some_and(|r| r > 10.0)))
+        });
+        let before = takers.count();
+        cluster("kill", 1);
+        let killed = Instant::now();
+        // What somebody without a runway sees on a node that is left.
+        let mut other = store_at(2);
+        let probe = keymill_tests::request(&probe_key(), 10);
+        until("a node that is left reserves again", Duration::from_secs(30), || other.reserve(&probe).is_ok());
+        let stalled = killed.elapsed();
+        let all_reserve = || {
+            let before: Vec<u64> = sources.iter().map(reserved_by).collect();
+            until("every mill has reserved again", Duration::from_secs(40), || {
+                sources.iter().zip(&before).all(|(source, before)| reserved_by(source) > *before)
+            });
+        };
+        all_reserve();
+        println!(
+            "galera: a node killed, the others stalled {stalled:.1?}, {} ids meanwhile, every mill has reserved again after {:.1?}",
+            takers.count() - before,
+            killed.elapsed()
+        );
+        // It comes back and takes over what it has missed, from one of those that are at work.
+        cluster("start-node", 1);
+        all_reserve();
+        assert_eq!(mills_at(1), 0, "whose favourite died stays where it is served, until that connection breaks");
+        assert!(takers.errors().is_empty(), "{:?}", takers.errors());
+    });
+    println!("galera: {ids} ids from three mills, none twice, no error, the node back among them");
+    assert!(sources[0].take(10).is_ok());
+    // A connection that breaks looks for the favourite first.
+    let mut orders = server::store(server::options_of(&url_from(1, 2)));
+    orders.look(&probe_key()).expect("a look");
+    assert_eq!(mills_at(1), 1);
+    assert!(row(1, &name) >= Some(1));
+}
+
+fn probe_key() -> Arc<Key> {
+    Arc::new(Key {
+        scheme: Scheme::Keymill,
+        table: "keymill_segment".to_owned(),
+        name: "segment:probe".to_owned(),
+        serial: None,
+        step: 1,
+        unsafe_on: false,
+    })
+}
+
+#[test]
+fn a_lost_quorum_is_an_outage_with_that_reason_and_heals_by_itself() {
+    let name = unique("quorum");
+    let mill = Mill::open(&format!("{}?timeout=1s&connect_timeout=1s", url())).expect("a mill");
+    mill.init(&[], false).expect("init");
+    let spec = format!("segment:{name}?min_step=10&buffer=100ms&deadline=1s");
+    let orders = mill.source(&spec).expect("a source");
+    let takers = Takers::default();
+    let ids = takers.beside(&[&orders], 5, Duration::from_millis(1), || {
+        until("ids flow", Duration::from_secs(10), || takers.count() > 1000);
+        for node in [2, 3] {
+            cluster("freeze", node);
+        }
+        let lost = Instant::now();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until("the reason is told", Duration::from_secs(40), || {
+                takers.met(Code::StoreUnavailable, "no quorum")
+            });
+        }));
+        println!("galera: quorum lost, told after {:.1?}", lost.elapsed());
+        for node in [2, 3] {
+            cluster("thaw", node);
+        }
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (thawed, before) = (Instant::now(), takers.count());
+        until("ids flow again", Duration::from_secs(60), || takers.count() > before + 1000);
+        println!("galera: quorum back, ids flow after {:.1?}", thawed.elapsed());
+    });
+    for (waited, error) in takers.errors() {
+        assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
+        assert!(waited < Duration::from_millis(1300), "a caller waited {waited:?} with a deadline of 1 s");
+    }
+    println!("galera: {ids} ids round a lost quorum, none twice; {} errors", takers.errors().len());
+}

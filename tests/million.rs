@@ -1,0 +1,141 @@
+//! A million ids of each scheme on each store, by eight processes at once: none twice, and how many round trips that took.
+//!
+//! Servers are found by their variables (`ci/mariadb run cargo test …` sets `KEYMILL_TEST_MYSQL`).
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use keymill::Mill;
+
+const PROCESSES: usize = 8;
+const EACH: usize = 125_000;
+
+/// The variable that makes this test binary a worker: `CONFIG|SPEC|FILE`.
+const WORKER: &str = "KEYMILL_TEST_MILLION";
+
+/// Takes `EACH` ids, one by one and in batches by turns, and leaves them in a file, the count of refills last.
+#[test]
+fn a_worker_of_this_suite_takes_its_share() {
+    let Ok(order) = std::env::var(WORKER) else { return };
+    let parts: Vec<&str> = order.split('|').collect();
+    let [config, spec, file] = parts[..] else { panic!("{WORKER}={order} is not CONFIG|SPEC|FILE") };
+    let mill = Mill::open(config).unwrap();
+    let source = mill.source(spec).unwrap();
+    let serial = spec.starts_with("serial:");
+    let mut ids: Vec<u64> = Vec::with_capacity(EACH + 1);
+    while ids.len() < EACH {
+        let batch = ids.len().is_multiple_of(1000);
+        match (serial, batch) {
+            (true, true) => {
+                ids.extend(source.take_text(500).unwrap().iter().map(|text| text.parse::<u64>().unwrap()));
+            }
+            (true, false) => ids.push(source.next_text().unwrap().parse().unwrap()),
+            (false, true) => ids.extend(source.take(500).unwrap()),
+            (false, false) => ids.push(source.next().unwrap()),
+        }
+    }
+    ids.truncate(EACH);
+    ids.push(source.stats().unwrap().refills);
+    let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    File::create(file).unwrap().write_all(&bytes).unwrap();
+}
+
+fn numbers(file: &Path) -> Vec<u64> {
+    let mut bytes = Vec::new();
+    File::open(file).unwrap().read_to_end(&mut bytes).unwrap();
+    bytes.chunks_exact(8).map(|eight| u64::from_le_bytes(eight.try_into().unwrap())).collect()
+}
+
+/// A million ids of one source; prints the round trips.
+fn million(store: &str, config: &str, spec: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |n: usize| folder.path().join(format!("{n}.ids"));
+    Mill::open(config).unwrap().init(&[spec], false).unwrap();
+    let children: Vec<_> = (0..PROCESSES)
+        .map(|n| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "a_worker_of_this_suite_takes_its_share"])
+                .env(WORKER, format!("{config}|{spec}|{}", file(n).display()))
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success(), "{store} {spec}: a worker failed");
+    }
+    let mut all = Vec::with_capacity(PROCESSES * EACH);
+    let mut refills = 0;
+    for n in 0..PROCESSES {
+        let mut ids = numbers(&file(n));
+        refills += ids.pop().unwrap();
+        assert!(ids.is_sorted_by(|a, b| a < b), "{store} {spec}: ids of one process rise");
+        all.append(&mut ids);
+    }
+    assert_eq!(all.len(), PROCESSES * EACH);
+    all.sort_unstable();
+    let twice = all.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    println!("million  {store:<10} {spec:<92} {refills:>5} reservations, {twice} ids twice");
+    assert_eq!(twice, 0, "{store} {spec}");
+}
+
+/// Every scheme's source, and a name of its own: a run may follow another one on the same server.
+fn specs(schemes: &[&str], serials: &[&str]) -> Vec<String> {
+    let run = std::process::id();
+    // Tickets are worth the step of their table, which other tests choose for themselves.
+    let table = |scheme| match scheme {
+        "auto_increment" | "ticket" | "sequence" => format!("&table=million_{scheme}_{run}"),
+        _ => String::new(),
+    };
+    let segments =
+        schemes.iter().map(|scheme| format!("segment:million{run}?scheme={scheme}{}", table(*scheme)));
+    let serials = serials
+        .iter()
+        .map(|s| format!("serial:million{run}/id?scheme={s}&number=00000000000&zone=UTC&date=yyyyMM"));
+    segments.chain(serials).collect()
+}
+
+fn server(variable: &str, command: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!("{variable} is not set; run `{command} run cargo test -p keymill-tests --test million`")
+    })
+}
+
+#[test]
+fn a_million_ids_of_each_scheme_on_sqlite_and_none_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("sqlite:{}", folder.path().join("ids.db").display());
+    let segments = ["keymill", "sequence_table", "leaf_alloc", "tiny_id_info", "cosid"];
+    for spec in specs(&segments, &["keymill", "key_producer"]) {
+        million("sqlite", &config, &spec);
+    }
+}
+
+#[test]
+fn a_million_ids_of_each_scheme_on_mariadb_and_none_twice() {
+    let config = server("KEYMILL_TEST_MYSQL", "ci/mariadb");
+    let segments =
+        ["keymill", "sequence_table", "leaf_alloc", "tiny_id_info", "cosid", "auto_increment", "ticket"];
+    for spec in specs(&segments, &["keymill", "key_producer"]) {
+        million("mariadb", &config, &spec);
+    }
+}
+
+#[test]
+fn a_million_ids_of_each_scheme_on_postgresql_and_none_twice() {
+    let config = server("KEYMILL_TEST_POSTGRES", "ci/postgres");
+    let segments = ["keymill", "sequence_table", "leaf_alloc", "tiny_id_info", "cosid", "sequence"];
+    for spec in specs(&segments, &["keymill", "key_producer"]) {
+        million("postgres", &config, &spec);
+    }
+}
+
+#[test]
+fn a_million_ids_of_each_scheme_on_redis_and_none_twice() {
+    let config = server("KEYMILL_TEST_REDIS", "ci/redis");
+    for spec in specs(&["keymill"], &["keymill"]) {
+        million("redis", &config, &spec);
+    }
+}

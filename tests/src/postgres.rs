@@ -1,0 +1,232 @@
+//! The PostgreSQL that the tests run against, and private ones for tests that hurt a server.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use keymill::store::Secret;
+use keymill::store::postgres::{Options, PostgresStore};
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
+
+/// Where the shared test server is: `KEYMILL_TEST_POSTGRES`, `postgres://user:password@host:port/database`.
+///
+/// # Panics
+/// Where the variable is missing: a test that cannot run fails and says why.
+#[must_use]
+pub fn url() -> String {
+    std::env::var("KEYMILL_TEST_POSTGRES").unwrap_or_else(|_| {
+        panic!(
+            "KEYMILL_TEST_POSTGRES is not set; run `ci/postgres run cargo test -p keymill-tests --test contract`"
+        )
+    })
+}
+
+/// A URL's parts as options.
+///
+/// # Panics
+/// Where it is not of the form above.
+#[must_use]
+pub fn options_of(url: &str) -> Options {
+    let parts = || {
+        let (user, rest) = url.strip_prefix("postgres://")?.split_once(':')?;
+        let (password, rest) = rest.split_once('@')?;
+        let (host, rest) = rest.split_once(':')?;
+        let (port, database) = rest.split_once('/')?;
+        Some(Options {
+            hosts: vec![(host.to_owned(), port.parse().ok()?)],
+            user: user.to_owned(),
+            password: Secret::new(password),
+            database: database.to_owned(),
+            ..Options::default()
+        })
+    };
+    parts().unwrap_or_else(|| panic!("`{url}` is not postgres://user:password@host:port/database"))
+}
+
+/// Options for the shared test server.
+#[must_use]
+pub fn options() -> Options {
+    options_of(&url())
+}
+
+/// A store of these options.
+#[must_use]
+pub fn store(options: Options) -> PostgresStore {
+    PostgresStore::new(options)
+}
+
+/// A plain connection, to tamper with.
+pub struct Sql {
+    client: Client,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl std::fmt::Debug for Sql {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sql").finish_non_exhaustive()
+    }
+}
+
+impl Sql {
+    /// To the shared test server.
+    #[must_use]
+    pub fn shared() -> Sql {
+        Sql::to(&options())
+    }
+
+    /// To this server as its superuser.
+    #[must_use]
+    pub fn root(url: &str) -> Sql {
+        Sql::to(&Options { user: "postgres".to_owned(), password: Secret::new("root"), ..options_of(url) })
+    }
+
+    /// # Panics
+    /// Where there is no server.
+    #[must_use]
+    pub fn to(options: &Options) -> Sql {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let mut config = Config::new();
+        config.user(&options.user).password(options.password.reveal()).dbname(&options.database);
+        let (host, port) = options.hosts[0].clone();
+        let client = runtime.block_on(async move {
+            let stream = tokio::net::TcpStream::connect((host, port)).await.expect("the test server answers");
+            let (client, connection) =
+                config.connect_raw(stream, NoTls).await.expect("the test server lets us in");
+            tokio::spawn(connection);
+            client
+        });
+        Sql { client, runtime }
+    }
+
+    /// Statements by the simple protocol; the texts of their rows, and how many rows the last one changed.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn try_say(&self, sql: &str) -> Result<(Vec<Vec<String>>, u64), tokio_postgres::Error> {
+        let messages = self.runtime.block_on(self.client.simple_query(sql))?;
+        let (mut rows, mut changed) = (Vec::new(), 0);
+        for message in messages {
+            match message {
+                SimpleQueryMessage::Row(row) => {
+                    rows.push((0..row.len()).map(|at| row.get(at).unwrap_or("NULL").to_owned()).collect());
+                }
+                SimpleQueryMessage::CommandComplete(count) => changed = count,
+                _ => {}
+            }
+        }
+        Ok((rows, changed))
+    }
+
+    /// # Panics
+    /// On an error.
+    #[must_use]
+    pub fn rows(&self, sql: &str) -> Vec<Vec<String>> {
+        self.try_say(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}")).0
+    }
+
+    /// # Panics
+    /// On an error.
+    pub fn say(&self, sql: &str) -> u64 {
+        self.try_say(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}")).1
+    }
+
+    /// With a literal for each `?`.
+    ///
+    /// # Panics
+    /// On an error.
+    pub fn say_with(&self, sql: &str, values: &[&str]) -> u64 {
+        let mut parts = sql.split('?');
+        let mut whole = parts.next().unwrap_or_default().to_owned();
+        for (part, value) in parts.zip(values) {
+            whole.push_str(&format!("'{}'", value.replace('\'', "''")));
+            whole.push_str(part);
+        }
+        self.say(&whole)
+    }
+}
+
+/// A PostgreSQL of one test, with a replica if it wants one, started by `ci/postgres` in a folder of its own and stopped
+/// with the test.
+#[derive(Debug)]
+pub struct Private {
+    folder: tempfile::TempDir,
+    arguments: String,
+}
+
+impl Private {
+    /// Starts one with these further arguments.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    #[must_use]
+    pub fn start(arguments: &str) -> Private {
+        let server = Private::prepare(arguments);
+        server.ci(&["start"]);
+        server
+    }
+
+    /// One that is not started yet: its folder may be given a `tls`.
+    ///
+    /// # Panics
+    /// Where there is no place for it.
+    #[must_use]
+    pub fn prepare(arguments: &str) -> Private {
+        let folder = tempfile::tempdir().expect("a folder for a server");
+        Private { folder, arguments: arguments.to_owned() }
+    }
+
+    /// Where `tls/server.crt` and `tls/server.key` are looked for.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        self.folder.path().join("postgres")
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.ci(&["url"])
+    }
+
+    /// How its clients find it, patient enough for a machine that does much else.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        Options { read_timeout: Duration::from_secs(5), ..options_of(&self.url()) }
+    }
+
+    /// `kill -9`, of all its processes at one blow.
+    pub fn kill(&self) {
+        self.ci(&["kill"]);
+    }
+
+    /// Starts it again on the same port and data.
+    pub fn start_again(&self) {
+        self.ci(&["start"]);
+    }
+
+    /// A verb of `ci/postgres`.
+    ///
+    /// # Panics
+    /// Where it fails.
+    #[must_use = "the output says where the server is"]
+    pub fn say(&self, words: &[&str]) -> String {
+        self.ci(words)
+    }
+
+    fn ci(&self, words: &[&str]) -> String {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/postgres");
+        let output = Command::new(&script)
+            .args(words)
+            .env("KEYMILL_CI_DIR", self.folder.path())
+            .env("KEYMILL_CI_POSTGRES_ARGS", &self.arguments)
+            .output()
+            .expect("ci/postgres can be run");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        self.ci(&["stop"]);
+    }
+}
