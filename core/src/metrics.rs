@@ -40,6 +40,11 @@ impl MillTally {
         add(&self.refills_failed, u64::from(!went_well));
     }
 
+    /// Counts a reservation that failed at one of several stores, and was made at another.
+    pub(crate) fn failed(&self) {
+        add(&self.refills_failed, 1);
+    }
+
     pub(crate) fn gave_back(&self, numbers: u64) {
         add(&self.given_back, numbers);
     }

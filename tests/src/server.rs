@@ -74,6 +74,15 @@ pub fn connection_of(url: &str) -> mysql::Conn {
     mysql::Conn::new(format!("{url}?prefer_socket=false").as_str()).expect("the test server answers")
 }
 
+/// One statement on the shared test server.
+///
+/// # Panics
+/// Where it fails.
+pub fn say(sql: &str) {
+    use mysql::prelude::Queryable;
+    connection().query_drop(sql).expect("the statement is carried out");
+}
+
 /// A MariaDB of one test, started by `ci/mariadb` in a folder of its own and stopped with the test.
 #[derive(Debug)]
 pub struct Private {

@@ -311,6 +311,43 @@ fn a_toml_file_declares_sources_for_status_and_init() {
 }
 
 #[test]
+fn several_stores_of_a_toml_file_are_made_shown_and_repaired_together() {
+    let home = Home::new();
+    let text = "stores = [\"sqlite:a.db\", \"sqlite:b.db\"]\nchunk = 1000\n[source.\"segment:orders\"]\nstep = 100\n";
+    home.file("keymill.toml", text);
+    let with = |verb: &[&str]| home.run(&[&["--mill", "file:keymill.toml"], verb].concat());
+    let script = with(&["init", "--dry-run"]).done();
+    assert!(
+        script.contains("-- store 1 of 2 (sqlite:a.db)") && script.contains("-- store 2 of 2 (sqlite:b.db)")
+    );
+    assert_eq!(script.matches("CREATE TABLE").count(), 2, "{script}");
+    with(&["init"]).done();
+    let ids = with(&["take", "segment:orders", "2500"]).ids();
+    assert!(ids.windows(2).all(|pair| pair[0] + 1 == pair[1]), "one process leaves no gaps: {ids:?}");
+    let status = with(&["status"]).done();
+    for part in [
+        "store: [sqlite:a.db, sqlite:b.db]",
+        "interleaved over 2 stores, chunk=1000",
+        "store 2 of 2 (sqlite:b.db): next=",
+    ] {
+        assert!(status.contains(part), "`{part}` is not in:\n{status}");
+    }
+    let shown = with(&["repair", "segment:orders", "--to", "50000"]);
+    assert!(shown.out.contains("written: no"), "{shown:?}");
+    let done = with(&["repair", "segment:orders", "--to", "50000", "--yes"]).done();
+    assert!(done.contains("next=50000") && done.contains("next=50001"), "{done}");
+    assert!(with(&["take", "segment:orders", "5"]).ids()[0] >= 50_000);
+
+    home.file("keymill.toml", &text.replace("a.db", "c.db").replace("b.db", "a.db").replace("c.db", "b.db"));
+    let message = with(&["next", "segment:orders"]).refused("STORE_REFUSED");
+    assert!(message.contains("recorded as store"), "{message}");
+    let message = home.run(&["--mill", "sqlite:a.db", "next", "segment:orders"]).refused("STORE_REFUSED");
+    assert!(message.contains("store 1 of 2") && message.contains("TOML file"), "{message}");
+    let message = with(&["next", "serial:a/b"]).refused("INVALID_CONFIG");
+    assert!(message.contains("one store"), "{message}");
+}
+
+#[test]
 fn a_reader_that_goes_away_ends_a_stream_without_an_error() {
     let home = Home::new();
     for json in ["", " --json"] {

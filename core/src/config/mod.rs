@@ -12,7 +12,7 @@ pub use spec::spec_string;
 pub(crate) use spec::{check_options, parse as parse_spec};
 
 use crate::error::{Error, Result};
-use crate::spec::Spec;
+use crate::spec::{Body, Spec};
 use crate::store::memory::Step;
 use crate::store::{Durability, server};
 
@@ -56,6 +56,13 @@ pub enum StoreConfig {
     },
     /// `mysql://user:password@host:port/database`.
     Mysql(server::Options),
+    /// `stores = […]` of a TOML file: several stores serve each source together.
+    Interleaved {
+        /// The stores, in the order that their rows record.
+        stores: Vec<StoreConfig>,
+        /// How many numbers one of them owns in a row.
+        chunk: u64,
+    },
     /// `postgres://user:password@host:port/database`.
     Postgres(server::Options),
     /// `redis://user:password@host:port/0`.
@@ -73,7 +80,23 @@ impl StoreConfig {
     /// Whether `init=max` and the `key_producer` default make sense here.
     #[must_use]
     pub fn is_sql(&self) -> bool {
-        !matches!(self, StoreConfig::Memory { .. } | StoreConfig::Redis { .. })
+        match self {
+            StoreConfig::Interleaved { stores, .. } => stores.iter().all(StoreConfig::is_sql),
+            other => !matches!(other, StoreConfig::Memory { .. } | StoreConfig::Redis { .. }),
+        }
+    }
+
+    /// Whether numbers are kept in this process's memory, all of them or some.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        match self {
+            StoreConfig::Memory { .. } => true,
+            StoreConfig::Interleaved { stores, .. } => stores.iter().any(StoreConfig::is_in_memory),
+            StoreConfig::Sqlite { .. }
+            | StoreConfig::Mysql(_)
+            | StoreConfig::Postgres(_)
+            | StoreConfig::Redis { .. } => false,
+        }
     }
 
     /// The store as it may be shown: no user, no password.
@@ -83,6 +106,10 @@ impl StoreConfig {
             StoreConfig::Memory { name, .. } => format!("memory:{name}"),
             StoreConfig::Sqlite { path, .. } => format!("sqlite:{}", path.display()),
             StoreConfig::Mysql(server) => format!("mysql://{}", server.shown()),
+            StoreConfig::Interleaved { stores, .. } => {
+                let each: Vec<_> = stores.iter().map(StoreConfig::shown).collect();
+                format!("[{}]", each.join(", "))
+            }
             StoreConfig::Postgres(server) => format!("postgres://{}", server.shown()),
             StoreConfig::Redis { server, .. } => format!("redis://{}", server.shown()),
         }
@@ -138,7 +165,15 @@ impl MillConfig {
             }
             options
         };
-        parse_spec(spec, &defaults, self.store.is_sql())
+        let read = parse_spec(spec, &defaults, self.store.is_sql())?;
+        if let (StoreConfig::Interleaved { .. }, Body::Serial { .. }) = (&self.store, &read.body) {
+            return Err(Error::config(format!(
+                "`{}`: serial numbers count each period from 1 in one row, so several `stores` cannot serve them; open them in \
+                 a mill with one store",
+                read.label
+            )));
+        }
+        Ok(read)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The TOML file: a store, mill options, defaults by kind, options by source. (floor 3)
+//! The TOML file: a store or several, mill options, defaults by kind, options by source. (floor 3)
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,9 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result, shown};
 
-use super::{MillConfig, Options, check_options, url};
+use crate::store::interleave::{DEFAULT_CHUNK, MOST_STORES, NARROWEST_CHUNK, WIDEST_CHUNK};
+
+use super::{Fork, MillConfig, Options, StoreConfig, check_options, url};
 
 /// The file as it is written; unknown keys are refused with the valid ones.
 #[derive(Deserialize)]
@@ -14,6 +16,7 @@ use super::{MillConfig, Options, check_options, url};
 struct File {
     store: Option<String>,
     stores: Option<Vec<String>>,
+    chunk: Option<u64>,
     fork: Option<String>,
     clock: Option<String>,
     #[serde(default)]
@@ -62,14 +65,24 @@ fn parse(text: &str) -> Result<MillConfig> {
         let line = before.matches('\n').count() + 1;
         Error::config(format!("line {line}: {}", without_values(e.message())))
     })?;
-    if file.stores.is_some() {
-        return Err(Error::config("`stores = […]` comes with a later version; write store = \"…\""));
-    }
-    let store = file.store.unwrap_or_else(|| super::DEFAULT_MILL.to_owned());
-    if store.starts_with("file:") {
-        return Err(Error::config("`store` names another file; write a store's URL"));
-    }
-    let mut config = MillConfig::parse(&store)?;
+    let mut config = match (file.store, file.stores) {
+        (Some(_), Some(_)) => {
+            return Err(Error::config("`store` and `stores` are both given; write one of them"));
+        }
+        (None, Some(stores)) => several(&stores, file.chunk)?,
+        (_, None) if file.chunk.is_some() => {
+            return Err(Error::config(
+                "`chunk` says how several `stores` share the numbers; with one `store` leave it out",
+            ));
+        }
+        (store, None) => {
+            let store = store.unwrap_or_else(|| super::DEFAULT_MILL.to_owned());
+            if store.starts_with("file:") {
+                return Err(Error::config("`store` names another file; write a store's URL"));
+            }
+            MillConfig::parse(&store)?
+        }
+    };
     let mut own = Options::new();
     own.extend(file.fork.map(|v| ("fork".to_owned(), v)));
     own.extend(file.clock.map(|v| ("clock".to_owned(), v)));
@@ -108,6 +121,40 @@ fn parse(text: &str) -> Result<MillConfig> {
     Ok(config)
 }
 
+/// `stores = […]`: every source is served by all of them.
+fn several(stores: &[String], chunk: Option<u64>) -> Result<MillConfig> {
+    let chunk = chunk.unwrap_or(DEFAULT_CHUNK);
+    if !(NARROWEST_CHUNK..=WIDEST_CHUNK).contains(&chunk) {
+        return Err(Error::config(format!(
+            "`chunk = {chunk}` is not valid; valid: a whole number from {NARROWEST_CHUNK} to {WIDEST_CHUNK}"
+        )));
+    }
+    if !(2..=MOST_STORES).contains(&stores.len()) {
+        return Err(Error::config(format!(
+            "`stores` lists {}; write 2 to {MOST_STORES}, or store = \"…\" for one",
+            stores.len()
+        )));
+    }
+    let mut each: Vec<StoreConfig> = Vec::new();
+    for (at, url) in stores.iter().enumerate() {
+        let of = |message: &str| Error::config(format!("store {} of `stores`: {message}", at + 1));
+        if url.is_empty() || url.starts_with("file:") {
+            return Err(of("it is no URL of a store"));
+        }
+        let read = MillConfig::parse(url).map_err(|e| of(&e.message))?;
+        if read.fork != Fork::default() || read.manual_clock.is_some() {
+            return Err(of("`fork` and `clock` are the mill's; write them at the top of the file"));
+        }
+        // Memories without a name are one's own, each another.
+        let shown = read.store.shown();
+        if shown != "memory:" && each.iter().any(|other| other.shown() == shown) {
+            return Err(of("it stands there twice"));
+        }
+        each.push(read.store);
+    }
+    url::mill(StoreConfig::Interleaved { stores: each, chunk }, &Options::new())
+}
+
 /// A parser's message without the values it quotes: `store` may have been misspelt, and its password with it.
 fn without_values(message: &str) -> String {
     let message = message.replace('\n', " ");
@@ -142,6 +189,39 @@ mod tests {
             assert!(!error.message.contains("topsecret"), "{text}: {}", error.message);
             assert!(!error.message.contains('\n'), "{text}: {}", error.message);
         }
+    }
+
+    #[test]
+    fn several_stores_are_read_in_their_order() -> Result<()> {
+        let config = parse("stores = [\"mysql://u:topsecret@a/x\", \"sqlite:b.db\"]\nchunk = 5000")?;
+        assert_eq!(config.store.shown(), "[mysql://a:3306/x, sqlite:b.db]");
+        assert!(matches!(config.store, StoreConfig::Interleaved { chunk: 5000, .. }));
+        assert!(parse("stores = [\"memory:\", \"memory:\"]").is_ok(), "each is another memory");
+        Ok(())
+    }
+
+    #[test]
+    fn stores_that_cannot_share_are_refused_with_what_to_write() {
+        for (text, says) in [
+            ("stores = []", "2 to 99"),
+            ("stores = [\"memory:\"]", "2 to 99"),
+            ("stores = [\"memory:a\", \"memory:a\"]", "store 2 of `stores`: it stands there twice"),
+            ("stores = [\"mysql://u@a/x\", \"mysql://v:topsecret@a:3306/x\"]", "twice"),
+            ("stores = [\"memory:a\", \"file:b.toml\"]", "no URL"),
+            ("stores = [\"memory:a\", \"\"]", "no URL"),
+            ("stores = [\"memory:a\", \"mysql://u:topsecret@a\"]", "names no database"),
+            ("stores = [\"memory:a\", \"memory:b?fork=error\"]", "top of the file"),
+            ("stores = [\"memory:a\", \"memory:b\"]\nchunk = 10", "from 1000"),
+            ("stores = [\"memory:a\", \"memory:b\"]\nstore = \"memory:c\"", "one of them"),
+            ("store = \"memory:a\"\nchunk = 1000", "leave it out"),
+        ] {
+            let error = parse(text).map(drop).expect_err(text);
+            assert!(error.message.contains(says), "{text}: {}", error.message);
+            assert!(!error.message.contains("topsecret"), "{text}: {}", error.message);
+        }
+        let config = parse("stores = [\"memory:a\", \"memory:b\"]").expect("a configuration");
+        let error = config.spec("serial:a/b").expect_err("a serial over several stores");
+        assert!(error.message.contains("a mill with one store"), "{}", error.message);
     }
 
     #[test]

@@ -87,6 +87,10 @@ impl Executor {
             Ok(_) => self.warn_once(),
             Err(fault) => self.events.push(Event::refusal(fault)),
         }
+        for fault in self.store.news() {
+            self.tally.failed();
+            self.events.push(Event::refusal(&fault));
+        }
         self.keeper.land(slot, answer, self.now());
         true
     }

@@ -17,7 +17,7 @@ use crate::keeper::act::{Command, Executor};
 use crate::metrics::{MillTally, Stats};
 use crate::revocation::Word;
 use crate::spec::{Body, Spec};
-use crate::store::{Fault, FaultKind, Store, memory};
+use crate::store::{Fault, FaultKind, Store, interleave, memory};
 use crate::time::Clock;
 use crate::well::{Spring, Tally, Well};
 
@@ -42,10 +42,6 @@ pub(crate) struct Engine {
 }
 
 /// The store that a configuration names; nothing is connected yet.
-#[cfg_attr(
-    all(feature = "sqlite", feature = "mysql", feature = "postgres", feature = "redis"),
-    expect(clippy::unnecessary_wraps, reason = "a build without a store refuses its URLs")
-)]
 fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
     match config {
         StoreConfig::Memory { name, script } => {
@@ -67,6 +63,10 @@ fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
         #[cfg(not(feature = "mysql"))]
         StoreConfig::Mysql(_) => {
             Err(Error::config("this build has no MySQL; build with the feature `mysql`"))
+        }
+        StoreConfig::Interleaved { stores, chunk } => {
+            let each = stores.iter().map(|store| Ok((store.shown(), store_for(store)?)));
+            Ok(Box::new(interleave::Interleaved::new(each.collect::<Result<_>>()?, *chunk)))
         }
         #[cfg(feature = "postgres")]
         StoreConfig::Postgres(server) => {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use crossbeam::utils::Backoff;
 
-use crate::config::{Fork, MillConfig, StoreConfig};
+use crate::config::{Fork, MillConfig};
 use crate::error::{Code, Error, Result};
 use crate::events::Event;
 use crate::spec::{Body, Order, Spec};
@@ -66,7 +66,7 @@ impl SharedMill {
                 "this process is a fork of the one that opened the mill, and fork=error: open a mill in the child",
             ));
         }
-        if let StoreConfig::Memory { .. } = self.config.store {
+        if self.config.store.is_in_memory() {
             return Err(Error::new(
                 Code::Forked,
                 "this process is a fork of the one that opened the mill, and numbers kept in memory cannot be shared by processes; use sqlite:FILE or a server",

@@ -1,6 +1,7 @@
 //! What a row and a request make of each other: the one place where a range is decided, for every store and scheme.
 //! Pure: no I/O, no clock. (floor 2)
 
+use super::interleave::Share;
 use super::{Fault, FaultKind, MAX_NUMBER, Mark, Request, Reserved};
 
 /// The range that `request` gets from a row that stands at `row` (`None`: there is no row, or one that says nothing).
@@ -58,6 +59,17 @@ fn healed(row: Option<Mark>, request: &Request) -> Result<Mark, Fault> {
 }
 
 fn behind(at: Mark, request: &Request) -> Fault {
+    if request.period == 0
+        && let Some(share) = Share::of_code(at.period)
+    {
+        return Fault::new(
+            FaultKind::Refused,
+            format!(
+                "its row is one of several: {share}; alone it would give numbers of the other stores too; nothing was \
+                 changed. Open it with the TOML file that lists its `stores`"
+            ),
+        );
+    }
     if request.period == 0 && request.period_max == 0 {
         return Fault::new(
             FaultKind::Refused,

@@ -6,6 +6,7 @@
 //! * a row at or below what the caller has seen is refused and left as it is (`high_water`);
 //! * an answer is either "reserved", "not reserved" or "unknown"; an unknown range is never used.
 
+pub mod interleave;
 pub mod memory;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -158,4 +159,9 @@ pub trait Store: Send {
     /// # Errors
     /// See [`FaultKind`].
     fn facts(&mut self) -> Result<Facts, Fault>;
+
+    /// What went wrong since the last call and was made good without the caller: of several stores, one failed.
+    fn news(&mut self) -> Vec<Fault> {
+        Vec::new()
+    }
 }

@@ -214,8 +214,8 @@ impl Session {
         Ok(true)
     }
 
-    /// One autocommitted statement for the common case: a key without periods, whose row is there, not below the high
-    /// water and not near its end. `None`: it is another case, and nothing was changed.
+    /// One autocommitted statement for the common case: a segment, whose row is there in its period (0, or the share of one of
+    /// several stores), not below the high water and not near its end. `None`: it is another case, and nothing was changed.
     ///
     /// `LAST_INSERT_ID(next) + n` puts the range's first number into the OK packet, which no proxy can mix up with
     /// another session's.
@@ -232,17 +232,17 @@ impl Session {
         }
         if key.scheme != Scheme::Keymill
             || key.serial.is_some()
-            || (request.period, request.high_water.period) != (0, 0)
+            || (request.high_water != Mark::default() && request.high_water.period != request.period)
         {
             return self.go_on(request);
         }
         let sql = format!(
-            "UPDATE `{}` SET `next` = LAST_INSERT_ID(`next`) + ? WHERE `name` = ? AND `period` = 0 \
+            "UPDATE `{}` SET `next` = LAST_INSERT_ID(`next`) + ? WHERE `name` = ? AND `period` = ? \
              AND `next` >= ? AND `next` <= ?",
             key.table
         );
-        let changed =
-            self.execute(&sql, (request.len, key.name.as_bytes(), lowest, highest), Phase::Commit)?;
+        let values = (request.len, key.name.as_bytes(), request.period, lowest, highest);
+        let changed = self.execute(&sql, values, Phase::Commit)?;
         if changed == 0 {
             return Ok(None);
         }
@@ -257,7 +257,7 @@ impl Session {
             ));
         }
         // lo <= last + 1 - len, so this is at most 2^63.
-        Ok(Some(Reserved { lo, hi: lo + request.len, period: 0, ttl_ms: None }))
+        Ok(Some(Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None }))
     }
 }
 

@@ -1,0 +1,248 @@
+//! What is recorded in each store: whose share its row holds. (floor 2)
+//!
+//! Under scheme `keymill` the row itself says so: a segment has no periods, so the column `period` holds the share's code.
+//! Row and record cannot part, each reservation compares them in the store, and a mill that is not interleaved, or otherwise,
+//! is refused there too: the row's period is not its own. Other programs' tables have no place for it; there the record is a
+//! mark of its own in `keymill_segment`, compared when a process first uses the source. It cannot keep anybody out who does
+//! not look at it: old nodes must be gone, and plain mills may not open that row.
+
+use std::sync::Arc;
+
+use super::{Seat, Share, View};
+use crate::store::{Fault, FaultKind, Key, Mark, Request, Scheme, rows};
+
+/// What a store holds of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Its share, of which `next` is the lowest own number not yet reserved (0 where there is no row yet).
+    Ours { next: u64 },
+    /// Neither record nor numbers.
+    Nothing,
+    /// Numbers below `next` of a source that is not interleaved.
+    Plain { next: u64 },
+    /// The share of this code.
+    Foreign { code: u64 },
+}
+
+/// A source, for whoever keeps something about it.
+pub(super) fn identity(key: &Key) -> String {
+    format!("{}/{}/{}", key.scheme.name(), key.table, key.name)
+}
+
+/// Whether the row itself keeps the record.
+pub(super) fn in_row(key: &Key) -> bool {
+    key.scheme == Scheme::Keymill
+}
+
+/// What the record of a row that cannot keep it is kept under.
+pub(super) fn key_of(key: &Key) -> Key {
+    Key {
+        scheme: Scheme::Keymill,
+        table: Scheme::Keymill.default_table().to_owned(),
+        name: format!("interleave:{}", identity(key)),
+        ..key.clone()
+    }
+}
+
+impl Seat {
+    /// Where the marks of the source's row lie: the period that its numbers are kept in.
+    pub(super) fn period(&self, key: &Key) -> u64 {
+        if in_row(key) { self.share.code() } else { 0 }
+    }
+
+    /// What this store holds of a source.
+    pub(super) fn inspect(&mut self, key: &Key) -> Result<Found, Fault> {
+        let share = self.share;
+        let row = self.store.look(key)?.map(|row| row.mark);
+        if in_row(key) {
+            return Ok(match row {
+                Some(Mark { period, next }) if period == share.code() => Found::Ours { next },
+                None | Some(Mark { period: 0, next: 0..=1 }) => Found::Nothing,
+                Some(Mark { period: 0, next }) => Found::Plain { next },
+                Some(Mark { period, .. }) => Found::Foreign { code: period },
+            });
+        }
+        let next = row.map_or(0, |mark| mark.next);
+        Ok(match self.store.look(&key_of(key))?.map_or(0, |row| row.mark.next) {
+            code if code == share.code() => Found::Ours { next },
+            0 if next <= 1 => Found::Nothing,
+            0 => Found::Plain { next },
+            code => Found::Foreign { code },
+        })
+    }
+
+    /// Why a store with such a row is not used at all; `None` where it may be.
+    pub(super) fn refusal(&self, key: &Key, found: &Found) -> Option<String> {
+        match found {
+            Found::Ours { .. } | Found::Nothing => None,
+            Found::Plain { next } => Some(format!(
+                "its row holds numbers up to {} of a source with one store, which its share would give again; nothing was \
+                 changed. Name another source, or close every mill that uses this one and run `keymill repair '{}' --to N \
+                 --yes` with this file, N above every number that was ever issued",
+                next.saturating_sub(1),
+                key.name
+            )),
+            Found::Foreign { code } => {
+                let recorded =
+                    Share::of_code(*code).map_or_else(|| format!("code {code}"), |other| other.to_string());
+                Some(format!(
+                    "its row was recorded as {recorded}, and this mill opens it as {}: with other `stores`, another order or \
+                     another `chunk` numbers would come twice; nothing was changed. Open it with the `stores` and the `chunk` \
+                     it was begun with",
+                    self.share
+                ))
+            }
+        }
+    }
+
+    /// Makes sure that this store is the one this mill takes it for, where its siblings have numbers out.
+    pub(super) fn know(&mut self, key: &Key) -> Result<(), Fault> {
+        match self.inspect(key)? {
+            Found::Ours { .. } => Ok(()),
+            Found::Nothing => Err(went_backwards(key, "it has no row of this source, and other stores have")),
+            other => Err(Fault::new(FaultKind::Refused, self.refusal(key, &other).unwrap_or_default())),
+        }
+    }
+
+    /// Records its share for a source that no store has given a number of.
+    pub(super) fn record(&mut self, key: &Key, start: u64) -> Result<(), Fault> {
+        let recorded = if in_row(key) {
+            self.store.repair(key, Mark { period: self.share.code(), next: start }).map(drop)
+        } else {
+            self.store.raise(&key_of(key), Some(0), self.share.code()).map(drop)
+        };
+        match recorded {
+            // Somebody else did; what they wrote is looked at next.
+            Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Taken) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Whether an operator may make this row stand at `to`, a number of all stores: nobody may have been given a number above
+    /// it in another way of counting.
+    pub(super) fn may_adopt(&self, key: &Key, found: &Found, to: u64) -> Result<(), Fault> {
+        if to == 0 {
+            return Err(Fault::new(FaultKind::Refused, "numbers begin at 1, so 0 cannot be the next one"));
+        }
+        match found {
+            Found::Ours { .. } | Found::Nothing => Ok(()),
+            Found::Plain { next } if *next <= to => Ok(()),
+            Found::Plain { next } => Err(Fault::new(
+                FaultKind::Refused,
+                format!("its row stands at {next}, above {to}, and repair never lowers a row"),
+            )),
+            Found::Foreign { .. } => {
+                Err(Fault::new(FaultKind::Refused, self.refusal(key, found).unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Raises the row to the first own number at or above `to`, a number of all stores, and records the share.
+    pub(super) fn raise_to(&mut self, key: &Key, found: &Found, to: u64) -> Result<(), Fault> {
+        if !in_row(key) {
+            self.store.raise(&key_of(key), None, self.share.code())?;
+        }
+        let own = Mark { period: self.period(key), next: self.share.first(to) };
+        match found {
+            Found::Ours { next } if *next >= own.next => Ok(()),
+            // Another program's row counts on by itself, and may stand higher than it has to.
+            Found::Plain { next } if !in_row(key) && *next >= own.next => Ok(()),
+            _ => self.store.repair(key, own).map(drop),
+        }
+    }
+
+    /// What the store is asked, in its own numbers. `seen` is where this process saw the row last, 0: never; `lowest` and
+    /// `last` are the own numbers that the caller may have.
+    pub(super) fn request_for(&self, request: &Request, seen: u64, lowest: u64, last: u64) -> Request {
+        let key = &request.key;
+        let share = self.share;
+        let period = self.period(key);
+        let want = seen.max(lowest);
+        // No more than the chunk holds, as far as that is known: what runs over its end would skip the other stores' numbers.
+        let len = request.len.min(share.left(want));
+        let own = Request {
+            len,
+            last,
+            period,
+            period_max: period,
+            start: share.first(request.start),
+            ..request.clone()
+        };
+        if key.scheme.is_ticket() {
+            return Request { high_water: Mark { period, next: seen }, heal: false, ..own };
+        }
+        if !in_row(key) && seen == 0 && request.high_water.next == 0 {
+            return Request { high_water: Mark::default(), heal: false, ..own };
+        }
+        // The row may be raised from where it was seen last to where it has to stand, and no further: from below that the
+        // jump is too large, and the row went backwards.
+        let healed = if request.heal { request.max_jump } else { 0 };
+        Request {
+            high_water: Mark { period, next: want },
+            heal: true,
+            max_jump: (want - seen.min(want)).min(want.saturating_sub(1)).saturating_add(healed),
+            // A row that is gone, or not of this share, is measured from 0, so it is never made anew.
+            start: if in_row(key) { 0 } else { own.start },
+            ..own
+        }
+    }
+
+    /// A fault of a reservation, in the numbers that callers know.
+    pub(super) fn explain(&mut self, request: &Request, asked: &Request, view: &View, fault: Fault) -> Fault {
+        let told = [FaultKind::WentBackwards, FaultKind::ClockBehind, FaultKind::Refused];
+        if !told.contains(&fault.kind) {
+            return said(asked, fault);
+        }
+        let found = self.inspect(&request.key);
+        if let Some(why) = found.as_ref().ok().and_then(|found| self.refusal(&request.key, found)) {
+            return Fault::new(FaultKind::Refused, why);
+        }
+        if fault.kind != FaultKind::WentBackwards {
+            return said(asked, fault);
+        }
+        let seen = match view.seen {
+            0 => "this process has seen none of its numbers yet".to_owned(),
+            seen => format!("this process has seen {}", self.share.stands(seen)),
+        };
+        let stands = match found {
+            Ok(Found::Ours { next }) if next > 0 => format!("its row stands at {}", self.share.stands(next)),
+            Ok(_) => "its row is gone".to_owned(),
+            Err(_) => "its row is below or gone".to_owned(),
+        };
+        went_backwards(&request.key, &format!("{stands}, {seen}"))
+    }
+
+    /// A row as it is kept there, in all stores' numbers.
+    pub(super) fn shown(&self, key: &Key, found: &Found) -> String {
+        match found {
+            Found::Ours { next: 0 } | Found::Nothing => "no row".to_owned(),
+            Found::Ours { next } => format!("next={}", self.share.stands(*next)),
+            other => self.refusal(key, other).unwrap_or_default(),
+        }
+    }
+}
+
+/// What a store said, without what it was asked in its own numbers.
+fn said(asked: &Request, fault: Fault) -> Fault {
+    let before = format!("{} failed: ", rows::reserving(asked));
+    let message = fault.message.strip_prefix(&before).unwrap_or(&fault.message).to_owned();
+    Fault { message, ..fault }
+}
+
+fn went_backwards(key: &Key, found: &str) -> Fault {
+    Fault::new(
+        FaultKind::WentBackwards,
+        format!(
+            "{found}: a backup was restored, a failover lost writes or the row was deleted; nothing was changed there. Find the \
+             highest number any node has issued and run `keymill repair '{}' --to N --yes`",
+            key.name
+        ),
+    )
+}
+
+/// The keys that a store needs tables for: the sources' own, and that of the records where rows cannot keep them.
+pub(super) fn keys_with_records(keys: &[Arc<Key>]) -> Vec<Arc<Key>> {
+    let mut all = keys.to_vec();
+    all.extend(keys.iter().find(|key| !in_row(key)).map(|key| Arc::new(key_of(key))));
+    all
+}

@@ -1,0 +1,166 @@
+//! Which numbers are a store's: of N stores with chunks of W numbers, store *i* owns chunks *i*, *i* + N, *i* + 2N … (floor 2)
+//!
+//! A store counts its own numbers 1, 2, 3 … without gaps, so its rows look like anybody's. Its local chunk *c* is the global
+//! chunk *c*·N + *i*: inside a chunk both count alike, and what rises in a store rises for its callers. The ticket servers
+//! of Flickr, one odd and one even, are this with W = 1
+//! (<http://code.flickr.net/2010/02/08/ticket-servers-distributed-unique-primary-keys-on-the-cheap/>); a wider chunk keeps
+//! ranges whole.
+
+use std::fmt;
+
+use crate::store::MAX_NUMBER;
+
+/// A store's share of the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// How many stores there are.
+    pub(crate) stores: u64,
+    /// Which of them this is, from 0.
+    pub(crate) index: u64,
+    /// How many numbers a chunk has.
+    pub(crate) chunk: u64,
+}
+
+/// Where the parts of a share's code begin: `N ii WWWWWWWWWWWWWW`, in decimal digits, so that a person can read it.
+const INDEX: u64 = 100_000_000_000_000;
+const STORES: u64 = 100 * INDEX;
+
+/// As many stores as a code has digits for.
+pub(crate) const MOST_STORES: usize = 99;
+/// The widest chunk; the code has digits for it.
+pub(crate) const WIDEST_CHUNK: u64 = 10_000_000_000_000;
+
+impl Share {
+    /// The share as one number, below 2^63, that a row keeps: 2 stores, the second of them, chunks of 10 000 000 are
+    /// `20100000010000000`.
+    pub(crate) fn code(self) -> u64 {
+        self.stores * STORES + self.index * INDEX + self.chunk
+    }
+
+    /// The share that a row's code names; `None` where it is none.
+    pub(crate) fn of_code(code: u64) -> Option<Share> {
+        let share = Share { stores: code / STORES, index: code / INDEX % 100, chunk: code % INDEX };
+        let sound = share.stores >= 2
+            && share.stores <= MOST_STORES as u64
+            && share.index < share.stores
+            && (1..=WIDEST_CHUNK).contains(&share.chunk);
+        sound.then_some(share)
+    }
+
+    /// The number of all stores that is this store's own number `local`; `None` beyond 2^63-1.
+    pub(crate) fn global(self, local: u64) -> Option<u64> {
+        let before = local.checked_sub(1)?;
+        let chunk = u128::from(before / self.chunk) * u128::from(self.stores) + u128::from(self.index);
+        let number = chunk * u128::from(self.chunk) + u128::from(before % self.chunk) + 1;
+        u64::try_from(number).ok().filter(|number| *number <= MAX_NUMBER)
+    }
+
+    /// The first of this store's own numbers that is `global` or above it.
+    pub(crate) fn first(self, global: u64) -> u64 {
+        let before = global.saturating_sub(1);
+        let (chunk, within) = (before / self.chunk, before % self.chunk);
+        let own = chunk / self.stores;
+        match (chunk % self.stores).cmp(&self.index) {
+            std::cmp::Ordering::Less => own * self.chunk + 1,
+            std::cmp::Ordering::Equal => own * self.chunk + within + 1,
+            std::cmp::Ordering::Greater => (own + 1) * self.chunk + 1,
+        }
+    }
+
+    /// The last of this store's own numbers that is `global` or below it; 0 where there is none.
+    pub(crate) fn last(self, global: u64) -> u64 {
+        self.first(global.saturating_add(1)) - 1
+    }
+
+    /// How many numbers are left in the chunk of `local`, itself included.
+    pub(crate) fn left(self, local: u64) -> u64 {
+        self.chunk - local.saturating_sub(1) % self.chunk
+    }
+
+    /// Where a row that stands at `local` stands among all numbers: the lowest own number not yet reserved.
+    pub(crate) fn stands(self, local: u64) -> u64 {
+        self.global(local.max(1)).unwrap_or(MAX_NUMBER + 1)
+    }
+}
+
+/// As messages and documents count: from 1.
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "store {} of {} with chunk={}", self.index + 1, self.stores, self.chunk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(stores: u64, chunk: u64) -> Vec<Share> {
+        (0..stores).map(|index| Share { stores, index, chunk }).collect()
+    }
+
+    #[test]
+    fn every_number_belongs_to_one_store_and_one_place_there() {
+        for (stores, chunk) in [(2, 1), (2, 3), (3, 10), (5, 7)] {
+            let shares = shares(stores, chunk);
+            let mut all: Vec<u64> = shares
+                .iter()
+                .flat_map(|share| (1..=20 * chunk).map(|local| share.global(local).expect("small")))
+                .collect();
+            all.sort_unstable();
+            assert_eq!(all, (1..=20 * chunk * stores).collect::<Vec<_>>(), "{stores} stores, chunk {chunk}");
+        }
+    }
+
+    #[test]
+    fn the_first_at_or_above_and_the_last_at_or_below_are_each_others_neighbours() {
+        for share in shares(3, 4) {
+            for global in 1..200 {
+                let first = share.first(global);
+                assert!(share.global(first).expect("small") >= global);
+                assert!(first == 1 || share.global(first - 1).expect("small") < global);
+                let last = share.last(global);
+                assert!(last == 0 || share.global(last).expect("small") <= global);
+                assert!(share.global(last + 1).expect("small") > global);
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_numbers_is_no_wrap() {
+        for chunk in [1, 1000, WIDEST_CHUNK] {
+            let shares = shares(3, chunk);
+            let lasts: Vec<u64> =
+                shares.iter().map(|s| s.global(s.last(MAX_NUMBER)).expect("kept")).collect();
+            assert!(lasts.contains(&MAX_NUMBER), "one of them owns the last number");
+            for share in shares {
+                assert_eq!(share.global(share.last(MAX_NUMBER) + 1), None);
+                assert_eq!(share.global(u64::MAX), None);
+                assert_eq!(share.stands(u64::MAX), MAX_NUMBER + 1);
+                assert!(share.first(MAX_NUMBER + 1) > share.last(MAX_NUMBER));
+            }
+        }
+    }
+
+    #[test]
+    fn a_code_reads_back_and_anything_else_is_none() {
+        for stores in [2, 3, 99] {
+            for chunk in [1, 10_000_000, WIDEST_CHUNK] {
+                for share in shares(stores, chunk) {
+                    assert_eq!(Share::of_code(share.code()), Some(share));
+                    assert!(share.code() <= MAX_NUMBER, "fits a signed column");
+                }
+            }
+        }
+        assert_eq!(Share { stores: 2, index: 1, chunk: 10_000_000 }.code(), 20_100_000_010_000_000);
+        // A day of a serial, a plain row, one store, the third of two, no chunk.
+        for code in [
+            20_261_120_000_000_000,
+            0,
+            10_000_000_000_001_000,
+            20_200_000_000_001_000,
+            20_100_000_000_000_000,
+        ] {
+            assert_eq!(Share::of_code(code), None, "{code}");
+        }
+    }
+}
