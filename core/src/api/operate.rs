@@ -80,7 +80,13 @@ impl Source {
         let answer = self.shared.mill.engine()?.errand(move |store| {
             check_schemes(&old, &new)?;
             // Each look also makes sure that the table is of its scheme's shape.
-            let (old_row, new_row) = (store.look(&old)?, store.look(&new)?);
+            let old_row = store.look(&old).map_err(|mut fault| {
+                // That the other program's table is made is not what helps.
+                fault.message =
+                    fault.message.replace("run `keymill init`", "name the old row's table (`--table`)");
+                fault
+            })?;
+            let new_row = store.look(&new)?;
             let seen = handed_over(&old, &new, old_row, new_row, period).map_err(|mut fault| {
                 fault.message.insert_str(0, &format!("importing `{}` failed: ", new.name));
                 fault

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::block::{self, Block};
+use crate::config::StoreConfig;
 use crate::error::{Error, Result, shown};
 use crate::metrics::Stats;
 use crate::mill::{SharedSource, Way};
@@ -66,22 +67,13 @@ impl Source {
 
     /// A message whose commands can be typed as they are, but for a server's login: that is never shown.
     fn with_commands(&self, message: &str) -> String {
-        let store = self.shared.mill.config.store.shown();
-        if store.starts_with("memory:") {
+        let config = &self.shared.mill.config;
+        if matches!(config.store, StoreConfig::Memory { .. }) {
             // No other process reaches it.
             return message.to_owned();
         }
-        let mill = match store.split_once("://") {
-            Some((kind, place)) => match place.rsplit_once('/') {
-                Some((socket, database)) if socket.starts_with('/') => {
-                    format!("{kind}://USER:PASSWORD@localhost/{database}?socket={socket}")
-                }
-                _ => format!("{kind}://USER:PASSWORD@{place}"),
-            },
-            None => store.replace('%', "%25").replace('?', "%3F"),
-        };
         let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
-        let (mill, spec) = (quoted(&mill), quoted(&self.spec().text));
+        let (mill, spec) = (quoted(&config.typed), quoted(&self.spec().text));
         let name = &self.key().name;
         message
             .replace("`keymill init`", &format!("`keymill --mill {mill} init {spec}`"))
@@ -418,10 +410,8 @@ mod tests {
         let spec = "segment:it's?table=mine";
         for (mill, named) in [
             ("mysql://app:hush@db:3307/ids", "mysql://USER:PASSWORD@db:3307/ids"),
-            (
-                "mysql://app:hush@x/ids?socket=/run/my.sock",
-                "mysql://USER:PASSWORD@localhost/ids?socket=/run/my.sock",
-            ),
+            ("mysql://app:hush@x/ids?socket=/run/my.sock", "mysql://USER:PASSWORD@x/ids?socket=/run/my.sock"),
+            ("mysql://app@db/ids?tls=verify", "mysql://USER:PASSWORD@db/ids?tls=verify"),
             ("sqlite:/srv/100%25%3F.db", "sqlite:/srv/100%25%3F.db"),
         ] {
             assert_eq!(

@@ -125,6 +125,8 @@ pub struct MillConfig {
     pub fork: Fork,
     /// `clock=manual`: the clock stands at this wall time until it is moved.
     pub manual_clock: Option<i64>,
+    /// What opened it, as it can be typed again: a server's login is left out.
+    pub typed: String,
     /// Option defaults by kind, from a TOML file.
     pub kinds: BTreeMap<String, Options>,
     /// Options by source, from a TOML file.
@@ -146,11 +148,13 @@ impl MillConfig {
         if config.chars().any(char::is_control) {
             return Err(Error::config("the configuration string holds a control character"));
         }
-        match config.strip_prefix("file:") {
+        let mut read = match config.strip_prefix("file:") {
             Some("") => Err(Error::config("`file:` names no file; write file:keymill.toml")),
             Some(path) => toml::read(path),
             None => url::parse(config),
-        }
+        }?;
+        read.typed = without_login(config);
+        Ok(read)
     }
 
     /// Reads a source's spec with this configuration's defaults behind it.
@@ -174,6 +178,19 @@ impl MillConfig {
             )));
         }
         Ok(read)
+    }
+}
+
+/// A configuration string with `USER:PASSWORD` for a server's login, where it has one.
+fn without_login(config: &str) -> String {
+    let servers = ["mysql", "mariadb", "postgres", "postgresql", "redis", "rediss"];
+    let Some((scheme, rest)) = config.split_once("://").filter(|(scheme, _)| servers.contains(scheme)) else {
+        return config.to_owned();
+    };
+    // As the URL is read: an option has no `@`.
+    match rest.rsplit_once('@') {
+        Some((_, place)) => format!("{scheme}://USER:PASSWORD@{place}"),
+        None => config.to_owned(),
     }
 }
 

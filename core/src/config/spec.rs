@@ -215,7 +215,7 @@ impl Reader<'_> {
             _ => Err(self.bad(
                 option,
                 value,
-                &format!("a time such as 500ms, 3s, 5m or 1h, from {least}ms to {most}ms"),
+                &format!("a time such as 500ms, 3s, 5m or 1h, from {least}ms to {}", in_words(most)),
             )),
         }
     }
@@ -226,6 +226,16 @@ impl Reader<'_> {
             shown(value),
             self.kind
         ))
+    }
+}
+
+/// A limit as one would write it.
+fn in_words(ms: u64) -> String {
+    match ms {
+        _ if ms.is_multiple_of(86_400_000) => format!("{}d", ms / 86_400_000),
+        _ if ms.is_multiple_of(3_600_000) => format!("{}h", ms / 3_600_000),
+        _ if ms.is_multiple_of(1000) => format!("{}s", ms / 1000),
+        _ => format!("{ms}ms"),
     }
 }
 

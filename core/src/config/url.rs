@@ -108,7 +108,8 @@ pub(super) fn mill(store: StoreConfig, options: &BTreeMap<String, String>) -> Re
             None => return Err(bad("clock", other, "system, manual, manual@MILLISECONDS")),
         },
     };
-    Ok(MillConfig { store, fork, manual_clock, kinds: BTreeMap::new(), sources: BTreeMap::new() })
+    let (kinds, sources) = (BTreeMap::new(), BTreeMap::new());
+    Ok(MillConfig { store, fork, manual_clock, typed: String::new(), kinds, sources })
 }
 
 fn durability(options: &BTreeMap<String, String>) -> Result<Durability> {

@@ -399,7 +399,7 @@ pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault>
             FaultKind::Refused,
             format!(
                 "its row in `{}` holds `{text}`, which is no serial number of date pattern `{}` and number pattern \
-                 `{}`; nothing was changed",
+                 `{}`; mend the row, or give the source the patterns it was written with; nothing was changed",
                 key.table,
                 pattern.date_pattern(),
                 pattern.number_pattern()

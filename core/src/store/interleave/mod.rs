@@ -463,6 +463,13 @@ impl Store for Interleaved {
         if next.is_none() && found.iter().all(|row| matches!(row, Ok(Found::Nothing | Found::Ours { .. }))) {
             return Ok(None);
         }
+        if next.is_none() && found.iter().any(|row| matches!(row, Ok(Found::Foreign { .. }))) {
+            let refused = |(row, seat): (&Result<Found, Fault>, &Seat)| {
+                seat.refusal(key, row.as_ref().ok()?)
+                    .map(|why| seat.said(Fault::new(FaultKind::Refused, why)))
+            };
+            return found.iter().zip(&self.seats).find_map(refused).map_or(Ok(None), Err);
+        }
         let each = found.iter().zip(&self.seats).map(|(row, seat)| match row {
             Ok(Found::Nothing) if next.is_some() => {
                 format!("{}: its row is gone; `keymill repair` it", seat.name)

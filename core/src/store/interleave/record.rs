@@ -217,7 +217,8 @@ impl Seat {
         match found {
             Found::Ours { next: 0 } | Found::Nothing => "no row".to_owned(),
             Found::Ours { next } => format!("next={}", self.share.stands(*next)),
-            other => self.refusal(key, other).unwrap_or_default(),
+            Found::Plain { next } => format!("next={next} of a source with one store"),
+            other @ Found::Foreign { .. } => self.refusal(key, other).unwrap_or_default(),
         }
     }
 }

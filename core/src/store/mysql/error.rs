@@ -53,6 +53,11 @@ pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Jud
         Meaning::Plain { kind, reconnect, advice } => {
             let message = match (code, advice) {
                 (MISSING_TABLE, _) => format!("{}; {advice}", missing_table(&message)),
+                (1142, _) if message.starts_with("CREATE ") => {
+                    format!(
+                        "error {code}: {message}; let one who may run what `keymill init --dry-run` prints"
+                    )
+                }
                 (_, "") => format!("error {code}: {message}"),
                 _ => format!("error {code}: {message}; {advice}"),
             };
@@ -102,7 +107,10 @@ fn plain_words(error: &Error) -> String {
                 what.clone()
             }
         }
-        (_, Error::DriverError(DriverError::TlsNotSupported)) => "the server offers no TLS".to_owned(),
+        (_, Error::DriverError(DriverError::TlsNotSupported)) => {
+            "the server offers no TLS: turn it on there, or leave `tls=verify` out, and nothing is encrypted"
+                .to_owned()
+        }
         (_, Error::DriverError(error)) => error.to_string(),
         (_, Error::CodecError(error)) => format!("the answer is not of the MySQL protocol: {error}"),
         (_, other) => other.to_string(),

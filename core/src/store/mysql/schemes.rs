@@ -187,7 +187,9 @@ impl Session {
             let Some(column) = column else { return Err(wrong(format!("column `{name}` is missing"))) };
             let found = text(column, 1).unwrap_or_default();
             if !data_type.is_empty() && !found.eq_ignore_ascii_case(data_type) {
-                return Err(wrong(format!("column `{name}` is `{found}`, too narrow for `{data_type}`")));
+                return Err(wrong(format!(
+                    "column `{name}` is `{found}`, too narrow for `{data_type}`, alter it"
+                )));
             }
         }
         // Without a unique key two first users of a key would make two rows of it.

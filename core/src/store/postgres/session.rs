@@ -441,7 +441,16 @@ fn not_connected(options: &Options, failed: Failed) -> Fault {
         (Some(_), _) | (None, Some(_)) => {}
         (None, None) if error.is_closed() => {}
         // TLS that is not offered, a way to log in that is not spoken.
-        (None, None) => fault.kind = FaultKind::Refused,
+        (None, None) => {
+            fault.kind = FaultKind::Refused;
+            fault.message.push_str(match source.map(ToString::to_string).as_deref() {
+                Some("server does not support TLS") => {
+                    ": turn it on there, or leave `tls=verify` out, and nothing is encrypted"
+                }
+                None if error.to_string().contains("unexpected message") => "; is it a PostgreSQL server?",
+                _ => "",
+            });
+        }
     }
     fault
 }
