@@ -82,8 +82,8 @@ pub fn repair(source: &Source, to: u64, yes: bool, json: bool) -> Result<()> {
             before.as_ref().filter(|row| row.mark.period == after.as_ref().map_or(0, |row| row.mark.period));
         let skipped = next.saturating_sub(from.map_or(1, |row| row.mark.next));
         print::note(&format!(
-            "Nothing was written. {next} would be the next number of `{}`, and {skipped} numbers below it that no process \
-             has reserved would never be handed out. A row is never lowered again. If that is what you want, add --yes",
+            "Nothing was written. {next} would be the next number of `{}`, and {skipped} numbers below it, which the row \
+             calls free, would never be handed out. A row is never lowered again. If that is what you want, add --yes",
             source.label()
         ));
     }

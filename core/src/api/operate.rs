@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::config::spec_string;
 use crate::error::{Error, Result, shown};
 use crate::reservation::{Key, Scheme};
-use crate::store::{Handover, Row, check_schemes, handed_over};
+use crate::store::{Handover, Row, check_schemes, during, handed_over, one_of_several};
 
 use super::Source;
 
@@ -35,6 +35,11 @@ impl Source {
         let key = self.spec().key.clone();
         let answer = self.shared.mill.engine()?.errand(move |store| {
             let row = store.look(&key)?;
+            if key.serial.is_none()
+                && let Some(fault) = row.as_ref().and_then(|row| one_of_several(row.mark))
+            {
+                return Err(during(&format!("looking at `{}`", key.name), fault));
+            }
             let age = if row.is_some() { store.age(&key)? } else { None };
             Ok((row, age))
         });

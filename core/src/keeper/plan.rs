@@ -402,7 +402,7 @@ impl Planner {
                     let fault = Fault::new(
                         FaultKind::WentBackwards,
                         format!(
-                            "reserving for `{}`: the store answered with {}..{}, but numbers up to {} were reserved before; run `keymill repair`",
+                            "reserving for `{}`: the store answered with {}..{}, but numbers up to {} were reserved before; run `keymill repair`, N above every number issued",
                             plan.spec.label,
                             range.lo,
                             range.hi,

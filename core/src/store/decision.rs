@@ -51,24 +51,31 @@ fn healed(row: Option<Mark>, request: &Request) -> Result<Mark, Fault> {
         format!(
             "{found}, this process has seen {}: a backup was restored, a failover lost writes or the row was \
              deleted{refused}; nothing was changed. Find the highest number any node has issued and run \
-             `keymill repair '{}' --to N --yes`",
+             `keymill repair '{}' --to N --yes`, N above it",
             place(seen),
             request.key.name,
         ),
     ))
 }
 
+/// What a mill with one store is told of a row that is several stores' together; `None` for any other row. Not for serials:
+/// a period of theirs is a date.
+pub(crate) fn one_of_several(at: Mark) -> Option<Fault> {
+    let share = Share::of_code(at.period)?;
+    Some(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "its row is one of several: {share}; alone it would give numbers of the other stores too; nothing was \
+             changed. Open it with the TOML file that lists its `stores`"
+        ),
+    ))
+}
+
 fn behind(at: Mark, request: &Request) -> Fault {
     if request.period == 0
-        && let Some(share) = Share::of_code(at.period)
+        && let Some(fault) = one_of_several(at)
     {
-        return Fault::new(
-            FaultKind::Refused,
-            format!(
-                "its row is one of several: {share}; alone it would give numbers of the other stores too; nothing was \
-                 changed. Open it with the TOML file that lists its `stores`"
-            ),
-        );
+        return fault;
     }
     if request.period == 0 && request.period_max == 0 {
         return Fault::new(
@@ -95,7 +102,7 @@ fn range(at: Mark, request: &Request) -> Result<Reserved, Fault> {
         return Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "its row says that 0 is the next number, and numbers begin at 1; run `keymill repair '{}' --to N --yes`",
+                "its row says that 0 is the next number, and numbers begin at 1; run `keymill repair '{}' --to N --yes`, N above every number issued",
                 request.key.name
             ),
         ));

@@ -60,7 +60,7 @@ fn decide(old_key: &Key, old: Option<Mark>, new: Option<Mark>, period: u64) -> R
             Some(new) => Ok(Places { old, new }),
             None => refuse(format!(
                 "the row in `{table}` was handed over before, and the row it was handed over to is gone: find the \
-                 highest number ever issued from it and run `keymill repair`"
+                 highest number ever issued from it and run `keymill repair`, N above it"
             )),
         };
     }
@@ -76,7 +76,7 @@ fn decide(old_key: &Key, old: Option<Mark>, new: Option<Mark>, period: u64) -> R
         Some(new) if new >= old => Ok(Places { old: raised, new }),
         Some(new) => refuse(format!(
             "the new row is there already and stands at {}, below {} in `{table}`: two programs have counted the same \
-             numbers. If those of the new row are in use nowhere, raise it first: `keymill repair`",
+             numbers. If those of the new row are in use nowhere, raise it first: `keymill repair`, N above them",
             super::decision::place(new),
             super::decision::place(old),
         )),

@@ -27,8 +27,9 @@ use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use counter::columns_of;
+pub(crate) use decision::one_of_several;
 pub(crate) use handover::{check_schemes, handed_over};
-pub(crate) use rows::repaired;
+pub(crate) use rows::{during, repaired};
 
 pub use handover::{FAR, Handover};
 

@@ -6,7 +6,7 @@
 //! one more; NULL, the empty text and `INIT` say nothing, as they do to KeyFactory.
 
 use super::counter::{Counter, CounterRow};
-use super::decision::{decide, place};
+use super::decision::{decide, one_of_several, place};
 use super::{Fault, FaultKind, Handover, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
 
 /// A row as it is kept.
@@ -266,6 +266,11 @@ pub(crate) fn not_lower(before: Option<&Row>, to: Mark) -> Result<(), Fault> {
     if let Some(row) = before
         && row.mark > to
     {
+        if to.period == 0
+            && let Some(fault) = one_of_several(row.mark)
+        {
+            return Err(fault);
+        }
         return Err(Fault::new(
             FaultKind::Refused,
             format!(

@@ -926,8 +926,8 @@ fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
         ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => Fault::new(
             FaultKind::Refused,
             format!(
-                "`{file}` is damaged or not a SQLite file ({error}); restore it, then run `keymill repair` with the \
-                 highest number issued"
+                "`{file}` is damaged or not a SQLite file ({error}); restore it, then run `keymill repair`, N above \
+                 every number issued"
             ),
         ),
         ErrorCode::SystemIoFailure => {

@@ -235,7 +235,7 @@ fn went_backwards(key: &Key, found: &str) -> Fault {
         FaultKind::WentBackwards,
         format!(
             "{found}: a backup was restored, a failover lost writes or the row was deleted; nothing was changed there. Find the \
-             highest number any node has issued and run `keymill repair '{}' --to N --yes`",
+             highest number any node has issued and run `keymill repair '{}' --to N --yes`, N above it",
             key.name
         ),
     )

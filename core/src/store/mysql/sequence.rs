@@ -177,7 +177,7 @@ fn went_backwards(request: &Request, stands: u64) -> Fault {
         format!(
             "its sequence stands at {stands}, this process has seen {}: a backup was restored, a failover or a crash lost \
              values or the sequence was made anew; nothing is used. Find the highest number any node has issued and run \
-             `keymill repair '{}' --to N --yes`",
+             `keymill repair '{}' --to N --yes`, N above it",
             request.high_water.next, request.key.name
         ),
     )

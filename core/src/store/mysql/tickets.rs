@@ -296,7 +296,7 @@ fn went_backwards(request: &Request, found: &str) -> Fault {
         FaultKind::WentBackwards,
         format!(
             "{found}, this process has seen {}: a backup was restored, a failover lost writes or the table was emptied. Find \
-             the highest number any node has issued and run `keymill repair '{}' --to N --yes`",
+             the highest number any node has issued and run `keymill repair '{}' --to N --yes`, N above it",
             request.high_water.next, request.key.name
         ),
     )
