@@ -226,13 +226,6 @@ fn status_text(store: &str, facts: &Facts, sights: &[Sight]) -> String {
             line("warning", &format!("{}: {warning}", sight.shown("source")));
         }
     }
-    if facts.dialect == "interleaved" {
-        for sight in sights {
-            if let Some(row) = sight.seen().and_then(|standing| standing.row.as_ref()) {
-                line("rows", &format!("{}: {}", sight.shown("source"), row.text));
-            }
-        }
-    }
     if !sights.is_empty() {
         line("note", "- is known only to the processes that use a source: mill.stats(), mill.metrics()");
         let head = [
