@@ -22,14 +22,14 @@ pub fn init(mill: &Mill, sources: &[String], dry_run: bool, json: bool) -> Resul
             json!({
                 "name": table.name,
                 "scheme": table.scheme,
-                "statement": table.statement,
-                "existed": if unseen.is_some() { Value::Null } else { table.statement.is_none().into() },
+                "statements": table.statements,
+                "existed": if unseen.is_some() { Value::Null } else { table.statements.is_empty().into() },
             })
         });
         return print::json(&json!({
             "store": mill.store(),
             "dry_run": dry_run,
-            "statements": tables.clone().filter_map(|t| t["statement"].as_str().map(str::to_owned)).collect::<Vec<_>>(),
+            "statements": tables.clone().flat_map(|t| t["statements"].as_array().cloned().unwrap_or_default()).collect::<Vec<_>>(),
             "tables": tables.collect::<Vec<_>>(),
         }));
     }
@@ -40,9 +40,12 @@ pub fn init(mill: &Mill, sources: &[String], dry_run: bool, json: bool) -> Resul
             script.push('\n');
         }
         for table in &tables {
-            match &table.statement {
-                Some(statement) => script.push_str(&format!("{};\n", statement.trim_end_matches(';'))),
-                None => script.push_str(&format!("-- {} exists\n", table.name)),
+            if table.statements.is_empty() {
+                script.push_str(&format!("-- {} exists\n", table.name));
+            }
+            for statement in &table.statements {
+                let end = if statement.starts_with("--") { "" } else { ";" };
+                script.push_str(&format!("{}{end}\n", statement.trim_end_matches(';')));
             }
         }
         return print::text(&script);
@@ -52,7 +55,7 @@ pub fn init(mill: &Mill, sources: &[String], dry_run: bool, json: bool) -> Resul
         fields.push(("ready", "this store needs no tables".to_owned()));
     }
     for table in tables {
-        fields.push((if table.statement.is_some() { "created" } else { "exists" }, table.name));
+        fields.push((if table.statements.is_empty() { "exists" } else { "created" }, table.name));
     }
     print::fields(false, &fields)
 }

@@ -130,6 +130,8 @@ impl Sight {
     fn columns(&self, facts: &Facts) -> Vec<String> {
         let mut reserved = match &self.standing {
             Ok(standing) if standing.row.is_none() => "none yet".to_owned(),
+            // Each store's row stands elsewhere; they are shown above the table.
+            Ok(_) if is_interleaved(facts) => "see rows".to_owned(),
             Ok(_) => self.reserved_to().map_or_else(|| "nothing yet".to_owned(), |to| print::one_line(&to)),
             Err(error) => error.code.to_string(),
         };
@@ -208,6 +210,10 @@ pub fn status(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
     sights.into_iter().find_map(|sight| sight.standing.err()).map_or(Ok(()), Err)
 }
 
+fn is_interleaved(facts: &Facts) -> bool {
+    facts.dialect == "interleaved"
+}
+
 fn status_text(store: &str, facts: &Facts, sights: &[Sight]) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
@@ -224,6 +230,12 @@ fn status_text(store: &str, facts: &Facts, sights: &[Sight]) -> String {
     for sight in sights {
         for warning in sight.warnings() {
             line("warning", &format!("{}: {warning}", sight.shown("source")));
+        }
+    }
+    if is_interleaved(facts) {
+        for sight in sights {
+            let row = sight.seen().and_then(|standing| standing.row.as_ref()).map_or("none", |row| &row.text);
+            line("rows", &format!("{}: {row}", sight.shown("source")));
         }
     }
     if !sights.is_empty() {

@@ -53,7 +53,7 @@ fn init_says_what_it_creates_and_what_was_there() {
     assert_eq!(json["statements"].as_array().unwrap().len(), 2);
     assert_eq!(
         json["tables"][0],
-        json!({"name": "keymill_segment", "scheme": "keymill", "statement": null, "existed": true})
+        json!({"name": "keymill_segment", "scheme": "keymill", "statements": [], "existed": true})
     );
     let made = home.run(&[&["init"][..], &sources].concat()).done();
     let lines: Vec<&str> = made.lines().skip(1).collect();

@@ -159,7 +159,7 @@ impl Mill {
     /// # Errors
     /// `INVALID_CONFIG` for a bad spec, `STORE_UNAVAILABLE`, `STORE_REFUSED` (a missing right, a table of another shape).
     pub fn init(&self, specs: &[&str], dry_run: bool) -> Result<Vec<String>> {
-        Ok(self.tables(specs, dry_run)?.into_iter().filter_map(|table| table.statement).collect())
+        Ok(self.tables(specs, dry_run)?.into_iter().flat_map(|table| table.statements).collect())
     }
 
     /// As [`Mill::init`], told table by table, those that were there included.
@@ -182,8 +182,8 @@ impl Mill {
             let mut tables = Vec::new();
             for key in &keys {
                 // One at a time, so that it is known whose each statement is.
-                let statement = store.init(std::slice::from_ref(key), dry_run)?.pop();
-                tables.push(Table { scheme: key.scheme.name(), name: key.table.clone(), statement });
+                let statements = store.init(std::slice::from_ref(key), dry_run)?;
+                tables.push(Table { scheme: key.scheme.name(), name: key.table.clone(), statements });
             }
             if !has_tables {
                 tables.clear();
@@ -229,8 +229,9 @@ pub struct Table {
     pub scheme: &'static str,
     /// Its name.
     pub name: String,
-    /// The statement that creates it; `None` where it was there.
-    pub statement: Option<String>,
+    /// What creates it, comments that begin with `--` included: one statement, or with several stores one for each that lacks
+    /// it. None where it was there.
+    pub statements: Vec<String>,
 }
 
 /// What an id or a serial number is made of. Parts that its kind does not have are `None`.
