@@ -264,7 +264,11 @@ fn status_text(store: &str, facts: &Facts, sights: &[Sight]) -> String {
 pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
     let opened = opened(mill, sources)?;
     let sights: Vec<Sight> = opened.iter().map(Sight::of).collect();
-    if let Some(error) = sights.iter().find_map(|sight| sight.standing.as_ref().err()) {
+    // A source that cannot be looked at does not hide the others; where none can, there is nothing to print.
+    let failed = sights.iter().find_map(|sight| sight.standing.as_ref().err()).cloned();
+    if let Some(error) = &failed
+        && sights.iter().all(|sight| sight.standing.is_err())
+    {
         return Err(error.clone());
     }
     if json {
@@ -274,7 +278,7 @@ pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
             let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
             json!({ "le": bound, "count": count.to_string() })
         });
-        return print::json(&json!({
+        print::json(&json!({
             "store": mill.store(),
             "refill_seconds": {
                 "buckets": buckets.collect::<Vec<_>>(),
@@ -283,7 +287,8 @@ pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
                 "failed": latency.failed.to_string(),
             },
             "sources": sights.iter().map(|sight| sight.json(&facts)).collect::<Vec<_>>(),
-        }));
+        }))?;
+        return failed.map_or(Ok(()), Err);
     }
     let mut text = mill.metrics();
     let mut series = |name: &str, help: &str, value: &dyn Fn(&Sight) -> Option<String>| {
@@ -310,5 +315,6 @@ pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
         "How long ago the row was last changed, by the store's clock.",
         &|sight| sight.seen()?.changed_seconds_ago.map(|seconds| seconds.to_string()),
     );
-    print::text(&text)
+    print::text(&text)?;
+    failed.map_or(Ok(()), Err)
 }
