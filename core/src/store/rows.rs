@@ -261,6 +261,16 @@ pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fa
     Ok(row)
 }
 
+/// What is said of a table that lacks a column: some schemes' may be called otherwise.
+pub(crate) fn missing_column(key: &Key, name: &str) -> String {
+    let otherwise = if super::columns_of(key.scheme).is_empty() {
+        ""
+    } else {
+        " (if it is called otherwise, say so with `columns=`)"
+    };
+    format!("column `{name}` is missing{otherwise}")
+}
+
 /// Refuses to lower a row.
 pub(crate) fn not_lower(before: Option<&Row>, to: Mark) -> Result<(), Fault> {
     if let Some(row) = before

@@ -774,7 +774,7 @@ fn found_table(transaction: &Transaction<'_>, key: &Key, path: &Path) -> Result<
         ))
     };
     if let Some(missing) = needed.iter().find(|needed| !columns.iter().any(|(name, _)| name == *needed)) {
-        return Ok(describe(format!("column `{missing}` is missing")));
+        return Ok(describe(rows::missing_column(key, missing)));
     }
     let mut found: Vec<String> =
         columns.iter().filter(|(_, pk)| *pk > 0).map(|(name, _)| name.clone()).collect();

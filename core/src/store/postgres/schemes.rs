@@ -186,7 +186,7 @@ impl Session {
         let (needed, unique) = shape(key);
         for (name, data_type) in &needed {
             let column = columns.iter().find(|row| text(row, 0).is_some_and(|found| found == *name));
-            let Some(column) = column else { return Err(wrong(format!("column `{name}` is missing"))) };
+            let Some(column) = column else { return Err(wrong(rows::missing_column(key, name))) };
             let found = text(column, 1).unwrap_or_default();
             if !data_type.is_empty() && found != *data_type {
                 return Err(wrong(format!(
