@@ -6,9 +6,7 @@ use std::sync::Arc;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{
-    Columns, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, Store,
-};
+use keymill::store::{Columns, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, Store};
 
 const CHUNK: u64 = 1000;
 
