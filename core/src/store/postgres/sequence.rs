@@ -105,7 +105,8 @@ impl Session {
             key.table
         );
         let seen = request.high_water.next.min(MAX_NUMBER);
-        let values = [quoted(&key.table), quoted(&key.table), seen.saturating_sub(key.step).into(), seen.into()];
+        let values =
+            [quoted(&key.table), quoted(&key.table), seen.saturating_sub(key.step).into(), seen.into()];
         let found = match self.run(&sql, &values, Phase::Commit) {
             Ok(rows) => rows,
             Err(fault) if fault.message.contains("error 2200H") => return Err(exhausted(request)),
