@@ -235,3 +235,24 @@ fn a_serials_table_may_be_renamed_in_its_spec() {
     assert!(highest.len() == 11, "{highest}");
     server::connection().query_drop(format!("DROP TABLE {table}")).unwrap();
 }
+
+#[test]
+fn two_columns_of_one_row_are_two_sources_of_one_mill() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ids.db");
+    rusqlite::Connection::open(&file)
+        .unwrap()
+        .execute_batch(
+            "CREATE TABLE sequence_table (biz_type VARCHAR(50) PRIMARY KEY, cur_id BIGINT NOT NULL, other_id BIGINT NOT NULL, \
+             step INT NOT NULL, time_to_live INT NOT NULL); INSERT INTO sequence_table VALUES ('a', 0, 700, 10, 0)",
+        )
+        .unwrap();
+    let mill = Mill::open(&format!("sqlite:{}", file.display())).unwrap();
+    let spec = "segment:a?scheme=sequence_table&step=10";
+    let one = mill.source(spec).unwrap();
+    let other = mill.source(&format!("{spec}&columns=cur_id:other_id")).unwrap();
+    for n in 1..=30 {
+        assert_eq!((one.next().unwrap(), other.next().unwrap()), (n, 700 + n));
+    }
+    mill.close();
+}

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
@@ -387,5 +388,55 @@ fn a_node_alone_draws_with_one_statement_and_two_in_turn_lower_nothing() {
         };
         assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
         assert_eq!(store.look(&request.key).unwrap().unwrap().text, "id=1000000 step=100");
+    }
+}
+
+/// Waits until eight have come so far, or until one of them has given up: then the others go on alone.
+fn meet(come: &AtomicU32, round: u64) {
+    let give_up = Instant::now() + Duration::from_millis(200);
+    // ordering: Relaxed — only the count matters.
+    come.fetch_add(1, Ordering::Relaxed);
+    // ordering: Relaxed — as above.
+    while u64::from(come.load(Ordering::Relaxed)) < 8 * round && Instant::now() < give_up {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn tickets_that_are_raised_while_others_draw_are_never_lowered() {
+    for scheme in BOTH {
+        let table = Table::new(scheme);
+        let start = AtomicU32::new(0);
+        let drawn: Vec<(u64, u64)> = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..8)
+                .map(|client| {
+                    let (table, start) = (&table, &start);
+                    // Two sources of one table.
+                    let request = table.request(["a", "b"][client % 2]);
+                    scope.spawn(move || {
+                        let mut store = open();
+                        let (mut drawn, mut high) = (Vec::new(), 0);
+                        for round in 1..=60_u64 {
+                            meet(start, round);
+                            // As several stores behind one source do at each chunk's begin.
+                            match store.repair(&request.key, Mark { period: 0, next: round * 20_000 + 1 }) {
+                                Err(fault) if fault.kind != FaultKind::Refused => return Err(fault),
+                                _ => {}
+                            }
+                            for _ in 0..3 {
+                                let range = store.reserve(&seen(&request, high))?;
+                                high = range.hi;
+                                drawn.push((range.lo, range.hi));
+                            }
+                        }
+                        Ok(drawn)
+                    })
+                })
+                .collect();
+            clients.into_iter().flat_map(|client| client.join().unwrap().unwrap()).collect()
+        });
+        let mut drawn = drawn;
+        drawn.sort_unstable();
+        assert!(drawn.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{scheme:?}: a ticket twice");
     }
 }

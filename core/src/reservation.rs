@@ -136,6 +136,13 @@ impl Columns {
     }
 }
 
+/// As an addition to a place's name: ` cur_id:current_no`; nothing where nothing is renamed.
+impl fmt::Display for Columns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(of, own)| write!(f, " {of}:{own}"))
+    }
+}
+
 /// What a reservation is kept under.
 #[derive(Clone, Debug)]
 pub struct Key {
@@ -159,10 +166,7 @@ impl Key {
     /// What a check of the table is good for: its name, with whatever else of this key the check depends on.
     #[must_use]
     pub fn place(&self) -> String {
-        let mut place = self.table.clone();
-        for (of, own) in &self.columns.0 {
-            place.push_str(&format!(" {of}:{own}"));
-        }
+        let mut place = format!("{}{}", self.table, self.columns);
         if self.scheme.is_ticket() {
             place.push_str(&format!(" step={}", self.step));
         }

@@ -75,7 +75,7 @@ impl Spec {
         format!(
             "{:?} {} {} {zone} {:?} {} {:?} {:?} {:?} {} {} {}",
             self.key.scheme,
-            self.key.table,
+            self.key.place(),
             self.key.name,
             self.order,
             self.block,

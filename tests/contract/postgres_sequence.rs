@@ -226,3 +226,37 @@ fn tickets_are_another_servers() {
         }
     }
 }
+
+#[test]
+fn a_sequence_that_is_raised_while_others_draw_names_no_value_twice() {
+    let sequence = Sequence::new();
+    let start = std::sync::Barrier::new(8);
+    let rounds = 150_u64;
+    let drawn: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                let (sequence, start) = (&sequence, &start);
+                scope.spawn(move || {
+                    let mut store = open();
+                    let mut drawn = Vec::new();
+                    for round in 1..=rounds {
+                        start.wait();
+                        // As several stores behind one source do at each chunk's begin.
+                        let to = Mark { period: 0, next: round * 10_000 + 1 };
+                        match store.repair(&sequence.request(0).key, to) {
+                            Err(fault) if fault.kind != FaultKind::Refused => panic!("{fault}"),
+                            _ => {}
+                        }
+                        for _ in 0..3 {
+                            let range = store.reserve(&sequence.request(0)).unwrap();
+                            drawn.push((range.lo, range.hi));
+                        }
+                    }
+                    drawn
+                })
+            })
+            .collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    });
+    assert_disjoint(drawn);
+}

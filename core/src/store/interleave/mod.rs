@@ -266,9 +266,17 @@ impl Interleaved {
         if !in_use && found.iter().all(Option::is_none) {
             return Err(self.none(turns, &doing));
         }
-        if !in_use && found.contains(&Some(Found::Nothing)) {
+        // Records are made from the first store to the last: one that is missing in front of another has been lost.
+        let nothing = found.iter().position(|row| *row == Some(Found::Nothing));
+        let is_ours = |row: &Option<Found>| matches!(row, Some(Found::Ours { .. }));
+        let is_new = !in_use && nothing.is_some_and(|at| !found[at..].iter().any(is_ours));
+        if is_new {
             self.found_source(turns, request, &found)?;
             found.fill(Some(Found::Ours { next: 0 }));
+        }
+        if !in_use {
+            // The first numbers are the first store's, if it answers: then the loss of any one row is noticed from now on.
+            turns.turn = 0;
         }
         for (at, row) in found.iter().enumerate() {
             match row {
@@ -304,11 +312,23 @@ impl Interleaved {
             );
             return Err(rows::during(&doing, Fault::new(FaultKind::Refused, missing)));
         }
+        let mut plain = 0;
         for (seat, row) in self.seats.iter_mut().zip(found) {
             if matches!(row, Some(Found::Nothing)) {
                 let start = seat.share.first(request.start);
                 let recorded = seat.record(&request.key, start);
-                recorded.map_err(|fault| rows::during(&doing, seat.said(fault)))?;
+                plain = plain.max(recorded.map_err(|fault| rows::during(&doing, seat.said(fault)))?);
+            }
+        }
+        if plain > 1 {
+            // A mill with one store has begun the same source meanwhile. It is refused from now on, and its numbers are left out.
+            for seat in &mut self.seats {
+                match seat.raise_to(&request.key, &Found::Ours { next: 0 }, plain) {
+                    Err(fault) if fault.kind != FaultKind::Refused => {
+                        return Err(rows::during(&doing, seat.said(fault)));
+                    }
+                    _ => {}
+                }
             }
         }
         // When all have recorded: another process may have been quicker, and two of the names may mean one store.
@@ -433,6 +453,10 @@ impl Store for Interleaved {
                 || !seat.store.give_back(key, period, begin, end).map_err(|fault| seat.said(fault))?
             {
                 return Ok(false);
+            }
+            if let Some(turns) = self.sources.get_mut(&record::identity(key)) {
+                // What was left over is the store's again as well.
+                turns.left_over = None;
             }
             let Some(begins) = share.global(begin) else { return Ok(false) };
             hi = begins;

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::{Seat, Share, View};
-use crate::store::{Fault, FaultKind, Key, Mark, Request, Scheme, rows};
+use crate::store::{Fault, FaultKind, Key, Mark, Request, Row, Scheme, rows};
 
 /// What a store holds of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +24,9 @@ pub(super) enum Found {
     Foreign { code: u64 },
 }
 
-/// A source, for whoever keeps something about it.
+/// A source, for whoever keeps something about it: two columns of one row are two.
 pub(super) fn identity(key: &Key) -> String {
-    format!("{}/{}/{}", key.scheme.name(), key.table, key.name)
+    format!("{}/{}/{}{}", key.scheme.name(), key.table, key.name, key.columns)
 }
 
 /// Whether the row itself keeps the record.
@@ -104,16 +104,22 @@ impl Seat {
         }
     }
 
-    /// Records its share for a source that no store has given a number of.
-    pub(super) fn record(&mut self, key: &Key, start: u64) -> Result<(), Fault> {
+    /// Records its share for a source that no store has given a number of; answers with where a plain mill's row stood that
+    /// has come since that was looked at, else 0.
+    pub(super) fn record(&mut self, key: &Key, start: u64) -> Result<u64, Fault> {
         let recorded = if in_row(key) {
-            self.store.repair(key, Mark { period: self.share.code(), next: start }).map(drop)
+            let plain = |before: Option<Row>| before.filter(|row| row.mark.period == 0);
+            self.store
+                .repair(key, Mark { period: self.share.code(), next: start })
+                .map(|(before, _)| plain(before).map_or(0, |row| row.mark.next))
         } else {
-            self.store.raise(&key_of(key), Some(0), self.share.code()).map(drop)
+            self.store.raise(&key_of(key), Some(0), self.share.code()).map(|_| 0)
         };
         match recorded {
-            // Somebody else did; what they wrote is looked at next.
-            Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Taken) => Ok(()),
+            // Somebody else did, and what they wrote is looked at next; or nobody may.
+            Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Taken) => {
+                if self.inspect(key)? == Found::Nothing { Err(fault) } else { Ok(0) }
+            }
             other => other,
         }
     }

@@ -113,10 +113,12 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
     }
     let says = |part: &str| message.to_ascii_lowercase().contains(part);
     match code {
-        // Deadlock (on Galera: a conflict at certification), lock wait, record or table definition changed,
+        // Deadlock (on Galera: a conflict at certification), a deadlock over the next AUTO_INCREMENT, lock wait, record or table definition changed,
         // certification of group replication, a lock that is not waited for; TiDB: write conflict, transaction to be
         // repeated, schema changed.
-        1213 | 1205 | 1020 | 1412 | 3101 | 3572 | 9007 | 8002 | 8005 | 8022 | 8027 | 8028 => Meaning::Again,
+        1213 | 1467 | 1205 | 1020 | 1412 | 3101 | 3572 | 9007 | 8002 | 8005 | 8022 | 8027 | 8028 => {
+            Meaning::Again
+        }
         1105 if says("information schema is changed") || says("try again later") => Meaning::Again,
         // Killed or shut down in the middle, failed at commit, TiKV or its placement driver did not answer; TiDB also says
         // 1105 for what has no number of its own, an undetermined commit among it.

@@ -225,6 +225,32 @@ impl Session {
         Ok((drawn.changed == 1 + u64::from(before.is_some()) && rises).then_some(drawn))
     }
 
+    /// Raises this name's ticket, in an open transaction. `None`: another node's ticket was in the way.
+    ///
+    /// Under a lock on the end of the table: who raises another name to the same number would else replace our row, and one
+    /// that has been drawn since we looked would be replaced by a lower one.
+    fn raise_ticket(&mut self, key: &Key, to: Mark) -> Result<Option<(Option<Row>, Row)>, Fault> {
+        let before = self.newest_ticket(key, " FOR UPDATE")?;
+        rows::not_lower(before.as_ref(), to)?;
+        if let Some(row) = before.as_ref().filter(|row| row.mark >= to) {
+            return Ok(Some((before.clone(), row.clone())));
+        }
+        let sql = format!("SELECT `id` FROM `{}` ORDER BY `id` DESC LIMIT 1 FOR UPDATE", key.table);
+        let newest = self.ask(&sql, ())?.first().and_then(|row| number(row, 0)).unwrap_or(0);
+        let ticket = (to.next - 1).div_ceil(key.step);
+        // Where another name's ticket is above, the next one of the counter is too.
+        let ticket = (ticket > newest).then_some(ticket);
+        let verb = if key.scheme == Scheme::Ticket { "REPLACE" } else { "INSERT" };
+        let sql = format!("{verb} INTO `{}` (`id`, `stub`, `step`) VALUES (?, ?, ?)", key.table);
+        match self.execute(&sql, (ticket, key.name.as_bytes(), key.step), Phase::Write) {
+            Ok(_) => {}
+            Err(_) if std::mem::take(&mut self.duplicate) => return Ok(None),
+            Err(fault) => return Err(fault),
+        }
+        let after = row_of(ticket.unwrap_or_else(|| self.connection.last_insert_id()), key.step);
+        Ok(Some((before, after)))
+    }
+
     /// The highest ticket in the table, of whatever name.
     fn highest_ticket(&mut self, key: &Key) -> Result<u64, Fault> {
         let found = self.ask(&format!("SELECT MAX(`id`) FROM `{}`", key.table), ())?;
@@ -323,24 +349,29 @@ impl MysqlStore {
         if to.next == 0 || to.next > MAX_NUMBER + 1 {
             return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63"));
         }
+        let patience = self.options.read_timeout;
         self.with_session(|session| {
             session.writable()?;
             session.check_table(key)?;
-            let before = session.last_ticket(key)?;
-            rows::not_lower(before.as_ref(), to)?;
-            let newest = session.highest_ticket(key)?;
-            let ticket = (to.next - 1).div_ceil(key.step);
-            if before.as_ref().is_some_and(|row| row.mark >= to) {
-                let stands = before.clone();
-                return Ok((before, stands.unwrap_or_else(|| row_of(newest, key.step))));
-            }
-            // Where another name's ticket is above, the next one of the counter is too.
-            let ticket = (ticket > newest).then_some(ticket);
-            let verb = if key.scheme == Scheme::Ticket { "REPLACE" } else { "INSERT" };
-            let sql = format!("{verb} INTO `{}` (`id`, `stub`, `step`) VALUES (?, ?, ?)", key.table);
-            session.execute(&sql, (ticket, key.name.as_bytes(), key.step), Phase::Commit)?;
-            let after = row_of(ticket.unwrap_or_else(|| session.connection.last_insert_id()), key.step);
-            Ok((before, after))
+            session.patiently(patience, |session| {
+                // The end of a table is locked by this level only.
+                session.say("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", Phase::Ask)?;
+                session.say(session.server.dialect.begin(), Phase::Ask)?;
+                let raised = session.raise_ticket(key, to);
+                match raised {
+                    Ok(Some(rows)) => match session.say("COMMIT", Phase::Commit) {
+                        Ok(()) => Ok(Some(rows)),
+                        Err(fault) => {
+                            session.roll_back();
+                            Err(fault)
+                        }
+                    },
+                    other => {
+                        session.roll_back();
+                        other
+                    }
+                }
+            })
         })
     }
 }

@@ -13,6 +13,9 @@ use super::session::{Phase, Session, Value, number, text};
 use crate::store::rows;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row};
 
+/// The advisory lock of a sequence: `keym` and its number in the catalogue. Who draws shares it, who raises has it alone.
+const LOCK: &str = "(1801812333::bigint << 32) | to_regclass(?)::oid::bigint";
+
 /// The statement that creates a sequence.
 pub(super) fn create(key: &Key) -> String {
     let (table, step) = (key.table.to_ascii_lowercase(), key.step);
@@ -80,19 +83,30 @@ impl Session {
         Ok(Some(row_at(next)))
     }
 
+    /// Only upwards. Between the look at the sequence and `setval` somebody may draw beyond, and would be followed by the same
+    /// values again: so whoever draws shares a lock that this one has alone, and looks after it has it.
+    fn set_value(&mut self, key: &Key, used: u64) -> Result<(), Fault> {
+        let lock = format!("SELECT pg_advisory_xact_lock({LOCK})::text");
+        self.run(&lock, &[quoted(&key.table)], Phase::Write)?;
+        let sql = format!("SELECT setval(to_regclass(?), ?) FROM `{}` s WHERE s.last_value < ?", key.table);
+        self.run(&sql, &[quoted(&key.table), Value::from(used), Value::from(used)], Phase::Write)?;
+        Ok(())
+    }
+
     fn next_value(&mut self, request: &Request) -> Result<Reserved, Fault> {
         let key = &request.key;
         self.need_sequence(key)?;
         // In one statement, so that a sequence that was set back is left where it stands: it would else, value by value,
         // come up to where this process stands, and pass what other nodes have issued on its way.
         let sql = format!(
-            "SELECT s.last_value, s.is_called::text, nextval(to_regclass(?)), \
+            "SELECT pg_advisory_xact_lock_shared({LOCK})::text, nextval(to_regclass(?)), \
              pg_logical_emit_message(true, 'keymill', '')::text FROM `{}` s \
              WHERE s.last_value >= CASE WHEN s.is_called THEN ? ELSE ? END",
             key.table
         );
         let seen = request.high_water.next.min(MAX_NUMBER);
-        let values = [quoted(&key.table), seen.saturating_sub(key.step).into(), seen.into()];
+        let values =
+            [quoted(&key.table), quoted(&key.table), seen.saturating_sub(key.step).into(), seen.into()];
         let found = match self.run(&sql, &values, Phase::Commit) {
             Ok(rows) => rows,
             Err(fault) if fault.message.contains("error 2200H") => return Err(exhausted(request)),
@@ -102,7 +116,7 @@ impl Session {
             let stands = self.sequence_row(key)?.map_or(0, |row| row.mark.next);
             return Err(went_backwards(request, stands));
         };
-        let lo = number(row, 2).filter(|lo| *lo > 0).ok_or_else(|| {
+        let lo = number(row, 1).filter(|lo| *lo > 0).ok_or_else(|| {
             Fault::new(FaultKind::Refused, format!("sequence `{}` named no positive value", key.table))
         })?;
         if lo < request.high_water.next {
@@ -159,14 +173,15 @@ impl PostgresStore {
             // Its values are 1, 1 + step, …; `setval` says which one has been used last.
             let used = 1 + ((to.next - 1).div_ceil(key.step).max(1) - 1) * key.step;
             if before.as_ref().is_none_or(|row| row.mark < to) {
-                // Only upwards: somebody may draw at this moment.
-                let sql =
-                    format!("SELECT setval(to_regclass(?), ?) FROM `{}` s WHERE s.last_value < ?", key.table);
-                session.run(
-                    &sql,
-                    &[quoted(&key.table), Value::from(used), Value::from(used)],
-                    Phase::Commit,
-                )?;
+                session.say("BEGIN", Phase::Ask)?;
+                let raised = session.set_value(key, used);
+                match raised.and_then(|()| session.say("COMMIT", Phase::Commit)) {
+                    Ok(()) => {}
+                    Err(fault) => {
+                        session.roll_back();
+                        return Err(fault);
+                    }
+                }
             }
             let after = session.sequence_row(key)?.unwrap_or_else(|| row_at(to.next));
             Ok((before, after))
