@@ -181,6 +181,34 @@ fn a_connection_ended_by_the_server_is_replaced_without_a_fault() {
     }
 }
 
+/// As behind a pooler that shares connections by transaction, where the next transaction is on another connection.
+#[test]
+fn statements_whose_names_are_lost_go_on_without_and_lose_no_number() {
+    for kind in Kind::ALL {
+        let bench = Bench::postgres(kind);
+        let mut store = bench.open();
+        let mut request = bench.request("orders", 10);
+        let sql = Sql::shared();
+        let mut reserve = |rounds: std::ops::Range<u64>| {
+            for round in rounds {
+                let got = store.reserve(&request).unwrap_or_else(|fault| panic!("{kind:?}, {round}: {fault}"));
+                assert_eq!((got.lo, got.hi), (1 + 10 * round, 11 + 10 * round), "{kind:?}");
+                request.high_water = Mark { period: got.period, next: got.hi };
+            }
+        };
+        reserve(0..10);
+        let table = &bench.table;
+        sql.say(&format!(
+            "CREATE FUNCTION forget_{table}() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN EXECUTE 'DEALLOCATE ALL'; RETURN NULL; END $$; \
+             CREATE TRIGGER forget AFTER UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION forget_{table}()"
+        ));
+        reserve(10..20);
+        sql.say(&format!("DROP FUNCTION forget_{table} CASCADE"));
+        reserve(20..30);
+    }
+}
+
 #[test]
 fn a_lock_held_too_long_ends_in_the_servers_own_answer() {
     for kind in [Kind::Segment, Kind::Serial] {

@@ -236,8 +236,8 @@ impl Session {
         }
     }
 
-    /// One autocommitted statement for the common case: a key without periods, whose row is there, not below the high
-    /// water and not near its end. `None`: it is another case, and nothing was changed.
+    /// One autocommitted statement for the common case: a segment, whose row is there in its period (0, or the share of one of
+    /// several stores), not below the high water and not near its end. `None`: it is another case, and nothing was changed.
     pub(super) fn reserve_fast(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
         let key = &request.key;
         if let Some(counter) = Counter::of_key(key) {
@@ -251,25 +251,32 @@ impl Session {
             || request.len == 0
             || lowest > highest
             || highest > MAX_NUMBER
-            || (request.period, request.high_water.period) != (0, 0)
+            || request.period > i64::MAX.cast_unsigned()
+            || (request.high_water != Mark::default() && request.high_water.period != request.period)
         {
             return Ok(None);
         }
         // `highest + len` is at most `last + 1`; where that is 2^63 the column cannot hold it as a sum.
         let highest = highest.min(MAX_NUMBER - request.len);
         let sql = format!(
-            "UPDATE `{}` SET next = next + ?, updated_at = now() WHERE name = ? AND period = 0 AND next >= ? \
+            "UPDATE `{}` SET next = next + ?, updated_at = now() WHERE name = ? AND period = ? AND next >= ? \
              AND next <= ? RETURNING next",
             key.table
         );
-        let values = [request.len.into(), key.name.as_str().into(), lowest.into(), highest.into()];
+        let values = [
+            request.len.into(),
+            key.name.as_str().into(),
+            request.period.into(),
+            lowest.into(),
+            highest.into(),
+        ];
         let found = self.run(&sql, &values, Phase::Commit)?;
         let [row] = found.as_slice() else {
             return if found.is_empty() { Ok(None) } else { Err(self.many(found.len())) };
         };
         let lo = number(row, 0).and_then(|hi| hi.checked_sub(request.len));
         match lo.filter(|lo| (lowest..=highest).contains(lo)) {
-            Some(lo) => Ok(Some(Reserved { lo, hi: lo + request.len, period: 0, ttl_ms: None })),
+            Some(lo) => Ok(Some(Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None })),
             None => Err(self.nonsense(lowest, highest)),
         }
     }
