@@ -119,8 +119,6 @@ pub fn create_table(key: &Key) -> String {
              name TEXT NOT NULL PRIMARY KEY,\n  \
              period INTEGER NOT NULL DEFAULT 0,\n  \
              next INTEGER NOT NULL, -- lowest number not yet reserved; -9223372036854775808: all are\n  \
-             stores INTEGER NOT NULL DEFAULT 1,\n  \
-             store_index INTEGER NOT NULL DEFAULT 0,\n  \
              updated_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP\n\
              ) WITHOUT ROWID"
         ),

@@ -25,8 +25,6 @@ pub fn create_table(key: &Key) -> String {
              name TEXT COLLATE \"C\" NOT NULL PRIMARY KEY,\n  \
              period BIGINT NOT NULL DEFAULT 0,\n  \
              next BIGINT NOT NULL,\n  \
-             stores INTEGER NOT NULL DEFAULT 1,\n  \
-             store_index INTEGER NOT NULL DEFAULT 0,\n  \
              updated_at TIMESTAMPTZ NOT NULL DEFAULT now()\n\
              ) WITH (fillfactor = 50)"
         ),
