@@ -191,7 +191,8 @@ fn statements_whose_names_are_lost_go_on_without_and_lose_no_number() {
         let sql = Sql::shared();
         let mut reserve = |rounds: std::ops::Range<u64>| {
             for round in rounds {
-                let got = store.reserve(&request).unwrap_or_else(|fault| panic!("{kind:?}, {round}: {fault}"));
+                let got =
+                    store.reserve(&request).unwrap_or_else(|fault| panic!("{kind:?}, {round}: {fault}"));
                 assert_eq!((got.lo, got.hi), (1 + 10 * round, 11 + 10 * round), "{kind:?}");
                 request.high_water = Mark { period: got.period, next: got.hi };
             }

@@ -113,8 +113,7 @@ mod tests {
     fn execute(prepared: &mut Prepared, words: &str, values: &[Value]) -> String {
         loop {
             match prepared.way(words, values) {
-                Way::Plain => {}
-                Way::New { .. } => {}
+                Way::Plain | Way::New { .. } => {}
                 Way::Known { execute } => return execute,
             }
         }

@@ -4,7 +4,7 @@
 
 use super::sequence;
 use super::session::{Phase, Session, Value, cell, number, text};
-use crate::store::counter::{Cell, Counter, Tongue};
+use crate::store::counter::{Cell, Counter, Tongue, segment_of};
 use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 
@@ -394,15 +394,8 @@ impl Rows for Open<'_> {
                 let sql = format!("SELECT period, next FROM `{table}` WHERE name = ?{lock}");
                 let found = self.session.ask(&sql, &[key.name.as_str().into()])?;
                 let Some(row) = found.first() else { return Ok(None) };
-                match (cell(row, 0), number(row, 1)) {
-                    (Cell::Number(period @ 0..), Some(next)) => {
-                        Ok(Some(Stored::Segment(Mark { period: period as u64, next })))
-                    }
-                    _ => Err(Fault::new(
-                        FaultKind::Refused,
-                        "its row holds no positive numbers; nothing was changed",
-                    )),
-                }
+                let next = number(row, 1).map_or_else(|| cell(row, 1), |next| Cell::Number(next.into()));
+                segment_of(key, &[cell(row, 0), next]).map(|mark| Some(Stored::Segment(mark)))
             }
             Scheme::KeyProducer => {
                 let (row, serial) = producer_row(key);
