@@ -382,7 +382,7 @@ fn a_server_frozen_for_longer_than_the_deadline_costs_the_deadline_and_no_number
         let got = store.reserve(&request).unwrap();
         request.high_water = Mark { period: 0, next: got.hi };
         ranges.push((got.lo, got.hi));
-        let _ = private.say(&["freeze"]);
+        private.ci(&["freeze"]);
         for expected in [FaultKind::Unknown, FaultKind::Unavailable] {
             let began = Instant::now();
             let fault = store.reserve(&request).unwrap_err();
@@ -390,7 +390,7 @@ fn a_server_frozen_for_longer_than_the_deadline_costs_the_deadline_and_no_number
             assert!(fault.message.contains("did not answer in time"), "{fault}");
             assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         }
-        let _ = private.say(&["thaw"]);
+        private.ci(&["thaw"]);
     }
     let got = store.reserve(&request).unwrap();
     ranges.push((got.lo, got.hi));
@@ -479,7 +479,7 @@ fn a_socket_is_as_good_as_a_host() {
     let private = Private::start("");
     let bench = own();
     let request = bench.request("orders", 10);
-    let folder = std::path::PathBuf::from(private.say(&["socket"]));
+    let folder = std::path::PathBuf::from(private.ci(&["socket"]));
     let port = private.options().hosts[0].1;
     let file = folder.join(format!(".s.PGSQL.{port}"));
     for (at, socket) in [folder, file].into_iter().enumerate() {
@@ -488,7 +488,7 @@ fn a_socket_is_as_good_as_a_host() {
         store.init(&[Arc::clone(&request.key)], false).unwrap();
         assert_eq!(store.reserve(&request).unwrap().lo, 1 + 10 * at as u64);
     }
-    let url = format!("postgresql://keymill:secret@localhost:{port}/ids?socket={}", private.say(&["socket"]));
+    let url = format!("postgresql://keymill:secret@localhost:{port}/ids?socket={}", private.ci(&["socket"]));
     let mill = keymill::Mill::open(&url).unwrap();
     assert!(mill.source("segment:orders").unwrap().next().is_ok());
     mill.close();
