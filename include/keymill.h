@@ -266,8 +266,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Opens a mill from one string: "sqlite:FILE", "memory:", "mysql://user:password@host:port/database" or
- * "file:CONFIG.toml"; an empty string opens what the environment variable KEYMILL_CONFIG names, else
+ * Opens a mill from one string: "sqlite:FILE", "memory:", "mysql://user:password@host:port/database", "postgres://…" and
+ * "redis://…" alike, or "file:CONFIG.toml"; an empty string opens what the environment variable KEYMILL_CONFIG names, else
  * "sqlite:keymill.db". Nothing is connected until a source needs it, so a store that is down does not keep a program
  * from starting. `*mill` is the caller's, who frees it with km_mill_free.
  *

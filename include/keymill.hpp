@@ -229,7 +229,8 @@ private:
 /// A mill: one store, one background thread, any number of sources. Closed and freed with this object.
 class Mill {
 public:
-    /// "sqlite:FILE", "memory:", "mysql://user:password@host:port/database", "file:CONFIG.toml"
+    /// "sqlite:FILE", "memory:", "mysql://user:password@host:port/database", "postgres://…",
+    /// "redis://…", "file:CONFIG.toml"
     explicit Mill(const std::string &config) {
         km_mill *mill = nullptr;
         detail::check(km_mill_open(config.c_str(), &mill));

@@ -148,6 +148,25 @@ fn two_schemes_on_one_table_are_refused_on_sqlite() {
     }
 }
 
+/// Columns of a shop's own, or of an earlier keymill.
+#[test]
+fn columns_that_nobody_needs_are_left_alone() {
+    for scheme in TABLES.into_iter().filter(|scheme| *scheme != Scheme::Ticket) {
+        let (table, key) = Table::of(scheme);
+        table.say(
+            "ALTER TABLE `{t}` ADD `stores` INT NOT NULL DEFAULT 1, ADD `store_index` INT NOT NULL DEFAULT 0",
+        );
+        mariadb().reserve(&request(&key, 10)).unwrap_or_else(|fault| panic!("{scheme:?}: {fault}"));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ids.db");
+    let open = || SqliteStore::new(file.clone(), sqlite::Options::default());
+    let key = key(Scheme::Keymill, "keymill_segment");
+    open().init(&[Arc::clone(&key)], false).unwrap();
+    tamper(&file, "ALTER TABLE keymill_segment ADD stores INTEGER NOT NULL DEFAULT 1");
+    assert_eq!(open().reserve(&request(&key, 10)).unwrap().lo, 1);
+}
+
 #[test]
 fn a_column_that_is_too_narrow_is_refused_on_mariadb() {
     for (scheme, column) in [

@@ -29,7 +29,7 @@ fn request(scheme: Scheme) -> Request {
 
 /// The URL of a mill that knows both servers, the primary first.
 fn both(server: &Private) -> String {
-    let (primary, replica) = (server.url(), server.say(&["url", "replica"]));
+    let (primary, replica) = (server.url(), server.ci(&["url", "replica"]));
     let place = |url: &str| url.split('@').nth(1).and_then(|at| at.split('/').next()).unwrap().to_owned();
     let hosts = format!("{},{}", place(&primary), place(&replica));
     format!(
@@ -144,7 +144,7 @@ const SPEC: &str = "segment:orders?min_step=10&max_step=10&buffer=1s&deadline=10
 fn a_replica_without_the_last_writes_is_refused_by_who_has_seen_them() {
     for spec in [SPEC, "segment:orders?scheme=sequence&step=10&deadline=10s"] {
         let server = Private::start("");
-        let _ = server.say(&["replica"]);
+        server.ci(&["replica"]);
         let mill = Mill::open(&both(&server)).unwrap();
         mill.init(&[spec], false).unwrap();
         let source = mill.source(spec).unwrap();
@@ -152,14 +152,14 @@ fn a_replica_without_the_last_writes_is_refused_by_who_has_seen_them() {
             source.next().unwrap();
         }
         // The replica has what was written so far, and nothing of what follows. A sequence is logged 32 values ahead.
-        let _ = server.say(&["kill", "replica"]);
+        server.ci(&["kill", "replica"]);
         let mut ids = std::collections::HashSet::new();
         for _ in 0..2000 {
             assert!(ids.insert(source.next().unwrap()));
         }
         server.kill();
-        let _ = server.say(&["start", "replica"]);
-        let _ = server.say(&["promote"]);
+        server.ci(&["start", "replica"]);
+        server.ci(&["promote"]);
         let (more, message) = until_refused(&source, Code::StoreWentBackwards);
         assert!(more.iter().all(|id| ids.insert(*id)), "none twice");
         assert!(message.contains("repair 'segment:orders"), "{message}");
@@ -170,7 +170,7 @@ fn a_replica_without_the_last_writes_is_refused_by_who_has_seen_them() {
 #[test]
 fn a_synchronous_replica_that_is_promoted_goes_on_where_the_first_server_stopped() {
     let server = Private::start("");
-    let _ = server.say(&["replica", "sync"]);
+    server.ci(&["replica", "sync"]);
     let url = both(&server);
     let specs = [
         "segment:orders?min_step=10&max_step=10&buffer=1s&deadline=10s",
@@ -215,7 +215,7 @@ fn a_synchronous_replica_that_is_promoted_goes_on_where_the_first_server_stopped
             std::thread::sleep(Duration::from_millis(5));
         }
         server.kill();
-        let _ = server.say(&["promote"]);
+        server.ci(&["promote"]);
         // ordering: Relaxed — as above.
         promoted.store(true, Ordering::Relaxed);
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -233,7 +233,7 @@ fn a_synchronous_replica_that_is_promoted_goes_on_where_the_first_server_stopped
 #[test]
 fn a_commit_let_go_before_its_standby_had_it_is_not_used() {
     let server = Private::start("");
-    let _ = server.say(&["replica", "sync"]);
+    server.ci(&["replica", "sync"]);
     let root = Sql::root(&server.url());
     for scheme in [Scheme::Keymill, Scheme::Sequence, Scheme::KeyProducer] {
         let mut request = request(if scheme == Scheme::KeyProducer { Scheme::Keymill } else { scheme });
@@ -248,7 +248,7 @@ fn a_commit_let_go_before_its_standby_had_it_is_not_used() {
         store.init(&[Arc::clone(&request.key)], false).unwrap();
         let first = store.reserve(&request).unwrap();
         assert_eq!(store.facts().unwrap().durability.last().unwrap(), "synchronous_standby_names=replica");
-        let _ = server.say(&["kill", "replica"]);
+        server.ci(&["kill", "replica"]);
         let fault = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| store.reserve(&request));
             let deadline = Instant::now() + PATIENCE;
@@ -264,7 +264,7 @@ fn a_commit_let_go_before_its_standby_had_it_is_not_used() {
         });
         assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
         assert!(fault.message.contains("before its synchronous standby had it"), "{fault}");
-        let _ = server.say(&["start", "replica"]);
+        server.ci(&["start", "replica"]);
         let next = store.reserve(&request).unwrap();
         assert!(next.lo >= first.hi + 100, "that range is a gap: {next:?} after {first:?}");
     }
@@ -293,13 +293,13 @@ fn a_restored_backup_is_refused_until_it_is_repaired() {
 #[test]
 fn a_primary_that_comes_back_after_it_was_replaced_is_passed_over() {
     let server = Private::start("");
-    let _ = server.say(&["replica"]);
+    server.ci(&["replica"]);
     let url = both(&server);
     let mill = Mill::open(&url).unwrap();
     mill.init(&[SPEC], false).unwrap();
     let source = mill.source(SPEC).unwrap();
     let mut ids: std::collections::HashSet<u64> = (0..100).map(|_| source.next().unwrap()).collect();
-    let (old, new) = (Sql::root(&server.url()), Sql::root(&server.say(&["url", "replica"])));
+    let (old, new) = (Sql::root(&server.url()), Sql::root(&server.ci(&["url", "replica"])));
     let deadline = Instant::now() + PATIENCE;
     loop {
         let written = old.rows("SELECT pg_current_wal_lsn()");
@@ -309,7 +309,7 @@ fn a_primary_that_comes_back_after_it_was_replaced_is_passed_over() {
         assert!(Instant::now() < deadline, "the replica follows");
     }
     server.kill();
-    let _ = server.say(&["promote"]);
+    server.ci(&["promote"]);
     let mut more = |source: &keymill::Source, count: usize, what: &str| {
         let mut taken = 0;
         let deadline = Instant::now() + PATIENCE;
@@ -336,7 +336,7 @@ fn a_primary_that_comes_back_after_it_was_replaced_is_passed_over() {
     more(&fresh.source(SPEC).unwrap(), 100, "of a mill that has seen nothing");
     more(&source, 100, "beside it");
     // Where there is nobody else, who has seen the newer timeline does not go back.
-    let _ = server.say(&["kill", "replica"]);
+    server.ci(&["kill", "replica"]);
     let mut refused = None;
     for _ in 0..2000 {
         if let Err(error) = source.next() {

@@ -792,7 +792,9 @@ fn one_of_two_servers_killed_under_load_and_ids_go_on_none_twice() {
     let metrics = mill.metrics();
     assert!(!metrics.contains("keymill_refills_failed_total 0\n"), "{metrics}");
 
-    servers.iter().for_each(Private::kill);
+    for server in &servers {
+        server.kill();
+    }
     let quick = mill.source("segment:orders?step=5&max_step=5&buffer=1ms&deadline=700ms").unwrap();
     let error = loop {
         let asked = Instant::now();
@@ -809,7 +811,9 @@ fn one_of_two_servers_killed_under_load_and_ids_go_on_none_twice() {
         let error = quick.next().unwrap_err();
         error.message.contains("store 1 of 2 (mysql://") && error.message.contains("store 2 of 2 (mysql://")
     });
-    servers.iter().for_each(Private::start_again);
+    for server in &servers {
+        server.start_again();
+    }
     until("ids flow again", || quick.next().is_ok());
 }
 

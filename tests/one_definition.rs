@@ -154,6 +154,38 @@ fn a_binding_that_lists_codes_lists_them_all() {
     }
 }
 
+/// `runwaySeconds` of `runway_seconds`.
+fn camel(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |so_far, word| so_far + &word[..1].to_uppercase() + &word[1..])
+}
+
+#[test]
+fn a_binding_with_figures_shows_all_of_them() {
+    let core = read("core/src/metrics.rs");
+    let body = core.split_once("pub struct Stats {").and_then(|(_, rest)| rest.split_once("\n}")).unwrap().0;
+    let fields: Vec<_> = body
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(':'))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(fields.len() > 10 && fields.contains(&"runway_seconds"), "{fields:?}");
+    let python = read("bindings/python/src/source.rs");
+    let typed = read("bindings/python/python/keymill/__init__.pyi");
+    let (node, typescript) = (read("bindings/node/src/source.rs"), read("bindings/node/ts/native.ts"));
+    for field in fields {
+        for (file, text, shown) in [
+            ("python", &python, format!("dict.set_item(\"{field}\", ")),
+            ("__init__.pyi", &typed, format!("    {field}: ")),
+            ("node", &node, format!("            {field}: stats.{field}")),
+            ("native.ts", &typescript, format!("\n  {}", camel(field))),
+        ] {
+            assert!(text.contains(&shown), "{file} does not show `{field}` of a source's figures");
+        }
+    }
+}
+
 /// The valid options that an error lists.
 fn options_of(message: &str) -> Vec<String> {
     let list = message.split_once("valid options: ").expect("the valid options").1;

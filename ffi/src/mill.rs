@@ -11,8 +11,8 @@ use crate::text::{TextOut, text_in};
 /// A buffer of this many bytes holds any one event, its newline and NUL included: see km_mill_events.
 pub const KM_EVENT_SIZE: usize = 1024;
 
-/// Opens a mill from one string: "sqlite:FILE", "memory:", "mysql://user:password@host:port/database" or
-/// "file:CONFIG.toml"; an empty string opens what the environment variable KEYMILL_CONFIG names, else
+/// Opens a mill from one string: "sqlite:FILE", "memory:", "mysql://user:password@host:port/database", "postgres://…" and
+/// "redis://…" alike, or "file:CONFIG.toml"; an empty string opens what the environment variable KEYMILL_CONFIG names, else
 /// "sqlite:keymill.db". Nothing is connected until a source needs it, so a store that is down does not keep a program
 /// from starting. `*mill` is the caller's, who frees it with km_mill_free.
 ///

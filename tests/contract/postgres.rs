@@ -181,6 +181,35 @@ fn a_connection_ended_by_the_server_is_replaced_without_a_fault() {
     }
 }
 
+/// As behind a pooler that shares connections by transaction, where the next transaction is on another connection.
+#[test]
+fn statements_whose_names_are_lost_go_on_without_and_lose_no_number() {
+    for kind in Kind::ALL {
+        let bench = Bench::postgres(kind);
+        let mut store = bench.open();
+        let mut request = bench.request("orders", 10);
+        let sql = Sql::shared();
+        let mut reserve = |rounds: std::ops::Range<u64>| {
+            for round in rounds {
+                let got =
+                    store.reserve(&request).unwrap_or_else(|fault| panic!("{kind:?}, {round}: {fault}"));
+                assert_eq!((got.lo, got.hi), (1 + 10 * round, 11 + 10 * round), "{kind:?}");
+                request.high_water = Mark { period: got.period, next: got.hi };
+            }
+        };
+        reserve(0..10);
+        let table = &bench.table;
+        sql.say(&format!(
+            "CREATE FUNCTION forget_{table}() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN EXECUTE 'DEALLOCATE ALL'; RETURN NULL; END $$; \
+             CREATE TRIGGER forget AFTER UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION forget_{table}()"
+        ));
+        reserve(10..20);
+        sql.say(&format!("DROP FUNCTION forget_{table} CASCADE"));
+        reserve(20..30);
+    }
+}
+
 #[test]
 fn a_lock_held_too_long_ends_in_the_servers_own_answer() {
     for kind in [Kind::Segment, Kind::Serial] {
@@ -353,7 +382,7 @@ fn a_server_frozen_for_longer_than_the_deadline_costs_the_deadline_and_no_number
         let got = store.reserve(&request).unwrap();
         request.high_water = Mark { period: 0, next: got.hi };
         ranges.push((got.lo, got.hi));
-        let _ = private.say(&["freeze"]);
+        private.ci(&["freeze"]);
         for expected in [FaultKind::Unknown, FaultKind::Unavailable] {
             let began = Instant::now();
             let fault = store.reserve(&request).unwrap_err();
@@ -361,7 +390,7 @@ fn a_server_frozen_for_longer_than_the_deadline_costs_the_deadline_and_no_number
             assert!(fault.message.contains("did not answer in time"), "{fault}");
             assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         }
-        let _ = private.say(&["thaw"]);
+        private.ci(&["thaw"]);
     }
     let got = store.reserve(&request).unwrap();
     ranges.push((got.lo, got.hi));
@@ -450,7 +479,7 @@ fn a_socket_is_as_good_as_a_host() {
     let private = Private::start("");
     let bench = own();
     let request = bench.request("orders", 10);
-    let folder = std::path::PathBuf::from(private.say(&["socket"]));
+    let folder = std::path::PathBuf::from(private.ci(&["socket"]));
     let port = private.options().hosts[0].1;
     let file = folder.join(format!(".s.PGSQL.{port}"));
     for (at, socket) in [folder, file].into_iter().enumerate() {
@@ -459,7 +488,7 @@ fn a_socket_is_as_good_as_a_host() {
         store.init(&[Arc::clone(&request.key)], false).unwrap();
         assert_eq!(store.reserve(&request).unwrap().lo, 1 + 10 * at as u64);
     }
-    let url = format!("postgresql://keymill:secret@localhost:{port}/ids?socket={}", private.say(&["socket"]));
+    let url = format!("postgresql://keymill:secret@localhost:{port}/ids?socket={}", private.ci(&["socket"]));
     let mill = keymill::Mill::open(&url).unwrap();
     assert!(mill.source("segment:orders").unwrap().next().is_ok());
     mill.close();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use keymill::store::{Key, MAX_NUMBER, Mark, Request};
 
+pub mod ci;
 pub mod disguise;
 pub mod postgres;
 pub mod proxy;

@@ -1,12 +1,13 @@
 //! The PostgreSQL that the tests run against, and private ones for tests that hurt a server.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::ops::Deref;
 use std::time::Duration;
 
 use keymill::store::Secret;
 use keymill::store::postgres::{Options, PostgresStore};
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
+
+use crate::ci::{self, Server};
 
 /// Where the shared test server is: `KEYMILL_TEST_POSTGRES`, `postgres://user:password@host:port/database`.
 ///
@@ -14,11 +15,7 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 /// Where the variable is missing: a test that cannot run fails and says why.
 #[must_use]
 pub fn url() -> String {
-    std::env::var("KEYMILL_TEST_POSTGRES").unwrap_or_else(|_| {
-        panic!(
-            "KEYMILL_TEST_POSTGRES is not set; run `ci/postgres run cargo test -p keymill-tests --test contract`"
-        )
-    })
+    ci::shared("postgres", "KEYMILL_TEST_POSTGRES")
 }
 
 /// A URL's parts as options.
@@ -27,20 +24,7 @@ pub fn url() -> String {
 /// Where it is not of the form above.
 #[must_use]
 pub fn options_of(url: &str) -> Options {
-    let parts = || {
-        let (user, rest) = url.strip_prefix("postgres://")?.split_once(':')?;
-        let (password, rest) = rest.split_once('@')?;
-        let (host, rest) = rest.split_once(':')?;
-        let (port, database) = rest.split_once('/')?;
-        Some(Options {
-            hosts: vec![(host.to_owned(), port.parse().ok()?)],
-            user: user.to_owned(),
-            password: Secret::new(password),
-            database: database.to_owned(),
-            ..Options::default()
-        })
-    };
-    parts().unwrap_or_else(|| panic!("`{url}` is not postgres://user:password@host:port/database"))
+    ci::options_of("postgres", url)
 }
 
 /// Options for the shared test server.
@@ -148,9 +132,14 @@ impl Sql {
 /// A PostgreSQL of one test, with a replica if it wants one, started by `ci/postgres` in a folder of its own and stopped
 /// with the test.
 #[derive(Debug)]
-pub struct Private {
-    folder: tempfile::TempDir,
-    arguments: String,
+pub struct Private(Server);
+
+impl Deref for Private {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.0
+    }
 }
 
 impl Private {
@@ -160,73 +149,21 @@ impl Private {
     /// Where it does not start.
     #[must_use]
     pub fn start(arguments: &str) -> Private {
-        let server = Private::prepare(arguments);
-        server.ci(&["start"]);
-        server
+        Private(Server::start("postgres", arguments))
     }
 
-    /// One that is not started yet: its folder may be given a `tls`.
+    /// One that is not started yet: its folder may be given `tls/server.crt` and `tls/server.key`.
     ///
     /// # Panics
     /// Where there is no place for it.
     #[must_use]
     pub fn prepare(arguments: &str) -> Private {
-        let folder = tempfile::tempdir().expect("a folder for a server");
-        Private { folder, arguments: arguments.to_owned() }
-    }
-
-    /// Where `tls/server.crt` and `tls/server.key` are looked for.
-    #[must_use]
-    pub fn folder(&self) -> PathBuf {
-        self.folder.path().join("postgres")
-    }
-
-    /// Its URL.
-    #[must_use]
-    pub fn url(&self) -> String {
-        self.ci(&["url"])
+        Private(Server::prepare("postgres", arguments))
     }
 
     /// How its clients find it, patient enough for a machine that does much else.
     #[must_use]
     pub fn options(&self) -> Options {
         Options { read_timeout: Duration::from_secs(5), ..options_of(&self.url()) }
-    }
-
-    /// `kill -9`, of all its processes at one blow.
-    pub fn kill(&self) {
-        self.ci(&["kill"]);
-    }
-
-    /// Starts it again on the same port and data.
-    pub fn start_again(&self) {
-        self.ci(&["start"]);
-    }
-
-    /// A verb of `ci/postgres`.
-    ///
-    /// # Panics
-    /// Where it fails.
-    #[must_use = "the output says where the server is"]
-    pub fn say(&self, words: &[&str]) -> String {
-        self.ci(words)
-    }
-
-    fn ci(&self, words: &[&str]) -> String {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/postgres");
-        let output = Command::new(&script)
-            .args(words)
-            .env("KEYMILL_CI_DIR", self.folder.path())
-            .env("KEYMILL_CI_POSTGRES_ARGS", &self.arguments)
-            .output()
-            .expect("ci/postgres can be run");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
-    }
-}
-
-impl Drop for Private {
-    fn drop(&mut self) {
-        self.ci(&["stop"]);
     }
 }

@@ -1,12 +1,11 @@
 //! The Redis that the tests run against, and private ones for tests that hurt a server.
 
-use std::path::Path;
-use std::process::Command;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use keymill::store::Secret;
 use keymill::store::redis::{Options, RedisStore};
-use keymill::store::server;
+
+use crate::ci::{self, Server};
 
 /// Where the shared test server is: `KEYMILL_TEST_REDIS`, `redis://user:password@host:port/0`.
 ///
@@ -14,11 +13,7 @@ use keymill::store::server;
 /// Where the variable is missing: a test that cannot run fails and says why.
 #[must_use]
 pub fn url() -> String {
-    std::env::var("KEYMILL_TEST_REDIS").unwrap_or_else(|_| {
-        panic!(
-            "KEYMILL_TEST_REDIS is not set; run `ci/redis run cargo test -p keymill-tests --test contract`"
-        )
-    })
+    ci::shared("redis", "KEYMILL_TEST_REDIS")
 }
 
 /// A URL's parts as options.
@@ -27,29 +22,9 @@ pub fn url() -> String {
 /// Where it is not of the form above.
 #[must_use]
 pub fn options_of(url: &str) -> Options {
-    let parts = || {
-        let (user, rest) = url.strip_prefix("redis://")?.split_once(':')?;
-        let (password, rest) = rest.split_once('@')?;
-        let (hosts, rest) = rest.split_once('/')?;
-        let (database, sentinel) =
-            rest.split_once("?sentinel=").map_or((rest, None), |(d, s)| (d, Some(s.to_owned())));
-        let hosts = hosts.split(',').map(|place| {
-            let (host, port) = place.split_once(':')?;
-            Some((host.to_owned(), port.parse().ok()?))
-        });
-        Some(Options {
-            server: server::Options {
-                hosts: hosts.collect::<Option<_>>()?,
-                user: user.to_owned(),
-                password: Secret::new(password),
-                database: database.to_owned(),
-                ..server::Options::default()
-            },
-            sentinel,
-            wait_replicas: 0,
-        })
-    };
-    parts().unwrap_or_else(|| panic!("`{url}` is not redis://user:password@host:port/0"))
+    let (place, sentinel) =
+        url.split_once("?sentinel=").map_or((url, None), |(place, of)| (place, Some(of.to_owned())));
+    Options { server: ci::options_of("redis", place), sentinel, wait_replicas: 0 }
 }
 
 /// Options for the shared test server.
@@ -96,9 +71,14 @@ impl Drop for Ends<'_> {
 
 /// A Redis of one test, started by `ci/redis` in a folder of its own and stopped with the test.
 #[derive(Debug)]
-pub struct Private {
-    folder: tempfile::TempDir,
-    arguments: String,
+pub struct Private(Server);
+
+impl Deref for Private {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.0
+    }
 }
 
 impl Private {
@@ -108,38 +88,19 @@ impl Private {
     /// Where it does not start.
     #[must_use]
     pub fn start(arguments: &str) -> Private {
-        let folder = tempfile::tempdir().expect("a folder for a server");
-        let server = Private { folder, arguments: arguments.to_owned() };
-        server.ci("start");
-        server
-    }
-
-    /// Its URL.
-    #[must_use]
-    pub fn url(&self) -> String {
-        self.ci("url")
+        Private(Server::start("redis", arguments))
     }
 
     /// Starts a replica of it too; its URL.
     #[must_use]
     pub fn replica(&self) -> String {
-        self.ci("replica")
+        self.ci(&["replica"])
     }
 
     /// Starts a replica and three Sentinels too; the URL that follows them.
     #[must_use]
     pub fn sentinels(&self) -> String {
-        self.ci("sentinels")
-    }
-
-    /// `kill -9`.
-    pub fn kill(&self) {
-        self.ci("kill");
-    }
-
-    /// Starts it again on the same port and data.
-    pub fn start_again(&self) {
-        self.ci("start");
+        self.ci(&["sentinels"])
     }
 
     /// A command that needs no answer, by a user of its own: keymill's may be locked out.
@@ -153,27 +114,5 @@ impl Private {
             login().expect("a user just made")
         });
         let _: redis::Value = say(&mut connection, words);
-    }
-
-    /// `ci/redis VERB`.
-    ///
-    /// # Panics
-    /// Where that fails.
-    pub fn ci(&self, verb: &str) -> String {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/redis");
-        let output = Command::new(&script)
-            .arg(verb)
-            .env("KEYMILL_CI_DIR", self.folder.path())
-            .env("KEYMILL_CI_REDIS_ARGS", &self.arguments)
-            .output()
-            .expect("ci/redis can be run");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
-    }
-}
-
-impl Drop for Private {
-    fn drop(&mut self) {
-        self.ci("stop");
     }
 }

@@ -4,6 +4,7 @@ use std::any::Any;
 
 use mysql::prelude::Queryable;
 
+use crate::ci::Server;
 use crate::{postgres, redis, server};
 
 const MISSING: &str = "table `keymill_segment` is missing; run `keymill ";
@@ -17,23 +18,36 @@ const FULL: &str = "maxclients";
 /// What a scenario does to a server of its own, in each store's own way. Where a caller is to be told why, the method
 /// answers with words that the error holds.
 pub trait Victim {
+    /// What a script of `ci/` does to it.
+    fn server(&self) -> &Server;
+
     /// Where it is, without options.
-    fn url(&self) -> String;
+    fn url(&self) -> String {
+        self.server().url()
+    }
 
     /// Host and port, for a proxy.
     fn address(&self) -> (String, u16);
 
     /// `kill -9`.
-    fn kill(&self);
+    fn kill(&self) {
+        self.server().kill();
+    }
 
     /// On the same port and data.
-    fn start_again(&self);
+    fn start_again(&self) {
+        self.server().start_again();
+    }
 
     /// `SIGSTOP`: it is there and answers nothing.
-    fn freeze(&self);
+    fn freeze(&self) {
+        self.server().ci(&["freeze"]);
+    }
 
     /// `SIGCONT`.
-    fn thaw(&self);
+    fn thaw(&self) {
+        self.server().ci(&["thaw"]);
+    }
 
     /// No writes from now on, or writes again.
     fn read_only(&self, on: bool) -> &'static str;
@@ -48,35 +62,23 @@ pub trait Victim {
     fn crowd(&self) -> (&'static str, Box<dyn Any>);
 
     /// Remembers its data as they are now.
-    fn backup(&self);
+    fn backup(&self) {
+        self.server().ci(&["backup"]);
+    }
 
     /// A server with the data of the backup.
-    fn restore(&self);
+    fn restore(&self) {
+        self.server().ci(&["restore"]);
+    }
 }
 
 impl Victim for server::Private {
-    fn url(&self) -> String {
-        self.url()
+    fn server(&self) -> &Server {
+        self
     }
 
     fn address(&self) -> (String, u16) {
         server::options_of(&self.url()).hosts[0].clone()
-    }
-
-    fn kill(&self) {
-        self.kill();
-    }
-
-    fn start_again(&self) {
-        self.start_again();
-    }
-
-    fn freeze(&self) {
-        self.ci("freeze");
-    }
-
-    fn thaw(&self) {
-        self.ci("thaw");
     }
 
     fn read_only(&self, on: bool) -> &'static str {
@@ -105,39 +107,15 @@ impl Victim for server::Private {
         assert!(taken.len() < 50, "there is an end to connections");
         (CROWDED, Box::new(taken))
     }
-
-    fn backup(&self) {
-        self.ci("backup");
-    }
-
-    fn restore(&self) {
-        self.ci("restore");
-    }
 }
 
 impl Victim for postgres::Private {
-    fn url(&self) -> String {
-        self.url()
+    fn server(&self) -> &Server {
+        self
     }
 
     fn address(&self) -> (String, u16) {
         postgres::options_of(&self.url()).hosts[0].clone()
-    }
-
-    fn kill(&self) {
-        self.kill();
-    }
-
-    fn start_again(&self) {
-        self.start_again();
-    }
-
-    fn freeze(&self) {
-        let _ = self.say(&["freeze"]);
-    }
-
-    fn thaw(&self) {
-        let _ = self.say(&["thaw"]);
     }
 
     fn read_only(&self, on: bool) -> &'static str {
@@ -166,39 +144,15 @@ impl Victim for postgres::Private {
         let taken: Vec<_> = (0..4).map(|_| postgres::Sql::to(&options)).collect();
         (CROWDED, Box::new(taken))
     }
-
-    fn backup(&self) {
-        let _ = self.say(&["backup"]);
-    }
-
-    fn restore(&self) {
-        let _ = self.say(&["restore"]);
-    }
 }
 
 impl Victim for redis::Private {
-    fn url(&self) -> String {
-        self.url()
+    fn server(&self) -> &Server {
+        self
     }
 
     fn address(&self) -> (String, u16) {
         redis::options_of(&self.url()).server.hosts[0].clone()
-    }
-
-    fn kill(&self) {
-        self.kill();
-    }
-
-    fn start_again(&self) {
-        self.start_again();
-    }
-
-    fn freeze(&self) {
-        self.ci("freeze");
-    }
-
-    fn thaw(&self) {
-        self.ci("thaw");
     }
 
     fn read_only(&self, on: bool) -> &'static str {
@@ -226,13 +180,5 @@ impl Victim for redis::Private {
         let taken: Vec<_> = std::iter::from_fn(|| client.get_connection().ok()).take(50).collect();
         assert!(taken.len() < 50, "there is an end to connections");
         (FULL, Box::new(taken))
-    }
-
-    fn backup(&self) {
-        self.ci("backup");
-    }
-
-    fn restore(&self) {
-        self.ci("restore");
     }
 }

@@ -229,12 +229,15 @@ pub fn parse(source: &External<SourceBox>, text: String) -> Result<Vec<Vec<Strin
 #[napi(object, object_from_js = false)]
 pub struct SourceStats {
     pub source: String,
+    pub spec: String,
     pub issued: f64,
     pub reserved: f64,
     pub left: f64,
     pub lost: f64,
     pub refills: f64,
     pub waits: f64,
+    pub step: f64,
+    pub last_refill_ms: Option<f64>,
     pub rate: f64,
     pub runway_seconds: Option<f64>,
     pub lead_ms: Option<f64>,
@@ -249,12 +252,15 @@ pub fn stats(source: &External<SourceBox>) -> Result<SourceStats, Thrown> {
         let stats = source.source.stats()?;
         Ok(SourceStats {
             source: stats.source,
+            spec: stats.spec,
             issued: stats.issued as f64,
             reserved: stats.reserved as f64,
             left: stats.left as f64,
             lost: stats.lost as f64,
             refills: stats.refills as f64,
             waits: stats.waits as f64,
+            step: stats.step as f64,
+            last_refill_ms: stats.last_refill_ms.map(|ms| ms as f64),
             rate: stats.rate,
             runway_seconds: stats.runway_seconds,
             lead_ms: stats.lead_ms.map(|ms| ms as f64),

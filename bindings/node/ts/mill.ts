@@ -197,7 +197,7 @@ function configured(config: unknown): string | undefined {
 }
 
 /**
- * Opens a mill: `sqlite:FILE`, `mysql://user:password@host:port/database`, `memory:NAME`, `file:CONFIG.toml`; nothing: what
+ * Opens a mill: `sqlite:FILE`, `mysql://user:password@host:port/database`, `postgres://…`, `redis://…`, `memory:NAME`, `file:CONFIG.toml`; nothing: what
  * `KEYMILL_CONFIG` says, else `sqlite:keymill.db`. Nothing is connected until a source needs it. Who opens the same string
  * in this process, in whatever worker, shares one mill; `memory:` without a name is each opening's own.
  */

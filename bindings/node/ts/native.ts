@@ -21,6 +21,8 @@ export interface SourceFacts {
 export interface SourceStats {
   /** The source: `segment:orders`. */
   source: string
+  /** Its spec, options included: what tells two sources of one name apart. */
+  spec: string
   /** Ids handed out; numbers of a block count when the block is leased. */
   issued: number
   /** Numbers reserved from the store. */
@@ -33,6 +35,10 @@ export interface SourceStats {
   refills: number
   /** Calls that had to wait inside the core. */
   waits: number
+  /** How many numbers the last reservation was. */
+  step: number
+  /** When it came: milliseconds since 1970; absent before the first. */
+  lastRefillMs?: number
   /** Ids a second. */
   rate: number
   /** How many seconds the numbers in memory last at that rate. */

@@ -12,9 +12,9 @@ use crate::source::{Source, figures};
 use crate::value::{not_pickled, spec, text, texts, whole};
 use crate::wait::errand;
 
-/// Opens a mill from one string: ``sqlite:keymill.db``, ``memory:``, ``mysql://user:password@host:port/database`` or
-/// ``file:keymill.toml``. Without one, the environment variable ``KEYMILL_CONFIG``, else ``sqlite:keymill.db``.
-/// Nothing is connected until a source needs it.
+/// Opens a mill from one string: ``sqlite:keymill.db``, ``memory:``, ``mysql://user:password@host:port/database``,
+/// ``postgres://…`` and ``redis://…`` alike, or ``file:keymill.toml``. Without one, the environment variable
+/// ``KEYMILL_CONFIG``, else ``sqlite:keymill.db``. Nothing is connected until a source needs it.
 ///
 /// >>> import keymill
 /// >>> with keymill.open("memory:") as mill:

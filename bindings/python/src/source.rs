@@ -232,12 +232,15 @@ impl Source {
 pub(crate) fn figures<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("source", &stats.source)?;
+    dict.set_item("spec", &stats.spec)?;
     dict.set_item("issued", stats.issued)?;
     dict.set_item("reserved", stats.reserved)?;
     dict.set_item("left", stats.left)?;
     dict.set_item("lost", stats.lost)?;
     dict.set_item("refills", stats.refills)?;
     dict.set_item("waits", stats.waits)?;
+    dict.set_item("step", stats.step)?;
+    dict.set_item("last_refill_ms", stats.last_refill_ms)?;
     dict.set_item("rate", stats.rate)?;
     dict.set_item("runway_seconds", stats.runway_seconds)?;
     dict.set_item("lead_ms", stats.lead_ms)?;

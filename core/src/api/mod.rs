@@ -53,8 +53,8 @@ impl fmt::Debug for Mill {
 }
 
 impl Mill {
-    /// Opens a mill from one string: `sqlite:FILE`, `memory:`, `mysql://user:password@host:port/database`, `postgres://…`, or
-    /// `file:CONFIG.toml`. An empty string is `sqlite:keymill.db`. Nothing is connected until a source needs it, so a
+    /// Opens a mill from one string: `sqlite:FILE`, `memory:`, `mysql://user:password@host:port/database`, `postgres://…` and
+    /// `redis://…` alike, or `file:CONFIG.toml`. An empty string is `sqlite:keymill.db`. Nothing is connected until a source needs it, so a
     /// store that is down does not keep a program from starting.
     ///
     /// # Errors

@@ -393,7 +393,7 @@ impl IntoIterator for &Source {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "sqlite", feature = "mysql"))]
 mod tests {
     use super::*;
     use crate::error::Code;
@@ -403,7 +403,6 @@ mod tests {
         source.failed(Error::new(Code::StoreRefused, message)).message
     }
 
-    #[cfg(all(feature = "sqlite", feature = "mysql"))]
     #[test]
     fn a_command_names_the_mill_without_its_login() {
         let init = "it is missing; run `keymill init`, or not";

@@ -35,10 +35,10 @@ pub(crate) struct Counter<'k> {
     /// Counts the changes; whoever writes compares it.
     pub(crate) version: Option<&'k str>,
     /// Delta and remainder: a node issues only every delta-th number.
-    #[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))]
+    #[cfg_attr(not(feature = "_sql"), allow(dead_code))]
     pub(crate) stride: Option<(&'k str, &'k str)>,
     /// A column that says when the row was changed, with what MySQL, SQLite and PostgreSQL call this moment.
-    #[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))]
+    #[cfg_attr(not(feature = "_sql"), allow(dead_code))]
     pub(crate) touched: Option<(&'k str, &'static str, &'static str, &'static str)>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct CounterRow {
 
 /// A column as a store reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))] // memory keeps rows as they are
+#[cfg_attr(not(feature = "_sql"), allow(dead_code))] // memory keeps rows as they are
 pub(crate) enum Cell {
     Null,
     Number(i128),
@@ -277,7 +277,7 @@ impl Counter<'_> {
 }
 
 /// Whose SQL is spoken.
-#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code)] // a build may have one of them only
 pub(crate) enum Tongue {
@@ -287,7 +287,7 @@ pub(crate) enum Tongue {
 }
 
 /// What a database's statements are made of. Both MySQL and SQLite take backquotes and `?`; PostgreSQL's store translates.
-#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 impl<'k> Counter<'k> {
     fn touched(&self, tongue: Tongue) -> Option<(&'k str, &'static str)> {
         self.touched.map(|(column, mysql, sqlite, postgres)| match tongue {
@@ -385,7 +385,7 @@ impl<'k> Counter<'k> {
 }
 
 /// The number in a column; refused with what is there and what to do where it is none, or not from `least` to `most`.
-#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 fn whole(
     key: &Key,
     column: &str,
@@ -412,7 +412,7 @@ fn whole(
 }
 
 /// The place that a row of `keymill_segment` holds: its period and its next number.
-#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 pub(crate) fn segment_of(key: &Key, cells: &[Cell]) -> Result<Mark, Fault> {
     // A next number of 0 is told by whoever decides: it knows whether one was ever issued.
     let next = "set it to the lowest number that was never issued";

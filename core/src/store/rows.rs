@@ -49,7 +49,7 @@ pub(crate) trait Rows {
 
 /// How many digits a serial's number may have: `shortest` when padded, `longest` when widened.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(any(feature = "sqlite", feature = "mysql", feature = "postgres")), allow(dead_code))] // only databases have business tables
+#[cfg_attr(not(feature = "_sql"), allow(dead_code))] // only databases have business tables
 pub(crate) struct Digits {
     pub(crate) shortest: usize,
     pub(crate) longest: usize,
@@ -67,7 +67,7 @@ pub(crate) trait Transactions {
         work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
     ) -> Result<T, Fault>;
 
-    #[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))] // memory counts its reservations
+    #[cfg(feature = "_sql")] // memory counts its reservations
     fn reserve_in_one(&mut self, request: &Request) -> Result<Reserved, Fault> {
         self.transact(&request.key, request.period, |rows| reserve(rows, request))
             .map_err(|fault| during(&reserving(request), fault))
@@ -95,7 +95,7 @@ pub(crate) trait Transactions {
 }
 
 /// The tables that these keys need, each once: a key of it and the statement that creates it.
-#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 pub(crate) fn tables(
     keys: &[std::sync::Arc<Key>],
     create: impl Fn(&Key) -> String,
@@ -112,7 +112,7 @@ pub(crate) fn tables(
 }
 
 /// A table's name stands in SQL as it is, so it must be an identifier.
-#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "_sql", feature = "_server"))]
 pub(crate) fn check_table_name(table: &str) -> Result<(), Fault> {
     if is_identifier(table) {
         return Ok(());
@@ -124,7 +124,7 @@ pub(crate) fn check_table_name(table: &str) -> Result<(), Fault> {
 }
 
 /// The column that says when a row was changed, and whether it counts seconds since 1970.
-#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 pub(crate) fn touched(key: &Key) -> Option<(&str, bool)> {
     match key.scheme {
         Scheme::Keymill => Some(("updated_at", false)),

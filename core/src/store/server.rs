@@ -71,7 +71,7 @@ impl Options {
 
     /// Every address to try, the favourite's first; names that nobody knows go to `failures`. A driver would give up after
     /// the first address of a name, which for `localhost` is often the IPv6 one that nobody listens on.
-    #[cfg_attr(not(any(feature = "mysql", feature = "postgres", feature = "redis")), allow(dead_code))]
+    #[cfg_attr(not(feature = "_server"), allow(dead_code))]
     pub(crate) fn targets(&self, failures: &mut Vec<String>) -> Vec<Target> {
         if let Some(socket) = &self.socket {
             return vec![Target::Socket(socket.clone())];
@@ -99,7 +99,7 @@ impl Options {
 
 /// One line in which the password is covered: a server may quote a statement or a URL back. Very short passwords would
 /// cover every second letter and be told by that.
-#[cfg_attr(not(any(feature = "mysql", feature = "postgres", feature = "redis")), allow(dead_code))]
+#[cfg_attr(not(feature = "_server"), allow(dead_code))]
 pub(crate) fn hide(message: &str, password: &Secret) -> String {
     let line = message.replace(['\n', '\r'], " ");
     if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
@@ -107,7 +107,7 @@ pub(crate) fn hide(message: &str, password: &Secret) -> String {
 
 /// Where to connect to.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(any(feature = "mysql", feature = "postgres", feature = "redis")), allow(dead_code))]
+#[cfg_attr(not(feature = "_server"), allow(dead_code))]
 pub(crate) enum Target {
     Tcp(String, u16),
     Socket(PathBuf),

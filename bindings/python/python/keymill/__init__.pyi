@@ -47,12 +47,15 @@ class _Parts(TypedDict, total=False):
 
 class _Stats(TypedDict):
     source: str
+    spec: str
     issued: int
     reserved: int
     left: int
     lost: int
     refills: int
     waits: int
+    step: int
+    last_refill_ms: int | None
     rate: float
     runway_seconds: float | None
     lead_ms: int | None

@@ -138,7 +138,7 @@ impl MysqlStore {
     fn ssl(&self) -> Result<Option<SslOpts>, Fault> {
         match &self.options.tls {
             Tls::Off => Ok(None),
-            _ => Err(Fault::new(
+            Tls::Verify { .. } => Err(Fault::new(
                 FaultKind::Refused,
                 "this build of keymill has no TLS; build it with feature `rustls`, or use `tls=off`",
             )),

@@ -21,8 +21,6 @@ pub fn create_table(key: &Key) -> String {
              `name` VARBINARY(512) NOT NULL,\n  \
              `period` BIGINT UNSIGNED NOT NULL DEFAULT 0,\n  \
              `next` BIGINT UNSIGNED NOT NULL COMMENT 'lowest number not yet reserved',\n  \
-             `stores` INT NOT NULL DEFAULT 1,\n  \
-             `store_index` INT NOT NULL DEFAULT 0,\n  \
              `updated_at` TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,\n  \
              PRIMARY KEY (`name`)\n\
              ) ENGINE=InnoDB"

@@ -9,6 +9,7 @@
 //! * `nextval` alone is not durable: see `sequence.rs`.
 
 mod dialect;
+mod prepared;
 mod schemes;
 mod sequence;
 mod session;

@@ -4,7 +4,7 @@
 
 use super::sequence;
 use super::session::{Phase, Session, Value, cell, number, text};
-use crate::store::counter::{Cell, Counter, Tongue};
+use crate::store::counter::{Cell, Counter, Tongue, segment_of};
 use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 
@@ -25,8 +25,6 @@ pub fn create_table(key: &Key) -> String {
              name TEXT COLLATE \"C\" NOT NULL PRIMARY KEY,\n  \
              period BIGINT NOT NULL DEFAULT 0,\n  \
              next BIGINT NOT NULL,\n  \
-             stores INTEGER NOT NULL DEFAULT 1,\n  \
-             store_index INTEGER NOT NULL DEFAULT 0,\n  \
              updated_at TIMESTAMPTZ NOT NULL DEFAULT now()\n\
              ) WITH (fillfactor = 50)"
         ),
@@ -238,8 +236,8 @@ impl Session {
         }
     }
 
-    /// One autocommitted statement for the common case: a key without periods, whose row is there, not below the high
-    /// water and not near its end. `None`: it is another case, and nothing was changed.
+    /// One autocommitted statement for the common case: a segment, whose row is there in its period (0, or the share of one of
+    /// several stores), not below the high water and not near its end. `None`: it is another case, and nothing was changed.
     pub(super) fn reserve_fast(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
         let key = &request.key;
         if let Some(counter) = Counter::of_key(key) {
@@ -253,25 +251,32 @@ impl Session {
             || request.len == 0
             || lowest > highest
             || highest > MAX_NUMBER
-            || (request.period, request.high_water.period) != (0, 0)
+            || request.period > i64::MAX.cast_unsigned()
+            || (request.high_water != Mark::default() && request.high_water.period != request.period)
         {
             return Ok(None);
         }
         // `highest + len` is at most `last + 1`; where that is 2^63 the column cannot hold it as a sum.
         let highest = highest.min(MAX_NUMBER - request.len);
         let sql = format!(
-            "UPDATE `{}` SET next = next + ?, updated_at = now() WHERE name = ? AND period = 0 AND next >= ? \
+            "UPDATE `{}` SET next = next + ?, updated_at = now() WHERE name = ? AND period = ? AND next >= ? \
              AND next <= ? RETURNING next",
             key.table
         );
-        let values = [request.len.into(), key.name.as_str().into(), lowest.into(), highest.into()];
+        let values = [
+            request.len.into(),
+            key.name.as_str().into(),
+            request.period.into(),
+            lowest.into(),
+            highest.into(),
+        ];
         let found = self.run(&sql, &values, Phase::Commit)?;
         let [row] = found.as_slice() else {
             return if found.is_empty() { Ok(None) } else { Err(self.many(found.len())) };
         };
         let lo = number(row, 0).and_then(|hi| hi.checked_sub(request.len));
         match lo.filter(|lo| (lowest..=highest).contains(lo)) {
-            Some(lo) => Ok(Some(Reserved { lo, hi: lo + request.len, period: 0, ttl_ms: None })),
+            Some(lo) => Ok(Some(Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None })),
             None => Err(self.nonsense(lowest, highest)),
         }
     }
@@ -391,15 +396,8 @@ impl Rows for Open<'_> {
                 let sql = format!("SELECT period, next FROM `{table}` WHERE name = ?{lock}");
                 let found = self.session.ask(&sql, &[key.name.as_str().into()])?;
                 let Some(row) = found.first() else { return Ok(None) };
-                match (cell(row, 0), number(row, 1)) {
-                    (Cell::Number(period @ 0..), Some(next)) => {
-                        Ok(Some(Stored::Segment(Mark { period: period as u64, next })))
-                    }
-                    _ => Err(Fault::new(
-                        FaultKind::Refused,
-                        "its row holds no positive numbers; nothing was changed",
-                    )),
-                }
+                let next = number(row, 1).map_or_else(|| cell(row, 1), |next| Cell::Number(next.into()));
+                segment_of(key, &[cell(row, 0), next]).map(|mark| Some(Stored::Segment(mark)))
             }
             Scheme::KeyProducer => {
                 let (row, serial) = producer_row(key);

@@ -10,6 +10,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_
 use tokio_postgres::{Client, Row};
 
 use super::dialect::{self, Meaning};
+use super::prepared::{self, Prepared, Way};
 use super::wire::{Failed, Wire};
 use crate::store::counter::{Cell, CounterRow};
 use crate::store::server::{Options, Target, hide};
@@ -40,6 +41,7 @@ pub(super) struct Session {
     password: Secret,
     limit: Duration,
     pub(super) warnings: Vec<String>,
+    prepared: Prepared,
     /// Tables whose shape has been checked.
     pub(super) checked: Vec<(Scheme, String)>,
     /// By table and name: rows whose step and time to live have been read.
@@ -95,7 +97,7 @@ impl From<String> for Value {
 
 impl Value {
     /// The type a placeholder is given; the server converts to the column's and refuses what does not fit.
-    fn of_type(&self) -> Type {
+    pub(super) fn of_type(&self) -> Type {
         match self {
             Value::Number(_) => Type::INT8,
             Value::Text(_) => Type::TEXT,
@@ -184,6 +186,7 @@ impl Session {
             password: options.password.clone(),
             limit: options.read_timeout,
             warnings: Vec::new(),
+            prepared: Prepared::new(),
             checked: Vec::new(),
             known: HashMap::new(),
             used_ms: now_ms,
@@ -245,15 +248,50 @@ impl Session {
 
     /// A statement's rows, read to the last: the server's word that it is done comes after its commit.
     ///
-    /// The statement's text goes with its values, in one message. A prepared statement would be known by a name, and behind
-    /// a pooler that shares connections by transaction that name may be another process's statement.
+    /// Those that commit by themselves are the many, and get names of our own, see `prepared.rs`; the text of all others goes
+    /// with their values, in one message.
     pub(super) fn run(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<Vec<Row>, Fault> {
-        let (words, values) = (dialect::translated(sql), typed(values));
+        let words = dialect::translated(sql);
         self.wire.unreplicated();
-        let answer = self.wire.ask(self.limit, |client| client.query_typed(&words, &values));
+        let way = if phase == Phase::Commit { self.prepared.way(&words, values) } else { Way::Plain };
+        let answer = match self.by_name(way) {
+            Some(answer) => answer,
+            None => {
+                let values = typed(values);
+                self.wire.ask(self.limit, |client| client.query_typed(&words, &values))
+            }
+        };
         let rows = answer.map_err(|failed| self.failed(&failed, phase))?;
         self.replicated(phase)?;
         Ok(rows)
+    }
+
+    /// The answer to a statement that has a name. `None`: it has none or has lost it, and nothing was changed.
+    fn by_name(&mut self, way: Way) -> Option<Result<Vec<Row>, Failed>> {
+        let (prepare, execute) = match way {
+            Way::Plain => return None,
+            Way::New { prepare, execute } => (Some(prepare), execute),
+            Way::Known { execute } => (None, execute),
+        };
+        if let Some(prepare) = prepare {
+            match self.wire.ask(self.limit, |client| client.batch_execute(&prepare)) {
+                Ok(()) => {}
+                // The plain statement is told the same, if it is not the name's fault.
+                Err(failed) if failed.code().is_some() => {
+                    self.prepared.give_up();
+                    return None;
+                }
+                Err(failed) => return Some(Err(failed)),
+            }
+        }
+        let answer = self.wire.ask(self.limit, |client| client.query_typed(&execute, &[]));
+        match &answer {
+            Err(failed) if failed.code().is_some_and(prepared::is_refused) => {
+                self.prepared.give_up();
+                None
+            }
+            _ => Some(answer),
+        }
     }
 
     /// How many rows a change changed, inside a transaction.

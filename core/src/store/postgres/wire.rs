@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
+use tokio_postgres::error::Severity;
 use tokio_postgres::tls::TlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 
@@ -35,6 +36,15 @@ pub(super) enum Failed {
     Silent,
     /// Said already.
     Fault(Fault),
+}
+
+impl Failed {
+    /// The SQLSTATE of a server that goes on with this connection.
+    pub(super) fn code(&self) -> Option<&str> {
+        let Failed::Postgres(error) = self else { return None };
+        let said = error.as_db_error()?;
+        (said.parsed_severity() == Some(Severity::Error)).then(|| said.code().code())
+    }
 }
 
 /// What was heard beside the answers.

@@ -43,8 +43,8 @@ public final class Mill implements AutoCloseable {
     }
 
     /**
-     * Opens a mill from one string: {@code sqlite:FILE}, {@code memory:}, {@code mysql://user:password@host:port/database}
-     * or {@code file:CONFIG.toml}. Nothing is connected until a source needs it, so a store that is down does not keep a
+     * Opens a mill from one string: {@code sqlite:FILE}, {@code memory:}, {@code mysql://user:password@host:port/database},
+     * {@code postgres://…} and {@code redis://…} alike, or {@code file:CONFIG.toml}. Nothing is connected until a source needs it, so a store that is down does not keep a
      * program from starting.
      *
      * @param config the configuration

@@ -1,0 +1,394 @@
+//! Reservations in a SQLite file: the default, and right for every process of one machine. (floor 2)
+//!
+//! * Write-ahead log with `synchronous=FULL`: a commit survives loss of power. `NORMAL` would not.
+//! * `BEGIN IMMEDIATE … COMMIT`, and COMMIT's own result decides: `UPDATE … RETURNING` stepped once reports ranges that
+//!   a full disk never stored.
+//! * Waiting for the lock is our own, jittered and under one deadline: `busy_timeout` backs off further and further, and
+//!   of 8 processes one was starved for 3.1 s.
+//! * A file deleted or replaced under us is noticed by its inode, before an operation and after its commit.
+//! * The file is never opened but by SQLite: closing any other descriptor of it would drop SQLite's POSIX locks.
+
+mod file;
+mod gate;
+mod records;
+mod schemes;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use super::rows::{self, Rows, Transactions};
+use super::{Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Store};
+use file::{Deadline, FileSystem, commit, fault, file_system, identity, is_busy, is_foreign, log_of};
+use records::{Open, age_of};
+pub use schemes::create_table;
+use schemes::{Found, create, ensure_table, found_table};
+
+/// How a file is used.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What to do about a file system that cannot be trusted.
+    pub durability: Durability,
+    /// How long one operation may wait for other processes in all.
+    pub busy: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { durability: Durability::default(), busy: Duration::from_secs(2) }
+    }
+}
+
+/// What was found when the file was opened.
+#[derive(Debug, Default)]
+struct Opened {
+    /// Device and inode.
+    file: (u64, u64),
+    /// The write-ahead log's, once there is one.
+    log: Option<(u64, u64)>,
+    journal: String,
+    synchronous: i64,
+    warnings: Vec<String>,
+    /// Tables whose shape has been checked.
+    checked: HashSet<String>,
+}
+
+/// One connection to a file, opened when it is first needed and again after a fault.
+#[derive(Debug)]
+pub struct SqliteStore {
+    path: PathBuf,
+    options: Options,
+    slot: Option<Arc<gate::Slot>>,
+    opened: Opened,
+    deadline: Arc<Deadline>,
+}
+
+impl SqliteStore {
+    /// A store on this file. Nothing is opened yet; a relative path is taken from the present working folder.
+    #[must_use]
+    pub fn new(path: PathBuf, options: Options) -> SqliteStore {
+        // A daemon may change its working folder before the first reservation. An absolute path is also never one of
+        // SQLite's special names, `:memory:` and `file:…`.
+        let path = std::path::absolute(&path).unwrap_or(path);
+        SqliteStore {
+            path,
+            slot: None,
+            opened: Opened::default(),
+            deadline: Arc::new(Deadline {
+                origin: Instant::now(),
+                wait: options.busy,
+                micros: AtomicU64::new(0),
+            }),
+            options,
+        }
+    }
+
+    /// Runs with an open connection, inside the gate; throws the connection away after a fault that may be its own.
+    fn with_connection<T>(
+        &mut self,
+        work: impl FnOnce(&mut SqliteStore, &mut Connection) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        gate::recognise_process();
+        if gate::is_spoilt() {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                "this process was forked or cloned in the middle of a SQLite operation of its parent; start it with exec",
+            ));
+        }
+        let slot = match &self.slot {
+            Some(slot) => Arc::clone(slot),
+            None => gate::Slot::new()
+                .ok_or_else(|| Fault::new(FaultKind::Unavailable, "no memory to register fork handlers"))?,
+        };
+        self.slot = Some(Arc::clone(&slot));
+        let pass = gate::enter();
+        self.deadline.set();
+        let mut held = slot.lock(&pass);
+        if held.is_some()
+            && self.moved()
+            && let Some(stale) = held.take()
+        {
+            // Its log is nobody else's any more: copied back, it would overwrite what others have committed since.
+            let _ = stale.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        }
+        let mut connection = match held.take() {
+            Some(connection) => connection,
+            None => self.open()?,
+        };
+        let answer = work(self, &mut connection);
+        // `Refused` and its like leave the connection as it was; after anything else the next operation starts clean.
+        let broken = matches!(&answer, Err(fault) if matches!(fault.kind, FaultKind::Unknown | FaultKind::Unavailable));
+        if !broken {
+            *held = Some(connection);
+        }
+        answer
+    }
+
+    /// Whether the name no longer leads to the file that is open.
+    fn moved(&self) -> bool {
+        identity(&self.path) != Some(self.opened.file)
+            || self.opened.log.is_some() && identity(&log_of(&self.path)) != self.opened.log
+    }
+
+    fn open(&mut self) -> Result<Connection, Fault> {
+        self.opened = Opened::default();
+        self.check_file_system()?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_EXRESCODE;
+        let path = &self.path;
+        let at = |error: &rusqlite::Error| fault(path, error);
+        let mut connection = Connection::open_with_flags(path, flags).map_err(|error| at(&error))?;
+        let deadline = Arc::clone(&self.deadline);
+        connection.busy_handler(Some(move |_| deadline.pause())).map_err(|error| at(&error))?;
+        // Triggers and views of a file that somebody else wrote get no functions with effects.
+        connection
+            .execute_batch("PRAGMA trusted_schema=OFF; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
+            .map_err(|error| at(&error))?;
+        self.opened.journal = loop {
+            // A file of another program keeps its journal mode. SQLite does not always ask the busy handler here:
+            // eight processes that open a new file at once collide.
+            let word = is_foreign(&connection).and_then(|foreign| {
+                let ask = if foreign { "PRAGMA journal_mode" } else { "PRAGMA journal_mode=WAL" };
+                connection.query_one(ask, [], |row| row.get(0))
+            });
+            match word {
+                Ok(word) => break word,
+                Err(error) if is_busy(&error) && self.deadline.pause() => {}
+                Err(error) => return Err(at(&error)),
+            }
+        };
+        connection.execute_batch("PRAGMA synchronous=FULL").map_err(|error| at(&error))?;
+        self.opened.synchronous =
+            connection.query_one("PRAGMA synchronous", [], |row| row.get(0)).map_err(|error| at(&error))?;
+        self.opened.file = identity(path).ok_or_else(|| {
+            Fault::new(
+                FaultKind::Unavailable,
+                format!("`{}` was deleted while it was opened", path.display()),
+            )
+        })?;
+        gate::hold_locks(path).map_err(|error| {
+            Fault::new(
+                FaultKind::Unavailable,
+                format!("locking `{}` for a cloned process: {error}", path.display()),
+            )
+        })?;
+        self.check_durability()?;
+        Ok(connection)
+    }
+
+    fn check_durability(&mut self) -> Result<(), Fault> {
+        let journal = self.opened.journal.to_ascii_lowercase();
+        if self.opened.synchronous < 2 || matches!(journal.as_str(), "off" | "memory") {
+            let found = format!(
+                "`{}` has journal_mode={journal} and synchronous={}, which lose commits",
+                self.path.display(),
+                self.opened.synchronous
+            );
+            self.judge(found)?;
+        } else if journal != "wal" {
+            self.opened.warnings.push(format!(
+                "journal_mode is `{journal}`, not `wal`: safe, but slower and readers block writers"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_file_system(&mut self) -> Result<(), Fault> {
+        // SQLite names the log after the file: under two names there are two logs, and two truths.
+        if std::fs::metadata(&self.path)
+            .is_ok_and(|m| m.is_file() && std::os::unix::fs::MetadataExt::nlink(&m) > 1)
+        {
+            self.judge(format!(
+                "`{}` has a second name (a hard link), under which another process would keep a log of its own; remove \
+                 the link",
+                self.path.display()
+            ))?;
+        }
+        let folder = self.path.parent().unwrap_or(Path::new("/")).to_owned();
+        match file_system(&folder) {
+            Some(FileSystem::Network(name)) => self.judge(format!(
+                "`{}` is on a {name} file system, whose locks do not keep two machines apart; use a local disk or a \
+                 server store",
+                self.path.display()
+            )),
+            Some(FileSystem::Doubtful(name)) => {
+                self.opened.warnings.push(format!(
+                    "`{}` is on a {name} file system; keymill cannot tell whether its locks and fsync hold",
+                    self.path.display()
+                ));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A setting that loses commits: refused or noted, as configured.
+    fn judge(&mut self, found: String) -> Result<(), Fault> {
+        match self.options.durability {
+            Durability::Refuse => Err(Fault::new(
+                FaultKind::Unsafe,
+                format!("{found}; `durability=warn` accepts the risk of duplicates"),
+            )),
+            Durability::Warn => {
+                self.opened.warnings.push(found);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            // Inside the gate, so that a fork does not copy a half-closed file.
+            let pass = gate::enter();
+            *slot.lock(&pass) = None;
+        }
+    }
+}
+
+impl Transactions for SqliteStore {
+    fn transact<T>(
+        &mut self,
+        key: &Key,
+        _period: u64,
+        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
+    ) -> Result<T, Fault> {
+        self.with_connection(|store, connection| {
+            let path = &store.path;
+            let transaction = Transaction::new(connection, TransactionBehavior::Immediate)
+                .map_err(|error| fault(path, &error))?;
+            if store.opened.log.is_none() && store.opened.journal.eq_ignore_ascii_case("wal") {
+                store.opened.log = identity(&log_of(path));
+            }
+            ensure_table(&transaction, key, &mut store.opened, path)?;
+            // Any way out but `commit` rolls back when the transaction is dropped.
+            let answer = work(&mut Open { transaction: &transaction, path })?.ok_or_else(rows::moved_on)?;
+            commit(transaction, path)?;
+            if store.moved() {
+                return Err(Fault::new(
+                    FaultKind::Unknown,
+                    format!("`{}` was deleted or replaced while it was written", path.display()),
+                ));
+            }
+            Ok(answer)
+        })
+    }
+}
+
+impl Store for SqliteStore {
+    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        self.reserve_in_one(request)
+    }
+
+    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        self.give_back_in_one(key, period, lo, hi)
+    }
+
+    fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
+        self.raise_in_one(key, expect, to)
+    }
+
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        let doing = format!("looking at `{}`", key.name);
+        // A look creates nothing: not the file, not the table.
+        if identity(&self.path).is_none() {
+            return Ok(None);
+        }
+        self.with_connection(|store, connection| {
+            let path = &store.path;
+            let transaction = connection.unchecked_transaction().map_err(|error| fault(path, &error))?;
+            match found_table(&transaction, key, path)? {
+                Found::Missing => Ok(None),
+                Found::Right => rows::look(&mut Open { transaction: &transaction, path }, key),
+                Found::Wrong(why) => Err(Fault::new(FaultKind::Refused, why)),
+            }
+        })
+        .map_err(|fault| rows::during(&doing, fault))
+    }
+
+    fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
+        if identity(&self.path).is_none() {
+            return Ok(None);
+        }
+        self.with_connection(|store, connection| age_of(connection, key, &store.path))
+            .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
+    }
+
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        for key in keys {
+            rows::check_kept_here(key).map_err(|fault| rows::during("creating tables", fault))?;
+        }
+        let mut tables = rows::tables(keys, create_table)?;
+        // Looking creates nothing, not even the file.
+        if dry_run && identity(&self.path).is_none() {
+            return Ok(tables.into_iter().map(|(_, statement)| statement).collect());
+        }
+        self.with_connection(|store, connection| {
+            let path = &store.path;
+            let behaviour =
+                if dry_run { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
+            let transaction = Transaction::new(connection, behaviour).map_err(|error| fault(path, &error))?;
+            let mut missing = Vec::new();
+            for (key, statement) in tables.drain(..) {
+                match found_table(&transaction, key, path)? {
+                    Found::Right => {}
+                    Found::Wrong(why) => return Err(Fault::new(FaultKind::Refused, why)),
+                    Found::Missing => {
+                        if !dry_run {
+                            create(&transaction, key, path)?;
+                        }
+                        missing.push(statement);
+                    }
+                }
+            }
+            commit(transaction, path)?;
+            Ok(missing)
+        })
+        .map_err(|fault| rows::during("creating tables", fault))
+    }
+
+    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        self.repair_in_one(key, to)
+    }
+
+    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
+        self.hand_over_in_one(old, new, period)
+    }
+
+    fn facts(&mut self) -> Result<Facts, Fault> {
+        // Asking creates nothing.
+        if identity(&self.path).is_none() {
+            return Ok(Facts {
+                dialect: "sqlite".to_owned(),
+                version: rusqlite::version().to_owned(),
+                durability: Vec::new(),
+                warnings: vec![format!(
+                    "`{}` does not exist yet; the first id creates it",
+                    self.path.display()
+                )],
+            });
+        }
+        self.with_connection(|store, _| {
+            Ok(Facts {
+                dialect: "sqlite".to_owned(),
+                version: rusqlite::version().to_owned(),
+                durability: vec![
+                    format!("journal_mode={}", store.opened.journal),
+                    format!(
+                        "synchronous={}",
+                        if store.opened.synchronous == 2 { "FULL" } else { "not FULL" }
+                    ),
+                ],
+                warnings: store.opened.warnings.clone(),
+            })
+        })
+        .map_err(|fault| rows::during(&format!("opening `{}`", self.path.display()), fault))
+    }
+}

@@ -1,0 +1,127 @@
+//! The servers that the scripts of `ci/` start: one that all tests share, and private ones for tests that hurt a server.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use keymill::store::Secret;
+use keymill::store::server::Options;
+
+/// Where the shared server of `ci/SCRIPT` is: `scheme://user:password@host:port/database`, in this variable.
+///
+/// # Panics
+/// Where the variable is missing: a test that cannot run fails and says why.
+#[must_use]
+pub fn shared(script: &str, variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!("{variable} is not set; run `ci/{script} run cargo test -p keymill-tests --test contract`")
+    })
+}
+
+/// A URL's parts as options.
+///
+/// # Panics
+/// Where it is not `SCHEME://user:password@host:port,…/database`.
+#[must_use]
+pub fn options_of(scheme: &str, url: &str) -> Options {
+    let parts = || {
+        let (user, rest) = url.strip_prefix(scheme)?.strip_prefix("://")?.split_once(':')?;
+        let (password, rest) = rest.split_once('@')?;
+        let (hosts, database) = rest.split_once('/')?;
+        let place = |host: &str| {
+            let (host, port) = host.split_once(':')?;
+            Some((host.to_owned(), port.parse().ok()?))
+        };
+        Some(Options {
+            hosts: hosts.split(',').map(place).collect::<Option<_>>()?,
+            user: user.to_owned(),
+            password: Secret::new(password),
+            database: database.to_owned(),
+            ..Options::default()
+        })
+    };
+    parts().unwrap_or_else(|| panic!("`{url}` is not {scheme}://user:password@host:port,…/database"))
+}
+
+/// A server of one test, kept by `ci/SCRIPT` in a folder of its own and stopped with the test.
+#[derive(Debug)]
+pub struct Server {
+    folder: tempfile::TempDir,
+    script: &'static str,
+    arguments: String,
+}
+
+impl Server {
+    /// One that is not started yet: its folder may be given a `tls`.
+    ///
+    /// # Panics
+    /// Where there is no place for it.
+    #[must_use]
+    pub fn prepare(script: &'static str, arguments: &str) -> Server {
+        let folder = tempfile::tempdir().expect("a folder for a server");
+        Server { folder, script, arguments: arguments.to_owned() }
+    }
+
+    /// Starts one with these further arguments.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    #[must_use]
+    pub fn start(script: &'static str, arguments: &str) -> Server {
+        let server = Server::prepare(script, arguments);
+        server.ci(&["start"]);
+        server
+    }
+
+    /// What the script keeps of it.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        self.folder.path().join(self.script)
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.ci(&["url"])
+    }
+
+    /// `kill -9`, of all its processes at one blow.
+    pub fn kill(&self) {
+        self.ci(&["kill"]);
+    }
+
+    /// Starts it again on the same port and data.
+    pub fn start_again(&self) {
+        self.ci(&["start"]);
+    }
+
+    /// Starts it again with these arguments besides.
+    pub fn start_again_with(&self, more: &str) {
+        self.ci_with(&["start"], &format!("{} {more}", self.arguments));
+    }
+
+    /// `ci/SCRIPT WORDS…`; what it says.
+    ///
+    /// # Panics
+    /// Where that fails.
+    pub fn ci(&self, words: &[&str]) -> String {
+        self.ci_with(words, &self.arguments)
+    }
+
+    fn ci_with(&self, words: &[&str], arguments: &str) -> String {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci").join(self.script);
+        let output = Command::new(&script)
+            .args(words)
+            .env("KEYMILL_CI_DIR", self.folder.path())
+            .env(format!("KEYMILL_CI_{}_ARGS", self.script.to_uppercase()), arguments)
+            .output()
+            .unwrap_or_else(|error| panic!("ci/{} cannot be run: {error}", self.script));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ci(&["stop"]);
+    }
+}
