@@ -123,7 +123,10 @@ fn a_table_of_renamed_columns_is_made_and_used_on_mariadb() {
             }
             let fault = answer.unwrap_err();
             assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-            assert!(fault.message.contains("is missing; name another with `table=`"), "{fault}");
+            assert!(
+                fault.message.contains("is missing (if it is called otherwise, say so with `columns=`)"),
+                "{fault}"
+            );
         }
         server::connection().query_drop(format!("DROP TABLE {table}")).unwrap();
     }
@@ -164,7 +167,10 @@ fn a_table_of_renamed_columns_is_made_and_used_on_postgresql() {
             for store in [&mut store, &mut postgres::store(postgres::options())] {
                 let fault = store.reserve(&asked(&authors, 0)).unwrap_err();
                 assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-                assert!(fault.message.contains("is missing; name another with `table=`"), "{fault}");
+                assert!(
+                    fault.message.contains("is missing (if it is called otherwise, say so with `columns=`)"),
+                    "{fault}"
+                );
             }
         }
         postgres::Sql::shared().say(&format!("DROP TABLE {table}"));

@@ -336,6 +336,8 @@ fn several_stores_of_a_toml_file_are_made_shown_and_repaired_together() {
     assert!(shown.out.contains("written: no"), "{shown:?}");
     let done = with(&["repair", "segment:orders", "--to", "50000", "--yes"]).done();
     assert!(done.contains("next=50000") && done.contains("next=50001"), "{done}");
+    let after = |text: &str| text.lines().find(|line| line.starts_with("after: ")).map(str::to_owned);
+    assert_eq!(after(&shown.out), after(&done), "what was shown is what is done");
     assert!(with(&["take", "segment:orders", "5"]).ids()[0] >= 50_000);
 
     home.file("keymill.toml", &text.replace("a.db", "c.db").replace("b.db", "a.db").replace("c.db", "b.db"));
@@ -343,6 +345,12 @@ fn several_stores_of_a_toml_file_are_made_shown_and_repaired_together() {
     assert!(message.contains("recorded as store"), "{message}");
     let message = home.run(&["--mill", "sqlite:a.db", "next", "segment:orders"]).refused("STORE_REFUSED");
     assert!(message.contains("store 1 of 2") && message.contains("TOML file"), "{message}");
+    for verb in [&["repair", "segment:orders", "--to", "99999"][..], &["status", "segment:orders"]] {
+        let plain = home.run(&[&["--mill", "sqlite:a.db"], verb].concat());
+        assert!(plain.code == Some(1) && plain.err.contains("TOML file"), "{plain:?}");
+    }
+    let status = with(&["status"]);
+    assert!(status.code == Some(1) && status.err.contains("recorded as store"), "{status:?}");
     let message = with(&["next", "serial:a/b"]).refused("INVALID_CONFIG");
     assert!(message.contains("one store"), "{message}");
 }

@@ -356,11 +356,7 @@ impl Source {
         let to = Mark { period, next };
         let answer = self.shared.mill.engine()?.errand(move |store| {
             if dry_run {
-                let before = store.look(&key)?;
-                let after = crate::store::repaired(&key, before.as_ref(), to).map_err(|mut fault| {
-                    fault.message = format!("repairing `{}` would fail: {}", key.name, fault.message);
-                    fault
-                })?;
+                let (before, after) = store.would_repair(&key, to)?;
                 return Ok((before, Some(after)));
             }
             let (before, after) = store.repair(&key, to)?;

@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub(crate) use counter::columns_of;
 pub(crate) use decision::one_of_several;
 pub(crate) use handover::{check_schemes, handed_over};
-pub(crate) use rows::{during, repaired};
+pub(crate) use rows::during;
 
 pub use handover::{FAR, Handover};
 
@@ -143,6 +143,16 @@ pub trait Store: Send {
     /// # Errors
     /// See [`FaultKind`]; `Refused` where the row stands higher.
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault>;
+
+    /// What [`repair`](Store::repair) would make of a row. Nothing is written.
+    ///
+    /// # Errors
+    /// As those of `repair`.
+    fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        let before = self.look(key)?;
+        let after = rows::repaired(key, before.as_ref(), to).map_err(|fault| rows::would_fail(key, fault))?;
+        Ok((before, after))
+    }
 
     /// Moves another program's row out of the way and makes `new` begin where it stood, in one transaction; `period` is
     /// the present one.

@@ -261,7 +261,14 @@ pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fa
     Ok(row)
 }
 
+/// Why a repair that was only asked about cannot be.
+pub(crate) fn would_fail(key: &Key, mut fault: Fault) -> Fault {
+    fault.message.insert_str(0, &format!("repairing `{}` would fail: ", key.name));
+    fault
+}
+
 /// What is said of a table that lacks a column: some schemes' may be called otherwise.
+#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
 pub(crate) fn missing_column(key: &Key, name: &str) -> String {
     let otherwise = if super::columns_of(key.scheme).is_empty() {
         ""

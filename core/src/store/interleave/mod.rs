@@ -542,6 +542,23 @@ impl Store for Interleaved {
         after.map(|after| (before, after)).ok_or_else(|| Fault::new(FaultKind::Refused, "no store has a row"))
     }
 
+    fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        if is_mark(key) {
+            return self.first()?.store.would_repair(key, to);
+        }
+        check_shared(key)?;
+        let before = self.look(key)?;
+        let found: Vec<Found> = self.inspect_all(key).into_iter().collect::<Result<_, _>>()?;
+        let (mut next, mut each) = (u64::MAX, Vec::new());
+        for (seat, row) in self.seats.iter().zip(&found) {
+            seat.may_adopt(key, row, to.next).map_err(|fault| rows::would_fail(key, seat.said(fault)))?;
+            let stands = seat.share.stands(seat.would_stand(key, row, to.next)?);
+            next = next.min(stands);
+            each.push(format!("{}: next={stands}", seat.name));
+        }
+        Ok((before, Row { mark: Mark { period: 0, next }, text: each.join("; ") }))
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         let told: Vec<_> =
             self.seats.iter_mut().map(|seat| (seat.name.clone(), seat.store.facts())).collect();

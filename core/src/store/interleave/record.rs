@@ -157,6 +157,18 @@ impl Seat {
         }
     }
 
+    /// Where [`raise_to`](Self::raise_to) would leave the row, in its own numbers.
+    pub(super) fn would_stand(&self, key: &Key, found: &Found, to: u64) -> Result<u64, Fault> {
+        let first = Mark { period: 0, next: self.share.first(to) };
+        // Tickets are whole ones.
+        let own = if key.scheme.is_ticket() { rows::moved(key, None, first)?.mark.next } else { first.next };
+        Ok(match found {
+            Found::Ours { next } => own.max(*next),
+            Found::Plain { next } if !in_row(key) => own.max(*next),
+            _ => own,
+        })
+    }
+
     /// What the store is asked, in its own numbers. `seen` is where this process saw the row last, 0: never; `lowest` and
     /// `last` are the own numbers that the caller may have.
     pub(super) fn request_for(&self, request: &Request, seen: u64, lowest: u64, last: u64) -> Request {
