@@ -268,7 +268,7 @@ pub(crate) fn would_fail(key: &Key, mut fault: Fault) -> Fault {
 }
 
 /// What is said of a table that lacks a column: some schemes' may be called otherwise.
-#[cfg(any(feature = "sqlite", feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 pub(crate) fn missing_column(key: &Key, name: &str) -> String {
     let otherwise = if super::columns_of(key.scheme).is_empty() {
         ""
