@@ -85,7 +85,7 @@ test('specs, names and options with typos say what is valid', () => {
 })
 
 test('configurations that are none are refused without their password', async () => {
-  for (const config of ['nope:x', 'postgres://a:secret@h/d', 'secret', 'mysql://a:secret@', 'file:/nowhere.toml', 'memory:?clok=manual', '\0']) {
+  for (const config of ['nope:x', 'postgres://a:secret@h/d?sslmode=require', 'secret', 'mysql://a:secret@', 'file:/nowhere.toml', 'memory:?clok=manual', '\0']) {
     assert.throws(() => open(config), (e) => e instanceof KeymillError && e.code !== 'INTERNAL' && !/secret/.test(e.message + e.stack), config)
     await assert.rejects(openAsync(config), (e) => e instanceof KeymillError && !/secret/.test(e.message + e.stack), config)
   }
