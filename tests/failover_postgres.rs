@@ -1,17 +1,14 @@
-//! PostgreSQL under blows: killed under load again and again, failed over to a replica that has not everything and to one
+//! PostgreSQL under blows: failed over to a replica that has not everything and to one
 //! that has, restored from a backup. Servers of their own; `ci/postgres` starts them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, Store};
+use keymill::store::{Columns, FaultKind, Key, Request, Scheme, Store};
 use keymill::{Code, Mill};
 use keymill_tests::postgres::{self, Private, Sql};
 
-const KILLS: usize = 10;
-const NODES: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn request(scheme: Scheme) -> Request {
@@ -35,92 +32,6 @@ fn both(server: &Private) -> String {
     format!(
         "postgres://keymill:secret@{hosts}/ids?target_session_attrs=read-write&timeout=1s&connect_timeout=1s"
     )
-}
-
-#[test]
-fn a_server_killed_ten_times_under_load_answers_with_no_number_twice() {
-    let schemes: Vec<Scheme> = Scheme::ALL
-        .into_iter()
-        .filter(|s| s.keeps_segments() && (!s.is_ticket() || *s == Scheme::Sequence))
-        .collect();
-    assert_eq!(schemes.len(), 6);
-    let server = Private::start("");
-    let keys: Vec<_> = schemes.iter().map(|scheme| request(*scheme).key).collect();
-    postgres::store(server.options()).init(&keys, false).unwrap();
-    let over = AtomicBool::new(false);
-    let counts: Vec<AtomicUsize> = schemes.iter().map(|_| AtomicUsize::new(0)).collect();
-    let mut ranges: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
-    std::thread::scope(|scope| {
-        let (over, counts) = (&over, &counts);
-        let mut threads = Vec::new();
-        for (at, scheme) in schemes.iter().enumerate() {
-            for _ in 0..NODES {
-                let options = server.options();
-                threads.push((
-                    scheme.name(),
-                    scope.spawn(move || {
-                        let mut store = postgres::store(options);
-                        let mut request = request(*scheme);
-                        let mut ranges = Vec::new();
-                        // ordering: Relaxed — a flag and a counter, nothing hangs on them.
-                        while !over.load(Ordering::Relaxed) {
-                            match store.reserve(&request) {
-                                Ok(got) => {
-                                    request.high_water = Mark { period: 0, next: got.hi };
-                                    ranges.push((got.lo, got.hi));
-                                    // ordering: Relaxed — as above.
-                                    counts[at].fetch_add(1, Ordering::Relaxed);
-                                }
-                                Err(fault) => {
-                                    let gone = [FaultKind::Unavailable, FaultKind::Unknown];
-                                    assert!(gone.contains(&fault.kind), "{}: {fault}", scheme.name());
-                                    std::thread::sleep(Duration::from_millis(5));
-                                }
-                            }
-                        }
-                        ranges
-                    }),
-                ));
-            }
-        }
-        // Every scheme has got something since the server came.
-        let progress = || {
-            // ordering: Relaxed — counters.
-            let before: Vec<usize> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-            let deadline = Instant::now() + Duration::from_secs(60);
-            while counts
-                .iter()
-                .zip(&before)
-                .any(|(count, before)| count.load(Ordering::Relaxed) < before + 20)
-            {
-                if Instant::now() > deadline || threads.iter().any(|(_, thread)| thread.is_finished()) {
-                    return false;
-                }
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            true
-        };
-        let mut going = true;
-        for _ in 0..KILLS {
-            going = going && progress();
-            server.kill();
-            server.start_again();
-        }
-        going = going && progress();
-        // ordering: Relaxed — as above.
-        over.store(true, Ordering::Relaxed);
-        for (name, thread) in threads {
-            ranges.entry(name).or_default().extend(thread.join().unwrap());
-        }
-        assert!(going, "every scheme goes on after each kill");
-    });
-    for (name, mut ranges) in ranges {
-        ranges.sort_unstable();
-        println!("{name}: {} reservations over {KILLS} kills", ranges.len());
-        for pair in ranges.windows(2) {
-            assert!(pair[0].1 <= pair[1].0, "{name}: {:?} and {:?} overlap", pair[0], pair[1]);
-        }
-    }
 }
 
 /// Takes until the source refuses with this code, within the time there is; answers with the ids before.

@@ -1,5 +1,5 @@
-//! A MariaDB server that is killed again and again under every scheme's reservations: what was answered is never answered
-//! again. Its own server; `ci/mariadb` starts it.
+//! A server that is killed again and again under the reservations of every scheme it keeps: what was answered is never
+//! answered again. Servers of their own; `ci/mariadb`, `ci/postgres` and `ci/redis` start them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, Store};
-use keymill_tests::server::{self, Private};
+use keymill_tests::victim::Victim;
+use keymill_tests::{postgres, redis, server};
 
 const KILLS: usize = 10;
 const NODES: usize = 2;
@@ -26,13 +27,36 @@ fn request(scheme: Scheme) -> Request {
 }
 
 #[test]
-fn a_server_killed_ten_times_under_load_answers_with_no_number_twice() {
-    let schemes: Vec<Scheme> =
-        Scheme::ALL.into_iter().filter(|s| s.keeps_segments() && *s != Scheme::Sequence).collect();
-    let server = Private::start("");
+fn a_mariadb_killed_ten_times_under_load_answers_with_no_number_twice() {
+    let schemes = segments(&[Scheme::Sequence]);
+    let server = server::Private::start("");
+    let options = server::options_of(&server.url());
+    killed(&server, &schemes, &|| Box::new(server::store(options.clone())));
+}
+
+#[test]
+fn a_postgresql_killed_ten_times_under_load_answers_with_no_number_twice() {
+    let schemes = segments(&[Scheme::AutoIncrement, Scheme::Ticket]);
+    let server = postgres::Private::start("");
+    let options = server.options();
+    killed(&server, &schemes, &|| Box::new(postgres::store(options.clone())));
+}
+
+#[test]
+fn a_redis_killed_ten_times_under_load_answers_with_no_number_twice() {
+    let server = redis::Private::start("");
+    let options = redis::options_of(&server.url());
+    killed(&server, &[Scheme::Keymill], &|| Box::new(redis::store(options.clone())));
+}
+
+/// Every scheme of segments but these.
+fn segments(but: &[Scheme]) -> Vec<Scheme> {
+    Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments() && !but.contains(scheme)).collect()
+}
+
+fn killed(server: &dyn Victim, schemes: &[Scheme], open: &(dyn Fn() -> Box<dyn Store> + Sync)) {
     let keys: Vec<_> = schemes.iter().map(|scheme| request(*scheme).key).collect();
-    let options = || server::options_of(&server.url());
-    server::store(options()).init(&keys, false).unwrap();
+    open().init(&keys, false).unwrap();
     let over = AtomicBool::new(false);
     let counts: Vec<AtomicUsize> = schemes.iter().map(|_| AtomicUsize::new(0)).collect();
     let mut ranges: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
@@ -41,11 +65,10 @@ fn a_server_killed_ten_times_under_load_answers_with_no_number_twice() {
         let mut threads = Vec::new();
         for (at, scheme) in schemes.iter().enumerate() {
             for _ in 0..NODES {
-                let options = options();
                 threads.push((
                     scheme.name(),
                     scope.spawn(move || {
-                        let mut store = server::store(options);
+                        let mut store = open();
                         let mut request = request(*scheme);
                         let mut ranges = Vec::new();
                         // ordering: Relaxed — a flag and a counter, nothing hangs on them.

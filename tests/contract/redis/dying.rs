@@ -1,13 +1,12 @@
 //! Servers that freeze, die or forget, and processes that fork.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use keymill::store::{FaultKind, Mark, Request, Store};
-use keymill_tests::redis::{self, Ends, Private};
+use keymill::store::{FaultKind, Request, Store};
+use keymill_tests::redis::{self, Private};
 
 use super::{ROW, at, process, request, says, seen, signal};
-use crate::{assert_disjoint, reserve_many};
+use crate::reserve_many;
 
 #[test]
 fn a_server_that_freezes_costs_its_deadline_and_no_number_comes_twice() {
@@ -41,68 +40,6 @@ fn a_server_that_freezes_costs_its_deadline_and_no_number_comes_twice() {
     sorted.dedup();
     assert_eq!(sorted.len(), ids.len());
     assert!(ids.is_sorted());
-}
-
-#[test]
-fn a_server_killed_ten_times_under_load_answers_with_no_number_twice() {
-    const KILLS: usize = 10;
-    let private = Private::start("");
-    let over = AtomicBool::new(false);
-    let count = AtomicUsize::new(0);
-    let mut ranges = Vec::new();
-    std::thread::scope(|scope| {
-        let (over, count) = (&over, &count);
-        let threads: Vec<_> = (0..4)
-            .map(|_| {
-                let options = redis::options_of(&private.url());
-                scope.spawn(move || {
-                    let mut store = redis::store(options);
-                    let mut request = request(10);
-                    let mut ranges = Vec::new();
-                    // ordering: Relaxed — a flag and a counter, nothing hangs on them.
-                    while !over.load(Ordering::Relaxed) {
-                        match store.reserve(&request) {
-                            Ok(got) => {
-                                request.high_water = Mark { period: 0, next: got.hi };
-                                ranges.push((got.lo, got.hi));
-                                // ordering: Relaxed — as above.
-                                count.fetch_add(1, Ordering::Relaxed);
-                            }
-                            Err(fault) => {
-                                let gone = [FaultKind::Unavailable, FaultKind::Unknown];
-                                assert!(gone.contains(&fault.kind), "{fault}");
-                                std::thread::sleep(Duration::from_millis(2));
-                            }
-                        }
-                    }
-                    ranges
-                })
-            })
-            .collect();
-        let ends = Ends(over);
-        let mut going = true;
-        for kill in 0..=KILLS {
-            // ordering: Relaxed — as above.
-            let enough = count.load(Ordering::Relaxed) + 200;
-            let deadline = Instant::now() + Duration::from_secs(30);
-            while going && count.load(Ordering::Relaxed) < enough {
-                going = Instant::now() < deadline
-                    && !threads.iter().any(std::thread::ScopedJoinHandle::is_finished);
-                std::thread::yield_now();
-            }
-            if kill < KILLS {
-                private.kill();
-                private.start_again();
-            }
-        }
-        drop(ends);
-        for thread in threads {
-            ranges.extend(thread.join().unwrap());
-        }
-        assert!(going, "reserving goes on after each kill");
-    });
-    println!("{} reservations over {KILLS} kills", ranges.len());
-    assert_disjoint(ranges);
 }
 
 #[test]
