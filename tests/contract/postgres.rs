@@ -12,7 +12,7 @@ use keymill_tests::proxy::{Answers, Proxy};
 
 use crate::bench::*;
 use crate::sqlite::{forked, in_a_process_of_its_own, ranges_of};
-use crate::{assert_disjoint, kind, reserve_many};
+use crate::{assert_disjoint, cut_by_turns, kind, reserve_many};
 
 /// The default table, for servers of one test.
 fn own() -> Bench {
@@ -102,30 +102,11 @@ fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
         let proxy = Proxy::start(options.hosts[0].clone());
         options.hosts = vec![proxy.address()];
         let mut store = postgres::store(options);
-        let mut request = bench.request("orders", 10);
-        let mut ranges = Vec::new();
-        let mut unknown = 0;
-        for round in 0..80 {
-            // One reservation undisturbed, one cut at each of its answers in turn.
-            for answers in [Answers::Pass, Answers::CutAfter(round % 5)] {
-                proxy.set(answers);
-                match store.reserve(&request) {
-                    Ok(got) => {
-                        request.high_water = Mark { period: got.period, next: got.hi };
-                        ranges.push((got.lo, got.hi));
-                    }
-                    Err(fault) if fault.kind == FaultKind::Unknown => unknown += 1,
-                    Err(fault) => assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}"),
-                }
-            }
-        }
-        proxy.set(Answers::Pass);
-        let got = store.reserve(&request).unwrap();
-        ranges.push((got.lo, got.hi));
-        println!("{kind:?}: {} reserved, {unknown} unknown, the row stands at {}", ranges.len(), got.hi);
+        let (unknown, ranges) = cut_by_turns(&mut store, &bench, &proxy, 5);
+        let end = ranges[ranges.len() - 1].1;
         assert!(unknown >= 15 && ranges.len() > 80);
         // Ranges whose outcome was unknown are gaps: some of them were applied.
-        assert!(got.hi > 10 * ranges.len() as u64 + 1, "no applied range was lost");
+        assert!(end > 10 * ranges.len() as u64 + 1, "no applied range was lost");
         assert_disjoint(ranges);
     }
 }

@@ -22,6 +22,8 @@ mod counter;
 mod decision;
 mod handover;
 mod rows;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod sequences;
 
 use std::fmt;
 use std::sync::Arc;

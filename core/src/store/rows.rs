@@ -404,6 +404,15 @@ impl ProducerKey {
     }
 }
 
+/// What a row of `key_producer` is found by, and the column of its serial.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn producer_row(key: &Key) -> (String, &str) {
+    let [table, column, date, number] =
+        ["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"].map(|column| key.columns.own(column));
+    let row = format!("`{table}` = ? AND `{column}` = ? AND `{date}` = ? AND `{number}` = ?");
+    (row, key.columns.own("MAXSERIALNO"))
+}
+
 /// Where a stored row stands; `None` where it says nothing (NULL, empty, `INIT`).
 pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault> {
     let text = match stored {

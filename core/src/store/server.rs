@@ -105,6 +105,18 @@ pub(crate) fn hide(message: &str, password: &Secret) -> String {
     if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
 }
 
+/// What a statement that fails leaves behind.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing was to be changed.
+    Ask,
+    /// A change inside a transaction that is not committed.
+    Write,
+    /// The statement whose success makes the range usable.
+    Commit,
+}
+
 /// Where to connect to.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "_server"), allow(dead_code))]

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use keymill::store::server::Tls;
-use keymill::store::{FaultKind, Mark, Store};
+use keymill::store::{FaultKind, Store};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::redis::{self, Private};
 
 use super::{at, free_port, request, says};
 use crate::bench::*;
-use crate::{assert_disjoint, kind};
+use crate::{assert_disjoint, cut_by_turns, kind};
 
 #[test]
 fn the_second_host_a_socket_and_another_database_serve() {
@@ -42,30 +42,11 @@ fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
         let proxy = Proxy::start(options.server.hosts[0].clone());
         options.server.hosts = vec![proxy.address()];
         let mut store = redis::store(options);
-        let mut request = bench.request("orders", 10);
-        let mut ranges = Vec::new();
-        let mut unknown = 0;
-        for round in 0..80 {
-            // One reservation undisturbed, one cut at each of its answers in turn.
-            for answers in [Answers::Pass, Answers::CutAfter(round % 3)] {
-                proxy.set(answers);
-                match store.reserve(&request) {
-                    Ok(got) => {
-                        request.high_water = Mark { period: got.period, next: got.hi };
-                        ranges.push((got.lo, got.hi));
-                    }
-                    Err(fault) if fault.kind == FaultKind::Unknown => unknown += 1,
-                    Err(fault) => assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}"),
-                }
-            }
-        }
-        proxy.set(Answers::Pass);
-        let got = store.reserve(&request).unwrap();
-        ranges.push((got.lo, got.hi));
-        println!("{kind:?}: {} reserved, {unknown} unknown, the row stands at {}", ranges.len(), got.hi);
+        let (unknown, ranges) = cut_by_turns(&mut store, &bench, &proxy, 3);
+        let end = ranges[ranges.len() - 1].1;
         assert!(unknown >= 20 && ranges.len() > 80);
         // A script whose answer was swallowed had run.
-        assert_eq!(got.hi, 10 * (ranges.len() as u64 + unknown) + 1);
+        assert_eq!(end, 10 * (ranges.len() as u64 + unknown) + 1);
         assert_disjoint(ranges);
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use mysql::{Conn, DriverError, Error, OptsBuilder, SslOpts};
 
+use super::Phase;
 use super::dialect::Dialect;
 use super::error::{broken_by, judge_error};
-use super::session::{Phase, Server, Session};
+use super::session::{Server, Session};
 use super::{MysqlStore, Tls};
 use crate::store::server::Target;
 use crate::store::{Fault, FaultKind};

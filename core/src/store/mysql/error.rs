@@ -4,9 +4,9 @@ use std::io;
 
 use mysql::{DriverError, Error};
 
+use super::Phase;
 use super::Secret;
 use super::dialect::{self, MISSING_TABLE, Meaning};
-use super::session::Phase;
 use crate::store::server::hide;
 use crate::store::{Fault, FaultKind};
 

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 pub use super::Secret;
 use super::rows::{self, Rows, Transactions};
+use super::server::Phase;
 pub use super::server::{Options, Tls};
 use super::{
     Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Scheme, Store,
@@ -28,7 +29,7 @@ use super::{
 use crate::time::Clock;
 use schemes::Open;
 pub use schemes::create_table;
-use session::{Phase, Session};
+use session::Session;
 
 /// After this long without a question a connection is pinged first: firewalls and servers close idle ones.
 ///

@@ -5,7 +5,7 @@ use mysql::{Params, Value};
 use super::{Phase, Session, sequence, tickets};
 use crate::store::counter::{Cell, Counter, Tongue, segment_of};
 use crate::store::decision::decide;
-use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored, stored_at};
+use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored, producer_row, stored_at};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 
 /// The statement that creates a scheme's table: the only place where it stands.
@@ -399,14 +399,6 @@ fn producer(key: &Key) -> Result<ProducerKey, Fault> {
         ));
     }
     Ok(of)
-}
-
-/// What a row of `key_producer` is found by, and the column of its serial.
-fn producer_row(key: &Key) -> (String, &str) {
-    let [table, column, date, number] =
-        ["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"].map(|column| key.columns.own(column));
-    let row = format!("`{table}` = ? AND `{column}` = ? AND `{date}` = ? AND `{number}` = ?");
-    (row, key.columns.own("MAXSERIALNO"))
 }
 
 /// The compare-and-set that makes `new` of a row that is `old`.

@@ -9,7 +9,11 @@ use super::dialect::Dialect;
 use super::schemes::{number, text};
 use super::{MysqlStore, Phase, Session};
 use crate::store::rows;
+use crate::store::sequences::{exhausted, row_at, used_before, went_backwards};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row};
+
+/// What loses values here, restored backups apart.
+const LOSER: &str = "a failover or a crash";
 
 /// The statement that creates a sequence. `NOCACHE`: each server of a TiDB cluster would else draw from values of its own,
 /// and what one server has cached is lost with it.
@@ -138,7 +142,7 @@ impl Session {
             let row = self.sequence_row(key)?;
             // Values drawn at the same moment count only upwards.
             if row.as_ref().is_none_or(|row| row.mark.next < request.high_water.next.min(MAX_NUMBER)) {
-                return Err(went_backwards(request, row.as_ref().map_or(0, |row| row.mark.next)));
+                return Err(went_backwards(request, row.as_ref().map_or(0, |row| row.mark.next), LOSER));
             }
         }
         // One statement, committed by itself: a value that was drawn is never drawn again, but by a crash on MariaDB.
@@ -155,7 +159,7 @@ impl Session {
             Fault::new(FaultKind::Refused, format!("sequence `{}` named no positive value", key.table))
         })?;
         if lo < request.high_water.next {
-            return Err(went_backwards(request, lo));
+            return Err(went_backwards(request, lo, LOSER));
         }
         let last = request.last.min(MAX_NUMBER);
         if lo > last {
@@ -164,27 +168,6 @@ impl Session {
         // `last` is below 2^63, so this cannot wrap.
         Ok(Reserved { lo, hi: lo.saturating_add(key.step).min(last + 1), period: 0, ttl_ms: None })
     }
-}
-
-fn exhausted(request: &Request) -> Fault {
-    let last = request.last.min(MAX_NUMBER);
-    Fault::new(FaultKind::Exhausted, format!("every number up to {last} has been reserved"))
-}
-
-fn went_backwards(request: &Request, stands: u64) -> Fault {
-    Fault::new(
-        FaultKind::WentBackwards,
-        format!(
-            "its sequence stands at {stands}, this process has seen {}: a backup was restored, a failover or a crash lost \
-             values or the sequence was made anew; nothing is used. Find the highest number any node has issued and run \
-             `keymill repair '{}' --to N --yes`, N above it",
-            request.high_water.next, request.key.name
-        ),
-    )
-}
-
-fn row_at(next: u64) -> Row {
-    Row { mark: Mark { period: 0, next }, text: format!("next value={next}") }
 }
 
 impl MysqlStore {
@@ -197,16 +180,13 @@ impl MysqlStore {
 
     /// Moves the sequence on, so that the next value is `to` or the first of its values above.
     pub(super) fn raise_sequence(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        if to.next == 0 || to.next > MAX_NUMBER {
-            return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63-1"));
-        }
+        let used = used_before(to, key.step)?;
         self.with_session(|session| {
             session.writable()?;
             session.need_sequence(key)?;
             let before = session.sequence_row(key)?;
             rows::not_lower(before.as_ref(), to)?;
-            // Its values are 1, 1 + step, …; `SETVAL` says which one has been used last.
-            let used = 1 + ((to.next - 1).div_ceil(key.step).max(1) - 1) * key.step;
+            // `SETVAL` says which value has been used last.
             if before.as_ref().is_none_or(|row| row.mark < to) {
                 session.run(&format!("SELECT SETVAL(`{}`, {used})", key.table), (), Phase::Commit)?;
             }

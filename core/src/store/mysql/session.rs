@@ -13,6 +13,7 @@ use super::error::judge_error;
 use super::schemes::{Open, text};
 use crate::store::counter::CounterRow;
 use crate::store::rows::Rows;
+use crate::store::server::Phase;
 use crate::store::{Durability, Fault, FaultKind, Scheme};
 
 /// Pauses between attempts grow up to so many times the first one: to some 20 ms.
@@ -46,17 +47,6 @@ pub(super) struct Session {
     pub(super) again: bool,
     /// The last error was a duplicate key.
     pub(super) duplicate: bool,
-}
-
-/// What a statement that fails leaves behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Nothing was to be changed.
-    Ask,
-    /// A change inside a transaction that is not committed.
-    Write,
-    /// The statement whose success makes the range usable.
-    Commit,
 }
 
 impl Session {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::rows::{self, Rows, Transactions};
+use super::server::Phase;
 pub use super::server::{Options, Tls};
 use super::{
     Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Scheme, Store,
@@ -27,7 +28,7 @@ use super::{
 use crate::time::Clock;
 use schemes::Open;
 pub use schemes::create_table;
-use session::{History, Phase, Session};
+use session::{History, Session};
 
 /// After this long without a question a connection is asked first whether it lives: firewalls and servers close idle ones.
 const IDLE_MS: u64 = 30_000;

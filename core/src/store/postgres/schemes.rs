@@ -2,10 +2,11 @@
 //!
 //! Names are written in lower case, as an old node finds them that quotes nothing.
 
+use super::Phase;
 use super::sequence;
-use super::session::{Phase, Session, Value, cell, number, text};
+use super::session::{Session, Value, cell, number, text};
 use crate::store::counter::{Cell, Counter, Tongue, segment_of};
-use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored};
+use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored, producer_row};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 
 /// The statement that creates a scheme's table: the only place where it stands.
@@ -351,14 +352,6 @@ impl Open<'_> {
             )),
         }
     }
-}
-
-/// What a row of `key_producer` is found by, and the column of its serial.
-fn producer_row(key: &Key) -> (String, &str) {
-    let [table, column, date, number] =
-        ["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"].map(|column| key.columns.own(column));
-    let row = format!("`{table}` = ? AND `{column}` = ? AND `{date}` = ? AND `{number}` = ?");
-    (row, key.columns.own("MAXSERIALNO"))
 }
 
 /// The values of [`producer_row`].

@@ -7,14 +7,19 @@
 //! nothing. So each draw writes a record, a message that nobody reads, in the same statement: its commit flushes the log
 //! up to there, what others wrote before included, and waits for synchronous standbys.
 
+use super::Phase;
 use super::PostgresStore;
 use super::schemes::{check_name, quoted};
-use super::session::{Phase, Session, Value, number, text};
+use super::session::{Session, Value, number, text};
 use crate::store::rows;
+use crate::store::sequences::{exhausted, row_at, used_before, went_backwards};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row};
 
 /// The advisory lock of a sequence: `keym` and its number in the catalogue. Who draws shares it, who raises has it alone.
 const LOCK: &str = "(1801812333::bigint << 32) | to_regclass(?)::oid::bigint";
+
+/// What loses values here, restored backups apart.
+const LOSER: &str = "a failover";
 
 /// The statement that creates a sequence.
 pub(super) fn create(key: &Key) -> String {
@@ -114,13 +119,13 @@ impl Session {
         };
         let Some(row) = found.first() else {
             let stands = self.sequence_row(key)?.map_or(0, |row| row.mark.next);
-            return Err(went_backwards(request, stands));
+            return Err(went_backwards(request, stands, LOSER));
         };
         let lo = number(row, 1).filter(|lo| *lo > 0).ok_or_else(|| {
             Fault::new(FaultKind::Refused, format!("sequence `{}` named no positive value", key.table))
         })?;
         if lo < request.high_water.next {
-            return Err(went_backwards(request, lo));
+            return Err(went_backwards(request, lo, LOSER));
         }
         let last = request.last.min(MAX_NUMBER);
         if lo > last {
@@ -129,27 +134,6 @@ impl Session {
         // `last` is below 2^63, so this cannot wrap.
         Ok(Reserved { lo, hi: lo.saturating_add(key.step).min(last + 1), period: 0, ttl_ms: None })
     }
-}
-
-fn exhausted(request: &Request) -> Fault {
-    let last = request.last.min(MAX_NUMBER);
-    Fault::new(FaultKind::Exhausted, format!("every number up to {last} has been reserved"))
-}
-
-fn went_backwards(request: &Request, stands: u64) -> Fault {
-    Fault::new(
-        FaultKind::WentBackwards,
-        format!(
-            "its sequence stands at {stands}, this process has seen {}: a backup was restored, a failover lost values or \
-             the sequence was made anew; nothing is used. Find the highest number any node has issued and run \
-             `keymill repair '{}' --to N --yes`, N above it",
-            request.high_water.next, request.key.name
-        ),
-    )
-}
-
-fn row_at(next: u64) -> Row {
-    Row { mark: Mark { period: 0, next }, text: format!("next value={next}") }
 }
 
 impl PostgresStore {
@@ -162,16 +146,13 @@ impl PostgresStore {
 
     /// Moves the sequence on, so that the next value is `to` or the first of its values above.
     pub(super) fn raise_sequence(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        if to.next == 0 || to.next > MAX_NUMBER {
-            return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63-1"));
-        }
+        let used = used_before(to, key.step)?;
         self.with_session(|session| {
             session.writable()?;
             session.need_sequence(key)?;
             let before = session.sequence_row(key)?;
             rows::not_lower(before.as_ref(), to)?;
-            // Its values are 1, 1 + step, …; `setval` says which one has been used last.
-            let used = 1 + ((to.next - 1).div_ceil(key.step).max(1) - 1) * key.step;
+            // `setval` says which value has been used last.
             if before.as_ref().is_none_or(|row| row.mark < to) {
                 session.say("BEGIN", Phase::Ask)?;
                 let raised = session.set_value(key, used);

@@ -13,7 +13,7 @@ use super::dialect::{self, Meaning};
 use super::prepared::{self, Prepared, Way};
 use super::wire::{Failed, Wire};
 use crate::store::counter::{Cell, CounterRow};
-use crate::store::server::{Options, Target, hide};
+use crate::store::server::{Options, Phase, Target, hide};
 use crate::store::{Durability, Fault, FaultKind, Scheme, Secret};
 
 /// What the server said about itself when the connection was made.
@@ -56,17 +56,6 @@ pub(super) struct Session {
     pub(super) duplicate: bool,
     /// A statement of the open transaction has failed: `COMMIT` would roll back and call that a success.
     pub(super) spoiled: bool,
-}
-
-/// What a statement that fails leaves behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Nothing was to be changed.
-    Ask,
-    /// A change inside a transaction that is not committed.
-    Write,
-    /// The statement whose success makes the range usable.
-    Commit,
 }
 
 /// A value of a statement.
