@@ -5,8 +5,8 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Shutdown, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -56,19 +56,15 @@ struct Heard {
     end: Option<tokio_postgres::Error>,
 }
 
-/// The other end of a socket, to cut it: a forked child may hold a copy, and the server would wait for both.
-enum Cut {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
 /// A live connection.
 pub(super) struct Wire {
     client: Client,
     runtime: Runtime,
     reader: JoinHandle<()>,
     heard: Arc<Mutex<Heard>>,
-    cut: Cut,
+    /// The same socket once more, of whatever family. It is cut when we go: a forked child may hold a copy, and the server
+    /// would wait for both.
+    socket: TcpStream,
 }
 
 impl fmt::Debug for Wire {
@@ -79,10 +75,7 @@ impl fmt::Debug for Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        let _ = match &self.cut {
-            Cut::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Cut::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
@@ -98,10 +91,10 @@ impl Wire {
             .application_name("keymill")
             .ssl_mode(if options.tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
         let heard = Arc::new(Mutex::new(Heard::default()));
-        let (client, reader, cut) = match target {
+        let (client, reader, socket) = match target {
             Target::Tcp(host, port) => {
                 let stream = dial(host, *port, options.connect_timeout.max(AT_LEAST)).map_err(Failed::Io)?;
-                let cut = Cut::Tcp(stream.try_clone().map_err(Failed::Io)?);
+                let socket = stream.try_clone().map_err(Failed::Io)?;
                 stream.set_nonblocking(true).map_err(Failed::Io)?;
                 let stream = {
                     let _inside = runtime.enter();
@@ -109,7 +102,7 @@ impl Wire {
                 };
                 let tls = Tunnel::to(host, &options.tls)?;
                 let (client, reader) = greet(&runtime, options, &config, stream, tls, &heard)?;
-                (client, reader, cut)
+                (client, reader, socket)
             }
             Target::Socket(path) => {
                 // As `psql -h` takes it: the folder of the socket.
@@ -118,7 +111,7 @@ impl Wire {
                 let stream = timely(&runtime, options.connect_timeout, async {
                     plug(&path).await.map_err(Failed::Io)
                 })?;
-                let cut = Cut::Unix(stream.try_clone().map_err(Failed::Io)?);
+                let socket = TcpStream::from(OwnedFd::from(stream.try_clone().map_err(Failed::Io)?));
                 let stream = {
                     let _inside = runtime.enter();
                     tokio::net::UnixStream::from_std(stream).map_err(Failed::Io)?
@@ -126,10 +119,10 @@ impl Wire {
                 // A socket does not leave the machine.
                 config.ssl_mode(SslMode::Disable);
                 let (client, reader) = greet(&runtime, options, &config, stream, NoTls, &heard)?;
-                (client, reader, cut)
+                (client, reader, socket)
             }
         };
-        Ok(Wire { client, runtime, reader, heard, cut })
+        Ok(Wire { client, runtime, reader, heard, socket })
     }
 
     /// Runs one question to its end: until the server is ready for the next one, which is after its commit.
@@ -159,15 +152,24 @@ impl Wire {
         std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).unreplicated)
     }
 
-    /// Whether the server has hung up. The runtime looks at what has come since the last question: a statement that is sent
-    /// into a closed connection would count as unknown.
+    /// Whether the server has hung up: a statement that is sent into a closed connection would count as unknown. The runtime
+    /// is set going only where something has come since the last question: that costs as much as half a question.
     pub(super) fn is_closed(&self) -> bool {
-        self.runtime.block_on(async {
-            for _ in 0..2 {
-                tokio::task::yield_now().await;
-            }
-        });
+        match self.socket.peek(&mut [0]) {
+            Ok(0) => return true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            _ => self.runtime.block_on(async {
+                for _ in 0..2 {
+                    tokio::task::yield_now().await;
+                }
+            }),
+        }
         self.reader.is_finished() || self.client.is_closed()
+    }
+
+    /// Our end of the connection and the other one; none of a Unix socket.
+    pub(super) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        Some((self.socket.local_addr().ok()?, self.socket.peer_addr().ok()?))
     }
 }
 
@@ -200,7 +202,7 @@ fn dial(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
     Err(last)
 }
 
-async fn plug(path: &Path) -> io::Result<UnixStream> {
+async fn plug(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
     tokio::net::UnixStream::connect(path).await?.into_std()
 }
 
