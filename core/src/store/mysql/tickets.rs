@@ -184,13 +184,14 @@ impl Session {
         if range_of(newest + 1, *step, request.last).is_err() {
             return Ok(None);
         }
-        // Of a ticket only the very row that this process has left, so that it is known what was replaced.
-        let (verb, found, expected) = match scheme {
-            Scheme::Ticket => ("REPLACE", "= ? FOR UPDATE", 2),
-            _ => ("INSERT", ">= ? ORDER BY `id` DESC LIMIT 1", 1),
+        // The very row that this process has left, which is found by its primary key: a search for the newest of the name
+        // would wade through those that are marked deleted. Of a ticket it is known by that what was replaced.
+        let (verb, lock, expected) = match scheme {
+            Scheme::Ticket => ("REPLACE", " FOR UPDATE", 2),
+            _ => ("INSERT", "", 1),
         };
         let sql = format!(
-            "{verb} INTO `{table}` (`stub`, `step`) SELECT `stub`, ? FROM `{table}` WHERE `stub` = ? AND `id` {found}"
+            "{verb} INTO `{table}` (`stub`, `step`) SELECT `stub`, ? FROM `{table}` WHERE `stub` = ? AND `id` = ?{lock}"
         );
         let changed = self.execute(&sql, (step, name.as_bytes(), newest), Phase::Commit)?;
         if changed == 0 {
