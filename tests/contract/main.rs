@@ -9,7 +9,6 @@ mod mariadb;
 mod matrix;
 mod memory;
 mod postgres;
-mod postgres_sequence;
 mod redis;
 mod sqlite;
 
@@ -20,6 +19,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use keymill::store::{Fault, FaultKind, Mark, Request, Reserved, Scheme, Store};
+use keymill_tests::assert_disjoint;
 use keymill_tests::proxy::{Answers, Proxy};
 
 use bench::{Bench, DAY, Kind, NEXT_DAY, Place, unique};
@@ -32,16 +32,6 @@ fn kind<T: std::fmt::Debug>(answer: Result<T, Fault>) -> FaultKind {
 }
 
 /// Every number of these ranges once.
-fn assert_disjoint(mut ranges: Vec<(u64, u64)>) {
-    ranges.sort_unstable();
-    for (lo, hi) in &ranges {
-        assert!(lo < hi, "[{lo}, {hi}) is empty");
-    }
-    for pair in ranges.windows(2) {
-        assert!(pair[0].1 <= pair[1].0, "{:?} and {:?} overlap", pair[0], pair[1]);
-    }
-}
-
 /// A promise that cannot be kept or broken here, with the reason; `ci/pairs` shows it in the table of pairs and promises.
 fn not_kept(reason: &str) {
     // A test's thread bears its name.
