@@ -8,6 +8,7 @@ use keymill::store::memory::Memory;
 use keymill::store::postgres::{Options, Tls};
 use keymill::store::{Durability, FaultKind, Mark, Request, Secret, Store};
 use keymill_tests::postgres::{self, Private, Sql};
+use keymill_tests::proxy::Proxy;
 
 use crate::bench::*;
 use crate::sqlite::{forked, in_a_process_of_its_own, ranges_of};
