@@ -259,7 +259,25 @@ fn import_shows_then_writes_then_says_that_it_is_done() {
     assert!(import(&["--yes"]).done().ends_with("written: already imported\n"));
     assert_eq!(home.run(&["next", "segment:orders"]).done(), "121\n");
     assert_eq!(home.run(&["import", "segment:a", "--from", "leaf"]).code, Some(2));
-    import(&["--row", "nobody"]).refused("STORE_REFUSED");
+    // Another source's, whatever that has of its own.
+    home.run(&["take", "segment:b", "5"]).done();
+    for more in [&[][..], &["--yes"][..]] {
+        let other = ["import", "segment:b", "--from", "leaf_alloc", "--row", "orders"];
+        let taken = home.run(&[&other[..], more].concat()).refused("STORE_REFUSED");
+        assert!(taken.contains("was handed over to `segment:orders` before"), "{taken}");
+    }
+    let renamed = "segment:c?scheme=cosid&table=ours&columns=last_max_id:highest,name:who";
+    home.run(&["take", renamed, "5"]).done();
+    let import = |more: &[&str]| {
+        let words = ["import", "segment:c", "--from", "cosid", "--table", "ours", "--yes"];
+        home.run(&[&words[..], more].concat())
+    };
+    assert!(import(&[]).refused("STORE_REFUSED").contains("say so with `columns=`"));
+    assert!(import(&["--columns", "max_id:m"]).refused("INVALID_CONFIG").contains("last_max_id"));
+    let said = import(&["--columns", "last_max_id:highest,name:who"]).done();
+    assert!(said.contains("old row before: highest=5\n") && said.ends_with("written: yes\n"), "{said}");
+    home.run(&["import", "segment:orders", "--from", "leaf_alloc", "--row", "nobody"])
+        .refused("STORE_REFUSED");
     let serial = "serial:t/c?number=0000&zone=UTC";
     home.run(&["next", serial]).done();
     let ran = home.run(&["import", serial, "--from", "key_producer"]).refused("STORE_REFUSED");

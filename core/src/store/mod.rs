@@ -167,6 +167,14 @@ pub trait Store: Send {
         Err(Fault::new(FaultKind::Refused, message))
     }
 
+    /// The source that this row of another program was handed over to, by the record in the table of `new`.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn taker(&mut self, _old: &Key, _new: &Key) -> Result<Option<String>, Fault> {
+        Ok(None)
+    }
+
     /// Dialect, version and durability, read from the store itself.
     ///
     /// # Errors

@@ -45,6 +45,16 @@ pub(crate) trait Rows {
 
     /// Of the business column's texts that are `prefix` and then only digits, the digits of the numerically largest.
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault>;
+
+    /// What follows `record`, which ends with `>`, in the first name of this key's table that begins with it: who took a
+    /// row over.
+    fn taker(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault>;
+}
+
+/// The name after all that begin with this record: `>` becomes `?`.
+#[cfg(feature = "_sql")]
+pub(crate) fn beyond(record: &str) -> String {
+    format!("{}?", record.strip_suffix('>').unwrap_or(record))
 }
 
 /// How many digits a serial's number may have: `shortest` when padded, `longest` when widened.
@@ -90,6 +100,11 @@ pub(crate) trait Transactions {
 
     fn hand_over_in_one(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
         self.transact(new, period, |rows| super::handover::hand_over(rows, old, new, period))
+            .map_err(|fault| during(&format!("importing `{}`", new.name), fault))
+    }
+
+    fn taker_in_one(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.transact(new, 0, |rows| rows.taker(new, &super::handover::record_of(old)).map(Some))
             .map_err(|fault| during(&format!("importing `{}`", new.name), fault))
     }
 }

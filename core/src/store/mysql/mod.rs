@@ -197,6 +197,10 @@ impl Store for MysqlStore {
         self.hand_over_in_one(old, new, period)
     }
 
+    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.taker_in_one(old, new)
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         if self.session.is_some() {
             match self.told_facts() {

@@ -291,6 +291,10 @@ impl Store for PostgresStore {
         self.hand_over_in_one(old, new, period)
     }
 
+    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.taker_in_one(old, new)
+    }
+
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if key.scheme == Scheme::Sequence {
             return self

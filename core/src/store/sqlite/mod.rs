@@ -362,6 +362,10 @@ impl Store for SqliteStore {
         self.hand_over_in_one(old, new, period)
     }
 
+    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.taker_in_one(old, new)
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         // Asking creates nothing.
         if identity(&self.path).is_none() {
