@@ -110,14 +110,31 @@ fn status_is_one_table_of_what_the_store_knows() {
         row[..7],
         ["segment:a", "keymill", "sqlite:keymill_segment", "5", "-", "-", "1000 to 10000000"]
     );
-    assert!(row[7] == "-" && row[8].ends_with(" s ago") && row[9] == "safe", "{row:?}");
+    assert!(row[7] == "-" && row[8].ends_with(" s ago") && row[9] == "crash-safe", "{row:?}");
     assert_eq!(cells("segment:none")[3], "none yet");
     assert!(cells("serial:t/c")[3].ends_with("0001"), "{text}");
     let json = home.run(&[&["status", "--json"][..], &specs].concat()).json();
     let sources = json["sources"].as_array().unwrap();
     assert_eq!((&sources[0]["used"], &sources[0]["runway_seconds"]), (&json!(null), &json!(null)));
-    assert_eq!((&sources[0]["is_of_now"], &sources[0]["durability"]), (&json!(true), &json!("safe")));
+    assert_eq!((&sources[0]["is_of_now"], &sources[0]["durability"]), (&json!(true), &json!("crash-safe")));
     assert!(sources[0]["last_refill_seconds_ago"].as_u64().is_some_and(|age| age < 100), "{json}");
+}
+
+#[test]
+fn status_says_the_step_that_the_row_has() {
+    let home = Home::new();
+    for (scheme, columns) in
+        [("leaf_alloc", ""), ("tiny_id_info", "&columns=step:by,max_id:step"), ("cosid", "")]
+    {
+        let made = format!("segment:{scheme}?scheme={scheme}{columns}&step=70");
+        home.run(&["next", &made]).done();
+        let opened = format!("segment:{scheme}?scheme={scheme}{columns}&min_step=100&max_step=500");
+        let step =
+            if scheme == "cosid" { "100 to 500" } else { "140 to 560 in multiples of 70, the row's step" };
+        let text = home.run(&["status", &opened]).done();
+        assert!(text.lines().last().is_some_and(|line| line.contains(&format!("  {step}  "))), "{text}");
+        assert_eq!(home.run(&["status", &opened, "--json"]).json()["sources"][0]["step"], step);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::config::spec_string;
 use crate::error::{Error, Result, shown};
 use crate::reservation::{Key, Scheme};
-use crate::store::{Handover, Row, check_schemes, during, handed_over, one_of_several};
+use crate::store::{Handover, Row, check_schemes, during, handed_over, one_of_several, step_of};
 
 use super::Source;
 
@@ -37,6 +37,8 @@ pub struct Standing {
     /// The date parts of the row's period and of the present one, where they differ: the row is that of a time that is over,
     /// or of a clock that is ahead.
     pub other_period: Option<(String, String)>,
+    /// How many numbers one reservation takes: the source's own steps, as multiples of the row's where that has one.
+    pub step: String,
 }
 
 impl Source {
@@ -70,7 +72,9 @@ impl Source {
             (mark.period != now).then(|| (date(mark.period), date(now)))
         });
         let used = (highest.unwrap_or(0), self.spec().last);
-        Ok(Standing { row, reserved_to, used, changed_seconds_ago, other_period })
+        let of_row = row.as_ref().and_then(|row| step_of(&self.spec().key, row));
+        let step = self.spec().step_in_words(of_row);
+        Ok(Standing { row, reserved_to, used, changed_seconds_ago, other_period, step })
     }
 
     /// The schemes whose rows [`Source::import`] takes over.

@@ -31,7 +31,7 @@ use std::sync::Arc;
 pub(crate) use counter::columns_of;
 pub(crate) use decision::one_of_several;
 pub(crate) use handover::{check_schemes, handed_over};
-pub(crate) use rows::during;
+pub(crate) use rows::{during, step_of};
 
 pub use handover::{FAR, Handover};
 

@@ -276,6 +276,14 @@ pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fa
     Ok(row)
 }
 
+/// The step that this row says, where its table has a column for it.
+pub(crate) fn step_of(key: &Key, row: &Row) -> Option<u64> {
+    let column = Counter::of_key(key)?.step?;
+    let said = |word: &str| word.strip_prefix(column)?.strip_prefix('=')?.parse().ok();
+    // The maximum is the first word, and a shop may have called it anything.
+    row.text.split(' ').skip(1).find_map(said)
+}
+
 /// Why a repair that was only asked about cannot be.
 pub(crate) fn would_fail(key: &Key, mut fault: Fault) -> Fault {
     fault.message.insert_str(0, &format!("repairing `{}` would fail: ", key.name));

@@ -207,7 +207,8 @@ impl Session {
         }
         let local = said(3) == "local";
         self.server.durability.push(match standbys.as_str() {
-            "" => "synchronous_standby_names= (a failover may lose commits)".to_owned(),
+            "" => "synchronous_standby_names= (no standby is waited for: a failover to one may lose commits)"
+                .to_owned(),
             names => format!("synchronous_standby_names={names}"),
         });
         if local && !standbys.is_empty() {
