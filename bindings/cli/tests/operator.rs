@@ -77,6 +77,20 @@ fn a_dry_run_prints_everything_where_nothing_can_be_looked_at() {
 }
 
 #[test]
+fn a_dry_run_that_is_refused_was_not_creating_anything() {
+    let home = Home::new();
+    let db = rusqlite::Connection::open(home.path().join("keymill.db")).unwrap();
+    db.execute("CREATE TABLE keymill_segment (name TEXT)", []).unwrap();
+    for mill in ["sqlite:keymill.db", "memory:"] {
+        let source = if mill == "memory:" { "segment:a?scheme=ticket" } else { "segment:a" };
+        let dry = home.run(&["--mill", mill, "init", "--dry-run", source]).refused("STORE_REFUSED");
+        assert!(dry.starts_with("looking for tables failed: "), "{dry}");
+        let wet = home.run(&["--mill", mill, "init", source]).refused("STORE_REFUSED");
+        assert!(wet.starts_with("creating tables failed: "), "{wet}");
+    }
+}
+
+#[test]
 fn status_is_one_table_of_what_the_store_knows() {
     let home = Home::new();
     home.run(&["take", "segment:a", "5"]).done();

@@ -332,9 +332,9 @@ impl Store for MemoryStore {
             .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
     }
 
-    fn init(&mut self, keys: &[Arc<Key>], _dry_run: bool) -> Result<Vec<String>, Fault> {
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         let kept = keys.iter().try_for_each(|key| rows::check_kept_here(key));
-        kept.map_err(|fault| rows::during("creating tables", fault))?;
+        kept.map_err(|fault| rows::during(rows::creating(dry_run), fault))?;
         Ok(Vec::new())
     }
 

@@ -109,15 +109,21 @@ pub(crate) trait Transactions {
     }
 }
 
+/// What `init` does, for messages.
+pub(crate) const fn creating(dry_run: bool) -> &'static str {
+    if dry_run { "looking for tables" } else { "creating tables" }
+}
+
 /// The tables that these keys need, each once: a key of it and the statement that creates it.
 #[cfg(feature = "_sql")]
 pub(crate) fn tables(
     keys: &[std::sync::Arc<Key>],
     create: impl Fn(&Key) -> String,
+    dry_run: bool,
 ) -> Result<Vec<(&Key, String)>, Fault> {
     let mut tables: Vec<(&Key, String)> = Vec::new();
     for key in keys {
-        check_table_name(&key.table).map_err(|fault| during("creating tables", fault))?;
+        check_table_name(&key.table).map_err(|fault| during(creating(dry_run), fault))?;
         let statement = create(key);
         if tables.iter().all(|(_, known)| *known != statement) {
             tables.push((key, statement));

@@ -152,7 +152,7 @@ impl Store for MysqlStore {
     }
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
-        let mut tables = rows::tables(keys, create_table)?;
+        let mut tables = rows::tables(keys, create_table, dry_run)?;
         if dry_run {
             match self.ready() {
                 Ok(session) => self.session = Some(session),
@@ -179,7 +179,7 @@ impl Store for MysqlStore {
             }
             Ok(missing.into_iter().map(|(_, statement)| statement).collect())
         })
-        .map_err(|fault| rows::during("creating tables", fault))
+        .map_err(|fault| rows::during(rows::creating(dry_run), fault))
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {

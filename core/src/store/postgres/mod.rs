@@ -255,9 +255,9 @@ impl Store for PostgresStore {
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         for key in keys {
-            schemes::check_kept_here(key).map_err(|fault| rows::during("creating tables", fault))?;
+            schemes::check_kept_here(key).map_err(|fault| rows::during(rows::creating(dry_run), fault))?;
         }
-        let mut tables = rows::tables(keys, create_table)?;
+        let mut tables = rows::tables(keys, create_table, dry_run)?;
         if dry_run {
             match self.ready() {
                 Ok(session) => self.session = Some(session),
@@ -284,7 +284,7 @@ impl Store for PostgresStore {
             }
             Ok(missing.into_iter().map(|(_, statement)| statement).collect())
         })
-        .map_err(|fault| rows::during("creating tables", fault))
+        .map_err(|fault| rows::during(rows::creating(dry_run), fault))
     }
 
     fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {

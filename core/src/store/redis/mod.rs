@@ -197,7 +197,9 @@ impl Store for RedisStore {
             .try_for_each(|key| check(key))
             .and_then(|()| if dry_run { Ok(()) } else { self.with_master(|_| Ok(())) })
             .map(|()| Vec::new())
-            .map_err(|fault| rows::during("preparing the server", fault))
+            .map_err(|fault| {
+                rows::during(if dry_run { rows::creating(true) } else { "preparing the server" }, fault)
+            })
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
