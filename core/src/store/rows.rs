@@ -3,7 +3,8 @@
 //!
 //! `key_producer` keeps a text where `keymill_segment` keeps numbers; that difference ends here ([`mark_of`],
 //! [`stored_at`]). The text is the date part and the padded number of the highest serial reserved, so the next number is
-//! one more; NULL, the empty text and `INIT` say nothing, as they do to KeyFactory.
+//! one more. `INIT` says that there is none yet. KeyFactory writes neither NULL nor the empty text, and hands out nothing
+//! where it finds NULL: what was there is not known, so nobody begins at 1 from it.
 
 use super::counter::{Counter, CounterRow};
 use super::decision::{decide, one_of_several, place};
@@ -165,6 +166,10 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
     if let Some(counter) = Counter::of_key(key) {
         return reserve_counter(rows, request, &counter, stored.as_ref(), mark);
     }
+    // To a process that has seen numbers such a row went backwards, which `decide` says.
+    if request.high_water == Mark::default() {
+        not_blank(key, stored.as_ref())?;
+    }
     let mut reserved = decide(mark, request)?;
     if mark.is_none()
         && let Some(serial) = key.serial.as_ref().filter(|serial| serial.init_max)
@@ -175,6 +180,24 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
     }
     let new = stored_at(key, Mark { period: reserved.period, next: reserved.hi })?;
     Ok(write(rows, key, stored.as_ref(), &new)?.then_some(reserved))
+}
+
+/// Refuses a row of `key_producer` that does not say whether there were serials.
+fn not_blank(key: &Key, stored: Option<&Stored>) -> Result<(), Fault> {
+    let found = match stored {
+        Some(Stored::Serial(None)) => "NULL",
+        Some(Stored::Serial(Some(text))) if text.is_empty() => "an empty text",
+        _ => return Ok(()),
+    };
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "its row in `{}` holds {found} in `{}`: set it to the highest serial that was ever issued, or to INIT where there \
+             was none; nothing was changed",
+            key.table,
+            key.columns.own("MAXSERIALNO")
+        ),
+    ))
 }
 
 /// The same from a table whose row has its own say in how many, and how long they live.
@@ -442,7 +465,7 @@ pub(crate) fn producer_row(key: &Key) -> (String, &str) {
     (row, key.columns.own("MAXSERIALNO"))
 }
 
-/// Where a stored row stands; `None` where it says nothing (NULL, empty, `INIT`).
+/// Where a stored row stands; `None` where it says nothing: `INIT`, and what [`not_blank`] refuses.
 pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault> {
     let text = match stored {
         Stored::Segment(mark) => return Ok(Some(*mark)),
