@@ -570,6 +570,9 @@ impl Store for Interleaved {
             return self.first()?.store.would_repair(key, to);
         }
         check_shared(key)?;
+        for seat in &mut self.seats {
+            seat.store.writable().map_err(|fault| rows::would_fail(key, seat.said(fault)))?;
+        }
         let before = self.look(key)?;
         let found: Vec<Found> = self.inspect_all(key).into_iter().collect::<Result<_, _>>()?;
         self.not_lower(&found, to.next).map_err(|fault| rows::would_fail(key, fault))?;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub use super::Secret;
 use super::rows::{self, Rows, Transactions};
-use super::server::Phase;
+use super::server::{LOOKED_AT_READ_ONLY, Phase};
 pub use super::server::{Options, Tls};
 use super::{
     Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Scheme, Store,
@@ -201,6 +201,10 @@ impl Store for MysqlStore {
         self.taker_in_one(old, new)
     }
 
+    fn writable(&mut self) -> Result<(), Fault> {
+        self.with_session(Session::writable)
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         if self.session.is_some() {
             match self.told_facts() {
@@ -224,7 +228,7 @@ impl MysqlStore {
         self.with_session(|session| {
             let mut warnings = session.warnings.clone();
             if session.server.read_only {
-                warnings.push("the server is read-only: it can reserve nothing".to_owned());
+                warnings.push(LOOKED_AT_READ_ONLY.to_owned());
             }
             Ok(Facts {
                 dialect: session.server.dialect.name().to_owned(),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::rows::{self, Rows, Transactions};
-use super::server::Phase;
+use super::server::{LOOKED_AT_READ_ONLY, Phase};
 pub use super::server::{Options, Tls};
 use super::{
     Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Scheme, Store,
@@ -304,6 +304,10 @@ impl Store for PostgresStore {
         self.repair_in_one(key, to)
     }
 
+    fn writable(&mut self) -> Result<(), Fault> {
+        self.with_session(Session::writable)
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         // Asking is safe where reserving is not: an operator wants to see what is wrong.
         let durability = std::mem::replace(&mut self.options.durability, Durability::Warn);
@@ -321,7 +325,7 @@ impl PostgresStore {
         self.with_session(|session| {
             let mut warnings = session.warnings.clone();
             if session.server.read_only {
-                warnings.push("the server is read-only: it can reserve nothing".to_owned());
+                warnings.push(LOOKED_AT_READ_ONLY.to_owned());
             }
             Ok(Facts {
                 dialect: "postgresql".to_owned(),

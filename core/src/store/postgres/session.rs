@@ -13,7 +13,7 @@ use super::dialect::{self, Meaning};
 use super::prepared::{self, Prepared, Way};
 use super::wire::{Failed, Wire};
 use crate::store::counter::{Cell, CounterRow};
-use crate::store::server::{Options, Phase, Target, hide};
+use crate::store::server::{Options, Phase, READ_ONLY, Target, hide};
 use crate::store::{Durability, Fault, FaultKind, Scheme, Secret};
 
 /// What the server said about itself when the connection was made.
@@ -382,10 +382,7 @@ impl Session {
     pub(super) fn writable(&mut self) -> Result<(), Fault> {
         if self.server.read_only {
             self.broken = true;
-            return Err(Fault::new(
-                FaultKind::Unavailable,
-                "the server is read-only: a replica, or in maintenance",
-            ));
+            return Err(Fault::new(FaultKind::Unavailable, READ_ONLY));
         }
         Ok(())
     }

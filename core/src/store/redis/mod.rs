@@ -206,6 +206,10 @@ impl Store for RedisStore {
         self.repair_in_one(key, to)
     }
 
+    fn writable(&mut self) -> Result<(), Fault> {
+        self.with_master(|_| Ok(()))
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         // Asking is safe where reserving is not: an operator wants to see what is wrong.
         let durability = std::mem::replace(&mut self.options.server.durability, Durability::Warn);
@@ -225,7 +229,7 @@ impl RedisStore {
         self.with_session(|session| {
             let mut warnings = session.warnings.clone();
             if session.server.is_replica() {
-                warnings.push("the server is a replica: it can reserve nothing".to_owned());
+                warnings.push("the server is a replica: it can reserve nothing, and its rows may be older than the master's".to_owned());
             }
             Ok(Facts {
                 dialect: session.server.dialect().to_owned(),
