@@ -36,7 +36,11 @@ fn a_postgresql_replica_is_looked_at_and_not_repaired() {
     begin(&primary.url());
     // A base backup: it has the row.
     primary.ci(&["replica"]);
-    is_looked_at_and_not_repaired(&primary.ci(&["url", "replica"]), "the server is read-only: a replica", OLDER);
+    is_looked_at_and_not_repaired(
+        &primary.ci(&["url", "replica"]),
+        "the server is read-only: a replica",
+        OLDER,
+    );
 }
 
 #[test]
