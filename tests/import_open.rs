@@ -21,7 +21,7 @@ struct Place {
     new: String,
     scheme: &'static str,
     /// A SQLite file goes with it.
-    _folder: Option<tempfile::TempDir>,
+    folder: Option<tempfile::TempDir>,
 }
 
 impl Place {
@@ -35,7 +35,7 @@ impl Place {
         // ordering: Relaxed — a number for each, nothing more.
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = |kind| format!("{kind}_{}_{n}", std::process::id());
-        let place = Place { url: server::url(), old: name("oo"), new: name("on"), scheme, _folder: None };
+        let place = Place { url: server::url(), old: name("oo"), new: name("on"), scheme, folder: None };
         place.with_tables()
     }
 
@@ -43,7 +43,7 @@ impl Place {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("ids.db").display());
         let (old, new) = ("old_rows".to_owned(), "new_rows".to_owned());
-        Place { url, old, new, scheme, _folder: Some(folder) }.with_tables()
+        Place { url, old, new, scheme, folder: Some(folder) }.with_tables()
     }
 
     fn with_tables(self) -> Place {
@@ -78,7 +78,7 @@ impl Place {
     }
 
     fn drop_tables(&self) {
-        if self._folder.is_none() {
+        if self.folder.is_none() {
             server::say(&format!("DROP TABLE {}, {}", self.old, self.new));
         }
     }

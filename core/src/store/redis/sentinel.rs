@@ -130,9 +130,10 @@ impl Sentinels {
             _ => Vec::new(),
         };
         names.sort();
-        let known = match names.is_empty() {
-            true => "it names none".to_owned(),
-            false => format!("it watches `{}`", names.join("`, `")),
+        let known = if names.is_empty() {
+            "it names none".to_owned()
+        } else {
+            format!("it watches `{}`", names.join("`, `"))
         };
         format!(
             "this Sentinel knows no master `{}`; {known}: write `?sentinel=NAME` with one of its names",
