@@ -80,8 +80,8 @@ fn log_ids(source: &Source, path: &Path, over: &AtomicBool) {
     // ordering: Relaxed — a flag.
     while !over.load(Ordering::Relaxed) {
         let ids = source.take(7).unwrap();
-        let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
-        log.write_all(lines.as_bytes()).unwrap();
+        let lines: Vec<_> = ids.iter().map(u64::to_string).collect();
+        log.write_all((lines.join("\n") + "\n").as_bytes()).unwrap();
     }
 }
 
