@@ -468,9 +468,9 @@ fn a_row_whose_table_calls_its_columns_otherwise_is_named_with_columns() {
             mill.init(&[&format!("segment:x?table={new_table}")], false).unwrap();
             let old = mill.source(&before).unwrap();
             if scheme == "key_producer" {
-                drop(old.take_text(7).unwrap())
+                drop(old.take_text(7).unwrap());
             } else {
-                drop(old.take(7).unwrap())
+                drop(old.take(7).unwrap());
             }
             let row = from(scheme, &old_table);
             let error = source.import(&row, false).unwrap_err();
