@@ -130,7 +130,7 @@ fn ended(pid: libc::pid_t) -> i32 {
 
 #[test]
 fn forked_under_load_parent_and_children_share_no_id_and_no_connection() {
-    const CHILDREN: usize = 12;
+    const CHILDREN: usize = 8;
     for (place, url) in [("MariaDB", server::url()), ("PostgreSQL", postgres::url()), ("Redis", redis::url())]
     {
         for fork in ["revive", "error"] {
