@@ -144,6 +144,14 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_that_nobody_answers_may_wait_for_a_replica() {
+        let silent = Error::IoError(io::ErrorKind::WouldBlock.into());
+        let said = |phase| judge_error(&silent, phase, &Secret::default()).fault.message;
+        assert!(said(Phase::Commit).contains("waits for a replica that is gone"), "{}", said(Phase::Commit));
+        assert_eq!(said(Phase::Ask), SILENT);
+    }
+
+    #[test]
     fn anything_but_an_error_packet_breaks_the_connection() {
         let cut = Error::IoError(io::ErrorKind::ConnectionReset.into());
         for (phase, kind) in [
