@@ -258,3 +258,43 @@ fn the_first_id_of_the_new_source_and_an_import_at_once_leave_one_of_two_histori
     }
     println!("import   begun at once: the import was first {first} times, the id {second} times");
 }
+
+#[test]
+fn of_two_sources_that_take_one_row_at_once_one_has_it_and_the_other_is_told_who() {
+    for place in Place::all() {
+        let mut ids = Vec::new();
+        for round in 0..4 {
+            let row = format!("row_{round}");
+            let old_mill = place.mill();
+            let old = old_mill.source(&place.old_spec("").replacen("orders", &row, 1)).unwrap();
+            old.take(10).unwrap();
+            old_mill.close();
+            let mills = [place.mill(), place.mill()];
+            let sources = [0, 1].map(|n| {
+                let spec = place.new_spec("").replacen("orders", &format!("taker_{round}_{n}"), 1);
+                let source = mills[n].source(&spec).unwrap();
+                source.standing().unwrap();
+                source
+            });
+            let old = OldRow {
+                scheme: place.scheme,
+                table: Some(&place.old),
+                row: Some(&row),
+                ..OldRow::default()
+            };
+            let handed = std::thread::scope(|scope| {
+                let threads = sources.each_ref().map(|source| scope.spawn(|| source.import(&old, false)));
+                threads.map(|thread| thread.join().unwrap())
+            });
+            let won = handed.iter().position(Result::is_ok).expect("one of them has it");
+            let error = handed[1 - won].as_ref().expect_err("one of them has it not");
+            assert_eq!(error.code, Code::StoreRefused, "{error}");
+            let says = format!("was handed over to `segment:taker_{round}_{won}` before");
+            assert!(error.message.contains(&says), "{error}");
+            ids.push(sources[won].next().unwrap());
+            mills.each_ref().map(Mill::close);
+        }
+        assert_eq!(ids, [11; 4], "{}", place.scheme);
+        place.drop_tables();
+    }
+}
