@@ -292,7 +292,7 @@ fn of_two_sources_that_take_one_row_at_once_one_has_it_and_the_other_is_told_who
             let says = format!("was handed over to `segment:taker_{round}_{won}` before");
             assert!(error.message.contains(&says), "{error}");
             ids.push(sources[won].next().unwrap());
-            mills.each_ref().map(Mill::close);
+            mills.iter().for_each(Mill::close);
         }
         assert_eq!(ids, [11; 4], "{}", place.scheme);
         place.drop_tables();
