@@ -182,6 +182,34 @@ fn a_commit_let_go_before_its_standby_had_it_is_not_used() {
 }
 
 #[test]
+fn a_standby_that_is_gone_is_named_by_the_commit_that_waits_for_it() {
+    let server = Private::start("");
+    server.ci(&["replica", "sync"]);
+    let mut options = server.options();
+    options.read_timeout = Duration::from_millis(700);
+    let mut store = postgres::store(options);
+    let request = request(Scheme::Keymill);
+    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    let first = store.reserve(&request).unwrap();
+    server.ci(&["kill", "replica"]);
+    let fault = store.reserve(&request).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
+    assert!(fault.message.contains("commits wait for `replica` (synchronous_standby_names)"), "{fault}");
+    // The commit that waits holds its row.
+    let fault = store.reserve(&request).unwrap_err();
+    assert!(fault.message.contains("`replica` (synchronous_standby_names)"), "{fault}");
+    server.ci(&["start", "replica"]);
+    let deadline = Instant::now() + PATIENCE;
+    let next = loop {
+        match store.reserve(&request) {
+            Ok(next) => break next,
+            Err(fault) => assert!(Instant::now() < deadline, "{fault}"),
+        }
+    };
+    assert!(next.lo >= first.hi + 100, "that range is a gap: {next:?} after {first:?}");
+}
+
+#[test]
 fn a_restored_backup_is_refused_until_it_is_repaired() {
     let server = Private::start("");
     let url = server.url();

@@ -596,6 +596,20 @@ fn look_repair_and_facts_tell_of_every_store() {
     assert_eq!(after.mark.next, 90_500);
     // 90 500 lies in chunk 90, which is the first store's; the second goes on in chunk 91.
     assert!(after.text.contains("next=90500") && after.text.contains("next=91001"), "{}", after.text);
+    // Below every row there is nothing to raise; between them there is.
+    for low in [1, 90_499] {
+        let to = Mark { period: 0, next: low };
+        for fault in [store.repair(&key, to).unwrap_err(), store.would_repair(&key, to).unwrap_err()] {
+            assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+            let says = format!(
+                "store 1 of 2 (memory:0), stands at 90500, above {low}, and repair never lowers a row"
+            );
+            assert!(fault.message.contains(&says), "{fault}");
+        }
+    }
+    for between in [90_500, 90_700] {
+        store.would_repair(&key, Mark { period: 0, next: between }).unwrap();
+    }
     assert_eq!(stands(&a, &key), Some(Mark { period: code(2, 0, CHUNK), next: 45_500 }));
     assert_eq!(stands(&b, &key), Some(Mark { period: code(2, 1, CHUNK), next: 45_001 }));
 }

@@ -1,6 +1,8 @@
 //! Every language at once on one server: Rust, C, Java, Python and Node processes, and an old KeyFactory node, share one
 //! `key_producer` row and one segment, are killed at random, and no number comes twice.
 //!
+//! Each language on PostgreSQL, on Redis and on several stores at once as well: what a configuration can name, all can open.
+//!
 //! `ci/polyglot` builds the workers and names them in `KEYMILL_TEST_WORKERS`: one a line, `NAME PROGRAM ARGUMENT…` with
 //! tabs between; a worker is given CONFIG, SPEC and LOG. One whose name starts with `old` takes serials only and is not
 //! killed.
@@ -11,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keymill_tests::{server, worker};
+use keymill_tests::{postgres, redis, server, worker};
 
 const KILLS: usize = 30;
 /// A virtual machine may take a while to start beside ten others.
@@ -45,14 +47,13 @@ impl Language {
         self.name.starts_with("old")
     }
 
-    fn start(&self, spec: &str, log: &Path) -> Child {
-        let config = server::url();
+    fn start(&self, config: &str, spec: &str, log: &Path) -> Child {
         let Some((program, arguments)) = self.command.split_first() else {
-            return worker::start(RUST_WORKER, &config, spec, log);
+            return worker::start(RUST_WORKER, config, spec, log);
         };
         Command::new(program)
             .args(arguments)
-            .args([&config, spec])
+            .args([config, spec])
             .arg(log)
             .stdout(Stdio::null())
             .stderr(File::create(log.with_extension("stderr")).expect("a file for errors"))
@@ -69,17 +70,25 @@ struct Worker {
 
 impl Worker {
     fn start(language: &Language, spec: &str, folder: &Path, number: usize) -> Worker {
+        Worker::start_on(language, &server::url(), spec, folder, number)
+    }
+
+    fn start_on(language: &Language, config: &str, spec: &str, folder: &Path, number: usize) -> Worker {
         let log = folder.join(format!("{}-{number}.ids", language.name));
-        Worker { process: language.start(spec, &log), log }
+        Worker { process: language.start(config, spec, &log), log }
     }
 
     fn wait_until_it_takes(&mut self) {
+        self.wait_until_it_has(1);
+    }
+
+    fn wait_until_it_has(&mut self, bytes: u64) {
         let give_up = Instant::now() + PATIENCE;
-        while fs::metadata(&self.log).map_or(0, |m| m.len()) == 0 {
+        while fs::metadata(&self.log).map_or(0, |m| m.len()) < bytes {
             self.still_works();
             assert!(
                 Instant::now() < give_up,
-                "{} took nothing in {PATIENCE:?}\n{}",
+                "{} took not enough in {PATIENCE:?}\n{}",
                 self.log.display(),
                 self.told()
             );
@@ -182,4 +191,39 @@ fn killed_in_every_language_they_share_one_row_and_one_segment_without_a_duplica
     }
     let [ids, serials] = folders.each_ref().map(|folder| worker::count_distinct(folder));
     println!("all: {} kills, {ids} ids and {serials} serials, 0 duplicates", KILLS * (languages.len() - 1));
+}
+
+#[test]
+fn every_language_takes_from_each_server_and_from_several_at_once() {
+    let languages = languages();
+    let home = tempfile::tempdir().expect("a folder");
+    let name = format!("poly_all_{}", std::process::id());
+    let spec = format!("segment:{name}?min_step=50&max_step=5000");
+    let stores = [server::url(), postgres::url(), redis::url()];
+    let file = home.path().join("keymill.toml");
+    // What a language cannot pass on in a string it need not: chunk and list stand in the file.
+    let toml = format!("stores = {stores:?}\nchunk = 1000\n[source.\"segment:{name}\"]\nblock = 16\n");
+    fs::write(&file, toml).expect("a configuration");
+    let several = format!("file:{}", file.display());
+    let places = [("postgres", &stores[1]), ("redis", &stores[2]), ("stores", &several)];
+    for (place, config) in places {
+        // A source is one store's or several stores', never both.
+        let spec = spec.replace(&name, &format!("{name}_{place}"));
+        keymill::Mill::open(config).and_then(|mill| mill.init(&[&spec], false)).expect("init");
+        let folder = home.path().join(place);
+        fs::create_dir(&folder).expect("a folder");
+        let new = languages.iter().filter(|language| !language.is_old());
+        let mut at_work: Vec<_> =
+            new.clone().map(|language| Worker::start_on(language, config, &spec, &folder, 0)).collect();
+        for worker in &mut at_work {
+            // A batch of twenty, two single ones, and enough of them for several reservations: 100 000 bytes are 10 000 ids
+            // or more.
+            worker.wait_until_it_has(100_000);
+            worker.still_works();
+        }
+        drop(at_work);
+        let taken: Vec<_> =
+            new.map(|language| format!("{} {}", language.name, count(&folder, language))).collect();
+        println!("{place:<16} {} ids, none twice: {}", worker::count_distinct(&folder), taken.join(", "));
+    }
 }

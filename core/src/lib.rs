@@ -52,7 +52,7 @@ mod sync;
 pub mod time;
 mod well;
 
-pub use api::{Handle, Iter, Kind, Lease, Mill, Parts, Pending, Source, Standing, Table, VERSION};
+pub use api::{Handle, Iter, Kind, Lease, Mill, OldRow, Parts, Pending, Source, Standing, Table, VERSION};
 pub use config::{DEFAULT_MILL, MILL_VARIABLE, spec_string};
 pub use error::{Code, Error, Result};
 pub use events::Event;

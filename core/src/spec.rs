@@ -126,9 +126,7 @@ impl Spec {
             settings.push(("epoch", crate::snowflake::layout::rfc3339(layout.epoch_ms())));
             settings.push(("worker", worker.to_string()));
         } else {
-            let Rules { min_step, max_step, unit, .. } = self.rules;
-            let unit = if unit > 1 { format!(" in multiples of {unit}") } else { String::new() };
-            settings.push(("step", format!("{min_step} to {max_step}{unit}")));
+            settings.push(("step", self.step_in_words(None)));
         }
         let order = match self.order {
             Order::Process => "process",
@@ -136,5 +134,20 @@ impl Spec {
         };
         settings.push(("order", order.to_owned()));
         settings
+    }
+
+    /// How many numbers one reservation takes, where the row has this step of its own.
+    #[must_use]
+    pub fn step_in_words(&self, of_row: Option<u64>) -> String {
+        let Rules { min_step, max_step, unit, .. } = self.rules;
+        match (of_row, unit) {
+            (Some(step), _) => {
+                let whole = |len: u64| len.div_ceil(step.max(1)).saturating_mul(step);
+                let (least, most) = (whole(min_step), whole(max_step));
+                format!("{least} to {most} in multiples of {step}, the row's step")
+            }
+            (None, 2..) => format!("{min_step} to {max_step} in multiples of {unit}"),
+            (None, _) => format!("{min_step} to {max_step}"),
+        }
     }
 }

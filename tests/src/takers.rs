@@ -69,6 +69,12 @@ impl Takers {
         self.errors().iter().any(|(_, error)| error.code == code && error.message.contains(says))
     }
 
+    /// The ids so far.
+    #[must_use]
+    pub fn got(&self) -> Vec<u64> {
+        self.got.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The highest id so far.
     #[must_use]
     pub fn highest(&self) -> u64 {

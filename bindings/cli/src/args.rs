@@ -202,8 +202,9 @@ Take over the row of another program's table: Leaf, tinyid, CosId, KeyFactory or
 
 The source, of scheme keymill, goes on where the old row stands. In one transaction the old row is locked and moved 2^62
 (4611686018427387904) numbers away, then the new row begins where it stood. So an old node that still runs never
-hands out a number of the source's: it goes on far away. A second run says that it is done and changes nothing. Without
---yes nothing is written: both rows are shown as they are and as they would be.
+hands out a number of the source's: it goes on far away. A second run says that it is done and changes nothing, and
+another source is refused the row that one has taken. Without --yes nothing is written: both rows are shown as they are
+and as they would be.
 
 An old KeyFactory begins at 1 with every new date, whatever its row says: stop old nodes before the date changes.")]
     #[command(after_help = "\
@@ -211,6 +212,7 @@ Examples:
   keymill import segment:orders --from leaf_alloc
   keymill import segment:orders --from leaf_alloc --yes
   keymill import segment:orders --from cosid --row shop.orders --yes
+  keymill import segment:orders --from leaf_alloc --columns max_id:current,biz_tag:name
   keymill import 'serial:cust_info/custid?number=000000&scheme=keymill' --from key_producer --yes")]
     Import {
         /// The source that takes over: kind:name?option=value&…
@@ -224,6 +226,9 @@ Examples:
         /// The old row's name [default: the source's]; TABLE/COLUMN for key_producer
         #[arg(long, value_name = "NAME")]
         row: Option<String>,
+        /// What the old row's table calls its columns, where not as the scheme does: max_id:current,biz_tag:name
+        #[arg(long, value_name = "OF:OWN,…")]
+        columns: Option<String>,
         /// Only show what would be, as without --yes
         #[arg(long, conflicts_with = "yes")]
         dry_run: bool,

@@ -17,7 +17,7 @@ mod steps;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use keymill::{Mill, Result};
+use keymill::{Mill, OldRow, Result};
 
 use args::{Args, Verb};
 
@@ -66,8 +66,13 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
         Verb::Status { sources } => status::status(mill, sources, json),
         Verb::Metrics { sources } => status::metrics(mill, sources, json),
         Verb::Repair { source, to, yes } => operate::repair(&mill.source(source)?, *to, *yes, json),
-        Verb::Import { source, from, table, row, dry_run: _, yes } => {
-            let old = operate::Old { scheme: from, table: table.as_deref(), row: row.as_deref() };
+        Verb::Import { source, from, table, row, columns, dry_run: _, yes } => {
+            let old = OldRow {
+                scheme: from,
+                table: table.as_deref(),
+                row: row.as_deref(),
+                columns: columns.as_deref(),
+            };
             operate::import(&mill.source(source)?, &old, *yes, json)
         }
         Verb::Bench { source, threads, seconds } => {

@@ -1,6 +1,6 @@
 //! `init`, `repair`, `import`: what an operator does.
 
-use keymill::{Mill, Result, Row, Source};
+use keymill::{Mill, OldRow, Result, Row, Source};
 use serde_json::{Value, json};
 
 use crate::print;
@@ -93,16 +93,9 @@ pub fn repair(source: &Source, to: u64, yes: bool, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// The row of another program.
-pub struct Old<'a> {
-    pub scheme: &'a str,
-    pub table: Option<&'a str>,
-    pub row: Option<&'a str>,
-}
-
 /// Takes another program's row over; without `yes` only shows what would be.
-pub fn import(source: &Source, old: &Old, yes: bool, json: bool) -> Result<()> {
-    let handed = source.import(old.scheme, old.table, old.row, !yes)?;
+pub fn import(source: &Source, old: &OldRow<'_>, yes: bool, json: bool) -> Result<()> {
+    let handed = source.import(old, !yes)?;
     let done_before = handed.was_done();
     let new = handed.new.as_ref().map(|row| row.text.clone());
     let state = match (done_before, yes) {

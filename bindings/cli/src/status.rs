@@ -68,6 +68,11 @@ impl Sight {
         Some(used as f64 / all as f64)
     }
 
+    /// The steps as the row allows them.
+    fn step(&self) -> Option<&str> {
+        self.setting("step").and_then(|_| self.seen()).map(|standing| standing.step.as_str())
+    }
+
     /// `(row of 20261120, now 20261121)`.
     fn other_period(&self) -> Option<String> {
         let (row, now) = self.seen()?.other_period.as_ref()?;
@@ -109,6 +114,9 @@ impl Sight {
         let standing = self.seen();
         let row = standing.and_then(|standing| standing.row.as_ref());
         let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
+        if let Some(step) = self.step() {
+            put("step", json!(step));
+        }
         put("store", json!(facts.dialect));
         put("row", json!(row.map(|row| row.text.clone())));
         put("next", json!(row.map(|row| row.mark.next.to_string())));
@@ -139,7 +147,7 @@ impl Sight {
             reserved = format!("{reserved} {other}");
         }
         let step = match (self.setting("step"), self.layout()) {
-            (Some(step), _) => step.to_owned(),
+            (Some(step), _) => self.step().unwrap_or(step).to_owned(),
             (None, Some(layout)) => format!("worker {}, ends {}", self.shown("worker"), layout.end_date()),
             (None, None) => "-".to_owned(),
         };
@@ -170,14 +178,14 @@ fn ago(seconds: u64) -> String {
     }
 }
 
-/// Whether a commit survives, in a word.
+/// What a commit survives, in a word. What a failover to another server does to it is said of the server.
 fn durability(facts: &Facts) -> &'static str {
     if facts.dialect == "memory" {
         "none"
     } else if facts.durability.is_empty() {
         "-"
     } else if facts.warnings.is_empty() {
-        "safe"
+        "crash-safe"
     } else {
         "warned"
     }

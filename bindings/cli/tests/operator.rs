@@ -77,6 +77,20 @@ fn a_dry_run_prints_everything_where_nothing_can_be_looked_at() {
 }
 
 #[test]
+fn a_dry_run_that_is_refused_was_not_creating_anything() {
+    let home = Home::new();
+    let db = rusqlite::Connection::open(home.path().join("keymill.db")).unwrap();
+    db.execute("CREATE TABLE keymill_segment (name TEXT)", []).unwrap();
+    for mill in ["sqlite:keymill.db", "memory:"] {
+        let source = if mill == "memory:" { "segment:a?scheme=ticket" } else { "segment:a" };
+        let dry = home.run(&["--mill", mill, "init", "--dry-run", source]).refused("STORE_REFUSED");
+        assert!(dry.starts_with("looking for tables failed: "), "{dry}");
+        let wet = home.run(&["--mill", mill, "init", source]).refused("STORE_REFUSED");
+        assert!(wet.starts_with("creating tables failed: "), "{wet}");
+    }
+}
+
+#[test]
 fn status_is_one_table_of_what_the_store_knows() {
     let home = Home::new();
     home.run(&["take", "segment:a", "5"]).done();
@@ -110,14 +124,31 @@ fn status_is_one_table_of_what_the_store_knows() {
         row[..7],
         ["segment:a", "keymill", "sqlite:keymill_segment", "5", "-", "-", "1000 to 10000000"]
     );
-    assert!(row[7] == "-" && row[8].ends_with(" s ago") && row[9] == "safe", "{row:?}");
+    assert!(row[7] == "-" && row[8].ends_with(" s ago") && row[9] == "crash-safe", "{row:?}");
     assert_eq!(cells("segment:none")[3], "none yet");
     assert!(cells("serial:t/c")[3].ends_with("0001"), "{text}");
     let json = home.run(&[&["status", "--json"][..], &specs].concat()).json();
     let sources = json["sources"].as_array().unwrap();
     assert_eq!((&sources[0]["used"], &sources[0]["runway_seconds"]), (&json!(null), &json!(null)));
-    assert_eq!((&sources[0]["is_of_now"], &sources[0]["durability"]), (&json!(true), &json!("safe")));
+    assert_eq!((&sources[0]["is_of_now"], &sources[0]["durability"]), (&json!(true), &json!("crash-safe")));
     assert!(sources[0]["last_refill_seconds_ago"].as_u64().is_some_and(|age| age < 100), "{json}");
+}
+
+#[test]
+fn status_says_the_step_that_the_row_has() {
+    let home = Home::new();
+    for (scheme, columns) in
+        [("leaf_alloc", ""), ("tiny_id_info", "&columns=step:by,max_id:step"), ("cosid", "")]
+    {
+        let made = format!("segment:{scheme}?scheme={scheme}{columns}&step=70");
+        home.run(&["next", &made]).done();
+        let opened = format!("segment:{scheme}?scheme={scheme}{columns}&min_step=100&max_step=500");
+        let step =
+            if scheme == "cosid" { "100 to 500" } else { "140 to 560 in multiples of 70, the row's step" };
+        let text = home.run(&["status", &opened]).done();
+        assert!(text.lines().last().is_some_and(|line| line.contains(&format!("  {step}  "))), "{text}");
+        assert_eq!(home.run(&["status", &opened, "--json"]).json()["sources"][0]["step"], step);
+    }
 }
 
 #[test]
@@ -259,7 +290,25 @@ fn import_shows_then_writes_then_says_that_it_is_done() {
     assert!(import(&["--yes"]).done().ends_with("written: already imported\n"));
     assert_eq!(home.run(&["next", "segment:orders"]).done(), "121\n");
     assert_eq!(home.run(&["import", "segment:a", "--from", "leaf"]).code, Some(2));
-    import(&["--row", "nobody"]).refused("STORE_REFUSED");
+    // Another source's, whatever that has of its own.
+    home.run(&["take", "segment:b", "5"]).done();
+    for more in [&[][..], &["--yes"][..]] {
+        let other = ["import", "segment:b", "--from", "leaf_alloc", "--row", "orders"];
+        let taken = home.run(&[&other[..], more].concat()).refused("STORE_REFUSED");
+        assert!(taken.contains("was handed over to `segment:orders` before"), "{taken}");
+    }
+    let renamed = "segment:c?scheme=cosid&table=ours&columns=last_max_id:highest,name:who";
+    home.run(&["take", renamed, "5"]).done();
+    let import = |more: &[&str]| {
+        let words = ["import", "segment:c", "--from", "cosid", "--table", "ours", "--yes"];
+        home.run(&[&words[..], more].concat())
+    };
+    assert!(import(&[]).refused("STORE_REFUSED").contains("say so with `columns=`"));
+    assert!(import(&["--columns", "max_id:m"]).refused("INVALID_CONFIG").contains("last_max_id"));
+    let said = import(&["--columns", "last_max_id:highest,name:who"]).done();
+    assert!(said.contains("old row before: highest=5\n") && said.ends_with("written: yes\n"), "{said}");
+    home.run(&["import", "segment:orders", "--from", "leaf_alloc", "--row", "nobody"])
+        .refused("STORE_REFUSED");
     let serial = "serial:t/c?number=0000&zone=UTC";
     home.run(&["next", serial]).done();
     let ran = home.run(&["import", serial, "--from", "key_producer"]).refused("STORE_REFUSED");

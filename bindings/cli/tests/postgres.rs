@@ -25,6 +25,12 @@ fn init_status_and_repair_work_on_postgresql() {
     let status = mill(&["status", &spec]).done();
     assert!(status.contains("dialect: postgresql") && status.contains("synchronous_commit=on"), "{status}");
     assert!(!status.contains("secret"), "no password: {status}");
+    // What the column and the settings say is one statement.
+    assert!(
+        status.contains("no standby is waited for: a failover to one may lose commits")
+            && status.contains("  crash-safe\n"),
+        "{status}"
+    );
     assert!(mill(&["repair", &spec, "--to", "500", "--yes"]).done().contains("written: yes"));
     mill(&["repair", &spec, "--to", "400", "--yes"]).refused("STORE_REFUSED");
     assert_eq!(mill(&["next", &spec]).ids(), [500]);

@@ -139,7 +139,7 @@ fn a_store_that_is_wrong_is_refused_with_the_valid_ones() {
     for (config, hint) in [
         ("keymill.db", "valid stores"),
         ("oracle://x", "valid stores"),
-        ("redis://h/ids", "a number"),
+        ("redis://h/ids", "numbers them from 0"),
         ("redis://h?sentinel=", "name of the master"),
         ("redis://h?colour=red", "valid options"),
         ("redis://h:x", "no port"),

@@ -24,7 +24,7 @@ use crate::time::Clock;
 
 pub use handle::{Handle, Iter};
 pub use lease::{Lease, Pending};
-pub use operate::Standing;
+pub use operate::{OldRow, Standing};
 pub use source::{Kind, Source};
 
 /// The version of keymill, the same in every language.

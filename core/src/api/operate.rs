@@ -5,9 +5,22 @@ use std::sync::Arc;
 use crate::config::spec_string;
 use crate::error::{Error, Result, shown};
 use crate::reservation::{Key, Scheme};
-use crate::store::{Handover, Row, check_schemes, during, handed_over, one_of_several};
+use crate::store::{Handover, Row, check_schemes, during, handed_over, one_of_several, step_of};
 
 use super::Source;
+
+/// Another program's row, for [`Source::import`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OldRow<'a> {
+    /// One of [`Source::IMPORTS`].
+    pub scheme: &'a str,
+    /// Its table, where that is not the scheme's own.
+    pub table: Option<&'a str>,
+    /// Its name, where that is not the source's; `TABLE/COLUMN` of a `key_producer` row.
+    pub row: Option<&'a str>,
+    /// What its table calls its columns, as in a source's `columns=`: `max_id:current,biz_tag:name`.
+    pub columns: Option<&'a str>,
+}
 
 /// Where a source's row stands, and how much is left.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +37,8 @@ pub struct Standing {
     /// The date parts of the row's period and of the present one, where they differ: the row is that of a time that is over,
     /// or of a clock that is ahead.
     pub other_period: Option<(String, String)>,
+    /// How many numbers one reservation takes: the source's own steps, as multiples of the row's where that has one.
+    pub step: String,
 }
 
 impl Source {
@@ -57,7 +72,9 @@ impl Source {
             (mark.period != now).then(|| (date(mark.period), date(now)))
         });
         let used = (highest.unwrap_or(0), self.spec().last);
-        Ok(Standing { row, reserved_to, used, changed_seconds_ago, other_period })
+        let of_row = row.as_ref().and_then(|row| step_of(&self.spec().key, row));
+        let step = self.spec().step_in_words(of_row);
+        Ok(Standing { row, reserved_to, used, changed_seconds_ago, other_period, step })
     }
 
     /// The schemes whose rows [`Source::import`] takes over.
@@ -66,20 +83,13 @@ impl Source {
 
     /// Hands the row of another program over to this source, in one transaction: the old row is moved 2^62 numbers away
     /// first, so that old nodes that still run never meet this source's numbers, then this source's row begins where the
-    /// old one stood. `row` is the old row's name where it is not the source's (`TABLE/COLUMN` of a `key_producer` row).
-    /// A second time does nothing. With `dry_run` nothing is written.
+    /// old one stood. A second time does nothing. With `dry_run` nothing is written.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a scheme without such rows, `STORE_REFUSED` where there is no row, or where numbers could
-    /// come twice; `STORE_UNAVAILABLE`.
-    pub fn import(
-        &self,
-        scheme: &str,
-        table: Option<&str>,
-        row: Option<&str>,
-        dry_run: bool,
-    ) -> Result<Handover> {
-        let old = self.old_key(scheme, table, row).map_err(|error| self.failed(error))?;
+    /// `INVALID_ARGUMENT` for a scheme without such rows, `INVALID_CONFIG` for columns that it has not, `STORE_REFUSED`
+    /// where there is no row, where another source has taken it, or where numbers could come twice; `STORE_UNAVAILABLE`.
+    pub fn import(&self, old: &OldRow<'_>, dry_run: bool) -> Result<Handover> {
+        let old = self.old_key(old).map_err(|error| self.failed(error))?;
         let new = self.spec().key.clone();
         let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
         let answer = self.shared.mill.engine()?.errand(move |store| {
@@ -92,7 +102,9 @@ impl Source {
                 fault
             })?;
             let new_row = store.look(&new)?;
-            let seen = handed_over(&old, &new, old_row, new_row, period).map_err(|mut fault| {
+            let taker = store.taker(&old, &new)?;
+            let seen = handed_over(&old, &new, (old_row, new_row), taker.as_deref(), period);
+            let seen = seen.map_err(|mut fault| {
                 fault.message.insert_str(0, &format!("importing `{}` failed: ", new.name));
                 fault
             })?;
@@ -102,7 +114,8 @@ impl Source {
     }
 
     /// Under what the other program keeps its row.
-    fn old_key(&self, scheme: &str, table: Option<&str>, row: Option<&str>) -> Result<Arc<Key>> {
+    fn old_key(&self, old: &OldRow<'_>) -> Result<Arc<Key>> {
+        let OldRow { scheme, table, row, columns } = *old;
         if !Source::IMPORTS.contains(&scheme) {
             return Err(Error::argument(format!(
                 "no row can be imported from `{}`; valid: {}",
@@ -114,6 +127,7 @@ impl Source {
         let default =
             Scheme::ALL.into_iter().find(|of| of.name() == scheme).map_or("", Scheme::default_table);
         let mut options = vec![("scheme", scheme), ("table", table.unwrap_or(default))];
+        options.extend(columns.map(|columns| ("columns", columns)));
         let spec = match &self.spec().key.serial {
             None => {
                 let own = self.label().strip_prefix("segment:").ok_or_else(|| {

@@ -292,7 +292,16 @@ fn rules(read: &Reader, default_step: Option<u64>, default_max: u64) -> Result<R
     }
     let ttl_ms = match read.given.get("ttl").map(String::as_str) {
         None | Some("none") => None,
-        Some(_) => Some(read.millis("ttl", 0, 10, 366 * 86_400_000)?),
+        Some(value) => match read.millis("ttl", 0, 10, 366 * 86_400_000) {
+            Ok(ms) => Some(ms),
+            Err(_) => {
+                return Err(read.bad(
+                    "ttl",
+                    value,
+                    "none, or a time such as 500ms, 3s, 5m or 1h, from 10ms to 366d",
+                ));
+            }
+        },
     };
     let unit = if read.given.contains_key("min_step") { 1 } else { step.unwrap_or(1) };
     Ok(Rules { min_step, max_step, unit, buffer_ms: read.millis("buffer", 30_000, 1, 86_400_000)?, ttl_ms })

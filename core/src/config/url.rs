@@ -239,7 +239,11 @@ fn redis(rest: &str, query: &str) -> Result<MillConfig> {
     no_cut_password(rest, query)?;
     let (server, options) = server(&REDIS, rest, query)?;
     if !server.database.is_empty() && server.database.parse::<u16>().is_err() {
-        return Err(bad("database", &server.database, "a number: redis://host:port/0"));
+        return Err(Error::config(format!(
+            "`/{}` at the end of the redis URL is no database: Redis numbers them from 0 (the default; a server has 16 unless \
+             its `databases` says otherwise), so write redis://host:port/0",
+            shown(&server.database)
+        )));
     }
     let sentinel = options.get("sentinel").cloned();
     if sentinel.as_ref().is_some_and(|name| name.is_empty() || server.socket.is_some()) {

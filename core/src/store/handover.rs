@@ -2,8 +2,8 @@
 //! meets the numbers of the new one. (floor 2)
 //!
 //! One transaction: the old row is locked and moved [`FAR`] away first, then the new row is made to begin where the old
-//! one stood. A crash in between leaves both as they were. What is left on the old row says what was done, so that a
-//! second run does nothing:
+//! one stood. A crash in between leaves both as they were. What is left on the old row says what was done, and a record
+//! beside the new one ([`record_of`]) to whom, so that a second run does nothing and no second source takes it:
 //! * Below `FAR` it has not been handed over. At or above it has: old nodes that still run count on up there, in numbers
 //!   that the new row reaches only after 2^62 of its own, and programs of a shorter memory find their number patterns
 //!   used up.
@@ -11,6 +11,7 @@
 //!   step to 2^63-1 and hands out negative numbers. Far away is the one place where all of them stay unique.
 //! * A serial's row is far away until its period ends: then an old KeyFactory begins at 1 whatever the row says.
 
+use super::counter::Counter;
 use super::rows::{self, Rows};
 use super::{Fault, FaultKind, Key, Mark, Row, Scheme};
 
@@ -45,9 +46,34 @@ struct Places {
     new: Mark,
 }
 
+/// The longest name that a row of `keymill_segment` can have.
+const LONGEST: usize = 512;
+
+/// What the name of a hand-over's record begins with: whose row it was. The name of the source that has it now follows.
+pub(crate) fn record_of(old: &Key) -> String {
+    let column = match Counter::of_key(old) {
+        Some(counter) => counter.maximum,
+        None => old.columns.own("MAXSERIALNO"),
+    };
+    let row = old.name.strip_prefix("segment:").unwrap_or(&old.name);
+    // What follows the first `>` is the source's name, whatever the row is called.
+    let row = row.replace('%', "%25").replace('>', "%3E");
+    format!("import:{}/{}.{column}/{row}>", old.scheme.name(), old.table)
+}
+
+/// What the rows of a hand-over say before it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found<'a> {
+    old: Option<Mark>,
+    new: Option<Mark>,
+    /// The source that the old row was handed over to, by the record.
+    taker: Option<&'a str>,
+}
+
 /// What a hand-over makes of the rows; `period` is the present one.
-fn decide(old_key: &Key, old: Option<Mark>, new: Option<Mark>, period: u64) -> Result<Places, Fault> {
-    let table = &old_key.table;
+fn decide(old_key: &Key, new_key: &Key, found: Found<'_>, period: u64) -> Result<Places, Fault> {
+    let (table, new_table) = (&old_key.table, &new_key.table);
+    let Found { old, new, taker } = found;
     let refuse =
         |message: String| Err(Fault::new(FaultKind::Refused, format!("{message}; nothing was changed")));
     let Some(old) = old.filter(|old| old.next > 0) else {
@@ -55,10 +81,20 @@ fn decide(old_key: &Key, old: Option<Mark>, new: Option<Mark>, period: u64) -> R
             "the row in `{table}` says no number yet (missing, NULL, empty, INIT or 0), so there is nothing to hand over"
         ));
     };
+    if let Some(taker) = taker.filter(|taker| *taker != new_key.name) {
+        return refuse(format!(
+            "the row in `{table}` was handed over to `{taker}` before, which goes on with its numbers: use that source, or \
+             a row of another name"
+        ));
+    }
     if old.next > FAR {
-        return match new {
-            Some(new) => Ok(Places { old, new }),
-            None => refuse(format!(
+        return match (taker, new) {
+            (Some(_), Some(new)) => Ok(Places { old, new }),
+            (None, _) => refuse(format!(
+                "the row in `{table}` stands above 2^62, so it was handed over before, and `{new_table}` has no record to \
+                 which source (it may be one with another `table=`)"
+            )),
+            (Some(_), None) => refuse(format!(
                 "the row in `{table}` was handed over before, and the row it was handed over to is gone: find the \
                  highest number ever issued from it and run `keymill repair`, N above it"
             )),
@@ -76,7 +112,8 @@ fn decide(old_key: &Key, old: Option<Mark>, new: Option<Mark>, period: u64) -> R
         Some(new) if new >= old => Ok(Places { old: raised, new }),
         Some(new) => refuse(format!(
             "the new row is there already and stands at {}, below {} in `{table}`: two programs have counted the same \
-             numbers. If those of the new row are in use nowhere, raise it first: `keymill repair`, N above them",
+             numbers. If those of the new row are in use nowhere, close every mill that has it open, then raise it: \
+             `keymill repair`, N above both",
             super::decision::place(new),
             super::decision::place(old),
         )),
@@ -94,7 +131,11 @@ pub(crate) fn hand_over(
     let new = rows.read(new_key, true)?;
     let old_mark = old.as_ref().map_or(Ok(None), |stored| rows::mark_of(old_key, stored))?;
     let new_mark = new.as_ref().map_or(Ok(None), |stored| rows::mark_of(new_key, stored))?;
-    let places = decide(old_key, old_mark, new_mark, period)?;
+    // The old row's lock holds for its record too.
+    let record = record_of(old_key);
+    let taker = rows.taker(new_key, &record)?;
+    let places =
+        decide(old_key, new_key, Found { old: old_mark, new: new_mark, taker: taker.as_deref() }, period)?;
     let row = |key: &Key, stored: &Option<rows::Stored>| {
         stored.as_ref().map(|stored| rows::row_of(key, stored)).transpose()
     };
@@ -106,8 +147,15 @@ pub(crate) fn hand_over(
             return Ok(None);
         }
     }
-    if new_mark != Some(places.new) && !rows.insert(new_key, &rows::stored_at(new_key, places.new)?)? {
+    let begins = rows::stored_at(new_key, places.new)?;
+    if new_mark != Some(places.new) && !rows.insert(new_key, &begins)? {
         return Ok(None);
+    }
+    if taker.is_none() {
+        let record = Key { name: format!("{record}{}", new_key.name), ..new_key.clone() };
+        if !rows.insert(&record, &begins)? {
+            return Ok(None);
+        }
     }
     // As they are kept: what the table adds to a row of its own accord is shown as well.
     let (old_after, new_after) = (rows::look(rows, old_key)?, rows::look(rows, new_key)?);
@@ -119,15 +167,16 @@ pub(crate) fn hand_over(
     }
 }
 
-/// What [`hand_over`] would make of these rows.
+/// What [`hand_over`] would make of these rows; `taker` is the source that the old one was handed over to before.
 pub(crate) fn handed_over(
     old_key: &Key,
     new_key: &Key,
-    old: Option<Row>,
-    new: Option<Row>,
+    (old, new): (Option<Row>, Option<Row>),
+    taker: Option<&str>,
     period: u64,
 ) -> Result<Handover, Fault> {
-    let places = decide(old_key, old.as_ref().map(|row| row.mark), new.as_ref().map(|row| row.mark), period)?;
+    let mark = |row: &Option<Row>| row.as_ref().map(|row| row.mark);
+    let places = decide(old_key, new_key, Found { old: mark(&old), new: mark(&new), taker }, period)?;
     let Some(old) = old else { return Err(Fault::new(FaultKind::Refused, "there is no row to hand over")) };
     let after = |key: &Key, before: Option<&Row>, place: Mark| match before {
         Some(row) if row.mark == place => Ok(row.clone()),
@@ -155,6 +204,14 @@ pub(crate) fn check_schemes(old: &Key, new: &Key) -> Result<(), Fault> {
     if old.serial.is_some() != new.serial.is_some() || from == Scheme::Keymill || from.is_ticket() {
         return wrong(format!("`{}` cannot take over a row of scheme `{}`", new.name, from.name()));
     }
+    let record = record_of(old).len() + new.name.len();
+    if record > LONGEST {
+        return wrong(format!(
+            "the names of `{}` and of the old row are too long: the record of a hand-over holds both, in {record} of at most \
+             {LONGEST} bytes",
+            new.name
+        ));
+    }
     Ok(())
 }
 
@@ -163,10 +220,19 @@ mod tests {
     use super::*;
     use crate::config::MillConfig;
 
+    fn key(spec: &str) -> std::sync::Arc<Key> {
+        MillConfig::parse("memory:").and_then(|config| config.spec(spec)).expect("a spec").key
+    }
+
     fn decided(old: Option<Mark>, new: Option<Mark>, period: u64) -> Result<(Mark, Mark), String> {
-        let config = MillConfig::parse("memory:").expect("a store");
-        let key = config.spec("segment:orders?scheme=leaf_alloc").expect("a spec").key;
-        decide(&key, old, new, period).map(|places| (places.old, places.new)).map_err(|fault| fault.message)
+        decided_of(Found { old, new, taker: None }, period)
+    }
+
+    fn decided_of(found: Found<'_>, period: u64) -> Result<(Mark, Mark), String> {
+        let (old, new) = (key("segment:orders?scheme=leaf_alloc"), key("segment:orders"));
+        decide(&old, &new, found, period)
+            .map(|places| (places.old, places.new))
+            .map_err(|fault| fault.message)
     }
 
     const fn at(period: u64, next: u64) -> Mark {
@@ -185,10 +251,42 @@ mod tests {
 
     #[test]
     fn a_hand_over_that_was_made_is_left_and_one_that_was_lost_is_not_made_again() {
-        assert_eq!(decided(Some(at(0, FAR + 51)), Some(at(0, 7)), 0), Ok((at(0, FAR + 51), at(0, 7))));
-        assert!(decided(Some(at(0, FAR + 51)), None, 0).unwrap_err().contains("is gone"));
+        let taker = Some("segment:orders");
+        let far = Some(at(0, FAR + 51));
+        let done = Found { old: far, new: Some(at(0, 7)), taker };
+        assert_eq!(decided_of(done, 0), Ok((at(0, FAR + 51), at(0, 7))));
+        let lost = Found { old: far, new: None, taker };
+        assert!(decided_of(lost, 0).unwrap_err().contains("is gone"));
         // The old table was restored from a backup: it is moved away again, and ours stays.
         assert_eq!(decided(Some(at(0, 40)), Some(at(0, 900)), 0), Ok((at(0, FAR + 40), at(0, 900))));
+    }
+
+    #[test]
+    fn a_row_that_another_source_has_taken_is_its_own_for_good() {
+        let far = Some(at(0, FAR + 51));
+        // A row of our own is no sign that it was us.
+        for new in [None, Some(at(0, 900))] {
+            let unknown = decided(far, new, 0).unwrap_err();
+            assert!(unknown.contains("`keymill_segment` has no record to which source"), "{unknown}");
+            // Nor is it free again where the old table was restored from a backup.
+            for old in [far, Some(at(0, 40))] {
+                let taken = decided_of(Found { old, new, taker: Some("segment:first") }, 0).unwrap_err();
+                assert!(taken.contains("was handed over to `segment:first` before"), "{taken}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_says_which_column_of_which_row() {
+        let record = |spec| record_of(&key(spec));
+        assert_eq!(
+            record("segment:a>b%25?scheme=cosid&columns=last_max_id:m"),
+            "import:cosid/cosid.m/a%3Eb%25>"
+        );
+        assert_eq!(
+            record("serial:cust/id?scheme=key_producer&number=000"),
+            "import:key_producer/key_producer.MAXSERIALNO/serial:CUST/ID?date=yyyyMMdd&number=000>"
+        );
     }
 
     #[test]

@@ -272,6 +272,11 @@ impl Rows for State {
         // There are no business tables in memory.
         Ok(None)
     }
+
+    fn taker(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
+        let begins = identity(&Key { name: record.to_owned(), ..key.clone() })?;
+        Ok(self.rows.keys().filter_map(|id| id.strip_prefix(&begins)).min().map(str::to_owned))
+    }
 }
 
 /// One client of a [`Memory`].
@@ -327,9 +332,9 @@ impl Store for MemoryStore {
             .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
     }
 
-    fn init(&mut self, keys: &[Arc<Key>], _dry_run: bool) -> Result<Vec<String>, Fault> {
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         let kept = keys.iter().try_for_each(|key| rows::check_kept_here(key));
-        kept.map_err(|fault| rows::during("creating tables", fault))?;
+        kept.map_err(|fault| rows::during(rows::creating(dry_run), fault))?;
         Ok(Vec::new())
     }
 
@@ -339,6 +344,10 @@ impl Store for MemoryStore {
 
     fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
         self.hand_over_in_one(old, new, period)
+    }
+
+    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.taker_in_one(old, new)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {

@@ -31,7 +31,7 @@ use std::sync::Arc;
 pub(crate) use counter::columns_of;
 pub(crate) use decision::one_of_several;
 pub(crate) use handover::{check_schemes, handed_over};
-pub(crate) use rows::during;
+pub(crate) use rows::{during, step_of};
 
 pub use handover::{FAR, Handover};
 
@@ -151,6 +151,8 @@ pub trait Store: Send {
     /// # Errors
     /// As those of `repair`.
     fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        // What a replica shows may be old, and nothing can be raised there.
+        self.writable().map_err(|fault| rows::would_fail(key, fault))?;
         let before = self.look(key)?;
         let after = rows::repaired(key, before.as_ref(), to).map_err(|fault| rows::would_fail(key, fault))?;
         Ok((before, after))
@@ -165,6 +167,22 @@ pub trait Store: Send {
         let message =
             format!("this store keeps no rows of scheme `{}`, so none can be imported", old.scheme.name());
         Err(Fault::new(FaultKind::Refused, message))
+    }
+
+    /// Whether rows can be changed here now.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn writable(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// The source that this row of another program was handed over to, by the record in the table of `new`.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn taker(&mut self, _old: &Key, _new: &Key) -> Result<Option<String>, Fault> {
+        Ok(None)
     }
 
     /// Dialect, version and durability, read from the store itself.

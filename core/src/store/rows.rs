@@ -3,7 +3,8 @@
 //!
 //! `key_producer` keeps a text where `keymill_segment` keeps numbers; that difference ends here ([`mark_of`],
 //! [`stored_at`]). The text is the date part and the padded number of the highest serial reserved, so the next number is
-//! one more; NULL, the empty text and `INIT` say nothing, as they do to KeyFactory.
+//! one more. `INIT` says that there is none yet. KeyFactory writes neither NULL nor the empty text, and hands out nothing
+//! where it finds NULL: what was there is not known, so nobody begins at 1 from it.
 
 use super::counter::{Counter, CounterRow};
 use super::decision::{decide, one_of_several, place};
@@ -45,6 +46,16 @@ pub(crate) trait Rows {
 
     /// Of the business column's texts that are `prefix` and then only digits, the digits of the numerically largest.
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault>;
+
+    /// What follows `record`, which ends with `>`, in the first name of this key's table that begins with it: who took a
+    /// row over.
+    fn taker(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault>;
+}
+
+/// The name after all that begin with this record: `>` becomes `?`.
+#[cfg(feature = "_sql")]
+pub(crate) fn beyond(record: &str) -> String {
+    format!("{}?", record.strip_suffix('>').unwrap_or(record))
 }
 
 /// How many digits a serial's number may have: `shortest` when padded, `longest` when widened.
@@ -92,6 +103,16 @@ pub(crate) trait Transactions {
         self.transact(new, period, |rows| super::handover::hand_over(rows, old, new, period))
             .map_err(|fault| during(&format!("importing `{}`", new.name), fault))
     }
+
+    fn taker_in_one(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.transact(new, 0, |rows| rows.taker(new, &super::handover::record_of(old)).map(Some))
+            .map_err(|fault| during(&format!("importing `{}`", new.name), fault))
+    }
+}
+
+/// What `init` does, for messages.
+pub(crate) const fn creating(dry_run: bool) -> &'static str {
+    if dry_run { "looking for tables" } else { "creating tables" }
 }
 
 /// The tables that these keys need, each once: a key of it and the statement that creates it.
@@ -99,10 +120,11 @@ pub(crate) trait Transactions {
 pub(crate) fn tables(
     keys: &[std::sync::Arc<Key>],
     create: impl Fn(&Key) -> String,
+    dry_run: bool,
 ) -> Result<Vec<(&Key, String)>, Fault> {
     let mut tables: Vec<(&Key, String)> = Vec::new();
     for key in keys {
-        check_table_name(&key.table).map_err(|fault| during("creating tables", fault))?;
+        check_table_name(&key.table).map_err(|fault| during(creating(dry_run), fault))?;
         let statement = create(key);
         if tables.iter().all(|(_, known)| *known != statement) {
             tables.push((key, statement));
@@ -144,6 +166,10 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
     if let Some(counter) = Counter::of_key(key) {
         return reserve_counter(rows, request, &counter, stored.as_ref(), mark);
     }
+    // To a process that has seen numbers such a row went backwards, which `decide` says.
+    if request.high_water == Mark::default() {
+        not_blank(key, stored.as_ref())?;
+    }
     let mut reserved = decide(mark, request)?;
     if mark.is_none()
         && let Some(serial) = key.serial.as_ref().filter(|serial| serial.init_max)
@@ -154,6 +180,24 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
     }
     let new = stored_at(key, Mark { period: reserved.period, next: reserved.hi })?;
     Ok(write(rows, key, stored.as_ref(), &new)?.then_some(reserved))
+}
+
+/// Refuses a row of `key_producer` that does not say whether there were serials.
+fn not_blank(key: &Key, stored: Option<&Stored>) -> Result<(), Fault> {
+    let found = match stored {
+        Some(Stored::Serial(None)) => "NULL",
+        Some(Stored::Serial(Some(text))) if text.is_empty() => "an empty text",
+        _ => return Ok(()),
+    };
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "its row in `{}` holds {found} in `{}`: set it to the highest serial that was ever issued, or to INIT where there \
+             was none; nothing was changed",
+            key.table,
+            key.columns.own("MAXSERIALNO")
+        ),
+    ))
 }
 
 /// The same from a table whose row has its own say in how many, and how long they live.
@@ -259,6 +303,14 @@ pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fa
         row.text = counter.describe_moved(&before.text, to.next)?;
     }
     Ok(row)
+}
+
+/// The step that this row says, where its table has a column for it.
+pub(crate) fn step_of(key: &Key, row: &Row) -> Option<u64> {
+    let column = Counter::of_key(key)?.step?;
+    let said = |word: &str| word.strip_prefix(column)?.strip_prefix('=')?.parse().ok();
+    // The maximum is the first word, and a shop may have called it anything.
+    row.text.split(' ').skip(1).find_map(said)
 }
 
 /// Why a repair that was only asked about cannot be.
@@ -413,7 +465,7 @@ pub(crate) fn producer_row(key: &Key) -> (String, &str) {
     (row, key.columns.own("MAXSERIALNO"))
 }
 
-/// Where a stored row stands; `None` where it says nothing (NULL, empty, `INIT`).
+/// Where a stored row stands; `None` where it says nothing: `INIT`, and what [`not_blank`] refuses.
 pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault> {
     let text = match stored {
         Stored::Segment(mark) => return Ok(Some(*mark)),

@@ -105,6 +105,14 @@ pub(crate) fn hide(message: &str, password: &Secret) -> String {
     if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
 }
 
+/// What is said of a server to which nothing can be written.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) const READ_ONLY: &str = "the server is read-only: a replica, or in maintenance";
+
+/// What `status` says of such a server.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) const LOOKED_AT_READ_ONLY: &str = "the server is read-only: it can reserve nothing, and if it is a replica its rows may be older than the primary's";
+
 /// What a statement that fails leaves behind.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

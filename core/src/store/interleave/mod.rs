@@ -161,6 +161,28 @@ impl Interleaved {
         *rest = Some(Rest::after(rest.as_ref(), fault));
     }
 
+    /// Refuses a number below every row: nothing would be raised, and somebody has mistyped.
+    fn not_lower(&self, found: &[Found], to: u64) -> Result<(), Fault> {
+        let rows: Option<Vec<_>> = self
+            .seats
+            .iter()
+            .zip(found)
+            .map(|(seat, row)| match row {
+                Found::Ours { next } => Some((seat.share.stands(*next), &seat.name)),
+                _ => None,
+            })
+            .collect();
+        match rows.and_then(|rows| rows.into_iter().min()) {
+            Some((lowest, name)) if lowest > to => Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "the lowest of its rows, that of {name}, stands at {lowest}, above {to}, and repair never lowers a row"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Why a store is not asked now.
     fn why<'a>(&'a self, turns: &'a Turns, at: usize) -> Option<&'a Rest> {
         let (seat, view) = (self.seats[at].rest.as_ref(), turns.views[at].rest.as_ref());
@@ -531,6 +553,7 @@ impl Store for Interleaved {
         for (seat, row) in self.seats.iter_mut().zip(&found) {
             seat.may_adopt(key, row, to.next).map_err(|fault| rows::during(&doing, seat.said(fault)))?;
         }
+        self.not_lower(&found, to.next).map_err(|fault| rows::during(&doing, fault))?;
         for (seat, row) in self.seats.iter_mut().zip(&found) {
             seat.raise_to(key, row, to.next).map_err(|fault| rows::during(&doing, seat.said(fault)))?;
         }
@@ -547,8 +570,12 @@ impl Store for Interleaved {
             return self.first()?.store.would_repair(key, to);
         }
         check_shared(key)?;
+        for seat in &mut self.seats {
+            seat.store.writable().map_err(|fault| rows::would_fail(key, seat.said(fault)))?;
+        }
         let before = self.look(key)?;
         let found: Vec<Found> = self.inspect_all(key).into_iter().collect::<Result<_, _>>()?;
+        self.not_lower(&found, to.next).map_err(|fault| rows::would_fail(key, fault))?;
         let (mut next, mut each) = (u64::MAX, Vec::new());
         for (seat, row) in self.seats.iter().zip(&found) {
             seat.may_adopt(key, row, to.next).map_err(|fault| rows::would_fail(key, seat.said(fault)))?;

@@ -8,7 +8,7 @@ use mysql::{Conn, DriverError, Error, OptsBuilder, SslOpts};
 
 use super::Phase;
 use super::dialect::Dialect;
-use super::error::{broken_by, judge_error};
+use super::error::{SILENT, broken_by, judge_error};
 use super::session::{Server, Session};
 use super::{MysqlStore, Tls};
 use crate::store::server::Target;
@@ -72,6 +72,13 @@ impl MysqlStore {
                 }
                 Error::DriverError(DriverError::TlsNotSupported | DriverError::UnknownAuthPlugin(_)) => {
                     fault.kind = FaultKind::Refused;
+                }
+                // Taken, and then nothing: a MySQL server speaks first, the servers of other protocols wait to be spoken to.
+                _ if fault.message == SILENT => {
+                    let limit = options.read_timeout;
+                    fault.message = format!(
+                        "{SILENT}: no MySQL greeting came within {limit:?}; is it a MySQL or MariaDB server, and awake?"
+                    );
                 }
                 #[cfg(feature = "rustls")]
                 Error::TlsError(_) => {

@@ -2,6 +2,7 @@
 //! their error numbers mean for a reservation. (floor 2)
 
 use crate::store::FaultKind;
+use crate::store::server::READ_ONLY;
 
 /// Which server this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,9 +127,7 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
         _ if committing && says("undetermined") => Meaning::Unknown,
         1040 | 1203 | 1226 => plain(FaultKind::Unavailable, true, "the server has too many connections"),
         1047 => plain(FaultKind::Unavailable, true, NOT_READY),
-        1290 | 1792 | 1836 => {
-            plain(FaultKind::Unavailable, true, "the server is read-only: a replica, or in maintenance")
-        }
+        1290 | 1792 | 1836 => plain(FaultKind::Unavailable, true, READ_ONLY),
         1053 | 1317 | 1927 | 1969 | 3024 => {
             plain(FaultKind::Unavailable, true, "the server ended the statement")
         }

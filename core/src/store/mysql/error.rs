@@ -10,6 +10,10 @@ use super::dialect::{self, MISSING_TABLE, Meaning};
 use crate::store::server::hide;
 use crate::store::{Fault, FaultKind};
 
+/// A server that took longer than `timeout`.
+pub(super) const SILENT: &str = "the server did not answer in time";
+const NOT_MYSQL: &str = "the answer is not of the MySQL protocol";
+
 /// What an error says about the range that was asked for, and about the connection.
 pub(super) struct Judged {
     pub(super) fault: Fault,
@@ -30,7 +34,10 @@ pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Jud
         duplicate: false,
     };
     let Error::MySqlError(said) = error else {
-        let message = hide(&plain_words(error), password);
+        let mut message = hide(&plain_words(error), password);
+        if message == SILENT && phase == Phase::Commit {
+            message.push_str(" (it is frozen or overloaded, or the commit waits for a replica that is gone)");
+        }
         return if phase == Phase::Ask {
             broken(FaultKind::Unavailable, message)
         } else {
@@ -95,14 +102,17 @@ pub(super) fn broken_by(error: &Error) -> Option<&io::Error> {
 /// A driver's error in words, without its debug output.
 fn plain_words(error: &Error) -> String {
     let io = broken_by(error);
-    let silent = "the server did not answer in time".to_owned();
+    let silent = SILENT.to_owned();
+    let unheard =
+        format!("{SILENT}: nobody takes the connection; is the address right, and no firewall in between?");
     match (io, error) {
         (Some(io), _) if is_timeout(io.kind()) => silent,
         (Some(io), _) => format!("the connection broke: {io}"),
-        (_, Error::DriverError(DriverError::ConnectTimeout | DriverError::Timeout)) => silent,
+        (_, Error::DriverError(DriverError::ConnectTimeout)) => unheard,
+        (_, Error::DriverError(DriverError::Timeout)) => silent,
         (_, Error::DriverError(DriverError::CouldNotConnect(Some((_, what, kind))))) => {
             if is_timeout(*kind) {
-                silent
+                unheard
             } else {
                 what.clone()
             }
@@ -112,7 +122,7 @@ fn plain_words(error: &Error) -> String {
                 .to_owned()
         }
         (_, Error::DriverError(error)) => error.to_string(),
-        (_, Error::CodecError(error)) => format!("the answer is not of the MySQL protocol: {error}"),
+        (_, Error::CodecError(error)) => format!("{NOT_MYSQL} ({error}); is it a MySQL or MariaDB server?"),
         (_, other) => other.to_string(),
     }
 }
@@ -131,6 +141,14 @@ mod tests {
             missing_table("Table 'ids.keymill_segment' doesn't exist"),
             "table `keymill_segment` is missing"
         );
+    }
+
+    #[test]
+    fn a_commit_that_nobody_answers_may_wait_for_a_replica() {
+        let silent = Error::IoError(io::ErrorKind::WouldBlock.into());
+        let said = |phase| judge_error(&silent, phase, &Secret::default()).fault.message;
+        assert!(said(Phase::Commit).contains("waits for a replica that is gone"), "{}", said(Phase::Commit));
+        assert_eq!(said(Phase::Ask), SILENT);
     }
 
     #[test]

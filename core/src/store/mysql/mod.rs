@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub use super::Secret;
 use super::rows::{self, Rows, Transactions};
-use super::server::Phase;
+use super::server::{LOOKED_AT_READ_ONLY, Phase};
 pub use super::server::{Options, Tls};
 use super::{
     Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Scheme, Store,
@@ -152,7 +152,7 @@ impl Store for MysqlStore {
     }
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
-        let mut tables = rows::tables(keys, create_table)?;
+        let mut tables = rows::tables(keys, create_table, dry_run)?;
         if dry_run {
             match self.ready() {
                 Ok(session) => self.session = Some(session),
@@ -179,7 +179,7 @@ impl Store for MysqlStore {
             }
             Ok(missing.into_iter().map(|(_, statement)| statement).collect())
         })
-        .map_err(|fault| rows::during("creating tables", fault))
+        .map_err(|fault| rows::during(rows::creating(dry_run), fault))
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
@@ -195,6 +195,14 @@ impl Store for MysqlStore {
 
     fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
         self.hand_over_in_one(old, new, period)
+    }
+
+    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.taker_in_one(old, new)
+    }
+
+    fn writable(&mut self) -> Result<(), Fault> {
+        self.with_session(Session::writable)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
@@ -220,7 +228,7 @@ impl MysqlStore {
         self.with_session(|session| {
             let mut warnings = session.warnings.clone();
             if session.server.read_only {
-                warnings.push("the server is read-only: it can reserve nothing".to_owned());
+                warnings.push(LOOKED_AT_READ_ONLY.to_owned());
             }
             Ok(Facts {
                 dialect: session.server.dialect.name().to_owned(),

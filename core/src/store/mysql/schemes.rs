@@ -531,6 +531,17 @@ impl Rows for Open<'_> {
         let found = self.session.ask(&sql, values)?;
         Ok(found.first().and_then(|row| text(row, 0)))
     }
+
+    fn taker(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
+        // As it stands now, not as it stood when the transaction began.
+        let sql = format!(
+            "SELECT `name` FROM `{}` WHERE `name` > ? AND `name` < ? ORDER BY `name` LIMIT 1 FOR UPDATE",
+            key.table
+        );
+        let found = self.session.ask(&sql, (record.as_bytes(), rows::beyond(record).as_bytes()))?;
+        let name = found.first().and_then(|row| text(row, 0));
+        Ok(name.and_then(|name| name.strip_prefix(record).map(str::to_owned)))
+    }
 }
 
 /// A number column; `None` for NULL and for what is negative.

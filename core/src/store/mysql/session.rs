@@ -13,7 +13,7 @@ use super::error::judge_error;
 use super::schemes::{Open, text};
 use crate::store::counter::CounterRow;
 use crate::store::rows::Rows;
-use crate::store::server::Phase;
+use crate::store::server::{Phase, READ_ONLY};
 use crate::store::{Durability, Fault, FaultKind, Scheme};
 
 /// Pauses between attempts grow up to so many times the first one: to some 20 ms.
@@ -211,10 +211,7 @@ impl Session {
     pub(super) fn writable(&mut self) -> Result<(), Fault> {
         if self.server.read_only {
             self.broken = true;
-            return Err(Fault::new(
-                FaultKind::Unavailable,
-                "the server is read-only: a replica, or in maintenance",
-            ));
+            return Err(Fault::new(FaultKind::Unavailable, READ_ONLY));
         }
         Ok(())
     }

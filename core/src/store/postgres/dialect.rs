@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::store::FaultKind;
+use crate::store::server::READ_ONLY;
 
 /// A statement as the shared code writes it, with `` `name` `` and `?`, in PostgreSQL's words: `"name"` and `$n`. Names are
 /// folded to lower case, as PostgreSQL does with names that nobody quotes: who writes `table=ORDERS` finds what
@@ -105,9 +106,7 @@ pub(super) fn meaning(code: &str, committing: bool) -> Meaning {
         "57014" => plain(FaultKind::Unavailable, true, "the server ended the statement"),
         "57P01" | "57P02" | "57P05" => plain(FaultKind::Unavailable, true, "the server ended the session"),
         "57P03" => plain(FaultKind::Unavailable, true, "the server is starting up or shutting down"),
-        "25006" => {
-            plain(FaultKind::Unavailable, true, "the server is read-only: a replica, or in maintenance")
-        }
+        "25006" => plain(FaultKind::Unavailable, true, READ_ONLY),
         "25P02" | "25P03" => plain(FaultKind::Unavailable, true, ""),
         "28P01" | "28000" => plain(FaultKind::Refused, true, "check user and password"),
         "3D000" => plain(FaultKind::Refused, true, "create the database, then run `keymill init`"),

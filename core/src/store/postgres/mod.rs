@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::rows::{self, Rows, Transactions};
-use super::server::Phase;
+use super::server::{LOOKED_AT_READ_ONLY, Phase};
 pub use super::server::{Options, Tls};
 use super::{
     Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Scheme, Store,
@@ -255,9 +255,9 @@ impl Store for PostgresStore {
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         for key in keys {
-            schemes::check_kept_here(key).map_err(|fault| rows::during("creating tables", fault))?;
+            schemes::check_kept_here(key).map_err(|fault| rows::during(rows::creating(dry_run), fault))?;
         }
-        let mut tables = rows::tables(keys, create_table)?;
+        let mut tables = rows::tables(keys, create_table, dry_run)?;
         if dry_run {
             match self.ready() {
                 Ok(session) => self.session = Some(session),
@@ -284,11 +284,15 @@ impl Store for PostgresStore {
             }
             Ok(missing.into_iter().map(|(_, statement)| statement).collect())
         })
-        .map_err(|fault| rows::during("creating tables", fault))
+        .map_err(|fault| rows::during(rows::creating(dry_run), fault))
     }
 
     fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
         self.hand_over_in_one(old, new, period)
+    }
+
+    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.taker_in_one(old, new)
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
@@ -298,6 +302,10 @@ impl Store for PostgresStore {
                 .map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault));
         }
         self.repair_in_one(key, to)
+    }
+
+    fn writable(&mut self) -> Result<(), Fault> {
+        self.with_session(Session::writable)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
@@ -317,7 +325,7 @@ impl PostgresStore {
         self.with_session(|session| {
             let mut warnings = session.warnings.clone();
             if session.server.read_only {
-                warnings.push("the server is read-only: it can reserve nothing".to_owned());
+                warnings.push(LOOKED_AT_READ_ONLY.to_owned());
             }
             Ok(Facts {
                 dialect: "postgresql".to_owned(),

@@ -507,4 +507,12 @@ impl Rows for Open<'_> {
         let found = self.session.ask(&sql, &values)?;
         Ok(found.first().and_then(|row| text(row, 0)))
     }
+
+    fn taker(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
+        let sql =
+            format!("SELECT name FROM `{}` WHERE name > ? AND name < ? ORDER BY name LIMIT 1", key.table);
+        let found = self.session.ask(&sql, &[record.into(), rows::beyond(record).as_str().into()])?;
+        let name = found.first().and_then(|row| text(row, 0));
+        Ok(name.and_then(|name| name.strip_prefix(record).map(str::to_owned)))
+    }
 }

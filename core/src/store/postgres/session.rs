@@ -14,7 +14,7 @@ use super::dialect::{self, Meaning};
 use super::prepared::{self, Prepared, Way};
 use super::wire::{Failed, Wire};
 use crate::store::counter::{Cell, CounterRow};
-use crate::store::server::{Options, Phase, Target, hide};
+use crate::store::server::{Options, Phase, READ_ONLY, Target, hide};
 use crate::store::{Durability, Fault, FaultKind, Scheme, Secret};
 
 /// What the server said about itself when the connection was made.
@@ -23,6 +23,8 @@ pub(super) struct Server {
     pub(super) version: String,
     pub(super) durability: Vec<String>,
     pub(super) read_only: bool,
+    /// Whom its commits wait for; empty: for nobody.
+    pub(super) standbys: String,
     /// `None` for a replica, and where this user may not know.
     pub(super) history: Option<History>,
 }
@@ -229,8 +231,12 @@ impl Session {
             self.server.history = self.history()?;
         }
         let local = said(3) == "local";
+        if !matches!(said(3).as_str(), "local" | "off") {
+            self.server.standbys.clone_from(&standbys);
+        }
         self.server.durability.push(match standbys.as_str() {
-            "" => "synchronous_standby_names= (a failover may lose commits)".to_owned(),
+            "" => "synchronous_standby_names= (no standby is waited for: a failover to one may lose commits)"
+                .to_owned(),
             names => format!("synchronous_standby_names={names}"),
         });
         if local && !standbys.is_empty() {
@@ -372,7 +378,19 @@ impl Session {
 
     /// What an error means, and what it does to this connection.
     pub(super) fn failed(&mut self, failed: &Failed, phase: Phase) -> Fault {
-        let judged = judge(failed, phase, &self.password);
+        let mut judged = judge(failed, phase, &self.password);
+        // Such a commit is silent itself, and keeps the row's lock from those who come after it.
+        let waits = match failed {
+            Failed::Silent => phase == Phase::Commit,
+            other => other.code() == Some("55P03"),
+        };
+        if waits && !self.server.standbys.is_empty() {
+            judged.fault.message.push_str(&format!(
+                "; commits wait for `{}` (synchronous_standby_names): if that standby is gone, start it again or take it out of \
+                 the setting",
+                self.server.standbys
+            ));
+        }
         self.broken |= judged.broken;
         self.again = judged.again;
         self.duplicate = judged.duplicate;
@@ -400,14 +418,14 @@ impl Session {
     pub(super) fn writable(&mut self) -> Result<(), Fault> {
         if self.server.read_only {
             self.broken = true;
-            return Err(Fault::new(
-                FaultKind::Unavailable,
-                "the server is read-only: a replica, or in maintenance",
-            ));
+            return Err(Fault::new(FaultKind::Unavailable, READ_ONLY));
         }
         Ok(())
     }
 }
+
+/// A server that took longer than `timeout`.
+const SILENT: &str = "the server did not answer in time";
 
 struct Judged {
     fault: Fault,
@@ -482,6 +500,12 @@ fn not_connected(options: &Options, failed: Failed) -> Fault {
         other => other,
     };
     let mut fault = judge(&failed, Phase::Ask, &options.password).fault;
+    if matches!(failed, Failed::Silent) {
+        let limit = options.read_timeout;
+        fault.message = format!(
+            "{SILENT}: no PostgreSQL greeting came within {limit:?}; is it a PostgreSQL server, and awake?"
+        );
+    }
     let Failed::Postgres(error) = &failed else { return fault };
     let source = std::error::Error::source(error);
     match (error.as_db_error(), source.and_then(|source| source.downcast_ref::<io::Error>())) {
@@ -522,9 +546,11 @@ fn not_connected(options: &Options, failed: Failed) -> Fault {
 fn plain_words(failed: &Failed) -> String {
     match failed {
         Failed::Fault(fault) => fault.message.clone(),
-        Failed::Silent => "the server did not answer in time".to_owned(),
+        Failed::Silent => SILENT.to_owned(),
         Failed::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
-            "the server did not answer in time".to_owned()
+            format!(
+                "{SILENT}: nobody takes the connection; is the address right, and no firewall in between?"
+            )
         }
         Failed::Io(error) => error.to_string(),
         Failed::Postgres(error) if error.is_closed() => "the connection broke".to_owned(),

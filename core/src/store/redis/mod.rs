@@ -197,11 +197,17 @@ impl Store for RedisStore {
             .try_for_each(|key| check(key))
             .and_then(|()| if dry_run { Ok(()) } else { self.with_master(|_| Ok(())) })
             .map(|()| Vec::new())
-            .map_err(|fault| rows::during("preparing the server", fault))
+            .map_err(|fault| {
+                rows::during(if dry_run { rows::creating(true) } else { "preparing the server" }, fault)
+            })
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         self.repair_in_one(key, to)
+    }
+
+    fn writable(&mut self) -> Result<(), Fault> {
+        self.with_master(|_| Ok(()))
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
@@ -223,7 +229,7 @@ impl RedisStore {
         self.with_session(|session| {
             let mut warnings = session.warnings.clone();
             if session.server.is_replica() {
-                warnings.push("the server is a replica: it can reserve nothing".to_owned());
+                warnings.push("the server is a replica: it can reserve nothing, and its rows may be older than the master's".to_owned());
             }
             Ok(Facts {
                 dialect: session.server.dialect().to_owned(),

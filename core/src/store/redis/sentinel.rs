@@ -108,11 +108,44 @@ impl Sentinels {
             .map(|verb| cmd("SENTINEL").arg(verb).arg(&self.name).take());
         let mut texts = Vec::new();
         for answer in wire.exchange(&questions, Phase::Ask)? {
-            let Value::Array(fields) = wire.answer(answer)? else { return Err(no_sentinel()) };
+            let answer = match wire.answer(answer) {
+                Err(fault) if fault.message.contains("No such master") => {
+                    return Err(Fault { message: self.known_to(wire), ..fault });
+                }
+                other => other?,
+            };
+            let Value::Array(fields) = answer else { return Err(no_sentinel()) };
             texts.push(fields.iter().map(|field| text(field).unwrap_or_default()).collect::<Vec<_>>());
         }
         word(&texts[0], &texts[1]).ok_or_else(no_sentinel)
     }
+}
+
+impl Sentinels {
+    /// What a Sentinel says that has not heard of this master: whom it watches.
+    fn known_to(&self, wire: &mut Wire) -> String {
+        let masters = wire.ask(cmd("SENTINEL").arg("MASTERS").take());
+        let mut names: Vec<String> = match masters {
+            Ok(Value::Array(masters)) => masters.iter().filter_map(name_of).collect(),
+            _ => Vec::new(),
+        };
+        names.sort();
+        let known = if names.is_empty() {
+            "it names none".to_owned()
+        } else {
+            format!("it watches `{}`", names.join("`, `"))
+        };
+        format!(
+            "this Sentinel knows no master `{}`; {known}: write `?sentinel=NAME` with one of its names",
+            self.name
+        )
+    }
+}
+
+fn name_of(master: &Value) -> Option<String> {
+    let Value::Array(fields) = master else { return None };
+    let at = fields.chunks_exact(2).find(|pair| text(&pair[0]).as_deref() == Some("name"))?;
+    text(&at[1])
 }
 
 fn no_sentinel() -> Fault {

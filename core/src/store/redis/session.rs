@@ -338,6 +338,11 @@ impl Rows for Open<'_> {
             "`init=max` reads a business table, and Redis has none; use `start=N`",
         ))
     }
+
+    fn taker(&mut self, _key: &Key, _record: &str) -> Result<Option<String>, Fault> {
+        // Redis keeps no rows of other programs.
+        Ok(None)
+    }
 }
 
 fn no_row(at: &str, found: &str) -> Fault {

@@ -64,9 +64,9 @@ impl Wire {
             "; does the server speak TLS on this port?"
         } else if self.hung_up {
             // What a full server says before it closes is mostly lost with the connection.
-            "; the server may have too many clients (`maxclients`), or demand TLS (`rediss://`)"
+            "; the server may have too many clients (`maxclients`), demand TLS (`rediss://`), or be no Redis server"
         } else {
-            ""
+            "; is it a Redis server, and awake?"
         }
     }
 
@@ -206,6 +206,10 @@ fn plain_words(error: &RedisError) -> String {
         // A full server closes what it has just accepted, and what it says of that may be lost.
         None if error.is_io_error() || error.is_connection_dropped() => {
             format!("the connection broke: {error}; is `maxclients` reached?")
+        }
+        // What the library found instead is a byte's number.
+        None if error.kind() == redis::ErrorKind::Parse => {
+            "the answer is not of the Redis protocol".to_owned()
         }
         None => format!("the answer is not of the Redis protocol: {error}"),
     }

@@ -323,9 +323,9 @@ impl Store for SqliteStore {
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         for key in keys {
-            rows::check_kept_here(key).map_err(|fault| rows::during("creating tables", fault))?;
+            rows::check_kept_here(key).map_err(|fault| rows::during(rows::creating(dry_run), fault))?;
         }
-        let mut tables = rows::tables(keys, create_table)?;
+        let mut tables = rows::tables(keys, create_table, dry_run)?;
         // Looking creates nothing, not even the file.
         if dry_run && identity(&self.path).is_none() {
             return Ok(tables.into_iter().map(|(_, statement)| statement).collect());
@@ -351,7 +351,7 @@ impl Store for SqliteStore {
             commit(transaction, path)?;
             Ok(missing)
         })
-        .map_err(|fault| rows::during("creating tables", fault))
+        .map_err(|fault| rows::during(rows::creating(dry_run), fault))
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
@@ -360,6 +360,10 @@ impl Store for SqliteStore {
 
     fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
         self.hand_over_in_one(old, new, period)
+    }
+
+    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.taker_in_one(old, new)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {

@@ -150,6 +150,17 @@ impl Rows for Open<'_> {
             .optional()
             .map_err(|error| fault(self.path, &error))
     }
+
+    fn taker(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
+        let sql =
+            format!("SELECT name FROM \"{}\" WHERE name > ?1 AND name < ?2 ORDER BY name LIMIT 1", key.table);
+        let name: Option<String> = self
+            .transaction
+            .query_one(&sql, [record, &rows::beyond(record)], |row| row.get(0))
+            .optional()
+            .map_err(|error| fault(self.path, &error))?;
+        Ok(name.and_then(|name| name.strip_prefix(record).map(str::to_owned)))
+    }
 }
 
 /// What a row of `key_producer` is found by, and the column of its serial. In backquotes: what stands in double quotes and

@@ -1,0 +1,300 @@
+//! `keymill import` while mills have the old row or the new one open, with numbers of it in memory: on MariaDB and on a
+//! SQLite file.
+//!
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use keymill::store::FAR;
+use keymill::{Code, Error, Handover, Mill, OldRow, Source};
+use keymill_tests::server;
+use keymill_tests::takers::{Takers, until};
+
+const SCHEMES: [&str; 4] = ["leaf_alloc", "tiny_id_info", "cosid", "sequence_table"];
+
+/// Two tables of one test, and what opens mills on them.
+struct Place {
+    url: String,
+    old: String,
+    new: String,
+    scheme: &'static str,
+    /// A SQLite file goes with it.
+    folder: Option<tempfile::TempDir>,
+}
+
+impl Place {
+    /// One for each scheme on each store.
+    fn all() -> Vec<Place> {
+        SCHEMES.iter().flat_map(|scheme| [Place::on_mariadb(scheme), Place::on_sqlite(scheme)]).collect()
+    }
+
+    fn on_mariadb(scheme: &'static str) -> Place {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // ordering: Relaxed — a number for each, nothing more.
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = |kind| format!("{kind}_{}_{n}", std::process::id());
+        let place = Place { url: server::url(), old: name("oo"), new: name("on"), scheme, folder: None };
+        place.with_tables()
+    }
+
+    fn on_sqlite(scheme: &'static str) -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("ids.db").display());
+        let (old, new) = ("old_rows".to_owned(), "new_rows".to_owned());
+        Place { url, old, new, scheme, folder: Some(folder) }.with_tables()
+    }
+
+    fn with_tables(self) -> Place {
+        self.mill().init(&[&self.old_spec(""), &self.new_spec("")], false).unwrap();
+        self
+    }
+
+    fn mill(&self) -> Mill {
+        Mill::open(&self.url).unwrap()
+    }
+
+    /// The other program's row, as a keymill that works beside it opens it.
+    fn old_spec(&self, more: &str) -> String {
+        format!("segment:orders?scheme={}&table={}&min_step=50&max_step=400{more}", self.scheme, self.old)
+    }
+
+    fn new_spec(&self, more: &str) -> String {
+        format!("segment:orders?table={}&min_step=50&max_step=400{more}", self.new)
+    }
+
+    fn import_into(&self, source: &Source) -> keymill::Result<Handover> {
+        let old = OldRow { scheme: self.scheme, table: Some(&self.old), ..OldRow::default() };
+        source.import(&old, false)
+    }
+
+    /// By a process of its own, as the command does.
+    fn import(&self) -> keymill::Result<Handover> {
+        let mill = self.mill();
+        let handed = self.import_into(&mill.source(&self.new_spec("")).unwrap());
+        mill.close();
+        handed
+    }
+
+    fn drop_tables(&self) {
+        if self.folder.is_none() {
+            server::say(&format!("DROP TABLE {}, {}", self.old, self.new));
+        }
+    }
+}
+
+#[track_caller]
+fn assert_unique(ids: impl IntoIterator<Item = u64>, place: &Place) {
+    let mut seen = HashSet::new();
+    for id in ids {
+        assert!(seen.insert(id), "{id} came twice ({}, {})", place.scheme, place.url);
+    }
+}
+
+#[track_caller]
+fn no_errors(takers: &Takers) {
+    let errors: Vec<(Duration, Error)> = takers.errors();
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+#[test]
+fn a_mill_with_the_old_row_open_uses_up_what_it_has_and_goes_on_far_away() {
+    for place in Place::all() {
+        let (old_mill, new_mill) = (place.mill(), place.mill());
+        let old = old_mill.source(&place.old_spec("")).unwrap();
+        let new = new_mill.source(&place.new_spec("")).unwrap();
+        let (theirs, ours) = (Takers::default(), Takers::default());
+        let mut handed = None;
+        theirs.beside(&[&old, &old], 17, Duration::from_millis(1), || {
+            until("the old row is in use", Duration::from_secs(20), || theirs.count() > 500);
+            handed = Some(place.import().unwrap());
+            ours.beside(&[&new, &new], 17, Duration::from_millis(1), || {
+                until("the new row is in use", Duration::from_secs(20), || ours.count() > 1000);
+                until("the old one is too", Duration::from_secs(20), || theirs.highest() > FAR);
+            });
+        });
+        no_errors(&theirs);
+        no_errors(&ours);
+        let first = handed.unwrap().new_after.mark.next;
+        let (theirs, mut ours) = (theirs.got(), ours.got());
+        ours.sort_unstable();
+        assert_eq!(ours[0], first);
+        assert!(ours.last().is_some_and(|last| *last < FAR));
+        // What was in memory lies below, what came afterwards far above.
+        assert!(theirs.iter().all(|id| *id < first || *id > FAR), "{}", place.scheme);
+        // What it gives back at its close is far away as well: the new row is not lowered, and only its own mill raises it.
+        let stands = || new.standing().unwrap().row.unwrap().mark.next;
+        let before = stands();
+        old_mill.close();
+        assert!((before..FAR).contains(&stands()));
+        let after = new.take(2000).unwrap();
+        assert_unique(theirs.into_iter().chain(ours).chain(after), &place);
+        new_mill.close();
+        place.drop_tables();
+    }
+}
+
+#[test]
+fn a_mill_with_the_new_source_open_and_not_asked_yet_begins_where_the_old_row_stood() {
+    for place in Place::all() {
+        let (old_mill, new_mill) = (place.mill(), place.mill());
+        let old = old_mill.source(&place.old_spec("")).unwrap();
+        let new = new_mill.source(&place.new_spec("")).unwrap();
+        let mut ids = old.take(120).unwrap();
+        let handed = place.import().unwrap();
+        ids.extend(new.take(700).unwrap());
+        assert_eq!(ids[120], handed.new_after.mark.next, "{}", place.scheme);
+        ids.extend(old.take(700).unwrap());
+        assert_unique(ids, &place);
+        old_mill.close();
+        new_mill.close();
+        place.drop_tables();
+    }
+}
+
+#[test]
+fn a_mill_with_the_new_source_in_use_above_the_old_row_goes_on_as_if_nothing_had_been() {
+    for place in Place::all() {
+        let (old_mill, new_mill) = (place.mill(), place.mill());
+        let old = old_mill.source(&place.old_spec("")).unwrap();
+        let new = new_mill.source(&place.new_spec("&start=100000")).unwrap();
+        let mut ids = old.take(120).unwrap();
+        let takers = Takers::default();
+        takers.beside(&[&new, &new], 17, Duration::from_millis(1), || {
+            until("the new row is in use", Duration::from_secs(20), || takers.count() > 500);
+            let handed = place.import().unwrap();
+            assert!(handed.new_after.mark.next > 100_000 && handed.old_after.mark.next > FAR);
+            let so_far = takers.count();
+            until("it still is", Duration::from_secs(20), || takers.count() > so_far + 1000);
+        });
+        no_errors(&takers);
+        ids.extend(takers.got());
+        assert!(ids.iter().all(|id| *id < FAR));
+        ids.extend(old.take(700).unwrap());
+        assert_unique(ids, &place);
+        old_mill.close();
+        new_mill.close();
+        place.drop_tables();
+    }
+}
+
+#[test]
+fn a_mill_with_the_new_source_in_use_below_the_old_row_is_to_be_closed_before_the_row_is_raised() {
+    for place in Place::all() {
+        let (old_mill, new_mill) = (place.mill(), place.mill());
+        let old = old_mill.source(&place.old_spec("")).unwrap();
+        let mut ids = old.take(500).unwrap();
+        // Numbers that the old row has given as well: of a trial, thrown away.
+        let trial = new_mill.source(&place.new_spec("")).unwrap();
+        trial.take(10).unwrap();
+        let error = place.import().unwrap_err();
+        assert_eq!(error.code, Code::StoreRefused, "{error}");
+        assert!(
+            error.message.contains("close every mill that has it open")
+                && error.message.contains("nothing was changed"),
+            "{error}"
+        );
+        // The old row counts on where it stood.
+        ids.extend(old.take(500).unwrap());
+        assert!(ids.iter().all(|id| *id < FAR));
+        new_mill.close();
+        let new_mill = place.mill();
+        let new = new_mill.source(&place.new_spec("")).unwrap();
+        new.repair(5000, false).unwrap();
+        place.import().unwrap();
+        assert_eq!(new.next().unwrap(), 5000);
+        ids.extend(new.take(700).unwrap());
+        ids.extend(old.take(700).unwrap());
+        assert_unique(ids, &place);
+        old_mill.close();
+        new_mill.close();
+        place.drop_tables();
+    }
+}
+
+#[test]
+fn the_first_id_of_the_new_source_and_an_import_at_once_leave_one_of_two_histories() {
+    let (mut first, mut second) = (0, 0);
+    for place in Place::all() {
+        for _ in 0..6 {
+            let (old_mill, new_mill) = (place.mill(), place.mill());
+            let name = fastrand::u64(..).to_string();
+            let named = |spec: String| spec.replacen("orders", &name, 1);
+            let old = old_mill.source(&named(place.old_spec(""))).unwrap();
+            let new = new_mill.source(&named(place.new_spec(""))).unwrap();
+            let mut ids = old.take(500).unwrap();
+            let other = place.mill();
+            let into = other.source(&named(place.new_spec(""))).unwrap();
+            // Both are connected: what follows is one transaction each.
+            into.standing().unwrap();
+            new.standing().unwrap();
+            let (one, handed) = std::thread::scope(|scope| {
+                let one = scope.spawn(|| new.next().unwrap());
+                let handed = place.import_into(&into);
+                (one.join().unwrap(), handed)
+            });
+            match handed {
+                Ok(handed) => {
+                    assert!(one >= handed.new_after.mark.next && one > 500, "{one} {handed:?}");
+                    ids.push(one);
+                    ids.extend(new.take(700).unwrap());
+                    first += 1;
+                }
+                // It was begun by itself, from 1.
+                Err(error) => {
+                    assert_eq!((one, error.code), (1, Code::StoreRefused), "{error}");
+                    assert!(error.message.contains("counted the same numbers"), "{error}");
+                    second += 1;
+                }
+            }
+            ids.extend(old.take(700).unwrap());
+            assert_unique(ids, &place);
+            for mill in [old_mill, new_mill, other] {
+                mill.close();
+            }
+        }
+        place.drop_tables();
+    }
+    println!("import   begun at once: the import was first {first} times, the id {second} times");
+}
+
+#[test]
+fn of_two_sources_that_take_one_row_at_once_one_has_it_and_the_other_is_told_who() {
+    for place in Place::all() {
+        let mut ids = Vec::new();
+        for round in 0..4 {
+            let row = format!("row_{round}");
+            let old_mill = place.mill();
+            let old = old_mill.source(&place.old_spec("").replacen("orders", &row, 1)).unwrap();
+            old.take(10).unwrap();
+            old_mill.close();
+            let mills = [place.mill(), place.mill()];
+            let sources = [0, 1].map(|n| {
+                let spec = place.new_spec("").replacen("orders", &format!("taker_{round}_{n}"), 1);
+                let source = mills[n].source(&spec).unwrap();
+                source.standing().unwrap();
+                source
+            });
+            let old = OldRow {
+                scheme: place.scheme,
+                table: Some(&place.old),
+                row: Some(&row),
+                ..OldRow::default()
+            };
+            let handed = std::thread::scope(|scope| {
+                let threads = sources.each_ref().map(|source| scope.spawn(|| source.import(&old, false)));
+                threads.map(|thread| thread.join().unwrap())
+            });
+            let won = handed.iter().position(Result::is_ok).expect("one of them has it");
+            let error = handed[1 - won].as_ref().expect_err("one of them has it not");
+            assert_eq!(error.code, Code::StoreRefused, "{error}");
+            let says = format!("was handed over to `segment:taker_{round}_{won}` before");
+            assert!(error.message.contains(&says), "{error}");
+            ids.push(sources[won].next().unwrap());
+            mills.iter().for_each(Mill::close);
+        }
+        assert_eq!(ids, [11; 4], "{}", place.scheme);
+        place.drop_tables();
+    }
+}

@@ -1,0 +1,79 @@
+//! Commands that are pointed at a replica, whose rows may be older than the primary's: `status` says so, `repair` refuses
+//! before it shows anything. Servers of their own; `ci/mariadb`, `ci/postgres` and `ci/redis` start them.
+
+use keymill::{Code, Mill};
+use keymill_tests::{postgres, redis, server};
+use mysql::prelude::Queryable;
+
+#[track_caller]
+fn is_looked_at_and_not_repaired(place: &str, says: &str, warns: &str) {
+    let mill = Mill::open(place).unwrap();
+    let orders = mill.source("segment:orders").unwrap();
+    assert!(orders.standing().unwrap().row.is_some_and(|row| row.mark.next > 5));
+    let facts = mill.facts().unwrap();
+    assert!(facts.warnings.iter().any(|warning| warning.contains(warns)), "{facts:?}");
+    for dry_run in [true, false] {
+        let error = orders.repair(500_000, dry_run).unwrap_err();
+        assert_eq!(error.code, Code::StoreUnavailable, "{error}");
+        assert!(error.message.contains(says), "{error}");
+    }
+    mill.close();
+}
+
+/// A row on the primary, its process gone: what is left in memory is lost.
+fn begin(primary: &str) {
+    let mill = Mill::open(primary).unwrap();
+    mill.init(&["segment:orders"], false).unwrap();
+    mill.source("segment:orders").unwrap().take(5).unwrap();
+    mill.close();
+}
+
+const OLDER: &str = "its rows may be older";
+
+#[test]
+fn a_postgresql_replica_is_looked_at_and_not_repaired() {
+    let primary = postgres::Private::start("");
+    begin(&primary.url());
+    // A base backup: it has the row.
+    primary.ci(&["replica"]);
+    is_looked_at_and_not_repaired(
+        &primary.ci(&["url", "replica"]),
+        "the server is read-only: a replica",
+        OLDER,
+    );
+}
+
+#[test]
+fn a_mariadb_that_is_read_only_is_looked_at_and_not_repaired() {
+    let server = server::Private::start("");
+    begin(&server.url());
+    server.root().query_drop("SET GLOBAL read_only = 1").unwrap();
+    is_looked_at_and_not_repaired(&server.url(), "the server is read-only: a replica", OLDER);
+}
+
+#[test]
+fn a_redis_replica_is_looked_at_and_not_repaired() {
+    let primary = redis::Private::start("");
+    begin(&primary.url());
+    let replica = primary.replica();
+    is_looked_at_and_not_repaired(&replica, "the server is a replica, which reserves nothing", OLDER);
+}
+
+#[test]
+fn several_stores_are_not_repaired_while_one_of_them_is_read_only() {
+    let server = server::Private::start("");
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("keymill.toml");
+    let file = format!("sqlite:{}", folder.path().join("ids.db").display());
+    std::fs::write(&config, format!("stores = [{file:?}, {:?}]", server.url())).unwrap();
+    let config = format!("file:{}", config.display());
+    begin(&config);
+    server.root().query_drop("SET GLOBAL read_only = 1").unwrap();
+    let mill = Mill::open(&config).unwrap();
+    let orders = mill.source("segment:orders").unwrap();
+    for dry_run in [true, false] {
+        let error = orders.repair(90_000_000, dry_run).unwrap_err();
+        assert!(error.message.contains("the server is read-only"), "{error}");
+    }
+    mill.close();
+}

@@ -1,0 +1,72 @@
+//! A URL at the port of another kind of server, of one that speaks no protocol of ours, and of one that takes connections and
+//! says nothing: the error says what is likely, within the time that an answer may take.
+//!
+//! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`
+//! (`ci/mariadb run ci/postgres run ci/redis run cargo test …`).
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use keymill::Mill;
+use keymill_tests::{postgres, redis, server};
+
+/// What a URL of each kind looks like at this place.
+fn url(kind: &str, place: &str) -> String {
+    match kind {
+        "redis" => format!("redis://{place}/0?timeout=500ms"),
+        _ => format!("{kind}://app:secret@{place}/ids?timeout=500ms"),
+    }
+}
+
+fn place_of(url: &str) -> String {
+    let at = url.rsplit('@').next().unwrap();
+    at.split('/').next().unwrap().to_owned()
+}
+
+/// A server that takes connections and answers each with these bytes, whatever it is told.
+fn speaker(bytes: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let mut kept: Vec<TcpStream> = Vec::new();
+        for stream in listener.incoming().flatten() {
+            let _ = (&stream).write_all(bytes);
+            kept.push(stream);
+        }
+    });
+    place
+}
+
+#[test]
+fn a_server_of_another_kind_is_called_by_its_likely_name() {
+    let mariadb = place_of(&server::url());
+    let postgres = place_of(&postgres::url());
+    let redis = place_of(&redis::url());
+    let silent = speaker(b"");
+    let http = speaker(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n<html></html>");
+    let ssh = speaker(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n");
+    for (kind, own, says) in [
+        ("mysql", &mariadb, "is it a MySQL or MariaDB server"),
+        ("postgres", &postgres, "is it a PostgreSQL server"),
+        ("redis", &redis, "Redis server"),
+    ] {
+        for place in [&mariadb, &postgres, &redis, &silent, &http, &ssh] {
+            if place == own {
+                continue;
+            }
+            let began = Instant::now();
+            let mill = Mill::open(&url(kind, place)).unwrap();
+            let error = mill.source("segment:orders").unwrap().standing().unwrap_err();
+            assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+            assert!(
+                error.message.contains(says) && error.message.contains(place.as_str()),
+                "{kind}: {error}"
+            );
+            assert!(!error.message.contains("certificate"), "{kind}: {error}");
+            assert!(error.message.chars().all(|c| !c.is_control() && c != '\u{fffd}'), "{kind}: {error}");
+            println!("wrong    {kind}: {}", error.message);
+            mill.close();
+        }
+    }
+}
