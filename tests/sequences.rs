@@ -34,6 +34,7 @@ impl Sequence {
             serial: None,
             step,
             unsafe_on,
+            stride: keymill::store::Stride::EVERY,
         })
     }
 

@@ -130,6 +130,11 @@ impl Spec {
             let unit = if unit > 1 { format!(" in multiples of {unit}") } else { String::new() };
             settings.push(("step", format!("{min_step} to {max_step}{unit}")));
         }
+        let stride = self.key.stride;
+        if !stride.is_every() {
+            settings.push(("delta", stride.delta().to_string()));
+            settings.push(("remainder", stride.remainder().to_string()));
+        }
         let order = match self.order {
             Order::Process => "process",
             Order::Thread => "thread",

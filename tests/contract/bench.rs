@@ -90,6 +90,7 @@ impl Kind {
             serial,
             step: 1,
             unsafe_on: false,
+            stride: keymill::store::Stride::EVERY,
         })
     }
 }

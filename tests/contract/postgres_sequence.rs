@@ -41,6 +41,7 @@ fn key(table: &str, step: u64) -> Arc<Key> {
         serial: None,
         step,
         unsafe_on: false,
+        stride: keymill::store::Stride::EVERY,
     })
 }
 

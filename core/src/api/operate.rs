@@ -46,7 +46,9 @@ impl Source {
         let (row, changed_seconds_ago) = answer.map_err(|error| self.failed(error))?;
         let pattern = self.spec().pattern();
         let mark = row.as_ref().map(|row| row.mark).unwrap_or_default();
-        let highest = mark.next.checked_sub(1).filter(|highest| *highest > 0);
+        let stride = self.stride();
+        // With a stride `next` is the next id, and what lies between it and the last one is nobody's.
+        let highest = Some(stride.below(mark.next)).filter(|highest| *highest > 0);
         let reserved_to = highest.map(|number| match pattern {
             Some(pattern) => pattern.text(mark.period, number),
             None => number.to_string(),
@@ -56,7 +58,7 @@ impl Source {
             let date = |period| pattern.prefix(period).as_str().to_owned();
             (mark.period != now).then(|| (date(mark.period), date(now)))
         });
-        let used = (highest.unwrap_or(0), self.spec().last);
+        let used = (stride.up_to(highest.unwrap_or(0)), stride.up_to(self.spec().last));
         Ok(Standing { row, reserved_to, used, changed_seconds_ago, other_period })
     }
 

@@ -38,6 +38,7 @@ pub use handover::{FAR, Handover};
 pub use crate::reservation::{
     Columns, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
 };
+pub use crate::stride::Stride;
 
 /// What a store's row says.
 #[derive(Clone, Debug, PartialEq, Eq)]
