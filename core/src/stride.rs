@@ -86,7 +86,8 @@ impl Stride {
     }
 
     /// A place of the row in the source's count; 0, nothing seen, stays 0.
-    const fn counted(self, next: u64) -> u64 {
+    #[must_use]
+    pub const fn counted(self, next: u64) -> u64 {
         if next == 0 { 0 } else { self.up_to(next - 1) + 1 }
     }
 }

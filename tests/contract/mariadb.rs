@@ -93,7 +93,7 @@ fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
         options.read_timeout = Duration::from_millis(300);
         let proxy = Proxy::start(options.hosts[0].clone());
         options.hosts = vec![proxy.address()];
-        let mut store = server::store(options);
+        let mut store = bench.counting(Box::new(server::store(options)));
         let (orders, invoices) = (bench.request("orders", 10), bench.request("invoices", 10));
         for start in [&orders, &invoices] {
             store.reserve(start).unwrap();

@@ -500,7 +500,9 @@ pub(crate) fn check_kept_here(key: &Key) -> Result<(), Fault> {
 
 /// What is being done, for messages: `reserving 2000 for `segment:orders``.
 pub(crate) fn reserving(request: &Request) -> String {
-    format!("reserving {} for `{}`", request.len, request.key.name)
+    // As many as are the source's own.
+    let len = request.len.div_ceil(request.key.stride.delta());
+    format!("reserving {len} for `{}`", request.key.name)
 }
 
 /// The fault with what was being done in front.
