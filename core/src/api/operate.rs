@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::config::spec_string;
 use crate::error::{Error, Result, shown};
 use crate::reservation::{Key, Scheme};
-use crate::store::{Handover, Row, check_schemes, during, handed_over, one_of_several};
+use crate::store::{Handover, Row, check_schemes, during, handed_over, not_imported, one_of_several};
 
 use super::Source;
 
@@ -87,7 +87,7 @@ impl Source {
         let answer = self.shared.mill.engine()?.errand(move |store| {
             check_schemes(&old, &new)?;
             // Each look also makes sure that the table is of its scheme's shape.
-            let old_row = store.look(&old).map_err(|mut fault| {
+            let old_row = store.look(&old).map_err(not_imported).map_err(|mut fault| {
                 // That the other program's table is made is not what helps.
                 fault.message =
                     fault.message.replace("run `keymill init`", "name the old row's table (`--table`)");

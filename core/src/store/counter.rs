@@ -99,6 +99,22 @@ const COSID: Counter<'static> = Counter {
     )),
 };
 
+/// What is said of a source that is to own every number of a row which owns only some.
+const WITHOUT: &str = ", this source is written without them";
+
+/// Why such a row cannot be imported, where that is what `fault` is about.
+pub(crate) fn not_imported(mut fault: Fault) -> Fault {
+    if let Some(at) = fault.message.find(WITHOUT) {
+        fault.message.truncate(at);
+        fault.message.push_str(
+            ": the other numbers are another database's, and an import takes them all. Stop the nodes of every such \
+             database, raise `max_id` above that of each of their rows, set the two columns to 1 and 0, and import then; or \
+             go on as `scheme=tiny_id_info`; nothing was changed",
+        );
+    }
+    fault
+}
+
 /// The columns of a scheme's table that a shop may call otherwise (`columns=`); none where the table is keymill's own.
 pub(crate) fn columns_of(scheme: Scheme) -> Vec<&'static str> {
     match Counter::of(scheme) {
@@ -220,9 +236,9 @@ impl<'k> Counter<'k> {
             return Ok(());
         }
         let written = if own.is_every() {
-            "this source is written without them".to_owned()
+            WITHOUT.to_owned()
         } else {
-            format!("this source is written with `delta={}&remainder={}`", own.delta(), own.remainder())
+            format!(", this source is written with `delta={}&remainder={}`", own.delta(), own.remainder())
         };
         let remedy = match Stride::new(by, from) {
             None => "no number is one of these: mend the row".to_owned(),
@@ -232,7 +248,7 @@ impl<'k> Counter<'k> {
         Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "its row in `{}` has {delta}={by} and {remainder}={from}, {written}: they would not take the same numbers; \
+                "its row in `{}` has {delta}={by} and {remainder}={from}{written}: they would not take the same numbers; \
                  {remedy}; nothing was changed",
                 key.table
             ),

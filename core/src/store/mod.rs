@@ -28,7 +28,7 @@ mod sequences;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use counter::columns_of;
+pub(crate) use counter::{columns_of, not_imported};
 pub(crate) use decision::one_of_several;
 pub(crate) use handover::{check_schemes, handed_over};
 pub(crate) use rows::during;
