@@ -229,17 +229,18 @@ impl Source {
     /// # Errors
     /// As [`Source::next`].
     pub fn fill(&self, buffer: &mut [u64]) -> Result<()> {
-        self.numbers().and_then(|well| well.fill(buffer)).map_err(|e| self.failed(e))?;
-        self.spread(buffer);
-        Ok(())
+        if matches!(self.shared.way, Way::Strided | Way::SharedText | Way::ThreadText) {
+            return self.fill_otherwise(buffer);
+        }
+        self.shared.well().and_then(|well| well.fill(buffer)).map_err(|e| self.failed(e))
     }
 
-    /// Makes ids of what a source with a stride has counted.
-    pub(super) fn spread(&self, counted: &mut [u64]) {
-        if self.shared.way == Way::Strided {
-            let stride = self.stride();
-            counted.iter_mut().for_each(|n| *n = stride.nth(*n));
-        }
+    #[cold]
+    fn fill_otherwise(&self, buffer: &mut [u64]) -> Result<()> {
+        self.numbers().and_then(|well| well.fill(buffer)).map_err(|e| self.failed(e))?;
+        let stride = self.stride();
+        buffer.iter_mut().for_each(|n| *n = stride.nth(*n));
+        Ok(())
     }
 
     /// What this source hands out.
