@@ -239,7 +239,9 @@ impl Source {
     fn fill_otherwise(&self, buffer: &mut [u64]) -> Result<()> {
         self.numbers().and_then(|well| well.fill(buffer)).map_err(|e| self.failed(e))?;
         let stride = self.stride();
-        buffer.iter_mut().for_each(|n| *n = stride.nth(*n));
+        for n in buffer {
+            *n = stride.nth(*n);
+        }
         Ok(())
     }
 
