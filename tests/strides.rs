@@ -322,12 +322,14 @@ fn a_row_that_comes_to_say_something_else_is_refused_until_it_is_mended() {
         ] {
             place.say(&format!("UPDATE {table} SET {change}"));
             // What is in memory was reserved before, and is issued.
-            let refusal = loop {
-                match orders.next() {
-                    Ok(id) => assert!(id % 2 == 1 && ids.insert(id)),
-                    Err(refusal) => break refusal,
+            let refusal = (0..1000).find_map(|_| match orders.next() {
+                Ok(id) => {
+                    assert!(id % 2 == 1 && ids.insert(id));
+                    None
                 }
-            };
+                Err(refusal) => Some(refusal),
+            });
+            let refusal = refusal.unwrap_or_else(|| panic!("{change} was not noticed"));
             assert_eq!(refusal.code, Code::StoreRefused, "{refusal}");
             let seen = "this source is written with `delta=2&remainder=1`";
             assert!(refusal.message.contains(seen) && refusal.message.contains(remedy), "{refusal}");

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use keymill::{Code, Mill, Source};
 
-const SPEC: &str = "segment:orders?scheme=tiny_id_info&step=10";
+/// Nothing is reserved ahead, so that figures are exact.
+const SPEC: &str = "segment:orders?scheme=tiny_id_info&step=10&buffer=1ms";
 
 fn source(config: &str, options: &str) -> (Mill, Source) {
     let mill = Mill::open(config).unwrap();
