@@ -256,6 +256,10 @@ fn a_row_we_make_says_so_and_an_old_node_takes_as_many_of_it() {
     let row = store.look(&table.key).unwrap().unwrap();
     assert_eq!(row.text, "max_id=30 step=30 delta=3 remainder=2 version=0");
     assert_eq!(row.mark.next, 32);
+    // As the store answered it: the range ended at 30, and the next id is 32.
+    assert!(store.give_back(&table.key, 0, 17, 31).unwrap());
+    assert_eq!(store.look(&table.key).unwrap().unwrap().mark.next, 17);
+    store.repair(&table.key, Mark { period: 0, next: 31 }).unwrap();
     assert_eq!(tinyid_ids(&mut server::connection(), &table.name), (32..=59).step_by(3).collect::<Vec<_>>());
 }
 
