@@ -358,7 +358,8 @@ km_code km_source_try_next(km_source *source, uint64_t *id, uint32_t *retry_ms);
 km_code km_source_fill(km_source *source, uint64_t *ids, size_t count);
 
 /**
- * Leases [`*lo`, `*hi`) to the caller alone: at least one number and at most `count`. What is not used is lost.
+ * Leases [`*lo`, `*hi`) to the caller alone: at least one number and at most `count`; one where ids do not follow each
+ * other (`delta=`). What is not used is lost.
  *
  * As km_source_next; KM_INVALID_ARGUMENT for a count of 0 and for snowflakes, which have no ranges.
  */

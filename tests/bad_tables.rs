@@ -51,6 +51,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         serial,
         step: 10,
         unsafe_on: false,
+        stride: keymill::store::Stride::EVERY,
     })
 }
 
@@ -264,7 +265,7 @@ fn a_row_that_makes_no_sense_is_refused_on_sqlite() {
         }
         if scheme == Scheme::TinyIdInfo {
             for (column, value, says) in [
-                ("delta", "2", "Raise `max_id` above that of every other database's row"),
+                ("delta", "2", "write `delta=2&remainder=0`"),
                 ("delta", "0", "holds 0 in `delta`"),
                 ("remainder", "1", "remainder=1"),
                 ("version", "NULL", "holds NULL in `version`"),

@@ -21,6 +21,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         serial: None,
         step: 1000,
         unsafe_on: false,
+        stride: keymill::store::Stride::EVERY,
     })
 }
 

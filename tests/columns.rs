@@ -56,6 +56,7 @@ fn key(scheme: Scheme, table: &str, columns: &[(&str, &str)]) -> Arc<Key> {
         serial,
         step: 10,
         unsafe_on: false,
+        stride: keymill::store::Stride::EVERY,
     })
 }
 

@@ -20,6 +20,7 @@ fn request(scheme: Scheme) -> Request {
         serial: None,
         step: 100,
         unsafe_on: false,
+        stride: keymill::store::Stride::EVERY,
     };
     keymill_tests::request(&Arc::new(key), 100)
 }

@@ -11,6 +11,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("sync", 0),
     ("revocation", 0),
     ("reservation", 0),
+    ("stride", 0),
     ("time", 0),
     ("serial", 0),
     ("snowflake/layout", 0),

@@ -87,6 +87,7 @@ fn key(scheme: Scheme) -> Arc<Key> {
         }),
         step: 10,
         unsafe_on: false,
+        stride: keymill::store::Stride::EVERY,
     });
     // On each: a node may answer before it has carried out another one's `CREATE TABLE`.
     for node in NODES {
@@ -338,6 +339,7 @@ fn probe_key() -> Arc<Key> {
         serial: None,
         step: 1,
         unsafe_on: false,
+        stride: keymill::store::Stride::EVERY,
     })
 }
 

@@ -19,6 +19,7 @@ fn key(scheme: Scheme, columns: &[(&str, &str)]) -> Arc<Key> {
         serial: None,
         step: 100,
         unsafe_on: false,
+        stride: keymill::store::Stride::EVERY,
         columns: Columns::new(columns),
     })
 }

@@ -106,6 +106,7 @@ fn key(scheme: Scheme) -> Arc<Key> {
         serial,
         step: 10,
         unsafe_on: scheme == Scheme::Sequence,
+        stride: keymill::store::Stride::EVERY,
         columns: Columns::default(),
     })
 }

@@ -31,6 +31,7 @@ fn keymill_key() -> std::sync::Arc<keymill::store::Key> {
         serial: None,
         step: 1,
         unsafe_on: false,
+        stride: keymill::store::Stride::EVERY,
     })
 }
 

@@ -51,6 +51,7 @@ impl Table {
             serial,
             step: 10,
             unsafe_on: false,
+            stride: keymill::store::Stride::EVERY,
         }));
         direct().init(&[Arc::clone(&table.0)], false).unwrap();
         table

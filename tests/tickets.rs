@@ -45,6 +45,7 @@ impl Table {
             serial: None,
             step: 100,
             unsafe_on: true,
+            stride: keymill::store::Stride::EVERY,
         })
     }
 

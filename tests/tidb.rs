@@ -40,6 +40,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         serial: None,
         step: 10,
         unsafe_on: false,
+        stride: keymill::store::Stride::EVERY,
     })
 }
 

@@ -47,6 +47,7 @@ fn request(scheme: Scheme, name: &str) -> Request {
         serial: None,
         step: STEP,
         unsafe_on: false,
+        stride: keymill::store::Stride::EVERY,
     };
     Request {
         key: Arc::new(key),

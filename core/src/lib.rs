@@ -17,7 +17,7 @@
 //! 3  mill config keeper::act events metrics  assembly, and the one thread
 //! 2  store                                   all I/O
 //! 1  segment block bell well spec snowflake::generator keeper::plan   state machines; no I/O, time is passed in
-//! 0  error sync revocation reservation time snowflake::layout serial  pure functions and types
+//! 0  error sync revocation reservation stride time snowflake::layout serial  pure functions and types
 //! ```
 
 mod api;
@@ -36,6 +36,7 @@ mod segment;
 pub mod serial;
 pub mod snowflake;
 mod spec;
+mod stride;
 /// What `tests/simulation` drives that nobody else should: wells without threads, specs without a mill.
 #[doc(hidden)]
 pub mod simulation {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::serial::SerialPattern;
+use crate::stride::Stride;
 
 /// The largest number keymill hands out: positive in a signed 64-bit column.
 pub const MAX_NUMBER: u64 = i64::MAX as u64;
@@ -55,6 +56,12 @@ impl Scheme {
     #[must_use]
     pub const fn is_ticket(self) -> bool {
         matches!(self, Scheme::AutoIncrement | Scheme::Ticket | Scheme::Sequence)
+    }
+
+    /// Whether a row may own every delta-th number only.
+    #[must_use]
+    pub const fn keeps_stride(self) -> bool {
+        matches!(self, Scheme::TinyIdInfo)
     }
 
     /// Whether a row may say how long its numbers live.
@@ -160,6 +167,8 @@ pub struct Key {
     pub step: u64,
     /// `unsafe=on`: numbers that come twice after a crash of the server are accepted.
     pub unsafe_on: bool,
+    /// Which of the row's numbers are the source's own, where the scheme's rows say so.
+    pub stride: Stride,
 }
 
 impl Key {
@@ -170,11 +179,15 @@ impl Key {
         if self.scheme.is_ticket() {
             place.push_str(&format!(" step={}", self.step));
         }
+        if !self.stride.is_every() {
+            place.push_str(&format!(" delta={} remainder={}", self.stride.delta(), self.stride.remainder()));
+        }
         place
     }
 }
 
-/// A place in a key's history: first by period, then by number. `next` is the lowest number not yet reserved.
+/// A place in a key's history: first by period, then by number. `next` is the lowest number not yet reserved; where the
+/// key has a [`Stride`], the lowest that is its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     /// The period, 0 where the key has none.

@@ -128,6 +128,11 @@ impl Spec {
         } else {
             settings.push(("step", self.step_in_words(None)));
         }
+        let stride = self.key.stride;
+        if !stride.is_every() {
+            settings.push(("delta", stride.delta().to_string()));
+            settings.push(("remainder", stride.remainder().to_string()));
+        }
         let order = match self.order {
             Order::Process => "process",
             Order::Thread => "thread",

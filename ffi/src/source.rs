@@ -69,7 +69,8 @@ pub unsafe extern "C" fn km_source_fill(source: *mut km_source, ids: *mut u64, c
     })
 }
 
-/// Leases [`*lo`, `*hi`) to the caller alone: at least one number and at most `count`. What is not used is lost.
+/// Leases [`*lo`, `*hi`) to the caller alone: at least one number and at most `count`; one where ids do not follow each
+/// other (`delta=`). What is not used is lost.
 ///
 /// As km_source_next; KM_INVALID_ARGUMENT for a count of 0 and for snowflakes, which have no ranges.
 #[unsafe(no_mangle)]

@@ -74,6 +74,39 @@ static void segments(void) {
     OK(km_source_free(orders));
 }
 
+static void every_third_number(void) {
+    km_mill *mill = NULL;
+    km_source *orders = NULL;
+    uint64_t id = 0, lo = 0, hi = 0, ids[1500], due = 2;
+    uint32_t retry = 0;
+    char text[32];
+    size_t len = 0;
+    OK(km_mill_open("memory:", &mill));
+    OK(km_mill_source(mill, "segment:orders?scheme=tiny_id_info&delta=3&remainder=2", &orders));
+    for (int i = 0; i < 300; i++, due += 3) {
+        OK(km_source_next(orders, &id));
+        CHECK(id == due);
+    }
+    OK(km_source_fill(orders, ids, 1500));
+    for (size_t i = 0; i < 1500; i++, due += 3) CHECK(ids[i] == due);
+    km_cursor mine = KM_CURSOR_INIT(orders);
+    for (int i = 0; i < 300; i++, due += 3) {
+        OK(km_cursor_next(&mine, &id));
+        CHECK(id == due);
+    }
+    OK(km_source_lease(orders, 100, &lo, &hi)); /* one id: the next does not follow it */
+    CHECK(lo == due && hi == due + 1);
+    OK(km_source_try_next(orders, &id, &retry));
+    CHECK(id == due + 3);
+    OK(km_source_next_text(orders, text, sizeof text, &len));
+    CHECK(strtoull(text, NULL, 10) == due + 6);
+    km_parts parts = KM_PARTS_INIT;
+    OK(km_source_parse(orders, due, &parts));
+    GIVES(KM_INVALID_ARGUMENT, km_source_parse(orders, due + 1, &parts));
+    km_source_free(orders);
+    km_mill_free(mill);
+}
+
 static void try_next_never_waits(void) {
     km_mill *mill = NULL;
     km_source *orders = NULL;
@@ -234,6 +267,7 @@ int main(void) {
     an_empty_string_is_the_default_mill_of_the_environment();
     specs();
     segments();
+    every_third_number();
     try_next_never_waits();
     serials_and_the_manual_clock();
     snowflakes();

@@ -7,10 +7,12 @@ use std::sync::{Arc, OnceLock};
 use keymill::serial::SerialPattern;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
+use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store, Stride};
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{postgres, redis, server};
 use mysql::prelude::Queryable;
+
+use crate::counted::Counted;
 
 pub const DAY: u64 = 20_261_120_000_000_000;
 pub const NEXT_DAY: u64 = 20_261_121_000_000_000;
@@ -24,12 +26,22 @@ pub enum Kind {
     Sequence,
     Leaf,
     Tiny,
+    /// tinyid's row of every third number, as its source counts them.
+    Strided,
     Cosid,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 7] =
-        [Kind::Segment, Kind::Serial, Kind::Producer, Kind::Sequence, Kind::Leaf, Kind::Tiny, Kind::Cosid];
+    pub const ALL: [Kind; 8] = [
+        Kind::Segment,
+        Kind::Serial,
+        Kind::Producer,
+        Kind::Sequence,
+        Kind::Leaf,
+        Kind::Tiny,
+        Kind::Strided,
+        Kind::Cosid,
+    ];
 
     pub fn scheme(self) -> Scheme {
         match self {
@@ -37,7 +49,7 @@ impl Kind {
             Kind::Producer => Scheme::KeyProducer,
             Kind::Sequence => Scheme::SequenceTable,
             Kind::Leaf => Scheme::LeafAlloc,
-            Kind::Tiny => Scheme::TinyIdInfo,
+            Kind::Tiny | Kind::Strided => Scheme::TinyIdInfo,
             Kind::Cosid => Scheme::Cosid,
         }
     }
@@ -56,19 +68,24 @@ impl Kind {
             Kind::Segment | Kind::Serial | Kind::Producer => None,
             Kind::Sequence => Some(("biz_type", "cur_id", 50)),
             Kind::Leaf => Some(("biz_tag", "max_id", 128)),
-            Kind::Tiny => Some(("biz_type", "max_id", 63)),
+            Kind::Tiny | Kind::Strided => Some(("biz_type", "max_id", 63)),
             Kind::Cosid => Some(("name", "last_max_id", 100)),
         }
     }
 
     /// The maximum that a row holds where `next` is the next number.
     pub fn kept(self, next: u64) -> u64 {
-        if self == Kind::Leaf { next } else { next - 1 }
+        if self == Kind::Leaf { next } else { self.stride().nth(next) - 1 }
     }
 
     /// The last number there is: Leaf's column has to hold the number after it.
     pub fn last(self) -> u64 {
-        if self == Kind::Leaf { MAX_NUMBER - 1 } else { MAX_NUMBER }
+        if self == Kind::Leaf { MAX_NUMBER - 1 } else { self.stride().up_to(MAX_NUMBER) }
+    }
+
+    /// Which numbers of a row are its own.
+    pub fn stride(self) -> Stride {
+        if self == Kind::Strided { Stride::new(3, 2).unwrap() } else { Stride::EVERY }
     }
 
     pub fn key(self, table: &str, name: &str, init_max: bool) -> Arc<Key> {
@@ -90,6 +107,7 @@ impl Kind {
             serial,
             step: 1,
             unsafe_on: false,
+            stride: self.stride(),
         })
     }
 }
@@ -188,6 +206,15 @@ impl Bench {
     }
 
     pub fn open(&self) -> Box<dyn Store> {
+        self.counting(self.open_bare())
+    }
+
+    /// The store as a source of this kind sees it.
+    pub fn counting(&self, store: Box<dyn Store>) -> Box<dyn Store> {
+        if self.kind == Kind::Strided { Box::new(Counted(store)) } else { store }
+    }
+
+    fn open_bare(&self) -> Box<dyn Store> {
         match &self.place {
             Place::Memory(memory) => Box::new(MemoryStore::new(Arc::clone(memory))),
             Place::Sqlite(path, _) => Box::new(SqliteStore::new(path.clone(), sqlite::Options::default())),
@@ -242,7 +269,8 @@ impl Bench {
     pub fn set_row(&self, name: &str, mark: Mark) {
         let key = self.key(name);
         if let Place::Memory(memory) = &self.place {
-            return memory.set_row(&key, mark).unwrap();
+            let next = self.kind.stride().nth(mark.next);
+            return memory.set_row(&key, Mark { next, ..mark }).unwrap();
         }
         if matches!(self.place, Place::Redis) {
             let (period, next) = (mark.period.to_string(), mark.next.to_string());

@@ -19,7 +19,16 @@ fn request(scheme: Scheme, table: String) -> Request {
     });
     let period = if serial.is_some() { crate::DAY } else { 0 };
     let name = if serial.is_some() { "serial:cust_info/custid" } else { "segment:orders" }.to_owned();
-    let key = Key { scheme, table, name, serial, step: 10, unsafe_on: false, columns: Columns::default() };
+    let key = Key {
+        scheme,
+        table,
+        name,
+        serial,
+        step: 10,
+        unsafe_on: false,
+        stride: keymill::store::Stride::EVERY,
+        columns: Columns::default(),
+    };
     Request {
         key: Arc::new(key),
         len: 10,

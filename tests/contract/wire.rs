@@ -30,7 +30,11 @@ fn open(bench: &Bench, told: impl FnOnce(&mut Options)) -> Box<dyn Store> {
     }
     let mut options = if bench.is_mysql() { server::options() } else { postgres::options() };
     told(&mut options);
-    if bench.is_mysql() { Box::new(server::store(options)) } else { Box::new(postgres::store(options)) }
+    bench.counting(if bench.is_mysql() {
+        Box::new(server::store(options))
+    } else {
+        Box::new(postgres::store(options))
+    })
 }
 
 /// The same through a proxy.

@@ -77,6 +77,7 @@ fn key(name: &str, step: u64, unsafe_on: bool) -> Arc<Key> {
         serial: None,
         step,
         unsafe_on,
+        stride: keymill::store::Stride::EVERY,
     })
 }
 

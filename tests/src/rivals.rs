@@ -90,6 +90,24 @@ fn tinyid(connection: &mut Conn, table: &str) -> (u64, u64) {
     }
 }
 
+/// The ids that a node of tinyid issues from a row of any delta and remainder: its `SegmentId`, which first goes up to the
+/// remainder, then by delta for as long as it is not above the segment's `max_id`.
+///
+/// # Panics
+/// Where the server says no.
+pub fn tinyid_ids(connection: &mut Conn, table: &str) -> Vec<u64> {
+    let select = format!("SELECT delta, remainder FROM {table} WHERE biz_type = 'orders'");
+    let (delta, remainder): (u64, u64) = connection.query_first(select).unwrap().unwrap();
+    let (lo, hi) = tinyid(connection, table);
+    let mut current = lo - 1;
+    while current % delta != remainder {
+        current += 1;
+    }
+    // `currentId` of the row itself was issued by whoever had the segment before.
+    let first = if current == lo - 1 { current + delta } else { current };
+    (first..hi).step_by(delta as usize).collect()
+}
+
 /// CosId's `JdbcIdSegmentDistributor.nextMaxId`.
 fn cosid(connection: &mut Conn, table: &str) -> (u64, u64) {
     connection.query_drop("BEGIN").unwrap();

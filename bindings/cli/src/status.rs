@@ -85,11 +85,7 @@ impl Sight {
             warnings.push(error.to_string());
         }
         if let Some(ratio) = self.used_ratio().filter(|ratio| *ratio >= NEARLY_ALL) {
-            let of = if self.seen().is_some_and(|seen| seen.used.1 < 1 << 62) {
-                "its number pattern's"
-            } else {
-                "all"
-            };
+            let of = if self.setting("number").is_some() { "its number pattern's" } else { "all" };
             warnings.push(format!("{:.0} % of {of} numbers are reserved", ratio * 100.0));
         }
         if let Some((row, now)) = self.seen().and_then(|seen| seen.other_period.as_ref())

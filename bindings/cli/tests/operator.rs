@@ -271,6 +271,36 @@ fn repair_shows_the_same_before_and_after_it_writes_on_every_scheme() {
 }
 
 #[test]
+fn a_row_of_every_second_number_is_spoken_of_in_ids() {
+    let home = Home::new();
+    let spec = "segment:orders?scheme=tiny_id_info&step=10&delta=2&remainder=1";
+    assert_eq!(home.run(&["take", spec, "4"]).done(), "1\n3\n5\n7\n");
+    let json = home.run(&["status", spec, "--json"]).json();
+    let source = &json["sources"][0];
+    assert_eq!((&source["next"], &source["reserved_to"]), (&json!("9"), &json!("7")));
+    assert_eq!((&source["delta"], &source["remainder"]), (&json!("2"), &json!("1")));
+    assert_eq!(source["row"], "max_id=8 step=20 delta=2 remainder=1 version=1");
+    assert_eq!(home.run(&["parse", spec, "7"]).done(), "number: 7\n");
+    home.run(&["parse", spec, "8"]).refused("INVALID_ARGUMENT");
+    // The first id from there on.
+    let shown = home.run(&["repair", spec, "--to", "5000"]).done();
+    assert_eq!(
+        home.run(&["repair", spec, "--to", "5000", "--yes"]).done(),
+        shown.replace("written: no", "written: yes")
+    );
+    assert!(shown.contains("max_id=5000 step=20 delta=2 remainder=1"), "{shown}");
+    assert_eq!(home.run(&["next", spec]).done(), "5001\n");
+
+    let other = home.run(&["next", "segment:orders?scheme=tiny_id_info&delta=2"]).refused("STORE_REFUSED");
+    assert!(other.contains("write `delta=2&remainder=1`; nothing was changed"), "{other}");
+    let import =
+        home.run(&["import", "segment:orders", "--from", "tiny_id_info", "--yes"]).refused("STORE_REFUSED");
+    assert!(import.contains("delta=2 and remainder=1: the other numbers are another database's"), "{import}");
+    assert!(!import.contains("write `delta"), "{import}");
+    assert_eq!(home.run(&["next", spec]).done(), "5003\n");
+}
+
+#[test]
 fn import_shows_then_writes_then_says_that_it_is_done() {
     let home = Home::new();
     home.run(&["take", "segment:orders?scheme=leaf_alloc&step=50", "120"]).done();

@@ -200,6 +200,7 @@ extern "system" fn Java_io_keymill_Well_facts<'local>(
             ("by_thread", source.by_thread().to_string()),
             ("block", source.block().to_string()),
             ("expires", source.expires().to_string()),
+            ("counts", source.counts().to_string()),
         ];
         facts.extend(source.settings());
         text_out(env, &rows_out(facts.iter().map(|(name, value)| (*name, value.as_str()))))

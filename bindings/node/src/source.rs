@@ -58,6 +58,8 @@ pub struct SourceFacts {
     pub kind: &'static str,
     pub label: String,
     pub by_thread: bool,
+    /// Whether its ids follow each other, so that blocks of them can be counted through.
+    pub counts: bool,
     /// Whether every id is exact as a JavaScript number.
     pub fits_number: bool,
     pub settings: Vec<Vec<String>>,
@@ -76,6 +78,7 @@ pub fn source_facts(source: &External<SourceBox>) -> Result<SourceFacts, Thrown>
             },
             label: it.label().to_owned(),
             by_thread: it.by_thread(),
+            counts: it.counts(),
             fits_number: fits_number(it),
             settings: it.settings().into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect(),
         })

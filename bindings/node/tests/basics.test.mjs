@@ -27,6 +27,24 @@ test('the five lines of the surface print ids', async () => {
   mill.close()
 })
 
+test('every third number comes by every verb', async () => {
+  const mill = open('memory:')
+  for (const order of ['process', 'thread']) {
+    const orders = mill.segment(`orders ${order}`, { scheme: 'tiny_id_info', delta: 3, remainder: 2, order })
+    const ids = []
+    for (let i = 0; i < 300; i++) ids.push(orders.next())
+    ids.push(await orders.nextAsync(), ...orders.take(1500), orders.tryNext(), ...(await orders.takeAsync(300)))
+    ids.push(...orders.fill(new BigUint64Array(1000)))
+    const mine = orders.handle()
+    for (let i = 0; i < 300; i++) ids.push(mine.next())
+    for (const id of orders) if (ids.push(id) > 4000) break
+    for await (const id of orders) if (ids.push(id) > 4300) break
+    assert.deepEqual(ids, ids.map((_, n) => BigInt(2 + 3 * n)), order)
+    assert.throws(() => orders.parse(3n), /divided by 3 it leaves 0/)
+  }
+  mill.close()
+})
+
 test('an id is a bigint whatever the block, and rises over many blocks', () => {
   const mill = open('memory:')
   const ids = mill.segment('many', { block: 7 })

@@ -48,7 +48,7 @@ export class Cursor {
   /** The next id of the core, if one is in memory; made when it is needed. */
   pick: () => bigint | undefined = nothing
   readonly facts: SourceFacts
-  /** Takes every id from the core: snowflakes have no blocks, some runtimes no views. */
+  /** Takes every id from the core: ids that do not follow each other have no blocks, some runtimes no views. */
   #single: boolean
   #mapped = false
   #leases = 0
@@ -57,7 +57,7 @@ export class Cursor {
   constructor(readonly source: SourceBox, owned: boolean) {
     this.facts = native.sourceFacts(source)
     this.#owned = owned
-    this.#single = this.facts.kind === 'snowflake'
+    this.#single = !this.facts.counts
     if (this.#single) this.#alwaysPick()
     if (this.#single || owned || this.facts.byThread) return
     native.sit(source)

@@ -13,6 +13,7 @@ export interface SourceFacts {
   kind: 'segment' | 'snowflake' | 'serial'
   label: string
   byThread: boolean
+  counts: boolean
   fitsNumber: boolean
   settings: [name: string, value: string][]
 }

@@ -2,7 +2,7 @@
 //!
 //! A batch of segment ids begins with what the cursor holds and goes on with what the core leases, at every try: so it
 //! never overtakes numbers that are still in the cursor, and what the cursor gives after the batch is greater than what
-//! the batch got. Serial numbers and snowflakes have no cursor; the core's own batch serves them.
+//! the batch got. Serial numbers, and ids that do not follow each other, have no cursor; the core's own batch serves them.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ enum From {
 
 impl Asked {
     pub(crate) fn new(source: &Source, cursor: &Arc<Cursor>, count: usize) -> Result<Self> {
-        let from = if source.kind() == Kind::Segment {
+        let from = if source.kind() == Kind::Segment && source.counts() {
             From::Cursor { cursor: cursor.clone(), since: None, runs: Vec::new() }
         } else {
             From::Core(source.ask(count)?)

@@ -21,12 +21,14 @@ const STACK: usize = 256;
 pub(crate) struct Taker {
     pub(crate) cursor: Arc<Cursor>,
     kind: Kind,
+    /// Whether its ids follow each other, so that the cursor counts through blocks of them.
+    counts: bool,
     pub(crate) source: ManuallyDrop<Source>,
 }
 
 impl Taker {
     pub(crate) fn new(source: Source, cursor: Arc<Cursor>) -> Self {
-        Taker { cursor, kind: source.kind(), source: ManuallyDrop::new(source) }
+        Taker { cursor, kind: source.kind(), counts: source.counts(), source: ManuallyDrop::new(source) }
     }
 
     /// The next id; waits for it.
@@ -52,7 +54,7 @@ impl Taker {
     fn attempt<'py>(&self, py: Python<'py>) -> Result<PyResult<Bound<'py, PyAny>>> {
         match self.kind {
             Kind::Serial => self.attempt_text(py),
-            Kind::Snowflake => self.source.try_next().map(|id| int(py, id)),
+            _ if !self.counts => self.source.try_next().map(|id| int(py, id)),
             _ => match self.cursor.next() {
                 Some(number) => Ok(int(py, number)),
                 None => self.cursor.refill(&self.source).map(|id| int(py, id)),

@@ -17,6 +17,27 @@ def test_ids_rise_over_all_verbs(mill):
     assert ids == [1, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.parametrize("order", ["process", "thread"])
+def test_every_third_number_comes_by_every_verb(mill, order):
+    orders = mill.segment("orders", scheme="tiny_id_info", delta=3, remainder=2, order=order)
+    ids = [orders.next() for _ in range(300)] + [next(orders), *orders.take(1500), orders.try_next()]
+    through = iter(orders)
+    ids += [next(through) for _ in range(300)]
+    filled = array.array("Q", bytes(8 * 1000))
+    orders.fill(filled)
+    mine = orders.handle()
+    ids += [*filled, *(mine.next() for _ in range(300)), next(iter(mine))]
+
+    async def waited():
+        return [await orders.anext(), *await orders.take_async(300)]
+
+    ids += asyncio.run(waited())
+    assert ids == [2 + 3 * n for n in range(len(ids))]
+    assert orders.parse(ids[-1]) == {"number": ids[-1]}
+    with pytest.raises(keymill.KeymillError, match="divided by 3 it leaves 1"):
+        orders.parse(ids[-1] + 2)
+
+
 def test_asking_twice_gives_one_rising_order_of_one_source(mill):
     one, two = mill.segment("orders"), mill.source("segment:orders")
     ids = []

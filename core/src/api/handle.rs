@@ -47,6 +47,10 @@ impl Handle {
     #[cold]
     #[inline(never)]
     fn next_block(&mut self) -> Result<u64> {
+        if self.source.shared.way == Way::Strided {
+            // Its block would hold what is no id yet: it takes ids one by one too.
+            return self.source.next();
+        }
         let answer = self.source.numbers().and_then(|well| {
             if let Spring::Time { .. } = well.spring {
                 return well.next();

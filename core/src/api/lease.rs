@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::mill::Way;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 use crate::well::{Spring, Tally};
 
@@ -32,7 +33,8 @@ pub struct Lease {
 }
 
 impl Source {
-    /// Leases `[lo, hi)`, at least one and at most `count` numbers, to the caller alone. What is not used is lost.
+    /// Leases `[lo, hi)`, at least one and at most `count` numbers, to the caller alone: one, where ids do not follow each
+    /// other (`delta=`). What is not used is lost.
     ///
     /// # Errors
     /// As [`Source::next`]; `INVALID_ARGUMENT` for a count of 0 and for snowflakes.
@@ -40,12 +42,13 @@ impl Source {
         if count == 0 {
             return Err(self.failed(Error::argument("a lease of 0 numbers; ask for at least 1")));
         }
-        let taken = self.numbers().and_then(|well| well.lease(count)).map_err(|e| self.failed(e))?;
-        Ok((taken.lo, taken.hi))
+        let taken =
+            self.numbers().and_then(|well| well.lease(self.at_most(count))).map_err(|e| self.failed(e))?;
+        Ok(self.ids_of(taken.lo, taken.hi))
     }
 
     /// Leases at most `count` numbers (0: as many as the source's `block=` says) for a cursor of the caller's own. A
-    /// snowflake gives one id, so that a cursor works on every source of numbers.
+    /// snowflake gives one id, and so does a source with a stride, so that a cursor works on every source of numbers.
     ///
     /// # Errors
     /// As [`Source::next`].
@@ -56,8 +59,8 @@ impl Source {
             let leased_at = word.get();
             let (lo, hi) = match well.spring {
                 Spring::Numbers(_) => {
-                    let taken = well.lease(if count == 0 { well.spec.block } else { count })?;
-                    (taken.lo, taken.hi)
+                    let taken = well.lease(self.at_most(if count == 0 { well.spec.block } else { count }))?;
+                    self.ids_of(taken.lo, taken.hi)
                 }
                 Spring::Time { .. } => well.next().map(|id| (id, id + 1))?,
             };
@@ -74,10 +77,32 @@ impl Source {
     /// `NOT_READY` with `retry_after`, and as [`Source::next`]; [`Source::patience`] judges them. `INVALID_ARGUMENT` for
     /// snowflakes.
     pub fn try_lease(&self, count: u64, enough: u64) -> Result<Lease> {
+        let count = if count == 0 { self.block() } else { count };
+        let mut lease = self.try_run(self.at_most(count), enough)?;
+        (lease.lo, lease.hi) = self.ids_of(lease.lo, lease.hi);
+        Ok(lease)
+    }
+
+    /// How many ids of a run of `count` lie side by side.
+    fn at_most(&self, count: u64) -> u64 {
+        if self.shared.way == Way::Strided { 1 } else { count }
+    }
+
+    /// What was counted, as ids: with a stride it is one.
+    fn ids_of(&self, lo: u64, hi: u64) -> (u64, u64) {
+        if self.shared.way == Way::Strided {
+            let id = self.stride().nth(lo);
+            (id, id + 1)
+        } else {
+            (lo, hi)
+        }
+    }
+
+    /// A run of what the source counts: with a stride, no ids yet.
+    fn try_run(&self, count: u64, enough: u64) -> Result<Lease> {
         let leased = self.shared.well().and_then(|well| {
             let word = well.word();
             let width = self.spec().pattern().map_or(1, SerialPattern::width);
-            let count = if count == 0 { well.spec.block } else { count };
             loop {
                 // Read before the lease: a revocation that comes between kills the block.
                 let leased_at = word.get();
@@ -143,14 +168,14 @@ pub struct Pending {
     life: u64,
     /// Runs of numbers, a serial's with their date part.
     runs: Vec<(u64, u64, Prefix)>,
-    /// A snowflake's ids: the runs of a clock are short.
+    /// Ids that do not follow each other: a snowflake's, or those of a source with a stride.
     ids: Vec<u64>,
 }
 
 impl Pending {
     fn new(source: Source, count: usize) -> Result<Pending> {
         let mut ids = Vec::new();
-        let fits = source.kind() != Kind::Snowflake || ids.try_reserve_exact(count).is_ok();
+        let fits = source.counts() || ids.try_reserve_exact(count).is_ok();
         if !fits {
             return Err(Error::argument(format!("{count} ids do not fit into memory; take them in parts")));
         }
@@ -181,9 +206,14 @@ impl Pending {
 
     fn take_run(&mut self) -> Result<()> {
         let lacking = self.lacking as u64;
-        let lease = self.source.try_lease(lacking, lacking)?;
+        let lease = self.source.try_run(lacking, lacking)?;
         self.lacking -= (lease.hi - lease.lo) as usize;
-        self.runs.push((lease.lo, lease.hi, lease.prefix));
+        if self.source.counts() {
+            self.runs.push((lease.lo, lease.hi, lease.prefix));
+        } else {
+            let stride = self.source.stride();
+            self.ids.extend((lease.lo..lease.hi).map(|n| stride.nth(n)));
+        }
         Ok(())
     }
 
@@ -201,7 +231,8 @@ impl Pending {
     /// The ids of a complete batch of numbers, as many as `out` holds.
     pub fn write(mut self, out: &mut [u64]) {
         let runs = std::mem::take(&mut self.runs);
-        let numbers = runs.iter().flat_map(|(lo, hi, _)| *lo..*hi).chain(self.ids.iter().copied());
+        let ids = std::mem::take(&mut self.ids);
+        let numbers = runs.iter().flat_map(|(lo, hi, _)| *lo..*hi).chain(ids);
         for (slot, id) in out.iter_mut().zip(numbers) {
             *slot = id;
         }
@@ -211,7 +242,8 @@ impl Pending {
     pub fn texts(mut self, mut with: impl FnMut(&str)) {
         let width = self.source.spec().pattern().map_or(1, SerialPattern::width);
         let mut buffer = [0; MAX_TEXT];
-        let ids = self.ids.iter().map(|id| (*id, *id + 1, Prefix::EMPTY));
+        let ids = std::mem::take(&mut self.ids);
+        let ids = ids.iter().map(|id| (*id, *id + 1, Prefix::EMPTY));
         for (lo, hi, prefix) in std::mem::take(&mut self.runs).into_iter().chain(ids) {
             for number in lo..hi {
                 let len = write_serial(&mut buffer, &prefix, number, width).unwrap_or(0);
@@ -224,10 +256,12 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         // Given up: what it had, nobody gets.
-        if !self.runs.is_empty()
+        let strided = if self.source.shared.way == Way::Strided { self.ids.len() as u64 } else { 0 };
+        let lost = self.runs.iter().map(|(lo, hi, _)| hi - lo).sum::<u64>() + strided;
+        if lost > 0
             && let Ok(well) = self.source.shared.well()
         {
-            Tally::add(&well.tally.lost, self.runs.iter().map(|(lo, hi, _)| hi - lo).sum());
+            Tally::add(&well.tally.lost, lost);
         }
     }
 }

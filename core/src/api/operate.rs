@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::config::spec_string;
 use crate::error::{Error, Result, shown};
 use crate::reservation::{Key, Scheme};
-use crate::store::{Handover, Row, check_schemes, during, handed_over, one_of_several, step_of};
+use crate::store::{
+    Handover, Row, check_schemes, during, handed_over, not_imported, one_of_several, step_of,
+};
 
 use super::Source;
 
@@ -61,7 +63,9 @@ impl Source {
         let (row, changed_seconds_ago) = answer.map_err(|error| self.failed(error))?;
         let pattern = self.spec().pattern();
         let mark = row.as_ref().map(|row| row.mark).unwrap_or_default();
-        let highest = mark.next.checked_sub(1).filter(|highest| *highest > 0);
+        let stride = self.stride();
+        // With a stride `next` is the next id, and what lies between it and the last one is nobody's.
+        let highest = Some(stride.below(mark.next)).filter(|highest| *highest > 0);
         let reserved_to = highest.map(|number| match pattern {
             Some(pattern) => pattern.text(mark.period, number),
             None => number.to_string(),
@@ -71,7 +75,7 @@ impl Source {
             let date = |period| pattern.prefix(period).as_str().to_owned();
             (mark.period != now).then(|| (date(mark.period), date(now)))
         });
-        let used = (highest.unwrap_or(0), self.spec().last);
+        let used = (stride.up_to(highest.unwrap_or(0)), stride.up_to(self.spec().last));
         let of_row = row.as_ref().and_then(|row| step_of(&self.spec().key, row));
         let step = self.spec().step_in_words(of_row);
         Ok(Standing { row, reserved_to, used, changed_seconds_ago, other_period, step })
@@ -95,7 +99,7 @@ impl Source {
         let answer = self.shared.mill.engine()?.errand(move |store| {
             check_schemes(&old, &new)?;
             // Each look also makes sure that the table is of its scheme's shape.
-            let old_row = store.look(&old).map_err(|mut fault| {
+            let old_row = store.look(&old).map_err(not_imported).map_err(|mut fault| {
                 // That the other program's table is made is not what helps.
                 fault.message =
                     fault.message.replace("run `keymill init`", "name the old row's table (`--table`)");

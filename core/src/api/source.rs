@@ -13,6 +13,7 @@ use crate::reservation::{Key, Mark};
 use crate::segment::Miss;
 use crate::spec::{Body, Order, Spec};
 use crate::store::Row;
+use crate::stride::Stride;
 use crate::well::Well;
 
 use super::{Handle, Iter, Mill, Parts};
@@ -155,9 +156,24 @@ impl Source {
     fn next_otherwise(&self) -> Result<u64> {
         let id = self.numbers().and_then(|well| match self.shared.way {
             Way::Thread => block::next_of_thread(well, |number, _| number),
+            Way::Strided => self.next_strided(well),
             _ => well.next(),
         });
         id.map_err(|e| self.failed(e))
+    }
+
+    /// The next of every delta-th number.
+    fn next_strided(&self, well: &Well) -> Result<u64> {
+        let n = match self.spec().order {
+            Order::Process => well.next(),
+            Order::Thread => block::next_of_thread(well, |n, _| n),
+        };
+        n.map(|n| self.stride().nth(n))
+    }
+
+    /// Which numbers are its ids: the n-th that a source with a stride counts is [`Stride::nth`].
+    pub(super) fn stride(&self) -> Stride {
+        self.spec().key.stride
     }
 
     /// The next id if one is in memory; never blocks.
@@ -175,7 +191,16 @@ impl Source {
                 Err(miss) => self.try_next_after(miss),
             };
         }
-        self.numbers().and_then(Well::try_next).map_err(|e| self.failed(e))
+        if self.shared.way == Way::Time {
+            return self.shared.well().and_then(Well::try_next).map_err(|e| self.failed(e));
+        }
+        self.try_next_strided()
+    }
+
+    #[cold]
+    fn try_next_strided(&self) -> Result<u64> {
+        let n = self.numbers().and_then(Well::try_next);
+        n.map(|n| self.stride().nth(n)).map_err(|e| self.failed(e))
     }
 
     #[cold]
@@ -204,14 +229,27 @@ impl Source {
     /// # Errors
     /// As [`Source::next`].
     pub fn fill(&self, buffer: &mut [u64]) -> Result<()> {
-        self.numbers().and_then(|well| well.fill(buffer)).map_err(|e| self.failed(e))
+        if matches!(self.shared.way, Way::Strided | Way::SharedText | Way::ThreadText) {
+            return self.fill_otherwise(buffer);
+        }
+        self.shared.well().and_then(|well| well.fill(buffer)).map_err(|e| self.failed(e))
+    }
+
+    #[cold]
+    fn fill_otherwise(&self, buffer: &mut [u64]) -> Result<()> {
+        self.numbers().and_then(|well| well.fill(buffer)).map_err(|e| self.failed(e))?;
+        let stride = self.stride();
+        for n in buffer {
+            *n = stride.nth(*n);
+        }
+        Ok(())
     }
 
     /// What this source hands out.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self.shared.way {
-            Way::Shared | Way::Thread => Kind::Segment,
+            Way::Shared | Way::Thread | Way::Strided => Kind::Segment,
             Way::Time => Kind::Snowflake,
             Way::SharedText | Way::ThreadText => Kind::Serial,
         }
@@ -221,6 +259,13 @@ impl Source {
     #[must_use]
     pub fn by_thread(&self) -> bool {
         self.spec().order == Order::Thread
+    }
+
+    /// Whether its ids follow each other, so that a language may count through a [`Lease`](super::Lease) by itself. Where
+    /// not, a lease holds one id, and batches are the core's: a clock's ids have gaps, and so have every delta-th number.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        !matches!(self.shared.way, Way::Time | Way::Strided)
     }
 
     /// How long a call may wait.
@@ -270,6 +315,16 @@ impl Source {
                 Err(self.failed(Error::argument(format!(
                     "{id} is no id of `{}`: ids lie from 1 to 9223372036854775807",
                     self.label()
+                ))))
+            }
+            Body::Segment if !self.stride().owns(id) => {
+                let stride = self.stride();
+                Err(self.failed(Error::argument(format!(
+                    "{id} is no id of `{}`: divided by {} it leaves {}, and its ids leave {}",
+                    self.label(),
+                    stride.delta(),
+                    id % stride.delta(),
+                    stride.remainder()
                 ))))
             }
             Body::Segment => Ok(Parts { number: Some(id), ..Parts::default() }),
@@ -338,13 +393,14 @@ impl Source {
         self.shared.mill.engine()?.errand(move |store| store.look(&key)).map_err(|e| self.failed(e))
     }
 
-    /// Raises the store's row so that `next` is the next number; never lowers it. Answers with the row before and
+    /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers it. Answers with the row before and
     /// after. With `dry_run` nothing is written, and "after" is what would be.
     ///
     /// # Errors
     /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.
     pub fn repair(&self, next: u64, dry_run: bool) -> Result<(Option<Row>, Option<Row>)> {
-        if next == 0 || next > self.spec().last {
+        let first = self.stride().at_least(next);
+        if next == 0 || first > self.spec().last {
             return Err(self.failed(Error::argument(format!(
                 "{next} cannot be the next number of `{}`; give one from 1 to {}",
                 self.label(),
@@ -353,7 +409,7 @@ impl Source {
         }
         let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
         let key = self.key();
-        let to = Mark { period, next };
+        let to = Mark { period, next: first };
         let answer = self.shared.mill.engine()?.errand(move |store| {
             if dry_run {
                 let (before, after) = store.would_repair(&key, to)?;

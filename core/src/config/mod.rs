@@ -177,6 +177,13 @@ impl MillConfig {
                 read.label
             )));
         }
+        if matches!(self.store, StoreConfig::Interleaved { .. }) && !read.key.stride.is_every() {
+            return Err(Error::config(format!(
+                "`{}`: `delta` and `remainder` share the numbers out between databases already, and so do several `stores`; \
+                 open a mill with one store for each database, `remainder` as its row says",
+                read.label
+            )));
+        }
         Ok(read)
     }
 }

@@ -17,6 +17,7 @@ use crate::serial::SerialPattern;
 use crate::snowflake::{ClockBack, Layout};
 use crate::spec::{Body, Order, Spec};
 use crate::store;
+use crate::stride::Stride;
 
 use super::{Options, duration};
 
@@ -30,7 +31,7 @@ const MAX_NAME: usize = 128;
 const COMMON: &[&str] = &["scheme", "table", "deadline", "order", "block"];
 const SUPPLY: &[&str] = &["min_step", "max_step", "buffer", "step", "ttl", "backwards"];
 const KINDS: &[(&str, &[&[&str]])] = &[
-    ("segment", &[COMMON, SUPPLY, &["start", "unsafe", "columns"]]),
+    ("segment", &[COMMON, SUPPLY, &["start", "unsafe", "columns", "delta", "remainder"]]),
     ("snowflake", &[COMMON, &["layout", "epoch", "worker", "lease", "clock_back", "max_lead", "scatter"]]),
     ("serial", &[COMMON, SUPPLY, &["date", "number", "zone", "overflow", "init", "skew", "columns"]]),
 ];
@@ -376,6 +377,21 @@ fn check_ticket_options(read: &Reader, scheme: Scheme) -> Result<()> {
     read.number("step", 1000, 1, i32::MAX as u64).map(drop)
 }
 
+/// `delta=2&remainder=1`: which of its row's numbers are the source's own, as tinyid's rows say.
+fn stride(read: &Reader, scheme: Scheme) -> Result<Stride> {
+    let given = ["delta", "remainder"].into_iter().find(|option| read.given.contains_key(*option));
+    if let Some(option) = given.filter(|_| !scheme.keeps_stride()) {
+        return Err(Error::config(format!(
+            "option `{option}` is for scheme=tiny_id_info, whose rows own every delta-th number; scheme={} has none of \
+             them, leave it out",
+            scheme.name()
+        )));
+    }
+    let delta = read.number("delta", 1, 1, Stride::MOST)?;
+    let remainder = read.number("remainder", 0, 0, delta - 1)?;
+    Stride::new(delta, remainder).ok_or_else(|| read.bad("delta", "0", "a whole number from 1"))
+}
+
 fn segment(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
@@ -404,6 +420,7 @@ fn segment(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
             serial: None,
             step: rules.min_step,
             unsafe_on,
+            stride: stride(read, scheme)?,
         }),
         order: common.order,
         block: common.block,
@@ -460,6 +477,7 @@ fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Resu
             serial: Some(SerialKey { table, column, pattern, init_max }),
             step: 1,
             unsafe_on: false,
+            stride: Stride::EVERY,
         }),
         order: common.order,
         block: common.block,
@@ -520,6 +538,7 @@ fn snowflake(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
             serial: None,
             step: 1,
             unsafe_on: false,
+            stride: Stride::EVERY,
         }),
         order: common.order,
         block: common.block,

@@ -399,14 +399,15 @@ impl Planner {
                 );
                 if lo < plan.seen || hi <= lo {
                     // A store that answers below what it was told we have seen: nothing of this may be issued.
+                    let id = |n| plan.spec.key.stride.nth(n);
                     let fault = Fault::new(
                         FaultKind::WentBackwards,
                         format!(
                             "reserving for `{}`: the store answered with {}..{}, but numbers up to {} were reserved before; run `keymill repair`, N above every number issued",
                             plan.spec.label,
-                            range.lo,
-                            range.hi,
-                            plan.seen.next.saturating_sub(1)
+                            id(range.lo),
+                            id(range.hi),
+                            id(plan.seen.next.saturating_sub(1))
                         ),
                     );
                     return vec![self.refused(slot, fault, now)];

@@ -153,6 +153,8 @@ pub(crate) enum Way {
     Thread,
     /// Ids of a clock and a worker.
     Time,
+    /// Every delta-th number: counted by the shared counter or by the thread, and made an id on its way out.
+    Strided,
     /// Texts, numbered by the shared counter.
     SharedText,
     /// Texts, numbered by the calling thread's own block.
@@ -175,6 +177,7 @@ impl SharedSource {
         let well = mill.engine()?.well(&spec)?;
         let way = match (&spec.body, spec.order) {
             (Body::Snowflake { .. }, _) => Way::Time,
+            (Body::Segment, _) if !spec.key.stride.is_every() => Way::Strided,
             (Body::Segment, Order::Process) => Way::Shared,
             (Body::Segment, Order::Thread) => Way::Thread,
             (Body::Serial { .. }, Order::Process) => Way::SharedText,

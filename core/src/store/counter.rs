@@ -6,10 +6,12 @@
 //! * IDSnowman (the seed): `SET cur_id = LAST_INSERT_ID(cur_id + step)`, and the batch that ends at 800 begins at 601 where
 //!   `step` is 200: `cur_id` is the *last* number handed out.
 //! * Leaf: `SET max_id = max_id + step`, and a node counts from `max_id - step` up to *below* `max_id`: it is the *next*.
-//! * tinyid: a segment is `(max_id - step, max_id]`, and a writer compares `version` and `max_id`: *last*.
+//! * tinyid: a segment is `(max_id - step, max_id]`, and a writer compares `version` and `max_id`: *last*. Of its numbers a
+//!   node issues those with `id % delta == remainder`. `max_id` need not be one of them: wherever it stands between two,
+//!   the next is the same, so a [`Mark`] is that next one, and nobody notices which node moved the row.
 //! * CosId: a segment is `(last_max_id - step, last_max_id]`: *last*.
 
-use super::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme};
+use super::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Stride};
 
 /// What a row's maximum says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub(crate) struct Counter<'k> {
     /// Delta and remainder: a node issues only every delta-th number.
     #[cfg_attr(not(feature = "_sql"), allow(dead_code))]
     pub(crate) stride: Option<(&'k str, &'k str)>,
+    /// Which numbers they have to say.
+    pub(crate) own: Stride,
     /// A column that says when the row was changed, with what MySQL, SQLite and PostgreSQL call this moment.
     #[cfg_attr(not(feature = "_sql"), allow(dead_code))]
     pub(crate) touched: Option<(&'k str, &'static str, &'static str, &'static str)>,
@@ -50,6 +54,7 @@ const SEQUENCE_TABLE: Counter<'static> = Counter {
     ttl: Some("time_to_live"),
     version: None,
     stride: None,
+    own: Stride::EVERY,
     touched: None,
 };
 
@@ -61,6 +66,7 @@ const LEAF_ALLOC: Counter<'static> = Counter {
     ttl: None,
     version: None,
     stride: None,
+    own: Stride::EVERY,
     touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
 };
 
@@ -72,6 +78,7 @@ const TINY_ID_INFO: Counter<'static> = Counter {
     ttl: None,
     version: Some("version"),
     stride: Some(("delta", "remainder")),
+    own: Stride::EVERY,
     touched: Some(("update_time", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP")),
 };
 
@@ -83,6 +90,7 @@ const COSID: Counter<'static> = Counter {
     ttl: None,
     version: None,
     stride: None,
+    own: Stride::EVERY,
     touched: Some((
         "last_fetch_time",
         "UNIX_TIMESTAMP()",
@@ -90,6 +98,22 @@ const COSID: Counter<'static> = Counter {
         "CAST(EXTRACT(EPOCH FROM now()) AS BIGINT)",
     )),
 };
+
+/// What is said of a source that is to own every number of a row which owns only some.
+const WITHOUT: &str = ", this source is written without them";
+
+/// Why such a row cannot be imported, where that is what `fault` is about.
+pub(crate) fn not_imported(mut fault: Fault) -> Fault {
+    if let Some(at) = fault.message.find(WITHOUT) {
+        fault.message.truncate(at);
+        fault.message.push_str(
+            ": the other numbers are another database's, and an import takes them all. Stop the nodes of every such \
+             database, raise `max_id` above that of each of their rows, set the two columns to 1 and 0, and import then; or \
+             go on as `scheme=tiny_id_info`; nothing was changed",
+        );
+    }
+    fault
+}
 
 /// The columns of a scheme's table that a shop may call otherwise (`columns=`); none where the table is keymill's own.
 pub(crate) fn columns_of(scheme: Scheme) -> Vec<&'static str> {
@@ -114,6 +138,8 @@ pub(crate) struct CounterRow {
     pub(crate) ttl_s: u64,
     /// The row's version, 0 where the table has none.
     pub(crate) version: u64,
+    /// The row's delta and remainder, (1, 0) where the table has none.
+    pub(crate) stride: (u64, u64),
 }
 
 /// A column as a store reads it.
@@ -138,6 +164,7 @@ impl<'k> Counter<'k> {
             ttl: authors.ttl.map(own),
             version: authors.version.map(own),
             stride: authors.stride.map(|(delta, remainder)| (own(delta), own(remainder))),
+            own: key.stride,
             touched: authors
                 .touched
                 .map(|(column, mysql, sqlite, postgres)| (own(column), mysql, sqlite, postgres)),
@@ -186,13 +213,46 @@ impl<'k> Counter<'k> {
         Ok(name)
     }
 
-    /// The lowest number that nobody has been handed, by this row.
+    /// The number after those that were handed out when the maximum stands there.
+    const fn after(&self, maximum: u64) -> u64 {
+        match self.holds {
+            Holds::Last => maximum + 1,
+            Holds::Next => maximum,
+        }
+    }
+
+    /// The lowest number that nobody has been handed, by this row: of its own, where it owns only some.
     pub(crate) fn mark(&self, row: &CounterRow) -> Mark {
-        let next = match self.holds {
-            Holds::Last => row.maximum + 1,
-            Holds::Next => row.maximum,
+        let next = self.after(row.maximum);
+        // 0 is told by whoever decides.
+        Mark { period: 0, next: if next == 0 { 0 } else { self.own.at_least(next) } }
+    }
+
+    /// Refuses a row whose delta and remainder are not the key's: it hands out other numbers.
+    pub(crate) fn check_stride(&self, key: &Key, row: &CounterRow) -> Result<(), Fault> {
+        let (Some((delta, remainder)), (by, from)) = (self.stride, row.stride) else { return Ok(()) };
+        let own = self.own;
+        if (by, from) == (own.delta(), own.remainder()) {
+            return Ok(());
+        }
+        let written = if own.is_every() {
+            WITHOUT.to_owned()
+        } else {
+            format!(", this source is written with `delta={}&remainder={}`", own.delta(), own.remainder())
         };
-        Mark { period: 0, next }
+        let remedy = match Stride::new(by, from) {
+            None => "no number is one of these: mend the row".to_owned(),
+            Some(row) if row.is_every() => "leave both options out".to_owned(),
+            Some(_) => format!("write `delta={by}&remainder={from}`"),
+        };
+        Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "its row in `{}` has {delta}={by} and {remainder}={from}{written}: they would not take the same numbers; \
+                 {remedy}; nothing was changed",
+                key.table
+            ),
+        ))
     }
 
     /// A new row that stands there.
@@ -207,8 +267,11 @@ impl<'k> Counter<'k> {
             Holds::Last => mark.next.saturating_sub(1),
             Holds::Next => mark.next,
         };
+        // A node of theirs issues every delta-th number of a step.
+        let step = step.saturating_mul(self.own.delta());
         let step = if self.step.is_some() { step.clamp(1, i32::MAX as u64) } else { 1 };
-        Ok(CounterRow { maximum, step, ttl_s: 0, version: 0 })
+        let stride = (self.own.delta(), self.own.remainder());
+        Ok(CounterRow { maximum, step, ttl_s: 0, version: 0, stride })
     }
 
     /// The last number such a table can hand out: where the maximum is the next one, it has to be kept itself.
@@ -219,10 +282,19 @@ impl<'k> Counter<'k> {
         }
     }
 
-    /// The request as this row allows it: whole multiples of its step.
+    /// How far a row is moved: by whole multiples of its step, and over one number of its own at least.
+    const fn whole_steps(&self, len: u64, row: &CounterRow) -> u64 {
+        let least = self.own.delta();
+        (if len > least { len } else { least }).div_ceil(row.step).saturating_mul(row.step)
+    }
+
+    /// The request as this row allows it: whole multiples of its step. A range begins with a number of its own; what lies
+    /// between `max_id` and that one counts as moved.
     pub(crate) fn fitted(&self, request: &Request, row: &CounterRow) -> Request {
+        let passed = self.mark(row).next.saturating_sub(self.after(row.maximum));
         Request {
-            len: request.len.max(1).div_ceil(row.step).saturating_mul(row.step),
+            len: self.whole_steps(request.len, row).saturating_sub(passed),
+            start: self.own.at_least(request.start),
             last: request.last.min(self.last()),
             ..request.clone()
         }
@@ -252,7 +324,16 @@ impl<'k> Counter<'k> {
     /// The row for a person.
     pub(crate) fn describe(&self, row: &CounterRow) -> String {
         let mut text = format!("{}={}", self.maximum, row.maximum);
-        for (column, value) in [(self.step, row.step), (self.ttl, row.ttl_s), (self.version, row.version)] {
+        // A row that owns every number is described as ever: nobody has to know of the others.
+        let stride = self.stride.filter(|_| !self.own.is_every());
+        let values = [
+            (self.step, row.step),
+            (self.ttl, row.ttl_s),
+            (stride.map(|(delta, _)| delta), row.stride.0),
+            (stride.map(|(_, remainder)| remainder), row.stride.1),
+            (self.version, row.version),
+        ];
+        for (column, value) in values {
             if let Some(column) = column {
                 text.push_str(&format!(" {column}={value}"));
             }
@@ -303,11 +384,12 @@ impl<'k> Counter<'k> {
         format!("SELECT {} FROM `{table}` WHERE `{}` = ?", columns.join(", "), self.name.0)
     }
 
-    /// Creates a row from its name, its maximum, and its step and time to live where the table has them.
+    /// Creates a row from its name, its maximum, and its step, time to live and stride where the table has them.
     pub(crate) fn insert(&self, table: &str, tongue: Tongue) -> String {
         let mut columns = format!("`{}`, `{}`", self.name.0, self.maximum);
         let mut values = String::from("?, ?");
-        for column in [self.step, self.ttl].into_iter().flatten() {
+        let stride = self.stride.map(|(delta, remainder)| [delta, remainder]);
+        for column in [self.step, self.ttl].into_iter().flatten().chain(stride.into_iter().flatten()) {
             columns.push_str(&format!(", `{column}`"));
             values.push_str(", ?");
         }
@@ -323,6 +405,7 @@ impl<'k> Counter<'k> {
         let mut values = vec![row.maximum];
         values.extend(self.step.map(|_| row.step));
         values.extend(self.ttl.map(|_| row.ttl_s));
+        values.extend(self.stride.map(|_| [row.stride.0, row.stride.1]).into_iter().flatten());
         values
     }
 
@@ -361,21 +444,11 @@ impl<'k> Counter<'k> {
             };
             whole(key, column, cell, (least, MAX_NUMBER), remedy)
         };
-        if let Some((delta, remainder)) = self.stride {
-            let (by, from) = (value(delta, 1)?, value(remainder, 0)?);
-            if (by, from) != (1, 0) {
-                return Err(Fault::new(
-                    FaultKind::Refused,
-                    format!(
-                        "its row in `{}` has {delta}={by} and {remainder}={from}: only some of its numbers are its own, the \
-                         others another database's, and keymill reserves whole ranges. Raise `{}` above that of every other \
-                         database's row and set {delta}=1 and {remainder}=0, or use `scheme=keymill`; nothing was changed",
-                        key.table, self.maximum
-                    ),
-                ));
-            }
-        }
         Ok(CounterRow {
+            stride: match self.stride {
+                Some((delta, remainder)) => (value(delta, 1)?, value(remainder, 0)?),
+                None => (1, 0),
+            },
             maximum: value(self.maximum, 0)?,
             step: self.step.map_or(Ok(1), |column| value(column, 1))?,
             ttl_s: self.ttl.map_or(Ok(0), |column| value(column, 0))?,
@@ -438,9 +511,10 @@ impl Counter<'_> {
         if request.len == 0 || (request.period, request.high_water.period) != (0, 0) {
             return None;
         }
-        let Request { len, last, high_water, .. } = self.fitted(request, known);
-        // `next` of the row before and after: at least what was seen, at most where `len` more end with `last`.
-        let lowest = high_water.next.max(1);
+        let (len, last) = (self.whole_steps(request.len, known), request.last.min(self.last()));
+        // `next` of the row before and after: at least what was seen, at most where `len` more end with `last`. A range whose
+        // last number of its own was seen may end anywhere below the next one.
+        let lowest = self.own.below(request.high_water.next.max(1)) + 1;
         let highest = last.checked_sub(len)? + 1;
         let kept = |next: u64| if self.holds == Holds::Last { next - 1 } else { next };
         (lowest <= highest).then(|| Leap { len, from: (kept(lowest), kept(highest)) })
@@ -451,6 +525,7 @@ impl Counter<'_> {
         let (lowest, highest) = leap.from;
         let before = maximum.checked_sub(leap.len).filter(|before| (lowest..=highest).contains(before))?;
         let lo = self.mark(&CounterRow { maximum: before, ..*known }).next;
-        Some(super::Reserved { lo, hi: lo + leap.len, period: 0, ttl_ms: Counter::ttl_ms(known) })
+        let hi = self.after(maximum);
+        (lo < hi).then(|| super::Reserved { lo, hi, period: 0, ttl_ms: Counter::ttl_ms(known) })
     }
 }

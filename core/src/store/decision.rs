@@ -134,7 +134,7 @@ pub(crate) fn place(mark: Mark) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Columns, Key, Scheme};
+    use crate::store::{Columns, Key, Scheme, Stride};
     use std::sync::Arc;
 
     fn request() -> Request {
@@ -147,6 +147,7 @@ mod tests {
                 serial: None,
                 step: 1,
                 unsafe_on: false,
+                stride: Stride::EVERY,
             }),
             len: 10,
             high_water: Mark::default(),

@@ -28,7 +28,7 @@ mod sequences;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use counter::columns_of;
+pub(crate) use counter::{columns_of, not_imported};
 pub(crate) use decision::one_of_several;
 pub(crate) use handover::{check_schemes, handed_over};
 pub(crate) use rows::{during, step_of};
@@ -38,6 +38,7 @@ pub use handover::{FAR, Handover};
 pub use crate::reservation::{
     Columns, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
 };
+pub use crate::stride::Stride;
 
 /// What a store's row says.
 #[derive(Clone, Debug, PartialEq, Eq)]

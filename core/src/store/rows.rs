@@ -214,7 +214,8 @@ fn reserve_counter(
     };
     let reserved =
         Reserved { ttl_ms: Counter::ttl_ms(&row), ..decide(mark, &counter.fitted(request, &row))? };
-    let new = counter.row_at(Mark { period: reserved.period, next: reserved.hi }, row.step)?;
+    let moved = counter.row_at(Mark { period: reserved.period, next: reserved.hi }, 1)?;
+    let new = CounterRow { maximum: moved.maximum, ..row };
     Ok(write(rows, &request.key, stored, &Stored::Counter(new))?.then_some(reserved))
 }
 
@@ -227,7 +228,7 @@ pub(crate) fn give_back(
     hi: u64,
 ) -> Result<bool, Fault> {
     let Some(stored) = rows.read(key, true)? else { return Ok(false) };
-    if lo == 0 || lo >= hi || mark_of(key, &stored)? != Some(Mark { period, next: hi }) {
+    if lo == 0 || lo >= hi || mark_of(key, &stored)? != Some(Mark { period, next: key.stride.at_least(hi) }) {
         return Ok(false);
     }
     rows.replace(key, &stored, &stored_at(key, Mark { period, next: lo })?)
@@ -469,7 +470,11 @@ pub(crate) fn producer_row(key: &Key) -> (String, &str) {
 pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault> {
     let text = match stored {
         Stored::Segment(mark) => return Ok(Some(*mark)),
-        Stored::Counter(row) => return Ok(Counter::of_key(key).map(|counter| counter.mark(row))),
+        Stored::Counter(row) => {
+            let Some(counter) = Counter::of_key(key) else { return Ok(None) };
+            counter.check_stride(key, row)?;
+            return Ok(Some(counter.mark(row)));
+        }
         Stored::Serial(text) => text.as_deref().unwrap_or_default(),
     };
     if text.is_empty() || text == "INIT" {
@@ -547,7 +552,9 @@ pub(crate) fn check_kept_here(key: &Key) -> Result<(), Fault> {
 
 /// What is being done, for messages: `reserving 2000 for `segment:orders``.
 pub(crate) fn reserving(request: &Request) -> String {
-    format!("reserving {} for `{}`", request.len, request.key.name)
+    // As many as are the source's own.
+    let len = request.len.div_ceil(request.key.stride.delta());
+    format!("reserving {len} for `{}`", request.key.name)
 }
 
 /// The fault with what was being done in front.

@@ -303,7 +303,9 @@ impl Session {
         let mut values: Vec<Value> =
             vec![leap.len.into(), name.into(), leap.from.0.into(), leap.from.1.into()];
         sql.push_str(&format!(" AND `{0}` >= ? AND `{0}` <= ?", counter.maximum));
-        let stride = counter.stride.map(|(delta, remainder)| [(delta, 1), (remainder, 0)]);
+        let own = counter.own;
+        let stride =
+            counter.stride.map(|(delta, remainder)| [(delta, own.delta()), (remainder, own.remainder())]);
         let same = [
             counter.step.map(|column| (column, known.step)),
             counter.ttl.map(|column| (column, known.ttl_s)),

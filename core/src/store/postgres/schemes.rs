@@ -299,7 +299,9 @@ impl Session {
         let mut sql = counter.update(&key.table, &value, Tongue::Postgres);
         let mut values: Vec<Value> = vec![leap.len.into(), name.into(), lowest.into(), highest.into()];
         sql.push_str(&format!(" AND `{0}` >= ? AND `{0}` <= ?", counter.maximum));
-        let stride = counter.stride.map(|(delta, remainder)| [(delta, 1), (remainder, 0)]);
+        let own = counter.own;
+        let stride =
+            counter.stride.map(|(delta, remainder)| [(delta, own.delta()), (remainder, own.remainder())]);
         let same = [
             counter.step.map(|column| (column, known.step)),
             counter.ttl.map(|column| (column, known.ttl_s)),

@@ -7,7 +7,8 @@ final class Well {
     /** What the source hands out, and who counts. */
     static final int SHARED = 0;
     static final int THREAD = 1;
-    static final int TIME = 2;
+    /** One by one from the core: ids that do not follow each other. */
+    static final int SINGLE = 2;
     static final int SHARED_TEXT = 3;
     static final int THREAD_TEXT = 4;
 
@@ -33,20 +34,18 @@ final class Well {
         label = facts.get("label");
         block = Long.parseLong(facts.get("block"));
         expires = Boolean.parseBoolean(facts.get("expires"));
-        way = way(facts.get("kind"), Boolean.parseBoolean(facts.get("by_thread")));
+        way = Boolean.parseBoolean(facts.get("counts"))
+                ? way(facts.get("kind"), Boolean.parseBoolean(facts.get("by_thread")))
+                : SINGLE;
         lane = new Lane(this);
         blocks = way == THREAD || way == THREAD_TEXT ? new Blocks(this) : null;
     }
 
     private static int way(String kind, boolean byThread) {
-        switch (kind) {
-            case "snowflake":
-                return TIME;
-            case "serial":
-                return byThread ? THREAD_TEXT : SHARED_TEXT;
-            default:
-                return byThread ? THREAD : SHARED;
+        if (kind.equals("serial")) {
+            return byThread ? THREAD_TEXT : SHARED_TEXT;
         }
+        return byThread ? THREAD : SHARED;
     }
 
     boolean givesText() {
@@ -83,13 +82,13 @@ final class Well {
             Block mine = blocks.mine();
             return mine == null ? blocks.stripe().next(null, wait) : nextOf(mine, wait);
         }
-        return nextOfTime(wait);
+        return nextOfCore(wait);
     }
 
     /** The next number of an owned block; 0 where none is in memory and the caller does not wait. */
     long next(Block block, Wait wait) {
-        if (way == TIME) {
-            return nextOfTime(wait);
+        if (way == SINGLE) {
+            return nextOfCore(wait);
         }
         checkNumbers();
         return nextOf(block, wait);
@@ -153,7 +152,7 @@ final class Well {
         owned.empty();
     }
 
-    private long nextOfTime(Wait wait) {
+    private long nextOfCore(Wait wait) {
         checkNumbers();
         for (;;) {
             long id = tryId(address, wait.waited());
@@ -172,8 +171,8 @@ final class Well {
         if (out.length == 0) {
             return;
         }
-        if (way == TIME) {
-            fillWithTime(out);
+        if (way == SINGLE) {
+            fillFromCore(out);
             return;
         }
         Batch batch = new Batch(out.length);
@@ -181,7 +180,7 @@ final class Well {
         batch.write(out);
     }
 
-    private void fillWithTime(long[] out) {
+    private void fillFromCore(long[] out) {
         Wait wait = new Wait(label);
         long batch = ask(address, out.length);
         boolean complete = false;

@@ -44,6 +44,33 @@ class SourceTest {
     }
 
     @Test
+    void every_third_number_comes_by_every_verb() {
+        for (String order : new String[] {"process", "thread"}) {
+            Source orders = mill.segment("orders_" + order + "?scheme=tiny_id_info&delta=3&remainder=2&order=" + order);
+            Set<Long> ids = new HashSet<>();
+            for (int i = 0; i < 300; i++) {
+                ids.add(orders.next());
+            }
+            long[] filled = new long[3000];
+            orders.fill(filled);
+            Handle mine = orders.handle();
+            long[] own = {mine.next(), mine.next(), mine.getAsLong()};
+            long[] more = {orders.tryNext().getAsLong(), Long.parseLong(orders.nextText()), Long.parseLong(orders.takeText(2)[1])};
+            for (long[] some : new long[][] {filled, orders.take(1500), own, more, orders.stream().limit(4).toArray()}) {
+                for (int i = 0; i < some.length; i++) {
+                    assertTrue(i == 0 || some[i] > some[i - 1], order);
+                    assertTrue(ids.add(some[i]), order + ": " + some[i] + " came twice");
+                }
+            }
+            for (long id : ids) {
+                assertEquals(2, id % 3, order);
+            }
+            assertEquals(4810, ids.size());
+            refused(Code.INVALID_ARGUMENT, () -> orders.parse(3));
+        }
+    }
+
+    @Test
     void in_process_order_no_id_comes_twice_and_none_is_smaller_than_one_that_was_there_before() throws Exception {
         Source orders = mill.segment("strict?min_step=3000");
         AtomicLong newest = new AtomicLong();

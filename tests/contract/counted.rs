@@ -1,0 +1,60 @@
+//! A store as a source with a stride sees it: asked and answered in the source's own count, 1 for its first id. The suite
+//! can then ask for what it asks of every other source.
+
+use std::sync::Arc;
+
+use keymill::store::{Facts, Fault, Handover, Key, Mark, Request, Reserved, Row, Store};
+
+pub struct Counted(pub Box<dyn Store>);
+
+fn counted(key: &Key, row: Row) -> Row {
+    Row { mark: Mark { next: key.stride.counted(row.mark.next), ..row.mark }, ..row }
+}
+
+fn of_the_row(key: &Key, mark: Mark) -> Mark {
+    Mark { next: key.stride.nth(mark.next), ..mark }
+}
+
+impl Store for Counted {
+    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        let stride = request.key.stride;
+        // Where a spec's options speak of ids, the suite speaks of the count.
+        let (start, last) = (stride.nth(request.start), stride.nth(request.last));
+        let asked = Request { start, last, ..request.of_the_row() };
+        self.0.reserve(&asked).map(|reserved| reserved.of_the_source(stride))
+    }
+
+    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        self.0.give_back(key, period, key.stride.nth(lo), key.stride.nth(hi))
+    }
+
+    fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
+        self.0.raise(key, expect, to)
+    }
+
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        Ok(self.0.look(key)?.map(|row| counted(key, row)))
+    }
+
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        self.0.init(keys, dry_run)
+    }
+
+    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        let (before, after) = self.0.repair(key, of_the_row(key, to))?;
+        Ok((before.map(|row| counted(key, row)), counted(key, after)))
+    }
+
+    fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        let (before, after) = self.0.would_repair(key, of_the_row(key, to))?;
+        Ok((before.map(|row| counted(key, row)), counted(key, after)))
+    }
+
+    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
+        self.0.hand_over(old, new, period)
+    }
+
+    fn facts(&mut self) -> Result<Facts, Fault> {
+        self.0.facts()
+    }
+}
