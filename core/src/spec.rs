@@ -147,9 +147,12 @@ impl Spec {
         let Rules { min_step, max_step, unit, .. } = self.rules;
         match (of_row, unit) {
             (Some(step), _) => {
-                let whole = |len: u64| len.div_ceil(step.max(1)).saturating_mul(step);
+                // The row counts every number, the source only its own.
+                let delta = self.key.stride.delta();
+                let whole = |len: u64| len.saturating_mul(delta).div_ceil(step.max(1)).saturating_mul(step);
                 let (least, most) = (whole(min_step), whole(max_step));
-                format!("{least} to {most} in multiples of {step}, the row's step")
+                let every = if delta == 1 { String::new() } else { format!(", an id in every {delta}") };
+                format!("{least} to {most} in multiples of {step}, the row's step{every}")
             }
             (None, 2..) => format!("{min_step} to {max_step} in multiples of {unit}"),
             (None, _) => format!("{min_step} to {max_step}"),
