@@ -104,7 +104,9 @@ impl Executor {
         }
         let now = self.now();
         // A store that answered too few of them has said nothing about the rest, which then asks anew.
-        for (slot, answer) in slots.into_iter().zip(answers.into_iter().chain(std::iter::repeat_with(|| None))) {
+        for (slot, answer) in
+            slots.into_iter().zip(answers.into_iter().chain(std::iter::repeat_with(|| None)))
+        {
             match answer {
                 Some(answer) => self.keeper.land(slot, answer, now),
                 None => self.keeper.fly_alone(slot),

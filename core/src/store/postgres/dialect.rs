@@ -48,6 +48,12 @@ pub(super) fn session(read_timeout: Duration) -> String {
     )
 }
 
+/// The setting of a transaction that locks so many rows: together their locks are waited for half as long as an answer.
+pub(super) fn hasty(read_timeout: Duration, rows: usize) -> String {
+    let ms = u64::try_from(read_timeout.as_millis()).unwrap_or(u64::MAX) / 2 / (rows.max(1) as u64);
+    format!("SET LOCAL lock_timeout = {}", ms.clamp(1, i32::MAX as u64))
+}
+
 /// The settings that decide whether a commit survives, in the order of [`ABOUT`]'s columns after the third.
 pub(super) const DURABILITY: [&str; 3] = ["synchronous_commit", "fsync", "full_page_writes"];
 
