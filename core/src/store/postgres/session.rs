@@ -293,7 +293,7 @@ impl Session {
     /// nothing was changed. No row is waited for long: who holds it up holds up all the others.
     pub(super) fn run_all(&mut self, changes: &[(&str, &[Value])]) -> Result<Option<Vec<Vec<Row>>>, Fault> {
         let plain = |words: &str| (words.to_owned(), Vec::new());
-        let mut statements = vec![plain("BEGIN"), plain(&dialect::hasty(self.limit, changes.len()))];
+        let mut statements = vec![plain("BEGIN"), plain(&dialect::hasty(self.limit))];
         for (sql, values) in changes {
             let words = dialect::translated(sql);
             let way = self.prepared.way(&words, values);
