@@ -78,7 +78,7 @@ impl Executor {
     }
 
     /// Attends to whoever rang or is due, and carries one flight; `false` when there was none.
-    fn turn(&mut self) -> bool {
+    pub(super) fn turn(&mut self) -> bool {
         let Some(flight) = self.keeper.attend(self.now(), self.store.batch()) else { return false };
         let started = Instant::now();
         let (slots, answers) = match flight {

@@ -4,6 +4,8 @@
 //! here is still without I/O and without a clock, so the simulation drives it too; `act` adds the thread and the store.
 
 pub(crate) mod act;
+#[cfg(test)]
+mod company;
 pub mod plan;
 
 use std::collections::HashMap;

@@ -124,6 +124,8 @@ struct Plan {
     /// It has a place in the line, and in the one before it for sources with waiting callers.
     in_line: bool,
     in_urgent: bool,
+    /// A caller waits for the flight under way.
+    called: bool,
     /// This source's own refusals in a row.
     refusals: u32,
     retry_at_ms: u64,
@@ -204,6 +206,7 @@ impl Planner {
             timer_ms: None,
             in_line: false,
             in_urgent: false,
+            called: false,
             refusals: 0,
             retry_at_ms: 0,
             mark: None,
@@ -370,6 +373,7 @@ impl Planner {
             }
             let Some(ask) = plan.ask(now) else { continue };
             plan.in_flight = plan.wanted;
+            plan.called = called;
             match ask {
                 Ask::Reserve(request) if !alone => {
                     urgent = called;
@@ -421,12 +425,14 @@ impl Planner {
         }
     }
 
-    /// The store would not serve this source together with the others of its flight: it is the next to fly, by itself.
+    /// The store would not serve this source together with the others of its flight: it flies by itself, after those of its
+    /// kind that came before.
     pub(crate) fn fly_alone(&mut self, slot: Slot) {
         let Some(plan) = self.plan(slot) else { return };
         plan.in_flight = None;
         plan.alone = true;
-        self.line_up(slot, true);
+        let called = plan.called;
+        self.line_up(slot, called);
     }
 
     /// The store answered a flight. `view` is the source as it is now.
