@@ -4,8 +4,10 @@
 //! `ci/mariadb run ci/postgres run ci/redis run cargo test …` names the servers.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,6 +27,8 @@ struct Place {
     kind: &'static str,
     /// The server's address, or `None` for a file.
     address: Option<(String, u16)>,
+    path: PathBuf,
+    /// Goes with the test.
     folder: Option<tempfile::TempDir>,
     table: String,
 }
@@ -35,14 +39,22 @@ impl Place {
         // ordering: Relaxed — a number for each, nothing more.
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let table = format!("many_{}_{count}", std::process::id());
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ids.db");
+        let mut place = Place::known(kind, table, path);
+        place.folder = Some(folder);
+        place
+    }
+
+    /// One that is there already.
+    fn known(kind: &'static str, table: String, path: PathBuf) -> Place {
         let address = match kind {
             "mariadb" => Some(server::options().hosts[0].clone()),
             "postgres" => Some(postgres::options().hosts[0].clone()),
             "redis" => Some(redis::options().server.hosts[0].clone()),
             _ => None,
         };
-        let folder = address.is_none().then(|| tempfile::tempdir().expect("a folder"));
-        Place { kind, address, folder, table }
+        Place { kind, address, path, folder: None, table }
     }
 
     /// The schemes that it keeps as rows.
@@ -60,16 +72,12 @@ impl Place {
         }
     }
 
-    fn path(&self) -> std::path::PathBuf {
-        self.folder.as_ref().expect("a file").path().join("ids.db")
-    }
-
     fn open(&self) -> Box<dyn Store> {
         match &self.address {
             Some(address) => self.open_at(address.clone()),
             None => {
                 let options = sqlite::Options { durability: Durability::Warn, busy: Duration::from_secs(2) };
-                Box::new(sqlite::SqliteStore::new(self.path(), options))
+                Box::new(sqlite::SqliteStore::new(self.path.clone(), options))
             }
         }
     }
@@ -138,7 +146,7 @@ impl Place {
             "mariadb" => server::say(&sql),
             "postgres" => assert_eq!(postgres::Sql::shared().say(&sql), 1),
             "sqlite" => {
-                let file = rusqlite::Connection::open(self.path()).expect("the file");
+                let file = rusqlite::Connection::open(&self.path).expect("the file");
                 file.busy_timeout(Duration::from_secs(2)).expect("a timeout");
                 assert_eq!(file.execute(&sql, []).expect("a statement"), 1);
             }
@@ -168,7 +176,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if thread::panicking() {
+        if thread::panicking() || self.folder.is_none() {
             return;
         }
         for scheme in self.schemes() {
@@ -365,54 +373,85 @@ fn a_cut_at_any_answer_loses_numbers_and_gives_none_twice(place: &Place) {
     assert_eq!(known_beside > 0, place.kind == "redis");
 }
 
+/// Sources that rivals share.
+const SHARED: usize = 100;
+/// How often each rival reserves for as many of them as go together.
+const ROUNDS: usize = 20;
+
+/// The environment variable by which this binary knows that it is a rival: kind, table, file.
+const RIVAL: &str = "KEYMILL_MANY_RIVAL";
+
 fn rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error(place: &Place) {
-    const SOURCES: usize = 100;
     const RIVALS: usize = 4;
-    const ROUNDS: usize = 25;
-    place.sources(Scheme::Keymill, SOURCES);
-    let together = Barrier::new(RIVALS);
-    let ranges = Mutex::new(vec![Vec::new(); SOURCES]);
-    let (alone, all) = (AtomicU32::new(0), AtomicU32::new(0));
+    place.sources(Scheme::Keymill, SHARED);
     let began = Instant::now();
-    thread::scope(|scope| {
-        for _ in 0..RIVALS {
-            let (together, ranges, alone, all) = (&together, &ranges, &alone, &all);
-            scope.spawn(move || {
-                let mut store = place.open();
-                let keys = (0..SOURCES).map(|n| place.key(Scheme::Keymill, n)).collect();
-                let mut sources = Sources { keys, seen: vec![Mark::default(); SOURCES] };
-                together.wait();
-                for _ in 0..ROUNDS {
-                    let mut order: Vec<usize> = (0..SOURCES).collect();
-                    fastrand::shuffle(&mut order);
-                    let order = &order[..MOST_AT_ONCE];
-                    let requests: Vec<_> = order.iter().map(|n| sources.request(*n)).collect();
-                    let answers = store.reserve_all(&requests);
-                    for (n, answer) in order.iter().zip(answers) {
-                        // ordering: Relaxed — counters.
-                        all.fetch_add(1, Ordering::Relaxed);
-                        let answer = answer.unwrap_or_else(|| {
-                            // ordering: Relaxed — as above.
-                            alone.fetch_add(1, Ordering::Relaxed);
-                            store.reserve(&sources.request(*n))
-                        });
-                        let got = answer.expect("no rival is told of another");
-                        let range = sources.note(*n, got);
-                        ranges.lock().expect("no rival panics")[*n].push(range);
-                    }
-                }
-            });
+    let rivals: Vec<_> = (0..RIVALS)
+        .map(|_| {
+            Command::new(std::env::current_exe().expect("this program"))
+                .args(["--exact", "a_rival_in_a_process_of_its_own", "--nocapture", "--test-threads=1"])
+                .env(RIVAL, format!("{}|{}|{}", place.kind, place.table, place.path.display()))
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("a process")
+        })
+        .collect();
+    let mut ranges = vec![Vec::new(); SHARED];
+    let mut alone = 0;
+    for rival in rivals {
+        let output = rival.wait_with_output().expect("its words");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}");
+        for line in said.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            if let ["range", n, lo, hi] = words[..] {
+                let [n, lo, hi] = [n, lo, hi].map(|number| number.parse::<u64>().expect("a number"));
+                ranges[n as usize].push((lo, hi));
+            }
+            alone += usize::from(line == "alone");
         }
-    });
-    let ranges = ranges.into_inner().expect("no rival panics");
+    }
     let total: usize = ranges.iter().map(Vec::len).sum();
     assert_eq!(total, RIVALS * ROUNDS * MOST_AT_ONCE);
     ranges.into_iter().for_each(|ranges| assert_disjoint(place.kind, ranges));
+    let kind = place.kind;
     println!(
-        "{}: {total} reservations by {RIVALS} rivals in {:?}, {alone:?} of {all:?} alone",
-        place.kind,
+        "{kind}: {total} reservations by {RIVALS} processes in {:?}, {alone} of them alone",
         began.elapsed()
     );
+}
+
+/// Not a test of its own: what the one before starts. Without its variable it does nothing.
+#[test]
+fn a_rival_in_a_process_of_its_own() {
+    let Ok(task) = std::env::var(RIVAL) else { return };
+    let mut parts = task.split('|');
+    let kind = match parts.next().expect("a kind") {
+        "mariadb" => "mariadb",
+        "postgres" => "postgres",
+        "redis" => "redis",
+        _ => "sqlite",
+    };
+    let (table, path) = (parts.next().expect("a table"), parts.next().expect("a path"));
+    let place = Place::known(kind, table.to_owned(), path.into());
+    let mut store = place.open();
+    let keys = (0..SHARED).map(|n| place.key(Scheme::Keymill, n)).collect();
+    let mut sources = Sources { keys, seen: vec![Mark::default(); SHARED] };
+    for _ in 0..ROUNDS {
+        let mut order: Vec<usize> = (0..SHARED).collect();
+        fastrand::shuffle(&mut order);
+        let order = &order[..MOST_AT_ONCE];
+        let requests: Vec<_> = order.iter().map(|n| sources.request(*n)).collect();
+        let answers = store.reserve_all(&requests);
+        for (n, answer) in order.iter().zip(answers) {
+            let answer = answer.unwrap_or_else(|| {
+                println!("\nalone");
+                store.reserve(&sources.request(*n))
+            });
+            let got = answer.expect("no rival is told of another");
+            let (lo, hi) = sources.note(*n, got);
+            println!("\nrange {n} {lo} {hi}");
+        }
+    }
 }
 
 fn a_server_that_falls_silent_is_not_waited_for_longer_by_many(place: &Place) {
