@@ -412,7 +412,9 @@ fn rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error(place: &Place) 
     }
     let total: usize = ranges.iter().map(Vec::len).sum();
     assert_eq!(total, RIVALS * ROUNDS * MOST_AT_ONCE);
-    ranges.into_iter().for_each(|ranges| assert_disjoint(place.kind, ranges));
+    for ranges in ranges {
+        assert_disjoint(place.kind, ranges);
+    }
     let kind = place.kind;
     println!(
         "{kind}: {total} reservations by {RIVALS} processes in {:?}, {alone} of them alone",

@@ -23,8 +23,9 @@ fn spec(text: &str) -> Arc<crate::spec::Spec> {
 /// A planner of so many segments.
 fn planner(sources: usize) -> Planner {
     let mut planner = Planner::new(1);
-    (0..sources)
-        .for_each(|slot| planner.add(slot, spec(&format!("segment:s{slot}?min_step=10&max_step=1000"))));
+    for slot in 0..sources {
+        planner.add(slot, spec(&format!("segment:s{slot}?min_step=10&max_step=1000")));
+    }
     planner
 }
 
@@ -61,8 +62,8 @@ fn alone(flight: Option<Flight>) -> Slot {
     }
 }
 
-fn reserved(lo: u64) -> Result<Answer, Fault> {
-    Ok(Answer::Reserved(Reserved { lo, hi: lo + 10, period: 0, ttl_ms: None }))
+fn reserved(lo: u64) -> Answer {
+    Answer::Reserved(Reserved { lo, hi: lo + 10, period: 0, ttl_ms: None })
 }
 
 fn lost() -> Result<Answer, Fault> {
@@ -72,7 +73,9 @@ fn lost() -> Result<Answer, Fault> {
 #[test]
 fn sources_that_are_due_together_fly_together_as_many_as_the_store_takes() {
     let mut planner = planner(5);
-    (0..5).for_each(|slot| lack(&mut planner, slot, at(0)));
+    for slot in 0..5 {
+        lack(&mut planner, slot, at(0));
+    }
     assert_eq!(together(planner.next_flight(at(0), 3)), [0, 1, 2]);
     assert_eq!(together(planner.next_flight(at(0), 3)), [3, 4]);
     assert!(planner.next_flight(at(0), 3).is_none());
@@ -84,7 +87,7 @@ fn one_source_or_a_store_that_takes_one_flies_as_ever() {
     lack(&mut planner, 0, at(0));
     assert_eq!(alone(planner.next_flight(at(0), 64)), 0);
     lack(&mut planner, 1, at(0));
-    planner.answer(0, reserved(1), at(0));
+    planner.answer(0, Ok(reserved(1)), at(0));
     lack(&mut planner, 0, at(0));
     assert_eq!(alone(planner.next_flight(at(0), 1)), 1);
     assert_eq!(alone(planner.next_flight(at(0), 0)), 0);
@@ -94,9 +97,13 @@ fn one_source_or_a_store_that_takes_one_flies_as_ever() {
 fn a_source_that_stands_in_both_lines_flies_once() {
     let mut planner = planner(2);
     for now in [at(0), at(1_000)] {
-        (0..2).for_each(|slot| run_low(&mut planner, slot, now));
+        for slot in 0..2 {
+            run_low(&mut planner, slot, now);
+        }
     }
-    (0..2).for_each(|slot| lack(&mut planner, slot, at(1_000)));
+    for slot in 0..2 {
+        lack(&mut planner, slot, at(1_000));
+    }
     assert_eq!(together(planner.next_flight(at(1_000), 64)), [0, 1]);
     assert!(planner.next_flight(at(1_000), 64).is_none(), "both are on their way");
 }
@@ -105,9 +112,13 @@ fn a_source_that_stands_in_both_lines_flies_once() {
 fn who_is_waited_for_does_not_wait_for_those_nobody_waits_for() {
     let mut planner = planner(5);
     for now in [at(0), at(1_000)] {
-        [0, 2, 4].iter().for_each(|slot| run_low(&mut planner, *slot, now));
+        for slot in [0, 2, 4] {
+            run_low(&mut planner, slot, now);
+        }
     }
-    [1, 3].iter().for_each(|slot| lack(&mut planner, *slot, at(1_000)));
+    for slot in [1, 3] {
+        lack(&mut planner, slot, at(1_000));
+    }
     assert_eq!(together(planner.next_flight(at(1_000), 64)), [1, 3]);
     assert_eq!(together(planner.next_flight(at(1_000), 64)), [0, 2, 4]);
 }
@@ -116,9 +127,13 @@ fn who_is_waited_for_does_not_wait_for_those_nobody_waits_for() {
 fn a_snowflakes_mark_flies_alone_and_keeps_its_place() {
     let mut planner = planner(4);
     planner.add(4, spec("snowflake:f?worker=1"));
-    [0, 1].iter().for_each(|slot| lack(&mut planner, *slot, at(0)));
+    for slot in [0, 1] {
+        lack(&mut planner, slot, at(0));
+    }
     planner.look(4, &View::Time { wanted_mark: Some(0), waiting: true }, at(0));
-    [2, 3].iter().for_each(|slot| lack(&mut planner, *slot, at(0)));
+    for slot in [2, 3] {
+        lack(&mut planner, slot, at(0));
+    }
     assert_eq!(together(planner.next_flight(at(0), 64)), [0, 1]);
     assert!(matches!(planner.next_flight(at(0), 64), Some(Flight::Alone(4, Ask::Raise { .. }))));
     assert_eq!(together(planner.next_flight(at(0), 64)), [2, 3]);
@@ -128,27 +143,33 @@ fn a_snowflakes_mark_flies_alone_and_keeps_its_place() {
 fn what_the_store_will_not_serve_in_company_flies_alone_once_and_overtakes_no_caller() {
     let mut planner = planner(6);
     for now in [at(0), at(1_000)] {
-        (0..3).for_each(|slot| run_low(&mut planner, slot, now));
+        for slot in 0..3 {
+            run_low(&mut planner, slot, now);
+        }
     }
     assert_eq!(together(planner.next_flight(at(1_000), 64)), [0, 1, 2]);
     lack(&mut planner, 3, at(1_000));
     lack(&mut planner, 4, at(1_000));
-    planner.answer(0, reserved(1), at(1_000));
+    planner.answer(0, Ok(reserved(1)), at(1_000));
     planner.fly_alone(1);
     planner.fly_alone(2);
     assert_eq!(together(planner.next_flight(at(1_000), 64)), [3, 4], "callers wait for these");
     assert_eq!(alone(planner.next_flight(at(1_000), 64)), 1);
-    planner.answer(1, reserved(1), at(1_000));
+    planner.answer(1, Ok(reserved(1)), at(1_000));
     assert_eq!(alone(planner.next_flight(at(1_000), 64)), 2);
-    planner.answer(2, reserved(1), at(1_000));
-    (1..3).for_each(|slot| lack(&mut planner, slot, at(2_000)));
+    planner.answer(2, Ok(reserved(1)), at(1_000));
+    for slot in 1..3 {
+        lack(&mut planner, slot, at(2_000));
+    }
     assert_eq!(together(planner.next_flight(at(2_000), 64)), [1, 2], "and in company again");
 }
 
 #[test]
 fn a_flight_that_fails_is_one_failure_however_many_it_carried() {
     let mut planner = planner(64);
-    (0..64).for_each(|slot| lack(&mut planner, slot, at(0)));
+    for slot in 0..64 {
+        lack(&mut planner, slot, at(0));
+    }
     for failures in 1..4 {
         let now = at(u64::from(failures) * 60_000);
         let slots = together(planner.next_flight(now, 64));
@@ -171,14 +192,18 @@ fn a_flight_that_fails_is_one_failure_however_many_it_carried() {
 fn what_was_answered_before_the_connection_died_counts_and_the_store_rests_all_the_same() {
     for order in [[0, 1, 2], [2, 1, 0]] {
         let mut planner = planner(3);
-        (0..3).for_each(|slot| lack(&mut planner, slot, at(0)));
+        for slot in 0..3 {
+            lack(&mut planner, slot, at(0));
+        }
         for _ in 0..3 {
             planner.next_flight(at(0), 1);
         }
-        (0..3).for_each(|slot| drop(planner.answer(slot, lost(), at(0))));
+        for slot in 0..3 {
+            drop(planner.answer(slot, lost(), at(0)));
+        }
         assert_eq!(together(planner.next_flight(at(60_000), 64)), [0, 1, 2]);
         for slot in order {
-            let answer = if slot == 0 { reserved(1) } else { lost() };
+            let answer = if slot == 0 { Ok(reserved(1)) } else { lost() };
             let actions = planner.answer(slot, answer, at(60_000));
             let told = if slot == 0 {
                 matches!(actions[..], [.., Action::Publish(_)])

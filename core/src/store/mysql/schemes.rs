@@ -241,7 +241,7 @@ impl Session {
             || key.serial.is_some()
             || (request.high_water != Mark::default() && request.high_water.period != request.period)
         {
-            return self.go_on(request);
+            return Self::go_on(request);
         }
         let sql = format!(
             "UPDATE `{}` SET `next` = LAST_INSERT_ID(`next`) + ? WHERE `name` = ? AND `period` = ? \
@@ -309,7 +309,7 @@ pub(super) enum Says {
 impl Session {
     /// One autocommitted compare-and-set for serials: the row stands exactly where this process has left it. `None`: it does
     /// not, or there is something to be told; nothing was changed.
-    fn go_on(&self, request: &Request) -> Result<Option<Fast>, Fault> {
+    fn go_on(request: &Request) -> Result<Option<Fast>, Fault> {
         let (key, seen) = (&*request.key, request.high_water);
         if seen.next == 0 {
             return Ok(None);

@@ -11,7 +11,7 @@ use tokio_postgres::{Client, Row};
 
 use super::dialect::{self, Meaning};
 use super::prepared::{self, Prepared, Way};
-use super::wire::{Failed, Wire};
+use super::wire::{Failed, Values, Wire};
 use crate::store::counter::{Cell, CounterRow};
 use crate::store::server::{Options, Phase, Target, hide};
 use crate::store::{Durability, Fault, FaultKind, Scheme, Secret};
@@ -94,7 +94,7 @@ impl Value {
     }
 }
 
-fn typed(values: &[Value]) -> Vec<(&(dyn ToSql + Sync), Type)> {
+fn typed(values: &[Value]) -> Values<'_> {
     values.iter().map(|value| (value as &(dyn ToSql + Sync), value.of_type())).collect()
 }
 

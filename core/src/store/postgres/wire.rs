@@ -54,6 +54,9 @@ impl Failed {
     }
 }
 
+/// A statement's values, each with the type its placeholder is given.
+pub(super) type Values<'v> = Vec<(&'v (dyn ToSql + Sync), Type)>;
+
 /// What was heard beside the answers.
 #[derive(Debug, Default)]
 struct Heard {
@@ -165,11 +168,11 @@ impl Wire {
     pub(super) fn ask_all(
         &self,
         limit: Duration,
-        statements: &[(String, Vec<(&(dyn ToSql + Sync), Type)>)],
+        statements: &[(String, Values<'_>)],
     ) -> Result<Vec<Result<Vec<Row>, Failed>>, Failed> {
         timely(&self.runtime, limit, async {
             let ask = |said| {
-                let (words, values): &(String, Vec<_>) = said;
+                let (words, values): &(String, Values<'_>) = said;
                 Box::pin(self.client.query_typed(words, values))
             };
             let mut asked: Vec<_> = statements.iter().map(ask).collect();
