@@ -315,7 +315,7 @@ impl Session {
         // Those of `BEGIN`, of the setting, and of `COMMIT`, are none.
         found.pop();
         self.replicated(Phase::Commit)?;
-        Ok(Some(found.split_off(2)))
+        Ok(Some(found.into_iter().skip(2).collect()))
     }
 
     /// How many rows a change changed, inside a transaction.
