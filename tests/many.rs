@@ -231,11 +231,11 @@ macro_rules! places {
 }
 
 places! {
-    on_mariadb "mariadb": as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
+    on_mariadb "mariadb": a_row_that_somebody_holds_keeps_the_others_waiting_once_and_not_for_long as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
         a_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
         a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips
         callers_of_every_source_are_told_of_an_outage_in_time_and_served_after_it;
-    on_postgres "postgres": as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
+    on_postgres "postgres": a_row_that_somebody_holds_keeps_the_others_waiting_once_and_not_for_long as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
         a_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
         a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips
         callers_of_every_source_are_told_of_an_outage_in_time_and_served_after_it;
@@ -334,6 +334,40 @@ fn a_row_out_of_order_spoils_it_for_nobody_else(place: &Place) {
     println!("{}: (source, alone, fault) {told:?}", place.kind);
     assert_eq!(store.look(&sources.keys[3]).expect("a row").expect("a row").mark.next, 4, "left alone");
     assert_eq!(store.look(&sources.keys[5]).expect("no fault"), None, "not made anew");
+}
+
+fn a_row_that_somebody_holds_keeps_the_others_waiting_once_and_not_for_long(place: &Place) {
+    let mut sources = place.sources(Scheme::Keymill, 12);
+    let mut store = place.open();
+    let (table, name) = (&sources.keys[5].table, &sources.keys[5].name);
+    let hold = format!("SELECT next FROM {table} WHERE name = '{name}' FOR UPDATE");
+    let (mut connection, sql) =
+        (server::connection(), (place.kind == "postgres").then(postgres::Sql::shared));
+    let mut say = |statement: &str| {
+        use mysql::prelude::Queryable;
+        match &sql {
+            Some(sql) => drop(sql.try_say(statement).expect("a statement")),
+            None => connection.query_drop(statement).expect("a statement"),
+        }
+    };
+    say("BEGIN");
+    say(&hold);
+    let began = Instant::now();
+    let answers = store.reserve_all(&sources.requests());
+    let took = began.elapsed();
+    assert!(answers.iter().all(Option::is_none), "one transaction: {answers:?}");
+    // MariaDB counts in seconds.
+    assert!(took < Duration::from_millis(if sql.is_some() { 700 } else { 3000 }), "{took:?}");
+    for n in (0..12).filter(|n| *n != 5) {
+        let got = store.reserve(&sources.request(n)).expect("nobody holds this one");
+        assert_eq!(sources.note(n, got), (11, 21), "nothing was reserved before");
+    }
+    say("ROLLBACK");
+    for (n, answer) in store.reserve_all(&sources.requests()).into_iter().enumerate() {
+        let got = answer.expect("together again").expect("a range");
+        assert_eq!(sources.note(n, got).0, if n == 5 { 11 } else { 21 });
+    }
+    println!("{}: held up for {took:?}", place.kind);
 }
 
 fn a_cut_at_any_answer_loses_numbers_and_gives_none_twice(place: &Place) {

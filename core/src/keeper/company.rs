@@ -165,6 +165,28 @@ fn what_the_store_will_not_serve_in_company_flies_alone_once_and_overtakes_no_ca
 }
 
 #[test]
+fn what_fails_alone_is_tried_alone_again_and_holds_up_nobody() {
+    let mut planner = planner(3);
+    for slot in 0..3 {
+        lack(&mut planner, slot, at(0));
+    }
+    assert_eq!(together(planner.next_flight(at(0), 64)), [0, 1, 2]);
+    for slot in 0..3 {
+        planner.fly_alone(slot);
+    }
+    for slot in 0..3 {
+        assert_eq!(alone(planner.next_flight(at(0), 64)), slot);
+        // Somebody holds the last one's row.
+        planner.answer(slot, if slot == 2 { lost() } else { Ok(reserved(1)) }, at(0));
+    }
+    for slot in 0..2 {
+        lack(&mut planner, slot, at(60_000));
+    }
+    assert_eq!(alone(planner.next_flight(at(60_000), 64)), 2, "it has waited for longest");
+    assert_eq!(together(planner.next_flight(at(60_000), 64)), [0, 1]);
+}
+
+#[test]
 fn a_flight_that_fails_is_one_failure_however_many_it_carried() {
     let mut planner = planner(64);
     for slot in 0..64 {

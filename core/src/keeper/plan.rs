@@ -117,7 +117,8 @@ struct Plan {
     wanted: Option<Want>,
     /// What the flight under way asked for; `None` while there is none, so that no flight carries a source twice.
     in_flight: Option<Want>,
-    /// The store will not serve it together with others: its next flight is its own.
+    /// The store would not serve it together with others: it flies by itself until it is answered. (Somebody may hold its row,
+    /// and would hold up the others' again.)
     alone: bool,
     /// When the source wants to be looked at again.
     timer_ms: Option<u64>,
@@ -381,7 +382,6 @@ impl Planner {
                     requests.push(request);
                 }
                 ask => {
-                    plan.alone = false;
                     single = Some(Flight::Alone(slot, ask));
                     break;
                 }
@@ -437,6 +437,7 @@ impl Planner {
 
     /// The store answered a flight. `view` is the source as it is now.
     pub(crate) fn answer(&mut self, slot: Slot, answer: Result<Answer, Fault>, now: Now) -> Vec<Action> {
+        let outage = answer.as_ref().is_err_and(|fault| fault.kind.is_outage());
         let actions = match answer {
             Ok(answer) => {
                 // Of one flight some may have been answered before the connection died.
@@ -459,6 +460,7 @@ impl Planner {
         };
         if let Some(plan) = self.plan(slot) {
             plan.in_flight = None;
+            plan.alone &= outage;
         }
         actions
     }
