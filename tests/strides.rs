@@ -210,7 +210,7 @@ fn two_databases_share_the_numbers_out_while_processes_are_killed_and_old_nodes_
     let mut count = 0;
     for entry in fs::read_dir(folder.path()).unwrap().flatten() {
         let name = entry.file_name().into_string().unwrap();
-        if name.ends_with(".ids") {
+        if entry.path().extension().is_some_and(|of| of == "ids") {
             let ids = logged(&entry.path());
             count += ids.len();
             let database = &databases[usize::from(name.starts_with('1'))];
@@ -347,6 +347,47 @@ fn a_row_that_comes_to_say_something_else_is_refused_until_it_is_mended() {
         assert_eq!(ids.last(), Some(&(2 * ids.len() as u64 - 1)), "no id was left out");
         mill.close();
         place.say(&format!("DROP TABLE {table}"));
+    }
+}
+
+#[test]
+fn sources_of_every_third_number_that_are_due_together_keep_to_their_own() {
+    const SOURCES: usize = 60;
+    let table = Table::of(3, 1);
+    let mills = [Mill::open(&server::url()).unwrap(), Mill::open(&server::url()).unwrap()];
+    let sources: Vec<[Source; 2]> = (0..SOURCES)
+        .map(|n| {
+            let spec = format!("{}&min_step=10&buffer=1ms&deadline=20s", table.spec());
+            let spec = spec.replace("segment:orders", &format!("segment:orders{n}"));
+            [0, 1].map(|mill| mills[mill].source(&spec).unwrap())
+        })
+        .collect();
+    let before = mills[0].latency();
+    let taken: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let start = std::sync::Barrier::new(SOURCES * 2);
+        let take = |source: &Source| {
+            let mut ids = Vec::new();
+            for _ in 0..20 {
+                start.wait();
+                ids.extend(source.take(25).unwrap());
+            }
+            ids
+        };
+        let take = &take;
+        let takers: Vec<[_; 2]> = sources
+            .iter()
+            .map(|both| both.each_ref().map(|source| scope.spawn(move || take(source))))
+            .collect();
+        takers.into_iter().map(|both| both.map(|taker| taker.join().unwrap()).concat()).collect()
+    });
+    let after = mills[0].latency();
+    let (refills, trips) = (after.count - before.count, after.trips - before.trips);
+    println!("{refills} refills of one of two mills in {trips} trips");
+    assert!(trips * 2 < refills, "{refills} refills in {trips} trips did not go together");
+    for ids in taken {
+        assert!(ids.iter().all(|id| table.owns(*id)), "{ids:?}");
+        let once: BTreeSet<u64> = ids.iter().copied().collect();
+        assert_eq!(once.len(), 2 * 20 * 25);
     }
 }
 

@@ -97,6 +97,19 @@ impl Drop for Table {
 }
 
 #[test]
+fn a_tidb_is_asked_for_one_reservation_at_a_time() {
+    let table = Table::new(Scheme::Keymill);
+    let mut store = table.open();
+    store.reserve(&table.request(0)).unwrap();
+    drop(table.disguise.said());
+    assert_eq!(store.batch(), 1);
+    let requests = vec![table.request(11); 3];
+    assert!(store.reserve_all(&requests).iter().all(Option::is_none), "each is to be asked alone");
+    assert!(table.disguise.said().is_empty());
+    assert_eq!(table.next(), 11);
+}
+
+#[test]
 fn a_tidb_is_known_by_its_version() {
     let table = Table::new(Scheme::Keymill);
     let facts = table.open().facts().unwrap();

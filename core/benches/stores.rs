@@ -16,7 +16,7 @@ use keymill::store::postgres::PostgresStore;
 use keymill::store::redis::RedisStore;
 use keymill::store::server::Options;
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, Secret, Store};
+use keymill::store::{Columns, Key, MAX_NUMBER, MOST_AT_ONCE, Mark, Request, Scheme, Secret, Store};
 use mysql::prelude::Queryable;
 use serde_json::{Value, json};
 use tokio_postgres::types::{ToSql, Type};
@@ -194,6 +194,20 @@ fn postgres_statements() -> Vec<(Scheme, &'static str, &'static str, Vec<i64>)> 
     ]
 }
 
+/// keymill's own store on a server that the scripts of `ci/` started.
+fn store_of(server: &str, url: &str) -> Box<dyn Store> {
+    let options = options(url);
+    match server {
+        "MariaDB" => Box::new(MysqlStore::new(options)),
+        "PostgreSQL" => Box::new(PostgresStore::new(options)),
+        _ => Box::new(RedisStore::new(keymill::store::redis::Options {
+            server: options,
+            sentinel: None,
+            wait_replicas: 0,
+        })),
+    }
+}
+
 fn mysql_bed(url: String) -> Bed {
     let make = move || {
         let connect = || {
@@ -222,7 +236,7 @@ fn mysql_bed(url: String) -> Bed {
                 work: Box::new(move || updating.exec_drop(&update, (STEP, "one")).expect("an answer")),
             },
         ];
-        let store = || Box::new(MysqlStore::new(options(&url)));
+        let store = || store_of("MariaDB", &url);
         for (scheme, sql, values) in mysql_statements() {
             rows.push(reserving(store(), scheme, "bench", STATEMENT));
             let mut bare = connect();
@@ -297,7 +311,7 @@ fn postgres_bed(url: String) -> Bed {
                 }),
             },
         ];
-        let store = || Box::new(PostgresStore::new(options(&url)));
+        let store = || store_of("PostgreSQL", &url);
         for (scheme, sql, name, more) in postgres_statements() {
             rows.push(reserving(store(), scheme, "bench", STATEMENT));
             let (runtime, bare) = connect();
@@ -347,11 +361,6 @@ fn redis_bed(url: String) -> Bed {
             .arg(include_str!("../src/store/redis/reserve.lua"))
             .query(&mut bare)
             .expect("a script");
-        let store = RedisStore::new(keymill::store::redis::Options {
-            server: options(&url),
-            sentinel: None,
-            wait_replicas: 0,
-        });
         vec![
             Row {
                 name: "PING (SELECT 1)".to_owned(),
@@ -369,7 +378,7 @@ fn redis_bed(url: String) -> Bed {
                         .expect("an answer");
                 }),
             },
-            reserving(Box::new(store), Scheme::Keymill, "bench", STATEMENT),
+            reserving(store_of("Redis", &url), Scheme::Keymill, "bench", STATEMENT),
             Row {
                 name: of_bare(Scheme::Keymill),
                 goal: None,
@@ -560,6 +569,32 @@ fn floods(servers: &[(&str, String)]) -> Value {
     json!(all)
 }
 
+/// What a reservation costs where many sources are due at the same time: one after another, and in one go, in turns.
+fn together(name: &str, mut store: Box<dyn Store>, rounds: usize) -> Value {
+    let mut requests: Vec<_> =
+        (0..MOST_AT_ONCE).map(|n| request(Scheme::Keymill, &format!("together{n}"))).collect();
+    store.init(&[requests[0].key.clone()], false).unwrap_or_else(|fault| panic!("{fault}"));
+    let (mut alone, mut in_company) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let began = Instant::now();
+        for request in &mut requests {
+            let got = store.reserve(request).unwrap_or_else(|fault| panic!("{fault}"));
+            request.high_water = Mark { period: got.period, next: got.hi };
+        }
+        alone.push(began.elapsed().as_secs_f64() * 1e6 / MOST_AT_ONCE as f64);
+        let began = Instant::now();
+        let answers = store.reserve_all(&requests);
+        in_company.push(began.elapsed().as_secs_f64() * 1e6 / MOST_AT_ONCE as f64);
+        for (request, answer) in requests.iter_mut().zip(answers) {
+            let got = answer.expect("nothing is out of order").unwrap_or_else(|fault| panic!("{fault}"));
+            request.high_water = Mark { period: got.period, next: got.hi };
+        }
+    }
+    let (alone, in_company) = (median(&mut alone), median(&mut in_company));
+    println!("| {name} | {alone:.0} | {in_company:.1} | {:.1} |", alone / in_company);
+    json!({"alone_us": alone, "together_us": in_company})
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let given = |flag: &str| args.iter().any(|a| a == flag);
@@ -603,6 +638,17 @@ fn main() {
     if let Some((server, url)) = servers.first().filter(|(server, _)| *server == "MariaDB" && wanted("batch"))
     {
         all.insert("batch".to_owned(), batches(server, url));
+    }
+    if wanted("together") {
+        println!("\n### {MOST_AT_ONCE} sources due at the same time, µs a reservation\n");
+        println!("| store | one after another | in one go | times |\n|---|---:|---:|---:|");
+        let path = folder.path().join("together.db");
+        let mut stores: Vec<(&str, Box<dyn Store>)> =
+            vec![("SQLite", Box::new(SqliteStore::new(path, sqlite::Options::default())))];
+        stores.extend(servers.iter().map(|(server, url)| (*server, store_of(server, url))));
+        for (name, store) in stores {
+            all.insert(format!("together {name}"), together(name, store, rounds));
+        }
     }
     if wanted("flood") {
         all.insert("flood".to_owned(), floods(&servers));

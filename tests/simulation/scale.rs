@@ -42,6 +42,8 @@ fn line(out: &mut String, processes: usize, rate: u64) {
         old: Vec::new(),
         faults: Vec::new(),
         even: true,
+        together: 1,
+        as_one: false,
     };
     scenario.add_source("segment:orders", EVERY, rate * EVERY / SECOND);
     let mut world = World::new(scenario, None);

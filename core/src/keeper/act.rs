@@ -8,13 +8,13 @@ use crossbeam::channel::{Receiver, Sender};
 
 use crate::events::{Event, Events};
 use crate::metrics::MillTally;
-use crate::reservation::Fault;
+use crate::reservation::{Fault, Request, Reserved};
 use crate::store::Store;
 use crate::time::Clock;
 use crate::well::Well;
 
 use super::Keeper;
-use super::plan::{Answer, Ask, Now};
+use super::plan::{Answer, Ask, Flight, Now};
 
 /// The keeper never sleeps longer than this: a wall clock that was set is noticed, a lost wake-up heals.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
@@ -78,21 +78,64 @@ impl Executor {
     }
 
     /// Attends to whoever rang or is due, and carries one flight; `false` when there was none.
-    fn turn(&mut self) -> bool {
-        let Some((slot, ask)) = self.keeper.attend(self.now()) else { return false };
+    pub(super) fn turn(&mut self) -> bool {
+        let Some(flight) = self.keeper.attend(self.now(), self.store.batch()) else { return false };
         let started = Instant::now();
-        let answer = self.fly(&ask);
-        self.tally.refilled(started.elapsed(), answer.is_ok());
-        match &answer {
-            Ok(_) => self.warn_once(),
-            Err(fault) => self.events.push(Event::refusal(fault)),
+        let (slots, answers) = match flight {
+            Flight::Alone(slot, ask) => (vec![slot], vec![Some(self.fly(&ask))]),
+            Flight::Together(slots, requests) => {
+                let of_rows: Vec<_> = requests.iter().map(Request::of_the_row).collect();
+                let answers = self.store.reserve_all(&of_rows).into_iter().zip(&requests);
+                let answer = |(answer, request): (Option<Result<_, _>>, _)| {
+                    answer.map(|range| range.map(|range| counted(request, range)))
+                };
+                (slots, answers.map(answer).collect())
+            }
+        };
+        let took = started.elapsed();
+        self.tally.flew();
+        for answer in answers.iter().flatten() {
+            // Whoever was taken along has waited for all of it.
+            self.tally.refilled(took, answer.is_ok());
         }
+        if answers.iter().flatten().any(Result::is_ok) {
+            self.warn_once();
+        }
+        self.tell_refusals(&answers);
         for fault in self.store.news() {
             self.tally.failed();
             self.events.push(Event::refusal(&fault));
         }
-        self.keeper.land(slot, answer, self.now());
+        let now = self.now();
+        // A store that answered too few of them has said nothing about the rest, which then asks anew.
+        for (slot, answer) in
+            slots.into_iter().zip(answers.into_iter().chain(std::iter::repeat_with(|| None)))
+        {
+            match answer {
+                Some(answer) => self.keeper.land(slot, answer, now),
+                None => self.keeper.fly_alone(slot),
+            }
+        }
         true
+    }
+
+    /// An event for each refusal; where the store itself failed, one for the whole flight.
+    fn tell_refusals(&self, answers: &[Option<Result<Answer, Fault>>]) {
+        let (outages, refusals): (Vec<_>, Vec<_>) = answers
+            .iter()
+            .flatten()
+            .filter_map(|answer| answer.as_ref().err())
+            .partition(|fault| fault.kind.is_outage());
+        if let [first, others @ ..] = outages.as_slice() {
+            let mut event = Event::refusal(first);
+            if !others.is_empty() {
+                event.message.push_str(&format!(" (and so did {} more that went with it)", others.len()));
+            }
+            self.events.push(event);
+        }
+        for fault in refusals {
+            self.events.push(Event::refusal(fault));
+        }
     }
 
     fn now(&self) -> Now {
@@ -101,13 +144,9 @@ impl Executor {
 
     fn fly(&mut self, ask: &Ask) -> Result<Answer, Fault> {
         match ask {
-            Ask::Reserve(request) if request.key.stride.is_every() => {
-                self.store.reserve(request).map(Answer::Reserved)
-            }
-            // The planner counts the source's own ids, the store every number of the row.
             Ask::Reserve(request) => {
-                let reserved = self.store.reserve(&request.of_the_row())?;
-                Ok(Answer::Reserved(reserved.of_the_source(request.key.stride)))
+                let range = self.store.reserve(&request.of_the_row())?;
+                Ok(counted(request, range))
             }
             Ask::Raise { key, expect, to } => self.store.raise(key, *expect, *to).map(Answer::Raised),
         }
@@ -146,4 +185,9 @@ impl Executor {
             }
         }
     }
+}
+
+/// The store counts every number of a row, the planner a source's own.
+fn counted(request: &Request, range: Reserved) -> Answer {
+    Answer::Reserved(range.of_the_source(request.key.stride))
 }

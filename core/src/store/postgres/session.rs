@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Row};
 
 use super::dialect::{self, Meaning};
 use super::prepared::{self, Prepared, Way};
-use super::wire::{Failed, Wire};
+use super::wire::{Failed, Values, Wire};
 use crate::store::counter::{Cell, CounterRow};
 use crate::store::server::{Options, Phase, READ_ONLY, Target, hide};
 use crate::store::{Durability, Fault, FaultKind, Scheme, Secret};
@@ -97,7 +97,7 @@ impl Value {
     }
 }
 
-fn typed(values: &[Value]) -> Vec<(&(dyn ToSql + Sync), Type)> {
+fn typed(values: &[Value]) -> Values<'_> {
     values.iter().map(|value| (value as &(dyn ToSql + Sync), value.of_type())).collect()
 }
 
@@ -323,6 +323,41 @@ impl Session {
             }
             _ => Some(answer),
         }
+    }
+
+    /// Changes that go to the server in one go and are one transaction, and the rows of each. `None`: one of them failed, so
+    /// nothing was changed. No row is waited for long: who holds it up holds up all the others.
+    pub(super) fn run_all(&mut self, changes: &[(&str, &[Value])]) -> Result<Option<Vec<Vec<Row>>>, Fault> {
+        let plain = |words: &str| (words.to_owned(), Vec::new());
+        let mut statements = vec![plain("BEGIN"), plain(&dialect::hasty(self.limit))];
+        for (sql, values) in changes {
+            let words = dialect::translated(sql);
+            statements.push((words, typed(values)));
+        }
+        statements.push(plain("COMMIT"));
+        self.wire.unreplicated();
+        let answers = self
+            .wire
+            .ask_all(self.limit, &statements)
+            .map_err(|failed| self.failed(&failed, Phase::Commit))?;
+        // A statement that failed has spoiled the transaction: then `COMMIT` rolls back and calls that a success.
+        let mut found = Vec::with_capacity(answers.len());
+        for (at, answer) in answers.into_iter().enumerate() {
+            match answer {
+                Ok(rows) => found.push(rows),
+                Err(failed) => {
+                    let fault = self.failed(&failed, Phase::Commit);
+                    // The server's own word on what came before the commit is as good as a rollback. (Were it `BEGIN` that
+                    // failed, the others would have been carried out for nobody.)
+                    let undone = failed.is_said() && at + 1 < statements.len() || self.again;
+                    return if undone { Ok(None) } else { Err(fault) };
+                }
+            }
+        }
+        // Those of `BEGIN`, of the setting, and of `COMMIT`, are none.
+        found.pop();
+        self.replicated(Phase::Commit)?;
+        Ok(Some(found.into_iter().skip(2).collect()))
     }
 
     /// How many rows a change changed, inside a transaction.
