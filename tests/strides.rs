@@ -363,17 +363,17 @@ fn sources_of_every_third_number_that_are_due_together_keep_to_their_own() {
         })
         .collect();
     let before = mills[0].latency();
+    let start = std::sync::Barrier::new(SOURCES * 2);
+    let take = |source: &Source| {
+        let mut ids = Vec::new();
+        for _ in 0..20 {
+            start.wait();
+            ids.extend(source.take(25).unwrap());
+        }
+        ids
+    };
+    let take = &take;
     let taken: Vec<Vec<u64>> = std::thread::scope(|scope| {
-        let start = std::sync::Barrier::new(SOURCES * 2);
-        let take = |source: &Source| {
-            let mut ids = Vec::new();
-            for _ in 0..20 {
-                start.wait();
-                ids.extend(source.take(25).unwrap());
-            }
-            ids
-        };
-        let take = &take;
         let takers: Vec<[_; 2]> = sources
             .iter()
             .map(|both| both.each_ref().map(|source| scope.spawn(move || take(source))))
