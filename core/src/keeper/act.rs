@@ -101,14 +101,7 @@ impl Executor {
 
     fn fly(&mut self, ask: &Ask) -> Result<Answer, Fault> {
         match ask {
-            Ask::Reserve(request) if request.key.stride.is_every() => {
-                self.store.reserve(request).map(Answer::Reserved)
-            }
-            // The planner counts the source's own ids, the store every number of the row.
-            Ask::Reserve(request) => {
-                let reserved = self.store.reserve(&request.of_the_row())?;
-                Ok(Answer::Reserved(reserved.of_the_source(request.key.stride)))
-            }
+            Ask::Reserve(request) => self.store.reserve(request).map(Answer::Reserved),
             Ask::Raise { key, expect, to } => self.store.raise(key, *expect, *to).map(Answer::Raised),
         }
     }
@@ -136,6 +129,7 @@ impl Executor {
             return;
         }
         for (key, period, lo, hi) in back {
+            // What was counted, in numbers of the row.
             match self.store.give_back(&key, period, key.stride.nth(lo), key.stride.nth(hi)) {
                 Ok(true) => self.tally.gave_back(hi - lo),
                 Ok(false) => {}
