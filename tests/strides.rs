@@ -373,3 +373,35 @@ fn columns_may_have_a_shops_own_names() {
         place.say(&format!("DROP TABLE {table}"));
     }
 }
+
+#[test]
+fn many_sources_of_one_mill_each_count_in_their_own_stride() {
+    for place in Place::all() {
+        let (mill, table) = place.open();
+        let sources: Vec<(Stride, Source)> = (0..12)
+            .map(|n| {
+                let stride = Stride::new(1 + n % 4, n % (1 + n % 4)).unwrap();
+                let (delta, remainder) = (stride.delta(), stride.remainder());
+                let spec = format!(
+                    "segment:of{n}?scheme=tiny_id_info&table={table}&step=7&delta={delta}&remainder={remainder}"
+                );
+                mill.init(&[&spec], false).unwrap();
+                (stride, mill.source(&spec).unwrap())
+            })
+            .collect();
+        // All at once, so that their reservations come at once too.
+        std::thread::scope(|scope| {
+            for (stride, source) in &sources {
+                scope.spawn(move || {
+                    for n in 1..=200 {
+                        assert_eq!(source.next().unwrap(), stride.nth(n), "{stride:?}");
+                    }
+                    let batch = source.take(100).unwrap();
+                    assert_eq!(batch, (201..=300).map(|n| stride.nth(n)).collect::<Vec<_>>(), "{stride:?}");
+                });
+            }
+        });
+        mill.close();
+        place.say(&format!("DROP TABLE {table}"));
+    }
+}
