@@ -209,9 +209,9 @@ fn two_databases_share_the_numbers_out_while_processes_are_killed_and_old_nodes_
     });
     let mut count = 0;
     for entry in fs::read_dir(folder.path()).unwrap().flatten() {
-        let name = entry.file_name().into_string().unwrap();
-        if name.ends_with(".ids") {
-            let ids = logged(&entry.path());
+        let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+        if path.extension().is_some_and(|extension| extension == "ids") {
+            let ids = logged(&path);
             count += ids.len();
             let database = &databases[usize::from(name.starts_with('1'))];
             assert!(ids.iter().all(|id| database.owns(*id)), "{name}: an id of the other database");
