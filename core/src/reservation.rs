@@ -196,7 +196,8 @@ pub struct Mark {
     pub next: u64,
 }
 
-/// What a caller asks a store to reserve.
+/// What a caller asks a store to reserve, in numbers of the row; a planner asks in its source's own count, which is the same
+/// unless the key has a [`Stride`].
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The key.

@@ -5,10 +5,11 @@
 //! count:
 //! * The *row* counts every number. Stores, marks, `status` and `repair` speak of it: what people see are ids.
 //! * The *source* counts its own ids, 1 for the first: the n-th is [`Stride::nth`]. Supplies, steps, blocks and metrics
-//!   speak of that, and so does the planner, which therefore knows nothing of strides.
+//!   speak of that.
 //!
-//! They meet in two places and nowhere else: where a flight is carried to the store (`keeper::act`), and where a number
-//! leaves for its caller (`api`). A source without a stride owns every number, and then both counts are one.
+//! They meet where the keeper asks a store and hears its answer ([`Request::of_the_row`], [`Reserved::of_the_source`], and
+//! what is given back), and where a number leaves for its caller (`api`); nowhere else. A source without a stride owns every
+//! number, and then both counts are one.
 
 use crate::reservation::{Mark, Request, Reserved};
 
@@ -95,7 +96,7 @@ impl Stride {
 impl Request {
     /// What the source wants, in numbers of its row. (`start` and `last` come from the options, which speak of ids.)
     #[must_use]
-    pub fn of_the_row(&self) -> Request {
+    pub fn of_the_row(self) -> Request {
         let stride = self.key.stride;
         let Mark { period, next } = self.high_water;
         Request {
@@ -103,7 +104,7 @@ impl Request {
             len: self.len.saturating_mul(stride.delta),
             high_water: Mark { period, next: stride.nth(next) },
             max_jump: self.max_jump.saturating_mul(stride.delta),
-            ..self.clone()
+            ..self
         }
     }
 }

@@ -42,6 +42,8 @@ fn parent_and_child_share_no_id_whatever_the_path() {
     for spec in [
         "segment:orders",
         "segment:orders?order=thread",
+        "segment:odd?scheme=tiny_id_info&delta=2&remainder=1",
+        "segment:even?scheme=tiny_id_info&delta=2&order=thread",
         "serial:orders/no?zone=UTC",
         "serial:bills/no?zone=UTC&order=thread",
     ] {

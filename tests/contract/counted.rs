@@ -20,7 +20,7 @@ impl Store for Counted {
         let stride = request.key.stride;
         // Where a spec's options speak of ids, the suite speaks of the count.
         let (start, last) = (stride.nth(request.start), stride.nth(request.last));
-        let asked = Request { start, last, ..request.of_the_row() };
+        let asked = Request { start, last, ..request.clone().of_the_row() };
         self.0.reserve(&asked).map(|reserved| reserved.of_the_source(stride))
     }
 

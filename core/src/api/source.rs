@@ -393,8 +393,8 @@ impl Source {
         self.shared.mill.engine()?.errand(move |store| store.look(&key)).map_err(|e| self.failed(e))
     }
 
-    /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers it. Answers with the row before and
-    /// after. With `dry_run` nothing is written, and "after" is what would be.
+    /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers
+    /// it. Answers with the row before and after. With `dry_run` nothing is written, and "after" is what would be.
     ///
     /// # Errors
     /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.

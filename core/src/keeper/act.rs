@@ -8,7 +8,7 @@ use crossbeam::channel::{Receiver, Sender};
 
 use crate::events::{Event, Events};
 use crate::metrics::MillTally;
-use crate::reservation::{Fault, Request, Reserved};
+use crate::reservation::Fault;
 use crate::store::Store;
 use crate::time::Clock;
 use crate::well::Well;
@@ -84,12 +84,8 @@ impl Executor {
         let (slots, answers) = match flight {
             Flight::Alone(slot, ask) => (vec![slot], vec![Some(self.fly(&ask))]),
             Flight::Together(slots, requests) => {
-                let of_rows: Vec<_> = requests.iter().map(Request::of_the_row).collect();
-                let answers = self.store.reserve_all(&of_rows).into_iter().zip(&requests);
-                let answer = |(answer, request): (Option<Result<_, _>>, _)| {
-                    answer.map(|range| range.map(|range| counted(request, range)))
-                };
-                (slots, answers.map(answer).collect())
+                let reserved = self.store.reserve_all(&requests).into_iter();
+                (slots, reserved.map(|answer| answer.map(|range| range.map(Answer::Reserved))).collect())
             }
         };
         let took = started.elapsed();
@@ -144,10 +140,7 @@ impl Executor {
 
     fn fly(&mut self, ask: &Ask) -> Result<Answer, Fault> {
         match ask {
-            Ask::Reserve(request) => {
-                let range = self.store.reserve(&request.of_the_row())?;
-                Ok(counted(request, range))
-            }
+            Ask::Reserve(request) => self.store.reserve(request).map(Answer::Reserved),
             Ask::Raise { key, expect, to } => self.store.raise(key, *expect, *to).map(Answer::Raised),
         }
     }
@@ -175,6 +168,7 @@ impl Executor {
             return;
         }
         for (key, period, lo, hi) in back {
+            // What was counted, in numbers of the row.
             match self.store.give_back(&key, period, key.stride.nth(lo), key.stride.nth(hi)) {
                 Ok(true) => self.tally.gave_back(hi - lo),
                 Ok(false) => {}
@@ -185,9 +179,4 @@ impl Executor {
             }
         }
     }
-}
-
-/// The store counts every number of a row, the planner a source's own.
-fn counted(request: &Request, range: Reserved) -> Answer {
-    Answer::Reserved(range.of_the_source(request.key.stride))
 }

@@ -471,6 +471,8 @@ impl Planner {
         plan.retry_at_ms = 0;
         match answer {
             Answer::Reserved(range) => {
+                // From here on in the source's own count.
+                let range = range.of_the_source(plan.spec.key.stride);
                 let (lo, hi) = (
                     Mark { period: range.period, next: range.lo },
                     Mark { period: range.period, next: range.hi },
@@ -757,7 +759,7 @@ impl Plan {
                     }
                     _ => period,
                 };
-                Some(Ask::Reserve(Request {
+                let counted = Request {
                     key: self.spec.key.clone(),
                     len,
                     high_water: self.seen,
@@ -767,7 +769,8 @@ impl Plan {
                     period_max,
                     heal: self.spec.heal,
                     max_jump: self.spec.rules.max_step.saturating_mul(MAX_JUMP_STEPS),
-                }))
+                };
+                Some(Ask::Reserve(counted.of_the_row()))
             }
         }
     }
