@@ -17,10 +17,6 @@ use crate::segment::{Meter, Rules, Segment, Sight};
 use crate::serial::{Prefix, SerialPattern};
 use crate::spec::{Body, Spec};
 
-mod flight;
-
-pub use flight::Flight;
-
 /// The shortest and the longest wait between two tries of a store that fails.
 const BACKOFF_MS: (u64, u64) = (50, 5_000);
 /// A new period is reserved this long before it begins.
@@ -58,6 +54,10 @@ pub enum Ask {
         to: u64,
     },
 }
+
+mod flight;
+
+pub use flight::Flight;
 
 /// What the store answered.
 #[derive(Clone, Copy, Debug)]
