@@ -18,6 +18,7 @@
 pub mod check;
 pub mod mutant;
 pub mod process;
+pub mod ramp;
 pub mod report;
 pub mod scale;
 pub mod scenario;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::error::{Code, Error};
 use crate::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved, Scheme};
-use crate::segment::{Meter, Rules, Segment, Sight};
+use crate::segment::{Last, Meter, Rules, Segment, Sight};
 use crate::serial::{Prefix, SerialPattern};
 use crate::spec::{Body, Spec};
 
@@ -121,6 +121,11 @@ struct Plan {
     /// counts: which of them the store carried out, and whether it still will, nobody knows.
     doubts: Vec<u64>,
     last_issued: u64,
+    /// The last refill, and while its numbers have not been looked at: how many they are, and how many had been issued when
+    /// it was sent.
+    last: Option<Last>,
+    landed: Option<u64>,
+    sent_issued: u64,
     /// How long the row lets its ranges live (`time_to_live`), as the last reservation found it.
     row_ttl_ms: Option<u64>,
 }
@@ -193,6 +198,9 @@ impl Planner {
             mark: None,
             doubts: Vec::new(),
             last_issued: 0,
+            last: None,
+            landed: None,
+            sent_issued: 0,
             row_ttl_ms: None,
         };
         if self.plans.len() <= slot {
@@ -233,6 +241,12 @@ impl Planner {
         // memory serves the last moments of this one, unless somebody truly lacks a number.
         let held_back = plan.ahead.is_some() && lacking == 0;
         let len = if sight.room == 0 || held_back { 0 } else { rules.step(rate, left, lacking) };
+        plan.see_landing(sight);
+        let rest = plan
+            .last
+            .filter(|_| len > 0 && lacking == 0)
+            .and_then(|last| rules.rest(rate, left, len, last, now.boot_ms));
+        let len = if rest.is_some() { 0 } else { len };
         let pattern = plan.spec.pattern();
         if len > 0 {
             let period = pattern.map_or(0, |p| p.period_at(now.wall_ms));
@@ -245,10 +259,14 @@ impl Planner {
         let wants = plan.wanted.is_some();
         // Look again when half of it is gone, so that a rate that rises is seen before the end.
         if left > 1 {
-            actions.push(Action::RingAt(rules.low_water(rate).max(left / 2).min(left - 1)));
+            let mark = rest.map_or_else(|| rules.low_water(rate), |rest| rest.pressing);
+            actions.push(Action::RingAt(mark.max(left / 2).min(left - 1)));
         }
         if wants {
             self.line_up(slot, lacking > 0);
+        }
+        if let Some(rest) = rest {
+            self.set_timer_by(slot, rest.until_ms);
         }
     }
 
@@ -297,6 +315,13 @@ impl Planner {
         self.timers.insert((at_ms, slot));
     }
 
+    /// As [`Planner::set_timer`], but a timer that is due before stays.
+    fn set_timer_by(&mut self, slot: Slot, at_ms: u64) {
+        if self.plan(slot).is_some_and(|plan| plan.timer_ms.is_none_or(|before| at_ms < before)) {
+            self.set_timer(slot, at_ms);
+        }
+    }
+
     fn look_at_time(&mut self, slot: Slot, wanted_mark: Option<u64>, waiting: bool, now: Now) {
         let Some(plan) = self.plan(slot) else { return };
         plan.wanted = wanted_mark.map(|to| Want::Mark { to });
@@ -341,6 +366,7 @@ impl Planner {
                 continue;
             }
             plan.in_flight = plan.wanted;
+            plan.sent_issued = plan.last_issued;
             if let Some(ask) = plan.ask(now) {
                 flight = Some((slot, ask));
                 break;
@@ -473,6 +499,8 @@ impl Planner {
                 actions.push(Action::Publish(ahead));
             }
         }
+        plan.landed = Some(segment.len());
+        plan.last = Some(Last { at_ms: now.boot_ms, taken: 0 });
         plan.period_end_ms = pattern.and_then(|p| p.period_end_ms(range.period));
         if plan.period_end_ms.is_some() {
             self.dated.insert(slot);
@@ -650,6 +678,14 @@ fn next_period(plan: &Plan, rate: u64, now: Now) -> Option<u64> {
 }
 
 impl Plan {
+    /// The first look after a refill landed: what its flight cost.
+    fn see_landing(&mut self, sight: &Sight) {
+        if let (Some(len), Some(last)) = (self.landed.take(), &mut self.last) {
+            let was_dry = sight.left <= len;
+            last.taken = if was_dry { u64::MAX } else { sight.issued.saturating_sub(self.sent_issued) };
+        }
+    }
+
     /// The source's rules, under the shorter of its own time to live and the row's.
     fn rules(&self) -> Rules {
         let rules = self.spec.rules;
