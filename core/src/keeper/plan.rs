@@ -16,6 +16,8 @@ use crate::segment::{Last, Meter, Rules, Segment, Sight};
 use crate::serial::{Prefix, SerialPattern};
 use crate::spec::{Body, Spec};
 
+mod rest;
+
 /// The shortest and the longest wait between two tries of a store that fails.
 const BACKOFF_MS: (u64, u64) = (50, 5_000);
 /// A new period is reserved this long before it begins.
@@ -242,10 +244,7 @@ impl Planner {
         let held_back = plan.ahead.is_some() && lacking == 0;
         let len = if sight.room == 0 || held_back { 0 } else { rules.step(rate, left, lacking) };
         plan.see_landing(sight);
-        let rest = plan
-            .last
-            .filter(|_| len > 0 && lacking == 0)
-            .and_then(|last| rules.rest(rate, left, len, last, now.boot_ms));
+        let rest = if lacking == 0 { plan.rest(rate, left, len, now) } else { None };
         let len = if rest.is_some() { 0 } else { len };
         let pattern = plan.spec.pattern();
         if len > 0 {
@@ -478,9 +477,9 @@ impl Planner {
             prefix: pattern.map_or(Prefix::EMPTY, |p| p.prefix(range.period)),
         };
         let mut actions = Vec::new();
-        let asked = match plan.in_flight.take() {
-            Some(Want::Numbers { period, .. }) => period,
-            _ => 0,
+        let (asked_len, asked) = match plan.in_flight.take() {
+            Some(Want::Numbers { len, period }) => (len, period),
+            _ => (0, 0),
         };
         let reserved_ahead = plan.period != 0
             && asked > plan.period
@@ -499,9 +498,8 @@ impl Planner {
                 actions.push(Action::Publish(ahead));
             }
         }
-        plan.landed = Some(segment.len());
-        plan.last = Some(Last { at_ms: now.boot_ms, taken: 0 });
         plan.period_end_ms = pattern.and_then(|p| p.period_end_ms(range.period));
+        plan.note_landing(segment.len(), asked_len, now);
         if plan.period_end_ms.is_some() {
             self.dated.insert(slot);
             self.next_period_check_ms = now.boot_ms;
@@ -678,14 +676,6 @@ fn next_period(plan: &Plan, rate: u64, now: Now) -> Option<u64> {
 }
 
 impl Plan {
-    /// The first look after a refill landed: what its flight cost.
-    fn see_landing(&mut self, sight: &Sight) {
-        if let (Some(len), Some(last)) = (self.landed.take(), &mut self.last) {
-            let was_dry = sight.left <= len;
-            last.taken = if was_dry { u64::MAX } else { sight.issued.saturating_sub(self.sent_issued) };
-        }
-    }
-
     /// The source's rules, under the shorter of its own time to live and the row's.
     fn rules(&self) -> Rules {
         let rules = self.spec.rules;

@@ -18,4 +18,4 @@ pub(crate) use range::Segment;
 pub use ring::Taken;
 pub(crate) use ring::{Refused, Sight, Supply};
 pub use step::Rules;
-pub(crate) use step::{Last, Meter};
+pub(crate) use step::{Last, Meter, Rest};

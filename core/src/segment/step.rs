@@ -37,7 +37,7 @@ pub(crate) struct Rest {
     pub(crate) pressing: u64,
 }
 
-/// The last refill, by which the next one is timed.
+/// The last refill, by which the next one is timed. One that brought less than was asked for times nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Last {
     /// When its numbers came.
