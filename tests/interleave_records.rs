@@ -119,11 +119,7 @@ fn what_was_left_over_and_has_gone_back_is_not_issued_again() {
 }
 
 fn disjoint(ranges: &[Reserved]) {
-    let mut ranges: Vec<_> = ranges.iter().map(|range| (range.lo, range.hi)).collect();
-    ranges.sort_unstable();
-    for pair in ranges.windows(2) {
-        assert!(pair[0].1 <= pair[1].0, "{:?} and {:?} overlap", pair[0], pair[1]);
-    }
+    keymill_tests::assert_disjoint(ranges.iter().map(|range| (range.lo, range.hi)).collect());
 }
 
 #[test]

@@ -9,9 +9,9 @@ mod mariadb;
 mod matrix;
 mod memory;
 mod postgres;
-mod postgres_sequence;
 mod redis;
 mod sqlite;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -20,7 +20,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use keymill::store::{Fault, FaultKind, Mark, Request, Reserved, Scheme, Store};
-use keymill_tests::proxy::{Answers, Proxy};
+use keymill_tests::assert_disjoint;
 
 use bench::{Bench, DAY, Kind, NEXT_DAY, Place, unique};
 
@@ -29,17 +29,6 @@ fn kind<T: std::fmt::Debug>(answer: Result<T, Fault>) -> FaultKind {
     eprintln!("{:?}: {}", fault.kind, fault.message);
     assert!(!fault.message.contains('\n'), "one line: {}", fault.message);
     fault.kind
-}
-
-/// Every number of these ranges once.
-fn assert_disjoint(mut ranges: Vec<(u64, u64)>) {
-    ranges.sort_unstable();
-    for (lo, hi) in &ranges {
-        assert!(lo < hi, "[{lo}, {hi}) is empty");
-    }
-    for pair in ranges.windows(2) {
-        assert!(pair[0].1 <= pair[1].0, "{:?} and {:?} overlap", pair[0], pair[1]);
-    }
 }
 
 /// A promise that cannot be kept or broken here, with the reason; `ci/pairs` shows it in the table of pairs and promises.
@@ -175,37 +164,6 @@ fn reserve_timed(store: &mut dyn Store, request: &Request, count: usize) -> (Vec
         }
     }
     (ranges, worst)
-}
-
-/// Reserves through a proxy, by turns undisturbed and cut at each of its answers; how many outcomes were unknown, and all
-/// ranges that were answered, the last one undisturbed.
-fn cut_by_turns(
-    store: &mut dyn Store,
-    bench: &Bench,
-    proxy: &Proxy,
-    answers_each: u32,
-) -> (u64, Vec<(u64, u64)>) {
-    let mut request = bench.request("orders", 10);
-    let mut ranges = Vec::new();
-    let mut unknown = 0;
-    for round in 0..80 {
-        for answers in [Answers::Pass, Answers::CutAfter(round % answers_each)] {
-            proxy.set(answers);
-            match store.reserve(&request) {
-                Ok(got) => {
-                    request.high_water = Mark { period: got.period, next: got.hi };
-                    ranges.push((got.lo, got.hi));
-                }
-                Err(fault) if fault.kind == FaultKind::Unknown => unknown += 1,
-                Err(fault) => assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}"),
-            }
-        }
-    }
-    proxy.set(Answers::Pass);
-    let got = store.reserve(&request).unwrap();
-    ranges.push((got.lo, got.hi));
-    println!("{:?}: {} reserved, {unknown} unknown, the row stands at {}", bench.kind, ranges.len(), got.hi);
-    (unknown, ranges)
 }
 
 fn sixteen_connections_never_overlap_from_the_first_use_on(bench: &Bench) {

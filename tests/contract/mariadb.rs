@@ -1,16 +1,14 @@
 //! What only a server has: rights, answers that get lost, connections that break, old nodes beside ours.
 
 use std::sync::{Arc, Barrier};
-use std::time::{Duration, Instant};
 
 use keymill::store::memory::Memory;
 use keymill::store::{Durability, FaultKind, Mark, Store};
-use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::server;
 use mysql::prelude::Queryable;
 
 use crate::bench::*;
-use crate::{assert_disjoint, cut_by_turns, kind, reserve_many};
+use crate::{assert_disjoint, kind, reserve_many};
 
 #[test]
 fn a_missing_table_names_the_command() {
@@ -57,64 +55,6 @@ fn a_wrong_password_or_right_is_refused_and_never_shown() {
     options.hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 3306)];
     let fault = server::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
-}
-
-#[test]
-fn the_second_host_serves_when_the_first_does_not() {
-    let bench = Bench::mariadb(Kind::Segment);
-    let mut options = server::options();
-    options.hosts.insert(0, ("127.0.0.1".to_owned(), 1));
-    assert_eq!(server::store(options).reserve(&bench.request("orders", 1)).unwrap().lo, 1);
-}
-
-#[test]
-fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
-    for kind in Kind::ALL {
-        let bench = Bench::mariadb(kind);
-        let mut options = server::options();
-        let proxy = Proxy::start(options.hosts[0].clone());
-        options.hosts = vec![proxy.address()];
-        let mut store = server::store(options);
-        let (unknown, ranges) = cut_by_turns(&mut store, &bench, &proxy, 5);
-        let end = ranges[ranges.len() - 1].1;
-        // Of sixteen rounds cut at the first answer; a serial's first one is the answer to a preparation.
-        assert!(unknown >= 15 && ranges.len() > 80);
-        // Ranges whose outcome was unknown are gaps: some of them were applied.
-        assert!(end > 10 * ranges.len() as u64 + 1, "no applied range was lost");
-        assert_disjoint(ranges);
-    }
-}
-
-#[test]
-fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
-    for kind in Kind::ALL {
-        let bench = Bench::mariadb(kind);
-        let mut options = server::options();
-        options.read_timeout = Duration::from_millis(300);
-        let proxy = Proxy::start(options.hosts[0].clone());
-        options.hosts = vec![proxy.address()];
-        let mut store = server::store(options);
-        let (orders, invoices) = (bench.request("orders", 10), bench.request("invoices", 10));
-        for start in [&orders, &invoices] {
-            store.reserve(start).unwrap();
-        }
-        bench.set_row("orders", bench.mark(1_000_001));
-        proxy.set(Answers::Hold);
-        let began = Instant::now();
-        let fault = store.reserve(&orders).unwrap_err();
-        let took = began.elapsed();
-        assert!(took < Duration::from_secs(2), "a silent server held the caller for {took:?}");
-        let of_a_segment = kind == Kind::Segment;
-        let expected = if of_a_segment { FaultKind::Unknown } else { FaultKind::Unavailable };
-        assert_eq!(fault.kind, expected, "{fault}");
-        assert!(fault.message.contains("did not answer in time"), "{fault}");
-        // While it is silent, a new connection fails as well, within the same time.
-        assert_eq!(self::kind(store.reserve(&invoices)), FaultKind::Unavailable);
-        proxy.set(Answers::Pass); // now the held answers arrive, wherever they belong
-        assert_eq!(store.reserve(&invoices).unwrap().lo, 11, "never the range of `orders`");
-        let again = store.reserve(&orders).unwrap();
-        assert!(again.lo == 1_000_001 || (of_a_segment && again.lo == 1_000_011), "{again:?}");
-    }
 }
 
 #[test]

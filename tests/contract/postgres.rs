@@ -8,11 +8,10 @@ use keymill::store::memory::Memory;
 use keymill::store::postgres::{Options, Tls};
 use keymill::store::{Durability, FaultKind, Mark, Request, Secret, Store};
 use keymill_tests::postgres::{self, Private, Sql};
-use keymill_tests::proxy::{Answers, Proxy};
 
 use crate::bench::*;
 use crate::sqlite::{forked, in_a_process_of_its_own, ranges_of};
-use crate::{assert_disjoint, cut_by_turns, kind, reserve_many};
+use crate::{assert_disjoint, kind, reserve_many};
 
 /// The default table, for servers of one test.
 fn own() -> Bench {
@@ -84,63 +83,6 @@ fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
     let hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 5432)];
     let (kind, message) = refused(Options { hosts, ..postgres::options() });
     assert_eq!(kind, FaultKind::Unavailable, "{message}");
-}
-
-#[test]
-fn the_second_host_serves_when_the_first_does_not() {
-    let bench = Bench::postgres(Kind::Segment);
-    let mut options = postgres::options();
-    options.hosts.insert(0, ("127.0.0.1".to_owned(), 1));
-    assert_eq!(postgres::store(options).reserve(&bench.request("orders", 1)).unwrap().lo, 1);
-}
-
-#[test]
-fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
-    for kind in Kind::ALL {
-        let bench = Bench::postgres(kind);
-        let mut options = postgres::options();
-        let proxy = Proxy::start(options.hosts[0].clone());
-        options.hosts = vec![proxy.address()];
-        let mut store = postgres::store(options);
-        let (unknown, ranges) = cut_by_turns(&mut store, &bench, &proxy, 5);
-        let end = ranges[ranges.len() - 1].1;
-        assert!(unknown >= 15 && ranges.len() > 80);
-        // Ranges whose outcome was unknown are gaps: some of them were applied.
-        assert!(end > 10 * ranges.len() as u64 + 1, "no applied range was lost");
-        assert_disjoint(ranges);
-    }
-}
-
-#[test]
-fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
-    for kind in Kind::ALL {
-        let bench = Bench::postgres(kind);
-        let mut options = postgres::options();
-        options.read_timeout = Duration::from_millis(400);
-        let proxy = Proxy::start(options.hosts[0].clone());
-        options.hosts = vec![proxy.address()];
-        let mut store = postgres::store(options);
-        let (orders, invoices) = (bench.request("orders", 10), bench.request("invoices", 10));
-        for start in [&orders, &invoices].repeat(2) {
-            store.reserve(start).unwrap();
-        }
-        bench.set_row("orders", bench.mark(1_000_001));
-        proxy.set(Answers::Hold);
-        let began = Instant::now();
-        let fault = store.reserve(&orders).unwrap_err();
-        let took = began.elapsed();
-        assert!(took < Duration::from_secs(2), "a silent server held the caller for {took:?}");
-        // Where one statement is all, it may have been applied; a transaction was not even begun.
-        let expected = if bench.kind.is_serial() { FaultKind::Unavailable } else { FaultKind::Unknown };
-        assert_eq!(fault.kind, expected, "{fault}");
-        assert!(fault.message.contains("did not answer in time"), "{fault}");
-        // While it is silent, a new connection fails as well, within the same time.
-        assert_eq!(self::kind(store.reserve(&invoices)), FaultKind::Unavailable);
-        proxy.set(Answers::Pass); // now the held answers arrive, wherever they belong
-        assert_eq!(store.reserve(&invoices).unwrap().lo, 21, "never the range of `orders`");
-        let again = store.reserve(&orders).unwrap();
-        assert!(again.lo == 1_000_001 || (!bench.kind.is_serial() && again.lo == 1_000_011), "{again:?}");
-    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What only Redis has: scripts, eviction, replicas, settings that change while it runs.
 
+mod connection;
 mod dying;
-mod wire;
 
 use std::time::{Duration, Instant};
 

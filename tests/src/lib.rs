@@ -33,3 +33,18 @@ pub fn request(key: &Arc<Key>, len: u64) -> Request {
         max_jump: 0,
     }
 }
+
+/// That no number lies in two of these ranges, and none of them is empty; answers with how many numbers they hold.
+///
+/// # Panics
+/// Where one does.
+pub fn assert_disjoint(mut ranges: Vec<(u64, u64)>) -> u64 {
+    ranges.sort_unstable();
+    for (lo, hi) in &ranges {
+        assert!(lo < hi, "[{lo}, {hi}) is empty");
+    }
+    for pair in ranges.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "{:?} and {:?} overlap", pair[0], pair[1]);
+    }
+    ranges.iter().map(|(lo, hi)| hi - lo).sum()
+}

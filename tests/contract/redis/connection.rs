@@ -1,15 +1,10 @@
-//! Connections: answers that are lost or late, sockets, certificates.
-
-use std::time::{Duration, Instant};
+//! Connections: hosts, sockets, certificates, and those that the server ends.
 
 use keymill::store::server::Tls;
 use keymill::store::{FaultKind, Store};
-use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::redis::{self, Private};
 
 use super::{at, free_port, request, says};
-use crate::bench::*;
-use crate::{assert_disjoint, cut_by_turns, kind};
 
 #[test]
 fn the_second_host_a_socket_and_another_database_serve() {
@@ -32,51 +27,6 @@ fn the_second_host_a_socket_and_another_database_serve() {
     let url = format!("redis://default:secret@localhost/5?socket={}", socket[1]);
     let mill = keymill::Mill::open(&url).unwrap();
     assert_eq!(mill.source("segment:orders?step=1").unwrap().next().unwrap(), 2);
-}
-
-#[test]
-fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
-    for kind in [Kind::Segment, Kind::Serial] {
-        let bench = Bench::redis(kind);
-        let mut options = redis::options();
-        let proxy = Proxy::start(options.server.hosts[0].clone());
-        options.server.hosts = vec![proxy.address()];
-        let mut store = redis::store(options);
-        let (unknown, ranges) = cut_by_turns(&mut store, &bench, &proxy, 3);
-        let end = ranges[ranges.len() - 1].1;
-        assert!(unknown >= 20 && ranges.len() > 80);
-        // A script whose answer was swallowed had run.
-        assert_eq!(end, 10 * (ranges.len() as u64 + unknown) + 1);
-        assert_disjoint(ranges);
-    }
-}
-
-#[test]
-fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
-    let bench = Bench::redis(Kind::Segment);
-    let mut options = redis::options();
-    options.server.read_timeout = Duration::from_millis(300);
-    options.server.connect_timeout = Duration::from_millis(300);
-    let proxy = Proxy::start(options.server.hosts[0].clone());
-    options.server.hosts = vec![proxy.address()];
-    let mut store = redis::store(options);
-    let (orders, invoices) = (bench.request("orders", 10), bench.request("invoices", 10));
-    for start in [&orders, &invoices] {
-        store.reserve(start).unwrap();
-    }
-    bench.set_row("orders", bench.mark(1_000_001));
-    proxy.set(Answers::Hold);
-    let began = Instant::now();
-    let fault = store.reserve(&orders).unwrap_err();
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(2), "a silent server held the caller for {took:?}");
-    assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
-    assert!(fault.message.contains("did not answer in time"), "{fault}");
-    // While it is silent, a new connection fails as well, within the same time.
-    assert_eq!(kind(store.reserve(&invoices)), FaultKind::Unavailable);
-    proxy.set(Answers::Pass); // now the held answers arrive, wherever they belong
-    assert_eq!(store.reserve(&invoices).unwrap().lo, 11, "never the range of `orders`");
-    assert_eq!(store.reserve(&orders).unwrap().lo, 1_000_011, "what was unknown had been done");
 }
 
 #[test]

@@ -1,0 +1,199 @@
+//! Scheme `sequence`: a database's own counter, each of whose values is worth `step` numbers. What holds on every server that
+//! keeps it stands here; what only PostgreSQL promises in `postgres`, and that MariaDB is refused in `mariadb`.
+//!
+//! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES`
+//! (`ci/mariadb run ci/postgres run cargo test …` sets them).
+
+mod mariadb;
+mod postgres;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill_tests::assert_disjoint;
+
+/// A server that counts by sequences.
+#[derive(Clone, Copy)]
+struct Server {
+    open: fn() -> Box<dyn Store>,
+    say: fn(&str),
+    /// MariaDB's do not survive a crash of the server: who draws from them all the same says so.
+    unsafe_on: bool,
+}
+
+const SERVERS: [Server; 2] = [mariadb::SERVER, postgres::SERVER];
+
+fn unique() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    // ordering: Relaxed — a number for each, nothing more.
+    format!("s_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A name for a sequence on the shared server; what bears it is gone with the value.
+struct Sequence {
+    server: Server,
+    name: String,
+}
+
+impl Sequence {
+    fn missing(server: Server) -> Sequence {
+        Sequence { server, name: unique() }
+    }
+
+    fn new(server: Server) -> Sequence {
+        let sequence = Sequence::missing(server);
+        sequence.open().init(&[sequence.key(100)], false).unwrap();
+        sequence
+    }
+
+    fn open(&self) -> Box<dyn Store> {
+        (self.server.open)()
+    }
+
+    fn key(&self, step: u64) -> Arc<Key> {
+        key(&self.name, step, self.server.unsafe_on)
+    }
+
+    fn request(&self, seen: u64) -> Request {
+        request(&self.key(100), seen)
+    }
+}
+
+impl Drop for Sequence {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            (self.server.say)(&format!("DROP SEQUENCE IF EXISTS {}", self.name));
+        }
+    }
+}
+
+fn key(name: &str, step: u64, unsafe_on: bool) -> Arc<Key> {
+    Arc::new(Key {
+        scheme: Scheme::Sequence,
+        table: name.to_owned(),
+        name: "segment:orders".to_owned(),
+        columns: Columns::default(),
+        serial: None,
+        step,
+        unsafe_on,
+    })
+}
+
+fn request(key: &Arc<Key>, seen: u64) -> Request {
+    Request { high_water: at(seen), ..keymill_tests::request(key, 10) }
+}
+
+fn at(next: u64) -> Mark {
+    Mark { period: 0, next }
+}
+
+#[test]
+fn each_value_is_worth_step_numbers_and_sixteen_connections_draw_apart() {
+    for server in SERVERS {
+        let sequence = Sequence::new(server);
+        let mut store = sequence.open();
+        assert_eq!(store.look(&sequence.key(100)).unwrap().unwrap().mark.next, 1);
+        let first = store.reserve(&sequence.request(0)).unwrap();
+        let second = store.reserve(&sequence.request(first.hi)).unwrap();
+        assert_eq!((first.lo, first.hi, second.lo, second.hi), (1, 101, 101, 201));
+        assert!(!store.give_back(&sequence.key(100), 0, 150, 201).unwrap());
+        let ranges: Vec<(u64, u64)> = std::thread::scope(|scope| {
+            let draw = || {
+                let mut store = sequence.open();
+                let mut seen = 0;
+                let mut ranges = Vec::new();
+                for _ in 0..50 {
+                    let got = store.reserve(&sequence.request(seen)).unwrap();
+                    seen = got.hi;
+                    ranges.push((got.lo, got.hi));
+                }
+                ranges
+            };
+            let threads: Vec<_> = (0..16).map(|_| scope.spawn(draw)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let ends = (ranges.iter().map(|range| range.0).min(), ranges.iter().map(|range| range.1).max());
+        assert_eq!(ends, (Some(201), Some(201 + 16 * 50 * 100)));
+        assert_eq!(assert_disjoint(ranges), 16 * 50 * 100, "none is skipped");
+    }
+}
+
+#[test]
+fn a_sequence_that_was_set_back_is_refused_until_it_is_repaired() {
+    for server in SERVERS {
+        let sequence = Sequence::new(server);
+        let (mut store, key) = (sequence.open(), sequence.key(100));
+        let mut hi = 0;
+        for _ in 0..5 {
+            hi = store.reserve(&sequence.request(hi)).unwrap().hi;
+        }
+        (server.say)(&format!("ALTER SEQUENCE {} RESTART 101", sequence.name));
+        for _ in 0..20 {
+            let fault = store.reserve(&sequence.request(hi)).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::WentBackwards, "{fault}");
+            assert!(fault.message.contains("stands at 101"), "nothing was drawn: {fault}");
+        }
+        let (before, after) = store.repair(&key, at(hi)).unwrap();
+        assert_eq!((before.unwrap().mark.next, after.mark), (101, at(hi)));
+        assert_eq!(store.reserve(&sequence.request(hi)).unwrap().lo, hi);
+        let (_, after) = store.repair(&key, at(950)).unwrap();
+        assert_eq!(after.mark.next, 1001);
+        assert_eq!(store.reserve(&sequence.request(hi)).unwrap().lo, 1001);
+        let lower = store.repair(&key, at(1000)).unwrap_err();
+        assert_eq!(lower.kind, FaultKind::Refused, "{lower}");
+    }
+}
+
+#[test]
+fn what_is_no_sequence_of_this_step_is_refused() {
+    for server in SERVERS {
+        let says = |store: &mut dyn Store, request: &Request, part: &str| {
+            let fault = store.reserve(request).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+            assert!(fault.message.contains(part), "{part}: {fault}");
+        };
+        let sequence = Sequence::new(server);
+        let mut store = sequence.open();
+        let other = Request { key: sequence.key(50), ..sequence.request(0) };
+        says(&mut *store, &other, "use `step=100`");
+        // Also by a connection that has drawn from it with the right step.
+        store.reserve(&sequence.request(0)).unwrap();
+        says(&mut *store, &other, "use `step=100`");
+
+        let cycle = Sequence::missing(server);
+        (server.say)(&format!("CREATE SEQUENCE {} INCREMENT BY 100 CYCLE", cycle.name));
+        says(&mut *store, &cycle.request(0), "starts over");
+
+        let missing = Sequence::missing(server);
+        says(&mut *store, &missing.request(0), "is missing; run `keymill init`");
+        assert_eq!(store.look(&missing.key(100)).unwrap(), None);
+
+        // Not named as a sequence: it would not be gone with the value.
+        let table = unique();
+        (server.say)(&format!("CREATE TABLE {table} (id INT)"));
+        says(&mut *store, &request(&key(&table, 100, server.unsafe_on), 0), "not a sequence");
+        (server.say)(&format!("DROP TABLE {table}"));
+    }
+}
+
+#[test]
+fn the_last_number_is_issued_and_nothing_wraps() {
+    for server in SERVERS {
+        let sequence = Sequence::new(server);
+        let mut store = sequence.open();
+        store.repair(&sequence.key(100), at(MAX_NUMBER - 106)).unwrap();
+        let mut seen = 0;
+        let fault = loop {
+            match store.reserve(&sequence.request(seen)) {
+                Ok(got) => {
+                    assert!(got.lo < got.hi && got.hi <= MAX_NUMBER + 1);
+                    seen = got.hi;
+                }
+                Err(fault) => break fault,
+            }
+        };
+        assert!(seen > MAX_NUMBER - 107, "{seen}");
+        assert_eq!(fault.kind, FaultKind::Exhausted, "{fault}");
+    }
+}
