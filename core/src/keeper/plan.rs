@@ -123,11 +123,10 @@ struct Plan {
     /// counts: which of them the store carried out, and whether it still will, nobody knows.
     doubts: Vec<u64>,
     last_issued: u64,
-    /// The last refill, and while its numbers have not been looked at: how many they are, and how many had been issued when
-    /// it was sent.
+    /// The last refill, and until it has been looked at: how many numbers it brought, and how many had been issued when it
+    /// was sent.
     last: Option<Last>,
-    landed: Option<u64>,
-    sent_issued: u64,
+    landed: Option<(u64, u64)>,
     /// How long the row lets its ranges live (`time_to_live`), as the last reservation found it.
     row_ttl_ms: Option<u64>,
 }
@@ -202,7 +201,6 @@ impl Planner {
             last_issued: 0,
             last: None,
             landed: None,
-            sent_issued: 0,
             row_ttl_ms: None,
         };
         if self.plans.len() <= slot {
@@ -365,7 +363,6 @@ impl Planner {
                 continue;
             }
             plan.in_flight = plan.wanted;
-            plan.sent_issued = plan.last_issued;
             if let Some(ask) = plan.ask(now) {
                 flight = Some((slot, ask));
                 break;

@@ -7,16 +7,17 @@ use super::{Now, Plan};
 impl Plan {
     /// A refill of `len` numbers landed where `asked` were wanted.
     pub(super) fn note_landing(&mut self, len: u64, asked: u64, now: Now) {
-        self.landed = Some(len);
+        // Nobody looked at this source since it was sent: the keeper's thread was under way with it.
+        self.landed = Some((len, self.last_issued));
         // Who was given less than it takes, by a row's own step or at the end of a chunk, asks again at once.
         self.last = (len >= asked).then_some(Last { at_ms: now.boot_ms, taken: 0 });
     }
 
     /// The first look after a refill landed: what its flight cost.
     pub(super) fn see_landing(&mut self, sight: &Sight) {
-        if let (Some(len), Some(last)) = (self.landed.take(), &mut self.last) {
+        if let (Some((len, issued)), Some(last)) = (self.landed.take(), &mut self.last) {
             let was_dry = sight.left <= len;
-            last.taken = if was_dry { u64::MAX } else { sight.issued.saturating_sub(self.sent_issued) };
+            last.taken = if was_dry { u64::MAX } else { sight.issued.saturating_sub(issued) };
         }
     }
 
