@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::scenario::Scenario;
-use super::store::{MS, Micros, SECOND, Weather};
+use super::scale::calm;
+use super::store::{MS, Micros, SECOND};
 use super::world::World;
 
 /// Callers come this often, each with what has come together since.
@@ -28,20 +28,7 @@ pub struct Ramp {
 /// If the ledger finds a violation.
 #[must_use]
 pub fn ramp(spec: &str, rate: u64, way: Micros, length: Micros) -> Ramp {
-    let mut scenario = Scenario {
-        seed: 1,
-        length,
-        wall_ms: 1_795_218_600_000,
-        weather: vec![Weather { way, slow: 0, slow_way: 0, service: 100 }],
-        timeout: 5 * SECOND,
-        skews_ms: vec![0],
-        sources: Vec::new(),
-        rows: 0,
-        old: Vec::new(),
-        faults: Vec::new(),
-        even: true,
-    };
-    scenario.add_source(spec, EVERY, rate * EVERY / SECOND);
+    let scenario = calm((1, spec), (EVERY, rate * EVERY / SECOND), way, length);
     let mut world = World::new(scenario, None);
     world.measures = true;
     let outcome = world.run();
