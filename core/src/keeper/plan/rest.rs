@@ -35,7 +35,15 @@ mod tests {
     use super::super::{Action, Answer, Ask, Planner, View};
     use super::*;
     use crate::config::MillConfig;
-    use crate::reservation::Reserved;
+    use crate::reservation::{Request, Reserved};
+
+    /// What the store is asked next.
+    fn next(planner: &mut Planner, now: Now) -> Option<Request> {
+        match planner.next_flight(now)? {
+            (0, Ask::Reserve(request)) => Some(request),
+            other => panic!("{other:?}"),
+        }
+    }
 
     /// A planner of one source whose callers and store this test plays, in virtual time.
     struct Stage {
@@ -70,13 +78,11 @@ mod tests {
                         other => panic!("{other:?}"),
                     }
                 }
-                let Some((slot, Ask::Reserve(asked))) = self.planner.next_flight(self.now) else {
-                    return bell;
-                };
+                let Some(asked) = next(&mut self.planner, self.now) else { return bell };
                 let len = asked.len.min(self.most);
                 let (lo, hi) = (self.reserved + 1, self.reserved + 1 + len);
                 let range = Reserved { lo, hi, period: 0, ttl_ms: None };
-                for action in self.planner.answer(slot, Ok(Answer::Reserved(range)), self.now) {
+                for action in self.planner.answer(0, Ok(Answer::Reserved(range)), self.now) {
                     assert!(matches!(action, Action::Publish(_)), "{action:?}");
                 }
                 (self.reserved, self.left, self.refills) =
@@ -164,7 +170,7 @@ mod tests {
                 let born_ms = (left > 0).then_some(born);
                 let sight = Sight { issued, left, room: 8, wanted, born_ms };
                 stage.planner.look(0, &View::Supply(sight), stage.now);
-                let flight = stage.planner.next_flight(stage.now);
+                let flight = next(&mut stage.planner, stage.now);
                 assert_eq!(flight.is_some(), lands, "at {at_ms} ms with {left} left");
                 let range =
                     Reserved { lo: issued + left + 1, hi: issued + left + 1001, period: 0, ttl_ms: None };
