@@ -13,11 +13,21 @@ use keymill_tests::{postgres, redis, server};
 const KILLS: usize = 10;
 const NODES: usize = 2;
 
+/// Sources that reserve together, beside those that reserve alone.
+const COMPANY: usize = 16;
+
+/// A range, and for the one who asks how two came to overlap: which node was answered, after how many kills.
+type Answered = ((u64, u64), (usize, usize));
+
 fn request(scheme: Scheme) -> Request {
+    request_of(scheme, "orders")
+}
+
+fn request_of(scheme: Scheme, name: &str) -> Request {
     let key = Key {
         scheme,
         table: scheme.default_table().to_owned(),
-        name: "segment:orders".to_owned(),
+        name: format!("segment:{name}"),
         columns: Columns::default(),
         serial: None,
         step: 100,
@@ -54,19 +64,59 @@ fn segments(but: &[Scheme]) -> Vec<Scheme> {
     Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments() && !but.contains(scheme)).collect()
 }
 
+/// Sources of one node that reserve together until it is over; the ranges of each.
+fn company(
+    store: &mut dyn Store,
+    over: &AtomicBool,
+    count: &AtomicUsize,
+    (node, kills): (usize, &AtomicUsize),
+) -> Vec<Vec<Answered>> {
+    let mut requests: Vec<_> = (0..COMPANY).map(|n| request_of(Scheme::Keymill, &format!("n{n}"))).collect();
+    let mut ranges = vec![Vec::new(); COMPANY];
+    let gone = [FaultKind::Unavailable, FaultKind::Unknown];
+    // ordering: Relaxed — a flag and a counter, nothing hangs on them.
+    while !over.load(Ordering::Relaxed) {
+        let answers = store.reserve_all(&requests);
+        let mut failed = answers.len() != COMPANY;
+        for (n, answer) in answers.into_iter().enumerate() {
+            // Who is new begins alone.
+            match answer.unwrap_or_else(|| store.reserve(&requests[n])) {
+                Ok(got) => {
+                    requests[n].high_water = Mark { period: 0, next: got.hi };
+                    // ordering: Relaxed — as above.
+                    ranges[n].push(((got.lo, got.hi), (node, kills.load(Ordering::Relaxed))));
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(fault) => {
+                    assert!(gone.contains(&fault.kind), "together: {fault}");
+                    failed = true;
+                    if fault.message.contains("connection to") {
+                        break; // nobody is there: the others would each wait for that
+                    }
+                }
+            }
+        }
+        if failed {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    ranges
+}
+
 fn killed(server: &dyn Victim, schemes: &[Scheme], open: &(dyn Fn() -> Box<dyn Store> + Sync)) {
     let keys: Vec<_> = schemes.iter().map(|scheme| request(*scheme).key).collect();
     open().init(&keys, false).unwrap();
     let over = AtomicBool::new(false);
-    let counts: Vec<AtomicUsize> = schemes.iter().map(|_| AtomicUsize::new(0)).collect();
-    let mut ranges: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
+    let counts: Vec<AtomicUsize> = (0..=schemes.len()).map(|_| AtomicUsize::new(0)).collect();
+    let kills = AtomicUsize::new(0);
+    let mut ranges: BTreeMap<String, Vec<Answered>> = BTreeMap::new();
     std::thread::scope(|scope| {
-        let (over, counts) = (&over, &counts);
+        let (over, counts, kills) = (&over, &counts, &kills);
         let mut threads = Vec::new();
         for (at, scheme) in schemes.iter().enumerate() {
-            for _ in 0..NODES {
+            for node in 0..NODES {
                 threads.push((
-                    scheme.name(),
+                    vec![scheme.name().to_owned()],
                     scope.spawn(move || {
                         let mut store = open();
                         let mut request = request(*scheme);
@@ -76,8 +126,8 @@ fn killed(server: &dyn Victim, schemes: &[Scheme], open: &(dyn Fn() -> Box<dyn S
                             match store.reserve(&request) {
                                 Ok(got) => {
                                     request.high_water = Mark { period: 0, next: got.hi };
-                                    ranges.push((got.lo, got.hi));
                                     // ordering: Relaxed — as above.
+                                    ranges.push(((got.lo, got.hi), (node, kills.load(Ordering::Relaxed))));
                                     counts[at].fetch_add(1, Ordering::Relaxed);
                                 }
                                 Err(fault) => {
@@ -87,10 +137,15 @@ fn killed(server: &dyn Victim, schemes: &[Scheme], open: &(dyn Fn() -> Box<dyn S
                                 }
                             }
                         }
-                        ranges
+                        vec![ranges]
                     }),
                 ));
             }
+        }
+        for node in 0..NODES {
+            let count = &counts[schemes.len()];
+            let names = (0..COMPANY).map(|n| format!("together {n}")).collect();
+            threads.push((names, scope.spawn(move || company(open().as_mut(), over, count, (node, kills)))));
         }
         // Every scheme has got something since the server came.
         let progress = || {
@@ -113,13 +168,17 @@ fn killed(server: &dyn Victim, schemes: &[Scheme], open: &(dyn Fn() -> Box<dyn S
         for _ in 0..KILLS {
             going = going && progress();
             server.kill();
+            // ordering: Relaxed — as above.
+            kills.fetch_add(1, Ordering::Relaxed);
             server.start_again();
         }
         going = going && progress();
         // ordering: Relaxed — as above.
         over.store(true, Ordering::Relaxed);
-        for (name, thread) in threads {
-            ranges.entry(name).or_default().extend(thread.join().unwrap());
+        for (names, thread) in threads {
+            for (name, own) in names.into_iter().zip(thread.join().unwrap()) {
+                ranges.entry(name).or_default().extend(own);
+            }
         }
         assert!(going, "every scheme goes on after each kill");
     });
@@ -127,7 +186,13 @@ fn killed(server: &dyn Victim, schemes: &[Scheme], open: &(dyn Fn() -> Box<dyn S
         ranges.sort_unstable();
         println!("{name}: {} reservations over {KILLS} kills", ranges.len());
         for pair in ranges.windows(2) {
-            assert!(pair[0].1 <= pair[1].0, "{name}: {:?} and {:?} overlap", pair[0], pair[1]);
+            let ((_, hi), (lo, _)) = (pair[0].0, pair[1].0);
+            assert!(
+                hi <= lo,
+                "{name}: {:?} and {:?} overlap: (range, (node, kills before))",
+                pair[0],
+                pair[1]
+            );
         }
     }
 }

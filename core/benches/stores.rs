@@ -16,7 +16,7 @@ use keymill::store::postgres::PostgresStore;
 use keymill::store::redis::RedisStore;
 use keymill::store::server::Options;
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, Secret, Store};
+use keymill::store::{Columns, Key, MAX_NUMBER, MOST_AT_ONCE, Mark, Request, Scheme, Secret, Store};
 use mysql::prelude::Queryable;
 use serde_json::{Value, json};
 
@@ -397,6 +397,32 @@ fn flood(url: &str) -> Value {
     json!(all)
 }
 
+/// What a reservation costs where many sources are due at the same time: one after another, and in one go, in turns.
+fn together(name: &str, mut store: Box<dyn Store>, rounds: usize) -> Value {
+    let mut requests: Vec<_> =
+        (0..MOST_AT_ONCE).map(|n| request(Scheme::Keymill, &format!("together{n}"))).collect();
+    store.init(&[requests[0].key.clone()], false).unwrap_or_else(|fault| panic!("{fault}"));
+    let (mut alone, mut in_company) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let began = Instant::now();
+        for request in &mut requests {
+            let got = store.reserve(request).unwrap_or_else(|fault| panic!("{fault}"));
+            request.high_water = Mark { period: got.period, next: got.hi };
+        }
+        alone.push(began.elapsed().as_secs_f64() * 1e6 / MOST_AT_ONCE as f64);
+        let began = Instant::now();
+        let answers = store.reserve_all(&requests);
+        in_company.push(began.elapsed().as_secs_f64() * 1e6 / MOST_AT_ONCE as f64);
+        for (request, answer) in requests.iter_mut().zip(answers) {
+            let got = answer.expect("nothing is out of order").unwrap_or_else(|fault| panic!("{fault}"));
+            request.high_water = Mark { period: got.period, next: got.hi };
+        }
+    }
+    let (alone, in_company) = (median(&mut alone), median(&mut in_company));
+    println!("| {name} | {alone:.0} | {in_company:.1} | {:.1} |", alone / in_company);
+    json!({"alone_us": alone, "together_us": in_company})
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let given = |flag: &str| args.iter().any(|a| a == flag);
@@ -426,6 +452,27 @@ fn main() {
         beds.extend(variable("KEYMILL_TEST_REDIS").map(redis_bed));
         for bed in &beds {
             all.insert(format!("reservations {}", bed.name), reservations(bed, rounds));
+        }
+    }
+    if wanted("together") {
+        println!("\n### {MOST_AT_ONCE} sources due at the same time, µs a reservation\n");
+        println!("| store | one after another | in one go | times |\n|---|---:|---:|---:|");
+        let path = folder.path().join("together.db");
+        let mut stores: Vec<(&str, Box<dyn Store>)> =
+            vec![("SQLite", Box::new(SqliteStore::new(path, sqlite::Options::default())))];
+        if let Some(url) = &mariadb {
+            stores.push(("MariaDB", Box::new(MysqlStore::new(options(url)))));
+        }
+        if let Some(url) = variable("KEYMILL_TEST_POSTGRES") {
+            stores.push(("PostgreSQL", Box::new(PostgresStore::new(options(&url)))));
+        }
+        if let Some(url) = variable("KEYMILL_TEST_REDIS") {
+            let of =
+                keymill::store::redis::Options { server: options(&url), sentinel: None, wait_replicas: 0 };
+            stores.push(("Redis", Box::new(RedisStore::new(of))));
+        }
+        for (name, store) in stores {
+            all.insert(format!("together {name}"), together(name, store, rounds));
         }
     }
     if let Some(url) = &mariadb {

@@ -17,6 +17,7 @@ pub(crate) struct MillTally {
     refill_us: [AtomicU64; BUCKETS_US.len() + 1],
     refill_sum_us: AtomicU64,
     refills_failed: AtomicU64,
+    trips: AtomicU64,
     given_back: AtomicU64,
     errors: [AtomicU64; Code::ALL.len()],
 }
@@ -38,6 +39,11 @@ impl MillTally {
         add(&self.refill_us[bucket], 1);
         add(&self.refill_sum_us, us);
         add(&self.refills_failed, u64::from(!went_well));
+    }
+
+    /// Counts a trip to the store, however many reservations it was for.
+    pub(crate) fn flew(&self) {
+        add(&self.trips, 1);
     }
 
     /// Counts a reservation that failed at one of several stores, and was made at another.
@@ -69,6 +75,8 @@ pub struct Latency {
     pub count: u64,
     /// Those that failed.
     pub failed: u64,
+    /// How often the store was gone to: once for one of them, or for several that were due together.
+    pub trips: u64,
 }
 
 impl MillTally {
@@ -87,6 +95,7 @@ impl MillTally {
             sum_seconds: get(&self.refill_sum_us) as f64 / 1e6,
             count,
             failed: get(&self.refills_failed),
+            trips: get(&self.trips),
         }
     }
 }
@@ -209,6 +218,14 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
     series(&mut out, "keymill_given_back_total", "counter", "Unused numbers returned at close.", &rows);
     let rows = [(String::new(), tally.latency().failed.to_string())];
     series(&mut out, "keymill_refills_failed_total", "counter", "Reservations that failed.", &rows);
+    let rows = [(String::new(), get(&tally.trips).to_string())];
+    series(
+        &mut out,
+        "keymill_store_trips_total",
+        "counter",
+        "Times the store was gone to, for one reservation or for several that were due together.",
+        &rows,
+    );
     let latency = tally.latency();
     let mut rows: Vec<(String, String)> = Vec::new();
     for (bound, count) in &latency.buckets {

@@ -240,6 +240,14 @@ pub enum FaultKind {
     Taken,
 }
 
+impl FaultKind {
+    /// Whether the store itself failed: then everything else that is asked of it would fail too.
+    #[must_use]
+    pub const fn is_outage(self) -> bool {
+        matches!(self, FaultKind::Unavailable | FaultKind::Unknown)
+    }
+}
+
 /// A store's refusal: what kind, and one line that says what was seen and what to do. Never holds a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {

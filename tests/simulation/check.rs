@@ -207,6 +207,11 @@ impl Ledger {
         }
     }
 
+    /// One flight carries a source twice: the second would ask for what the first is about to bring.
+    pub fn twice_in_a_flight(&mut self, holder: usize, at: Micros) {
+        self.violate(at, holder, "a source is twice in one flight");
+    }
+
     /// The keeper was told how a statement ended.
     pub fn answered(&mut self, holder: usize, fault: Option<FaultKind>, at: Micros) {
         // A store that fails rests for all sources at once, and another's success ends that.

@@ -34,11 +34,17 @@ pub enum Mutant {
     LosesCommits,
     /// A snowflake's mark is acknowledged and not stored.
     ForgetsMarks,
+    /// Of a flight for several sources some answers were lost, and are guessed.
+    GuessesTheRest,
+    /// The answers of a flight for several sources are each their neighbour's.
+    ShiftsAnswers,
+    /// A flight that failed for several sources serves one of them all the same, with numbers that nobody reserved.
+    ServesOneOfNone,
 }
 
 impl Mutant {
     /// Every defect.
-    pub const ALL: [Mutant; 11] = [
+    pub const ALL: [Mutant; 14] = [
         Mutant::ForgetsHighWater,
         Mutant::TrustsUnknown,
         Mutant::CrossesAnswers,
@@ -50,6 +56,9 @@ impl Mutant {
         Mutant::KeepsBlocksInFork,
         Mutant::LosesCommits,
         Mutant::ForgetsMarks,
+        Mutant::GuessesTheRest,
+        Mutant::ShiftsAnswers,
+        Mutant::ServesOneOfNone,
     ];
 }
 
@@ -116,6 +125,37 @@ impl Saboteur {
             _ => honest,
         };
         Ok(Answer::Reserved(range))
+    }
+
+    /// What reaches the keeper of a flight for several sources: what each asked, where its row stands, and the answer.
+    pub fn corrupt_flight(
+        &self,
+        asks: &[(&Ask, Option<Mark>)],
+        answers: &mut [Option<Result<Answer, Fault>>],
+    ) {
+        let unknown = |answer: &Option<Result<Answer, Fault>>| matches!(answer, Some(Err(fault)) if fault.kind == FaultKind::Unknown);
+        let guess = |(ask, stands): &(&Ask, Option<Mark>)| match ask {
+            Ask::Reserve(request) => {
+                let lo = stands.map_or(request.start, |mark| mark.next);
+                let period = stands.map_or(request.period, |mark| mark.period);
+                Some(Ok(Answer::Reserved(Reserved { lo, hi: lo + request.len, period, ttl_ms: None })))
+            }
+            Ask::Raise { .. } => None,
+        };
+        match self.mutant {
+            Some(Mutant::GuessesTheRest) if answers.iter().any(|answer| matches!(answer, Some(Ok(_)))) => {
+                for (answer, ask) in answers.iter_mut().zip(asks).filter(|(answer, _)| unknown(answer)) {
+                    *answer = guess(ask);
+                }
+            }
+            Some(Mutant::ServesOneOfNone) if answers.iter().all(unknown) => {
+                if let (Some(answer), Some(ask)) = (answers.first_mut(), asks.first()) {
+                    *answer = guess(ask);
+                }
+            }
+            Some(Mutant::ShiftsAnswers) => answers.rotate_right(1),
+            _ => {}
+        }
     }
 
     /// What a store that keeps no marks answers to one that is raised; `None`: it is asked and tells the truth.

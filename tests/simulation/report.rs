@@ -48,6 +48,8 @@ pub struct Total {
     pub refusals: BTreeMap<&'static str, u64>,
     /// Statements.
     pub statements: u64,
+    /// Flights for several sources, and the sources that they carried.
+    pub together: (u64, u64),
     /// Virtual seconds.
     pub seconds: u64,
     /// Seeds that failed, each with its first violation.
@@ -63,6 +65,8 @@ impl Total {
         self.figures.twice_after_loss += outcome.figures.twice_after_loss;
         self.figures.twice_uncovered += outcome.figures.twice_uncovered;
         self.statements += outcome.statements;
+        self.together.0 += outcome.together.0;
+        self.together.1 += outcome.together.1;
         self.seconds += outcome.length / SECOND;
         for (name, n) in outcome.faults {
             *self.faults.entry(name).or_default() += n;
@@ -155,6 +159,8 @@ pub fn many(total: &Total) -> String {
         "ids       {} of {} reserved, {} given back; {} twice after a loss, {} twice uncovered",
         figures.ids, figures.reserved, figures.given_back, figures.twice_after_loss, figures.twice_uncovered
     );
+    let (flights, sources) = total.together;
+    let _ = writeln!(out, "company   {flights} flights for several sources, {sources} in all");
     let _ = writeln!(out, "faults    {}", list(&total.faults));
     let _ = writeln!(out, "refusals  {}", list(&total.refusals));
     for (seed, violation) in total.failed.iter().take(10) {

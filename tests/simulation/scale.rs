@@ -50,6 +50,8 @@ pub fn calm(
         old: Vec::new(),
         faults: Vec::new(),
         even: true,
+        together: 1,
+        as_one: false,
     };
     scenario.add_source(spec, every, want);
     scenario

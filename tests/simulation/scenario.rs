@@ -145,6 +145,10 @@ pub struct Scenario {
     pub faults: Vec<Planned>,
     /// Whether callers come at random, or as a metronome.
     pub even: bool,
+    /// How many requests a store takes in one go.
+    pub together: usize,
+    /// Whether it carries them out as one transaction, or one by one.
+    pub as_one: bool,
 }
 
 /// 2026-11-20T23:50:00Z: a run of half an hour sees midnight.
@@ -173,7 +177,13 @@ impl Scenario {
             old: Vec::new(),
             faults: Vec::new(),
             even: false,
+            together: 1,
+            as_one: false,
         };
+        // Dice of its own, so that the rest of a seed's world is what it was before stores took several at once.
+        let mut company = fastrand::Rng::with_seed(seed ^ 0x70_6765_7468_6572);
+        scenario.together = [1, 2, 3, 64][company.usize(0..4)];
+        scenario.as_one = company.bool();
         let with_old = draw.one_in(6);
         draw.sources(&mut scenario, with_old);
         draw.faults(&mut scenario, with_old);

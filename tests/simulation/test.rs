@@ -16,6 +16,7 @@ fn no_history_of_these_seeds_breaks_a_promise() {
     println!("{}", report::many(&total));
     assert!(total.failed.is_empty(), "{}", report::many(&total));
     assert!(total.figures.ids > 0 && total.faults.len() >= 15, "{:?}", total.faults);
+    assert!(total.together.1 > 2 * total.together.0, "sources go together: {:?}", total.together);
 }
 
 #[test]
@@ -96,6 +97,21 @@ fn a_snowflake_mark_that_is_not_stored_is_noticed() {
     noticed(Mutant::ForgetsMarks, 300);
 }
 
+#[test]
+fn a_lost_answer_of_a_flight_that_is_guessed_is_noticed() {
+    noticed(Mutant::GuessesTheRest, 200);
+}
+
+#[test]
+fn an_answer_that_is_its_neighbours_is_noticed() {
+    noticed(Mutant::ShiftsAnswers, 60);
+}
+
+#[test]
+fn a_source_that_is_served_by_a_flight_that_failed_is_noticed() {
+    noticed(Mutant::ServesOneOfNone, 200);
+}
+
 /// The checks that stand before it switched off, the oldest check of all notices on its own.
 #[test]
 fn ids_issued_twice_are_noticed_without_any_other_check() {
@@ -109,6 +125,9 @@ fn ids_issued_twice_are_noticed_without_any_other_check() {
         (Mutant::KeepsBlocksInFork, 120),
         (Mutant::LosesCommits, 120),
         (Mutant::ForgetsMarks, 400),
+        (Mutant::GuessesTheRest, 400),
+        (Mutant::ShiftsAnswers, 200),
+        (Mutant::ServesOneOfNone, 400),
     ] {
         let found =
             (1..=within).find(|&seed| !report::run_minding(seed, mutant, twice).violations.is_empty());

@@ -1,19 +1,22 @@
 //! The clockwork: a queue of events in virtual time, and what each of them does.
 
+mod flight;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use keymill::keeper::plan::{Answer, Ask, Slot};
-use keymill::store::{Fault as Refusal, Key, Mark};
+use keymill::keeper::plan::Slot;
+use keymill::store::{Key, Mark};
 use keymill::{Code, Error};
 
-use super::check::{Excuses, Figures, Grant, KeyId, Ledger, Life, clock};
+use super::check::{Excuses, Figures, KeyId, Ledger, Life, clock};
 use super::mutant::{Mutant, Saboteur};
 use super::process::{Caller, Machine, Process};
 use super::scenario::{Fault, Scenario};
-use super::store::{Applied, Database, MS, Micros, SECOND, Storm, unavailable, unknown};
+use super::store::{Database, MS, Micros, SECOND, Storm};
+use flight::Flight;
 
 /// The keeper never sleeps longer, as in the executor.
 const LONGEST_SLEEP: Micros = 5 * SECOND;
@@ -42,31 +45,6 @@ enum Event {
     GiveBack { db: usize, holder: usize, key: Arc<Key>, range: (u64, u64, u64), epoch: u32 },
     Old(usize),
     Restart(Life),
-}
-
-/// A statement on its way.
-struct Flight {
-    life: Life,
-    slot: Slot,
-    holder: usize,
-    row: KeyId,
-    db: usize,
-    ask: Ask,
-    epoch: u32,
-    fate: Fate,
-    answer: Option<Result<Answer, Refusal>>,
-    grant: Option<Grant>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Fine,
-    /// Applied, answer lost.
-    Lost,
-    /// Never arrives.
-    Cut,
-    /// The server refuses for now.
-    Refused,
 }
 
 /// An event's place in time; ties in the order of asking.
@@ -106,6 +84,8 @@ pub struct Outcome {
     pub refusals: BTreeMap<&'static str, u64>,
     /// Statements that databases carried out.
     pub statements: u64,
+    /// Flights for several sources, and the sources that they carried.
+    pub together: (u64, u64),
     /// How long each caller waited, where that was asked for.
     pub waits: Vec<Micros>,
     /// The story, where that was asked for.
@@ -134,6 +114,9 @@ pub struct World {
     saboteur: Saboteur,
     callers: u64,
     outcome: Outcome,
+    /// How many requests a store takes in one go, and whether it carries them out as one transaction.
+    together: usize,
+    as_one: bool,
     tells: bool,
     /// Tells every statement too.
     chatters: bool,
@@ -184,6 +167,8 @@ impl World {
             ledger,
             callers: 0,
             outcome: Outcome::default(),
+            together: scenario.together,
+            as_one: scenario.as_one,
             tells: false,
             chatters: std::env::var_os("KEYMILL_SIMULATION_STATEMENTS").is_some(),
             measures: false,
@@ -462,8 +447,8 @@ impl World {
             return;
         }
         let now = self.machines[process.machine].sync(self.now);
-        if let Some((slot, ask)) = process.keeper.attend(now) {
-            self.send(life, slot, ask);
+        if let Some(flight) = process.keeper.attend(now, self.together) {
+            self.send(life, flight);
             return;
         }
         let wake = process.keeper.wake_at(now).map(|at| self.machines[process.machine].at_boot_ms(at));
@@ -652,176 +637,6 @@ impl World {
             return self.rng.u64(weather.way..=weather.slow_way.max(weather.way));
         }
         weather.way + self.rng.u64(0..=weather.way / 2)
-    }
-
-    fn send(&mut self, life: Life, slot: Slot, mut ask: Ask) {
-        let Some(process) = &mut self.processes[life] else { return };
-        let (db, machine) = (process.db, process.machine);
-        let flight = self.flights.len();
-        process.flight = Some(flight);
-        let (holder, row) = (process.sources[slot].holder, process.sources[slot].row);
-        let storm = self.dbs[db].storm;
-        let luck = self.rng.u32(0..1_000_000);
-        let fate = if self.machines[machine].cut_until > self.now || luck < storm.cut {
-            Fate::Cut
-        } else if luck < storm.cut + storm.lose {
-            Fate::Lost
-        } else if luck < storm.cut + storm.lose + storm.refuse {
-            Fate::Refused
-        } else {
-            Fate::Fine
-        };
-        self.ledger.asked(holder, self.now);
-        self.saboteur.corrupt_ask(&mut ask);
-        if self.chatters {
-            self.tell(|| format!("process {life} sends {slot} {ask:?}"));
-        }
-        let epoch = self.dbs[db].epoch;
-        self.flights.push(Some(Flight {
-            life,
-            slot,
-            holder,
-            row,
-            db,
-            ask,
-            epoch,
-            fate,
-            answer: None,
-            grant: None,
-        }));
-        self.at(self.now + self.scenario.timeout, Event::GiveUp(flight));
-        let way = self.way(db);
-        if fate != Fate::Cut {
-            self.at(self.now + way, Event::Arrive(flight));
-        } else if self.rng.bool() {
-            // A reset, instead of silence.
-            self.count("request cut");
-            self.reply(flight, way, Err(unknown()));
-        } else {
-            self.count("request cut");
-        }
-    }
-
-    fn reply(&mut self, flight: usize, way: Micros, answer: Result<Answer, Refusal>) {
-        if let Some(f) = &mut self.flights[flight] {
-            f.answer = Some(answer);
-            self.at(self.now + way, Event::Reply(flight));
-        }
-    }
-
-    fn arrive(&mut self, flight: usize) {
-        let Some(f) = &self.flights[flight] else { return };
-        let (db, epoch, fate) = (f.db, f.epoch, f.fate);
-        let way = self.way(db);
-        if self.dbs[db].epoch != epoch {
-            self.reply(flight, way, Err(unknown()));
-        } else if self.dbs[db].down {
-            self.reply(flight, way, Err(unavailable()));
-        } else if self.dbs[db].frozen_until > self.now {
-            let at = self.dbs[db].frozen_until + self.rng.u64(0..5 * MS);
-            self.at(at, Event::Arrive(flight));
-        } else if fate == Fate::Refused {
-            self.count("request refused");
-            self.reply(flight, way, Err(unavailable()));
-        } else {
-            let at = self.dbs[db].carried_out_at(self.now);
-            self.at(at, Event::Carry(flight));
-        }
-    }
-
-    fn carry(&mut self, flight: usize) {
-        let Some(f) = &mut self.flights[flight] else { return };
-        let (db, life) = (f.db, f.life);
-        if self.dbs[db].epoch != f.epoch || self.dbs[db].frozen_until > self.now {
-            self.arrive(flight);
-            return;
-        }
-        let alive = self.processes[life].as_ref();
-        let waited_for = alive.is_some_and(|p| p.flight == Some(flight));
-        let stands = self.dbs[db].mark(&self.rows[f.row].0);
-        let done = match self.saboteur.raise_nothing(f.row, &f.ask, stands) {
-            Some(lie) => Applied { before: stands, after: stands, answer: Ok(lie) },
-            None => self.dbs[db].apply(&f.ask),
-        };
-        f.grant = self.ledger.applied(f.holder, &f.ask, &done, !waited_for, self.now);
-        let (fate, row) = (f.fate, f.row);
-        if alive.is_none() && matches!(f.ask, Ask::Raise { .. }) && done.before != done.after {
-            self.ledger.moved_by_others(row);
-        }
-        if !waited_for {
-            self.count("applied after giving up");
-        }
-        if fate == Fate::Lost {
-            self.count("answer lost");
-            if self.rng.bool() {
-                let way = self.way(db);
-                self.reply(flight, way, Err(unknown()));
-            }
-            return;
-        }
-        let way = self.way(db);
-        self.reply(flight, way, done.answer);
-    }
-
-    /// An answer, or the client's own timeout, whichever the process sees first.
-    fn come_back(&mut self, flight: usize, event: &Event) {
-        let Some(f) = &self.flights[flight] else { return };
-        let life = f.life;
-        if self.processes[life].as_ref().is_none_or(|p| p.flight != Some(flight)) {
-            if let Event::Reply(_) = event {
-                self.flights[flight] = None;
-            }
-            return;
-        }
-        if self.is_paused(life, event) {
-            return;
-        }
-        let Some(process) = &mut self.processes[life] else { return };
-        let f = self.flights[flight].as_mut().expect("seen above");
-        process.flight = None;
-        let dead_wire =
-            self.dbs[f.db].epoch != f.epoch || self.machines[process.machine].cut_until > self.now;
-        let answer = match (event, f.answer.take()) {
-            (Event::Reply(_), Some(answer)) if !dead_wire => answer,
-            _ => Err(unknown()),
-        };
-        let stands = self.dbs[f.db].mark(&self.rows[f.row].0);
-        let answer = self.saboteur.corrupt_answer(f.row, f.holder, &f.ask, stands, answer);
-        self.ledger.answered(f.holder, answer.as_ref().err().map(|fault| fault.kind), self.now);
-        match &answer {
-            Ok(Answer::Reserved(_)) => {
-                if let Some(grant) = f.grant {
-                    self.ledger.landed(f.holder, grant, self.now);
-                }
-            }
-            Ok(Answer::Raised(before)) => {
-                if let Ask::Raise { to, .. } = f.ask {
-                    self.ledger.raised(f.holder, to.max(*before));
-                }
-            }
-            Err(_) => {}
-        }
-        let slot = f.slot;
-        let shown =
-            if self.chatters { format!("process {life} hears {slot} {answer:?}") } else { String::new() };
-        if let Event::Reply(_) = event {
-            self.flights[flight] = None;
-        }
-        let now = self.machines[process.machine].sync(self.now);
-        process.keeper.land(slot, answer, now);
-        if self.tells && self.chatters {
-            let _ = writeln!(self.outcome.story, "{} {shown}", clock(self.now));
-        }
-        if process.closing {
-            self.close(life);
-            return;
-        }
-        // Whoever waits at this source is woken, and the keeper goes on at once.
-        let waiting: Vec<_> = process.sources[slot].callers.iter().map(|c| c.id).collect();
-        for caller in waiting {
-            self.retry(life, slot, caller);
-        }
-        self.attend_at(life, self.now + 1, true);
     }
 
     // ---- faults

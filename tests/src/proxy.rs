@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
@@ -12,6 +13,8 @@ pub enum Answers {
     Pass,
     /// So many more arrive; the next one is swallowed and its connection cut. Then they arrive again.
     CutAfter(u32),
+    /// So many more bytes arrive, and then the connection is cut. Then they arrive again.
+    CutAt(usize),
     /// They are held back until this changes.
     Hold,
 }
@@ -20,6 +23,8 @@ pub enum Answers {
 struct Shared {
     answers: Mutex<Answers>,
     changed: Condvar,
+    connections: AtomicU64,
+    turns: AtomicU64,
 }
 
 /// A proxy in front of one server.
@@ -38,7 +43,12 @@ impl Proxy {
     pub fn start(server: (String, u16)) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("a bound socket has an address").port();
-        let shared = Arc::new(Shared { answers: Mutex::new(Answers::Pass), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            answers: Mutex::new(Answers::Pass),
+            changed: Condvar::new(),
+            connections: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+        });
         let of_threads = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -50,9 +60,13 @@ impl Proxy {
                 else {
                     continue;
                 };
-                thread::spawn(move || questions(client_again, upstream_again));
+                // ordering: Relaxed — counters and flags of a test, here and below; nothing hangs on them.
+                of_threads.connections.fetch_add(1, Ordering::Relaxed);
+                let asked = Arc::new(AtomicBool::new(false));
+                let asking = Arc::clone(&asked);
+                thread::spawn(move || questions(client_again, upstream_again, &asking));
                 let shared = Arc::clone(&of_threads);
-                thread::spawn(move || shared.answers(upstream, client));
+                thread::spawn(move || shared.answers(upstream, client, &asked));
             }
         });
         Proxy { port, shared }
@@ -70,6 +84,21 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
+    /// How many connections there were.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        // ordering: Relaxed — see `start`.
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// Round trips: how often an answer followed upon questions. A long answer in pieces is one, as are many questions that
+    /// were asked without waiting.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        // ordering: Relaxed — see `start`.
+        self.shared.turns.load(Ordering::Relaxed)
+    }
+
     /// What is set now.
     #[must_use]
     pub fn now(&self) -> Answers {
@@ -77,9 +106,11 @@ impl Proxy {
     }
 }
 
-fn questions(mut from: TcpStream, mut to: TcpStream) {
+fn questions(mut from: TcpStream, mut to: TcpStream, asked: &AtomicBool) {
     let mut buffer = vec![0; 65_536];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
+        // ordering: Relaxed — see `start`.
+        asked.store(true, Ordering::Relaxed);
         if to.write_all(&buffer[..read]).is_err() {
             break;
         }
@@ -88,14 +119,24 @@ fn questions(mut from: TcpStream, mut to: TcpStream) {
 }
 
 impl Shared {
-    fn answers(&self, mut from: TcpStream, mut to: TcpStream) {
+    fn answers(&self, mut from: TcpStream, mut to: TcpStream, asked: &AtomicBool) {
         let mut buffer = vec![0; 65_536];
         while let Ok(read @ 1..) = from.read(&mut buffer) {
+            // ordering: Relaxed — see `start`.
+            if asked.swap(false, Ordering::Relaxed) {
+                self.turns.fetch_add(1, Ordering::Relaxed);
+            }
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
             while *answers == Answers::Hold {
                 answers = self.changed.wait(answers).unwrap_or_else(PoisonError::into_inner);
             }
             match *answers {
+                Answers::CutAt(bytes) if bytes < read => {
+                    *answers = Answers::Pass;
+                    let _ = to.write_all(&buffer[..bytes]);
+                    break;
+                }
+                Answers::CutAt(bytes) => *answers = Answers::CutAt(bytes - read),
                 Answers::CutAfter(0) => {
                     *answers = Answers::Pass;
                     break;

@@ -14,7 +14,7 @@ use crate::time::Clock;
 use crate::well::Well;
 
 use super::Keeper;
-use super::plan::{Answer, Ask, Now};
+use super::plan::{Answer, Ask, Flight, Now};
 
 /// The keeper never sleeps longer than this: a wall clock that was set is noticed, a lost wake-up heals.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
@@ -78,21 +78,60 @@ impl Executor {
     }
 
     /// Attends to whoever rang or is due, and carries one flight; `false` when there was none.
-    fn turn(&mut self) -> bool {
-        let Some((slot, ask)) = self.keeper.attend(self.now()) else { return false };
+    pub(super) fn turn(&mut self) -> bool {
+        let Some(flight) = self.keeper.attend(self.now(), self.store.batch()) else { return false };
         let started = Instant::now();
-        let answer = self.fly(&ask);
-        self.tally.refilled(started.elapsed(), answer.is_ok());
-        match &answer {
-            Ok(_) => self.warn_once(),
-            Err(fault) => self.events.push(Event::refusal(fault)),
+        let (slots, answers) = match flight {
+            Flight::Alone(slot, ask) => (vec![slot], vec![Some(self.fly(&ask))]),
+            Flight::Together(slots, requests) => {
+                let reserved = self.store.reserve_all(&requests).into_iter();
+                (slots, reserved.map(|answer| answer.map(|range| range.map(Answer::Reserved))).collect())
+            }
+        };
+        let took = started.elapsed();
+        self.tally.flew();
+        for answer in answers.iter().flatten() {
+            // Whoever was taken along has waited for all of it.
+            self.tally.refilled(took, answer.is_ok());
         }
+        if answers.iter().flatten().any(Result::is_ok) {
+            self.warn_once();
+        }
+        self.tell_refusals(&answers);
         for fault in self.store.news() {
             self.tally.failed();
             self.events.push(Event::refusal(&fault));
         }
-        self.keeper.land(slot, answer, self.now());
+        let now = self.now();
+        // A store that answered too few of them has said nothing about the rest, which then asks anew.
+        for (slot, answer) in
+            slots.into_iter().zip(answers.into_iter().chain(std::iter::repeat_with(|| None)))
+        {
+            match answer {
+                Some(answer) => self.keeper.land(slot, answer, now),
+                None => self.keeper.fly_alone(slot),
+            }
+        }
         true
+    }
+
+    /// An event for each refusal; where the store itself failed, one for the whole flight.
+    fn tell_refusals(&self, answers: &[Option<Result<Answer, Fault>>]) {
+        let (outages, refusals): (Vec<_>, Vec<_>) = answers
+            .iter()
+            .flatten()
+            .filter_map(|answer| answer.as_ref().err())
+            .partition(|fault| fault.kind.is_outage());
+        if let [first, others @ ..] = outages.as_slice() {
+            let mut event = Event::refusal(first);
+            if !others.is_empty() {
+                event.message.push_str(&format!(" (and so did {} more that went with it)", others.len()));
+            }
+            self.events.push(event);
+        }
+        for fault in refusals {
+            self.events.push(Event::refusal(fault));
+        }
     }
 
     fn now(&self) -> Now {

@@ -4,6 +4,8 @@
 //! here is still without I/O and without a clock, so the simulation drives it too; `act` adds the thread and the store.
 
 pub(crate) mod act;
+#[cfg(test)]
+mod company;
 pub mod plan;
 
 use std::collections::HashMap;
@@ -15,7 +17,7 @@ use crate::reservation::{Fault, Key};
 use crate::spec::Spec;
 use crate::time::Clock;
 use crate::well::{Tally, Well};
-use plan::{Answer, Ask, Now, Planner, Slot};
+use plan::{Answer, Flight, Now, Planner, Slot};
 
 /// A planner and the wells it plans for. Whoever holds it brings the time and carries the flights to a store.
 #[derive(Debug)]
@@ -54,15 +56,15 @@ impl Keeper {
         Ok(well)
     }
 
-    /// Answers every bell and timer, then says which flight is next, if any.
-    pub fn attend(&mut self, now: Now) -> Option<(Slot, Ask)> {
+    /// Answers every bell and timer, then says which flight is next, if any: one for `most` sources or fewer.
+    pub fn attend(&mut self, now: Now, most: usize) -> Option<Flight> {
         while let Some(slot) = self.belfry.next() {
             self.look(slot, now);
         }
         for slot in self.planner.due(now) {
             self.look(slot, now);
         }
-        self.planner.next_flight(now)
+        self.planner.next_flight(now, most)
     }
 
     /// Looks at a source and does what the planner says.
@@ -81,6 +83,11 @@ impl Keeper {
             well.act(action, now);
         }
         self.look(slot, now);
+    }
+
+    /// The store would not serve this source together with others, and changed nothing for it.
+    pub fn fly_alone(&mut self, slot: Slot) {
+        self.planner.fly_alone(slot);
     }
 
     /// When to attend again at the latest, on the boot clock; `None`: when a bell rings.
@@ -143,9 +150,9 @@ mod tests {
         let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
         let well = Arc::new(Well::new(Arc::new(spec), belfry, 0, clock).expect("a well"));
         assert!(well.try_next().is_err(), "nothing is in memory, so the caller rings");
-        assert!(keeper.attend(Now::default()).is_none(), "nobody knows the source yet");
+        assert!(keeper.attend(Now::default(), 1).is_none(), "nobody knows the source yet");
         keeper.add(well);
-        assert!(keeper.attend(Now::default()).is_some(), "the caller still waits for a number");
+        assert!(keeper.attend(Now::default(), 1).is_some(), "the caller still waits for a number");
     }
 
     #[test]
@@ -160,9 +167,10 @@ mod tests {
         keeper.look(0, Now::default());
         // A timer, or a second ring.
         keeper.look(0, Now::default());
-        let (slot, _) = keeper.attend(Now::default()).expect("a flight for the caller who asked");
-        keeper.land(slot, Err(Fault::new(FaultKind::Unavailable, "down")), Now::default());
+        let flight = keeper.attend(Now::default(), 1);
+        assert!(matches!(flight, Some(Flight::Alone(0, _))), "a flight for the caller who asked: {flight:?}");
+        keeper.land(0, Err(Fault::new(FaultKind::Unavailable, "down")), Now::default());
         let later = Now { boot_ms: 60_000, ..Now::default() };
-        assert!(keeper.attend(later).is_none(), "nobody asked since the store answered");
+        assert!(keeper.attend(later, 1).is_none(), "nobody asked since the store answered");
     }
 }

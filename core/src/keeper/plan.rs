@@ -4,8 +4,9 @@
 //! socket, no thread: one seed can drive thousands of planners in virtual time (`tests/simulation`), and what is
 //! simulated is what ships. The idea is FoundationDB's and TigerBeetle's.
 //!
-//! One flight at a time leaves a planner, because one thread carries it out. Among the sources that want something,
-//! those with waiting callers go first, then in the order they asked.
+//! One flight at a time leaves a planner, because one thread carries it out; but it takes several sources along where the
+//! store can serve them in one go. Among the sources that want something, those with waiting callers go first, then in the
+//! order they asked; and who is waited for flies with its like only, so that no caller waits for numbers nobody lacks.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -54,6 +55,15 @@ pub enum Ask {
         /// Where it shall stand.
         to: u64,
     },
+}
+
+/// What goes to the store in one go.
+#[derive(Clone, Debug)]
+pub enum Flight {
+    /// For one source.
+    Alone(Slot, Ask),
+    /// For several sources, each once: their requests, in the order of their slots.
+    Together(Vec<Slot>, Vec<Request>),
 }
 
 /// What the store answered.
@@ -107,13 +117,17 @@ struct Plan {
     ahead: Option<Segment>,
     /// What the next flight asks for, if one is wanted.
     wanted: Option<Want>,
-    /// What the flight under way asked for.
+    /// What the flight under way asked for; `None` while there is none, so that no flight carries a source twice.
     in_flight: Option<Want>,
+    /// The store will not serve it together with others: its next flight is its own.
+    alone: bool,
     /// When the source wants to be looked at again.
     timer_ms: Option<u64>,
     /// It has a place in the line, and in the one before it for sources with waiting callers.
     in_line: bool,
     in_urgent: bool,
+    /// A caller waits for the flight under way.
+    called: bool,
     /// This source's own refusals in a row.
     refusals: u32,
     retry_at_ms: u64,
@@ -150,6 +164,8 @@ pub struct Planner {
     next_period_check_ms: u64,
     /// The store's failures in a row, and when it may be tried again.
     failures: u32,
+    /// The flight under way is among them: however many sources it carries, it fails once.
+    failed: bool,
     store_retry_at_ms: u64,
     rng: fastrand::Rng,
 }
@@ -175,6 +191,7 @@ impl Planner {
             dated: BTreeSet::new(),
             next_period_check_ms: 0,
             failures: 0,
+            failed: false,
             store_retry_at_ms: 0,
             rng: fastrand::Rng::with_seed(seed),
         }
@@ -191,9 +208,11 @@ impl Planner {
             ahead: None,
             wanted: None,
             in_flight: None,
+            alone: false,
             timer_ms: None,
             in_line: false,
             in_urgent: false,
+            called: false,
             refusals: 0,
             retry_at_ms: 0,
             mark: None,
@@ -346,54 +365,107 @@ impl Planner {
         }
     }
 
-    /// The next flight, if one is wanted and the store may be tried.
-    pub fn next_flight(&mut self, now: Now) -> Option<(Slot, Ask)> {
+    /// The next flight, for `most` sources or fewer, if one is wanted and the store may be tried.
+    pub fn next_flight(&mut self, now: Now, most: usize) -> Option<Flight> {
         if now.boot_ms < self.store_retry_at_ms {
             return None;
         }
+        self.failed = false;
+        let (mut slots, mut requests) = (Vec::new(), Vec::new());
         let mut resting = Vec::new();
-        let mut flight = None;
-        while let Some(slot) = self.next_in_line() {
+        let mut single = None;
+        let mut urgent = false;
+        while slots.len() < most.max(1) {
+            if urgent && self.urgent.is_empty() {
+                break;
+            }
+            let Some((slot, called)) = self.next_in_line() else { break };
             let Some(plan) = self.plan(slot) else { continue };
-            if plan.wanted.is_none() {
+            if plan.wanted.is_none() || plan.in_flight.is_some() {
                 continue;
             }
             if now.boot_ms < plan.retry_at_ms {
                 resting.push(slot);
                 continue;
             }
-            plan.in_flight = plan.wanted;
-            if let Some(ask) = plan.ask(now) {
-                flight = Some((slot, ask));
+            let alone = plan.alone || !matches!(plan.wanted, Some(Want::Numbers { .. }));
+            if alone && !slots.is_empty() {
+                self.back_in_line(slot, called);
                 break;
+            }
+            let Some(ask) = plan.ask(now) else { continue };
+            plan.in_flight = plan.wanted;
+            plan.called = called;
+            match ask {
+                Ask::Reserve(request) if !alone => {
+                    urgent = called;
+                    slots.push(slot);
+                    requests.push(request);
+                }
+                ask => {
+                    plan.alone = false;
+                    single = Some(Flight::Alone(slot, ask));
+                    break;
+                }
             }
         }
         for slot in resting {
             self.line_up(slot, false);
         }
-        flight
+        match (single, slots.as_slice()) {
+            (None, []) => None,
+            (None, [slot]) => requests.pop().map(|request| Flight::Alone(*slot, Ask::Reserve(request))),
+            (None, _) => Some(Flight::Together(slots, requests)),
+            (single, _) => single,
+        }
     }
 
-    fn next_in_line(&mut self) -> Option<Slot> {
+    /// Whose turn it is, and whether a caller waits for it.
+    fn next_in_line(&mut self) -> Option<(Slot, bool)> {
         if let Some(slot) = self.urgent.pop_front() {
             if let Some(plan) = self.plan(slot) {
                 plan.in_urgent = false;
             }
-            return Some(slot);
+            return Some((slot, true));
         }
         let slot = self.line.pop_front()?;
         if let Some(plan) = self.plan(slot) {
             plan.in_line = false;
         }
-        Some(slot)
+        Some((slot, false))
+    }
+
+    /// The one whose turn it was is the next.
+    fn back_in_line(&mut self, slot: Slot, called: bool) {
+        let Some(plan) = self.plan(slot) else { return };
+        if called {
+            plan.in_urgent = true;
+            self.urgent.push_front(slot);
+        } else {
+            plan.in_line = true;
+            self.line.push_front(slot);
+        }
+    }
+
+    /// The store would not serve this source together with the others of its flight: it flies by itself, after those of its
+    /// kind that came before.
+    pub(crate) fn fly_alone(&mut self, slot: Slot) {
+        let Some(plan) = self.plan(slot) else { return };
+        plan.in_flight = None;
+        plan.alone = true;
+        let called = plan.called;
+        self.line_up(slot, called);
     }
 
     /// The store answered a flight. `view` is the source as it is now.
     pub(crate) fn answer(&mut self, slot: Slot, answer: Result<Answer, Fault>, now: Now) -> Vec<Action> {
-        match answer {
+        let actions = match answer {
             Ok(answer) => {
-                self.failures = 0;
-                self.store_retry_at_ms = 0;
+                // Of one flight some may have been answered before the connection died.
+                self.failures = u32::from(self.failed);
+                if !self.failed {
+                    self.store_retry_at_ms = 0;
+                }
                 self.granted(slot, answer, now)
             }
             Err(fault) => {
@@ -406,7 +478,11 @@ impl Planner {
                 }
                 vec![self.refused(slot, fault, now)]
             }
+        };
+        if let Some(plan) = self.plan(slot) {
+            plan.in_flight = None;
         }
+        actions
     }
 
     fn granted(&mut self, slot: Slot, answer: Answer, now: Now) -> Vec<Action> {
@@ -506,25 +582,25 @@ impl Planner {
     }
 
     fn refused(&mut self, slot: Slot, fault: Fault, now: Now) -> Action {
-        let (code, store_failed) = match fault.kind {
-            FaultKind::Unavailable | FaultKind::Unknown => (Code::StoreUnavailable, true),
-            FaultKind::Refused => (Code::StoreRefused, false),
-            FaultKind::WentBackwards => (Code::StoreWentBackwards, false),
-            FaultKind::Unsafe => (Code::StoreUnsafe, false),
-            FaultKind::Exhausted => (self.exhausted_code(slot), false),
-            FaultKind::ClockBehind => (Code::ClockBehind, false),
-            FaultKind::Taken => (Code::LeaseLost, false),
+        let code = match fault.kind {
+            FaultKind::Unavailable | FaultKind::Unknown => Code::StoreUnavailable,
+            FaultKind::Refused => Code::StoreRefused,
+            FaultKind::WentBackwards => Code::StoreWentBackwards,
+            FaultKind::Unsafe => Code::StoreUnsafe,
+            FaultKind::Exhausted => self.exhausted_code(slot),
+            FaultKind::ClockBehind => Code::ClockBehind,
+            FaultKind::Taken => Code::LeaseLost,
         };
-        let failures = if store_failed {
-            self.failures = self.failures.saturating_add(1);
-            self.failures
+        let store_failed = fault.kind.is_outage();
+        let mut wait = if store_failed {
+            self.rest_store(now)
         } else {
-            self.plan(slot).map_or(1, |plan| {
+            let failures = self.plan(slot).map_or(1, |plan| {
                 plan.refusals = plan.refusals.saturating_add(1);
                 plan.refusals
-            })
+            });
+            self.backoff(failures)
         };
-        let mut wait = self.backoff(failures);
         if fault.kind == FaultKind::Exhausted
             && let Some(pattern) = self.plan(slot).and_then(|plan| plan.spec.pattern())
             && let Some(end) = pattern.period_end_ms(pattern.period_at(now.wall_ms))
@@ -533,7 +609,6 @@ impl Planner {
             wait = wait.min((end.saturating_sub(now.wall_ms).max(0) as u64).max(BACKOFF_MS.0 / 2));
         }
         if store_failed {
-            self.store_retry_at_ms = now.boot_ms + wait;
             self.line_up(slot, true);
         } else if let Some(plan) = self.plan(slot) {
             plan.retry_at_ms = now.boot_ms + wait;
@@ -549,6 +624,15 @@ impl Planner {
             Some(Body::Serial { .. }) => Code::NumberOverflow,
             _ => Code::Exhausted,
         }
+    }
+
+    /// Lets the store rest after a failure; answers for how long.
+    fn rest_store(&mut self, now: Now) -> u64 {
+        if !std::mem::replace(&mut self.failed, true) {
+            self.failures = self.failures.saturating_add(1);
+            self.store_retry_at_ms = now.boot_ms + self.backoff(self.failures);
+        }
+        self.store_retry_at_ms.saturating_sub(now.boot_ms)
     }
 
     /// Exponential, with half of it left to chance, so that a thousand mills do not come back as one.
@@ -725,6 +809,13 @@ mod tests {
         Now { boot_ms, wall_ms: 1_795_218_600_000 }
     }
 
+    fn next(planner: &mut Planner, now: Now) -> Option<(Slot, Ask)> {
+        planner.next_flight(now, 1).map(|flight| match flight {
+            Flight::Alone(slot, ask) => (slot, ask),
+            Flight::Together(slots, _) => panic!("{slots:?} fly together"),
+        })
+    }
+
     fn lost() -> Result<Answer, Fault> {
         Err(Fault::new(FaultKind::Unknown, "lost"))
     }
@@ -737,7 +828,7 @@ mod tests {
         let mut raise = |planner: &mut Planner, to: u64, answer: Result<Answer, Fault>| {
             boot += 60_000;
             planner.look(0, &View::Time { wanted_mark: Some(to), waiting: false }, at(boot));
-            let (slot, ask) = planner.next_flight(at(boot)).expect("a flight");
+            let (slot, ask) = next(planner, at(boot)).expect("a flight");
             (ask, planner.answer(slot, answer, at(boot)))
         };
         raise(&mut planner, 0, Ok(Answer::Raised(0)));
@@ -759,11 +850,11 @@ mod tests {
         let mut planner = planner_of("segment:orders");
         let dry = View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() });
         planner.look(0, &dry, at(0));
-        let (slot, _) = planner.next_flight(at(0)).expect("a flight");
+        let (slot, _) = next(&mut planner, at(0)).expect("a flight");
         planner.answer(slot, lost(), at(0));
         for _ in 0..1000 {
             planner.look(0, &dry, at(1));
-            assert!(planner.next_flight(at(1)).is_none());
+            assert!(next(&mut planner, at(1)).is_none());
         }
         assert!(planner.urgent.len() + planner.line.len() <= 2, "{} places", planner.urgent.len());
     }

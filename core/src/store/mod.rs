@@ -39,6 +39,9 @@ pub use crate::reservation::{
     Columns, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
 };
 
+/// The most requests that go to a store at once. More would save little, and who waits for the first of them waits for all.
+pub const MOST_AT_ONCE: usize = 64;
+
 /// What a store's row says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -105,6 +108,18 @@ pub trait Store: Send {
     /// # Errors
     /// See [`FaultKind`]; after `Unknown` the range may be reserved for nobody.
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault>;
+
+    /// How many requests [`reserve_all`](Store::reserve_all) carries in one go; 1: they go one by one.
+    fn batch(&self) -> usize {
+        1
+    }
+
+    /// Reserves for several sources in one go, where nothing about any of them is out of the ordinary: an answer to each
+    /// request, in their order. `None`: that one has to be asked alone, with [`reserve`](Store::reserve), and nothing was
+    /// changed for it. A store that fails says so no later than it does to one request.
+    fn reserve_all(&mut self, requests: &[Request]) -> Vec<Option<Result<Reserved, Fault>>> {
+        vec![None; requests.len()]
+    }
 
     /// Returns `[lo, hi)`, only if the row still ends at `hi` in `period`. `false`: the row has moved on, nothing was done.
     ///

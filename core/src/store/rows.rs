@@ -498,6 +498,30 @@ pub(crate) fn reserving(request: &Request) -> String {
     format!("reserving {} for `{}`", request.len, request.key.name)
 }
 
+/// The answers to requests that went together, each with what was being done in front of its fault. One fault is everybody's.
+#[cfg(any(feature = "_sql", feature = "_server"))]
+pub(crate) fn told(requests: &[Request], answers: Result<Together, Fault>) -> Together {
+    let answers = answers.unwrap_or_else(|fault| requests.iter().map(|_| Some(Err(fault.clone()))).collect());
+    let said = |(request, answer): (&Request, Option<Result<Reserved, Fault>>)| {
+        answer.map(|range| range.map_err(|fault| during(&reserving(request), fault)))
+    };
+    requests.iter().zip(answers).map(said).collect()
+}
+
+/// Answers to requests that went together; `None` where one has to be asked alone and nothing was changed for it.
+#[cfg(any(feature = "_sql", feature = "_server"))]
+pub(crate) type Together = Vec<Option<Result<Reserved, Fault>>>;
+
+/// The order in which the rows of requests are locked that go together: every process's, so that none waits for one that waits
+/// for it.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn in_order(requests: &[Request]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..requests.len()).collect();
+    let place = |at: &usize| requests.get(*at).map(|of| (&of.key.table, &of.key.name));
+    order.sort_by(|a, b| place(a).cmp(&place(b)));
+    order
+}
+
 /// The fault with what was being done in front.
 pub(crate) fn during(doing: &str, mut fault: Fault) -> Fault {
     fault.message.insert_str(0, " failed: ");

@@ -32,15 +32,15 @@ impl Plan {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{Action, Answer, Ask, Planner, View};
+    use super::super::{Action, Answer, Ask, Flight, Planner, View};
     use super::*;
     use crate::config::MillConfig;
     use crate::reservation::{Request, Reserved};
 
     /// What the store is asked next.
     fn next(planner: &mut Planner, now: Now) -> Option<Request> {
-        match planner.next_flight(now)? {
-            (0, Ask::Reserve(request)) => Some(request),
+        match planner.next_flight(now, 1)? {
+            Flight::Alone(0, Ask::Reserve(request)) => Some(request),
             other => panic!("{other:?}"),
         }
     }

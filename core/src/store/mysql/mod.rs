@@ -15,16 +15,18 @@ mod schemes;
 mod sequence;
 mod session;
 mod tickets;
+mod together;
 
 use std::fmt;
 use std::sync::Arc;
 
 pub use super::Secret;
-use super::rows::{self, Rows, Transactions};
+use super::rows::{self, Rows, Together, Transactions};
 use super::server::Phase;
 pub use super::server::{Options, Tls};
 use super::{
-    Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Scheme, Store,
+    Durability, Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme,
+    Store,
 };
 use crate::time::Clock;
 use schemes::Open;
@@ -119,6 +121,20 @@ impl Store for MysqlStore {
             Ok(None) => self.reserve_in_one(request),
             Err(fault) => Err(rows::during(&rows::reserving(request), fault)),
         }
+    }
+
+    fn batch(&self) -> usize {
+        // Where there is no fast statement there is nothing to carry together.
+        let fast = self.session.as_ref().is_none_or(|session| session.server.dialect.has_fast_statement());
+        if fast { MOST_AT_ONCE } else { 1 }
+    }
+
+    fn reserve_all(&mut self, requests: &[Request]) -> Together {
+        let together = self.with_session(|session| {
+            session.writable()?;
+            session.reserve_together(requests)
+        });
+        rows::told(requests, together)
     }
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {

@@ -3,7 +3,7 @@
 use mysql::{Params, Value};
 
 use super::{Phase, Session, sequence, tickets};
-use crate::store::counter::{Cell, Counter, Tongue, segment_of};
+use crate::store::counter::{Cell, Counter, CounterRow, Leap, Tongue, segment_of};
 use crate::store::decision::decide;
 use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored, producer_row, stored_at};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
@@ -220,6 +220,13 @@ impl Session {
     /// `LAST_INSERT_ID(next) + n` puts the range's first number into the OK packet, which no proxy can mix up with
     /// another session's.
     pub(super) fn reserve_fast(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
+        let Some(Fast { sql, values, says }) = self.fast(request)? else { return Ok(None) };
+        let changed = self.execute(&sql, values, Phase::Commit)?;
+        let id = self.connection.last_insert_id();
+        self.understood(request, &says, changed, id)
+    }
+
+    pub(super) fn fast(&self, request: &Request) -> Result<Option<Fast>, Fault> {
         let key = &request.key;
         if let Some(counter) = Counter::of_key(key) {
             return self.leap(request, &counter);
@@ -234,37 +241,75 @@ impl Session {
             || key.serial.is_some()
             || (request.high_water != Mark::default() && request.high_water.period != request.period)
         {
-            return self.go_on(request);
+            return Self::go_on(request);
         }
         let sql = format!(
             "UPDATE `{}` SET `next` = LAST_INSERT_ID(`next`) + ? WHERE `name` = ? AND `period` = ? \
              AND `next` >= ? AND `next` <= ?",
             key.table
         );
-        let values = (request.len, key.name.as_bytes(), request.period, lowest, highest);
-        let changed = self.execute(&sql, values, Phase::Commit)?;
-        if changed == 0 {
-            return Ok(None);
-        }
-        let lo = self.connection.last_insert_id();
-        if changed != 1 || lo < lowest || lo > highest {
-            self.broken = true;
-            return Err(Fault::new(
-                FaultKind::Unknown,
-                format!(
-                    "the server answered with {changed} rows and {lo}, not one row from {lowest} to {highest}"
-                ),
-            ));
-        }
-        // lo <= last + 1 - len, so this is at most 2^63.
-        Ok(Some(Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None }))
+        let name = key.name.as_bytes();
+        let values =
+            vec![request.len.into(), name.into(), request.period.into(), lowest.into(), highest.into()];
+        Ok(Some(Fast { sql, values, says: Says::First(lowest, highest) }))
     }
+
+    /// What the OK packet of a fast statement says; `None` where it found no row and changed nothing.
+    pub(super) fn understood(
+        &mut self,
+        request: &Request,
+        says: &Says,
+        changed: u64,
+        id: u64,
+    ) -> Result<Option<Reserved>, Fault> {
+        let (len, period) = (request.len, request.period);
+        let ((lowest, highest), reserved) = match says {
+            _ if changed == 0 => return Ok(None),
+            Says::Exactly(reserved) => ((reserved.lo, reserved.lo), Some(*reserved)),
+            // id <= last + 1 - len, so the end is at most 2^63.
+            Says::First(lowest, highest) => {
+                let lo = Some(id).filter(|lo| (lowest..=highest).contains(&lo));
+                ((*lowest, *highest), lo.map(|lo| Reserved { lo, hi: lo + len, period, ttl_ms: None }))
+            }
+            Says::Leapt(leap, known) => {
+                (leap.from, Counter::of_key(&request.key).and_then(|counter| counter.leapt(leap, known, id)))
+            }
+        };
+        if let (1, Some(reserved)) = (changed, reserved) {
+            return Ok(Some(reserved));
+        }
+        self.broken = true;
+        Err(Fault::new(
+            FaultKind::Unknown,
+            format!(
+                "the server answered with {changed} rows and {id}, not one row from {lowest} to {highest}; that range is \
+                 never used"
+            ),
+        ))
+    }
+}
+
+/// One statement that reserves where nothing is out of the ordinary.
+pub(super) struct Fast {
+    pub(super) sql: String,
+    pub(super) values: Vec<Value>,
+    pub(super) says: Says,
+}
+
+/// What its answer says where it changed one row.
+pub(super) enum Says {
+    /// The first number; it lies between these.
+    First(u64, u64),
+    /// That this was reserved.
+    Exactly(Reserved),
+    /// The maximum after a leap of a row as it is known.
+    Leapt(Leap, CounterRow),
 }
 
 impl Session {
     /// One autocommitted compare-and-set for serials: the row stands exactly where this process has left it. `None`: it does
     /// not, or there is something to be told; nothing was changed.
-    fn go_on(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
+    fn go_on(request: &Request) -> Result<Option<Fast>, Fault> {
         let (key, seen) = (&*request.key, request.high_water);
         if seen.next == 0 {
             return Ok(None);
@@ -272,17 +317,8 @@ impl Session {
         let Ok(reserved) = decide(Some(seen), request) else { return Ok(None) };
         let after = Mark { period: reserved.period, next: reserved.hi };
         let (Ok(old), Ok(new)) = (stored_at(key, seen), stored_at(key, after)) else { return Ok(None) };
-        let Some((sql, values)) = replacing(key, &old, &new)? else { return Ok(None) };
-        match self.execute(&sql, values, Phase::Commit)? {
-            0 => Ok(None),
-            1 => Ok(Some(reserved)),
-            many => {
-                self.broken = true;
-                let what =
-                    format!("the server answered with {many} rows of one key; that range is never used");
-                Err(Fault::new(FaultKind::Unknown, what))
-            }
-        }
+        let replacing = replacing(key, &old, &new)?;
+        Ok(replacing.map(|(sql, values)| Fast { sql, values, says: Says::Exactly(reserved) }))
     }
 }
 
@@ -290,7 +326,7 @@ impl Session {
 impl Session {
     /// `UPDATE … SET cur_id = LAST_INSERT_ID(cur_id + n)`, autocommitted, of a row whose step and time to live have been
     /// read and are still the same. The end comes from the OK packet.
-    fn leap(&mut self, request: &Request, counter: &Counter<'_>) -> Result<Option<Reserved>, Fault> {
+    fn leap(&self, request: &Request, counter: &Counter<'_>) -> Result<Option<Fast>, Fault> {
         let key = &request.key;
         let name = counter.row_name(key)?;
         let known = self.known.get(&(key.place(), name.to_owned())).copied();
@@ -312,26 +348,7 @@ impl Session {
             sql.push_str(&format!(" AND `{column}` = ?"));
             values.push(value.into());
         }
-        let changed = self.execute(&sql, values, Phase::Commit)?;
-        if changed == 0 {
-            return Ok(None);
-        }
-        let maximum = self.connection.last_insert_id();
-        match counter.leapt(&leap, &known, maximum) {
-            Some(reserved) if changed == 1 => Ok(Some(reserved)),
-            _ => {
-                self.broken = true;
-                let (lowest, highest) = leap.from;
-                Err(Fault::new(
-                    FaultKind::Unknown,
-                    format!(
-                        "the server answered with {changed} rows and {maximum}, not one row that went on by {} from \
-                         {lowest} to {highest}",
-                        leap.len
-                    ),
-                ))
-            }
-        }
+        Ok(Some(Fast { sql, values, says: Says::Leapt(leap, known) }))
     }
 }
 

@@ -86,7 +86,7 @@ impl Session {
     }
 
     /// What an error means, and what it does to this connection.
-    fn failed(&mut self, error: &Error, phase: Phase) -> Fault {
+    pub(super) fn failed(&mut self, error: &Error, phase: Phase) -> Fault {
         let judged = judge_error(error, phase, &self.password);
         if matches!(error, Error::MySqlError(said) if said.code == MISSING_TABLE) {
             // What comes in its place may be of another shape, and `init` has something to do again.
@@ -96,6 +96,15 @@ impl Session {
         self.again = judged.again;
         self.duplicate = judged.duplicate;
         judged.fault
+    }
+
+    /// A server that answers otherwise than the protocol says.
+    pub(super) fn incomplete(&mut self, answers: usize) -> Fault {
+        self.broken = true;
+        let what = format!(
+            "the server ended after {answers} answers; whether it was done is unknown, so those ranges are never used"
+        );
+        Fault::new(FaultKind::Unknown, what)
     }
 
     /// A setting that loses commits: refused or noted, as configured.

@@ -48,6 +48,13 @@ pub(super) fn session(read_timeout: Duration) -> String {
     )
 }
 
+/// The setting of a transaction that locks many rows: who holds one of them holds up all, so none is waited for long. Rivals
+/// that reserve together too are through in milliseconds.
+pub(super) fn hasty(read_timeout: Duration) -> String {
+    let ms = u64::try_from(read_timeout.as_millis()).unwrap_or(u64::MAX) / 8;
+    format!("SET LOCAL lock_timeout = {}", ms.clamp(1, i32::MAX as u64))
+}
+
 /// The settings that decide whether a commit survives, in the order of [`ABOUT`]'s columns after the third.
 pub(super) const DURABILITY: [&str; 3] = ["synchronous_commit", "fsync", "full_page_writes"];
 

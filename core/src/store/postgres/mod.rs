@@ -19,11 +19,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::rows::{self, Rows, Transactions};
+use super::rows::{self, Rows, Together, Transactions};
 use super::server::Phase;
 pub use super::server::{Options, Tls};
 use super::{
-    Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Scheme, Store,
+    Durability, Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme,
+    Store,
 };
 use crate::time::Clock;
 use schemes::Open;
@@ -224,6 +225,18 @@ impl Store for PostgresStore {
             Ok(None) => self.reserve_in_one(request),
             Err(fault) => Err(rows::during(&rows::reserving(request), fault)),
         }
+    }
+
+    fn batch(&self) -> usize {
+        MOST_AT_ONCE
+    }
+
+    fn reserve_all(&mut self, requests: &[Request]) -> Together {
+        let together = self.with_session(|session| {
+            session.writable()?;
+            session.reserve_together(requests)
+        });
+        rows::told(requests, together)
     }
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {

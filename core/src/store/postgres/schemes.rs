@@ -5,8 +5,8 @@
 use super::Phase;
 use super::sequence;
 use super::session::{Session, Value, cell, number, text};
-use crate::store::counter::{Cell, Counter, Tongue, segment_of};
-use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored, producer_row};
+use crate::store::counter::{Cell, Counter, CounterRow, Leap, Tongue, segment_of};
+use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored, Together, producer_row};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 
 /// The statement that creates a scheme's table: the only place where it stands.
@@ -240,6 +240,42 @@ impl Session {
     /// One autocommitted statement for the common case: a segment, whose row is there in its period (0, or the share of one of
     /// several stores), not below the high water and not near its end. `None`: it is another case, and nothing was changed.
     pub(super) fn reserve_fast(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
+        let Some(fast) = self.fast(request)? else { return Ok(None) };
+        let found = self.run(&fast.sql, &fast.values, Phase::Commit)?;
+        self.understood(request, &fast, &found)
+    }
+
+    /// The same for several, in one transaction and one go. `None`: nothing was changed for this one.
+    pub(super) fn reserve_together(&mut self, requests: &[Request]) -> Result<Together, Fault> {
+        let mut answers = vec![None; requests.len()];
+        let mut taken: Vec<(usize, Fast)> = Vec::with_capacity(requests.len());
+        for at in rows::in_order(requests) {
+            let Some(request) = requests.get(at) else { continue };
+            // A table that is missing would spoil it for all; alone, it is told.
+            match self.check_table(&request.key) {
+                Ok(true) => {}
+                Err(fault) if self.broken => return Err(fault),
+                Ok(false) | Err(_) => continue,
+            }
+            if let Ok(Some(fast)) = self.fast(request) {
+                taken.push((at, fast));
+            }
+        }
+        let changes: Vec<_> =
+            taken.iter().map(|(_, fast)| (fast.sql.as_str(), fast.values.as_slice())).collect();
+        if changes.len() < 2 {
+            return Ok(answers);
+        }
+        let Some(found) = self.run_all(&changes)? else { return Ok(answers) };
+        for ((at, fast), found) in taken.iter().zip(found) {
+            if let (Some(request), Some(answer)) = (requests.get(*at), answers.get_mut(*at)) {
+                *answer = self.understood(request, fast, &found).transpose();
+            }
+        }
+        Ok(answers)
+    }
+
+    fn fast(&self, request: &Request) -> Result<Option<Fast>, Fault> {
         let key = &request.key;
         if let Some(counter) = Counter::of_key(key) {
             return self.leap(request, &counter);
@@ -271,20 +307,36 @@ impl Session {
             lowest.into(),
             highest.into(),
         ];
-        let found = self.run(&sql, &values, Phase::Commit)?;
-        let [row] = found.as_slice() else {
+        Ok(Some(Fast { sql, values: values.into(), from: (lowest, highest), leap: None }))
+    }
+
+    /// What the rows of a fast statement say; `None` where it found none and changed nothing.
+    fn understood(
+        &mut self,
+        request: &Request,
+        fast: &Fast,
+        found: &[tokio_postgres::Row],
+    ) -> Result<Option<Reserved>, Fault> {
+        let (lowest, highest) = fast.from;
+        let [row] = found else {
             return if found.is_empty() { Ok(None) } else { Err(self.many(found.len())) };
         };
-        let lo = number(row, 0).and_then(|hi| hi.checked_sub(request.len));
-        match lo.filter(|lo| (lowest..=highest).contains(lo)) {
-            Some(lo) => Ok(Some(Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None })),
-            None => Err(self.nonsense(lowest, highest)),
-        }
+        let after = number(row, 0);
+        let reserved = match (&fast.leap, Counter::of_key(&request.key)) {
+            (Some((leap, known)), Some(counter)) => {
+                after.and_then(|maximum| counter.leapt(leap, known, maximum))
+            }
+            _ => after
+                .and_then(|hi| hi.checked_sub(request.len))
+                .filter(|lo| (lowest..=highest).contains(lo))
+                .map(|lo| Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None }),
+        };
+        reserved.map_or_else(|| Err(self.nonsense(lowest, highest)), |reserved| Ok(Some(reserved)))
     }
 
     /// The same from the tables of IDSnowman and its kin: of a row whose step and time to live have been read and are still
     /// the same.
-    fn leap(&mut self, request: &Request, counter: &Counter<'_>) -> Result<Option<Reserved>, Fault> {
+    fn leap(&self, request: &Request, counter: &Counter<'_>) -> Result<Option<Fast>, Fault> {
         let key = &request.key;
         let name = counter.row_name(key)?;
         let known = self.known.get(&(key.place(), name.to_owned())).copied();
@@ -309,14 +361,7 @@ impl Session {
             values.push(value.into());
         }
         sql.push_str(&format!(" RETURNING `{}`", counter.maximum));
-        let found = self.run(&sql, &values, Phase::Commit)?;
-        let [row] = found.as_slice() else {
-            return if found.is_empty() { Ok(None) } else { Err(self.many(found.len())) };
-        };
-        match number(row, 0).and_then(|maximum| counter.leapt(&leap, &known, maximum)) {
-            Some(reserved) => Ok(Some(reserved)),
-            None => Err(self.nonsense(lowest, highest)),
-        }
+        Ok(Some(Fast { sql, values, from: (lowest, highest), leap: Some((leap, known)) }))
     }
 
     fn many(&mut self, rows: usize) -> Fault {
@@ -334,6 +379,16 @@ impl Session {
             format!("the server answered with a row that did not go on from {lowest} to {highest}"),
         )
     }
+}
+
+/// One statement that reserves where nothing is out of the ordinary.
+struct Fast {
+    sql: String,
+    values: Vec<Value>,
+    /// Between which places the row may stand before.
+    from: (u64, u64),
+    /// Of the tables of IDSnowman and its kin: by how much, and the row as it is known.
+    leap: Option<(Leap, CounterRow)>,
 }
 
 /// Rows inside an open transaction of this session.

@@ -11,7 +11,7 @@ use tokio_postgres::{Client, Row};
 
 use super::dialect::{self, Meaning};
 use super::prepared::{self, Prepared, Way};
-use super::wire::{Failed, Wire};
+use super::wire::{Failed, Values, Wire};
 use crate::store::counter::{Cell, CounterRow};
 use crate::store::server::{Options, Phase, Target, hide};
 use crate::store::{Durability, Fault, FaultKind, Scheme, Secret};
@@ -94,7 +94,7 @@ impl Value {
     }
 }
 
-fn typed(values: &[Value]) -> Vec<(&(dyn ToSql + Sync), Type)> {
+fn typed(values: &[Value]) -> Values<'_> {
     values.iter().map(|value| (value as &(dyn ToSql + Sync), value.of_type())).collect()
 }
 
@@ -255,24 +255,30 @@ impl Session {
         Ok(rows)
     }
 
+    /// What carries out a statement that has a name, which is given to it now if it is new. `None`: it has none.
+    fn named(&mut self, way: Way) -> Result<Option<String>, Failed> {
+        let (prepare, execute) = match way {
+            Way::Plain => return Ok(None),
+            Way::New { prepare, execute } => (prepare, execute),
+            Way::Known { execute } => return Ok(Some(execute)),
+        };
+        match self.wire.ask(self.limit, |client| client.batch_execute(&prepare)) {
+            Ok(()) => Ok(Some(execute)),
+            // The plain statement is told the same, if it is not the name's fault.
+            Err(failed) if failed.code().is_some() => {
+                self.prepared.give_up();
+                Ok(None)
+            }
+            Err(failed) => Err(failed),
+        }
+    }
+
     /// The answer to a statement that has a name. `None`: it has none or has lost it, and nothing was changed.
     fn by_name(&mut self, way: Way) -> Option<Result<Vec<Row>, Failed>> {
-        let (prepare, execute) = match way {
-            Way::Plain => return None,
-            Way::New { prepare, execute } => (Some(prepare), execute),
-            Way::Known { execute } => (None, execute),
+        let execute = match self.named(way) {
+            Ok(execute) => execute?,
+            Err(failed) => return Some(Err(failed)),
         };
-        if let Some(prepare) = prepare {
-            match self.wire.ask(self.limit, |client| client.batch_execute(&prepare)) {
-                Ok(()) => {}
-                // The plain statement is told the same, if it is not the name's fault.
-                Err(failed) if failed.code().is_some() => {
-                    self.prepared.give_up();
-                    return None;
-                }
-                Err(failed) => return Some(Err(failed)),
-            }
-        }
         let answer = self.wire.ask(self.limit, |client| client.query_typed(&execute, &[]));
         match &answer {
             Err(failed) if failed.code().is_some_and(prepared::is_refused) => {
@@ -281,6 +287,48 @@ impl Session {
             }
             _ => Some(answer),
         }
+    }
+
+    /// Changes that go to the server in one go and are one transaction, and the rows of each. `None`: one of them failed, so
+    /// nothing was changed. No row is waited for long: who holds it up holds up all the others.
+    pub(super) fn run_all(&mut self, changes: &[(&str, &[Value])]) -> Result<Option<Vec<Vec<Row>>>, Fault> {
+        let plain = |words: &str| (words.to_owned(), Vec::new());
+        let mut statements = vec![plain("BEGIN"), plain(&dialect::hasty(self.limit))];
+        for (sql, values) in changes {
+            let words = dialect::translated(sql);
+            let way = self.prepared.way(&words, values);
+            statements.push(match self.named(way).map_err(|failed| self.failed(&failed, Phase::Ask))? {
+                Some(execute) => (execute, Vec::new()),
+                None => (words, typed(values)),
+            });
+        }
+        statements.push(plain("COMMIT"));
+        self.wire.unreplicated();
+        let answers = self
+            .wire
+            .ask_all(self.limit, &statements)
+            .map_err(|failed| self.failed(&failed, Phase::Commit))?;
+        // A statement that failed has spoiled the transaction: then `COMMIT` rolls back and calls that a success.
+        let mut found = Vec::with_capacity(answers.len());
+        for (at, answer) in answers.into_iter().enumerate() {
+            match answer {
+                Ok(rows) => found.push(rows),
+                Err(failed) => {
+                    let fault = self.failed(&failed, Phase::Commit);
+                    if failed.code().is_some_and(prepared::is_refused) {
+                        self.prepared.give_up();
+                    }
+                    // The server's own word on what came before the commit is as good as a rollback. (Were it `BEGIN` that
+                    // failed, the others would have been carried out for nobody.)
+                    let undone = failed.is_said() && at + 1 < statements.len() || self.again;
+                    return if undone { Ok(None) } else { Err(fault) };
+                }
+            }
+        }
+        // Those of `BEGIN`, of the setting, and of `COMMIT`, are none.
+        found.pop();
+        self.replicated(Phase::Commit)?;
+        Ok(Some(found.split_off(2)))
     }
 
     /// How many rows a change changed, inside a transaction.

@@ -9,6 +9,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,7 +18,8 @@ use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::Severity;
 use tokio_postgres::tls::TlsConnect;
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row};
 
 use crate::store::server::{Options, Target, Tls};
 use crate::store::{Fault, FaultKind};
@@ -45,7 +47,15 @@ impl Failed {
         let said = error.as_db_error()?;
         (said.parsed_severity() == Some(Severity::Error)).then(|| said.code().code())
     }
+
+    /// Whether these are the server's own words.
+    pub(super) fn is_said(&self) -> bool {
+        matches!(self, Failed::Postgres(error) if error.as_db_error().is_some())
+    }
 }
+
+/// A statement's values, each with the type its placeholder is given.
+pub(super) type Values<'v> = Vec<(&'v (dyn ToSql + Sync), Type)>;
 
 /// What was heard beside the answers.
 #[derive(Debug, Default)]
@@ -151,6 +161,38 @@ impl Wire {
             }
             other => other,
         }
+    }
+
+    /// Says all statements at once and waits for the answers to all of them, under one limit. The server carries them out in
+    /// their order, each as if it were alone.
+    pub(super) fn ask_all(
+        &self,
+        limit: Duration,
+        statements: &[(String, Values<'_>)],
+    ) -> Result<Vec<Result<Vec<Row>, Failed>>, Failed> {
+        timely(&self.runtime, limit, async {
+            let ask = |said| {
+                let (words, values): &(String, Values<'_>) = said;
+                Box::pin(self.client.query_typed(words, values))
+            };
+            let mut asked: Vec<_> = statements.iter().map(ask).collect();
+            let mut answers: Vec<_> = statements.iter().map(|_| None).collect();
+            // What is polled first is said first.
+            std::future::poll_fn(|context| {
+                let mut all = Poll::Ready(());
+                for (question, answer) in
+                    asked.iter_mut().zip(&mut answers).filter(|(_, answer)| answer.is_none())
+                {
+                    match question.as_mut().poll(context) {
+                        Poll::Ready(done) => *answer = Some(done.map_err(Failed::Postgres)),
+                        Poll::Pending => all = Poll::Pending,
+                    }
+                }
+                all
+            })
+            .await;
+            Ok(answers.into_iter().flatten().collect())
+        })
     }
 
     /// Whether a commit since the last question was let go before its standby had it. The server says that in a warning and

@@ -23,8 +23,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::rows::{self, Rows, Transactions};
-use super::{Durability, Facts, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Store};
+use super::rows::{self, Rows, Together, Transactions};
+use super::{Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Store};
 use crate::time::Clock;
 use sentinel::Sentinels;
 use session::{Open, Session, check};
@@ -175,6 +175,14 @@ impl Store for RedisStore {
                 })
             })
             .map_err(|fault| rows::during(&rows::reserving(request), fault))
+    }
+
+    fn batch(&self) -> usize {
+        MOST_AT_ONCE
+    }
+
+    fn reserve_all(&mut self, requests: &[Request]) -> Together {
+        rows::told(requests, self.with_master(|session| Ok(session.reserve_together(requests))))
     }
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {

@@ -8,7 +8,7 @@ use redis::{Cmd, Value, cmd};
 use super::Options;
 use super::server::{Finding, SETTINGS, Server};
 use super::wire::{Phase, Wire};
-use crate::store::rows::{self, Digits, Rows, Stored};
+use crate::store::rows::{self, Digits, Rows, Stored, Together};
 use crate::store::server::Target;
 use crate::store::{Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, SerialKey};
 use crate::time::Clock;
@@ -208,13 +208,23 @@ impl Session {
     /// Reserves in one round trip where the row is as it should be. `None`: nothing was changed, `rows` is to look closer.
     pub(super) fn reserve_fast(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
         let Some((lowest, highest)) = bounds(request) else { return Ok(None) };
-        let values = [request.period, lowest, highest, request.len].map(|number| number.to_string());
+        let values = fast_values(request, (lowest, highest));
         let wrote = |answer: &Value| *answer != Value::Nil;
         let answer = self.run(&RESERVE, &request.key, &values, wrote)?;
-        if answer == Value::Nil {
+        self.understood(request, (lowest, highest), &answer)
+    }
+
+    /// What the script's answer says.
+    fn understood(
+        &mut self,
+        request: &Request,
+        (lowest, highest): (u64, u64),
+        answer: &Value,
+    ) -> Result<Option<Reserved>, Fault> {
+        if *answer == Value::Nil {
             return Ok(None);
         }
-        let lo = text(&answer).and_then(|text| text.parse::<u64>().ok());
+        let lo = text(answer).and_then(|text| text.parse::<u64>().ok());
         match lo {
             Some(lo) if (lowest..=highest).contains(&lo) => {
                 Ok(Some(Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None }))
@@ -229,6 +239,78 @@ impl Session {
             }
         }
     }
+
+    /// The same for several, each a script of its own, said in one go: what was answered before the connection died is good.
+    /// `None`: nothing was changed for this one.
+    pub(super) fn reserve_together(&mut self, requests: &[Request]) -> Together {
+        let mut answers = vec![None; requests.len()];
+        let mut commands = Vec::with_capacity(requests.len() + 1);
+        let mut taken = Vec::with_capacity(requests.len());
+        for (at, request) in requests.iter().enumerate() {
+            let Some(bounds) = check(&request.key).ok().and_then(|()| bounds(request)) else { continue };
+            let values = fast_values(request, bounds);
+            let mut command = cmd("EVALSHA");
+            command.arg(&RESERVE.hash).arg(1).arg(place(&request.key)).arg(&values);
+            commands.push(command);
+            taken.push((at, request, bounds));
+        }
+        if taken.is_empty() {
+            return answers;
+        }
+        if self.wait_replicas > 0 {
+            commands.push(self.wait_command());
+        }
+        let (said, cut) = self.wire.exchange_until_cut(&commands, Phase::Commit);
+        let replicated = self.replicated(said.get(taken.len()), cut.as_ref());
+        let mut said = said.into_iter();
+        for (at, request, bounds) in taken {
+            let understood = match said.next() {
+                Some(answer) => self.counted(request, bounds, answer, &replicated),
+                // The connection was cut off before this one's answer.
+                None => cut.clone().map_or(Ok(None), Err),
+            };
+            if let Some(answer) = answers.get_mut(at) {
+                *answer = understood.transpose();
+            }
+        }
+        answers
+    }
+
+    /// Whether enough replicas have what was reserved, by the answer to `WAIT`.
+    fn replicated(&self, acknowledged: Option<&Value>, cut: Option<&Fault>) -> Result<(), Fault> {
+        if self.wait_replicas == 0 {
+            return Ok(());
+        }
+        let so = "so a failover may lose that range, and it is never used";
+        match (acknowledged, cut) {
+            (None, Some(cut)) => Err(cut.clone()),
+            (acknowledged, _) => self.enough(acknowledged.unwrap_or(&Value::Nil), FaultKind::Unknown, so),
+        }
+    }
+
+    /// One of several answers; what was reserved counts only where the replicas have it.
+    fn counted(
+        &mut self,
+        request: &Request,
+        bounds: (u64, u64),
+        answer: Value,
+        replicated: &Result<(), Fault>,
+    ) -> Result<Option<Reserved>, Fault> {
+        if matches!(&answer, Value::ServerError(error) if error.code() == "NOSCRIPT") {
+            // A server that has started: nothing was done, and whoever asks alone brings the script.
+            return Ok(None);
+        }
+        let answer = self.wire.answer(answer)?;
+        match self.understood(request, bounds, &answer)? {
+            Some(reserved) => replicated.clone().map(|()| Some(reserved)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// What the script is told after the row's key.
+fn fast_values(request: &Request, (lowest, highest): (u64, u64)) -> [String; 4] {
+    [request.period, lowest, highest, request.len].map(|number| number.to_string())
 }
 
 /// Between which next numbers the fast way may reserve; `None` where `rows` decides. The last number there is, and all that

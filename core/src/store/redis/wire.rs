@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::io::tcp::TcpSettings;
 use redis::{Client, Cmd, Connection, ConnectionAddr, IntoConnectionInfo, RedisError, Value};
@@ -25,6 +25,8 @@ pub(super) enum Phase {
 pub(super) struct Wire {
     connection: Connection,
     password: Secret,
+    /// How long one answer may take.
+    limit: Duration,
     encrypted: bool,
     /// Not to be used again.
     pub(super) broken: bool,
@@ -48,6 +50,7 @@ impl Wire {
             Ok(connection) => Ok(Wire {
                 connection,
                 password: options.password.clone(),
+                limit: timeout,
                 encrypted: options.tls != Tls::Off,
                 broken: false,
                 hung_up: false,
@@ -72,21 +75,39 @@ impl Wire {
 
     /// Says all commands at once and reads an answer to each. Error answers are among them, for the caller to judge.
     pub(super) fn exchange(&mut self, commands: &[Cmd], phase: Phase) -> Result<Vec<Value>, Fault> {
+        match self.exchange_until_cut(commands, phase) {
+            (answers, None) => Ok(answers),
+            (_, Some(fault)) => Err(fault),
+        }
+    }
+
+    /// The same, with the answers that came before the connection was cut off. All together take no longer than two may.
+    pub(super) fn exchange_until_cut(
+        &mut self,
+        commands: &[Cmd],
+        phase: Phase,
+    ) -> (Vec<Value>, Option<Fault>) {
         let mut packed = Vec::new();
         for command in commands {
             command.write_packed_command(&mut packed);
         }
-        if let Err(error) = self.connection.send_packed_command(&packed) {
-            return Err(self.cut(&error, phase));
-        }
         let mut answers = Vec::with_capacity(commands.len());
+        let began = Instant::now();
+        if let Err(error) = self.connection.send_packed_command(&packed) {
+            return (answers, Some(self.cut(&error, phase)));
+        }
         for _ in commands {
-            match self.connection.recv_response() {
+            let answer = if began.elapsed() > self.limit {
+                Err(io::Error::from(io::ErrorKind::TimedOut).into())
+            } else {
+                self.connection.recv_response()
+            };
+            match answer {
                 Ok(answer) => answers.push(answer),
-                Err(error) => return Err(self.cut(&error, phase)),
+                Err(error) => return (answers, Some(self.cut(&error, phase))),
             }
         }
-        Ok(answers)
+        (answers, None)
     }
 
     /// One command; an error answer is a fault.

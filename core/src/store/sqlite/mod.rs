@@ -21,8 +21,10 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::rows::{self, Rows, Transactions};
-use super::{Durability, Facts, Fault, FaultKind, Handover, Key, Mark, Request, Reserved, Row, Store};
+use super::rows::{self, Rows, Together, Transactions};
+use super::{
+    Durability, Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Store,
+};
 use file::{Deadline, FileSystem, commit, fault, file_system, identity, is_busy, is_foreign, log_of};
 use records::{Open, age_of};
 pub use schemes::create_table;
@@ -228,6 +230,27 @@ impl SqliteStore {
         }
     }
 
+    /// Any way out of a transaction but `end` rolls back when it is dropped.
+    fn begin<'c>(&mut self, connection: &'c mut Connection) -> Result<Transaction<'c>, Fault> {
+        let transaction = Transaction::new(connection, TransactionBehavior::Immediate)
+            .map_err(|error| fault(&self.path, &error))?;
+        if self.opened.log.is_none() && self.opened.journal.eq_ignore_ascii_case("wal") {
+            self.opened.log = identity(&log_of(&self.path));
+        }
+        Ok(transaction)
+    }
+
+    fn end(&self, transaction: Transaction<'_>) -> Result<(), Fault> {
+        commit(transaction, &self.path)?;
+        if self.moved() {
+            return Err(Fault::new(
+                FaultKind::Unknown,
+                format!("`{}` was deleted or replaced while it was written", self.path.display()),
+            ));
+        }
+        Ok(())
+    }
+
     /// A setting that loses commits: refused or noted, as configured.
     fn judge(&mut self, found: String) -> Result<(), Fault> {
         match self.options.durability {
@@ -261,23 +284,35 @@ impl Transactions for SqliteStore {
         work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
     ) -> Result<T, Fault> {
         self.with_connection(|store, connection| {
+            let transaction = store.begin(connection)?;
             let path = &store.path;
-            let transaction = Transaction::new(connection, TransactionBehavior::Immediate)
-                .map_err(|error| fault(path, &error))?;
-            if store.opened.log.is_none() && store.opened.journal.eq_ignore_ascii_case("wal") {
-                store.opened.log = identity(&log_of(path));
-            }
             ensure_table(&transaction, key, &mut store.opened, path)?;
-            // Any way out but `commit` rolls back when the transaction is dropped.
             let answer = work(&mut Open { transaction: &transaction, path })?.ok_or_else(rows::moved_on)?;
-            commit(transaction, path)?;
-            if store.moved() {
-                return Err(Fault::new(
-                    FaultKind::Unknown,
-                    format!("`{}` was deleted or replaced while it was written", path.display()),
-                ));
-            }
+            store.end(transaction)?;
             Ok(answer)
+        })
+    }
+}
+
+impl SqliteStore {
+    /// One transaction, and so one fsync, for all of them. Who is refused has written nothing and spoils it for nobody.
+    fn reserve_together(&mut self, requests: &[Request]) -> Result<Together, Fault> {
+        self.with_connection(|store, connection| {
+            let transaction = store.begin(connection)?;
+            let path = &store.path;
+            let mut answers = Vec::with_capacity(requests.len());
+            for request in requests {
+                let reserved = ensure_table(&transaction, &request.key, &mut store.opened, path)
+                    .and_then(|()| rows::reserve(&mut Open { transaction: &transaction, path }, request));
+                // Where the disk or memory is full SQLite may have rolled back what came before. Alone, they are told.
+                let failed = reserved.as_ref().is_err_and(|fault| fault.kind.is_outage());
+                if failed || transaction.is_autocommit() {
+                    return Ok(vec![None; requests.len()]);
+                }
+                answers.push(reserved.transpose());
+            }
+            store.end(transaction)?;
+            Ok(answers)
         })
     }
 }
@@ -285,6 +320,14 @@ impl Transactions for SqliteStore {
 impl Store for SqliteStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         self.reserve_in_one(request)
+    }
+
+    fn batch(&self) -> usize {
+        MOST_AT_ONCE
+    }
+
+    fn reserve_all(&mut self, requests: &[Request]) -> Together {
+        rows::told(requests, self.reserve_together(requests))
     }
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {

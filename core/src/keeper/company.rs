@@ -1,0 +1,336 @@
+//! Tests of flights that carry several sources: who flies with whom, and what a failure of them all counts. (floor 3)
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam::channel;
+
+use super::Keeper;
+use super::act::{Command, Executor};
+use super::plan::{Action, Answer, Ask, Flight, Now, Planner, Slot, View};
+use crate::bell::Belfry;
+use crate::config::MillConfig;
+use crate::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
+use crate::segment::Sight;
+use crate::store::{Facts, Row, Store};
+use crate::time::{Clock, ManualClock};
+
+fn spec(text: &str) -> Arc<crate::spec::Spec> {
+    Arc::new(MillConfig::parse("memory:").and_then(|config| config.spec(text)).expect("a spec"))
+}
+
+/// A planner of so many segments.
+fn planner(sources: usize) -> Planner {
+    let mut planner = Planner::new(1);
+    for slot in 0..sources {
+        planner.add(slot, spec(&format!("segment:s{slot}?min_step=10&max_step=1000")));
+    }
+    planner
+}
+
+fn at(boot_ms: u64) -> Now {
+    Now { boot_ms, wall_ms: 1_795_218_600_000 }
+}
+
+/// A caller waits for a number of this source.
+fn lack(planner: &mut Planner, slot: Slot, now: Now) {
+    let dry = View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() });
+    planner.look(slot, &dry, now);
+}
+
+/// This source runs low; nobody waits for it.
+fn run_low(planner: &mut Planner, slot: Slot, now: Now) {
+    let low = View::Supply(Sight { left: 1, room: 8, issued: 10 * now.boot_ms, ..Sight::default() });
+    planner.look(slot, &low, now);
+}
+
+fn together(flight: Option<Flight>) -> Vec<Slot> {
+    match flight {
+        Some(Flight::Together(slots, requests)) => {
+            assert_eq!(slots.len(), requests.len());
+            slots
+        }
+        other => panic!("they do not fly together: {other:?}"),
+    }
+}
+
+fn alone(flight: Option<Flight>) -> Slot {
+    match flight {
+        Some(Flight::Alone(slot, _)) => slot,
+        other => panic!("nobody flies alone: {other:?}"),
+    }
+}
+
+fn reserved(lo: u64) -> Answer {
+    Answer::Reserved(Reserved { lo, hi: lo + 10, period: 0, ttl_ms: None })
+}
+
+fn lost() -> Result<Answer, Fault> {
+    Err(Fault::new(FaultKind::Unknown, "lost"))
+}
+
+#[test]
+fn sources_that_are_due_together_fly_together_as_many_as_the_store_takes() {
+    let mut planner = planner(5);
+    for slot in 0..5 {
+        lack(&mut planner, slot, at(0));
+    }
+    assert_eq!(together(planner.next_flight(at(0), 3)), [0, 1, 2]);
+    assert_eq!(together(planner.next_flight(at(0), 3)), [3, 4]);
+    assert!(planner.next_flight(at(0), 3).is_none());
+}
+
+#[test]
+fn one_source_or_a_store_that_takes_one_flies_as_ever() {
+    let mut planner = planner(2);
+    lack(&mut planner, 0, at(0));
+    assert_eq!(alone(planner.next_flight(at(0), 64)), 0);
+    lack(&mut planner, 1, at(0));
+    planner.answer(0, Ok(reserved(1)), at(0));
+    lack(&mut planner, 0, at(0));
+    assert_eq!(alone(planner.next_flight(at(0), 1)), 1);
+    assert_eq!(alone(planner.next_flight(at(0), 0)), 0);
+}
+
+#[test]
+fn a_source_that_stands_in_both_lines_flies_once() {
+    let mut planner = planner(2);
+    for now in [at(0), at(1_000)] {
+        for slot in 0..2 {
+            run_low(&mut planner, slot, now);
+        }
+    }
+    for slot in 0..2 {
+        lack(&mut planner, slot, at(1_000));
+    }
+    assert_eq!(together(planner.next_flight(at(1_000), 64)), [0, 1]);
+    assert!(planner.next_flight(at(1_000), 64).is_none(), "both are on their way");
+}
+
+#[test]
+fn who_is_waited_for_does_not_wait_for_those_nobody_waits_for() {
+    let mut planner = planner(5);
+    for now in [at(0), at(1_000)] {
+        for slot in [0, 2, 4] {
+            run_low(&mut planner, slot, now);
+        }
+    }
+    for slot in [1, 3] {
+        lack(&mut planner, slot, at(1_000));
+    }
+    assert_eq!(together(planner.next_flight(at(1_000), 64)), [1, 3]);
+    assert_eq!(together(planner.next_flight(at(1_000), 64)), [0, 2, 4]);
+}
+
+#[test]
+fn a_snowflakes_mark_flies_alone_and_keeps_its_place() {
+    let mut planner = planner(4);
+    planner.add(4, spec("snowflake:f?worker=1"));
+    for slot in [0, 1] {
+        lack(&mut planner, slot, at(0));
+    }
+    planner.look(4, &View::Time { wanted_mark: Some(0), waiting: true }, at(0));
+    for slot in [2, 3] {
+        lack(&mut planner, slot, at(0));
+    }
+    assert_eq!(together(planner.next_flight(at(0), 64)), [0, 1]);
+    assert!(matches!(planner.next_flight(at(0), 64), Some(Flight::Alone(4, Ask::Raise { .. }))));
+    assert_eq!(together(planner.next_flight(at(0), 64)), [2, 3]);
+}
+
+#[test]
+fn what_the_store_will_not_serve_in_company_flies_alone_once_and_overtakes_no_caller() {
+    let mut planner = planner(6);
+    for now in [at(0), at(1_000)] {
+        for slot in 0..3 {
+            run_low(&mut planner, slot, now);
+        }
+    }
+    assert_eq!(together(planner.next_flight(at(1_000), 64)), [0, 1, 2]);
+    lack(&mut planner, 3, at(1_000));
+    lack(&mut planner, 4, at(1_000));
+    planner.answer(0, Ok(reserved(1)), at(1_000));
+    planner.fly_alone(1);
+    planner.fly_alone(2);
+    assert_eq!(together(planner.next_flight(at(1_000), 64)), [3, 4], "callers wait for these");
+    assert_eq!(alone(planner.next_flight(at(1_000), 64)), 1);
+    planner.answer(1, Ok(reserved(1)), at(1_000));
+    assert_eq!(alone(planner.next_flight(at(1_000), 64)), 2);
+    planner.answer(2, Ok(reserved(1)), at(1_000));
+    for slot in 1..3 {
+        lack(&mut planner, slot, at(2_000));
+    }
+    assert_eq!(together(planner.next_flight(at(2_000), 64)), [1, 2], "and in company again");
+}
+
+#[test]
+fn a_flight_that_fails_is_one_failure_however_many_it_carried() {
+    let mut planner = planner(64);
+    for slot in 0..64 {
+        lack(&mut planner, slot, at(0));
+    }
+    for failures in 1..4 {
+        let now = at(u64::from(failures) * 60_000);
+        let slots = together(planner.next_flight(now, 64));
+        let rests: Vec<Duration> = slots
+            .iter()
+            .map(|slot| match &planner.answer(*slot, lost(), now)[..] {
+                [Action::Fail(error)] => error.retry_after.expect("a rest"),
+                other => panic!("its callers are not told: {other:?}"),
+            })
+            .collect();
+        assert_eq!((slots.len(), planner.failures()), (64, failures));
+        assert!(rests.iter().all(|rest| *rest == rests[0]), "one rest for all: {rests:?}");
+        // 50 ms doubled each time, half of it left to chance.
+        assert!(rests[0] <= Duration::from_millis(50 << (failures - 1)), "{rests:?}");
+        assert!(planner.next_flight(now, 64).is_none(), "the store rests");
+    }
+}
+
+#[test]
+fn what_was_answered_before_the_connection_died_counts_and_the_store_rests_all_the_same() {
+    for order in [[0, 1, 2], [2, 1, 0]] {
+        let mut planner = planner(3);
+        for slot in 0..3 {
+            lack(&mut planner, slot, at(0));
+        }
+        for _ in 0..3 {
+            planner.next_flight(at(0), 1);
+        }
+        for slot in 0..3 {
+            drop(planner.answer(slot, lost(), at(0)));
+        }
+        assert_eq!(together(planner.next_flight(at(60_000), 64)), [0, 1, 2]);
+        for slot in order {
+            let answer = if slot == 0 { Ok(reserved(1)) } else { lost() };
+            let actions = planner.answer(slot, answer, at(60_000));
+            let told = if slot == 0 {
+                matches!(actions[..], [.., Action::Publish(_)])
+            } else {
+                matches!(actions[..], [Action::Fail(_)])
+            };
+            assert!(told, "{actions:?}");
+        }
+        assert_eq!(planner.failures(), 1, "it has answered, and then failed");
+        assert!(planner.next_flight(at(60_000), 64).is_none(), "the store rests");
+        assert_eq!((planner.seen(0).next, planner.seen(1)), (11, Mark::default()));
+    }
+}
+
+/// A store that answers as it was told to, and counts how often it was asked.
+struct Scripted {
+    answer: fn(usize) -> Option<Result<Reserved, Fault>>,
+    /// Answers of a flight to leave out.
+    short: usize,
+    asked: Arc<AtomicU64>,
+}
+
+fn no<T>() -> Result<T, Fault> {
+    Err(Fault::new(FaultKind::Refused, "not here"))
+}
+
+impl Store for Scripted {
+    fn reserve(&mut self, _: &Request) -> Result<Reserved, Fault> {
+        // ordering: Relaxed — a count.
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Ok(Reserved { lo: 1, hi: 11, period: 0, ttl_ms: None })
+    }
+
+    fn batch(&self) -> usize {
+        64
+    }
+
+    fn reserve_all(&mut self, requests: &[Request]) -> Vec<Option<Result<Reserved, Fault>>> {
+        // ordering: Relaxed — a count.
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        (0..requests.len() - self.short).map(self.answer).collect()
+    }
+
+    fn give_back(&mut self, _: &Key, _: u64, _: u64, _: u64) -> Result<bool, Fault> {
+        no()
+    }
+
+    fn raise(&mut self, _: &Key, _: Option<u64>, _: u64) -> Result<u64, Fault> {
+        no()
+    }
+
+    fn look(&mut self, _: &Key) -> Result<Option<Row>, Fault> {
+        no()
+    }
+
+    fn init(&mut self, _: &[Arc<Key>], _: bool) -> Result<Vec<String>, Fault> {
+        no()
+    }
+
+    fn repair(&mut self, _: &Key, _: Mark) -> Result<(Option<Row>, Row), Fault> {
+        no()
+    }
+
+    fn facts(&mut self) -> Result<Facts, Fault> {
+        no()
+    }
+}
+
+/// An executor of eight sources each of which a caller lacks a number of, and how often its store was asked.
+fn executor(
+    answer: fn(usize) -> Option<Result<Reserved, Fault>>,
+    short: usize,
+) -> (Executor, Arc<AtomicU64>, channel::Sender<Command>) {
+    let belfry = Arc::new(Belfry::default());
+    let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
+    let mut keeper = Keeper::new(1, belfry);
+    for slot in 0..8 {
+        let well = keeper.open(slot, spec(&format!("segment:s{slot}")), clock.clone()).expect("a well");
+        assert!(well.try_next().is_err(), "nothing is in memory, so the caller asks");
+    }
+    let asked = Arc::new(AtomicU64::new(0));
+    let (sender, commands) = channel::unbounded();
+    let store = Box::new(Scripted { answer, short, asked: asked.clone() });
+    let executor = Executor {
+        keeper,
+        store,
+        clock,
+        commands,
+        tally: Arc::default(),
+        events: Arc::new(crate::events::Events::new()),
+        warned: true,
+    };
+    (executor, asked, sender)
+}
+
+#[test]
+fn each_reservation_is_counted_and_the_trip_once() {
+    let range = |_| Some(Ok(Reserved { lo: 1, hi: 11, period: 0, ttl_ms: None }));
+    let (mut executor, asked, _sender) = executor(range, 0);
+    while executor.turn() {}
+    let latency = executor.tally.latency();
+    assert_eq!((latency.count, latency.failed, latency.trips), (8, 0, 1));
+    // ordering: Relaxed — a count of this thread.
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn an_outage_of_many_is_one_event_and_a_refusal_is_its_sources_own() {
+    let answer = |n| {
+        let kind = if n < 2 { FaultKind::WentBackwards } else { FaultKind::Unknown };
+        Some(Err(Fault::new(kind, format!("number {n}"))))
+    };
+    let (mut executor, _, _sender) = executor(answer, 0);
+    assert!(executor.turn() && !executor.turn(), "then the store rests");
+    let events: Vec<String> = executor.events.drain().into_iter().map(|event| event.message).collect();
+    assert_eq!(events, ["number 2 (and so did 5 more that went with it)", "number 0", "number 1"]);
+    let latency = executor.tally.latency();
+    assert_eq!((latency.count, latency.failed, latency.trips), (8, 8, 1));
+    assert_eq!(executor.keeper.failures(), 1);
+}
+
+#[test]
+fn what_a_store_leaves_unanswered_is_asked_alone() {
+    let range = |n| (n != 3).then_some(Ok(Reserved { lo: 1, hi: 11, period: 0, ttl_ms: None }));
+    let (mut executor, asked, _sender) = executor(range, 2);
+    while executor.turn() {}
+    // ordering: Relaxed — a count of this thread.
+    assert_eq!(asked.load(Ordering::Relaxed), 1 + 3, "the fourth, and the last two");
+    assert_eq!(executor.tally.latency().count, 8);
+}

@@ -1,0 +1,130 @@
+//! Reservations of several sources in one go. (floor 2)
+//!
+//! One packet of several statements, one transaction: one round trip and one flush of the log for all of them. (Without the
+//! transaction each statement is a commit and a flush of its own, which is most of what a reservation costs.) So they are
+//! all reserved or none is; and rows are locked in one order by every process. The driver allows such packets on every
+//! connection anyway. Prepared statements cannot go in one packet, so values stand in the text: numbers in digits, and
+//! everything else in hexadecimal, which no quote and no SQL mode can end.
+
+use std::fmt::Write as _;
+
+use mysql::Value;
+use mysql::prelude::Queryable;
+
+use super::schemes::Fast;
+use super::{Phase, Session};
+use crate::store::rows::{self, Together};
+use crate::store::{Fault, Request};
+
+impl Session {
+    /// Fast statements of several requests. `None`: nothing was changed for this one.
+    pub(super) fn reserve_together(&mut self, requests: &[Request]) -> Result<Together, Fault> {
+        let mut answers = vec![None; requests.len()];
+        let mut taken: Vec<(usize, Fast)> = Vec::with_capacity(requests.len());
+        let mut packet = self.server.dialect.begin().to_owned();
+        for at in rows::in_order(requests) {
+            let Some(request) = requests.get(at) else { continue };
+            if request.key.scheme.is_ticket() {
+                continue;
+            }
+            // A table that is missing would spoil it for all; alone, it is told.
+            match self.check_table(&request.key) {
+                Ok(true) => {}
+                Err(fault) if self.broken => return Err(fault),
+                Ok(false) | Err(_) => continue,
+            }
+            if let Ok(Some(fast)) = self.fast(request)
+                && let Some(statement) = spelled(&fast.sql, &fast.values)
+            {
+                packet.push_str("; ");
+                packet.push_str(&statement);
+                taken.push((at, fast));
+            }
+        }
+        packet.push_str("; COMMIT");
+        if taken.len() < 2 {
+            return Ok(answers);
+        }
+        let Some(said) = self.carry(&packet, taken.len() + 2)? else { return Ok(answers) };
+        // The first is the transaction's beginning.
+        for ((at, fast), (changed, id)) in taken.iter().zip(said.into_iter().skip(1)) {
+            if let (Some(request), Some(answer)) = (requests.get(*at), answers.get_mut(*at)) {
+                *answer = self.understood(request, &fast.says, changed, id).transpose();
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Says a packet of so many statements, a transaction, and answers with what each of them changed. `None`: one failed, so
+    /// the server has carried out none after it, and nothing was changed.
+    fn carry(&mut self, packet: &str, statements: usize) -> Result<Option<Vec<(u64, u64)>>, Fault> {
+        let mut said = Vec::with_capacity(statements);
+        let failed = match self.connection.query_iter(packet) {
+            Err(error) => Some(error),
+            Ok(mut results) => loop {
+                let (changed, id) = (results.affected_rows(), results.last_insert_id());
+                match results.iter().map(|mut result| result.next()) {
+                    None => break None,
+                    Some(None) => said.push((changed, id.unwrap_or(0))),
+                    Some(Some(Ok(_))) => {}
+                    Some(Some(Err(error))) => break Some(error),
+                }
+            },
+        };
+        let Some(error) = failed else {
+            // Fewer answers than statements: the last of them may not have been the commit's.
+            return if said.len() == statements { Ok(Some(said)) } else { Err(self.incomplete(said.len())) };
+        };
+        let fault = self.failed(&error, Phase::Commit);
+        let by_server = matches!(error, mysql::Error::MySqlError(_));
+        if by_server && said.len() + 1 < statements || self.again {
+            self.roll_back();
+            return Ok(None);
+        }
+        self.roll_back();
+        Err(fault)
+    }
+}
+
+/// The statement with its values in the text; `None` for a value that has no place there.
+fn spelled(sql: &str, values: &[Value]) -> Option<String> {
+    let mut parts = sql.split('?');
+    let mut out = parts.next()?.to_owned();
+    let mut values = values.iter();
+    for part in parts {
+        match values.next()? {
+            Value::NULL => out.push_str("NULL"),
+            Value::Int(number) => out.push_str(&number.to_string()),
+            Value::UInt(number) => out.push_str(&number.to_string()),
+            // As a prepared statement has it: text of the connection's character set, whatever the column's is.
+            Value::Bytes(bytes) => {
+                out.push_str("_utf8mb4 X'");
+                for byte in bytes {
+                    let _ = write!(out, "{byte:02x}");
+                }
+                out.push('\'');
+            }
+            _ => return None,
+        }
+        out.push_str(part);
+    }
+    values.next().is_none().then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_value_ends_its_quotes_or_its_statement() {
+        let values = [Value::UInt(u64::MAX), Value::Bytes(b"a'; DROP \\".to_vec()), Value::NULL];
+        assert_eq!(
+            spelled("UPDATE `t` SET n = ? WHERE a = ? AND b <=> ?", &values).as_deref(),
+            Some(
+                "UPDATE `t` SET n = 18446744073709551615 WHERE a = _utf8mb4 X'61273b2044524f50205c' AND b <=> NULL"
+            )
+        );
+        assert_eq!(spelled("a = ?", &values), None, "a value too many");
+        assert_eq!(spelled("a = ? b = ?", &values[..1]), None, "a value too few");
+    }
+}

@@ -1,0 +1,535 @@
+//! Many sources of one mill: they share a connection, and what they need at the same time goes to the store in one go. Each
+//! of them is as safe as if it had gone alone.
+//!
+//! `ci/mariadb run ci/postgres run ci/redis run cargo test …` names the servers.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use keymill::serial::SerialPattern;
+use keymill::store::{
+    Columns, Durability, FaultKind, Key, MOST_AT_ONCE, Mark, Request, Reserved, Scheme, SerialKey, Store,
+    sqlite,
+};
+use keymill::{Mill, Source};
+use keymill_tests::proxy::{Answers, Proxy};
+use keymill_tests::{postgres, redis, request, server};
+
+const DAY: u64 = 20_261_120_000_000_000;
+
+/// Where rows are kept, and how a test gets at them.
+struct Place {
+    kind: &'static str,
+    /// The server's address, or `None` for a file.
+    address: Option<(String, u16)>,
+    path: PathBuf,
+    /// Goes with the test.
+    folder: Option<tempfile::TempDir>,
+    table: String,
+}
+
+impl Place {
+    fn new(kind: &'static str) -> Place {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // ordering: Relaxed — a number for each, nothing more.
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let table = format!("many_{}_{count}", std::process::id());
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ids.db");
+        let mut place = Place::known(kind, table, path);
+        place.folder = Some(folder);
+        place
+    }
+
+    /// One that is there already.
+    fn known(kind: &'static str, table: String, path: PathBuf) -> Place {
+        let address = match kind {
+            "mariadb" => Some(server::options().hosts[0].clone()),
+            "postgres" => Some(postgres::options().hosts[0].clone()),
+            "redis" => Some(redis::options().server.hosts[0].clone()),
+            _ => None,
+        };
+        Place { kind, address, path, folder: None, table }
+    }
+
+    /// The schemes that it keeps as rows.
+    fn schemes(&self) -> &'static [Scheme] {
+        match self.kind {
+            "redis" => &[Scheme::Keymill],
+            _ => &[
+                Scheme::Keymill,
+                Scheme::SequenceTable,
+                Scheme::LeafAlloc,
+                Scheme::TinyIdInfo,
+                Scheme::Cosid,
+                Scheme::KeyProducer,
+            ],
+        }
+    }
+
+    fn open(&self) -> Box<dyn Store> {
+        match &self.address {
+            Some(address) => self.open_at(address.clone()),
+            None => {
+                let options = sqlite::Options { durability: Durability::Warn, busy: Duration::from_secs(2) };
+                Box::new(sqlite::SqliteStore::new(self.path.clone(), options))
+            }
+        }
+    }
+
+    fn open_at(&self, address: (String, u16)) -> Box<dyn Store> {
+        let hosts = vec![address];
+        let read_timeout = Duration::from_millis(500);
+        match self.kind {
+            "mariadb" => {
+                Box::new(server::store(keymill::store::mysql::Options { hosts, ..server::options() }))
+            }
+            "postgres" => Box::new(postgres::store(keymill::store::postgres::Options {
+                hosts,
+                read_timeout,
+                ..postgres::options()
+            })),
+            _ => {
+                let mut options = redis::options();
+                (options.server.hosts, options.server.read_timeout) = (hosts, read_timeout);
+                Box::new(redis::store(options))
+            }
+        }
+    }
+
+    fn key(&self, scheme: Scheme, n: usize) -> Arc<Key> {
+        let serial = (scheme == Scheme::KeyProducer).then(|| SerialKey {
+            table: format!("cust{n}"),
+            column: "id".to_owned(),
+            pattern: SerialPattern::new("yyyyMMdd", "000000", "UTC").expect("a pattern"),
+            init_max: false,
+        });
+        let name =
+            if serial.is_some() { format!("serial:cust{n}/id") } else { format!("segment:source{n:04}") };
+        Arc::new(Key {
+            scheme,
+            table: format!("{}_{}", self.table, scheme.name()),
+            columns: Columns::default(),
+            name,
+            serial,
+            step: 10,
+            unsafe_on: false,
+        })
+    }
+
+    /// So many sources whose rows are there.
+    fn sources(&self, scheme: Scheme, count: usize) -> Sources {
+        let keys: Vec<_> = (0..count).map(|n| self.key(scheme, n)).collect();
+        let mut store = self.open();
+        store.init(&keys, false).expect("tables");
+        let mut sources = Sources { keys, seen: vec![Mark::default(); count] };
+        for n in 0..count {
+            let got = store.reserve(&sources.request(n)).expect("a row");
+            sources.note(n, got);
+        }
+        sources
+    }
+
+    /// Puts a row of scheme `keymill` elsewhere, or away.
+    fn set(&self, key: &Key, next: Option<u64>) {
+        let (table, name) = (&key.table, &key.name);
+        let sql = match next {
+            Some(next) => format!("UPDATE {table} SET next = {next} WHERE name = '{name}'"),
+            None => format!("DELETE FROM {table} WHERE name = '{name}'"),
+        };
+        match self.kind {
+            "mariadb" => server::say(&sql),
+            "postgres" => assert_eq!(postgres::Sql::shared().say(&sql), 1),
+            "sqlite" => {
+                let file = rusqlite::Connection::open(&self.path).expect("the file");
+                file.busy_timeout(Duration::from_secs(2)).expect("a timeout");
+                assert_eq!(file.execute(&sql, []).expect("a statement"), 1);
+            }
+            _ => {
+                let mut connection = redis::connection_of(&redis::url());
+                let at = format!("{table}:{name}");
+                let changed: i64 = match next {
+                    Some(next) => redis::say(&mut connection, &["HSET", &at, "next", &next.to_string()]),
+                    None => redis::say(&mut connection, &["DEL", &at]),
+                };
+                assert_eq!(changed, i64::from(next.is_none()));
+            }
+        }
+    }
+
+    /// What holds for each: the kind's part of a URL.
+    fn url_at(&self, (host, port): &(String, u16)) -> String {
+        let url = match self.kind {
+            "mariadb" => server::url(),
+            "postgres" => postgres::url(),
+            _ => redis::url(),
+        };
+        let (own_host, own_port) = self.address.clone().expect("a server");
+        url.replace(&format!("{own_host}:{own_port}"), &format!("{host}:{port}"))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if thread::panicking() || self.folder.is_none() {
+            return;
+        }
+        for scheme in self.schemes() {
+            let drop = format!("DROP TABLE IF EXISTS {}_{}", self.table, scheme.name());
+            match self.kind {
+                "mariadb" => server::say(&drop),
+                "postgres" => {
+                    postgres::Sql::shared().say(&drop);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Sources, and what each has seen.
+struct Sources {
+    keys: Vec<Arc<Key>>,
+    seen: Vec<Mark>,
+}
+
+impl Sources {
+    fn request(&self, n: usize) -> Request {
+        let period = if self.keys[n].serial.is_some() { DAY } else { 0 };
+        Request { period, period_max: period, high_water: self.seen[n], ..request(&self.keys[n], 10) }
+    }
+
+    fn requests(&self) -> Vec<Request> {
+        (0..self.keys.len()).map(|n| self.request(n)).collect()
+    }
+
+    fn note(&mut self, n: usize, got: Reserved) -> (u64, u64) {
+        self.seen[n] = Mark { period: got.period, next: got.hi };
+        (got.lo, got.hi)
+    }
+}
+
+fn assert_disjoint(what: &str, mut ranges: Vec<(u64, u64)>) {
+    ranges.sort_unstable();
+    for pair in ranges.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "{what}: {:?} and {:?} overlap", pair[0], pair[1]);
+    }
+}
+
+/// Each function once for each place.
+macro_rules! places {
+    ($($module:ident $kind:literal: $($name:ident)*;)*) => {
+        $(mod $module {
+            $(#[test] fn $name() { super::$name(&super::Place::new($kind)) })*
+        })*
+    };
+}
+
+places! {
+    on_mariadb "mariadb": as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
+        a_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
+        a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips;
+    on_postgres "postgres": as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
+        a_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
+        a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips;
+    on_redis "redis": as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
+        a_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
+        a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips;
+    on_sqlite "sqlite": as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
+        rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error;
+}
+
+fn as_many_as_are_asked_for_go_in_one_round_trip(place: &Place) {
+    const ROUNDS: u32 = 20;
+    for scheme in place.schemes() {
+        let mut sources = place.sources(*scheme, MOST_AT_ONCE);
+        let proxy = place.address.clone().map(Proxy::start);
+        let mut store = proxy.as_ref().map_or_else(|| place.open(), |proxy| place.open_at(proxy.address()));
+        // Rows of IDSnowman's kind are read once on each connection, and PostgreSQL names its statements.
+        for n in 0..sources.keys.len() {
+            let got = store.reserve(&sources.request(n)).expect("a range");
+            sources.note(n, got);
+        }
+        let mut turns = 0;
+        let mut began = Instant::now();
+        for round in 0..=ROUNDS {
+            if round == 1 {
+                (turns, began) = (proxy.as_ref().map_or(0, Proxy::turns), Instant::now());
+            }
+            let answers = store.reserve_all(&sources.requests());
+            assert_eq!(answers.len(), MOST_AT_ONCE);
+            for (n, answer) in answers.into_iter().enumerate() {
+                // Serials go on from where they stand only where the store has a statement for it.
+                let alone = *scheme == Scheme::KeyProducer && place.kind == "postgres";
+                let got = match answer {
+                    None if alone => store.reserve(&sources.request(n)).expect("a range"),
+                    answer => answer.unwrap_or_else(|| panic!("{scheme:?} {n} alone")).expect("a range"),
+                };
+                assert_eq!((got.lo, got.hi - got.lo), (sources.seen[n].next, 10), "{scheme:?} {n}");
+                sources.note(n, got);
+            }
+        }
+        let took = began.elapsed() / ROUNDS / MOST_AT_ONCE as u32;
+        let turns = proxy.as_ref().map_or(0, Proxy::turns) - turns;
+        println!(
+            "{}, {}: {took:?} each through a proxy, {turns} round trips for {}",
+            place.kind,
+            scheme.name(),
+            ROUNDS as usize * MOST_AT_ONCE
+        );
+        if *scheme != Scheme::KeyProducer {
+            // A long packet may come in two pieces, and be answered in between.
+            assert!(turns <= u64::from(ROUNDS) * 3, "{turns} round trips");
+        }
+    }
+}
+
+fn a_row_out_of_order_spoils_it_for_nobody_else(place: &Place) {
+    let mut sources = place.sources(Scheme::Keymill, 12);
+    let mut store = place.open();
+    place.set(&sources.keys[3], Some(4)); // set back
+    place.set(&sources.keys[5], None); // gone
+    let mut requests = sources.requests();
+    requests[7].last = 10; // used up
+    requests[8].last = 14; // less than is asked for
+    requests[9].high_water = Mark { period: 0, next: 12 }; // another place than it was left at: behind what was seen
+    requests.push(Request { high_water: Mark::default(), ..request(&place.key(Scheme::Keymill, 99), 10) }); // new
+    let answers = store.reserve_all(&requests);
+    assert_eq!(answers.len(), 13);
+    let mut told = Vec::new();
+    for (n, (request, answer)) in requests.iter().zip(answers).enumerate() {
+        let alone = answer.is_none();
+        let answer = answer.unwrap_or_else(|| store.reserve(request));
+        let kind = answer.as_ref().err().map(|fault| fault.kind);
+        told.push((n, alone, kind));
+        match n {
+            3 | 5 | 9 => assert_eq!(kind, Some(FaultKind::WentBackwards), "{n}: {answer:?}"),
+            7 => assert_eq!(kind, Some(FaultKind::Exhausted), "{answer:?}"),
+            8 => assert_eq!(answer.map(|got| (got.lo, got.hi)).expect("the last four"), (11, 15)),
+            12 => assert_eq!(answer.expect("a new row").lo, 1),
+            _ => {
+                assert!(!alone, "{n} could have gone with the others");
+                let got = answer.expect("a range");
+                assert_eq!((got.lo, got.hi), (11, 21), "{n}");
+                sources.note(n, got);
+            }
+        }
+        if let Err(fault) = &store
+            .reserve_all(std::slice::from_ref(request))
+            .pop()
+            .flatten()
+            .unwrap_or(Ok(Reserved { lo: 0, hi: 0, period: 0, ttl_ms: None }))
+        {
+            assert!(fault.message.contains(&request.key.name), "{fault}");
+        }
+    }
+    println!("{}: (source, alone, fault) {told:?}", place.kind);
+    assert_eq!(store.look(&sources.keys[3]).expect("a row").expect("a row").mark.next, 4, "left alone");
+    assert_eq!(store.look(&sources.keys[5]).expect("no fault"), None, "not made anew");
+}
+
+fn a_cut_at_any_answer_loses_numbers_and_gives_none_twice(place: &Place) {
+    let mut sources = place.sources(Scheme::Keymill, 10);
+    let proxy = Proxy::start(place.address.clone().expect("a server"));
+    let mut store = place.open_at(proxy.address());
+    let mut ranges = vec![Vec::new(); 10];
+    let (mut unknown, mut known_beside, mut answered) = (0, 0, 0);
+    for round in 0..60 {
+        for answers in [Answers::Pass, Answers::CutAfter(round % 6), Answers::CutAt(round as usize * 7 % 200)]
+        {
+            proxy.set(answers);
+            let (mut lost, mut got_some) = (0, 0);
+            for (n, answer) in store.reserve_all(&sources.requests()).into_iter().enumerate() {
+                match answer {
+                    Some(Ok(got)) => {
+                        ranges[n].push(sources.note(n, got));
+                        got_some += 1;
+                    }
+                    Some(Err(fault)) if fault.kind == FaultKind::Unknown => lost += 1,
+                    Some(Err(fault)) => assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}"),
+                    None => {}
+                }
+            }
+            unknown += lost;
+            answered += got_some;
+            known_beside += usize::from(lost > 0 && got_some > 0);
+        }
+    }
+    proxy.set(Answers::Pass);
+    for (n, ranges) in ranges.iter_mut().enumerate() {
+        let got = store.reserve(&sources.request(n)).expect("a range");
+        assert!(ranges.iter().all(|(_, hi)| *hi <= got.lo), "what was answered lies behind: {got:?}");
+        ranges.push((got.lo, got.hi));
+        assert_disjoint(place.kind, ranges.clone());
+    }
+    println!("{}: {answered} answered, {unknown} unknown, {known_beside} times some of each", place.kind);
+    assert!(unknown > 0 && answered >= 600, "{unknown} unknown, {answered} answered");
+    // Redis answers each of them for itself; a transaction is answered by its commit.
+    assert_eq!(known_beside > 0, place.kind == "redis");
+}
+
+/// Sources that rivals share.
+const SHARED: usize = 100;
+/// How often each rival reserves for as many of them as go together.
+const ROUNDS: usize = 20;
+
+/// The environment variable by which this binary knows that it is a rival: kind, table, file.
+const RIVAL: &str = "KEYMILL_MANY_RIVAL";
+
+fn rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error(place: &Place) {
+    const RIVALS: usize = 4;
+    place.sources(Scheme::Keymill, SHARED);
+    let began = Instant::now();
+    let rivals: Vec<_> = (0..RIVALS)
+        .map(|_| {
+            Command::new(std::env::current_exe().expect("this program"))
+                .args(["--exact", "a_rival_in_a_process_of_its_own", "--nocapture", "--test-threads=1"])
+                .env(RIVAL, format!("{}|{}|{}", place.kind, place.table, place.path.display()))
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("a process")
+        })
+        .collect();
+    let mut ranges = vec![Vec::new(); SHARED];
+    let mut alone = 0;
+    for rival in rivals {
+        let output = rival.wait_with_output().expect("its words");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}");
+        for line in said.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            if let ["range", n, lo, hi] = words[..] {
+                let [n, lo, hi] = [n, lo, hi].map(|number| number.parse::<u64>().expect("a number"));
+                ranges[n as usize].push((lo, hi));
+            }
+            alone += usize::from(line == "alone");
+        }
+    }
+    let total: usize = ranges.iter().map(Vec::len).sum();
+    assert_eq!(total, RIVALS * ROUNDS * MOST_AT_ONCE);
+    for ranges in ranges {
+        assert_disjoint(place.kind, ranges);
+    }
+    let kind = place.kind;
+    println!(
+        "{kind}: {total} reservations by {RIVALS} processes in {:?}, {alone} of them alone",
+        began.elapsed()
+    );
+}
+
+/// Not a test of its own: what the one before starts. Without its variable it does nothing.
+#[test]
+fn a_rival_in_a_process_of_its_own() {
+    let Ok(task) = std::env::var(RIVAL) else { return };
+    let mut parts = task.split('|');
+    let kind = match parts.next().expect("a kind") {
+        "mariadb" => "mariadb",
+        "postgres" => "postgres",
+        "redis" => "redis",
+        _ => "sqlite",
+    };
+    let (table, path) = (parts.next().expect("a table"), parts.next().expect("a path"));
+    let place = Place::known(kind, table.to_owned(), path.into());
+    let mut store = place.open();
+    let keys = (0..SHARED).map(|n| place.key(Scheme::Keymill, n)).collect();
+    let mut sources = Sources { keys, seen: vec![Mark::default(); SHARED] };
+    for _ in 0..ROUNDS {
+        let mut order: Vec<usize> = (0..SHARED).collect();
+        fastrand::shuffle(&mut order);
+        let order = &order[..MOST_AT_ONCE];
+        let requests: Vec<_> = order.iter().map(|n| sources.request(*n)).collect();
+        let answers = store.reserve_all(&requests);
+        for (n, answer) in order.iter().zip(answers) {
+            let answer = answer.unwrap_or_else(|| {
+                println!("\nalone");
+                store.reserve(&sources.request(*n))
+            });
+            let got = answer.expect("no rival is told of another");
+            let (lo, hi) = sources.note(*n, got);
+            println!("\nrange {n} {lo} {hi}");
+        }
+    }
+}
+
+fn a_server_that_falls_silent_is_not_waited_for_longer_by_many(place: &Place) {
+    let sources = place.sources(Scheme::Keymill, MOST_AT_ONCE);
+    let proxy = Proxy::start(place.address.clone().expect("a server"));
+    let mut store = place.open_at(proxy.address());
+    assert!(store.reserve_all(&sources.requests()).iter().all(|answer| matches!(answer, Some(Ok(_)))));
+    proxy.set(Answers::Hold);
+    let began = Instant::now();
+    let answers = store.reserve_all(&sources.requests());
+    let took = began.elapsed();
+    proxy.set(Answers::Pass);
+    println!("{}: told after {took:?}", place.kind);
+    assert!(
+        answers.iter().all(|answer| matches!(answer, Some(Err(fault)) if fault.kind == FaultKind::Unknown))
+    );
+    // One answer's time, not 64 of them: MariaDB's is 2 s here, the others' half a second.
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+fn a_thousand_sources_due_at_once_go_in_few_trips(place: &Place) {
+    const SOURCES: usize = 1000;
+    let proxy = Proxy::start(place.address.clone().expect("a server"));
+    let mill = Mill::open(&place.url_at(&proxy.address())).expect("a mill");
+    let name = &place.table;
+    let specs: Vec<String> =
+        (0..SOURCES).map(|n| format!("segment:{name}-{n}?min_step=10&buffer=1ms&deadline=20s")).collect();
+    mill.init(&[&specs[0]], false).expect("init");
+    let sources: Vec<Source> = specs.iter().map(|spec| mill.source(spec).expect("a source")).collect();
+    let took_all = |count: usize| -> (Vec<Vec<u64>>, Duration) {
+        let start = Barrier::new(SOURCES + 1);
+        thread::scope(|scope| {
+            let takers: Vec<_> = sources
+                .iter()
+                .map(|source| {
+                    let start = &start;
+                    let taker = thread::Builder::new().stack_size(1 << 17);
+                    taker
+                        .spawn_scoped(scope, move || {
+                            start.wait();
+                            source.take(count).expect("ids")
+                        })
+                        .expect("a thread")
+                })
+                .collect();
+            start.wait();
+            let began = Instant::now();
+            let ids = takers.into_iter().map(|taker| taker.join().expect("no taker panics")).collect();
+            (ids, began.elapsed())
+        })
+    };
+    let (first, cold) = took_all(1);
+    // PostgreSQL's store has looked at its server's settings on a connection of its own.
+    let connections = proxy.connections();
+    let before = (mill.latency(), proxy.turns());
+    // Each lacks more than it has.
+    let (second, warm) = took_all(10);
+    let after = (mill.latency(), proxy.turns());
+    let (refills, trips, turns) =
+        (after.0.count - before.0.count, after.0.trips - before.0.trips, after.1 - before.1);
+    println!(
+        "{}: 1000 sources, one connection: new in {cold:?}; then {refills} refills in {trips} trips, {turns} round trips, \
+         {warm:?}: {:?} each",
+        place.kind,
+        warm / u32::try_from(refills).expect("few")
+    );
+    for (first, second) in first.iter().zip(&second) {
+        let ids: HashSet<u64> = first.iter().chain(second).copied().collect();
+        assert_eq!(ids.len(), 11, "{first:?} {second:?}");
+    }
+    assert!(connections <= 2, "{connections} connections");
+    assert_eq!(proxy.connections(), connections, "they share one connection");
+    assert_eq!(after.0.failed, 0, "{:?}", mill.events());
+    assert!(refills >= SOURCES as u64, "each was refilled: {refills}");
+    assert!(
+        trips * 8 <= refills && turns * 8 <= refills,
+        "{refills} refills in {trips} trips, {turns} round trips"
+    );
+}

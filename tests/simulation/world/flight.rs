@@ -1,0 +1,306 @@
+//! Statements on their way: sent, carried out or not, answered or not, and brought home to the keeper.
+//!
+//! A flight for several sources is what stores make of it: one transaction, which is carried out whole or not at all and whose
+//! answers come together (SQLite, MariaDB, PostgreSQL), or one statement after another, any of which may be the last that is
+//! carried out, or the last that is heard of (Redis).
+
+use keymill::keeper::plan::{self, Answer, Ask, Slot};
+use keymill::store::Fault as Refusal;
+
+use super::{Event, World};
+use crate::simulation::check::{Grant, KeyId, Life, clock};
+use crate::simulation::store::{Applied, MS, Micros, unavailable, unknown};
+
+/// One source's statement.
+struct Leg {
+    slot: Slot,
+    holder: usize,
+    row: KeyId,
+    ask: Ask,
+    /// The store will not carry it out in company.
+    alone: bool,
+    answer: Option<Result<Answer, Refusal>>,
+    grant: Option<Grant>,
+}
+
+/// Statements on their way.
+pub(super) struct Flight {
+    life: Life,
+    db: usize,
+    legs: Vec<Leg>,
+    /// How many of them have been carried out, or passed over.
+    done: usize,
+    /// How many answers were heard before the wire died.
+    heard: usize,
+    epoch: u32,
+    fate: Fate,
+    /// What comes back: their answers, or one for all that were not heard.
+    answer: Option<Result<(), Refusal>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Fine,
+    /// Applied, answer lost.
+    Lost,
+    /// Never arrives.
+    Cut,
+    /// The server refuses for now.
+    Refused,
+}
+
+impl World {
+    pub(super) fn send(&mut self, life: Life, planned: plan::Flight) {
+        let Some(process) = &mut self.processes[life] else { return };
+        let (db, machine) = (process.db, process.machine);
+        let flight = self.flights.len();
+        process.flight = Some(flight);
+        let asks = match planned {
+            plan::Flight::Alone(slot, ask) => vec![(slot, ask)],
+            plan::Flight::Together(slots, requests) => {
+                slots.into_iter().zip(requests.into_iter().map(Ask::Reserve)).collect()
+            }
+        };
+        let sources = &process.sources;
+        let mut legs: Vec<Leg> = asks
+            .into_iter()
+            .map(|(slot, ask)| {
+                let (holder, row) = (sources[slot].holder, sources[slot].row);
+                Leg { slot, holder, row, ask, alone: false, answer: None, grant: None }
+            })
+            .collect();
+        let storm = self.dbs[db].storm;
+        let luck = self.rng.u32(0..1_000_000);
+        let fate = if self.machines[machine].cut_until > self.now || luck < storm.cut {
+            Fate::Cut
+        } else if luck < storm.cut + storm.lose {
+            Fate::Lost
+        } else if luck < storm.cut + storm.lose + storm.refuse {
+            Fate::Refused
+        } else {
+            Fate::Fine
+        };
+        if legs.len() > 1 {
+            self.outcome.together.0 += 1;
+            self.outcome.together.1 += legs.len() as u64;
+            // Out of the ordinary; or a conflict, which a transaction has with all of them.
+            let conflict = self.as_one && self.rng.u32(0..16) == 0;
+            for leg in &mut legs {
+                leg.alone = conflict || self.rng.u32(0..8) == 0;
+            }
+        }
+        for (at, leg) in legs.iter_mut().enumerate() {
+            self.ledger.asked(leg.holder, self.now);
+            self.saboteur.corrupt_ask(&mut leg.ask);
+            if self.tells && self.chatters {
+                use std::fmt::Write as _;
+                let (slot, ask) = (leg.slot, &leg.ask);
+                let _ = writeln!(
+                    self.outcome.story,
+                    "{} process {life} sends {at} {slot} {ask:?}",
+                    clock(self.now)
+                );
+            }
+        }
+        for (at, leg) in legs.iter().enumerate() {
+            if legs[..at].iter().any(|other| other.slot == leg.slot) {
+                self.ledger.twice_in_a_flight(leg.holder, self.now);
+            }
+        }
+        let epoch = self.dbs[db].epoch;
+        self.flights.push(Some(Flight { life, db, legs, done: 0, heard: 0, epoch, fate, answer: None }));
+        self.at(self.now + self.scenario.timeout, Event::GiveUp(flight));
+        let way = self.way(db);
+        if fate != Fate::Cut {
+            self.at(self.now + way, Event::Arrive(flight));
+        } else if self.rng.bool() {
+            // A reset, instead of silence.
+            self.count("request cut");
+            self.reply(flight, way, Err(unknown()));
+        } else {
+            self.count("request cut");
+        }
+    }
+
+    fn reply(&mut self, flight: usize, way: Micros, answer: Result<(), Refusal>) {
+        if let Some(f) = &mut self.flights[flight] {
+            f.answer = Some(answer);
+            self.at(self.now + way, Event::Reply(flight));
+        }
+    }
+
+    pub(super) fn arrive(&mut self, flight: usize) {
+        let Some(f) = &self.flights[flight] else { return };
+        let (db, epoch, fate) = (f.db, f.epoch, f.fate);
+        let statements = if self.as_one { f.legs.len() } else { 1 };
+        let way = self.way(db);
+        if self.dbs[db].epoch != epoch {
+            self.hear_some(flight);
+            self.reply(flight, way, Err(unknown()));
+        } else if self.dbs[db].down {
+            self.reply(flight, way, Err(unavailable()));
+        } else if self.dbs[db].frozen_until > self.now {
+            let at = self.dbs[db].frozen_until + self.rng.u64(0..5 * MS);
+            self.at(at, Event::Arrive(flight));
+        } else if fate == Fate::Refused {
+            self.count("request refused");
+            self.reply(flight, way, Err(unavailable()));
+        } else {
+            let at = (0..statements).map(|_| self.dbs[db].carried_out_at(self.now)).last();
+            self.at(at.unwrap_or(self.now), Event::Carry(flight));
+        }
+    }
+
+    /// The wire dies: of what was carried out one by one, some answers may have come before.
+    fn hear_some(&mut self, flight: usize) {
+        let Some(f) = &mut self.flights[flight] else { return };
+        if f.legs.len() > 1 && !self.as_one {
+            f.heard = self.rng.usize(0..=f.done);
+            if f.done > 0 {
+                self.count("cut amid a flight");
+            }
+        }
+    }
+
+    pub(super) fn carry(&mut self, flight: usize) {
+        let Some(f) = &self.flights[flight] else { return };
+        let (db, life, epoch, done, all) = (f.db, f.life, f.epoch, f.done, f.legs.len());
+        if self.dbs[db].epoch != epoch || self.dbs[db].frozen_until > self.now {
+            self.arrive(flight);
+            return;
+        }
+        let to = if self.as_one { all } else { done + 1 };
+        let waited_for = self.processes[life].as_ref().is_some_and(|p| p.flight == Some(flight));
+        for at in done..to {
+            self.carry_leg(flight, at, waited_for);
+        }
+        if !waited_for {
+            self.count("applied after giving up");
+        }
+        let Some(f) = &mut self.flights[flight] else { return };
+        f.done = to;
+        if to < all {
+            let at = self.dbs[db].carried_out_at(self.now);
+            self.at(at, Event::Carry(flight));
+            return;
+        }
+        if f.fate == Fate::Lost {
+            self.count("answer lost");
+            self.hear_some(flight);
+            if self.rng.bool() {
+                let way = self.way(db);
+                self.reply(flight, way, Err(unknown()));
+            }
+            return;
+        }
+        let way = self.way(db);
+        self.reply(flight, way, Ok(()));
+    }
+
+    fn carry_leg(&mut self, flight: usize, at: usize, waited_for: bool) {
+        let Some(f) = &mut self.flights[flight] else { return };
+        let (db, life, leg) = (f.db, f.life, &mut f.legs[at]);
+        if leg.alone {
+            return;
+        }
+        let stands = self.dbs[db].mark(&self.rows[leg.row].0);
+        let done = match self.saboteur.raise_nothing(leg.row, &leg.ask, stands) {
+            Some(lie) => Applied { before: stands, after: stands, answer: Ok(lie) },
+            None => self.dbs[db].apply(&leg.ask),
+        };
+        leg.grant = self.ledger.applied(leg.holder, &leg.ask, &done, !waited_for, self.now);
+        if self.processes[life].is_none() && matches!(leg.ask, Ask::Raise { .. }) && done.before != done.after
+        {
+            self.ledger.moved_by_others(leg.row);
+        }
+        leg.answer = Some(done.answer);
+    }
+
+    /// An answer, or the client's own timeout, whichever the process sees first.
+    pub(super) fn come_back(&mut self, flight: usize, event: &Event) {
+        let Some(f) = &self.flights[flight] else { return };
+        let life = f.life;
+        if self.processes[life].as_ref().is_none_or(|p| p.flight != Some(flight)) {
+            if let Event::Reply(_) = event {
+                self.flights[flight] = None;
+            }
+            return;
+        }
+        if self.is_paused(life, event) {
+            return;
+        }
+        let Some(process) = &mut self.processes[life] else { return };
+        let f = self.flights[flight].as_mut().expect("seen above");
+        process.flight = None;
+        let dead_wire =
+            self.dbs[f.db].epoch != f.epoch || self.machines[process.machine].cut_until > self.now;
+        let whole = match (event, f.answer.take()) {
+            (Event::Reply(_), Some(answer)) if !dead_wire => answer,
+            _ => Err(unknown()),
+        };
+        let mut answers = Vec::with_capacity(f.legs.len());
+        for (at, leg) in f.legs.iter_mut().enumerate() {
+            let mut own = leg.answer.take();
+            if f.done > 1 && matches!(&own, Some(Err(fault)) if !fault.kind.is_outage()) && self.rng.bool() {
+                own = None; // Refused, which many a store says to one that comes alone only.
+            }
+            answers.push(match &whole {
+                Err(fault) if at >= f.heard => Some(Err(fault.clone())),
+                _ => own,
+            });
+        }
+        let stand: Vec<_> = f.legs.iter().map(|leg| self.dbs[f.db].mark(&self.rows[leg.row].0)).collect();
+        if f.legs.len() > 1 {
+            let asks: Vec<_> = f.legs.iter().map(|leg| &leg.ask).zip(stand.iter().copied()).collect();
+            self.saboteur.corrupt_flight(&asks, &mut answers);
+        }
+        let now = self.machines[process.machine].sync(self.now);
+        let mut shown = String::new();
+        for ((leg, stands), answer) in f.legs.iter().zip(stand).zip(answers) {
+            let Some(answer) = answer else {
+                self.ledger.answered(leg.holder, None, self.now);
+                process.keeper.fly_alone(leg.slot);
+                continue;
+            };
+            let answer = self.saboteur.corrupt_answer(leg.row, leg.holder, &leg.ask, stands, answer);
+            self.ledger.answered(leg.holder, answer.as_ref().err().map(|fault| fault.kind), self.now);
+            match &answer {
+                Ok(Answer::Reserved(_)) => {
+                    if let Some(grant) = leg.grant {
+                        self.ledger.landed(leg.holder, grant, self.now);
+                    }
+                }
+                Ok(Answer::Raised(before)) => {
+                    if let Ask::Raise { to, .. } = leg.ask {
+                        self.ledger.raised(leg.holder, to.max(*before));
+                    }
+                }
+                Err(_) => {}
+            }
+            if self.tells && self.chatters {
+                use std::fmt::Write as _;
+                let _ = writeln!(shown, "{} process {life} hears {} {answer:?}", clock(self.now), leg.slot);
+            }
+            process.keeper.land(leg.slot, answer, now);
+        }
+        self.outcome.story.push_str(&shown);
+        let slots: Vec<Slot> = f.legs.iter().map(|leg| leg.slot).collect();
+        if let Event::Reply(_) = event {
+            self.flights[flight] = None;
+        }
+        if process.closing {
+            self.close(life);
+            return;
+        }
+        // Whoever waits at these sources is woken, and the keeper goes on at once.
+        let waiting = |slot: &Slot| {
+            let callers = process.sources[*slot].callers.iter();
+            callers.map(|caller| (*slot, caller.id)).collect::<Vec<_>>()
+        };
+        let waiting: Vec<_> = slots.iter().flat_map(waiting).collect();
+        for (slot, caller) in waiting {
+            self.retry(life, slot, caller);
+        }
+        self.attend_at(life, self.now + 1, true);
+    }
+}
