@@ -16,7 +16,7 @@ use keymill::store::{
     Columns, Durability, FaultKind, Key, MOST_AT_ONCE, Mark, Request, Reserved, Scheme, SerialKey, Store,
     sqlite,
 };
-use keymill::{Mill, Source};
+use keymill::{Code, Mill, Source};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::{postgres, redis, request, server};
 
@@ -233,13 +233,16 @@ macro_rules! places {
 places! {
     on_mariadb "mariadb": as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
         a_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
-        a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips;
+        a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips
+        callers_of_every_source_are_told_of_an_outage_in_time_and_served_after_it;
     on_postgres "postgres": as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
         a_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
-        a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips;
+        a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips
+        callers_of_every_source_are_told_of_an_outage_in_time_and_served_after_it;
     on_redis "redis": as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
         a_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
-        a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips;
+        a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips
+        callers_of_every_source_are_told_of_an_outage_in_time_and_served_after_it;
     on_sqlite "sqlite": as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
         rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error;
 }
@@ -532,4 +535,53 @@ fn a_thousand_sources_due_at_once_go_in_few_trips(place: &Place) {
         trips * 8 <= refills && turns * 8 <= refills,
         "{refills} refills in {trips} trips, {turns} round trips"
     );
+}
+
+fn callers_of_every_source_are_told_of_an_outage_in_time_and_served_after_it(place: &Place) {
+    const SOURCES: usize = 150;
+    const DEADLINE: Duration = Duration::from_secs(3);
+    let proxy = Proxy::start(place.address.clone().expect("a server"));
+    let options = if place.kind == "redis" { "" } else { "?timeout=1s" };
+    let mill = Mill::open(&format!("{}{options}", place.url_at(&proxy.address()))).expect("a mill");
+    let name = &place.table;
+    let source = |n| mill.source(&format!("segment:{name}-{n}?min_step=10&buffer=1ms")).expect("a source");
+    let sources: Vec<Source> = (0..SOURCES).map(source).collect();
+    mill.init(&[&format!("segment:{name}-0")], false).expect("init");
+    let take_all = |count: usize| -> Vec<(keymill::Result<Vec<u64>>, Duration)> {
+        thread::scope(|scope| {
+            let takers: Vec<_> = sources
+                .iter()
+                .map(|source| {
+                    scope.spawn(move || {
+                        let began = Instant::now();
+                        (source.take(count), began.elapsed())
+                    })
+                })
+                .collect();
+            takers.into_iter().map(|taker| taker.join().expect("no taker panics")).collect()
+        })
+    };
+    let first: Vec<_> = take_all(1).into_iter().map(|(ids, _)| ids.expect("ids")).collect();
+    proxy.set(Answers::Hold);
+    let told = take_all(10);
+    proxy.set(Answers::Pass);
+    let worst = told.iter().map(|(_, took)| *took).max().unwrap_or_default();
+    for (ids, _) in &told {
+        let error = ids.as_ref().expect_err("the server is silent");
+        assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
+    }
+    // The machine may be busy; a caller that waited for the answers before its own would be told after a minute.
+    assert!(worst < DEADLINE + Duration::from_secs(2), "{worst:?}");
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut second = take_all(10);
+    while second.iter().any(|(ids, _)| ids.is_err()) {
+        assert!(Instant::now() < until, "{:?}", mill.events().pop());
+        second = take_all(10);
+    }
+    for (first, (second, _)) in first.iter().zip(second) {
+        let ids: HashSet<u64> = first.iter().copied().chain(second.expect("ids")).collect();
+        assert_eq!(ids.len(), 11, "{first:?}");
+    }
+    let outages = mill.latency();
+    println!("{}: every caller was told within {worst:?}; {outages:?}", place.kind);
 }

@@ -255,30 +255,24 @@ impl Session {
         Ok(rows)
     }
 
-    /// What carries out a statement that has a name, which is given to it now if it is new. `None`: it has none.
-    fn named(&mut self, way: Way) -> Result<Option<String>, Failed> {
-        let (prepare, execute) = match way {
-            Way::Plain => return Ok(None),
-            Way::New { prepare, execute } => (prepare, execute),
-            Way::Known { execute } => return Ok(Some(execute)),
-        };
-        match self.wire.ask(self.limit, |client| client.batch_execute(&prepare)) {
-            Ok(()) => Ok(Some(execute)),
-            // The plain statement is told the same, if it is not the name's fault.
-            Err(failed) if failed.code().is_some() => {
-                self.prepared.give_up();
-                Ok(None)
-            }
-            Err(failed) => Err(failed),
-        }
-    }
-
     /// The answer to a statement that has a name. `None`: it has none or has lost it, and nothing was changed.
     fn by_name(&mut self, way: Way) -> Option<Result<Vec<Row>, Failed>> {
-        let execute = match self.named(way) {
-            Ok(execute) => execute?,
-            Err(failed) => return Some(Err(failed)),
+        let (prepare, execute) = match way {
+            Way::Plain => return None,
+            Way::New { prepare, execute } => (Some(prepare), execute),
+            Way::Known { execute } => (None, execute),
         };
+        if let Some(prepare) = prepare {
+            match self.wire.ask(self.limit, |client| client.batch_execute(&prepare)) {
+                Ok(()) => {}
+                // The plain statement is told the same, if it is not the name's fault.
+                Err(failed) if failed.code().is_some() => {
+                    self.prepared.give_up();
+                    return None;
+                }
+                Err(failed) => return Some(Err(failed)),
+            }
+        }
         let answer = self.wire.ask(self.limit, |client| client.query_typed(&execute, &[]));
         match &answer {
             Err(failed) if failed.code().is_some_and(prepared::is_refused) => {
@@ -296,11 +290,7 @@ impl Session {
         let mut statements = vec![plain("BEGIN"), plain(&dialect::hasty(self.limit))];
         for (sql, values) in changes {
             let words = dialect::translated(sql);
-            let way = self.prepared.way(&words, values);
-            statements.push(match self.named(way).map_err(|failed| self.failed(&failed, Phase::Ask))? {
-                Some(execute) => (execute, Vec::new()),
-                None => (words, typed(values)),
-            });
+            statements.push((words, typed(values)));
         }
         statements.push(plain("COMMIT"));
         self.wire.unreplicated();
@@ -315,9 +305,6 @@ impl Session {
                 Ok(rows) => found.push(rows),
                 Err(failed) => {
                     let fault = self.failed(&failed, Phase::Commit);
-                    if failed.code().is_some_and(prepared::is_refused) {
-                        self.prepared.give_up();
-                    }
                     // The server's own word on what came before the commit is as good as a rollback. (Were it `BEGIN` that
                     // failed, the others would have been carried out for nobody.)
                     let undone = failed.is_said() && at + 1 < statements.len() || self.again;
@@ -328,7 +315,7 @@ impl Session {
         // Those of `BEGIN`, of the setting, and of `COMMIT`, are none.
         found.pop();
         self.replicated(Phase::Commit)?;
-        Ok(Some(found.split_off(2)))
+        Ok(Some(found.into_iter().skip(2).collect()))
     }
 
     /// How many rows a change changed, inside a transaction.
