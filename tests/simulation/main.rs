@@ -1,9 +1,9 @@
-//! `simulation SEED` replays one seed; `simulation --seeds N [--from S]` runs many; `simulation --scale` prints the scale table.
+//! `simulation SEED` replays one seed; `simulation --seeds N [--from S]` runs many; `simulation --scale` prints what scale and cold sources ask.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-use keymill_tests::simulation::{report, scale};
+use keymill_tests::simulation::{ramp, report, scale};
 
 const USAGE: &str = "simulation SEED | --seeds N [--from S] | --scale";
 
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let number = |text: &str| text.parse::<u64>().ok();
     match arguments.as_slice() {
         ["--scale"] => {
-            print!("{}", scale::table());
+            print!("{}\n{}", scale::table(), ramp::table());
             ExitCode::SUCCESS
         }
         ["--seeds", count] => many(number(count), Some(1)),

@@ -11,13 +11,14 @@
 //! * [`store`] is a database with a wire in front of it;
 //! * [`check`] is the ledger that no two histories may fool;
 //! * [`mutant`] corrupts what passes between keeper and store, to prove that the ledger would notice;
-//! * [`scale`] answers how much 10 000 processes ask of one database.
+//! * [`scale`] answers how much 10 000 processes ask of one database, [`ramp`] what one cold source asks and waits.
 
 #![allow(missing_debug_implementations, reason = "nobody prints a world")]
 
 pub mod check;
 pub mod mutant;
 pub mod process;
+pub mod ramp;
 pub mod report;
 pub mod scale;
 pub mod scenario;

@@ -29,12 +29,20 @@ pub fn table() -> String {
     out
 }
 
-fn line(out: &mut String, processes: usize, rate: u64) {
+/// So many processes of one source on one database that is so far away, and nothing goes wrong: a call every `every`, each
+/// for `want` numbers.
+#[must_use]
+pub fn calm(
+    (processes, spec): (usize, &str),
+    (every, want): (Micros, u64),
+    way: Micros,
+    length: Micros,
+) -> Scenario {
     let mut scenario = Scenario {
         seed: 1,
-        length: LENGTH,
+        length,
         wall_ms: 1_795_218_600_000,
-        weather: vec![Weather { way: 300, slow: 0, slow_way: 0, service: 100 }],
+        weather: vec![Weather { way, slow: 0, slow_way: 0, service: 100 }],
         timeout: 5 * SECOND,
         skews_ms: vec![0; processes],
         sources: Vec::new(),
@@ -45,7 +53,13 @@ fn line(out: &mut String, processes: usize, rate: u64) {
         together: 1,
         as_one: false,
     };
-    scenario.add_source("segment:orders", EVERY, rate * EVERY / SECOND);
+    scenario.add_source(spec, every, want);
+    scenario
+}
+
+fn line(out: &mut String, processes: usize, rate: u64) {
+    let calls = (EVERY, rate * EVERY / SECOND);
+    let scenario = calm((processes, "segment:orders"), calls, 300, LENGTH);
     let mut world = World::new(scenario, None);
     world.measures = true;
     let mut outcome = world.run();

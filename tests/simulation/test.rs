@@ -1,6 +1,7 @@
 //! The simulation as a test: seeds hold, replays are exact, and defects are noticed.
 
 use keymill_tests::simulation::mutant::Mutant;
+use keymill_tests::simulation::ramp::{Ramp, ramp};
 use keymill_tests::simulation::{report, scale};
 
 /// Enough for every kind of fault to come up, few enough for an unoptimised build. `ci/simulate` runs many more.
@@ -152,4 +153,31 @@ fn ten_thousand_processes_on_one_database_are_printed_as_a_table() {
     let table = scale::table();
     println!("{table}");
     assert_eq!(table.lines().count(), 2 + 9);
+}
+
+/// How long callers waited when no refill rested, in microseconds, by rate, buffer and distance.
+const WITHOUT_REST: [(u64, &str, u64, u64); 12] = [
+    (2_000, "30s", 150, 1_000),
+    (2_000, "30s", 10_000, 92_400),
+    (100_000, "30s", 150, 1_000),
+    (100_000, "30s", 10_000, 168_700),
+    (5_000_000, "30s", 150, 1_800),
+    (5_000_000, "30s", 10_000, 246_000),
+    (2_000, "1s", 150, 1_000),
+    (2_000, "1s", 10_000, 92_400),
+    (100_000, "1s", 150, 1_000),
+    (100_000, "1s", 10_000, 383_900),
+    (5_000_000, "1s", 150, 2_700),
+    (5_000_000, "1s", 10_000, 923_000),
+];
+
+#[test]
+fn a_cold_source_settles_within_few_refills_and_no_caller_waits_longer_for_it() {
+    for (rate, buffer, way, longest) in WITHOUT_REST {
+        let Ramp { refills, waits, .. } =
+            ramp(&format!("segment:orders?buffer={buffer}"), rate, way, 1_200_000);
+        let few = if buffer == "30s" { 10 } else { 22 };
+        assert!(refills <= few, "{rate}/s, {buffer}, {way} us: {refills} refills");
+        assert!(waits < longest + 100, "{rate}/s, {buffer}, {way} us: {waits} us waited, {longest} before");
+    }
 }

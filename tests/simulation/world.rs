@@ -1,5 +1,7 @@
 //! The clockwork: a queue of events in virtual time, and what each of them does.
 
+mod callers;
+mod faults;
 mod flight;
 
 use std::cmp::Reverse;
@@ -8,22 +10,17 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use keymill::keeper::plan::Slot;
-use keymill::store::{Key, Mark};
-use keymill::{Code, Error};
+use keymill::store::Key;
 
-use super::check::{Excuses, Figures, KeyId, Ledger, Life, clock};
+use super::check::{Figures, KeyId, Ledger, Life, clock};
 use super::mutant::{Mutant, Saboteur};
-use super::process::{Caller, Machine, Process};
+use super::process::{Machine, Process};
 use super::scenario::{Fault, Scenario};
-use super::store::{Database, MS, Micros, SECOND, Storm};
+use super::store::{Database, MS, Micros, SECOND};
 use flight::Flight;
 
 /// The keeper never sleeps longer, as in the executor.
 const LONGEST_SLEEP: Micros = 5 * SECOND;
-/// Who waits for a keeper in flight looks again after this long, as a blocked caller is woken by the answer.
-const LOOK_AGAIN: Micros = 20 * MS;
-/// More callers than this do not wait at one source: they try and go.
-const MOST_WAITING: usize = 4;
 /// The longest that a planner lets a store rest, and with it a caller.
 const LONGEST_REST: Micros = 5 * SECOND;
 
@@ -475,160 +472,6 @@ impl World {
         }
     }
 
-    // ---- callers
-
-    fn pause_between_calls(&mut self, life: Life, slot: Slot) -> Micros {
-        let Some(source) = self.processes[life].as_mut().map(|p| &mut p.sources[slot]) else { return SECOND };
-        let mean = self.scenario.sources[source.plan].every;
-        if self.scenario.even {
-            return mean;
-        }
-        match self.rng.u32(0..400) {
-            0 => source.pace = [10, 100, 100, 500][self.rng.usize(0..4)],
-            1 => return self.rng.u64(SECOND..120 * SECOND),
-            _ => {}
-        }
-        self.rng.u64(0..=2 * mean) * 100 / source.pace
-    }
-
-    fn call(&mut self, life: Life, slot: Slot) {
-        let want_up_to = {
-            let Some(process) = &self.processes[life] else { return };
-            self.scenario.sources[process.sources[slot].plan].want
-        };
-        let lacks = if self.scenario.even { want_up_to } else { self.rng.u64(1..=want_up_to) };
-        let pause = self.pause_between_calls(life, slot);
-        self.at(self.now + pause, Event::Call(life, slot));
-        self.callers += 1;
-        let Some(process) = &mut self.processes[life] else { return };
-        if process.closing {
-            return;
-        }
-        let source = &mut process.sources[slot];
-        let waits = source.callers.len() < MOST_WAITING;
-        let patience = if waits { source.well.spec.deadline.as_micros() as u64 } else { 0 };
-        let handle = self.rng.usize(0..3);
-        let caller =
-            Caller { id: self.callers, since: self.now, deadline: self.now + patience, lacks, handle };
-        self.serve(life, slot, caller);
-    }
-
-    fn retry(&mut self, life: Life, slot: Slot, id: u64) {
-        let Some(process) = &mut self.processes[life] else { return };
-        let callers = &mut process.sources[slot].callers;
-        let Some(at) = callers.iter().position(|c| c.id == id) else { return };
-        let caller = callers.remove(at);
-        if !process.closing {
-            self.serve(life, slot, caller);
-        }
-    }
-
-    fn serve(&mut self, life: Life, slot: Slot, mut caller: Caller) {
-        let Some(process) = &mut self.processes[life] else { return };
-        let machine = process.machine;
-        self.machines[machine].sync(self.now);
-        let source = &mut process.sources[slot];
-        let holder = source.holder;
-        let answer = source.serve(&mut caller, &mut self.ledger, self.now);
-        let stopped =
-            self.machines[machine].troubles.iter().any(|(from, to)| *from <= self.now && *to >= caller.since);
-        if self.now > caller.deadline && !stopped {
-            self.ledger.late(holder, self.now - caller.deadline, self.now);
-        }
-        match answer {
-            Ok(()) => {
-                if self.measures {
-                    self.outcome.waits.push(self.now - caller.since);
-                }
-            }
-            Err(error) => self.wait_or_go(life, slot, caller, &error),
-        }
-        self.answer_bell(life);
-    }
-
-    /// A caller that was told "not now" waits as `next` does, or gives up.
-    fn wait_or_go(&mut self, life: Life, slot: Slot, caller: Caller, error: &Error) {
-        let Some(process) = &mut self.processes[life] else { return };
-        let source = &mut process.sources[slot];
-        let may_end = matches!(error.code, Code::NotReady | Code::StoreUnavailable);
-        let hint = error.retry_after.map_or(0, |wait| wait.as_micros() as u64);
-        if may_end && (hint == 0 || error.code == Code::StoreUnavailable && hint > LONGEST_REST) {
-            let holder = source.holder;
-            self.ledger.refused(
-                holder,
-                Code::Internal,
-                &format!("{error}, try again in {hint} us"),
-                Excuses::default(),
-                self.now,
-            );
-            return;
-        }
-        if may_end && self.now < caller.deadline {
-            source.callers.push(caller);
-            let again = (self.now + hint.max(LOOK_AGAIN)).min(caller.deadline);
-            self.at(again, Event::Retry(life, slot, caller.id));
-            return;
-        }
-        self.go_away(life, slot, caller, error);
-    }
-
-    fn go_away(&mut self, life: Life, slot: Slot, caller: Caller, error: &Error) {
-        let Some(process) = &mut self.processes[life] else { return };
-        let (machine, db) = (process.machine, process.db);
-        let source = &process.sources[slot];
-        let (holder, spec) = (source.holder, source.well.spec.clone());
-        *self.outcome.refusals.entry(error.code.name()).or_default() += 1;
-        if error.code == Code::NotReady && caller.deadline == caller.since {
-            return; // `try_next` may always say so
-        }
-        if error.code == Code::LeaseLost && !process.complained {
-            process.complained = true;
-            self.at(self.now + 5 * SECOND, Event::Restart(life));
-        }
-        let excuses = Excuses {
-            store: self.was_troubled(machine, db, caller.since),
-            clock: self.was_clock_wrong(machine, &spec),
-        };
-        self.ledger.refused(holder, error.code, &error.message, excuses, self.now);
-    }
-
-    /// Whether store or process was in trouble, or had been so lately that the store was still given its rest.
-    fn was_troubled(&self, machine: usize, db: usize, since: Micros) -> bool {
-        let from = since.saturating_sub(2 * (LONGEST_REST + self.scenario.timeout));
-        // A slow way alone is trouble, if it may be slower than a caller is patient.
-        let slow = self.dbs[db].weather.slow > 0 && self.dbs[db].weather.slow_way > 500 * MS;
-        let machine = &self.machines[machine];
-        slow || self.dbs[db].was_troubled(from, self.now)
-            || machine.troubles.iter().any(|(begin, end)| *begin <= self.now && *end >= from)
-    }
-
-    /// Whether `CLOCK_BEHIND` can be true: some clock was ahead of this one by more than its source allows.
-    fn was_clock_wrong(&mut self, machine: usize, spec: &keymill::simulation::Spec) -> bool {
-        let mine = self.machines[machine].sync(self.now).wall_ms;
-        // A refusal stands until the keeper tries again, though the clocks agree by then.
-        let then = mine - ((LONGEST_REST + self.scenario.timeout) / MS) as i64;
-        let wrong = match &spec.body {
-            keymill::simulation::Body::Serial { skew_ms } => {
-                let now = self.now;
-                let highest = self
-                    .machines
-                    .iter_mut()
-                    .map(|m| {
-                        m.sync(now);
-                        m.highest_ms
-                    })
-                    .max();
-                // The planner reserves a period two seconds before it begins.
-                highest.unwrap_or(mine) + 2_000 > then + *skew_ms as i64
-            }
-            _ => self.machines[machine].highest_ms > mine,
-        };
-        wrong
-            || self.machines[machine]
-                .clock_set_at
-                .is_some_and(|at| self.now < at + LONGEST_REST + self.scenario.timeout)
-    }
-
     // ---- statements
 
     fn way(&mut self, db: usize) -> Micros {
@@ -637,189 +480,5 @@ impl World {
             return self.rng.u64(weather.way..=weather.slow_way.max(weather.way));
         }
         weather.way + self.rng.u64(0..=weather.way / 2)
-    }
-
-    // ---- faults
-
-    fn begin(&mut self, n: usize) {
-        let fault = self.scenario.faults[n].fault;
-        self.tell(|| format!("fault: {fault:?}"));
-        self.count(fault.name());
-        let now = self.now;
-        match fault {
-            Fault::Storm { db, storm, length } => {
-                self.dbs[db].storm = storm;
-                self.trouble(db, length);
-                self.at(now + length, Event::End(n));
-            }
-            Fault::SlowNet { db, way, length } => {
-                self.dbs[db].weather.way = way;
-                self.trouble(db, length + 2 * way);
-                self.at(now + length, Event::End(n));
-            }
-            Fault::Freeze { db, length } => {
-                let database = &mut self.dbs[db];
-                database.frozen_until = database.frozen_until.max(now + length);
-                self.trouble(db, length);
-            }
-            Fault::Crash { db, length } => {
-                self.dbs[db].down = true;
-                self.dbs[db].epoch += 1;
-                self.dbs[db].frozen_until = 0;
-                if self.saboteur.is(Mutant::LosesCommits) {
-                    self.dbs[db].copy(usize::MAX);
-                }
-                self.trouble(db, length);
-                self.at(now + length, Event::End(n));
-            }
-            Fault::Failover { db, .. } => {
-                self.dbs[db].epoch += 1;
-                self.trouble(db, 0);
-                self.go_back(db, |database| database.put_back(n));
-            }
-            Fault::Restore { db, cuts, .. } => {
-                self.dbs[db].epoch += u32::from(cuts);
-                self.trouble(db, 0);
-                self.go_back(db, |database| database.put_back(n));
-            }
-            Fault::Delete { row } => {
-                let (key, db) = self.rows[row].clone();
-                self.go_back(db, |database| database.delete(&key));
-            }
-            Fault::SetBack { row, by } => {
-                let (key, db) = self.rows[row].clone();
-                self.go_back(db, |database| {
-                    if let Some(mark) = database.mark(&key) {
-                        database.set(&key, Mark { next: mark.next.saturating_sub(by).max(1), ..mark });
-                    }
-                });
-            }
-            Fault::Clock { machine, by_ms } => {
-                self.machines[machine].sync(now);
-                self.machines[machine].set_clock(by_ms);
-                self.machines[machine].clock_set_at = Some(now);
-                self.machines[machine].sync(now);
-                if by_ms < 0 {
-                    self.ledger.clock_set_back(&self.dead[machine]);
-                }
-            }
-            Fault::Kill { machine, length } => {
-                self.everyone_on(machine).into_iter().for_each(|life| self.kill(life));
-                self.at(now + length, Event::Start(machine));
-            }
-            Fault::Close { machine, length } => {
-                self.everyone_on(machine).into_iter().for_each(|life| self.close(life));
-                self.at(now + length, Event::Start(machine));
-            }
-            Fault::Fork { machine } => self.fork(machine),
-            Fault::Pause { machine, length } => {
-                for life in self.everyone_on(machine) {
-                    if let Some(process) = &mut self.processes[life] {
-                        process.paused_until = process.paused_until.max(now + length);
-                    }
-                }
-                self.machines[machine].troubles.push((now, now + length));
-            }
-            Fault::Partition { machine, length } => {
-                let machine = &mut self.machines[machine];
-                machine.cut_until = machine.cut_until.max(now + length);
-                machine.troubles.push((now, now + length));
-            }
-        }
-    }
-
-    fn trouble(&mut self, db: usize, length: Micros) {
-        self.dbs[db].troubles.push((self.now, self.now + length));
-    }
-
-    fn end(&mut self, n: usize) {
-        match self.scenario.faults[n].fault {
-            Fault::Storm { db, .. } => self.dbs[db].storm = Storm::default(),
-            Fault::SlowNet { db, .. } => self.dbs[db].weather.way = self.scenario.weather[db].way,
-            Fault::Crash { db, .. } => {
-                self.dbs[db].down = false;
-                if self.saboteur.is(Mutant::LosesCommits) {
-                    self.lose_commits(db);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// A defect: a few of the last commits were never on disk, and nobody says so.
-    fn lose_commits(&mut self, db: usize) {
-        for (key, of) in self.rows.clone() {
-            if of == db
-                && let Some(mark) = self.dbs[db].mark(&key)
-            {
-                let lost = mark.next / 10;
-                self.dbs[db].set(&key, Mark { next: (mark.next - lost).max(1), ..mark });
-            }
-        }
-    }
-
-    fn everyone_on(&self, machine: usize) -> Vec<Life> {
-        let machine = &self.machines[machine];
-        machine.process.into_iter().chain(machine.children.iter().copied()).collect()
-    }
-
-    fn fork(&mut self, machine: usize) {
-        let Some(parent) = self.machines[machine].process else { return };
-        if self.machines[machine].children.len() >= 4 {
-            return;
-        }
-        let child = self.bring_up(machine, true);
-        self.machines[machine].children.push(child);
-        self.tell(|| format!("process {parent} forks: process {child}"));
-        if self.saboteur.is(Mutant::KeepsBlocksInFork)
-            && let (Some(mut process), Some(old)) = (self.processes[child].take(), &self.processes[parent])
-        {
-            process.inherit_blocks(old);
-            self.processes[child] = Some(process);
-        }
-    }
-
-    /// Lets a database forget, writes down what, and sends an operator to repair what is not healed.
-    fn go_back(&mut self, db: usize, forget: impl FnOnce(&mut Database)) {
-        let rows: Vec<_> = (0..self.rows.len()).filter(|row| self.rows[*row].1 == db).collect();
-        let before: Vec<_> = rows.iter().map(|row| self.dbs[db].mark(&self.rows[*row].0)).collect();
-        forget(&mut self.dbs[db]);
-        for (row, before) in rows.into_iter().zip(before) {
-            let after = self.dbs[db].mark(&self.rows[row].0);
-            if before != after {
-                self.tell(|| format!("row {row} went from {before:?} to {after:?}"));
-                self.ledger.forgot(row, before, after, self.now);
-                let patience = self.rng.u64(SECOND..60 * SECOND);
-                self.at(self.now + patience, Event::Repair(row));
-            }
-        }
-    }
-
-    fn repair(&mut self, row: KeyId) {
-        let (key, db) = self.rows[row].clone();
-        let to = self.ledger.highest(row);
-        if to != Mark::default() && !self.dbs[db].down {
-            self.tell(|| format!("row {row} is repaired to {to:?}"));
-            self.dbs[db].repair(&key, to);
-        }
-    }
-
-    /// An old node reads the row, adds its step, writes it, and issues: one transaction under the row's lock.
-    fn old_node(&mut self, n: usize) {
-        let old = self.scenario.old[n];
-        self.at(self.now + old.every, Event::Old(n));
-        let database = &mut self.dbs[old.db];
-        if database.down || database.frozen_until > self.now {
-            return;
-        }
-        let spec = self.scenario.sources[old.source].spec(0).clone();
-        let Some(pattern) = spec.pattern() else { return };
-        let today = pattern.period_at(self.scenario.wall_ms + (self.now / MS) as i64);
-        let next = database.mark(&spec.key).filter(|mark| mark.period == today).map_or(1, |mark| mark.next);
-        let hi = next + old.step;
-        if hi - 1 <= spec.last {
-            database.set(&spec.key, Mark { period: today, next: hi });
-            self.ledger.old_node(self.old_holders[n], today, next, hi, self.now);
-        }
     }
 }

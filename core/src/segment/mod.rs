@@ -17,5 +17,5 @@ pub(crate) use cell::Miss;
 pub(crate) use range::Segment;
 pub use ring::Taken;
 pub(crate) use ring::{Refused, Sight, Supply};
-pub(crate) use step::Meter;
 pub use step::Rules;
+pub(crate) use step::{Last, Meter, Rest};

@@ -23,12 +23,38 @@ pub struct Rules {
 /// million ids at a buffer of 30 s; a larger one would shorten the runway in an outage.
 const REFILL_BELOW: (u64, u64) = (5, 6);
 
+/// A refill rests after the one before it for this share of the buffer, a second at most, unless less than this share of
+/// the target is left. Less than a sixth, so that a steady rate never meets the rest: it is there for a rate that rises,
+/// which is known only a second later and makes the target grow as fast as it is filled.
+const REST: u64 = 8;
+
+/// How long a refill rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    /// Until this boot time at the latest.
+    pub(crate) until_ms: u64,
+    /// Until no more than this many are left: an eighth of the target, or twice what the last flight cost.
+    pub(crate) pressing: u64,
+}
+
+/// The last refill, by which the next one is timed. One that brought less than was asked for times nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Last {
+    /// When its numbers came.
+    pub(crate) at_ms: u64,
+    /// How many were taken while it was under way; [`u64::MAX`]: it came too late, nothing was left.
+    pub(crate) taken: u64,
+}
+
 impl Rules {
+    /// Milliseconds of supply to keep ahead. What outlives `ttl` is dropped: more would be reserved in vain.
+    fn ahead_ms(&self) -> u64 {
+        self.ttl_ms.map_or(self.buffer_ms, |ttl| ttl.min(self.buffer_ms))
+    }
+
     /// How many numbers should lie in memory at this rate (numbers per 1000 s).
     pub(crate) fn target(&self, per_1000s: u64) -> u64 {
-        // What outlives `ttl` is dropped: more than that much ahead would be reserved in vain.
-        let ahead_ms = self.ttl_ms.map_or(self.buffer_ms, |ttl| ttl.min(self.buffer_ms));
-        let wanted = u128::from(per_1000s) * u128::from(ahead_ms) / 1_000_000;
+        let wanted = u128::from(per_1000s) * u128::from(self.ahead_ms()) / 1_000_000;
         u64::try_from(wanted).unwrap_or(u64::MAX).min(self.max_step.saturating_mul(4))
     }
 
@@ -36,6 +62,17 @@ impl Rules {
     pub(crate) fn low_water(&self, per_1000s: u64) -> u64 {
         let target = self.target(per_1000s);
         target / REFILL_BELOW.1 * REFILL_BELOW.0
+    }
+
+    /// Whether a refill of `len`, for which nobody waits, rests; `None`: it is due now.
+    ///
+    /// One of `max_step` never rests: no later one would bring more.
+    pub(crate) fn rest(&self, per_1000s: u64, left: u64, len: u64, last: Last, now_ms: u64) -> Option<Rest> {
+        let until_ms = last.at_ms.saturating_add((self.ahead_ms() / REST).min(SHORTEST_MS));
+        let flight = last.taken.saturating_mul(2);
+        let pressing = (self.target(per_1000s) / REST).max(flight).min(self.low_water(per_1000s));
+        let rests = now_ms < until_ms && len < self.max_step && left > pressing;
+        rests.then_some(Rest { until_ms, pressing })
     }
 
     /// How many numbers to reserve now; 0: none.
@@ -76,8 +113,9 @@ impl Meter {
         self.samples.push_back((now_ms, issued));
     }
 
-    /// Numbers per 1000 s: the higher of the last second's rate and that of all samples, so that a lull does not
-    /// empty the buffer and a rise is followed at once.
+    /// Numbers per 1000 s: the highest of what was issued since the last sample older than a second, of what was issued
+    /// within the last second, and of the rate over all samples; so that a lull does not empty the buffer, and a rise is
+    /// followed at once, be the sample before it as old as may be.
     pub(crate) fn per_1000s(&self, now_ms: u64, issued: u64) -> u64 {
         // One id is no rate: whoever looks right after a cold source's first must not reserve for thirty more.
         if issued < 2 {
@@ -90,8 +128,9 @@ impl Meter {
         };
         let lately = self.samples.iter().rev().find(|(at, _)| at.saturating_add(SHORTEST_MS) <= now_ms);
         let lately = lately.or(self.samples.front()).map_or(0, |&(at, n)| over(at, n));
-        let at_all = self.samples.front().map_or(0, |&(at, n)| over(at, n));
-        lately.max(at_all)
+        let young = self.samples.iter().find(|(at, _)| at.saturating_add(SHORTEST_MS) > now_ms);
+        let [young, at_all] = [young, self.samples.front()].map(|s| s.map_or(0, |&(at, n)| over(at, n)));
+        lately.max(young).max(at_all)
     }
 }
 

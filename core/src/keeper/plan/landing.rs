@@ -1,0 +1,203 @@
+//! What the store answered: what is published of it, and who rests after a refusal.
+
+use crate::error::{Code, Error};
+use crate::reservation::{Fault, FaultKind, Mark, Reserved};
+use crate::segment::Segment;
+use crate::serial::Prefix;
+use crate::spec::Body;
+
+use super::{Action, Answer, Now, Planner, Slot, Want};
+
+/// The shortest and the longest wait between two tries of a store that fails.
+const BACKOFF_MS: (u64, u64) = (50, 5_000);
+
+impl Planner {
+    /// The store answered a flight. `view` is the source as it is now.
+    pub(crate) fn answer(&mut self, slot: Slot, answer: Result<Answer, Fault>, now: Now) -> Vec<Action> {
+        let outage = answer.as_ref().is_err_and(|fault| fault.kind.is_outage());
+        let actions = match answer {
+            Ok(answer) => {
+                // Of one flight some may have been answered before the connection died.
+                self.failures = u32::from(self.failed);
+                if !self.failed {
+                    self.store_retry_at_ms = 0;
+                }
+                self.granted(slot, answer, now)
+            }
+            Err(fault) => {
+                if let (FaultKind::Unknown, Some(plan)) = (fault.kind, self.plan(slot))
+                    && let Some(Want::Mark { to }) = plan.in_flight
+                    && plan.mark.is_some()
+                {
+                    plan.doubts.push(to);
+                    plan.doubts.dedup();
+                }
+                vec![self.refused(slot, fault, now)]
+            }
+        };
+        if let Some(plan) = self.plan(slot) {
+            plan.in_flight = None;
+            plan.alone &= outage;
+        }
+        actions
+    }
+
+    fn granted(&mut self, slot: Slot, answer: Answer, now: Now) -> Vec<Action> {
+        let Some(plan) = self.plan(slot) else { return Vec::new() };
+        plan.refusals = 0;
+        plan.retry_at_ms = 0;
+        match answer {
+            Answer::Reserved(range) => {
+                // From here on in the source's own count.
+                let range = range.of_the_source(plan.spec.key.stride);
+                let (lo, hi) = (
+                    Mark { period: range.period, next: range.lo },
+                    Mark { period: range.period, next: range.hi },
+                );
+                if lo < plan.seen || hi <= lo {
+                    // A store that answers below what it was told we have seen: nothing of this may be issued.
+                    let id = |n| plan.spec.key.stride.nth(n);
+                    let fault = Fault::new(
+                        FaultKind::WentBackwards,
+                        format!(
+                            "reserving for `{}`: the store answered with {}..{}, but numbers up to {} were reserved before; run `keymill repair`, N above every number issued",
+                            plan.spec.label,
+                            id(range.lo),
+                            id(range.hi),
+                            id(plan.seen.next.saturating_sub(1))
+                        ),
+                    );
+                    return vec![self.refused(slot, fault, now)];
+                }
+                plan.seen = hi;
+                plan.row_ttl_ms = range.ttl_ms;
+                self.publish(slot, range, now)
+            }
+            Answer::Raised(before) => {
+                let Some(Want::Mark { to }) = plan.in_flight.take() else { return Vec::new() };
+                plan.wanted = None;
+                if let Some(mark) = plan.mark
+                    && before != mark
+                    && !plan.doubts.contains(&before)
+                {
+                    let fault = Fault::new(
+                        FaultKind::Taken,
+                        format!(
+                            "`{}`: the time mark of this worker stands at {before}, not at {mark} where this process left it: another process uses the same worker id; give each its own",
+                            plan.spec.label
+                        ),
+                    );
+                    return vec![self.refused(slot, fault, now)];
+                }
+                let stands = to.max(before);
+                plan.mark = Some(stands);
+                // A statement that the store held back while we gave up on it can still raise the mark above ours.
+                plan.doubts.retain(|&doubt| doubt > stands);
+                vec![if to == 0 { Action::Start(before) } else { Action::Mark(stands) }]
+            }
+        }
+    }
+
+    fn publish(&mut self, slot: Slot, range: Reserved, now: Now) -> Vec<Action> {
+        let Some(plan) = self.plan(slot) else { return Vec::new() };
+        plan.wanted = None;
+        let pattern = plan.spec.pattern();
+        let segment = Segment {
+            lo: range.lo,
+            hi: range.hi,
+            period: range.period,
+            born_ms: now.boot_ms,
+            prefix: pattern.map_or(Prefix::EMPTY, |p| p.prefix(range.period)),
+        };
+        let mut actions = Vec::new();
+        let (asked_len, asked) = match plan.in_flight.take() {
+            Some(Want::Numbers { len, period }) => (len, period),
+            _ => (0, 0),
+        };
+        let reserved_ahead = plan.period != 0
+            && asked > plan.period
+            && asked == range.period
+            && plan.period_end_ms.is_some_and(|end| now.wall_ms < end);
+        if reserved_ahead {
+            plan.ahead = Some(segment);
+            return actions;
+        }
+        if range.period != plan.period {
+            // The row's period is ahead of our clock, or this is the first segment: from here on it is ours too.
+            actions.push(Action::DropOtherPeriods(range.period));
+            plan.period = range.period;
+            // What was reserved ahead for that period comes first; it lies below the new range, which `seen` has shown.
+            if let Some(ahead) = plan.ahead.take().filter(|ahead| ahead.period == range.period) {
+                actions.push(Action::Publish(ahead));
+            }
+        }
+        plan.period_end_ms = pattern.and_then(|p| p.period_end_ms(range.period));
+        plan.note_landing(segment.len(), asked_len, now);
+        if plan.period_end_ms.is_some() {
+            self.dated.insert(slot);
+            self.next_period_check_ms = now.boot_ms;
+        }
+        actions.push(Action::Publish(segment));
+        actions
+    }
+
+    fn refused(&mut self, slot: Slot, fault: Fault, now: Now) -> Action {
+        let code = match fault.kind {
+            FaultKind::Unavailable | FaultKind::Unknown => Code::StoreUnavailable,
+            FaultKind::Refused => Code::StoreRefused,
+            FaultKind::WentBackwards => Code::StoreWentBackwards,
+            FaultKind::Unsafe => Code::StoreUnsafe,
+            FaultKind::Exhausted => self.exhausted_code(slot),
+            FaultKind::ClockBehind => Code::ClockBehind,
+            FaultKind::Taken => Code::LeaseLost,
+        };
+        let store_failed = fault.kind.is_outage();
+        let mut wait = if store_failed {
+            self.rest_store(now)
+        } else {
+            let failures = self.plan(slot).map_or(1, |plan| {
+                plan.refusals = plan.refusals.saturating_add(1);
+                plan.refusals
+            });
+            self.backoff(failures)
+        };
+        if fault.kind == FaultKind::Exhausted
+            && let Some(pattern) = self.plan(slot).and_then(|plan| plan.spec.pattern())
+            && let Some(end) = pattern.period_end_ms(pattern.period_at(now.wall_ms))
+        {
+            // The next period has numbers: its callers are not told of this one's end, but for the shortest rest.
+            wait = wait.min((end.saturating_sub(now.wall_ms).max(0) as u64).max(BACKOFF_MS.0 / 2));
+        }
+        if store_failed {
+            self.line_up(slot, true);
+        } else if let Some(plan) = self.plan(slot) {
+            plan.retry_at_ms = now.boot_ms + wait;
+            // The next caller asks again; nobody else is held up by this source.
+            plan.wanted = None;
+        }
+        let error = Error::new(code, fault.message).after(std::time::Duration::from_millis(wait));
+        Action::Fail(error)
+    }
+
+    fn exhausted_code(&self, slot: Slot) -> Code {
+        match self.plans.get(slot).and_then(Option::as_ref).map(|p| &p.spec.body) {
+            Some(Body::Serial { .. }) => Code::NumberOverflow,
+            _ => Code::Exhausted,
+        }
+    }
+
+    /// Lets the store rest after a failure; answers for how long.
+    fn rest_store(&mut self, now: Now) -> u64 {
+        if !std::mem::replace(&mut self.failed, true) {
+            self.failures = self.failures.saturating_add(1);
+            self.store_retry_at_ms = now.boot_ms + self.backoff(self.failures);
+        }
+        self.store_retry_at_ms.saturating_sub(now.boot_ms)
+    }
+
+    /// Exponential, with half of it left to chance, so that a thousand mills do not come back as one.
+    fn backoff(&mut self, failures: u32) -> u64 {
+        let whole = BACKOFF_MS.0.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACKOFF_MS.1);
+        whole / 2 + self.rng.u64(0..=whole / 2)
+    }
+}

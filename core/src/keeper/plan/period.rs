@@ -1,0 +1,80 @@
+//! Periods of serial numbers: when one is over, and when the next is reserved.
+
+use crate::reservation::Scheme;
+use crate::serial::SerialPattern;
+use crate::spec::Body;
+
+use super::{Action, Now, Plan, Planner, Slot};
+
+/// A new period is reserved this long before it begins.
+const AHEAD_MS: i64 = 2_000;
+
+/// While serial numbers are in memory, the wall clock is compared with their period at least this often, so that a
+/// clock that was set is noticed.
+const PERIOD_CHECK_MS: u64 = 1_000;
+
+/// The next period, if it is about to begin, is not reserved yet and somebody takes numbers.
+///
+/// Not on `key_producer`: an old KeyFactory node that reads tomorrow's row today would set it back to today's zero. And
+/// never earlier than other nodes, whose clocks may be behind ours, accept a row of the next period.
+pub(super) fn next_period(plan: &Plan, rate: u64, now: Now) -> Option<u64> {
+    let pattern: &SerialPattern = plan.spec.pattern()?;
+    let end = plan.period_end_ms?;
+    let Body::Serial { skew_ms } = plan.spec.body else { return None };
+    let scheme_allows = plan.spec.key.scheme == Scheme::Keymill;
+    let near = now.wall_ms >= end - AHEAD_MS.min(skew_ms as i64 / 2) && now.wall_ms < end;
+    let long_enough = pattern.period_start_ms(plan.period).is_some_and(|start| end - start > 4 * AHEAD_MS);
+    if scheme_allows && near && long_enough && rate > 0 && plan.ahead.is_none() {
+        return Some(pattern.period_at(end));
+    }
+    None
+}
+
+impl Planner {
+    /// Ends a period that is over; answers with what is then left in memory.
+    pub(super) fn turn_period(&mut self, slot: Slot, left: u64, now: Now, actions: &mut Vec<Action>) -> u64 {
+        let Some(plan) = self.plan(slot) else { return left };
+        let over = plan.period_end_ms.is_some_and(|end| now.wall_ms >= end);
+        if !over {
+            return left;
+        }
+        let Some(pattern) = plan.spec.pattern() else { return left };
+        let today = pattern.period_at(now.wall_ms);
+        actions.push(Action::DropOtherPeriods(today));
+        match plan.ahead.take().filter(|segment| segment.period == today) {
+            Some(segment) => {
+                let len = segment.len();
+                plan.period = today;
+                plan.period_end_ms = pattern.period_end_ms(today);
+                actions.push(Action::Publish(segment));
+                len
+            }
+            None => {
+                plan.period = today;
+                plan.period_end_ms = None;
+                self.dated.remove(&slot);
+                0
+            }
+        }
+    }
+
+    /// Finds the sources whose period is over or about to be, and sets the time of the next check.
+    pub(super) fn check_periods(&mut self, now: Now, due: &mut Vec<Slot>) {
+        let mut next = PERIOD_CHECK_MS as i64;
+        for &slot in &self.dated {
+            let Some(end) = self.plans[slot].as_ref().and_then(|plan| plan.period_end_ms) else { continue };
+            // First the moment to reserve ahead, then the end itself.
+            let ahead = (end - AHEAD_MS).saturating_sub(now.wall_ms);
+            if ahead <= 0 {
+                due.push(slot);
+            }
+            next = next.min(if ahead > 0 { ahead } else { end.saturating_sub(now.wall_ms) });
+        }
+        self.next_period_check_ms = now.boot_ms + next.max(1) as u64;
+    }
+
+    /// The wall clock was set: compare the periods at once.
+    pub fn clock_moved(&mut self) {
+        self.next_period_check_ms = 0;
+    }
+}

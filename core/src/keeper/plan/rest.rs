@@ -1,0 +1,191 @@
+//! When a refill rests: what the planner remembers of the one before.
+
+use crate::segment::{Last, Rest, Sight};
+
+use super::{Now, Plan};
+
+impl Plan {
+    /// A refill of `len` numbers landed where `asked` were wanted.
+    pub(super) fn note_landing(&mut self, len: u64, asked: u64, now: Now) {
+        // Nobody looked at this source since it was sent: the keeper's thread was under way with it.
+        self.landed = Some((len, self.last_issued));
+        // Who was given less than it takes, by a row's own step or at the end of a chunk, asks again at once.
+        self.last = (len >= asked).then_some(Last { at_ms: now.boot_ms, taken: 0 });
+    }
+
+    /// The first look after a refill landed: what its flight cost.
+    pub(super) fn see_landing(&mut self, sight: &Sight) {
+        if let (Some((len, issued)), Some(last)) = (self.landed.take(), &mut self.last) {
+            let was_dry = sight.left <= len;
+            last.taken = if was_dry { u64::MAX } else { sight.issued.saturating_sub(issued) };
+        }
+    }
+
+    /// Whether a refill of `len`, for which nobody waits, rests.
+    pub(super) fn rest(&self, rate: u64, left: u64, len: u64, now: Now) -> Option<Rest> {
+        let last = self.last.filter(|_| len > 0)?;
+        self.rules().rest(rate, left, len, last, now.boot_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::{Action, Answer, Ask, Flight, Planner, View};
+    use super::*;
+    use crate::config::MillConfig;
+    use crate::reservation::{Request, Reserved};
+
+    /// What the store is asked next.
+    fn next(planner: &mut Planner, now: Now) -> Option<Request> {
+        match planner.next_flight(now, 1)? {
+            Flight::Alone(0, Ask::Reserve(request)) => Some(request),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A planner of one source whose callers and store this test plays, in virtual time.
+    struct Stage {
+        planner: Planner,
+        now: Now,
+        left: u64,
+        issued: u64,
+        reserved: u64,
+        refills: u64,
+        /// The store gives this much at most.
+        most: u64,
+    }
+
+    impl Stage {
+        fn of(spec: &str) -> Stage {
+            let spec = MillConfig::parse("memory:").and_then(|config| config.spec(spec)).expect("a spec");
+            let mut planner = Planner::new(1);
+            planner.add(0, Arc::new(spec));
+            let now = Now { boot_ms: 1_000_000, wall_ms: 1_795_218_600_000 };
+            Stage { planner, now, left: 0, issued: 0, reserved: 0, refills: 0, most: u64::MAX }
+        }
+
+        /// A look, and the flights that come of it; answers with where the bell hangs.
+        fn look(&mut self, mut wanted: u64) -> u64 {
+            let mut bell = 0;
+            loop {
+                let (issued, left) = (self.issued, self.left);
+                let sight = Sight { issued, left, room: 8, wanted, born_ms: None };
+                for action in self.planner.look(0, &View::Supply(sight), self.now) {
+                    match action {
+                        Action::RingAt(at) => bell = at,
+                        other => panic!("{other:?}"),
+                    }
+                }
+                let Some(asked) = next(&mut self.planner, self.now) else { return bell };
+                let len = asked.len.min(self.most);
+                let (lo, hi) = (self.reserved + 1, self.reserved + 1 + len);
+                let range = Reserved { lo, hi, period: 0, ttl_ms: None };
+                for action in self.planner.answer(0, Ok(Answer::Reserved(range)), self.now) {
+                    assert!(matches!(action, Action::Publish(_)), "{action:?}");
+                }
+                (self.reserved, self.left, self.refills) =
+                    (self.reserved + len, self.left + len, self.refills + 1);
+                wanted = wanted.saturating_sub(len);
+            }
+        }
+
+        fn first_id(&mut self) -> u64 {
+            let bell = self.look(1);
+            (self.issued, self.left) = (1, self.left - 1);
+            bell
+        }
+
+        /// Takes so many a millisecond, and looks whenever the bell rings or a timer is due.
+        fn take(&mut self, each_ms: u64, ms: u64, bell: &mut u64) {
+            for _ in 0..ms {
+                self.now.boot_ms += 1;
+                self.now.wall_ms += 1;
+                assert!(self.left >= each_ms, "dry after {}: {} left", self.issued, self.left);
+                (self.issued, self.left) = (self.issued + each_ms, self.left - each_ms);
+                if self.left < *bell || !self.planner.due(self.now).is_empty() {
+                    *bell = self.look(0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_that_rises_costs_few_refills_from_cold_and_after_a_minute_of_silence() {
+        for silence_ms in [0, 60_000, 3_600_000] {
+            for (rate, few) in [(2_000, 5), (100_000, 6)] {
+                let mut stage = Stage::of("segment:orders");
+                let mut bell = stage.first_id();
+                stage.take(0, silence_ms, &mut bell);
+                stage.take(rate / 1000, 3_000, &mut bell);
+                assert!(stage.refills <= few, "{rate} after {silence_ms}: {} refills", stage.refills);
+                assert!(stage.left > rate * 25, "{rate} after {silence_ms}: {} left", stage.left);
+            }
+        }
+    }
+
+    #[test]
+    fn a_refill_rests_no_longer_than_an_eighth_of_the_buffer() {
+        let mut stage = Stage::of("segment:orders?buffer=4s");
+        let mut bell = stage.first_id();
+        stage.take(100, 400, &mut bell);
+        let (refills, left) = (stage.refills, stage.left);
+        assert!(left < 4 * 40_000 * 5 / 6, "a refill is wanted, and rests: {left} left");
+        stage.take(100, 500, &mut bell);
+        assert_eq!(stage.refills, refills + 1, "its timer woke the keeper");
+    }
+
+    #[test]
+    fn a_steady_rate_never_meets_the_rest() {
+        for buffer in [1, 3, 30] {
+            let mut stage = Stage::of(&format!("segment:orders?buffer={buffer}s"));
+            let mut bell = stage.first_id();
+            stage.take(100, buffer * 2_000, &mut bell);
+            let (refills, full) = (stage.refills, buffer * 100_000);
+            for _ in 0..buffer * 1_000 {
+                stage.take(100, 1, &mut bell);
+                assert!(stage.left * 6 >= full * 5 - 600, "{} of {full} left", stage.left);
+            }
+            assert!((5..=6).contains(&(stage.refills - refills)), "{} refills", stage.refills - refills);
+        }
+    }
+
+    #[test]
+    fn a_store_that_gives_less_than_was_asked_for_is_asked_again_at_once() {
+        let mut stage = Stage::of("segment:orders");
+        stage.most = 100_000;
+        let mut bell = stage.first_id();
+        stage.take(100, 3_000, &mut bell);
+        assert!(stage.left * 6 > 3_000_000 * 5, "{} left", stage.left);
+    }
+
+    #[test]
+    fn the_keeper_wakes_for_the_time_to_live_or_the_rest_whichever_ends_first() {
+        for (landed, wakes) in [(400, 462), (450, 500)] {
+            let mut stage = Stage::of("segment:orders?ttl=500ms");
+            let born = stage.now.boot_ms;
+            let mut look = |at_ms: u64, issued, left, wanted, lands: bool| {
+                stage.now.boot_ms = born + at_ms;
+                let born_ms = (left > 0).then_some(born);
+                let sight = Sight { issued, left, room: 8, wanted, born_ms };
+                stage.planner.look(0, &View::Supply(sight), stage.now);
+                let flight = next(&mut stage.planner, stage.now);
+                assert_eq!(flight.is_some(), lands, "at {at_ms} ms with {left} left");
+                let range =
+                    Reserved { lo: issued + left + 1, hi: issued + left + 1001, period: 0, ttl_ms: None };
+                if lands {
+                    stage.planner.answer(0, Ok(Answer::Reserved(range)), stage.now);
+                }
+            };
+            look(0, 0, 0, 1, true);
+            look(1, 1, 999, 0, false);
+            look(landed, 800, 200, 0, true);
+            look(landed, 800, 1200, 0, false);
+            // Of 850 that a rate of 1700 a second makes, 300 are left: a refill is wanted, and rests.
+            look(landed + 1, 1700, 300, 0, false);
+            let plan = stage.planner.plans[0].as_ref().expect("a plan");
+            assert_eq!(plan.timer_ms, Some(born + wakes));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The keeper's side of a well: it looks, publishes, and posts why it could not.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::error::{Code, Error};
+use crate::keeper::plan::{Action, Now, View};
+
+use super::refusal::Refusal;
+use super::{ROUND_TRIP, Spring, Tally, Well};
+
+/// How long a snowflake rests whose stored mark is ahead of this machine's clock. The next caller after that asks the
+/// store again: the clock may have been set right, or the mark repaired.
+const START_REST: Duration = Duration::from_millis(200);
+
+impl Well {
+    /// What the planner decides by.
+    pub(crate) fn view(&self) -> View {
+        self.bell.answer();
+        match &self.spring {
+            Spring::Numbers(supply) => {
+                let mut sight = supply.sight();
+                // ordering: Relaxed — acquired with the bell.
+                let asked = self.asked.load(Ordering::Relaxed);
+                if asked > 0 && asked <= sight.left {
+                    // It came by another's flight: kept, it would be reserved for once more when that is used up.
+                    // ordering: Relaxed — as in `answered`; who asked in the meantime has changed the figure.
+                    let _ = self.asked.compare_exchange(asked, 0, Ordering::Relaxed, Ordering::Relaxed);
+                }
+                // After `sight`: whoever took what that found missing wants nothing any more.
+                // ordering: Relaxed — acquired with the bell.
+                sight.wanted = self.wanted.load(Ordering::Relaxed).max(asked);
+                View::Supply(sight)
+            }
+            Spring::Time { generator, .. } => {
+                // ordering: Relaxed — written by the keeper itself.
+                let started = self.started.load(Ordering::Relaxed);
+                // ordering: Relaxed — as above.
+                let rests = self.clock.boot_ms() < self.start_again_ms.load(Ordering::Relaxed);
+                let wanted_mark = if started {
+                    generator.wanted_mark()
+                } else if rests {
+                    // The store's answer was of no use yet: asked again at once, it would be asked without end.
+                    None
+                } else {
+                    // Raising to 0 changes nothing and tells where the mark stands.
+                    Some(0)
+                };
+                View::Time { wanted_mark, waiting: generator.mark() == 0 }
+            }
+        }
+    }
+
+    /// Carries out what the planner decided.
+    pub(crate) fn act(&self, action: Action, now: Now) {
+        match (action, &self.spring) {
+            (Action::Publish(segment), Spring::Numbers(supply)) => {
+                self.tally.refilled(segment.len(), now);
+                if !supply.publish(segment) {
+                    Tally::add(&self.tally.lost, segment.len());
+                }
+                self.supplied();
+            }
+            (Action::DropOtherPeriods(keep), Spring::Numbers(supply)) => {
+                Tally::add(&self.tally.lost, supply.drop_other_periods(keep).lost);
+            }
+            (Action::DropOlder(born), Spring::Numbers(supply)) => {
+                Tally::add(&self.tally.lost, supply.drop_older(born).lost);
+            }
+            (Action::RingAt(left), Spring::Numbers(supply)) => supply.ring_at(left),
+            (Action::Start(before), Spring::Time { generator, .. }) => match generator.start(before) {
+                // ordering: Relaxed — read by the keeper itself.
+                Ok(()) => self.started.store(true, Ordering::Relaxed),
+                Err(error) => {
+                    let again_ms = now.boot_ms + START_REST.as_millis() as u64;
+                    // ordering: Relaxed — read by the keeper itself.
+                    self.start_again_ms.store(again_ms, Ordering::Relaxed);
+                    self.post(error.after(START_REST), now);
+                }
+            },
+            (Action::Mark(mark), Spring::Time { generator, .. }) => {
+                generator.raise_mark(mark);
+                self.supplied();
+            }
+            (Action::Fail(error), spring) => {
+                if let (Code::LeaseLost, Spring::Time { generator, .. }) = (error.code, spring) {
+                    generator.revoke();
+                }
+                self.post(error, now);
+            }
+            // The planner sends each kind of source its own actions.
+            _ => debug_assert!(false, "an action for another kind of source at {now:?}"),
+        }
+    }
+
+    /// Numbers are there: whoever waits may look.
+    fn supplied(&self) {
+        self.answered();
+        self.stand().refusal = None;
+        self.changed.notify_all();
+    }
+
+    /// The store has answered whoever did not wait; who still lacks numbers asks again.
+    fn answered(&self) {
+        // ordering: Relaxed — read by the keeper itself; a wish that comes at the same time is asked again.
+        self.asked.store(0, Ordering::Relaxed);
+    }
+
+    fn post(&self, error: Error, now: Now) {
+        self.answered();
+        let mut standing = self.stand();
+        standing.refusals += 1;
+        let wait = error.retry_after.unwrap_or(ROUND_TRIP);
+        let until_ms = now.boot_ms.saturating_add(wait.as_millis() as u64);
+        let count = standing.refusals;
+        standing.refusal = Some(Refusal { error, wall_ms: now.wall_ms, until_ms, count });
+        drop(standing);
+        self.changed.notify_all();
+    }
+
+    /// Wakes whoever waits, to look at a clock that was moved.
+    pub(crate) fn nudge(&self) {
+        drop(self.stand());
+        self.changed.notify_all();
+    }
+
+    /// Closes for good; answers with what nobody was given.
+    pub(crate) fn close(&self) -> Vec<(u64, u64, u64)> {
+        let rest = match &self.spring {
+            Spring::Numbers(supply) => supply.close(),
+            Spring::Time { generator, word } => {
+                word.revoke();
+                let mark = generator.mark();
+                generator
+                    .close()
+                    .filter(|unused| *unused < mark)
+                    .map(|unused| (0, unused, mark))
+                    .into_iter()
+                    .collect()
+            }
+        };
+        self.nudge();
+        rest
+    }
+}

@@ -1,0 +1,64 @@
+//! How a source that is cold comes to its rate: what it asks of the store, and how long its callers wait meanwhile.
+
+use std::fmt::Write as _;
+
+use super::scale::calm;
+use super::store::{MS, Micros, SECOND};
+use super::world::World;
+
+/// Callers come this often, each with what has come together since.
+const EVERY: Micros = 500;
+
+/// One ramp.
+#[derive(Clone, Copy, Debug)]
+pub struct Ramp {
+    /// Statements that the database carried out.
+    pub refills: u64,
+    /// Callers who waited, and how long all of them together.
+    pub waited: u64,
+    /// Microseconds.
+    pub waits: Micros,
+    /// Callers who were told to come again.
+    pub refused: u64,
+}
+
+/// A cold source from which this many ids a second are taken, for so long, over a network that is so far.
+///
+/// # Panics
+/// If the ledger finds a violation.
+#[must_use]
+pub fn ramp(spec: &str, rate: u64, way: Micros, length: Micros) -> Ramp {
+    let scenario = calm((1, spec), (EVERY, rate * EVERY / SECOND), way, length);
+    let mut world = World::new(scenario, None);
+    world.measures = true;
+    let outcome = world.run();
+    assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
+    Ramp {
+        refills: outcome.statements,
+        waited: outcome.waits.iter().filter(|wait| **wait > 0).count() as u64,
+        waits: outcome.waits.iter().sum(),
+        refused: outcome.refusals.values().sum(),
+    }
+}
+
+/// The table: rate × buffer × distance, the first two seconds.
+#[must_use]
+pub fn table() -> String {
+    let mut out = String::from(
+        "one cold source, its first 2 s\n   ids/s  buffer  way ms  refills  waited  waits ms  told to come again\n",
+    );
+    for buffer in ["30s", "1s"] {
+        for rate in [2_000, 100_000, 5_000_000u64] {
+            for way in [150, 1_000, 10_000] {
+                let Ramp { refills, waited, waits, refused } =
+                    ramp(&format!("segment:orders?buffer={buffer}"), rate, way, 2 * SECOND);
+                let (way, waits) = (way as f64 / MS as f64, waits as f64 / MS as f64);
+                let _ = writeln!(
+                    out,
+                    "{rate:>8} {buffer:>7} {way:>7.2} {refills:>8} {waited:>7} {waits:>9.1} {refused:>19}"
+                );
+            }
+        }
+    }
+    out
+}
