@@ -19,6 +19,7 @@ use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, Key, MAX_NUMBER, MOST_AT_ONCE, Mark, Request, Scheme, Secret, Store};
 use mysql::prelude::Queryable;
 use serde_json::{Value, json};
+use tokio_postgres::types::{ToSql, Type};
 
 /// Numbers of one reservation.
 const STEP: u64 = 100;
@@ -96,6 +97,102 @@ fn options(url: &str) -> Options {
     parts().unwrap_or_else(|| panic!("`{url}` is not scheme://user:password@host:port/database"))
 }
 
+/// The name of the row in which the bare client says a scheme's own statement: what it lacks to one `UPDATE` is the server's,
+/// and what the scheme's row lacks to it is keymill's.
+fn of_bare(scheme: Scheme) -> String {
+    format!("{}'s statement, bare client", scheme.name())
+}
+
+/// Bounds of a row that is far from both of its ends.
+const BOUNDS: (u64, u64) = (1, MAX_NUMBER / 2);
+
+/// What `store/mysql` says in the common case, word for word, to the rows that the schemes' own turns have made.
+fn mysql_statements() -> Vec<(Scheme, &'static str, Vec<mysql::Value>)> {
+    let (lowest, highest) = BOUNDS;
+    let values = |name: &str, more: &[u64]| {
+        let mut values: Vec<mysql::Value> = vec![STEP.into(), name.into()];
+        values.extend(more.iter().map(|number| mysql::Value::from(*number)));
+        values
+    };
+    vec![
+        (
+            Scheme::Keymill,
+            "UPDATE `keymill_segment` SET `next` = LAST_INSERT_ID(`next`) + ? WHERE `name` = ? AND `period` = ? \
+             AND `next` >= ? AND `next` <= ?",
+            values("segment:bench", &[0, lowest, highest]),
+        ),
+        (
+            Scheme::SequenceTable,
+            "UPDATE `sequence_table` SET `cur_id` = LAST_INSERT_ID(`cur_id` + ?) WHERE `biz_type` = ? \
+             AND `cur_id` >= ? AND `cur_id` <= ? AND `step` = ? AND `time_to_live` = ?",
+            values("bench", &[lowest, highest, STEP, 0]),
+        ),
+        (
+            Scheme::LeafAlloc,
+            "UPDATE `leaf_alloc` SET `max_id` = LAST_INSERT_ID(`max_id` + ?), `update_time` = CURRENT_TIMESTAMP \
+             WHERE `biz_tag` = ? AND `max_id` >= ? AND `max_id` <= ? AND `step` = ?",
+            values("bench", &[lowest, highest, STEP]),
+        ),
+        (
+            Scheme::TinyIdInfo,
+            "UPDATE `tiny_id_info` SET `max_id` = LAST_INSERT_ID(`max_id` + ?), `version` = `version` + 1, \
+             `update_time` = CURRENT_TIMESTAMP WHERE `biz_type` = ? AND `max_id` >= ? AND `max_id` <= ? AND `step` = ? \
+             AND `delta` = ? AND `remainder` = ?",
+            values("bench", &[lowest, highest, STEP, 1, 0]),
+        ),
+        (
+            Scheme::Cosid,
+            "UPDATE `cosid` SET `last_max_id` = LAST_INSERT_ID(`last_max_id` + ?), `last_fetch_time` = UNIX_TIMESTAMP() \
+             WHERE `name` = ? AND `last_max_id` >= ? AND `last_max_id` <= ?",
+            values("bench", &[lowest, highest]),
+        ),
+    ]
+}
+
+/// The same of `store/postgres`, with the values after the step.
+fn postgres_statements() -> Vec<(Scheme, &'static str, &'static str, Vec<i64>)> {
+    let (lowest, highest) = (BOUNDS.0 as i64, BOUNDS.1 as i64);
+    let step = STEP as i64;
+    vec![
+        (
+            Scheme::Keymill,
+            "UPDATE keymill_segment SET next = next + $1, updated_at = now() WHERE name = $2 AND period = $3 \
+             AND next >= $4 AND next <= $5 RETURNING next",
+            "segment:bench",
+            vec![0, lowest, highest],
+        ),
+        (
+            Scheme::SequenceTable,
+            "UPDATE sequence_table SET cur_id = cur_id + $1 WHERE biz_type = $2 AND cur_id >= $3 AND cur_id <= $4 \
+             AND step = $5 AND time_to_live = $6 RETURNING cur_id",
+            "bench",
+            vec![lowest, highest, step, 0],
+        ),
+        (
+            Scheme::LeafAlloc,
+            "UPDATE leaf_alloc SET max_id = max_id + $1, update_time = CURRENT_TIMESTAMP WHERE biz_tag = $2 \
+             AND max_id >= $3 AND max_id <= $4 AND step = $5 RETURNING max_id",
+            "bench",
+            vec![lowest, highest, step],
+        ),
+        (
+            Scheme::TinyIdInfo,
+            "UPDATE tiny_id_info SET max_id = max_id + $1, version = version + 1, update_time = CURRENT_TIMESTAMP \
+             WHERE biz_type = $2 AND max_id >= $3 AND max_id <= $4 AND step = $5 AND delta = $6 AND remainder = $7 \
+             RETURNING max_id",
+            "bench",
+            vec![lowest, highest, step, 1, 0],
+        ),
+        (
+            Scheme::Cosid,
+            "UPDATE cosid SET last_max_id = last_max_id + $1, last_fetch_time = CAST(EXTRACT(EPOCH FROM now()) AS BIGINT) \
+             WHERE name = $2 AND last_max_id >= $3 AND last_max_id <= $4 RETURNING last_max_id",
+            "bench",
+            vec![lowest, highest],
+        ),
+    ]
+}
+
 fn mysql_bed(url: String) -> Bed {
     let make = move || {
         let connect = || {
@@ -125,16 +222,31 @@ fn mysql_bed(url: String) -> Bed {
             },
         ];
         let store = || Box::new(MysqlStore::new(options(&url)));
-        for (scheme, goal) in [
-            (Scheme::Keymill, STATEMENT),
-            (Scheme::SequenceTable, STATEMENT),
-            (Scheme::LeafAlloc, STATEMENT),
-            (Scheme::TinyIdInfo, STATEMENT),
-            (Scheme::Cosid, STATEMENT),
-            (Scheme::AutoIncrement, STATEMENT),
-            (Scheme::Ticket, TRANSACTION),
+        for (scheme, sql, values) in mysql_statements() {
+            rows.push(reserving(store(), scheme, "bench", STATEMENT));
+            let mut bare = connect();
+            let statement = bare.prep(sql).expect("a statement");
+            let work = move || bare.exec_drop(&statement, &values).expect("an answer");
+            rows.push(Row { name: of_bare(scheme), goal: None, work: Box::new(work) });
+        }
+        for (scheme, goal, verb, lock) in [
+            (Scheme::AutoIncrement, STATEMENT, "INSERT", ""),
+            (Scheme::Ticket, TRANSACTION, "REPLACE", " FOR UPDATE"),
         ] {
             rows.push(reserving(store(), scheme, "bench", goal));
+            let (mut bare, table) = (connect(), scheme.default_table());
+            let first = format!("REPLACE INTO `{table}` (`stub`, `step`) VALUES ('bare', {STEP})");
+            bare.query_drop(first).expect("a row");
+            let mut ticket = bare.last_insert_id();
+            let sql = format!(
+                "{verb} INTO `{table}` (`stub`, `step`) SELECT `stub`, ? FROM `{table}` WHERE `stub` = ? AND `id` = ?{lock}"
+            );
+            let statement = bare.prep(sql).expect("a statement");
+            let work = move || {
+                bare.exec_drop(&statement, (STEP, "bare", ticket)).expect("an answer");
+                ticket = bare.last_insert_id();
+            };
+            rows.push(Row { name: of_bare(scheme), goal: None, work: Box::new(work) });
         }
         rows
     };
@@ -184,16 +296,38 @@ fn postgres_bed(url: String) -> Bed {
                 }),
             },
         ];
-        for (scheme, goal) in [
-            (Scheme::Keymill, STATEMENT),
-            (Scheme::SequenceTable, STATEMENT),
-            (Scheme::LeafAlloc, STATEMENT),
-            (Scheme::TinyIdInfo, STATEMENT),
-            (Scheme::Cosid, STATEMENT),
-            (Scheme::Sequence, STATEMENT),
-        ] {
-            rows.push(reserving(Box::new(PostgresStore::new(options(&url))), scheme, "bench", goal));
+        let store = || Box::new(PostgresStore::new(options(&url)));
+        for (scheme, sql, name, more) in postgres_statements() {
+            rows.push(reserving(store(), scheme, "bench", STATEMENT));
+            let (runtime, bare) = connect();
+            let mut types = vec![Type::INT8, Type::TEXT];
+            types.resize(2 + more.len(), Type::INT8);
+            let statement = runtime.block_on(bare.prepare_typed(sql, &types)).expect("a statement");
+            let work = move || {
+                let step = STEP as i64;
+                let mut values: Vec<&(dyn ToSql + Sync)> = vec![&step, &name];
+                values.extend(more.iter().map(|number| number as &(dyn ToSql + Sync)));
+                let rows = runtime.block_on(bare.query(&statement, &values)).expect("an answer");
+                assert_eq!(rows.len(), 1, "its row is there");
+            };
+            rows.push(Row { name: of_bare(scheme), goal: None, work: Box::new(work) });
         }
+        rows.push(reserving(store(), Scheme::Sequence, "bench", STATEMENT));
+        let (runtime, bare) = connect();
+        let table = Scheme::Sequence.default_table();
+        let sql = format!(
+            "SELECT pg_advisory_xact_lock_shared((1801812333::bigint << 32) | to_regclass($1)::oid::bigint)::text, \
+             nextval(to_regclass($2)), pg_logical_emit_message(true, 'keymill', '')::text FROM {table} s \
+             WHERE s.last_value >= CASE WHEN s.is_called THEN $3 ELSE $4 END"
+        );
+        let types = [Type::TEXT, Type::TEXT, Type::INT8, Type::INT8];
+        let statement = runtime.block_on(bare.prepare_typed(&sql, &types)).expect("a statement");
+        let work = move || {
+            let values: [&(dyn ToSql + Sync); 4] = [&table, &table, &0i64, &1i64];
+            let rows = runtime.block_on(bare.query(&statement, &values)).expect("an answer");
+            assert_eq!(rows.len(), 1, "a value is drawn");
+        };
+        rows.push(Row { name: of_bare(Scheme::Sequence), goal: None, work: Box::new(work) });
         rows
     };
     Bed { name: "PostgreSQL", make: Box::new(make) }
@@ -206,7 +340,12 @@ fn redis_bed(url: String) -> Bed {
             let client = redis::Client::open(url.as_str()).expect("a Redis URL");
             client.get_connection().expect("the server answers")
         };
-        let (mut asking, mut updating) = (connect(), connect());
+        let (mut asking, mut updating, mut bare) = (connect(), connect(), connect());
+        let script: String = redis::cmd("SCRIPT")
+            .arg("LOAD")
+            .arg(include_str!("../src/store/redis/reserve.lua"))
+            .query(&mut bare)
+            .expect("a script");
         let store = RedisStore::new(keymill::store::redis::Options {
             server: options(&url),
             sentinel: None,
@@ -230,6 +369,17 @@ fn redis_bed(url: String) -> Bed {
                 }),
             },
             reserving(Box::new(store), Scheme::Keymill, "bench", STATEMENT),
+            Row {
+                name: of_bare(Scheme::Keymill),
+                goal: None,
+                work: Box::new(move || {
+                    let mut command = redis::cmd("EVALSHA");
+                    command.arg(&script).arg(1).arg("keymill_segment:segment:bench");
+                    command.arg(0).arg(BOUNDS.0).arg(BOUNDS.1).arg(STEP);
+                    let lo: Option<u64> = command.query(&mut bare).expect("an answer");
+                    assert!(lo.is_some(), "its row is there");
+                }),
+            },
         ]
     };
     Bed { name: "Redis", make: Box::new(make) }
@@ -300,8 +450,9 @@ fn reservations(bed: &Bed, rounds: usize) -> Value {
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); rows.len()];
     for round in 0..rounds {
         for at in 0..rows.len() {
-            // Nobody is always first after the same neighbour.
-            let at = (at * 5 + round) % rows.len();
+            // Nobody is always first after the same neighbour; all of them have a turn.
+            let stride = if rows.len().is_multiple_of(5) { 7 } else { 5 };
+            let at = (at * stride + round) % rows.len();
             let (began, mut done) = (Instant::now(), 0u32);
             while began.elapsed() < TURN {
                 (rows[at].work)();
@@ -354,11 +505,14 @@ fn batches(server: &str, url: &str) -> Value {
     json!({"memory_s": memory, "store_s": store, "ratio": ratio, "goal": 0.9})
 }
 
+/// How many new sources come at once, and how long each is asked.
+const SOURCES: usize = 100;
+const LASTS: Duration = Duration::from_secs(2);
+
 /// A hundred new sources at once, each asked by a thread that goes on for two seconds.
-fn flood(url: &str) -> Value {
-    const SOURCES: usize = 100;
-    const LASTS: Duration = Duration::from_secs(2);
+fn flood(url: &str) -> Vec<leaf::Seen> {
     let mill = Mill::open(url).unwrap_or_else(|e| panic!("{e}"));
+    mill.init(&[], false).unwrap_or_else(|e| panic!("{e}"));
     let names: Vec<_> = (0..SOURCES).map(|n| format!("flood_{}_{n}", std::process::id())).collect();
     let start = Arc::new(std::sync::Barrier::new(SOURCES));
     let ask = |name: &str| {
@@ -371,28 +525,36 @@ fn flood(url: &str) -> Value {
         }
         seen
     };
-    let ours: Vec<leaf::Seen> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let threads: Vec<_> = names.iter().map(|name| scope.spawn(|| ask(name))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a thread")).collect()
-    });
-    let theirs = leaf::flood(url, SOURCES, LASTS, 2000);
+    })
+}
+
+/// On every server, and beside a double buffer as Leaf's on the one that has its table.
+fn floods(servers: &[(&str, String)]) -> Value {
     println!("\n### A flood on {SOURCES} new sources at once, a thread each, two seconds\n");
     println!("| row | worst first id, ms | ids | failed calls | |\n|---|---:|---:|---:|---|");
     let mut all = BTreeMap::new();
-    for (row, seen) in [("keymill, default options", ours), ("double buffer of Leaf, step 2000", theirs)] {
+    let mut row = |name: String, goal: bool, seen: &[leaf::Seen]| {
         let worst =
             seen.iter().map(|one| one.first.unwrap_or(LASTS)).max().unwrap_or_default().as_secs_f64() * 1e3;
         let ids: u64 = seen.iter().map(|one| one.ids).sum();
         let failed: u64 = seen.iter().map(|one| one.failed).sum();
-        let verdict = if row.starts_with("double") {
-            ""
-        } else if worst < 2000.0 && failed == 0 {
-            "met"
-        } else {
-            "missed"
+        let verdict = match goal {
+            true if worst < 2000.0 && failed == 0 => "met",
+            true => "missed",
+            false => "",
         };
-        println!("| {row} | {worst:.1} | {ids} | {failed} | {verdict} |");
-        all.insert(row, json!({"worst_first_ms": worst, "ids": ids, "failed": failed}));
+        println!("| {name} | {worst:.1} | {ids} | {failed} | {verdict} |");
+        all.insert(name, json!({"worst_first_ms": worst, "ids": ids, "failed": failed}));
+    };
+    for (server, url) in servers {
+        row(format!("keymill on {server}, default options"), true, &flood(url));
+        if *server == "MariaDB" {
+            let seen = leaf::flood(url, SOURCES, LASTS, 2000);
+            row(format!("double buffer of Leaf on {server}, step 2000"), false, &seen);
+        }
     }
     json!(all)
 }
@@ -444,12 +606,21 @@ fn main() {
     };
     let mut all = serde_json::Map::new();
     let folder = tempfile::tempdir_in(".").expect("a folder on a real disk");
-    let mariadb = variable("KEYMILL_TEST_MYSQL");
+    let servers: Vec<(&str, String)> = [
+        ("MariaDB", "KEYMILL_TEST_MYSQL"),
+        ("PostgreSQL", "KEYMILL_TEST_POSTGRES"),
+        ("Redis", "KEYMILL_TEST_REDIS"),
+    ]
+    .into_iter()
+    .filter_map(|(server, name)| Some((server, variable(name)?)))
+    .collect();
     if wanted("reservations") {
         let mut beds = vec![sqlite_bed(&folder)];
-        beds.extend(mariadb.clone().map(mysql_bed));
-        beds.extend(variable("KEYMILL_TEST_POSTGRES").map(postgres_bed));
-        beds.extend(variable("KEYMILL_TEST_REDIS").map(redis_bed));
+        beds.extend(servers.iter().cloned().map(|(server, url)| match server {
+            "MariaDB" => mysql_bed(url),
+            "PostgreSQL" => postgres_bed(url),
+            _ => redis_bed(url),
+        }));
         for bed in &beds {
             all.insert(format!("reservations {}", bed.name), reservations(bed, rounds));
         }
@@ -458,30 +629,28 @@ fn main() {
         println!("\n### {MOST_AT_ONCE} sources due at the same time, µs a reservation\n");
         println!("| store | one after another | in one go | times |\n|---|---:|---:|---:|");
         let path = folder.path().join("together.db");
-        let mut stores: Vec<(&str, Box<dyn Store>)> =
-            vec![("SQLite", Box::new(SqliteStore::new(path, sqlite::Options::default())))];
-        if let Some(url) = &mariadb {
-            stores.push(("MariaDB", Box::new(MysqlStore::new(options(url)))));
-        }
-        if let Some(url) = variable("KEYMILL_TEST_POSTGRES") {
-            stores.push(("PostgreSQL", Box::new(PostgresStore::new(options(&url)))));
-        }
-        if let Some(url) = variable("KEYMILL_TEST_REDIS") {
-            let of =
-                keymill::store::redis::Options { server: options(&url), sentinel: None, wait_replicas: 0 };
-            stores.push(("Redis", Box::new(RedisStore::new(of))));
-        }
-        for (name, store) in stores {
-            all.insert(format!("together {name}"), together(name, store, rounds));
+        let file: Box<dyn Store> = Box::new(SqliteStore::new(path, sqlite::Options::default()));
+        all.insert("together SQLite".to_owned(), together("SQLite", file, rounds));
+        for (server, url) in &servers {
+            let options = options(url);
+            let store: Box<dyn Store> = match *server {
+                "MariaDB" => Box::new(MysqlStore::new(options)),
+                "PostgreSQL" => Box::new(PostgresStore::new(options)),
+                _ => Box::new(RedisStore::new(keymill::store::redis::Options {
+                    server: options,
+                    sentinel: None,
+                    wait_replicas: 0,
+                })),
+            };
+            all.insert(format!("together {server}"), together(server, store, rounds));
         }
     }
-    if let Some(url) = &mariadb {
-        if wanted("batch") {
-            all.insert("batch".to_owned(), batches("MariaDB", url));
-        }
-        if wanted("flood") {
-            all.insert("flood".to_owned(), flood(url));
-        }
+    if let Some((server, url)) = servers.first().filter(|(server, _)| *server == "MariaDB" && wanted("batch"))
+    {
+        all.insert("batch".to_owned(), batches(server, url));
+    }
+    if wanted("flood") {
+        all.insert("flood".to_owned(), floods(&servers));
     }
     let program = std::env::current_exe().unwrap_or_default();
     let target = program.ancestors().find(|a| a.ends_with("deps")).and_then(|deps| deps.ancestors().nth(2));

@@ -8,6 +8,7 @@ use keymill::store::memory::Memory;
 use keymill::store::postgres::{Options, Tls};
 use keymill::store::{Durability, FaultKind, Mark, Request, Secret, Store};
 use keymill_tests::postgres::{self, Private, Sql};
+use keymill_tests::proxy::Proxy;
 
 use crate::bench::*;
 use crate::sqlite::{forked, in_a_process_of_its_own, ranges_of};
@@ -104,12 +105,18 @@ fn a_connection_ended_by_the_server_is_replaced_without_a_fault() {
     }
 }
 
-/// As behind a pooler that shares connections by transaction, where the next transaction is on another connection.
+/// As behind a pooler that shares connections by transaction, where the next transaction is on another connection. The driver's
+/// names, which other processes have too, are for a connection whose both ends the server sees as we do.
 #[test]
 fn statements_whose_names_are_lost_go_on_without_and_lose_no_number() {
-    for kind in Kind::ALL {
+    for (kind, between) in Kind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let bench = Bench::postgres(kind);
-        let mut store = bench.open();
+        let mut options = postgres::options();
+        let proxy = Proxy::start(options.hosts[0].clone());
+        if between {
+            options.hosts = vec![proxy.address()];
+        }
+        let mut store = postgres::store(options);
         let mut request = bench.request("orders", 10);
         let sql = Sql::shared();
         let mut reserve = |rounds: std::ops::Range<u64>| {
@@ -122,14 +129,20 @@ fn statements_whose_names_are_lost_go_on_without_and_lose_no_number() {
         };
         reserve(0..10);
         let table = &bench.table;
+        sql.say(&format!("CREATE TABLE names_{table} (name text)"));
         sql.say(&format!(
             "CREATE FUNCTION forget_{table}() RETURNS trigger LANGUAGE plpgsql AS \
-             $$ BEGIN EXECUTE 'DEALLOCATE ALL'; RETURN NULL; END $$; \
+             $$ BEGIN INSERT INTO names_{table} SELECT name FROM pg_prepared_statements; \
+             EXECUTE 'DEALLOCATE ALL'; RETURN NULL; END $$; \
              CREATE TRIGGER forget AFTER UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION forget_{table}()"
         ));
         reserve(10..20);
         sql.say(&format!("DROP FUNCTION forget_{table} CASCADE"));
         reserve(20..30);
+        let names = sql.rows(&format!("SELECT name FROM names_{table}"));
+        assert!(names.iter().all(|name| name[0].starts_with("keymill_") == between), "{kind:?}: {names:?}");
+        assert!(!names.is_empty() || bench.kind.is_serial(), "{kind:?} has a name");
+        sql.say(&format!("DROP TABLE names_{table}"));
     }
 }
 

@@ -20,7 +20,7 @@ use super::{MysqlStore, Phase, Session};
 use crate::store::rows;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme};
 
-/// After every so many tickets, whoever drew it deletes old rows, so many at a time.
+/// After every so many tickets, whoever drew it deletes the rows before the last so many, at most so many at a time.
 const PURGE_EVERY: u64 = 64;
 const PURGE_AT_MOST: u64 = 1000;
 
@@ -184,13 +184,14 @@ impl Session {
         if range_of(newest + 1, *step, request.last).is_err() {
             return Ok(None);
         }
-        // Of a ticket only the very row that this process has left, so that it is known what was replaced.
-        let (verb, found, expected) = match scheme {
-            Scheme::Ticket => ("REPLACE", "= ? FOR UPDATE", 2),
-            _ => ("INSERT", ">= ? ORDER BY `id` DESC LIMIT 1", 1),
+        // The very row that this process has left, which is found by its primary key: a search for the newest of the name
+        // would wade through those that are marked deleted. Of a ticket it is known by that what was replaced.
+        let (verb, lock, expected) = match scheme {
+            Scheme::Ticket => ("REPLACE", " FOR UPDATE", 2),
+            _ => ("INSERT", "", 1),
         };
         let sql = format!(
-            "{verb} INTO `{table}` (`stub`, `step`) SELECT `stub`, ? FROM `{table}` WHERE `stub` = ? AND `id` {found}"
+            "{verb} INTO `{table}` (`stub`, `step`) SELECT `stub`, ? FROM `{table}` WHERE `stub` = ? AND `id` = ?{lock}"
         );
         let changed = self.execute(&sql, (step, name.as_bytes(), newest), Phase::Commit)?;
         if changed == 0 {
@@ -300,13 +301,16 @@ impl Session {
         Ok(Drawn { changed, ticket, reserved })
     }
 
-    /// Deletes older rows of this name. The newest stays: after a restart old servers count on from the largest.
+    /// Deletes older rows of this name. The newest stays: after a restart old servers count on from the largest. So do the last
+    /// ones, beside which other nodes draw.
     fn purge(&mut self, key: &Key, ticket: u64) {
         if key.scheme == Scheme::Ticket || !ticket.is_multiple_of(PURGE_EVERY) {
             return;
         }
         let sql = format!("DELETE FROM `{}` WHERE `stub` = ? AND `id` < ? LIMIT {PURGE_AT_MOST}", key.table);
-        if let Err(fault) = self.execute(&sql, (key.name.as_bytes(), ticket), Phase::Write) {
+        if let Err(fault) =
+            self.execute(&sql, (key.name.as_bytes(), ticket.saturating_sub(PURGE_EVERY)), Phase::Write)
+        {
             // The ticket is ours all the same. Two who purge at once is no news; a right that is missing is.
             let warning = format!("old rows of `{}` cannot be deleted: {fault}", key.table);
             if !self.again && !self.warnings.contains(&warning) {

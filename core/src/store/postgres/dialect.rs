@@ -69,6 +69,10 @@ pub(super) const ABOUT: &str = "SELECT current_setting('server_version'), pg_is_
 pub(super) const HISTORY: &str = "SELECT system_identifier::text, \
      substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM pg_catalog.pg_control_system()";
 
+/// The two ends of the connection as the server sees them.
+pub(super) const ENDS: &str =
+    "SELECT host(inet_client_addr()), inet_client_port(), host(inet_server_addr()), inet_server_port()";
+
 /// Why a setting loses commits; `None` where it does not.
 pub(super) fn unsafe_setting(name: &str, value: &str) -> Option<String> {
     let remedy = match (name, value) {

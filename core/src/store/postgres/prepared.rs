@@ -1,12 +1,17 @@
 //! Statements that the server parses and plans once. (floor 2)
 //!
-//! Behind a pooler that shares connections by transaction, a prepared statement may be gone, and its name may be another
-//! process's statement: drivers count `s0`, `s1`, … in every process alike. So these are prepared in SQL, under names that
-//! no other connection has. What is not found under such a name was never carried out, and goes as plain text from then on.
+//! On a connection that the server itself sees with both its ends, the driver's own prepared statements do: they cost the
+//! server next to nothing. Behind a pooler that shares connections by transaction, a prepared statement may be gone, and its
+//! name may be another process's statement: drivers count `s0`, `s1`, … in every process alike. So there, and where it is not
+//! known, they are prepared in SQL, under names that no other connection has. What is not found under such a name was never
+//! carried out, and goes as plain text from then on.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use tokio_postgres::Statement;
+
+use super::dialect;
 use super::session::Value;
 
 /// A statement is worth a name when it is used this often.
@@ -15,13 +20,23 @@ const OFTEN: u32 = 3;
 const MOST: usize = 64;
 
 /// The statements of one connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Prepared {
-    /// By text: how often it was used, up to [`OFTEN`], when it has the name of its number.
-    uses: HashMap<String, (u32, usize)>,
+    /// By text, as the shared code writes it.
+    uses: HashMap<String, Use>,
     /// What all names of this connection begin with.
     prefix: String,
+    /// Nobody stands between the server and us: the driver's names are ours alone.
+    direct: bool,
     off: bool,
+}
+
+#[derive(Debug)]
+struct Use {
+    /// How often it was used, up to [`OFTEN`], when it has the name of its number, or the driver's.
+    times: u32,
+    number: usize,
+    kept: Option<Statement>,
 }
 
 /// How a statement goes to the server.
@@ -29,35 +44,41 @@ pub(super) struct Prepared {
 pub(super) enum Way {
     /// Its text with its values.
     Plain,
-    /// This first, and then as `Known`.
-    New { prepare: String, execute: String },
-    /// A name and values.
-    Known { execute: String },
+    /// Under a name of the driver's, which is to be [kept](Prepared::keep) first.
+    Keep,
+    /// Under a name of the driver's, see [`Prepared::kept`].
+    Kept,
+    /// Under a name of our own; `prepare` goes first.
+    Name { prepare: Option<String>, execute: String },
 }
 
 impl Prepared {
     /// None yet. The process's number keeps forked children apart, which share their parent's chance.
-    pub(super) fn new() -> Prepared {
+    pub(super) fn new(direct: bool) -> Prepared {
         let prefix = format!("keymill_{:x}_{:x}", std::process::id(), fastrand::u64(..));
-        Prepared { uses: HashMap::new(), prefix, off: false }
+        Prepared { prefix, direct, ..Prepared::default() }
     }
 
-    /// How this statement, in PostgreSQL's words, is to go now.
-    pub(super) fn way(&mut self, words: &str, values: &[Value]) -> Way {
+    /// How this statement is to go now.
+    pub(super) fn way(&mut self, sql: &str, values: &[Value]) -> Way {
         if self.off {
             return Way::Plain;
         }
-        let Some((uses, number)) = self.uses.get_mut(words) else {
+        let Some(used) = self.uses.get_mut(sql) else {
             if self.uses.len() < MOST {
-                self.uses.insert(words.to_owned(), (1, self.uses.len()));
+                let number = self.uses.len();
+                self.uses.insert(sql.to_owned(), Use { times: 1, number, kept: None });
             }
             return Way::Plain;
         };
-        *uses = (*uses + 1).min(OFTEN + 1);
-        if *uses < OFTEN {
+        used.times = (used.times + 1).min(OFTEN + 1);
+        if used.times < OFTEN {
             return Way::Plain;
         }
-        let name = format!("{}_{number}", self.prefix);
+        if self.direct {
+            return if used.kept.is_some() { Way::Kept } else { Way::Keep };
+        }
+        let name = format!("{}_{}", self.prefix, used.number);
         let mut execute = format!("EXECUTE {name}");
         for (at, value) in values.iter().enumerate() {
             execute.push_str(if at == 0 { "(" } else { ", " });
@@ -66,12 +87,25 @@ impl Prepared {
         if !values.is_empty() {
             execute.push(')');
         }
-        if *uses > OFTEN {
-            return Way::Known { execute };
+        if used.times > OFTEN {
+            return Way::Name { prepare: None, execute };
         }
         let types: Vec<_> = values.iter().map(|value| value.of_type().name().to_owned()).collect();
         let types = if types.is_empty() { String::new() } else { format!(" ({})", types.join(", ")) };
-        Way::New { prepare: format!("PREPARE {name}{types} AS {words}"), execute }
+        let prepare = Some(format!("PREPARE {name}{types} AS {}", dialect::translated(sql)));
+        Way::Name { prepare, execute }
+    }
+
+    /// The driver has prepared this statement.
+    pub(super) fn keep(&mut self, sql: &str, statement: Statement) {
+        if let Some(used) = self.uses.get_mut(sql) {
+            used.kept = Some(statement);
+        }
+    }
+
+    /// What the driver has prepared of this statement.
+    pub(super) fn kept(&self, sql: &str) -> Option<&Statement> {
+        self.uses.get(sql)?.kept.as_ref()
     }
 
     /// Names do not last on this connection, or are not given.
@@ -110,35 +144,46 @@ fn write_literal(out: &mut String, value: &Value) {
 mod tests {
     use super::*;
 
-    fn execute(prepared: &mut Prepared, words: &str, values: &[Value]) -> String {
+    fn execute(prepared: &mut Prepared, sql: &str, values: &[Value]) -> String {
         loop {
-            match prepared.way(words, values) {
-                Way::Plain | Way::New { .. } => {}
-                Way::Known { execute } => return execute,
+            if let Way::Name { prepare: None, execute } = prepared.way(sql, values) {
+                return execute;
             }
         }
     }
 
     #[test]
     fn a_statement_that_is_used_often_gets_a_name_once() {
-        let mut prepared = Prepared::new();
+        let mut prepared = Prepared::new(false);
         let values = [Value::from(7), Value::from("a")];
-        assert_eq!(prepared.way("SELECT $1, $2", &values), Way::Plain);
-        assert_eq!(prepared.way("SELECT $1, $2", &values), Way::Plain);
-        let Way::New { prepare, execute } = prepared.way("SELECT $1, $2", &values) else {
+        assert_eq!(prepared.way("SELECT ?, ?", &values), Way::Plain);
+        assert_eq!(prepared.way("SELECT ?, ?", &values), Way::Plain);
+        let Way::Name { prepare: Some(prepare), execute } = prepared.way("SELECT ?, ?", &values) else {
             panic!("a third use is worth a name")
         };
         let name = format!("{}_0", prepared.prefix);
         assert_eq!(prepare, format!("PREPARE {name} (int8, text) AS SELECT $1, $2"));
         assert_eq!(execute, format!("EXECUTE {name}('7', E'a')"));
-        assert_eq!(prepared.way("SELECT $1, $2", &values), Way::Known { execute });
+        assert_eq!(prepared.way("SELECT ?, ?", &values), Way::Name { prepare: None, execute });
         prepared.give_up();
-        assert_eq!(prepared.way("SELECT $1, $2", &values), Way::Plain);
+        assert_eq!(prepared.way("SELECT ?, ?", &values), Way::Plain);
+    }
+
+    #[test]
+    fn the_drivers_names_are_for_a_connection_of_our_own_only() {
+        let mut prepared = Prepared::new(true);
+        for way in [Way::Plain, Way::Plain, Way::Keep, Way::Keep] {
+            assert_eq!(prepared.way("SELECT 1", &[]), way);
+        }
+        prepared.give_up();
+        assert_eq!(prepared.way("SELECT 1", &[]), Way::Plain);
+        let mut shared = Prepared::new(false);
+        assert!((0..5).all(|_| !matches!(shared.way("SELECT 1", &[]), Way::Keep | Way::Kept)));
     }
 
     #[test]
     fn no_value_ends_its_quotes() {
-        let mut prepared = Prepared::new();
+        let mut prepared = Prepared::new(false);
         let values = [Value::from(1 << 63), Value::from(r"a'; DROP \' x\"), Value::Text(None)];
         let sql = execute(&mut prepared, "SELECT 1", &values);
         assert!(sql.ends_with(r"('-9223372036854775808', E'a''; DROP \\'' x\\', NULL)"), "{sql}");
@@ -146,8 +191,8 @@ mod tests {
 
     #[test]
     fn connections_share_no_names_and_have_not_endlessly_many() {
-        let mut prepared = Prepared::new();
-        assert_ne!(prepared.prefix, Prepared::new().prefix);
+        let mut prepared = Prepared::new(false);
+        assert_ne!(prepared.prefix, Prepared::new(false).prefix);
         for number in 0..10 * MOST {
             prepared.way(&format!("SELECT {number}"), &[]);
         }

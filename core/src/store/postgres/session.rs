@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio_postgres::error::Severity;
@@ -11,7 +12,7 @@ use tokio_postgres::{Client, Row};
 
 use super::dialect::{self, Meaning};
 use super::prepared::{self, Prepared, Way};
-use super::wire::{Failed, Values, Wire};
+use super::wire::{Failed, Said, Values, Wire};
 use crate::store::counter::{Cell, CounterRow};
 use crate::store::server::{Options, Phase, Target, hide};
 use crate::store::{Durability, Fault, FaultKind, Scheme, Secret};
@@ -175,7 +176,7 @@ impl Session {
             password: options.password.clone(),
             limit: options.read_timeout,
             warnings: Vec::new(),
-            prepared: Prepared::new(),
+            prepared: Prepared::new(false),
             checked: Vec::new(),
             known: HashMap::new(),
             used_ms: now_ms,
@@ -185,7 +186,29 @@ impl Session {
             spoiled: false,
         };
         session.introduce()?;
+        let direct = session.is_direct()?;
+        session.prepared = Prepared::new(direct);
         Ok(session)
+    }
+
+    /// Whether nobody stands between: the server sees the very connection that we have, with both its ends. A pooler has one of
+    /// its own to the server, and hands it to another client as it likes.
+    fn is_direct(&mut self) -> Result<bool, Fault> {
+        let Some((ours, theirs)) = self.wire.ends() else { return Ok(false) };
+        match self.ask(dialect::ENDS, &[]) {
+            Ok(rows) => Ok(rows.first().is_some_and(|row| {
+                let end = |at| {
+                    let port = number(row, at + 1).and_then(|port| u16::try_from(port).ok());
+                    let host = text(row, at).and_then(|host| host.parse::<IpAddr>().ok());
+                    host.zip(port).map(|(host, port)| SocketAddr::new(host.to_canonical(), port))
+                };
+                let canonical = |end: SocketAddr| Some(SocketAddr::new(end.ip().to_canonical(), end.port()));
+                (end(0), end(2)) == (canonical(ours), canonical(theirs))
+            })),
+            // Not known to what speaks PostgreSQL here.
+            Err(fault) if fault.kind == FaultKind::Refused && !self.broken => Ok(false),
+            Err(fault) => Err(fault),
+        }
     }
 
     fn introduce(&mut self) -> Result<(), Fault> {
@@ -237,16 +260,15 @@ impl Session {
 
     /// A statement's rows, read to the last: the server's word that it is done comes after its commit.
     ///
-    /// Those that commit by themselves are the many, and get names of our own, see `prepared.rs`; the text of all others goes
-    /// with their values, in one message.
+    /// Those that commit by themselves are the many, and are prepared, see `prepared.rs`; the text of all others goes with their
+    /// values, in one message.
     pub(super) fn run(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<Vec<Row>, Fault> {
-        let words = dialect::translated(sql);
         self.wire.unreplicated();
-        let way = if phase == Phase::Commit { self.prepared.way(&words, values) } else { Way::Plain };
-        let answer = match self.by_name(way) {
+        let way = if phase == Phase::Commit { self.prepared.way(sql, values) } else { Way::Plain };
+        let answer = match self.by_name(sql, values, way) {
             Some(answer) => answer,
             None => {
-                let values = typed(values);
+                let (words, values) = (dialect::translated(sql), typed(values));
                 self.wire.ask(self.limit, |client| client.query_typed(&words, &values))
             }
         };
@@ -255,25 +277,49 @@ impl Session {
         Ok(rows)
     }
 
-    /// The answer to a statement that has a name. `None`: it has none or has lost it, and nothing was changed.
-    fn by_name(&mut self, way: Way) -> Option<Result<Vec<Row>, Failed>> {
-        let (prepare, execute) = match way {
-            Way::Plain => return None,
-            Way::New { prepare, execute } => (Some(prepare), execute),
-            Way::Known { execute } => (None, execute),
-        };
-        if let Some(prepare) = prepare {
-            match self.wire.ask(self.limit, |client| client.batch_execute(&prepare)) {
-                Ok(()) => {}
-                // The plain statement is told the same, if it is not the name's fault.
-                Err(failed) if failed.code().is_some() => {
-                    self.prepared.give_up();
-                    return None;
-                }
-                Err(failed) => return Some(Err(failed)),
+    /// Whether a statement has a name, which is given to it now if it is new.
+    fn is_named(&mut self, sql: &str, values: &[Value], way: &Way) -> Result<bool, Failed> {
+        let limit = self.limit;
+        let prepared = match way {
+            Way::Plain => return Ok(false),
+            Way::Kept | Way::Name { prepare: None, .. } => return Ok(true),
+            Way::Keep => {
+                let words = dialect::translated(sql);
+                let types: Vec<_> = values.iter().map(Value::of_type).collect();
+                let made = self.wire.ask(limit, |client| client.prepare_typed(&words, &types));
+                made.map(|statement| self.prepared.keep(sql, statement))
             }
+            Way::Name { prepare: Some(prepare), .. } => {
+                self.wire.ask(limit, |client| client.batch_execute(prepare))
+            }
+        };
+        match prepared {
+            Ok(()) => Ok(true),
+            // The plain statement is told the same, if it is not the name's fault.
+            Err(failed) if failed.code().is_some() => {
+                self.prepared.give_up();
+                Ok(false)
+            }
+            Err(failed) => Err(failed),
         }
-        let answer = self.wire.ask(self.limit, |client| client.query_typed(&execute, &[]));
+    }
+
+    /// The answer to a statement that has a name. `None`: it has none or has lost it, and nothing was changed.
+    fn by_name(&mut self, sql: &str, values: &[Value], way: Way) -> Option<Result<Vec<Row>, Failed>> {
+        let limit = self.limit;
+        match self.is_named(sql, values, &way) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(failed) => return Some(Err(failed)),
+        }
+        let answer = match way {
+            Way::Name { execute, .. } => self.wire.ask(limit, |client| client.query_typed(&execute, &[])),
+            _ => {
+                let statement = self.prepared.kept(sql)?;
+                let values: Vec<_> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+                self.wire.ask(limit, |client| client.query(statement, &values))
+            }
+        };
         match &answer {
             Err(failed) if failed.code().is_some_and(prepared::is_refused) => {
                 self.prepared.give_up();
@@ -286,11 +332,20 @@ impl Session {
     /// Changes that go to the server in one go and are one transaction, and the rows of each. `None`: one of them failed, so
     /// nothing was changed. No row is waited for long: who holds it up holds up all the others.
     pub(super) fn run_all(&mut self, changes: &[(&str, &[Value])]) -> Result<Option<Vec<Vec<Row>>>, Fault> {
-        let plain = |words: &str| (words.to_owned(), Vec::new());
+        let plain = |words: &str| Said::Plain(words.to_owned(), Vec::new());
         let mut statements = vec![plain("BEGIN"), plain(&dialect::hasty(self.limit))];
         for (sql, values) in changes {
-            let words = dialect::translated(sql);
-            statements.push((words, typed(values)));
+            let way = self.prepared.way(sql, values);
+            let named =
+                self.is_named(sql, values, &way).map_err(|failed| self.failed(&failed, Phase::Ask))?;
+            statements.push(match (way, self.prepared.kept(sql)) {
+                (Way::Name { execute, .. }, _) if named => Said::Plain(execute, Vec::new()),
+                (_, Some(statement)) if named => {
+                    let values = values.iter().map(|value| value as &(dyn ToSql + Sync));
+                    Said::Kept(statement.clone(), values.collect())
+                }
+                _ => Said::Plain(dialect::translated(sql), typed(values)),
+            });
         }
         statements.push(plain("COMMIT"));
         self.wire.unreplicated();
@@ -305,6 +360,9 @@ impl Session {
                 Ok(rows) => found.push(rows),
                 Err(failed) => {
                     let fault = self.failed(&failed, Phase::Commit);
+                    if failed.code().is_some_and(prepared::is_refused) {
+                        self.prepared.give_up();
+                    }
                     // The server's own word on what came before the commit is as good as a rollback. (Were it `BEGIN` that
                     // failed, the others would have been carried out for nobody.)
                     let undone = failed.is_said() && at + 1 < statements.len() || self.again;

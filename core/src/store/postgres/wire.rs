@@ -5,8 +5,8 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Shutdown, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -19,7 +19,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::Severity;
 use tokio_postgres::tls::TlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
 
 use crate::store::server::{Options, Target, Tls};
 use crate::store::{Fault, FaultKind};
@@ -57,6 +57,23 @@ impl Failed {
 /// A statement's values, each with the type its placeholder is given.
 pub(super) type Values<'v> = Vec<(&'v (dyn ToSql + Sync), Type)>;
 
+/// A statement and its values.
+pub(super) enum Said<'v> {
+    /// Its text.
+    Plain(String, Values<'v>),
+    /// What the driver has prepared of it.
+    Kept(Statement, Vec<&'v (dyn ToSql + Sync)>),
+}
+
+impl Said<'_> {
+    async fn to(&self, client: &Client) -> Result<Vec<Row>, tokio_postgres::Error> {
+        match self {
+            Said::Plain(words, values) => client.query_typed(words, values).await,
+            Said::Kept(statement, values) => client.query(statement, values).await,
+        }
+    }
+}
+
 /// What was heard beside the answers.
 #[derive(Debug, Default)]
 struct Heard {
@@ -66,19 +83,15 @@ struct Heard {
     end: Option<tokio_postgres::Error>,
 }
 
-/// The other end of a socket, to cut it: a forked child may hold a copy, and the server would wait for both.
-enum Cut {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
 /// A live connection.
 pub(super) struct Wire {
     client: Client,
     runtime: Runtime,
     reader: JoinHandle<()>,
     heard: Arc<Mutex<Heard>>,
-    cut: Cut,
+    /// The same socket once more, of whatever family. It is cut when we go: a forked child may hold a copy, and the server
+    /// would wait for both.
+    socket: TcpStream,
 }
 
 impl fmt::Debug for Wire {
@@ -89,10 +102,7 @@ impl fmt::Debug for Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        let _ = match &self.cut {
-            Cut::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Cut::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
@@ -108,10 +118,10 @@ impl Wire {
             .application_name("keymill")
             .ssl_mode(if options.tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
         let heard = Arc::new(Mutex::new(Heard::default()));
-        let (client, reader, cut) = match target {
+        let (client, reader, socket) = match target {
             Target::Tcp(host, port) => {
                 let stream = dial(host, *port, options.connect_timeout.max(AT_LEAST)).map_err(Failed::Io)?;
-                let cut = Cut::Tcp(stream.try_clone().map_err(Failed::Io)?);
+                let socket = stream.try_clone().map_err(Failed::Io)?;
                 stream.set_nonblocking(true).map_err(Failed::Io)?;
                 let stream = {
                     let _inside = runtime.enter();
@@ -119,7 +129,7 @@ impl Wire {
                 };
                 let tls = Tunnel::to(host, &options.tls)?;
                 let (client, reader) = greet(&runtime, options, &config, stream, tls, &heard)?;
-                (client, reader, cut)
+                (client, reader, socket)
             }
             Target::Socket(path) => {
                 // As `psql -h` takes it: the folder of the socket.
@@ -128,7 +138,7 @@ impl Wire {
                 let stream = timely(&runtime, options.connect_timeout, async {
                     plug(&path).await.map_err(Failed::Io)
                 })?;
-                let cut = Cut::Unix(stream.try_clone().map_err(Failed::Io)?);
+                let socket = TcpStream::from(OwnedFd::from(stream.try_clone().map_err(Failed::Io)?));
                 let stream = {
                     let _inside = runtime.enter();
                     tokio::net::UnixStream::from_std(stream).map_err(Failed::Io)?
@@ -136,10 +146,10 @@ impl Wire {
                 // A socket does not leave the machine.
                 config.ssl_mode(SslMode::Disable);
                 let (client, reader) = greet(&runtime, options, &config, stream, NoTls, &heard)?;
-                (client, reader, cut)
+                (client, reader, socket)
             }
         };
-        Ok(Wire { client, runtime, reader, heard, cut })
+        Ok(Wire { client, runtime, reader, heard, socket })
     }
 
     /// Runs one question to its end: until the server is ready for the next one, which is after its commit.
@@ -168,14 +178,10 @@ impl Wire {
     pub(super) fn ask_all(
         &self,
         limit: Duration,
-        statements: &[(String, Values<'_>)],
+        statements: &[Said<'_>],
     ) -> Result<Vec<Result<Vec<Row>, Failed>>, Failed> {
         timely(&self.runtime, limit, async {
-            let ask = |said| {
-                let (words, values): &(String, Values<'_>) = said;
-                Box::pin(self.client.query_typed(words, values))
-            };
-            let mut asked: Vec<_> = statements.iter().map(ask).collect();
+            let mut asked: Vec<_> = statements.iter().map(|said| Box::pin(said.to(&self.client))).collect();
             let mut answers: Vec<_> = statements.iter().map(|_| None).collect();
             // What is polled first is said first.
             std::future::poll_fn(|context| {
@@ -201,15 +207,24 @@ impl Wire {
         std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).unreplicated)
     }
 
-    /// Whether the server has hung up. The runtime looks at what has come since the last question: a statement that is sent
-    /// into a closed connection would count as unknown.
+    /// Whether the server has hung up: a statement that is sent into a closed connection would count as unknown. The runtime
+    /// is set going only where something has come since the last question: that costs as much as half a question.
     pub(super) fn is_closed(&self) -> bool {
-        self.runtime.block_on(async {
-            for _ in 0..2 {
-                tokio::task::yield_now().await;
-            }
-        });
+        match self.socket.peek(&mut [0]) {
+            Ok(0) => return true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            _ => self.runtime.block_on(async {
+                for _ in 0..2 {
+                    tokio::task::yield_now().await;
+                }
+            }),
+        }
         self.reader.is_finished() || self.client.is_closed()
+    }
+
+    /// Our end of the connection and the other one; none of a Unix socket.
+    pub(super) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        Some((self.socket.local_addr().ok()?, self.socket.peer_addr().ok()?))
     }
 }
 
@@ -242,7 +257,7 @@ fn dial(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
     Err(last)
 }
 
-async fn plug(path: &Path) -> io::Result<UnixStream> {
+async fn plug(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
     tokio::net::UnixStream::connect(path).await?.into_std()
 }
 

@@ -4,20 +4,25 @@
 --
 -- Numbers stay texts here: Lua's are exact up to 2^53 only. HINCRBY counts in the server's own 64 bits.
 
--- Whether a <= b, both of at most 20 digits: by halves, which a Lua number holds exactly.
+-- Whether a <= b, both without leading zeros: the longer one is larger. Lua numbers hold 15 digits exactly, so longer ones are
+-- compared by halves.
 local function at_most(a, b)
-  a = string.rep('0', 20 - #a) .. a
-  b = string.rep('0', 20 - #b) .. b
-  local high_a, high_b = tonumber(string.sub(a, 1, 10)), tonumber(string.sub(b, 1, 10))
+  if #a ~= #b then
+    return #a < #b
+  end
+  if #a <= 15 then
+    return tonumber(a) <= tonumber(b)
+  end
+  local high_a, high_b = tonumber(string.sub(a, 1, -11)), tonumber(string.sub(b, 1, -11))
   if high_a ~= high_b then
     return high_a < high_b
   end
-  return tonumber(string.sub(a, 11)) <= tonumber(string.sub(b, 11))
+  return tonumber(string.sub(a, -10)) <= tonumber(string.sub(b, -10))
 end
 
 local row = redis.call('HMGET', KEYS[1], 'period', 'next')
 local lo = row[2]
-if row[1] ~= ARGV[1] or not lo or #lo > 19 or not string.find(lo, '^[1-9]%d*$') then
+if row[1] ~= ARGV[1] or not lo or not string.find(lo, '^[1-9]%d*$') then
   return false
 end
 if not at_most(ARGV[2], lo) or not at_most(lo, ARGV[3]) or redis.call('PTTL', KEYS[1]) ~= -1 then
