@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use super::Secret;
-use super::rows::{self, Rows, Together, Transactions};
+use super::rows::{self, Rows, Transactions};
 use super::server::Phase;
 pub use super::server::{Options, Tls};
 use super::{
@@ -129,7 +129,7 @@ impl Store for MysqlStore {
         if fast { MOST_AT_ONCE } else { 1 }
     }
 
-    fn reserve_all(&mut self, requests: &[Request]) -> Together {
+    fn reserve_all(&mut self, requests: &[Request]) -> rows::Together {
         let together = self.with_session(|session| {
             session.writable()?;
             session.reserve_together(requests)

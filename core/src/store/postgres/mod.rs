@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::rows::{self, Rows, Together, Transactions};
+use super::rows::{self, Rows, Transactions};
 use super::server::Phase;
 pub use super::server::{Options, Tls};
 use super::{
@@ -231,7 +231,7 @@ impl Store for PostgresStore {
         MOST_AT_ONCE
     }
 
-    fn reserve_all(&mut self, requests: &[Request]) -> Together {
+    fn reserve_all(&mut self, requests: &[Request]) -> rows::Together {
         let together = self.with_session(|session| {
             session.writable()?;
             session.reserve_together(requests)

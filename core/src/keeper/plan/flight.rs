@@ -1,0 +1,126 @@
+//! Who flies next, and with whom. (floor 1)
+//!
+//! Two lines of sources: those whose callers wait, and the others. A flight takes from one of them only; what the store will not
+//! serve in company flies alone.
+
+use crate::reservation::Request;
+
+use super::{Ask, Now, Planner, Slot, Want};
+
+/// What goes to the store in one go.
+#[derive(Clone, Debug)]
+pub enum Flight {
+    /// For one source.
+    Alone(Slot, Ask),
+    /// For several sources, each once: their requests, in the order of their slots.
+    Together(Vec<Slot>, Vec<Request>),
+}
+
+impl Planner {
+    pub(super) fn line_up(&mut self, slot: Slot, urgent: bool) {
+        let Some(plan) = self.plan(slot) else { return };
+        // One place in each line at most: callers may ring a thousand times a second while the store rests. Two places
+        // are harmless: a source that wants nothing when its turn comes is passed over.
+        if plan.in_urgent {
+            return;
+        }
+        if urgent {
+            plan.in_urgent = true;
+            self.urgent.push_back(slot);
+        } else if !plan.in_line {
+            plan.in_line = true;
+            self.line.push_back(slot);
+        }
+    }
+
+    /// The next flight, for `most` sources or fewer, if one is wanted and the store may be tried.
+    pub fn next_flight(&mut self, now: Now, most: usize) -> Option<Flight> {
+        if now.boot_ms < self.store_retry_at_ms {
+            return None;
+        }
+        self.failed = false;
+        let (mut slots, mut requests) = (Vec::new(), Vec::new());
+        let mut resting = Vec::new();
+        let mut single = None;
+        let mut urgent = false;
+        while slots.len() < most.max(1) {
+            if urgent && self.urgent.is_empty() {
+                break;
+            }
+            let Some((slot, called)) = self.next_in_line() else { break };
+            let Some(plan) = self.plan(slot) else { continue };
+            if plan.wanted.is_none() || plan.in_flight.is_some() {
+                continue;
+            }
+            if now.boot_ms < plan.retry_at_ms {
+                resting.push(slot);
+                continue;
+            }
+            let alone = plan.alone || !matches!(plan.wanted, Some(Want::Numbers { .. }));
+            if alone && !slots.is_empty() {
+                self.back_in_line(slot, called);
+                break;
+            }
+            let Some(ask) = plan.ask(now) else { continue };
+            plan.in_flight = plan.wanted;
+            plan.called = called;
+            match ask {
+                Ask::Reserve(request) if !alone => {
+                    urgent = called;
+                    slots.push(slot);
+                    requests.push(request);
+                }
+                ask => {
+                    single = Some(Flight::Alone(slot, ask));
+                    break;
+                }
+            }
+        }
+        for slot in resting {
+            self.line_up(slot, false);
+        }
+        match (single, slots.as_slice()) {
+            (None, []) => None,
+            (None, [slot]) => requests.pop().map(|request| Flight::Alone(*slot, Ask::Reserve(request))),
+            (None, _) => Some(Flight::Together(slots, requests)),
+            (single, _) => single,
+        }
+    }
+
+    /// Whose turn it is, and whether a caller waits for it.
+    fn next_in_line(&mut self) -> Option<(Slot, bool)> {
+        if let Some(slot) = self.urgent.pop_front() {
+            if let Some(plan) = self.plan(slot) {
+                plan.in_urgent = false;
+            }
+            return Some((slot, true));
+        }
+        let slot = self.line.pop_front()?;
+        if let Some(plan) = self.plan(slot) {
+            plan.in_line = false;
+        }
+        Some((slot, false))
+    }
+
+    /// The one whose turn it was is the next.
+    fn back_in_line(&mut self, slot: Slot, called: bool) {
+        let Some(plan) = self.plan(slot) else { return };
+        if called {
+            plan.in_urgent = true;
+            self.urgent.push_front(slot);
+        } else {
+            plan.in_line = true;
+            self.line.push_front(slot);
+        }
+    }
+
+    /// The store would not serve this source together with the others of its flight: it flies by itself, after those of its
+    /// kind that came before.
+    pub(crate) fn fly_alone(&mut self, slot: Slot) {
+        let Some(plan) = self.plan(slot) else { return };
+        plan.in_flight = None;
+        plan.alone = true;
+        let called = plan.called;
+        self.line_up(slot, called);
+    }
+}
