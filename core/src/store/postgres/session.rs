@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Row};
 
 use super::dialect::{self, Meaning};
 use super::prepared::{self, Prepared, Way};
-use super::wire::{Failed, Values, Wire};
+use super::wire::{Failed, Said, Values, Wire};
 use crate::store::counter::{Cell, CounterRow};
 use crate::store::server::{Options, Phase, READ_ONLY, Target, hide};
 use crate::store::{Durability, Fault, FaultKind, Scheme, Secret};
@@ -283,12 +283,12 @@ impl Session {
         Ok(rows)
     }
 
-    /// The answer to a statement that has a name. `None`: it has none or has lost it, and nothing was changed.
-    fn by_name(&mut self, sql: &str, values: &[Value], way: Way) -> Option<Result<Vec<Row>, Failed>> {
+    /// Whether a statement has a name, which is given to it now if it is new.
+    fn is_named(&mut self, sql: &str, values: &[Value], way: &Way) -> Result<bool, Failed> {
         let limit = self.limit;
-        let prepared = match &way {
-            Way::Plain => return None,
-            Way::Kept | Way::Name { prepare: None, .. } => Ok(()),
+        let prepared = match way {
+            Way::Plain => return Ok(false),
+            Way::Kept | Way::Name { prepare: None, .. } => return Ok(true),
             Way::Keep => {
                 let words = dialect::translated(sql);
                 let types: Vec<_> = values.iter().map(Value::of_type).collect();
@@ -300,12 +300,22 @@ impl Session {
             }
         };
         match prepared {
-            Ok(()) => {}
+            Ok(()) => Ok(true),
             // The plain statement is told the same, if it is not the name's fault.
             Err(failed) if failed.code().is_some() => {
                 self.prepared.give_up();
-                return None;
+                Ok(false)
             }
+            Err(failed) => Err(failed),
+        }
+    }
+
+    /// The answer to a statement that has a name. `None`: it has none or has lost it, and nothing was changed.
+    fn by_name(&mut self, sql: &str, values: &[Value], way: Way) -> Option<Result<Vec<Row>, Failed>> {
+        let limit = self.limit;
+        match self.is_named(sql, values, &way) {
+            Ok(true) => {}
+            Ok(false) => return None,
             Err(failed) => return Some(Err(failed)),
         }
         let answer = match way {
@@ -328,11 +338,20 @@ impl Session {
     /// Changes that go to the server in one go and are one transaction, and the rows of each. `None`: one of them failed, so
     /// nothing was changed. No row is waited for long: who holds it up holds up all the others.
     pub(super) fn run_all(&mut self, changes: &[(&str, &[Value])]) -> Result<Option<Vec<Vec<Row>>>, Fault> {
-        let plain = |words: &str| (words.to_owned(), Vec::new());
+        let plain = |words: &str| Said::Plain(words.to_owned(), Vec::new());
         let mut statements = vec![plain("BEGIN"), plain(&dialect::hasty(self.limit))];
         for (sql, values) in changes {
-            let words = dialect::translated(sql);
-            statements.push((words, typed(values)));
+            let way = self.prepared.way(sql, values);
+            let named =
+                self.is_named(sql, values, &way).map_err(|failed| self.failed(&failed, Phase::Ask))?;
+            statements.push(match (way, self.prepared.kept(sql)) {
+                (Way::Name { execute, .. }, _) if named => Said::Plain(execute, Vec::new()),
+                (_, Some(statement)) if named => {
+                    let values = values.iter().map(|value| value as &(dyn ToSql + Sync));
+                    Said::Kept(statement.clone(), values.collect())
+                }
+                _ => Said::Plain(dialect::translated(sql), typed(values)),
+            });
         }
         statements.push(plain("COMMIT"));
         self.wire.unreplicated();
@@ -347,6 +366,9 @@ impl Session {
                 Ok(rows) => found.push(rows),
                 Err(failed) => {
                     let fault = self.failed(&failed, Phase::Commit);
+                    if failed.code().is_some_and(prepared::is_refused) {
+                        self.prepared.give_up();
+                    }
                     // The server's own word on what came before the commit is as good as a rollback. (Were it `BEGIN` that
                     // failed, the others would have been carried out for nobody.)
                     let undone = failed.is_said() && at + 1 < statements.len() || self.again;

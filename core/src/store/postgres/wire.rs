@@ -19,7 +19,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::Severity;
 use tokio_postgres::tls::TlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
 
 use crate::store::server::{Options, Target, Tls};
 use crate::store::{Fault, FaultKind};
@@ -56,6 +56,23 @@ impl Failed {
 
 /// A statement's values, each with the type its placeholder is given.
 pub(super) type Values<'v> = Vec<(&'v (dyn ToSql + Sync), Type)>;
+
+/// A statement and its values.
+pub(super) enum Said<'v> {
+    /// Its text.
+    Plain(String, Values<'v>),
+    /// What the driver has prepared of it.
+    Kept(Statement, Vec<&'v (dyn ToSql + Sync)>),
+}
+
+impl Said<'_> {
+    async fn to(&self, client: &Client) -> Result<Vec<Row>, tokio_postgres::Error> {
+        match self {
+            Said::Plain(words, values) => client.query_typed(words, values).await,
+            Said::Kept(statement, values) => client.query(statement, values).await,
+        }
+    }
+}
 
 /// What was heard beside the answers.
 #[derive(Debug, Default)]
@@ -161,14 +178,10 @@ impl Wire {
     pub(super) fn ask_all(
         &self,
         limit: Duration,
-        statements: &[(String, Values<'_>)],
+        statements: &[Said<'_>],
     ) -> Result<Vec<Result<Vec<Row>, Failed>>, Failed> {
         timely(&self.runtime, limit, async {
-            let ask = |said| {
-                let (words, values): &(String, Values<'_>) = said;
-                Box::pin(self.client.query_typed(words, values))
-            };
-            let mut asked: Vec<_> = statements.iter().map(ask).collect();
+            let mut asked: Vec<_> = statements.iter().map(|said| Box::pin(said.to(&self.client))).collect();
             let mut answers: Vec<_> = statements.iter().map(|_| None).collect();
             // What is polled first is said first.
             std::future::poll_fn(|context| {
