@@ -287,6 +287,16 @@ fn serials_go_on_where_key_factory_stood_and_its_nodes_are_far_away_for_the_day(
          VALUES ('CUST', 'ID', 'yyyyMMdd', '000000', 'INIT')",
     );
     assert!(import(false).unwrap_err().message.contains("says no number yet"));
+    // NULL and an empty text do not say whether there were serials: nobody may begin at 1 on such a word.
+    for (blank, said) in [("NULL", "NULL"), ("''", "an empty text")] {
+        tables.say(&format!("UPDATE {{old}} SET MAXSERIALNO = {blank}"));
+        for dry_run in [true, false] {
+            let error = import(dry_run).unwrap_err();
+            assert_eq!(error.code, Code::StoreRefused, "{error}");
+            assert!(error.message.contains(&format!("holds {said} in `MAXSERIALNO`: set it to")), "{error}");
+        }
+    }
+    tables.say("UPDATE {old} SET MAXSERIALNO = 'INIT'");
     let mut texts = HashSet::new();
     let old_node = |texts: &mut HashSet<String>, count| {
         let mut connection = server::connection();

@@ -157,3 +157,30 @@ fn who_waits_in_its_own_way_for_a_clock_is_told_what_it_lacked() {
     assert!(refused.message.contains("clock_back=wait"), "{}", refused.message);
     assert_eq!(refused.message, blocked.message);
 }
+
+#[test]
+fn a_call_that_waits_in_its_own_way_is_counted_once() {
+    let mill = Mill::open("memory:").unwrap();
+    let orders = mill.source("segment:orders").unwrap();
+    let waits = |source: &Source| source.stats().unwrap().waits;
+    let mut waited = Duration::ZERO;
+    while let Err(refusal) = orders.try_next() {
+        let pause = orders.patience(refusal, waited).unwrap();
+        std::thread::sleep(pause);
+        waited += pause;
+    }
+    assert!(waited > Duration::ZERO, "a cold source has nothing in memory");
+    assert_eq!(waits(&orders), 1);
+
+    let invoices = mill.source("segment:invoices").unwrap();
+    let mut batch = invoices.ask(500_000).unwrap();
+    let mut pauses = 0;
+    while let Some(pause) = batch.poll().unwrap() {
+        std::thread::sleep(pause);
+        pauses += 1;
+    }
+    assert!(pauses > 0, "a cold source has nothing in memory");
+    assert_eq!(waits(&invoices), 1);
+    complete(orders.ask(1).unwrap()).unwrap();
+    assert_eq!(waits(&orders), 1, "who finds its ids in memory does not wait");
+}

@@ -344,7 +344,7 @@ fn import_shows_then_writes_then_says_that_it_is_done() {
     let serial = "serial:t/c?number=0000&zone=UTC";
     home.run(&["next", serial]).done();
     let ran = home.run(&["import", serial, "--from", "key_producer"]).refused("STORE_REFUSED");
-    assert!(ran.contains("add `scheme=keymill`"), "{ran}");
+    assert!(ran.contains("write `scheme=keymill`"), "{ran}");
     let moved = format!("{serial}&scheme=keymill");
     let ran = home.run(&["import", &moved, "--from", "key_producer", "--yes"]);
     assert!(ran.err.contains("stop them before the date changes"), "{ran:?}");

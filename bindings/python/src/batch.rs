@@ -54,7 +54,7 @@ impl Asked {
                 // Nearly always it is all there, and no clock is read.
                 match taken {
                     Ok(()) => Ok(Step::Done(())),
-                    refused => patient(&self.source, *since.get_or_insert_with(Instant::now), refused),
+                    refused => patient(&self.source, since, refused),
                 }
             }
         }

@@ -2,7 +2,6 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::time::Instant;
 
 use keymill::{Code, Kind, Result, Source};
 use pyo3::prelude::*;
@@ -46,8 +45,8 @@ impl Taker {
         if let Ok(id) = self.attempt(py) {
             return id;
         }
-        let since = Instant::now();
-        wait(py, &self.source, || patient(&self.source, since, self.attempt(py)))?
+        let mut since = None;
+        wait(py, &self.source, || patient(&self.source, &mut since, self.attempt(py)))?
     }
 
     /// The next id if there is one; never blocks. The outer error is the core's, the inner one Python's.

@@ -24,11 +24,15 @@ pub(crate) enum Step<T> {
     Pause(Duration),
 }
 
-/// What a refused `try_` verb means to a caller who has waited since `since`.
-pub(crate) fn patient<T>(source: &Source, since: Instant, answer: Result<T>) -> Result<Step<T>> {
+/// What a refused `try_` verb means to a caller who has waited since `since`; `None`: the wait begins here.
+pub(crate) fn patient<T>(source: &Source, since: &mut Option<Instant>, answer: Result<T>) -> Result<Step<T>> {
     match answer {
         Ok(value) => Ok(Step::Done(value)),
-        Err(refusal) => source.patience(refusal, since.elapsed()).map(Step::Pause),
+        Err(refusal) => {
+            let waited = since.map_or(Duration::ZERO, |since| since.elapsed());
+            since.get_or_insert_with(Instant::now);
+            source.patience(refusal, waited).map(Step::Pause)
+        }
     }
 }
 

@@ -251,3 +251,13 @@ def test_waiting_threads_do_not_keep_a_program_from_ending():
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
     assert time.monotonic() - began < 10
+
+
+def test_calls_that_waited_are_counted(tmp_path):
+    with keymill.open(f"sqlite:{tmp_path}/ids.db") as mill:
+        for verb in (lambda source: source.next(), lambda source: source.take(10)):
+            source = mill.segment(f"cold{id(verb)}")
+            verb(source)
+            assert source.stats()["waits"] == 1, "the first id of a source is waited for"
+            verb(source)
+            assert source.stats()["waits"] == 1

@@ -126,8 +126,8 @@ impl Source {
         leased.map_err(|e| self.failed(e))
     }
 
-    /// What a caller that waits in its own way does after a `try_` verb was refused, having waited `waited` in all: the
-    /// pause before the next try, or the error to give up with. (`CLOSED`, `EXHAUSTED` and their like come back at once,
+    /// What a caller that waits in its own way does after a `try_` verb was refused, having waited `waited` in all (zero where its wait begins,
+    /// which is counted then): the pause before the next try, or the error to give up with. (`CLOSED`, `EXHAUSTED` and their like come back at once,
     /// `NOT_READY` becomes `DEADLINE` at the deadline.)
     ///
     /// # Errors
@@ -162,6 +162,8 @@ impl Source {
 pub struct Pending {
     source: Source,
     since: Instant,
+    /// Whether it has waited, and was counted for it.
+    waited: bool,
     count: usize,
     lacking: usize,
     /// The identity of the source while this was collected.
@@ -180,7 +182,7 @@ impl Pending {
             return Err(Error::argument(format!("{count} ids do not fit into memory; take them in parts")));
         }
         let life = source.identity();
-        Ok(Pending { source, since: Instant::now(), count, lacking: count, life, runs: Vec::new(), ids })
+        Ok(Pending { source, since: Instant::now(), waited: false, count, lacking: count, life, runs: Vec::new(), ids })
     }
 
     /// Takes what is there. `None`: the batch is complete; `Some`: poll again after this pause. Never blocks.
@@ -198,7 +200,11 @@ impl Pending {
         while self.lacking > 0 {
             let taken = if self.source.kind() == Kind::Snowflake { self.take_ids() } else { self.take_run() };
             if let Err(refusal) = taken {
-                return self.source.patience(refusal, self.since.elapsed()).map(Some);
+                let pause = self.source.patience(refusal, self.since.elapsed().max(Duration::from_nanos(1)))?;
+                if !std::mem::replace(&mut self.waited, true) {
+                    self.source.shared.well().inspect(|well| Tally::add(&well.tally.waits, 1)).ok();
+                }
+                return Ok(Some(pause));
             }
         }
         Ok(None)

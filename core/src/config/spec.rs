@@ -332,19 +332,20 @@ fn columns(read: &Reader, scheme: Scheme) -> Result<Columns> {
         let Some((column, own)) = pair.split_once(':') else {
             return Err(read.bad("columns", value, "column:own_name, more of them with commas between"));
         };
-        if !known.contains(&column) {
+        // As in SQL, where a name is the same in either case.
+        let Some(column) = known.iter().find(|known| known.eq_ignore_ascii_case(column)) else {
             return Err(Error::config(format!(
-                "scheme={} has no column `{}`; valid: {}",
+                "scheme={} has no column `{}` that keymill reads or writes; valid: {}",
                 scheme.name(),
                 shown(column),
                 known.join(", ")
             )));
-        }
+        };
         check_identifier(own, "column")?;
         if pairs.iter().any(|(of, _)| of == column) {
             return Err(Error::config(format!("option `columns` names `{column}` twice")));
         }
-        pairs.push((column.to_owned(), own.to_owned()));
+        pairs.push(((*column).to_owned(), own.to_owned()));
     }
     pairs.sort_unstable();
     let columns = Columns::new(pairs);

@@ -78,7 +78,9 @@ fn decide(old_key: &Key, new_key: &Key, found: Found<'_>, period: u64) -> Result
         |message: String| Err(Fault::new(FaultKind::Refused, format!("{message}; nothing was changed")));
     let Some(old) = old.filter(|old| old.next > 0) else {
         return refuse(format!(
-            "the row in `{table}` says no number yet (missing, NULL, empty, INIT or 0), so there is nothing to hand over"
+            "the row of `{}` in `{table}` says no number yet (missing, INIT or 0), so there is nothing to hand over: check its name \
+             (`--row`), or use the source as it is",
+            old_key.name
         ));
     };
     if let Some(taker) = taker.filter(|taker| *taker != new_key.name) {
@@ -129,6 +131,7 @@ pub(crate) fn hand_over(
 ) -> Result<Option<Handover>, Fault> {
     let old = rows.read(old_key, true)?;
     let new = rows.read(new_key, true)?;
+    rows::not_blank(old_key, old.as_ref())?;
     let old_mark = old.as_ref().map_or(Ok(None), |stored| rows::mark_of(old_key, stored))?;
     let new_mark = new.as_ref().map_or(Ok(None), |stored| rows::mark_of(new_key, stored))?;
     // The old row's lock holds for its record too.
@@ -175,6 +178,13 @@ pub(crate) fn handed_over(
     taker: Option<&str>,
     period: u64,
 ) -> Result<Handover, Fault> {
+    // A row that was only looked at is its text: one that says nothing is refused as where it is written.
+    for blank in [rows::Stored::Serial(None), rows::Stored::Serial(Some(String::new()))] {
+        let text = rows::row_of(old_key, &blank)?.text;
+        if old_key.serial.is_some() && old.as_ref().is_some_and(|old| old.text == text) {
+            rows::not_blank(old_key, Some(&blank))?;
+        }
+    }
     let mark = |row: &Option<Row>| row.as_ref().map(|row| row.mark);
     let places = decide(old_key, new_key, Found { old: mark(&old), new: mark(&new), taker }, period)?;
     let Some(old) = old else { return Err(Fault::new(FaultKind::Refused, "there is no row to hand over")) };
@@ -196,7 +206,7 @@ pub(crate) fn check_schemes(old: &Key, new: &Key) -> Result<(), Fault> {
     let wrong = |message: String| Err(Fault::new(FaultKind::Refused, message));
     if to != Scheme::Keymill {
         return wrong(format!(
-            "rows are imported into scheme `keymill`, and `{}` is of scheme `{}`; add `scheme=keymill` to it",
+            "rows are imported into scheme `keymill`, and `{}` is of scheme `{}`; write `scheme=keymill` in it",
             new.name,
             to.name()
         ));

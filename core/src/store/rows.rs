@@ -183,7 +183,7 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
 }
 
 /// Refuses a row of `key_producer` that does not say whether there were serials.
-fn not_blank(key: &Key, stored: Option<&Stored>) -> Result<(), Fault> {
+pub(crate) fn not_blank(key: &Key, stored: Option<&Stored>) -> Result<(), Fault> {
     let found = match stored {
         Some(Stored::Serial(None)) => "NULL",
         Some(Stored::Serial(Some(text))) if text.is_empty() => "an empty text",
@@ -526,8 +526,8 @@ pub(crate) fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
     let text = match stored {
         Stored::Segment(Mark { period: 0, next }) => format!("next={next}"),
         Stored::Segment(Mark { period, next }) => format!("period={period} next={next}"),
-        Stored::Serial(Some(text)) => format!("MAXSERIALNO={text}"),
-        Stored::Serial(None) => "MAXSERIALNO is NULL".to_owned(),
+        Stored::Serial(Some(text)) => format!("{}={text}", key.columns.own("MAXSERIALNO")),
+        Stored::Serial(None) => format!("{} is NULL", key.columns.own("MAXSERIALNO")),
         Stored::Counter(row) => {
             Counter::of_key(key).map_or_else(String::new, |counter| counter.describe(row))
         }

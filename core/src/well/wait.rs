@@ -150,8 +150,17 @@ impl Well {
     }
 
     /// What a caller that waits in its own way does about `refusal` after `waited`: waits this long and tries again, or
-    /// gives up with the error. The same judgement as that of a caller who waits here.
+    /// gives up with the error. The same judgement as that of a caller who waits here. A wait is counted where it begins:
+    /// with a `waited` of zero.
     pub(crate) fn patience(&self, refusal: Error, waited: Duration) -> Result<Duration> {
+        let pause = self.pause_after(refusal, waited)?;
+        if waited.is_zero() {
+            Tally::add(&self.tally.waits, 1);
+        }
+        Ok(pause)
+    }
+
+    fn pause_after(&self, refusal: Error, waited: Duration) -> Result<Duration> {
         let left = self.spec.deadline.saturating_sub(waited);
         let waits = match refusal.code {
             Code::NotReady | Code::StoreUnavailable => true,

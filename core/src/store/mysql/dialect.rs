@@ -149,7 +149,8 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
         1142 | 1143 | 1227 => plain(
             FaultKind::Refused,
             false,
-            "grant this user SELECT, INSERT and UPDATE on the table (tickets: DELETE too)",
+            "grant this user SELECT, INSERT and UPDATE on the table (tickets: DELETE too); where there is no such table yet, make \
+             it first, as `keymill init --dry-run` prints it",
         ),
         1264 | 1267 | 1271 | 1366 | 1406 | 1690 | 3988 => {
             plain(FaultKind::Refused, false, "a column is too narrow or of another character set")
