@@ -223,7 +223,7 @@ fn two_sources_of_one_mill_may_call_one_tables_columns_differently_only_where_bo
 #[test]
 fn a_serials_table_may_be_renamed_in_its_spec() {
     let table = unique();
-    let spec = format!("serial:cust/id?table={table}&number=000&columns=MAXSERIALNO:highest,TABLENAME:t");
+    let spec = format!("serial:cust/id?table={table}&number=000&columns=maxserialno:highest,TABLENAME:t");
     for url in [server::url(), "sqlite:".to_owned()] {
         let folder = tempfile::tempdir().unwrap();
         let url =

@@ -182,7 +182,16 @@ impl Pending {
             return Err(Error::argument(format!("{count} ids do not fit into memory; take them in parts")));
         }
         let life = source.identity();
-        Ok(Pending { source, since: Instant::now(), waited: false, count, lacking: count, life, runs: Vec::new(), ids })
+        Ok(Pending {
+            source,
+            since: Instant::now(),
+            waited: false,
+            count,
+            lacking: count,
+            life,
+            runs: Vec::new(),
+            ids,
+        })
     }
 
     /// Takes what is there. `None`: the batch is complete; `Some`: poll again after this pause. Never blocks.
@@ -200,7 +209,8 @@ impl Pending {
         while self.lacking > 0 {
             let taken = if self.source.kind() == Kind::Snowflake { self.take_ids() } else { self.take_run() };
             if let Err(refusal) = taken {
-                let pause = self.source.patience(refusal, self.since.elapsed().max(Duration::from_nanos(1)))?;
+                let pause =
+                    self.source.patience(refusal, self.since.elapsed().max(Duration::from_nanos(1)))?;
                 if !std::mem::replace(&mut self.waited, true) {
                     self.source.shared.well().inspect(|well| Tally::add(&well.tally.waits, 1)).ok();
                 }
