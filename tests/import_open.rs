@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use keymill::store::FAR;
 use keymill::{Code, Error, Handover, Mill, OldRow, Source};
-use keymill_tests::server;
+use keymill_tests::mariadb;
 use keymill_tests::takers::{Takers, until};
 
 const SCHEMES: [&str; 4] = ["leaf_alloc", "tiny_id_info", "cosid", "sequence_table"];
@@ -35,7 +35,7 @@ impl Place {
         // ordering: Relaxed — a number for each, nothing more.
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = |kind| format!("{kind}_{}_{n}", std::process::id());
-        let place = Place { url: server::url(), old: name("oo"), new: name("on"), scheme, folder: None };
+        let place = Place { url: mariadb::url(), old: name("oo"), new: name("on"), scheme, folder: None };
         place.with_tables()
     }
 
@@ -79,7 +79,7 @@ impl Place {
 
     fn drop_tables(&self) {
         if self.folder.is_none() {
-            server::say(&format!("DROP TABLE {}, {}", self.old, self.new));
+            mariadb::say(&format!("DROP TABLE {}, {}", self.old, self.new));
         }
     }
 }
