@@ -24,6 +24,8 @@ mod handover;
 mod rows;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sequences;
+mod share;
+mod transactions;
 
 use std::fmt;
 use std::sync::Arc;

@@ -16,14 +16,16 @@ mod sequence;
 mod session;
 mod tickets;
 mod together;
+mod values;
 
 use std::fmt;
 use std::sync::Arc;
 
 pub use super::Secret;
-use super::rows::{self, Rows, Transactions};
+use super::rows::{self, Rows};
 use super::server::{LOOKED_AT_READ_ONLY, Phase};
 pub use super::server::{Options, Tls};
+use super::transactions::Transactions;
 use super::{
     Durability, Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme,
     Store,

@@ -9,19 +9,23 @@
 //! * `nextval` alone is not durable: see `sequence.rs`.
 
 mod dialect;
+mod error;
+mod name;
 mod prepared;
 mod schemes;
 mod sequence;
 mod session;
+mod values;
 mod wire;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::rows::{self, Rows, Transactions};
+use super::rows::{self, Rows};
 use super::server::{LOOKED_AT_READ_ONLY, Phase};
 pub use super::server::{Options, Tls};
+use super::transactions::Transactions;
 use super::{
     Durability, Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme,
     Store,
