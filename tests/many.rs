@@ -544,7 +544,6 @@ fn a_thousand_sources_due_at_once_go_in_few_trips(place: &Place) {
         })
     };
     let (first, cold) = took_all(1);
-    // PostgreSQL's store has looked at its server's settings on a connection of its own.
     let connections = proxy.connections();
     let before = (mill.latency(), proxy.turns());
     // Each lacks more than it has.
@@ -562,7 +561,7 @@ fn a_thousand_sources_due_at_once_go_in_few_trips(place: &Place) {
         let ids: HashSet<u64> = first.iter().chain(second).copied().collect();
         assert_eq!(ids.len(), 11, "{first:?} {second:?}");
     }
-    assert!(connections <= 2, "{connections} connections");
+    assert_eq!(connections, 1);
     assert_eq!(proxy.connections(), connections, "they share one connection");
     assert_eq!(after.0.failed, 0, "{:?}", mill.events());
     assert!(refills >= SOURCES as u64, "each was refilled: {refills}");

@@ -18,6 +18,8 @@ pub mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod connected;
 mod counter;
 mod decision;
 mod handover;

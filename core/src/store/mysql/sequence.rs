@@ -8,6 +8,7 @@
 use super::dialect::Dialect;
 use super::values::{number, text};
 use super::{MysqlStore, Phase, Session};
+use crate::store::connected::Connected;
 use crate::store::rows;
 use crate::store::sequences::{exhausted, row_at, used_before, went_backwards};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row};

@@ -17,6 +17,7 @@
 
 use super::values::{number, text};
 use super::{MysqlStore, Phase, Session};
+use crate::store::connected::Connected;
 use crate::store::rows;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme};
 

@@ -22,13 +22,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::connected::Connected;
 use super::rows::{self, Rows};
-use super::server::{LOOKED_AT_READ_ONLY, Phase};
+use super::server::Phase;
 pub use super::server::{Options, Tls};
 use super::transactions::Transactions;
 use super::{
-    Durability, Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme,
-    Store,
+    Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store,
 };
 use crate::time::Clock;
 use schemes::Open;
@@ -60,30 +60,6 @@ impl PostgresStore {
     #[must_use]
     pub fn new(options: Options) -> PostgresStore {
         PostgresStore { options, session: None, history: None }
-    }
-
-    /// Runs with a live connection and keeps it if it may be used again.
-    fn with_session<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
-        let mut session = self.ready()?;
-        let answer = work(&mut session);
-        if !session.broken {
-            session.used_ms = Clock::System.boot_ms();
-            self.session = Some(session);
-        }
-        answer
-    }
-
-    /// The connection, asked first if it was idle, or a new one.
-    fn ready(&mut self) -> Result<Session, Fault> {
-        if let Some(mut session) = self.session.take() {
-            let idle = Clock::System.boot_ms().saturating_sub(session.used_ms);
-            if session.is_alive(idle > IDLE_MS) {
-                session.again = false;
-                session.duplicate = false;
-                return Ok(session);
-            }
-        }
-        self.connect()
     }
 
     /// The first host that takes writes, but none that was replaced: a primary that comes back after a failover takes writes
@@ -175,6 +151,30 @@ impl Session {
             self.broken = true;
         }
         (self.again, self.duplicate) = (again, duplicate);
+    }
+}
+
+impl Connected for PostgresStore {
+    type Connection = Session;
+
+    fn options(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
+    fn kept(&mut self) -> &mut Option<Session> {
+        &mut self.session
+    }
+
+    fn ready(&mut self) -> Result<Session, Fault> {
+        if let Some(mut session) = self.session.take() {
+            let idle = Clock::System.boot_ms().saturating_sub(session.used_ms);
+            if session.is_alive(idle > IDLE_MS) {
+                session.again = false;
+                session.duplicate = false;
+                return Ok(session);
+            }
+        }
+        self.connect()
     }
 }
 
@@ -274,34 +274,7 @@ impl Store for PostgresStore {
         for key in keys {
             schemes::check_kept_here(key).map_err(|fault| rows::during(rows::creating(dry_run), fault))?;
         }
-        let mut tables = rows::tables(keys, create_table, dry_run)?;
-        if dry_run {
-            match self.ready() {
-                Ok(session) => self.session = Some(session),
-                // The statements are wanted before there is a server, a user or a database.
-                Err(_) => return Ok(tables.into_iter().map(|(_, statement)| statement).collect()),
-            }
-        }
-        self.with_session(|session| {
-            // What was there a moment ago may be gone: that is why somebody runs `init`.
-            session.checked.clear();
-            // A user without the right to create may well run `init` on tables that are there.
-            let mut missing = Vec::new();
-            for (key, statement) in tables.drain(..) {
-                if !session.check_table(key)? {
-                    missing.push((key, statement));
-                }
-            }
-            if !dry_run && !missing.is_empty() {
-                session.writable()?;
-                for (key, statement) in &missing {
-                    session.create(statement)?;
-                    session.check_table(key)?;
-                }
-            }
-            Ok(missing.into_iter().map(|(_, statement)| statement).collect())
-        })
-        .map_err(|fault| rows::during(rows::creating(dry_run), fault))
+        self.create_tables(keys, create_table, dry_run)
     }
 
     fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
@@ -326,32 +299,7 @@ impl Store for PostgresStore {
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
-        // Asking is safe where reserving is not: an operator wants to see what is wrong.
-        let durability = std::mem::replace(&mut self.options.durability, Durability::Warn);
-        let facts = self.told_facts();
-        if durability != Durability::Warn {
-            self.options.durability = durability;
-            self.session = None;
-        }
-        facts
-    }
-}
-
-impl PostgresStore {
-    fn told_facts(&mut self) -> Result<Facts, Fault> {
-        self.with_session(|session| {
-            let mut warnings = session.warnings.clone();
-            if session.server.read_only {
-                warnings.push(LOOKED_AT_READ_ONLY.to_owned());
-            }
-            Ok(Facts {
-                dialect: "postgresql".to_owned(),
-                version: session.server.version.clone(),
-                durability: session.server.durability.clone(),
-                warnings,
-            })
-        })
-        .map_err(|fault| rows::during("asking the server about itself", fault))
+        self.all_facts()
     }
 }
 

@@ -13,9 +13,10 @@ use super::error::{judge, not_connected};
 use super::prepared::{self, Prepared, Way};
 use super::values::{Value, number, text, typed};
 use super::wire::{Failed, Said, Wire};
+use crate::store::connected::Connection;
 use crate::store::counter::CounterRow;
 use crate::store::server::{Options, Phase, READ_ONLY, Target};
-use crate::store::{Durability, Fault, FaultKind, Scheme, Secret};
+use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme, Secret};
 
 /// What the server said about itself when the connection was made.
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ pub(super) struct History {
 }
 
 /// A connection and what is known about it.
-pub(super) struct Session {
+pub(crate) struct Session {
     wire: Wire,
     pub(super) server: Server,
     policy: Durability,
@@ -59,6 +60,42 @@ pub(super) struct Session {
     pub(super) duplicate: bool,
     /// A statement of the open transaction has failed: `COMMIT` would roll back and call that a success.
     pub(super) spoiled: bool,
+}
+
+impl Connection for Session {
+    fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    fn used(&mut self, now_ms: u64) {
+        self.used_ms = now_ms;
+    }
+
+    fn check_table(&mut self, key: &Key) -> Result<bool, Fault> {
+        Session::check_table(self, key)
+    }
+
+    fn forget_tables(&mut self) {
+        self.checked.clear();
+    }
+
+    fn create(&mut self, statement: &str) -> Result<(), Fault> {
+        Session::create(self, statement)
+    }
+
+    fn writable(&mut self) -> Result<(), Fault> {
+        Session::writable(self)
+    }
+
+    fn about(&self) -> (Facts, bool) {
+        let facts = Facts {
+            dialect: "postgresql".to_owned(),
+            version: self.server.version.clone(),
+            durability: self.server.durability.clone(),
+            warnings: self.warnings.clone(),
+        };
+        (facts, self.server.read_only)
+    }
 }
 
 impl Session {
