@@ -256,8 +256,14 @@ impl Session {
             let conflict = match work(self) {
                 Ok(Some(done)) => return Ok(done),
                 Ok(None) => None,
-                // One lock's wait is enough: the other sources wait too.
-                Err(fault) if fault.kind == FaultKind::Held && !self.hasty => return Err(fault),
+                // One lock's wait is enough: the other sources wait too. (To TiDB such an error may be a conflict like others.)
+                Err(fault)
+                    if fault.kind == FaultKind::Held
+                        && !self.hasty
+                        && self.server.dialect != Dialect::TiDb =>
+                {
+                    return Err(fault);
+                }
                 Err(fault) if self.again && !self.broken => Some(fault),
                 Err(fault) => return Err(fault),
             };
