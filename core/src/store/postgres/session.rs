@@ -540,10 +540,13 @@ fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged {
     let (code, message) = (said.code().code(), hide(said.message(), password));
     match dialect::meaning(code, phase == Phase::Commit) {
         Meaning::Again => Judged {
-            fault: Fault::new(
-                if code == HELD { FaultKind::Held } else { FaultKind::Unavailable },
-                format!("error {code}: {message}"),
-            ),
+            fault: if code == HELD {
+                let found =
+                    format!("error {code}: {message} (another transaction holds its row: let it end)");
+                Fault::new(FaultKind::Held, found)
+            } else {
+                Fault::new(FaultKind::Unavailable, format!("error {code}: {message}"))
+            },
             broken: false,
             again: true,
             duplicate: false,
