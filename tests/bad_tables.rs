@@ -13,7 +13,7 @@ use keymill::store::mysql::MysqlStore;
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
 use keymill_tests::disguise::{Answer, Disguise};
-use keymill_tests::{request, server};
+use keymill_tests::{mariadb, request};
 use mysql::prelude::Queryable;
 
 /// Every scheme with a table.
@@ -77,11 +77,11 @@ impl Table {
     }
 
     fn say(&self, sql: &str) {
-        server::connection().query_drop(sql.replace("{t}", &self.0)).unwrap();
+        mariadb::connection().query_drop(sql.replace("{t}", &self.0)).unwrap();
     }
 
     fn all(&self) -> String {
-        let rows = server::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", self.0));
+        let rows = mariadb::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", self.0));
         format!("{:?}", rows.unwrap())
     }
 }
@@ -95,13 +95,13 @@ impl Drop for Table {
 }
 
 fn mariadb() -> MysqlStore {
-    server::store(server::options())
+    mariadb::store(mariadb::options())
 }
 
 fn behind(disguise: &Disguise) -> MysqlStore {
-    let mut options = server::options();
+    let mut options = mariadb::options();
     options.hosts = vec![disguise.address()];
-    server::store(options)
+    mariadb::store(options)
 }
 
 /// Refused, with these words.
@@ -310,7 +310,7 @@ fn an_ok_of_impossible_numbers_is_an_unknown_outcome_and_no_range() {
     let odd =
         [Answer::Ok(1, 0), Answer::Ok(1, u64::MAX), Answer::Ok(1, 5), Answer::Ok(2, 20), Answer::Ok(7, 7)];
     for scheme in COUNTERS.map(|(scheme, ..)| scheme).into_iter().chain([Scheme::Keymill]) {
-        let disguise = Disguise::plain(server::options().hosts[0].clone());
+        let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
         let (table, key) = Table::of(scheme);
         let mut store = behind(&disguise);
         store.reserve(&request(&key, 10)).unwrap();
@@ -338,7 +338,7 @@ fn a_ticket_of_impossible_numbers_is_no_range() {
         for answer in
             [Answer::Ok(1, 0), Answer::Ok(0, 9), Answer::Ok(1, u64::MAX), Answer::Ok(3, 9), Answer::Ok(9, 9)]
         {
-            let disguise = Disguise::plain(server::options().hosts[0].clone());
+            let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
             let (_table, key) = Table::of(scheme);
             let mut store = behind(&disguise);
             let next = store.reserve(&request(&key, 10)).unwrap().hi;
@@ -360,7 +360,7 @@ fn a_ticket_of_impossible_numbers_is_no_range() {
 fn rows_that_no_table_of_ours_could_hold_are_refused() {
     for (scheme, _, maximum) in COUNTERS {
         for nonsense in ["'many'", "NULL", "-1", "1.5", "99999999999999999999", "x'ff00'", "''"] {
-            let disguise = Disguise::plain(server::options().hosts[0].clone());
+            let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
             let (_table, key) = Table::of(scheme);
             behind(&disguise).reserve(&request(&key, 10)).unwrap();
             disguise.instead(&format!("SELECT `{maximum}`"), &format!("SELECT {nonsense}"));
@@ -373,7 +373,7 @@ fn rows_that_no_table_of_ours_could_hold_are_refused() {
         ("SELECT `period`, `next`", "SELECT 0", "holds NULL in `next`"),
         ("SELECT `period`, `next`", "SELECT 0, 18446744073709551615", "in `next`"),
     ] {
-        let disguise = Disguise::plain(server::options().hosts[0].clone());
+        let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
         let (_table, key) = Table::of(Scheme::Keymill);
         behind(&disguise).reserve(&request(&key, 10)).unwrap();
         disguise.instead(words, nonsense);
@@ -388,7 +388,7 @@ fn rows_that_no_table_of_ours_could_hold_are_refused() {
 #[test]
 fn a_server_that_hangs_up_or_talks_nonsense_at_any_statement_gives_no_range() {
     for scheme in TABLES {
-        let disguise = Disguise::plain(server::options().hosts[0].clone());
+        let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
         let (_table, key) = Table::of(scheme);
         let mut store = behind(&disguise);
         let period = 0;

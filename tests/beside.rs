@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, FaultKind, Key, Mark, Scheme, Store};
 use keymill_tests::rivals::{PROGRAMS, Program};
-use keymill_tests::{request, server};
+use keymill_tests::{mariadb, request};
 use mysql::prelude::Queryable;
 
 fn key(scheme: Scheme, table: &str) -> Arc<Key> {
@@ -37,12 +37,12 @@ impl Table {
         // ordering: Relaxed — a number for each, nothing more.
         let name = format!("b_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let key = key(program.scheme, &name);
-        server::store(server::options()).init(&[Arc::clone(&key)], false).unwrap();
+        mariadb::store(mariadb::options()).init(&[Arc::clone(&key)], false).unwrap();
         Table { name, key }
     }
 
     fn say(&self, sql: &str) {
-        server::connection().query_drop(sql.replace("{t}", &self.name)).unwrap();
+        mariadb::connection().query_drop(sql.replace("{t}", &self.name)).unwrap();
     }
 
     fn make_row(&self, program: &Program) {
@@ -50,7 +50,7 @@ impl Table {
     }
 
     fn row(&self) -> String {
-        server::store(server::options()).look(&self.key).unwrap().unwrap().text
+        mariadb::store(mariadb::options()).look(&self.key).unwrap().unwrap().text
     }
 }
 
@@ -75,11 +75,11 @@ fn old_nodes_and_ours_on_one_row_never_take_the_same_number() {
                 threads.push(scope.spawn(move || {
                     let mut ranges = Vec::new();
                     if n % 2 == 0 {
-                        let mut connection = server::connection();
+                        let mut connection = mariadb::connection();
                         ranges.extend((0..ROUNDS).map(|_| (program.node)(&mut connection, &table.name)));
                         return ranges;
                     }
-                    let mut store = server::store(server::options());
+                    let mut store = mariadb::store(mariadb::options());
                     let mut ask = request(&table.key, 1 + n * 30);
                     for round in 0..ROUNDS {
                         let got = store.reserve(&ask).unwrap();
@@ -116,7 +116,7 @@ fn whole_multiples_of_the_rows_step_are_reserved_and_a_new_step_is_followed() {
     for program in PROGRAMS.iter().filter(|program| program.scheme != Scheme::Cosid) {
         let table = Table::new(program);
         table.make_row(program);
-        let mut store = server::store(server::options());
+        let mut store = mariadb::store(mariadb::options());
         let mut taken = |len: u64| {
             let got = store.reserve(&request(&table.key, len)).unwrap();
             (got.lo, got.hi)
@@ -134,7 +134,7 @@ fn whole_multiples_of_the_rows_step_are_reserved_and_a_new_step_is_followed() {
 fn the_rows_time_to_live_comes_with_the_range_and_a_new_one_is_followed() {
     let table = Table::new(&PROGRAMS[0]);
     table.make_row(&PROGRAMS[0]);
-    let mut store = server::store(server::options());
+    let mut store = mariadb::store(mariadb::options());
     for (seconds, ttl_ms) in [(60, Some(60_000)), (60, Some(60_000)), (1, Some(1000)), (0, None), (0, None)] {
         table.say(&format!("UPDATE {{t}} SET time_to_live = {seconds}"));
         assert_eq!(store.reserve(&request(&table.key, 10)).unwrap().ttl_ms, ttl_ms, "{seconds}");
@@ -169,7 +169,7 @@ fn numbers_that_outlived_the_rows_time_to_live_are_dropped() {
 fn a_new_row_gets_the_sources_own_step() {
     for program in &PROGRAMS {
         let table = Table::new(program);
-        let got = server::store(server::options()).reserve(&request(&table.key, 10)).unwrap();
+        let got = mariadb::store(mariadb::options()).reserve(&request(&table.key, 10)).unwrap();
         let found = table.row();
         if program.scheme == Scheme::Cosid {
             assert_eq!((got.lo, got.hi, found.as_str()), (1, 11, "last_max_id=10"));
@@ -217,14 +217,15 @@ fn a_row_that_makes_no_sense_is_refused_with_the_column_and_left_alone() {
         table.say(&format!("ALTER TABLE {{t}} {loose}"));
         for (spoil, says) in spoilt(program) {
             table.make_row(program);
-            let mut store = server::store(server::options());
+            let mut store = mariadb::store(mariadb::options());
             store.reserve(&request(&table.key, 10)).unwrap();
             store.reserve(&request(&table.key, 10)).unwrap();
             table.say(&spoil);
-            let all = || server::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", table.name));
+            let all =
+                || mariadb::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", table.name));
             let before = format!("{:?}", all().unwrap());
             // With a connection that knows the row, and with one that does not.
-            for store in [&mut store, &mut server::store(server::options())] {
+            for store in [&mut store, &mut mariadb::store(mariadb::options())] {
                 let fault = store.reserve(&request(&table.key, 10)).unwrap_err();
                 assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
                 assert!(fault.message.contains(&says) && fault.message.contains(&table.name), "{fault}");
@@ -260,7 +261,7 @@ fn a_column_that_is_too_narrow_or_no_number_is_refused() {
         for narrow in ["INT", "VARCHAR(20)"] {
             let table = Table::new(program);
             table.say(&format!("ALTER TABLE {{t}} MODIFY {} {narrow} NOT NULL", program.maximum));
-            let fault = server::store(server::options()).reserve(&request(&table.key, 10)).unwrap_err();
+            let fault = mariadb::store(mariadb::options()).reserve(&request(&table.key, 10)).unwrap_err();
             assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
             assert!(fault.message.contains("too narrow for `bigint`"), "{fault}");
         }
@@ -268,7 +269,7 @@ fn a_column_that_is_too_narrow_or_no_number_is_refused() {
         let table = Table::new(program);
         let drop = if program.scheme == Scheme::TinyIdInfo { "INDEX uniq_biz_type" } else { "PRIMARY KEY" };
         table.say(&format!("ALTER TABLE {{t}} DROP {drop}"));
-        let fault = server::store(server::options()).reserve(&request(&table.key, 10)).unwrap_err();
+        let fault = mariadb::store(mariadb::options()).reserve(&request(&table.key, 10)).unwrap_err();
         assert!(fault.message.contains(&format!("it has no primary key ({})", program.by)), "{fault}");
     }
 }

@@ -9,7 +9,7 @@ use keymill::Mill;
 use keymill::serial::SerialPattern;
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
-use keymill_tests::{postgres, request, server};
+use keymill_tests::{mariadb, postgres, request};
 use mysql::prelude::Queryable;
 
 /// The schemes with tables of other authors, and names that a shop may have for their columns: words of SQL among them.
@@ -77,7 +77,7 @@ fn unique() -> String {
 }
 
 fn column_names(sql: &str) -> Vec<String> {
-    server::connection().query(sql).unwrap()
+    mariadb::connection().query(sql).unwrap()
 }
 
 /// Every verb that touches the row.
@@ -106,7 +106,7 @@ fn a_table_of_renamed_columns_is_made_and_used_on_mariadb() {
     for (scheme, columns) in RENAMED {
         let table = unique();
         let key = key(scheme, &table, columns);
-        let mut store = server::store(server::options());
+        let mut store = mariadb::store(mariadb::options());
         store.init(&[Arc::clone(&key)], false).unwrap();
         let made = column_names(&format!(
             "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{table}'"
@@ -117,7 +117,7 @@ fn a_table_of_renamed_columns_is_made_and_used_on_mariadb() {
         works(&mut store, &key, columns);
         // The author's own names are no names of this table: refused, with the first that is missing.
         let authors = self::key(scheme, &table, &[]);
-        for store in [&mut store, &mut server::store(server::options())] {
+        for store in [&mut store, &mut mariadb::store(mariadb::options())] {
             let answer = store.reserve(&asked(&authors, 0));
             if matches!(scheme, Scheme::Cosid | Scheme::TinyIdInfo) {
                 continue; // the same names in another order: see below
@@ -129,7 +129,7 @@ fn a_table_of_renamed_columns_is_made_and_used_on_mariadb() {
                 "{fault}"
             );
         }
-        server::connection().query_drop(format!("DROP TABLE {table}")).unwrap();
+        mariadb::connection().query_drop(format!("DROP TABLE {table}")).unwrap();
     }
 }
 
@@ -183,27 +183,27 @@ fn names_in_another_order_are_told_by_their_types() {
     // CosId's maximum is a number and its name a text; read crosswise they fit nothing.
     let columns = RENAMED[3].1;
     let table = unique();
-    let mut store = server::store(server::options());
+    let mut store = mariadb::store(mariadb::options());
     store.init(&[key(Scheme::Cosid, &table, columns)], false).unwrap();
     let fault = store.reserve(&asked(&key(Scheme::Cosid, &table, &[]), 0)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-    server::connection().query_drop(format!("DROP TABLE {table}")).unwrap();
+    mariadb::connection().query_drop(format!("DROP TABLE {table}")).unwrap();
 }
 
 #[test]
 fn two_sources_of_one_mill_may_call_one_tables_columns_differently_only_where_both_are_there() {
     let table = unique();
-    server::connection()
+    mariadb::connection()
         .query_drop(format!(
             "CREATE TABLE {table} (biz_type VARCHAR(50) PRIMARY KEY, cur_id BIGINT NOT NULL, other_id BIGINT NOT NULL \
              DEFAULT 500, step INT NOT NULL, time_to_live INT NOT NULL)"
         ))
         .unwrap();
-    let mill = Mill::open(&server::url()).unwrap();
+    let mill = Mill::open(&mariadb::url()).unwrap();
     let spec = |name: &str, columns: &str| {
         format!("segment:{name}?scheme=sequence_table&table={table}&step=10&deadline=500ms{columns}")
     };
-    server::connection()
+    mariadb::connection()
         .query_drop(format!("INSERT INTO {table} VALUES ('a', 0, 700, 10, 0), ('b', 0, 700, 10, 0)"))
         .unwrap();
     // Each counts in its own column, also where the other has just been asked for.
@@ -217,14 +217,14 @@ fn two_sources_of_one_mill_may_call_one_tables_columns_differently_only_where_bo
     assert_eq!(error.code.name(), "STORE_REFUSED");
     assert!(error.message.contains("column `nowhere` is missing"), "{}", error.message);
     mill.close();
-    server::connection().query_drop(format!("DROP TABLE {table}")).unwrap();
+    mariadb::connection().query_drop(format!("DROP TABLE {table}")).unwrap();
 }
 
 #[test]
 fn a_serials_table_may_be_renamed_in_its_spec() {
     let table = unique();
     let spec = format!("serial:cust/id?table={table}&number=000&columns=MAXSERIALNO:highest,TABLENAME:t");
-    for url in [server::url(), "sqlite:".to_owned()] {
+    for url in [mariadb::url(), "sqlite:".to_owned()] {
         let folder = tempfile::tempdir().unwrap();
         let url =
             if url == "sqlite:" { format!("sqlite:{}", folder.path().join("i.db").display()) } else { url };
@@ -235,12 +235,12 @@ fn a_serials_table_may_be_renamed_in_its_spec() {
         assert!(text.ends_with("001"), "{text}");
         mill.close();
     }
-    let highest: String = server::connection()
+    let highest: String = mariadb::connection()
         .query_first(format!("SELECT highest FROM {table} WHERE t = 'CUST'"))
         .unwrap()
         .unwrap();
     assert!(highest.len() == 11, "{highest}");
-    server::connection().query_drop(format!("DROP TABLE {table}")).unwrap();
+    mariadb::connection().query_drop(format!("DROP TABLE {table}")).unwrap();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use keymill::Mill;
-use keymill_tests::server;
+use keymill_tests::mariadb;
 
 /// What each of CosId's nodes takes, and how many its row moves on by.
 const COUNT: u64 = 200_000;
@@ -18,7 +18,7 @@ const STEP: u64 = 100;
 #[test]
 fn two_nodes_of_cosid_and_two_mills_on_one_row_never_take_a_number_twice() {
     let classes = std::env::var("KEYMILL_TEST_COSID").expect("KEYMILL_TEST_COSID is not set; run `ci/cosid`");
-    let (config, name) = (server::url(), format!("orders{}", fastrand::u32(..)));
+    let (config, name) = (mariadb::url(), format!("orders{}", fastrand::u32(..)));
     let spec = format!("segment:shop.{name}?scheme=cosid&step={STEP}&buffer=20ms");
     let mills: Vec<Mill> = (0..2).map(|_| Mill::open(&config).expect("a mill")).collect();
     mills[0].init(&[&spec], false).expect("init");

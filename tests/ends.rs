@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use keymill::{Code, Mill, Source};
 use keymill_tests::takers::until;
-use keymill_tests::{postgres, redis, server};
+use keymill_tests::{mariadb, postgres, redis};
 
 /// A source of a thousand.
 fn named(n: usize) -> String {
@@ -40,7 +40,7 @@ fn a_thousand_sources_are_given_back_in_a_moment() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());
     for (place, url) in [
-        ("MariaDB", server::url()),
+        ("MariaDB", mariadb::url()),
         ("PostgreSQL", postgres::url()),
         ("Redis", redis::url()),
         ("SQLite", file),
@@ -131,7 +131,8 @@ fn ended(pid: libc::pid_t) -> i32 {
 #[test]
 fn forked_under_load_parent_and_children_share_no_id_and_no_connection() {
     const CHILDREN: usize = 8;
-    for (place, url) in [("MariaDB", server::url()), ("PostgreSQL", postgres::url()), ("Redis", redis::url())]
+    for (place, url) in
+        [("MariaDB", mariadb::url()), ("PostgreSQL", postgres::url()), ("Redis", redis::url())]
     {
         for fork in ["revive", "error"] {
             let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use keymill::{Code, Mill, Source};
-use keymill_tests::server::Private;
+use keymill_tests::mariadb::Private;
 use keymill_tests::takers::{Takers, until};
 use mysql::prelude::Queryable;
 
@@ -33,7 +33,7 @@ impl Pair {
             let replica = scope.spawn(|| Private::start(&arguments(2)));
             (Private::start(&arguments(1)), replica.join().expect("a replica"))
         });
-        let port = keymill_tests::server::options_of(&primary.url()).hosts[0].1;
+        let port = keymill_tests::mariadb::options_of(&primary.url()).hosts[0].1;
         let mut root = primary.root();
         root.query_drop("RESET MASTER").expect("root may reset");
         root.query_drop("CREATE USER follower@'%' IDENTIFIED BY 'follow'").expect("a user");
@@ -48,7 +48,7 @@ impl Pair {
         root.query_drop("SET GLOBAL read_only = 1").expect("root may set that");
         root.query_drop("START SLAVE").expect("it follows");
         let host = |server: &Private| {
-            let (host, port) = keymill_tests::server::options_of(&server.url()).hosts[0].clone();
+            let (host, port) = keymill_tests::mariadb::options_of(&server.url()).hosts[0].clone();
             format!("{host}:{port}")
         };
         let hosts = format!("{},{}", host(&primary), host(&replica));

@@ -16,7 +16,7 @@ use keymill::store::mysql::MysqlStore;
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
 use keymill::{Code, Mill, Source};
 use keymill_tests::assert_disjoint;
-use keymill_tests::server;
+use keymill_tests::mariadb;
 use keymill_tests::takers::{Takers, until};
 use mysql::prelude::Queryable;
 
@@ -39,11 +39,11 @@ fn url_from(node: usize, others: usize) -> String {
 }
 
 fn store_at(node: usize) -> MysqlStore {
-    server::store(server::options_of(&url_from(node, 0)))
+    mariadb::store(mariadb::options_of(&url_from(node, 0)))
 }
 
 fn connection_at(node: usize) -> mysql::Conn {
-    server::connection_of(&url_from(node, 0))
+    mariadb::connection_of(&url_from(node, 0))
 }
 
 /// `ci/galera VERB NODE`.
@@ -220,7 +220,7 @@ fn a_caller_who_changes_nodes_is_never_told_that_the_row_went_backwards() {
 #[test]
 fn a_cluster_that_would_go_on_in_both_halves_is_refused() {
     let request = keymill_tests::request(&key(Scheme::Keymill), 10);
-    let mut root = server::connection_of(&url_from(2, 0).replace("keymill:secret", "root:"));
+    let mut root = mariadb::connection_of(&url_from(2, 0).replace("keymill:secret", "root:"));
     for option in ["pc.ignore_sb", "pc.ignore_quorum"] {
         let mut set = |to: &str| {
             let sql = format!("SET GLOBAL wsrep_provider_options = '{option}={to}'");
@@ -324,7 +324,7 @@ fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() 
     println!("galera: {ids} ids from three mills, none twice, no error, the node back among them");
     assert!(sources[0].take(10).is_ok());
     // A connection that breaks looks for the favourite first.
-    let mut orders = server::store(server::options_of(&url_from(1, 2)));
+    let mut orders = mariadb::store(mariadb::options_of(&url_from(1, 2)));
     orders.look(&probe_key()).expect("a look");
     assert_eq!(mills_at(1), 1);
     assert!(row(1, &name) >= Some(1));

@@ -7,14 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keymill::{Mill, Source};
-use keymill_tests::{postgres, server};
+use keymill_tests::{mariadb, postgres};
 
 /// A transaction on a connection of its own.
 struct Holder(Option<postgres::Sql>, mysql::Conn);
 
 impl Holder {
     fn new(kind: &str) -> Holder {
-        Holder((kind == "postgres").then(postgres::Sql::shared), server::connection())
+        Holder((kind == "postgres").then(postgres::Sql::shared), mariadb::connection())
     }
 
     fn say(&mut self, statement: &str) {
@@ -29,7 +29,7 @@ impl Holder {
 /// The longest that a caller of one of `free` sources waits, and how many of them are told of an error, while `held` others
 /// are held for six seconds.
 fn waits(kind: &str, held: usize, free: usize) -> (Duration, Vec<String>, usize) {
-    let url = if kind == "postgres" { postgres::url() } else { server::url() };
+    let url = if kind == "postgres" { postgres::url() } else { mariadb::url() };
     let mill = Mill::open(&url).expect("a mill");
     let name = format!("held-{kind}-{held}-{}", std::process::id());
     let source = |n: usize| -> Source {

@@ -12,7 +12,7 @@ use keymill::store::FAR;
 use keymill::{Code, Handover, Mill, OldRow, Source};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::rivals::{self, PROGRAMS, Program};
-use keymill_tests::{postgres, server};
+use keymill_tests::{mariadb, postgres};
 use mysql::prelude::Queryable;
 
 /// The row of the source's own name in this table.
@@ -37,7 +37,7 @@ impl Tables {
         };
         let kind = if scheme == "key_producer" { "serial:cust/id" } else { "segment:orders" };
         let old = format!("{kind}?scheme={scheme}&table={}", tables.old);
-        Mill::open(&server::url()).unwrap().init(&[&old, &tables.orders()], false).unwrap();
+        Mill::open(&mariadb::url()).unwrap().init(&[&old, &tables.orders()], false).unwrap();
         tables
     }
 
@@ -48,12 +48,12 @@ impl Tables {
 
     fn say(&self, sql: &str) {
         let sql = sql.replace("{old}", &self.old).replace("{new}", &self.new);
-        server::connection().query_drop(sql).unwrap();
+        mariadb::connection().query_drop(sql).unwrap();
     }
 
     /// The maximum of the old row, and `next` of the new one.
     fn rows(&self, maximum: &str) -> (u64, Option<u64>) {
-        let mut connection = server::connection();
+        let mut connection = mariadb::connection();
         let old = connection.query_first(format!("SELECT {maximum} FROM {}", self.old)).unwrap().unwrap();
         let new = format!("SELECT next FROM {} WHERE name = 'segment:orders'", self.new);
         (old, connection.query_first(new).unwrap())
@@ -101,14 +101,14 @@ fn old_nodes_hammering_through_an_import_never_take_a_number_of_ours() {
         tables.make_row(program);
         let stop = AtomicBool::new(false);
         let taken = AtomicU32::new(0);
-        let mill = Mill::open(&server::url()).unwrap();
+        let mill = Mill::open(&mariadb::url()).unwrap();
         let orders = mill.source(&tables.orders()).unwrap();
         let (mut ranges, ours, handed) = std::thread::scope(|scope| {
             let ends = Stops(&stop);
             let nodes: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
-                        let mut connection = server::connection();
+                        let mut connection = mariadb::connection();
                         let mut ranges = Vec::new();
                         // ordering: Relaxed — a flag and a count.
                         while !stop.load(Ordering::Relaxed) {
@@ -161,7 +161,7 @@ fn old_nodes_hammering_through_an_import_never_take_a_number_of_ours() {
 fn a_connection_cut_at_any_answer_leaves_both_rows_or_neither() {
     for program in &PROGRAMS {
         let tables = Tables::new(program.scheme.name());
-        let mut options = server::options();
+        let mut options = mariadb::options();
         let proxy = Proxy::start(options.hosts.remove(0));
         let (host, port) = proxy.address();
         let url = format!("mysql://keymill:secret@{host}:{port}/ids?timeout=1s");
@@ -200,7 +200,7 @@ fn a_second_import_says_that_it_is_done_and_changes_nothing() {
         let tables = Tables::new(program.scheme.name());
         tables.make_row(program);
         tables.say(&format!("UPDATE {{old}} SET {} = 7000", program.maximum));
-        let mill = Mill::open(&server::url()).unwrap();
+        let mill = Mill::open(&mariadb::url()).unwrap();
         let orders = mill.source(&tables.orders()).unwrap();
         let shown = tables.import(program, &orders, true).unwrap();
         assert_eq!(tables.rows(program.maximum), (7000, None), "a dry run writes nothing");
@@ -210,7 +210,7 @@ fn a_second_import_says_that_it_is_done_and_changes_nothing() {
         let first = orders.next().unwrap();
         assert_eq!(first, handed.old.mark.next);
         // An old node goes on up there, and the second import lets it.
-        let far = (program.node)(&mut server::connection(), &tables.old).0;
+        let far = (program.node)(&mut mariadb::connection(), &tables.old).0;
         assert_eq!(far, first + FAR);
         let stands = tables.rows(program.maximum);
         for dry_run in [true, false] {
@@ -224,15 +224,16 @@ fn a_second_import_says_that_it_is_done_and_changes_nothing() {
 fn what_could_count_a_number_twice_is_refused_and_nothing_is_changed() {
     let program = &PROGRAMS[1];
     let tables = Tables::new(program.scheme.name());
-    let mill = Mill::open(&server::url()).unwrap();
+    let mill = Mill::open(&mariadb::url()).unwrap();
     let orders = mill.source(&tables.orders()).unwrap();
     let refused = |says: &str| {
         for dry_run in [true, false] {
-            let before = server::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", tables.new));
+            let before =
+                mariadb::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", tables.new));
             let error = tables.import(program, &orders, dry_run).unwrap_err();
             assert_eq!(error.code, Code::StoreRefused, "{error}");
             assert!(error.message.contains(says) && error.message.contains("nothing was changed"), "{error}");
-            let after = server::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", tables.new));
+            let after = mariadb::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", tables.new));
             assert_eq!(format!("{before:?}"), format!("{after:?}"));
         }
     };
@@ -277,7 +278,7 @@ fn what_could_count_a_number_twice_is_refused_and_nothing_is_changed() {
 #[test]
 fn serials_go_on_where_key_factory_stood_and_its_nodes_are_far_away_for_the_day() {
     let tables = Tables::new("key_producer");
-    let mill = Mill::open(&format!("{}?clock=manual", server::url())).unwrap();
+    let mill = Mill::open(&format!("{}?clock=manual", mariadb::url())).unwrap();
     let spec = format!("serial:cust/id?number=000000&zone=UTC&scheme=keymill&table={}", tables.new);
     let serials = mill.source(&spec).unwrap();
     let today = "20260101";
@@ -289,7 +290,7 @@ fn serials_go_on_where_key_factory_stood_and_its_nodes_are_far_away_for_the_day(
     assert!(import(false).unwrap_err().message.contains("says no number yet"));
     let mut texts = HashSet::new();
     let old_node = |texts: &mut HashSet<String>, count| {
-        let mut connection = server::connection();
+        let mut connection = mariadb::connection();
         for _ in 0..count {
             let (lo, hi) =
                 rivals::key_factory(&mut connection, &tables.old, today, ("CUST", "ID")).expect("alone");
@@ -409,7 +410,7 @@ fn rows_on_postgres_are_handed_over_while_mills_still_write_the_old_one() {
 fn a_row_that_another_source_has_taken_is_refused_with_that_source_s_name() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());
-    for url in [server::url(), postgres::url(), file] {
+    for url in [mariadb::url(), postgres::url(), file] {
         let mill = Mill::open(&url).unwrap();
         let old_table = format!("io_taken_{}", std::process::id());
         let new_table = format!("in_taken_{}", std::process::id());
@@ -443,7 +444,7 @@ fn a_row_that_another_source_has_taken_is_refused_with_that_source_s_name() {
         assert_eq!((first.next().unwrap(), second.next().unwrap()), (121, 10_000));
         mill.close();
         if url.starts_with("mysql") {
-            server::say(&format!("DROP TABLE {old_table}, {new_table}"));
+            mariadb::say(&format!("DROP TABLE {old_table}, {new_table}"));
         } else if url.starts_with("postgres") {
             postgres::Sql::shared().say(&format!("DROP TABLE {old_table}, {new_table}"));
         }
@@ -454,7 +455,7 @@ fn a_row_that_another_source_has_taken_is_refused_with_that_source_s_name() {
 fn a_row_whose_table_calls_its_columns_otherwise_is_named_with_columns() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());
-    for url in [server::url(), postgres::url(), file] {
+    for url in [mariadb::url(), postgres::url(), file] {
         for (scheme, columns) in [
             ("leaf_alloc", "max_id:current,biz_tag:name"),
             ("tiny_id_info", "max_id:highest,version:rev"),
@@ -494,7 +495,7 @@ fn a_row_whose_table_calls_its_columns_otherwise_is_named_with_columns() {
             assert!(source.import(&row, false).unwrap().was_done());
             mill.close();
             if url.starts_with("mysql") {
-                server::say(&format!("DROP TABLE {old_table}, {new_table}"));
+                mariadb::say(&format!("DROP TABLE {old_table}, {new_table}"));
             } else if url.starts_with("postgres") {
                 postgres::Sql::shared().say(&format!("DROP TABLE {old_table}, {new_table}"));
             }

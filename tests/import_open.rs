@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use keymill::store::FAR;
 use keymill::{Code, Error, Handover, Mill, OldRow, Source};
-use keymill_tests::server;
+use keymill_tests::mariadb;
 use keymill_tests::takers::{Takers, until};
 
 const SCHEMES: [&str; 4] = ["leaf_alloc", "tiny_id_info", "cosid", "sequence_table"];
@@ -35,7 +35,7 @@ impl Place {
         // ordering: Relaxed — a number for each, nothing more.
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = |kind| format!("{kind}_{}_{n}", std::process::id());
-        let place = Place { url: server::url(), old: name("oo"), new: name("on"), scheme, folder: None };
+        let place = Place { url: mariadb::url(), old: name("oo"), new: name("on"), scheme, folder: None };
         place.with_tables()
     }
 
@@ -79,7 +79,7 @@ impl Place {
 
     fn drop_tables(&self) {
         if self.folder.is_none() {
-            server::say(&format!("DROP TABLE {}, {}", self.old, self.new));
+            mariadb::say(&format!("DROP TABLE {}, {}", self.old, self.new));
         }
     }
 }
@@ -98,18 +98,27 @@ fn no_errors(takers: &Takers) {
     assert!(errors.is_empty(), "{errors:?}");
 }
 
+/// In every place: a mill with the old row open, another with the new source, written with these options.
+fn with_both_open(options: &str, play: impl Fn(&Place, &Source, &Source)) {
+    for place in Place::all() {
+        let mills = [place.mill(), place.mill()];
+        let old = mills[0].source(&place.old_spec("")).unwrap();
+        let new = mills[1].source(&place.new_spec(options)).unwrap();
+        play(&place, &old, &new);
+        mills.iter().for_each(Mill::close);
+        place.drop_tables();
+    }
+}
+
 #[test]
 fn a_mill_with_the_old_row_open_uses_up_what_it_has_and_goes_on_far_away() {
-    for place in Place::all() {
-        let (old_mill, new_mill) = (place.mill(), place.mill());
-        let old = old_mill.source(&place.old_spec("")).unwrap();
-        let new = new_mill.source(&place.new_spec("")).unwrap();
+    with_both_open("", |place, old, new| {
         let (theirs, ours) = (Takers::default(), Takers::default());
         let mut handed = None;
-        theirs.beside(&[&old, &old], 17, Duration::from_millis(1), || {
+        theirs.beside(&[old, old], 17, Duration::from_millis(1), || {
             until("the old row is in use", Duration::from_secs(20), || theirs.count() > 500);
             handed = Some(place.import().unwrap());
-            ours.beside(&[&new, &new], 17, Duration::from_millis(1), || {
+            ours.beside(&[new, new], 17, Duration::from_millis(1), || {
                 until("the new row is in use", Duration::from_secs(20), || ours.count() > 1000);
                 until("the old one is too", Duration::from_secs(20), || theirs.highest() > FAR);
             });
@@ -126,42 +135,31 @@ fn a_mill_with_the_old_row_open_uses_up_what_it_has_and_goes_on_far_away() {
         // What it gives back at its close is far away as well: the new row is not lowered, and only its own mill raises it.
         let stands = || new.standing().unwrap().row.unwrap().mark.next;
         let before = stands();
-        old_mill.close();
+        old.mill().close();
         assert!((before..FAR).contains(&stands()));
         let after = new.take(2000).unwrap();
-        assert_unique(theirs.into_iter().chain(ours).chain(after), &place);
-        new_mill.close();
-        place.drop_tables();
-    }
+        assert_unique(theirs.into_iter().chain(ours).chain(after), place);
+    });
 }
 
 #[test]
 fn a_mill_with_the_new_source_open_and_not_asked_yet_begins_where_the_old_row_stood() {
-    for place in Place::all() {
-        let (old_mill, new_mill) = (place.mill(), place.mill());
-        let old = old_mill.source(&place.old_spec("")).unwrap();
-        let new = new_mill.source(&place.new_spec("")).unwrap();
+    with_both_open("", |place, old, new| {
         let mut ids = old.take(120).unwrap();
         let handed = place.import().unwrap();
         ids.extend(new.take(700).unwrap());
         assert_eq!(ids[120], handed.new_after.mark.next, "{}", place.scheme);
         ids.extend(old.take(700).unwrap());
-        assert_unique(ids, &place);
-        old_mill.close();
-        new_mill.close();
-        place.drop_tables();
-    }
+        assert_unique(ids, place);
+    });
 }
 
 #[test]
 fn a_mill_with_the_new_source_in_use_above_the_old_row_goes_on_as_if_nothing_had_been() {
-    for place in Place::all() {
-        let (old_mill, new_mill) = (place.mill(), place.mill());
-        let old = old_mill.source(&place.old_spec("")).unwrap();
-        let new = new_mill.source(&place.new_spec("&start=100000")).unwrap();
+    with_both_open("&start=100000", |place, old, new| {
         let mut ids = old.take(120).unwrap();
         let takers = Takers::default();
-        takers.beside(&[&new, &new], 17, Duration::from_millis(1), || {
+        takers.beside(&[new, new], 17, Duration::from_millis(1), || {
             until("the new row is in use", Duration::from_secs(20), || takers.count() > 500);
             let handed = place.import().unwrap();
             assert!(handed.new_after.mark.next > 100_000 && handed.old_after.mark.next > FAR);
@@ -172,11 +170,8 @@ fn a_mill_with_the_new_source_in_use_above_the_old_row_goes_on_as_if_nothing_had
         ids.extend(takers.got());
         assert!(ids.iter().all(|id| *id < FAR));
         ids.extend(old.take(700).unwrap());
-        assert_unique(ids, &place);
-        old_mill.close();
-        new_mill.close();
-        place.drop_tables();
-    }
+        assert_unique(ids, place);
+    });
 }
 
 #[test]

@@ -12,7 +12,7 @@ use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, Secret, SerialKey, Store};
 use keymill::{Code, Mill};
-use keymill_tests::server;
+use keymill_tests::mariadb;
 
 fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/src/store/README.md")
@@ -148,10 +148,10 @@ fn the_grants_on_the_page_are_enough_and_without_one_the_error_says_so() {
     assert_eq!(grants.len(), Scheme::ALL.len(), "a line for each scheme");
     let shop = format!("shop_{}", std::process::id());
     root(&format!("CREATE DATABASE {shop}; GRANT ALL ON {shop}.* TO keymill@'%'"));
-    let mut owner = server::options();
+    let mut owner = mariadb::options();
     owner.database.clone_from(&shop);
     for (scheme, grant) in grants {
-        server::store(owner.clone()).init(&[key(scheme)], false).unwrap();
+        mariadb::store(owner.clone()).init(&[key(scheme)], false).unwrap();
         let user = format!("u{}_{}", std::process::id(), scheme.name());
         let here = |sql: &str| sql.replace("shop.", &format!("{shop}.")).replace("ids@", &format!("{user}@"));
         root(&format!("CREATE USER {user}@'%' IDENTIFIED BY 'secret'"));
@@ -166,12 +166,12 @@ fn the_grants_on_the_page_are_enough_and_without_one_the_error_says_so() {
                 if scheme == Scheme::Sequence { "DO SETVAL(shop.{t}, 1)" } else { "DELETE FROM shop.{t}" };
             root(&here(&statement.replace("{t}", table)));
         };
-        assert_eq!(job(&mut server::store(options.clone()), scheme), Ok(()), "{}", scheme.name());
+        assert_eq!(job(&mut mariadb::store(options.clone()), scheme), Ok(()), "{}", scheme.name());
         let (rights, on) = grant.strip_prefix("GRANT ").unwrap().split_once(" ON ").unwrap();
         for right in rights.split(", ") {
             root(&here(&format!("REVOKE {right} ON {}", on.replace(" TO ", " FROM "))));
             empty();
-            let complaint = job(&mut server::store(options.clone()), scheme);
+            let complaint = job(&mut mariadb::store(options.clone()), scheme);
             let complaint = complaint.expect_err(&format!("{} without {right} does its job", scheme.name()));
             assert!(
                 complaint.contains("command denied") && complaint.contains(right),
@@ -181,11 +181,11 @@ fn the_grants_on_the_page_are_enough_and_without_one_the_error_says_so() {
             root(&here(&format!("GRANT {right} ON {on}")));
         }
         empty();
-        assert_eq!(job(&mut server::store(options.clone()), scheme), Ok(()), "{} again", scheme.name());
+        assert_eq!(job(&mut mariadb::store(options.clone()), scheme), Ok(()), "{} again", scheme.name());
         // `init` creates nothing where all is there, and says what it lacks where it is not.
-        assert!(server::store(options.clone()).init(&[key(scheme)], false).unwrap().is_empty());
+        assert!(mariadb::store(options.clone()).init(&[key(scheme)], false).unwrap().is_empty());
         let missing = Arc::new(Key { table: "missing".to_owned(), ..(*key(scheme)).clone() });
-        let fault = server::store(options).init(&[missing], false).unwrap_err();
+        let fault = mariadb::store(options).init(&[missing], false).unwrap_err();
         assert!(fault.message.contains("CREATE command denied"), "{fault}");
         root(&format!("DROP USER {user}@'%'"));
     }

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keymill_tests::{postgres, redis, server, worker};
+use keymill_tests::{mariadb, postgres, redis, worker};
 
 const KILLS: usize = 30;
 /// A virtual machine may take a while to start beside ten others.
@@ -70,7 +70,7 @@ struct Worker {
 
 impl Worker {
     fn start(language: &Language, spec: &str, folder: &Path, number: usize) -> Worker {
-        Worker::start_on(language, &server::url(), spec, folder, number)
+        Worker::start_on(language, &mariadb::url(), spec, folder, number)
     }
 
     fn start_on(language: &Language, config: &str, spec: &str, folder: &Path, number: usize) -> Worker {
@@ -138,7 +138,7 @@ fn killed_in_every_language_they_share_one_row_and_one_segment_without_a_duplica
     for folder in &folders {
         fs::create_dir(folder).expect("a folder");
     }
-    let mill = keymill::Mill::open(&server::url()).expect("a mill");
+    let mill = keymill::Mill::open(&mariadb::url()).expect("a mill");
     mill.init(&specs.each_ref().map(String::as_str), false).expect("init");
 
     thread::scope(|scope| {
@@ -199,7 +199,7 @@ fn every_language_takes_from_each_server_and_from_several_at_once() {
     let home = tempfile::tempdir().expect("a folder");
     let name = format!("poly_all_{}", std::process::id());
     let spec = format!("segment:{name}?min_step=50&max_step=5000");
-    let stores = [server::url(), postgres::url(), redis::url()];
+    let stores = [mariadb::url(), postgres::url(), redis::url()];
     let file = home.path().join("keymill.toml");
     // What a language cannot pass on in a string it need not: chunk and list stand in the file.
     let toml = format!("stores = {stores:?}\nchunk = 1000\n[source.\"segment:{name}\"]\nblock = 16\n");

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keymill::{Mill, Source, Stats};
-use keymill_tests::server::{self, Private};
+use keymill_tests::mariadb::{self, Private};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -36,7 +36,7 @@ fn stats(source: &Source) -> Stats {
 /// Both real stores: a MariaDB that is there, a file that is made.
 fn stores(folder: &tempfile::TempDir) -> [(&'static str, Mill); 2] {
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());
-    [("mariadb", server::url()), ("sqlite", file)].map(|(name, config)| {
+    [("mariadb", mariadb::url()), ("sqlite", file)].map(|(name, config)| {
         let mill = Mill::open(&config).expect("a mill");
         mill.init(&[], false).expect("init");
         (name, mill)
@@ -282,11 +282,11 @@ fn a_million_ids_at_100_000_a_second_cost_at_most_two_round_trips() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("keymill.toml");
     let stores =
-        format!("stores = [\"{}\", \"sqlite:{}\"]", server::url(), folder.path().join("b.db").display());
+        format!("stores = [\"{}\", \"sqlite:{}\"]", mariadb::url(), folder.path().join("b.db").display());
     std::fs::write(&file, stores).expect("a configuration");
     let several = format!("file:{}", file.display());
     let [one, two] = thread::scope(|scope| {
-        let runs = [server::url(), several].map(|config| scope.spawn(move || steady(&config)));
+        let runs = [mariadb::url(), several].map(|config| scope.spawn(move || steady(&config)));
         runs.map(|run| run.join().expect("a steady run"))
     });
     for (name, (trips, ids)) in [("one store", one), ("two stores", two)] {
@@ -355,7 +355,7 @@ fn an_outage_as_long_as_the_buffer_is_served_from_memory() {
 
 #[test]
 fn a_thousand_sources_share_one_connection_and_their_refills_go_in_one_run() {
-    let mill = Mill::open(&server::url()).expect("a mill");
+    let mill = Mill::open(&mariadb::url()).expect("a mill");
     mill.init(&[], false).expect("init");
     let name = unique("many");
     let sources: Vec<Source> = (0..1000)
@@ -363,7 +363,7 @@ fn a_thousand_sources_share_one_connection_and_their_refills_go_in_one_run() {
         .collect();
     let connections = || -> u64 {
         use mysql::prelude::Queryable;
-        let mut connection = server::connection();
+        let mut connection = mariadb::connection();
         connection
             .query_first("SELECT COUNT(*) FROM information_schema.PROCESSLIST")
             .expect("a count")
@@ -398,7 +398,7 @@ fn a_thousand_sources_share_one_connection_and_their_refills_go_in_one_run() {
 
 #[test]
 fn a_hundred_new_sources_at_once_have_their_first_id_within_two_seconds() {
-    let mill = Mill::open(&server::url()).expect("a mill");
+    let mill = Mill::open(&mariadb::url()).expect("a mill");
     mill.init(&[], false).expect("init");
     let name = unique("flood");
     let together = Barrier::new(100);

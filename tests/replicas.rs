@@ -2,7 +2,7 @@
 //! before it shows anything. Servers of their own; `ci/mariadb`, `ci/postgres` and `ci/redis` start them.
 
 use keymill::{Code, Mill};
-use keymill_tests::{postgres, redis, server};
+use keymill_tests::{mariadb, postgres, redis};
 use mysql::prelude::Queryable;
 
 #[track_caller]
@@ -45,7 +45,7 @@ fn a_postgresql_replica_is_looked_at_and_not_repaired() {
 
 #[test]
 fn a_mariadb_that_is_read_only_is_looked_at_and_not_repaired() {
-    let server = server::Private::start("");
+    let server = mariadb::Private::start("");
     begin(&server.url());
     server.root().query_drop("SET GLOBAL read_only = 1").unwrap();
     is_looked_at_and_not_repaired(&server.url(), "the server is read-only: a replica", OLDER);
@@ -61,7 +61,7 @@ fn a_redis_replica_is_looked_at_and_not_repaired() {
 
 #[test]
 fn several_stores_are_not_repaired_while_one_of_them_is_read_only() {
-    let server = server::Private::start("");
+    let server = mariadb::Private::start("");
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("keymill.toml");
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());

@@ -10,7 +10,7 @@ use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
 use keymill_tests::disguise::Disguise;
-use keymill_tests::{request, server};
+use keymill_tests::{mariadb, request};
 use mysql::prelude::Queryable;
 
 const DAY: u64 = 20_261_120_000_000_000;
@@ -66,23 +66,23 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            server::connection().query_drop(format!("DROP TABLE {}", self.0.table)).unwrap();
+            mariadb::connection().query_drop(format!("DROP TABLE {}", self.0.table)).unwrap();
         }
     }
 }
 
 fn direct() -> MysqlStore {
-    server::store(server::options())
+    mariadb::store(mariadb::options())
 }
 
 #[test]
 fn a_node_alone_reserves_with_one_statement_under_every_scheme() {
     for (scheme, serial) in KEPT {
         let table = Table::new(scheme, serial);
-        let disguise = Disguise::plain(server::options().hosts[0].clone());
-        let mut options = server::options();
+        let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
+        let mut options = mariadb::options();
         options.hosts = vec![disguise.address()];
-        let mut store = server::store(options);
+        let mut store = mariadb::store(options);
         let mut seen = Mark::default();
         let mut reserve = |day| {
             let got = store.reserve(&table.asked(day, seen)).unwrap();
@@ -131,7 +131,7 @@ fn a_row_that_was_set_back_or_is_gone_is_left_alone_by_the_short_way_too() {
             let got = store.reserve(&table.asked(DAY, seen)).unwrap();
             seen = Mark { period: got.period, next: got.hi };
         }
-        server::connection().query_drop(format!("DELETE FROM {}", table.0.table)).unwrap();
+        mariadb::connection().query_drop(format!("DELETE FROM {}", table.0.table)).unwrap();
         for _ in 0..3 {
             let fault = store.reserve(&table.asked(DAY, seen)).unwrap_err();
             assert_eq!(fault.kind, FaultKind::WentBackwards, "{scheme:?}: {fault}");

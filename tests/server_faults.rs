@@ -19,7 +19,7 @@ const LEAN_DEADLINE: Duration = Duration::from_millis(400);
 macro_rules! on_every_server {
     ($($scenario:ident)*) => {
         mod mariadb {
-            $(#[test] fn $scenario() { super::$scenario(&keymill_tests::server::Private::start("")) })*
+            $(#[test] fn $scenario() { super::$scenario(&keymill_tests::mariadb::Private::start("")) })*
         }
         mod postgres {
             $(#[test] fn $scenario() { super::$scenario(&keymill_tests::postgres::Private::start("")) })*

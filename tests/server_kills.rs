@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, Store};
 use keymill_tests::victim::Victim;
-use keymill_tests::{postgres, redis, server};
+use keymill_tests::{mariadb, postgres, redis};
 
 const KILLS: usize = 10;
 const NODES: usize = 2;
@@ -40,9 +40,9 @@ fn request_of(scheme: Scheme, name: &str) -> Request {
 #[test]
 fn a_mariadb_killed_ten_times_under_load_answers_with_no_number_twice() {
     let schemes = segments(&[Scheme::Sequence]);
-    let server = server::Private::start("");
-    let options = server::options_of(&server.url());
-    killed(&server, &schemes, &|| Box::new(server::store(options.clone())));
+    let server = mariadb::Private::start("");
+    let options = mariadb::options_of(&server.url());
+    killed(&server, &schemes, &|| Box::new(mariadb::store(options.clone())));
 }
 
 #[test]

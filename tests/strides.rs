@@ -16,7 +16,7 @@ use keymill::{Code, Mill, Source};
 use keymill_tests::disguise::Disguise;
 use keymill_tests::rivals::tinyid_ids;
 use keymill_tests::takers::until;
-use keymill_tests::{postgres, request, server, worker};
+use keymill_tests::{mariadb, postgres, request, worker};
 use mysql::prelude::Queryable;
 
 /// What a row says, and the step in it: some that fit each other, some that do not, and one of steps without an id.
@@ -49,7 +49,7 @@ impl Table {
         // ordering: Relaxed — a number for each, nothing more.
         let name = format!("s_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let key = key(&name, Stride::new(delta, remainder).unwrap());
-        server::store(server::options()).init(&[Arc::clone(&key)], false).unwrap();
+        mariadb::store(mariadb::options()).init(&[Arc::clone(&key)], false).unwrap();
         Table { name, key }
     }
 
@@ -64,12 +64,12 @@ impl Table {
     }
 
     fn say(&self, sql: &str) {
-        server::connection().query_drop(sql.replace("{t}", &self.name)).unwrap();
+        mariadb::connection().query_drop(sql.replace("{t}", &self.name)).unwrap();
     }
 
     fn max_id(&self) -> u64 {
         let select = format!("SELECT max_id FROM {} WHERE biz_type = 'orders'", self.name);
-        server::connection().query_first(select).unwrap().unwrap()
+        mariadb::connection().query_first(select).unwrap().unwrap()
     }
 
     fn owns(&self, id: u64) -> bool {
@@ -108,12 +108,12 @@ fn old_nodes_and_ours_on_one_row_leave_no_id_out_and_issue_none_twice() {
                 threads.push(scope.spawn(move || {
                     let mut ids = Vec::new();
                     if n % 2 == 0 {
-                        let mut connection = server::connection();
+                        let mut connection = mariadb::connection();
                         (0..ROUNDS).for_each(|_| ids.extend(tinyid_ids(&mut connection, &table.name)));
                         return ids;
                     }
                     let stride = table.key.stride;
-                    let mut store = server::store(server::options());
+                    let mut store = mariadb::store(mariadb::options());
                     let mut seen = 0;
                     for round in 0..ROUNDS {
                         let len = 1 + n as u64 * 5;
@@ -155,7 +155,7 @@ fn a_worker_takes_every_second_number_until_it_is_killed() {
 /// A node of tinyid that logs what it issues until it is told to stop.
 fn old_node(table: &str, log: &Path, over: &AtomicBool) {
     let mut log = OpenOptions::new().create(true).append(true).open(log).unwrap();
-    let mut connection = server::connection();
+    let mut connection = mariadb::connection();
     // ordering: Relaxed — a flag.
     while !over.load(Ordering::Relaxed) {
         let ids = tinyid_ids(&mut connection, table);
@@ -189,7 +189,7 @@ fn two_databases_share_the_numbers_out_while_processes_are_killed_and_old_nodes_
             let log = folder.path().join(format!("{n}-life{life}.ids"));
             let spec = format!("{}&min_step=20&max_step=100", databases[n].spec());
             let name = "a_worker_takes_every_second_number_until_it_is_killed";
-            (log.clone(), worker::start(name, &server::url(), &spec, &log))
+            (log.clone(), worker::start(name, &mariadb::url(), &spec, &log))
         };
         let mut running: Vec<_> = (0..4).map(|life| (life % 2, begin(life % 2, life))).collect();
         for life in 4..4 + KILLS {
@@ -226,10 +226,10 @@ fn two_databases_share_the_numbers_out_while_processes_are_killed_and_old_nodes_
 fn a_reservation_is_one_statement_and_moves_the_row_by_whole_steps_wherever_it_stands() {
     for (delta, remainder, step, max_id) in ROWS {
         let table = Table::with_row(delta, remainder, step, max_id);
-        let disguise = Disguise::plain(server::options().hosts[0].clone());
-        let mut options = server::options();
+        let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
+        let mut options = mariadb::options();
         options.hosts = vec![disguise.address()];
-        let mut store = server::store(options);
+        let mut store = mariadb::store(options);
         let stride = table.key.stride;
         let mut seen = 0;
         for round in 0..20 {
@@ -250,7 +250,7 @@ fn a_reservation_is_one_statement_and_moves_the_row_by_whole_steps_wherever_it_s
 #[test]
 fn a_row_we_make_says_so_and_an_old_node_takes_as_many_of_it() {
     let table = Table::of(3, 2);
-    let mut store = server::store(server::options());
+    let mut store = mariadb::store(mariadb::options());
     let got = store.reserve(&asked(&table.key, 10, 0)).unwrap().of_the_source(table.key.stride);
     assert_eq!((got.lo, got.hi), (1, 11));
     let row = store.look(&table.key).unwrap().unwrap();
@@ -260,7 +260,7 @@ fn a_row_we_make_says_so_and_an_old_node_takes_as_many_of_it() {
     assert!(store.give_back(&table.key, 0, 17, 31).unwrap());
     assert_eq!(store.look(&table.key).unwrap().unwrap().mark.next, 17);
     store.repair(&table.key, Mark { period: 0, next: 31 }).unwrap();
-    assert_eq!(tinyid_ids(&mut server::connection(), &table.name), (32..=59).step_by(3).collect::<Vec<_>>());
+    assert_eq!(tinyid_ids(&mut mariadb::connection(), &table.name), (32..=59).step_by(3).collect::<Vec<_>>());
 }
 
 /// A place where a row can be changed behind the store's back.
@@ -277,7 +277,7 @@ impl Place {
 
     fn url(&self) -> String {
         match self {
-            Place::MariaDb => server::url(),
+            Place::MariaDb => mariadb::url(),
             Place::Postgres => postgres::url(),
             Place::Sqlite(folder) => format!("sqlite:{}", folder.path().join("ids.db").display()),
         }
@@ -285,7 +285,7 @@ impl Place {
 
     fn say(&self, sql: &str) {
         match self {
-            Place::MariaDb => server::say(sql),
+            Place::MariaDb => mariadb::say(sql),
             Place::Postgres => drop(postgres::Sql::shared().say(sql)),
             Place::Sqlite(folder) => {
                 let connection = rusqlite::Connection::open(folder.path().join("ids.db")).unwrap();
@@ -354,7 +354,7 @@ fn a_row_that_comes_to_say_something_else_is_refused_until_it_is_mended() {
 fn sources_of_every_third_number_that_are_due_together_keep_to_their_own() {
     const SOURCES: usize = 60;
     let table = Table::of(3, 1);
-    let mills = [Mill::open(&server::url()).unwrap(), Mill::open(&server::url()).unwrap()];
+    let mills = [Mill::open(&mariadb::url()).unwrap(), Mill::open(&mariadb::url()).unwrap()];
     let sources: Vec<[Source; 2]> = (0..SOURCES)
         .map(|n| {
             let spec = format!("{}&min_step=10&buffer=1ms&deadline=20s", table.spec());

@@ -11,7 +11,7 @@ use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::disguise::Disguise;
-use keymill_tests::server;
+use keymill_tests::mariadb;
 use mysql::prelude::Queryable;
 
 const BOTH: [Scheme; 2] = [Scheme::AutoIncrement, Scheme::Ticket];
@@ -54,11 +54,11 @@ impl Table {
     }
 
     fn say(&self, sql: &str) {
-        server::connection().query_drop(sql.replace("{t}", &self.name)).unwrap();
+        mariadb::connection().query_drop(sql.replace("{t}", &self.name)).unwrap();
     }
 
     fn rows(&self) -> u64 {
-        server::connection().query_first(format!("SELECT COUNT(*) FROM {}", self.name)).unwrap().unwrap()
+        mariadb::connection().query_first(format!("SELECT COUNT(*) FROM {}", self.name)).unwrap().unwrap()
     }
 }
 
@@ -71,7 +71,7 @@ impl Drop for Table {
 }
 
 fn open() -> impl Store {
-    server::store(server::options())
+    mariadb::store(mariadb::options())
 }
 
 fn seen(request: &Request, next: u64) -> Request {
@@ -170,7 +170,7 @@ fn a_table_that_was_emptied_or_set_back_is_refused_and_never_counted_up_to_the_m
 fn a_repair_that_is_only_shown_shows_what_would_be_written() {
     for scheme in BOTH {
         let table = Table::new(scheme);
-        let mill = keymill::Mill::open(&server::url()).unwrap();
+        let mill = keymill::Mill::open(&mariadb::url()).unwrap();
         let spec = format!("segment:orders?scheme={}&table={}&step=100", scheme.name(), table.name);
         let orders = mill.source(&spec).unwrap();
         orders.next().unwrap();
@@ -231,7 +231,7 @@ fn another_step_than_the_tables_is_refused() {
         let mut store = open();
         store.reserve(&table.request("orders")).unwrap();
         let inserted = format!("INSERT INTO {} (stub, step) VALUES ('x', 50)", table.name);
-        assert!(server::connection().query_drop(inserted).is_err());
+        assert!(mariadb::connection().query_drop(inserted).is_err());
         assert_eq!(store.reserve(&table.request("orders")).unwrap().lo % 100, 1);
     }
 }
@@ -306,7 +306,7 @@ fn two_schemes_on_one_table_are_refused() {
 #[test]
 fn servers_that_share_the_numbers_by_offset_draw_apart() {
     let table = Table::new(Scheme::Ticket);
-    let mut other = server::connection();
+    let mut other = mariadb::connection();
     other.query_drop("SET SESSION auto_increment_increment = 2, auto_increment_offset = 2").unwrap();
     other
         .query_drop(format!("REPLACE INTO {} (stub, step) VALUES ('segment:orders', 100)", table.name))
@@ -339,7 +339,7 @@ fn a_mill_takes_ids_from_tickets() {
     for scheme in BOTH {
         let table = std::mem::ManuallyDrop::new(Table::missing(scheme));
         let spec = format!("segment:orders?scheme={}&table={}&step=100", scheme.name(), table.name);
-        let mill = keymill::Mill::open(&server::url()).unwrap();
+        let mill = keymill::Mill::open(&mariadb::url()).unwrap();
         mill.init(&[&spec], false).unwrap();
         let orders = mill.source(&spec).unwrap();
         let mut ids = orders.take(1050).unwrap();
@@ -354,11 +354,11 @@ fn a_mill_takes_ids_from_tickets() {
 #[test]
 fn a_node_alone_draws_with_one_statement_and_two_in_turn_lower_nothing() {
     for scheme in BOTH {
-        let disguise = Disguise::plain(server::options().hosts[0].clone());
+        let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
         let table = Table::new(scheme);
-        let mut options = server::options();
+        let mut options = mariadb::options();
         options.hosts = vec![disguise.address()];
-        let mut store = server::store(options);
+        let mut store = mariadb::store(options);
         let request = table.request("orders");
         let mut next = store.reserve(&request).unwrap().hi;
         drop(disguise.said());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::disguise::{self, Answer, Disguise, TIDB};
-use keymill_tests::server;
+use keymill_tests::mariadb;
 use mysql::prelude::Queryable;
 
 /// The schemes whose reservation is a transaction on a row.
@@ -46,7 +46,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
 
 impl Table {
     fn new(scheme: Scheme) -> Table {
-        Table::behind(Disguise::tidb(server::options().hosts[0].clone()), scheme)
+        Table::behind(Disguise::tidb(mariadb::options().hosts[0].clone()), scheme)
     }
 
     fn behind(disguise: Disguise, scheme: Scheme) -> Table {
@@ -59,9 +59,9 @@ impl Table {
     }
 
     fn open(&self) -> MysqlStore {
-        let mut options = server::options();
+        let mut options = mariadb::options();
         options.hosts = vec![self.disguise.address()];
-        server::store(options)
+        mariadb::store(options)
     }
 
     fn request(&self, next: u64) -> Request {
@@ -69,12 +69,12 @@ impl Table {
     }
 
     fn say(&self, sql: &str) {
-        server::connection().query_drop(sql.replace("{t}", &self.key.table)).unwrap();
+        mariadb::connection().query_drop(sql.replace("{t}", &self.key.table)).unwrap();
     }
 
     /// Where the next number is, past the disguise.
     fn next(&self) -> u64 {
-        let mut store = server::store(server::options());
+        let mut store = mariadb::store(mariadb::options());
         store.look(&self.key).unwrap().map_or(1, |row| row.mark.next)
     }
 
@@ -267,7 +267,7 @@ fn the_last_insert_id_of_a_rolled_back_attempt_is_never_believed() {
     for scheme in
         [Scheme::Keymill, Scheme::SequenceTable, Scheme::LeafAlloc, Scheme::TinyIdInfo, Scheme::Cosid]
     {
-        let table = Table::behind(Disguise::plain(server::options().hosts[0].clone()), scheme);
+        let table = Table::behind(Disguise::plain(mariadb::options().hosts[0].clone()), scheme);
         let mut store = table.open();
         store.reserve(&table.request(0)).unwrap();
         let next = store.reserve(&table.request(0)).unwrap().hi;
@@ -360,7 +360,7 @@ fn a_ticket_at_or_below_one_in_the_table_is_not_used() {
 
 /// A sequence of MariaDB's, which answers in its words what TiDB would be asked for.
 fn sequence() -> Table {
-    let disguise = Disguise::tidb(server::options().hosts[0].clone());
+    let disguise = Disguise::tidb(mariadb::options().hosts[0].clone());
     describe(&disguise, "1", "0");
     let table = Table::behind(disguise, Scheme::Sequence);
     let name = &table.key.table;
@@ -425,9 +425,9 @@ fn a_sequence_of_another_start_or_with_a_cache_is_refused() {
 #[test]
 fn what_init_prints_is_written_down_for_the_grammar() {
     let nowhere = || {
-        let mut options = server::options();
+        let mut options = mariadb::options();
         options.hosts = vec![("127.0.0.1".to_owned(), 1)];
-        server::store(options)
+        mariadb::store(options)
     };
     for scheme in Scheme::ALL {
         let printed = nowhere().init(&[key(scheme, scheme.default_table())], true).unwrap();
@@ -440,9 +440,9 @@ fn what_init_prints_is_written_down_for_the_grammar() {
 
 #[test]
 fn a_mill_takes_ids_and_serials_by_the_statements_for_tidb() {
-    let disguise = Disguise::tidb(server::options().hosts[0].clone());
-    let url = server::url()
-        .replace(&format!(":{}/", server::options().hosts[0].1), &format!(":{}/", disguise.address().1));
+    let disguise = Disguise::tidb(mariadb::options().hosts[0].clone());
+    let url = mariadb::url()
+        .replace(&format!(":{}/", mariadb::options().hosts[0].1), &format!(":{}/", disguise.address().1));
     let mill = keymill::Mill::open(&url).unwrap();
     let table = format!("d_{}", std::process::id());
     let specs = [
@@ -461,7 +461,7 @@ fn a_mill_takes_ids_and_serials_by_the_statements_for_tidb() {
     assert!(serial.next_text().unwrap().ends_with("00000001"));
     assert!(mill.metrics().contains("keymill"));
     mill.close();
-    let mut connection = server::connection();
+    let mut connection = mariadb::connection();
     for suffix in ["k", "t", "a", "p"] {
         connection.query_drop(format!("DROP TABLE {table}_{suffix}")).unwrap();
     }

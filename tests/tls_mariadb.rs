@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use keymill::{Code, Error, Mill};
-use keymill_tests::server::{self, Private};
+use keymill_tests::mariadb::{self, Private};
 use mysql::prelude::Queryable;
 
 /// An authority, and a certificate of it for a server named `localhost`.
@@ -121,5 +121,5 @@ fn a_socket_file_is_used_instead_of_a_host() {
     assert_eq!(error.code, Code::StoreUnavailable, "{error}");
     assert!(error.message.contains("sockx"), "{error}");
     // The shared server is still told by host and port.
-    assert!(first_id(&server::url()).is_ok());
+    assert!(first_id(&mariadb::url()).is_ok());
 }

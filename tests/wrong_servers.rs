@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use keymill::Mill;
-use keymill_tests::{postgres, redis, server};
+use keymill_tests::{mariadb, postgres, redis};
 
 /// What a URL of each kind looks like at this place.
 fn url(kind: &str, place: &str) -> String {
@@ -40,7 +40,7 @@ fn speaker(bytes: &'static [u8]) -> String {
 
 #[test]
 fn a_server_of_another_kind_is_called_by_its_likely_name() {
-    let mariadb = place_of(&server::url());
+    let mariadb = place_of(&mariadb::url());
     let postgres = place_of(&postgres::url());
     let redis = place_of(&redis::url());
     let silent = speaker(b"");

@@ -233,6 +233,30 @@ pub struct Reserved {
     pub ttl_ms: Option<u64>,
 }
 
+impl Request {
+    /// What the source wants, in numbers of its row. (`start` and `last` come from the options, which speak of ids.)
+    #[must_use]
+    pub fn of_the_row(self) -> Request {
+        let stride = self.key.stride;
+        let Mark { period, next } = self.high_water;
+        Request {
+            // Of that many numbers in a row, wherever they begin, `len` are the source's own.
+            len: self.len.saturating_mul(stride.delta()),
+            high_water: Mark { period, next: stride.nth(next) },
+            max_jump: self.max_jump.saturating_mul(stride.delta()),
+            ..self
+        }
+    }
+}
+
+impl Reserved {
+    /// A range of the row, in the source's count.
+    #[must_use]
+    pub fn of_the_source(self, stride: Stride) -> Reserved {
+        Reserved { lo: stride.counted(self.lo), hi: stride.counted(self.hi), ..self }
+    }
+}
+
 /// Why a store did not do what it was asked, and what that says about its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {

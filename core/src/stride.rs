@@ -11,8 +11,6 @@
 //! what is given back), and where a number leaves for its caller (`api`); nowhere else. A source without a stride owns every
 //! number, and then both counts are one.
 
-use crate::reservation::{Mark, Request, Reserved};
-
 /// Of all numbers those with `number % delta == remainder`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stride {
@@ -90,30 +88,6 @@ impl Stride {
     #[must_use]
     pub const fn counted(self, next: u64) -> u64 {
         if next == 0 { 0 } else { self.up_to(next - 1) + 1 }
-    }
-}
-
-impl Request {
-    /// What the source wants, in numbers of its row. (`start` and `last` come from the options, which speak of ids.)
-    #[must_use]
-    pub fn of_the_row(self) -> Request {
-        let stride = self.key.stride;
-        let Mark { period, next } = self.high_water;
-        Request {
-            // Of that many numbers in a row, wherever they begin, `len` are the source's own.
-            len: self.len.saturating_mul(stride.delta),
-            high_water: Mark { period, next: stride.nth(next) },
-            max_jump: self.max_jump.saturating_mul(stride.delta),
-            ..self
-        }
-    }
-}
-
-impl Reserved {
-    /// A range of the row, in the source's count.
-    #[must_use]
-    pub fn of_the_source(self, stride: Stride) -> Reserved {
-        Reserved { lo: stride.counted(self.lo), hi: stride.counted(self.hi), ..self }
     }
 }
 

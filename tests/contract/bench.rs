@@ -9,7 +9,7 @@ use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store, Stride};
 use keymill_tests::disguise::Disguise;
-use keymill_tests::{postgres, redis, server};
+use keymill_tests::{mariadb, postgres, redis};
 use mysql::prelude::Queryable;
 
 use crate::counted::Counted;
@@ -137,10 +137,10 @@ fn tidb() -> String {
         println!(
             "not run on a TiDB server: {TIDB} is not set; the statements for TiDB run on MariaDB instead"
         );
-        Disguise::tidb(server::options().hosts[0].clone())
+        Disguise::tidb(mariadb::options().hosts[0].clone())
     });
-    server::url()
-        .replace(&format!(":{}/", server::options().hosts[0].1), &format!(":{}/", disguise.address().1))
+    mariadb::url()
+        .replace(&format!(":{}/", mariadb::options().hosts[0].1), &format!(":{}/", disguise.address().1))
 }
 
 /// One store, with a table of its own, and a way to tamper with it behind the store's back.
@@ -196,8 +196,8 @@ impl Bench {
     /// Past the store.
     fn connection(&self) -> mysql::Conn {
         match std::env::var(TIDB) {
-            Ok(url) if matches!(self.place, Place::TiDb(_)) => server::connection_of(&url),
-            _ => server::connection(),
+            Ok(url) if matches!(self.place, Place::TiDb(_)) => mariadb::connection_of(&url),
+            _ => mariadb::connection(),
         }
     }
 
@@ -218,8 +218,8 @@ impl Bench {
         match &self.place {
             Place::Memory(memory) => Box::new(MemoryStore::new(Arc::clone(memory))),
             Place::Sqlite(path, _) => Box::new(SqliteStore::new(path.clone(), sqlite::Options::default())),
-            Place::MariaDb => Box::new(server::store(server::options())),
-            Place::TiDb(url) => Box::new(server::store(server::options_of(url))),
+            Place::MariaDb => Box::new(mariadb::store(mariadb::options())),
+            Place::TiDb(url) => Box::new(mariadb::store(mariadb::options_of(url))),
             Place::Postgres => Box::new(postgres::store(postgres::options())),
             Place::Redis => Box::new(redis::store(redis::options())),
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 
 use keymill::store::memory::Memory;
 use keymill::store::{Durability, FaultKind, Mark, Store};
-use keymill_tests::server;
+use keymill_tests::mariadb;
 use mysql::prelude::Queryable;
 
 use crate::bench::*;
@@ -37,23 +37,23 @@ fn a_missing_table_names_the_command() {
 
 #[test]
 fn a_wrong_password_or_right_is_refused_and_never_shown() {
-    let mut options = server::options();
+    let mut options = mariadb::options();
     options.password = keymill::store::mysql::Secret::new("wrong-horse-battery");
     let bench = Bench::mariadb(Kind::Segment);
-    let mut store = server::store(options.clone());
+    let mut store = mariadb::store(options.clone());
     let fault = store.reserve(&bench.request("orders", 1)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
     let shown = format!("{fault} {fault:?} {options:?} {store:?}");
     assert!(!shown.contains("wrong-horse"), "{shown}");
     assert!(fault.message.contains("check user and password"), "{fault}");
-    let mut options = server::options();
+    let mut options = mariadb::options();
     options.database = "mysql".to_owned();
-    let fault = server::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
+    let fault = mariadb::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused);
     assert!(fault.message.contains("grant"), "{fault}");
-    let mut options = server::options();
+    let mut options = mariadb::options();
     options.hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 3306)];
-    let fault = server::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
+    let fault = mariadb::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
 }
 
@@ -63,7 +63,7 @@ fn a_connection_ended_by_the_server_is_replaced() {
     let mut store = bench.open();
     let request = bench.request("orders", 10);
     store.reserve(&request).unwrap();
-    let mut tamper = server::connection();
+    let mut tamper = mariadb::connection();
     let killed: Vec<u64> = tamper
         .exec(
             "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'keymill' AND COMMAND = 'Sleep' AND ID <> \
@@ -89,24 +89,24 @@ fn a_connection_ended_by_the_server_is_replaced() {
 
 #[test]
 fn settings_that_lose_commits_are_refused_or_warned_about() {
-    let private = server::Private::start("--innodb-flush-log-at-trx-commit=2");
-    let mut options = server::options_of(&private.url());
+    let private = mariadb::Private::start("--innodb-flush-log-at-trx-commit=2");
+    let mut options = mariadb::options_of(&private.url());
     let bench =
         Bench { kind: Kind::Segment, place: Place::Memory(Memory::new()), table: "keymill_segment".into() };
     let request = bench.request("orders", 10);
-    let fault = server::store(options.clone()).reserve(&request).unwrap_err();
+    let fault = mariadb::store(options.clone()).reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unsafe);
     assert!(fault.message.contains("innodb_flush_log_at_trx_commit=2"), "{fault}");
     options.durability = Durability::Warn;
-    let mut store = server::store(options.clone());
+    let mut store = mariadb::store(options.clone());
     store.init(&[Arc::clone(&request.key)], false).unwrap();
     assert_eq!(store.reserve(&request).unwrap().lo, 1);
     let facts = store.facts().unwrap();
     assert_eq!((facts.dialect.as_str(), facts.warnings.len()), ("mariadb", 1), "{facts:?}");
     // A replica: questions are answered, reservations are not; afterwards it may be the primary.
-    let mut root = server::connection_of(&private.url().replace("keymill:secret", "root:"));
+    let mut root = mariadb::connection_of(&private.url().replace("keymill:secret", "root:"));
     root.query_drop("SET GLOBAL innodb_flush_log_at_trx_commit = 1, read_only = 1").unwrap();
-    let mut replica = server::store(options);
+    let mut replica = mariadb::store(options);
     assert_eq!(replica.look(&request.key).unwrap().unwrap().mark.next, 11);
     for store in [&mut replica, &mut store] {
         let fault = store.reserve(&request).unwrap_err();
@@ -116,18 +116,18 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
     root.query_drop("SET GLOBAL read_only = 0").unwrap();
     assert_eq!(replica.reserve(&request).unwrap().lo, 11);
     root.query_drop(format!("ALTER TABLE {} ENGINE = MyISAM", bench.table)).unwrap();
-    let fault = server::store(server::options_of(&private.url())).reserve(&request).unwrap_err();
+    let fault = mariadb::store(mariadb::options_of(&private.url())).reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unsafe);
     assert!(fault.message.contains("MyISAM"), "{fault}");
 }
 
 #[test]
 fn what_was_answered_survives_a_killed_server() {
-    let private = server::Private::start("");
-    let options = server::options_of(&private.url());
+    let private = mariadb::Private::start("");
+    let options = mariadb::options_of(&private.url());
     let bench =
         Bench { kind: Kind::Segment, place: Place::Memory(Memory::new()), table: "keymill_segment".into() };
-    let mut store = server::store(options);
+    let mut store = mariadb::store(options);
     let mut request = bench.request("orders", 10);
     store.init(&[Arc::clone(&request.key)], false).unwrap();
     let mut ranges = Vec::new();
@@ -190,7 +190,7 @@ fn old_key_factory_nodes_on_the_same_row_never_overlap_with_ours() {
                     if n % 2 == 0 {
                         return reserve_many(bench.open().as_mut(), &bench.request("cust", 5), 50);
                     }
-                    let mut connection = server::connection();
+                    let mut connection = mariadb::connection();
                     let mut ranges = Vec::new();
                     while ranges.len() < 50 {
                         ranges.extend(old_node(&mut connection, &bench.table, 5));

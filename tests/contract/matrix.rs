@@ -6,7 +6,7 @@ use keymill::serial::SerialPattern;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, SerialKey, Store};
-use keymill_tests::{postgres, redis, server};
+use keymill_tests::{mariadb, postgres, redis};
 
 use crate::bench::unique;
 
@@ -67,7 +67,7 @@ fn the_readme_s_table_of_stores_and_schemes_is_what_the_code_does() {
         match store {
             "memory" => Some(Box::new(MemoryStore::new(Memory::new()))),
             "SQLite" => Some(Box::new(SqliteStore::new(file.clone(), sqlite::Options::default()))),
-            "MariaDB" => Some(Box::new(server::store(server::options()))),
+            "MariaDB" => Some(Box::new(mariadb::store(mariadb::options()))),
             "PostgreSQL" => Some(Box::new(postgres::store(postgres::options()))),
             "Redis" => Some(Box::new(redis::store(redis::options()))),
             // Those that no server of the tests can be asked about.
@@ -92,7 +92,7 @@ fn the_readme_s_table_of_stores_and_schemes_is_what_the_code_does() {
                 use mysql::prelude::Queryable;
                 let kind = if scheme == Scheme::Sequence { "SEQUENCE" } else { "TABLE" };
                 let table = &request.key.table;
-                server::connection().query_drop(format!("DROP {kind} IF EXISTS {table}")).unwrap();
+                mariadb::connection().query_drop(format!("DROP {kind} IF EXISTS {table}")).unwrap();
             }
         }
     }

@@ -116,7 +116,7 @@ fn statements_whose_names_are_lost_go_on_without_and_lose_no_number() {
         if between {
             options.hosts = vec![proxy.address()];
         }
-        let mut store = postgres::store(options);
+        let mut store = bench.counting(Box::new(postgres::store(options)));
         let mut request = bench.request("orders", 10);
         let sql = Sql::shared();
         let mut reserve = |rounds: std::ops::Range<u64>| {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use keymill::store::server::Options;
 use keymill::store::{FaultKind, Mark, Store};
 use keymill_tests::proxy::{Answers, Proxy};
-use keymill_tests::{assert_disjoint, postgres, redis, server};
+use keymill_tests::{assert_disjoint, mariadb, postgres, redis};
 
 use crate::bench::{Bench, Kind, Place};
 use crate::kind;
@@ -28,10 +28,10 @@ fn open(bench: &Bench, told: impl FnOnce(&mut Options)) -> Box<dyn Store> {
         told(&mut options.server);
         return Box::new(redis::store(options));
     }
-    let mut options = if bench.is_mysql() { server::options() } else { postgres::options() };
+    let mut options = if bench.is_mysql() { mariadb::options() } else { postgres::options() };
     told(&mut options);
     bench.counting(if bench.is_mysql() {
-        Box::new(server::store(options))
+        Box::new(mariadb::store(options))
     } else {
         Box::new(postgres::store(options))
     })

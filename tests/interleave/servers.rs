@@ -11,9 +11,9 @@ use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::SqliteStore;
 use keymill::store::{Key, Scheme, Store, sqlite};
 use keymill::{Code, Mill};
+use keymill_tests::mariadb::Private;
 use keymill_tests::proxy::{Answers, Proxy};
-use keymill_tests::server::Private;
-use keymill_tests::{server, worker};
+use keymill_tests::{mariadb, worker};
 
 use super::{CHUNK, assert_disjoint, key, owner, take, unique, until};
 
@@ -33,7 +33,7 @@ fn stores_of_different_kinds_serve_every_scheme_together() {
         let key = table(scheme);
         let memory = Memory::new();
         let open = || {
-            let mysql: Box<dyn Store> = Box::new(server::store(server::options()));
+            let mysql: Box<dyn Store> = Box::new(mariadb::store(mariadb::options()));
             let file = folder.path().join("ids.db");
             let sqlite: Box<dyn Store> = Box::new(SqliteStore::new(file, sqlite::Options::default()));
             let memory: Box<dyn Store> = Box::new(MemoryStore::new(Arc::clone(&memory)));
@@ -57,7 +57,7 @@ fn stores_of_different_kinds_serve_every_scheme_together() {
         let owners: BTreeSet<u64> = ranges.iter().map(|(lo, _)| owner(*lo, 3)).collect();
         assert_eq!(owners.len(), 3, "{scheme:?}");
         assert!(assert_disjoint(ranges) > 0);
-        server::say(&format!("DROP TABLE `{}`", key.table));
+        mariadb::say(&format!("DROP TABLE `{}`", key.table));
     }
 }
 
@@ -67,8 +67,8 @@ fn tickets_of_two_servers_are_shared_by_chunks() {
     for scheme in [Scheme::AutoIncrement, Scheme::Ticket] {
         let key = table(scheme);
         let open = || {
-            let stores = [server::options(), server::options_of(&other.url())].map(|options| {
-                let store: Box<dyn Store> = Box::new(server::store(options));
+            let stores = [mariadb::options(), mariadb::options_of(&other.url())].map(|options| {
+                let store: Box<dyn Store> = Box::new(mariadb::store(options));
                 ("mysql".to_owned(), store)
             });
             Interleaved::new(stores.into(), CHUNK)
@@ -81,7 +81,7 @@ fn tickets_of_two_servers_are_shared_by_chunks() {
         let owners: BTreeSet<u64> = ranges.iter().map(|(lo, _)| owner(*lo, 2)).collect();
         assert_eq!(owners.len(), 2, "{scheme:?}");
         println!("{}: {} numbers of two servers, 0 twice", scheme.name(), assert_disjoint(ranges));
-        server::say(&format!("DROP TABLE `{}`", key.table));
+        mariadb::say(&format!("DROP TABLE `{}`", key.table));
     }
 }
 
@@ -159,7 +159,7 @@ fn one_of_two_servers_killed_under_load_and_ids_go_on_none_twice() {
         .collect();
     let next_of = |server: &Private| -> u64 {
         use mysql::prelude::Queryable;
-        let mut connection = server::connection_of(&server.url());
+        let mut connection = mariadb::connection_of(&server.url());
         connection.query_first("SELECT next FROM keymill_segment").unwrap().unwrap()
     };
     let mut alive = || {
@@ -240,10 +240,10 @@ fn one_of_two_servers_killed_under_load_and_ids_go_on_none_twice() {
 #[test]
 fn a_frozen_store_costs_its_timeout_now_and_then_and_not_at_every_refill() {
     let other = Private::start("");
-    let proxy = Proxy::start(server::options().hosts[0].clone());
+    let proxy = Proxy::start(mariadb::options().hosts[0].clone());
     let folder = tempfile::tempdir().unwrap();
     let (host, port) = proxy.address();
-    let url = server::url();
+    let url = mariadb::url();
     let (login, database) = (url.rsplit_once('@').unwrap().0, url.rsplit_once('/').unwrap().1);
     let times = "timeout=300ms&connect_timeout=300ms";
     let stores = [format!("{login}@{host}:{port}/{database}?{times}"), format!("{}?{times}", other.url())];

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use keymill::store::FaultKind;
-use keymill_tests::server;
+use keymill_tests::mariadb;
 
 use super::{Sequence, Server, at, key, request};
 
 pub(super) const SERVER: Server =
-    Server { open: || Box::new(server::store(server::options())), say: server::say, unsafe_on: true };
+    Server { open: || Box::new(mariadb::store(mariadb::options())), say: mariadb::say, unsafe_on: true };
 
 #[test]
 fn mariadb_is_refused_with_the_reason_unless_the_risk_is_accepted() {
@@ -27,7 +27,7 @@ fn mariadb_is_refused_with_the_reason_unless_the_risk_is_accepted() {
             assert!(fault.message.contains(part), "{fault}");
         }
     }
-    let mill = keymill::Mill::open(&server::url()).unwrap();
+    let mill = keymill::Mill::open(&mariadb::url()).unwrap();
     let error = mill.source("segment:orders?scheme=sequence").unwrap().next().unwrap_err();
     assert_eq!(error.code, keymill::Code::StoreUnsafe, "{}", error.message);
     mill.close();

@@ -6,11 +6,11 @@ use keymill::store::{Key, MAX_NUMBER, Mark, Request};
 
 pub mod ci;
 pub mod disguise;
+pub mod mariadb;
 pub mod postgres;
 pub mod proxy;
 pub mod redis;
 pub mod rivals;
-pub mod server;
 #[path = "../simulation/mod.rs"]
 pub mod simulation;
 pub mod takers;

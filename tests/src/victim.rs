@@ -5,7 +5,7 @@ use std::any::Any;
 use mysql::prelude::Queryable;
 
 use crate::ci::Server;
-use crate::{postgres, redis, server};
+use crate::{mariadb, postgres, redis};
 
 const MISSING: &str = "table `keymill_segment` is missing; run `keymill ";
 const READ_ONLY: &str = "read-only";
@@ -72,13 +72,13 @@ pub trait Victim {
     }
 }
 
-impl Victim for server::Private {
+impl Victim for mariadb::Private {
     fn server(&self) -> &Server {
         self
     }
 
     fn address(&self) -> (String, u16) {
-        server::options_of(&self.url()).hosts[0].clone()
+        mariadb::options_of(&self.url()).hosts[0].clone()
     }
 
     fn read_only(&self, on: bool) -> &'static str {

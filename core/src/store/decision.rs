@@ -1,7 +1,7 @@
 //! What a row and a request make of each other: the one place where a range is decided, for every store and scheme.
 //! Pure: no I/O, no clock. (floor 2)
 
-use super::interleave::Share;
+use super::share::Share;
 use super::{Fault, FaultKind, MAX_NUMBER, Mark, Request, Reserved};
 
 /// The range that `request` gets from a row that stands at `row` (`None`: there is no row, or one that says nothing).

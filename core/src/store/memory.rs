@@ -8,7 +8,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::counter::Counter;
-use super::rows::{self, Digits, ProducerKey, Rows, Stored, Transactions};
+use super::rows::{self, Digits, ProducerKey, Rows, Stored};
+use super::transactions::Transactions;
 use super::{
     Facts, Fault, FaultKind, Handover, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey,
     Store,

@@ -18,12 +18,16 @@ pub mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod connected;
 mod counter;
 mod decision;
 mod handover;
 mod rows;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sequences;
+mod share;
+mod transactions;
 
 use std::fmt;
 use std::sync::Arc;

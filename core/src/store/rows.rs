@@ -8,7 +8,7 @@
 
 use super::counter::{Counter, CounterRow};
 use super::decision::{decide, one_of_several, place};
-use super::{Fault, FaultKind, Handover, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
+use super::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
 
 /// A row as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,50 +64,6 @@ pub(crate) fn beyond(record: &str) -> String {
 pub(crate) struct Digits {
     pub(crate) shortest: usize,
     pub(crate) longest: usize,
-}
-
-/// A store that changes rows in transactions: the verbs of [`Store`](super::Store) that are one transaction each, with
-/// what is said when it fails.
-pub(crate) trait Transactions {
-    /// One transaction on the row of `key`, which would begin in `period` if it is missing. Where `work` answers `None`
-    /// the row moved under it: begun again, or told as [`moved_on`].
-    fn transact<T>(
-        &mut self,
-        key: &Key,
-        period: u64,
-        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
-    ) -> Result<T, Fault>;
-
-    #[cfg(feature = "_sql")] // memory counts its reservations
-    fn reserve_in_one(&mut self, request: &Request) -> Result<Reserved, Fault> {
-        self.transact(&request.key, request.period, |rows| reserve(rows, request))
-            .map_err(|fault| during(&reserving(request), fault))
-    }
-
-    fn give_back_in_one(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
-        self.transact(key, period, |rows| give_back(rows, key, period, lo, hi).map(Some))
-            .map_err(|fault| during(&format!("giving back [{lo}, {hi}) of `{}`", key.name), fault))
-    }
-
-    fn raise_in_one(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        self.transact(key, 0, |rows| raise(rows, key, expect, to))
-            .map_err(|fault| during(&format!("raising `{}` to {to}", key.name), fault))
-    }
-
-    fn repair_in_one(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        self.transact(key, to.period, |rows| repair(rows, key, to))
-            .map_err(|fault| during(&format!("repairing `{}`", key.name), fault))
-    }
-
-    fn hand_over_in_one(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
-        self.transact(new, period, |rows| super::handover::hand_over(rows, old, new, period))
-            .map_err(|fault| during(&format!("importing `{}`", new.name), fault))
-    }
-
-    fn taker_in_one(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
-        self.transact(new, 0, |rows| rows.taker(new, &super::handover::record_of(old)).map(Some))
-            .map_err(|fault| during(&format!("importing `{}`", new.name), fault))
-    }
 }
 
 /// What `init` does, for messages.

@@ -14,7 +14,6 @@
 //! * **Who is who.** Which share of how many a row holds is kept with it (`record`) and compared before the first number.
 
 mod record;
-mod share;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,9 +21,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::rows;
+use super::share::Share;
+pub(crate) use super::share::{MOST_STORES, WIDEST_CHUNK};
 use super::{Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Store};
 use record::Found;
-pub(crate) use share::{MOST_STORES, Share, WIDEST_CHUNK};
 
 /// `chunk=`, unless given: as wide as the largest step, so that every adaptive step fits into one chunk.
 pub(crate) const DEFAULT_CHUNK: u64 = 10_000_000;

@@ -16,18 +16,18 @@ mod sequence;
 mod session;
 mod tickets;
 mod together;
+mod values;
 
 use std::fmt;
 use std::sync::Arc;
 
 pub use super::Secret;
-use super::rows::{self, Rows, Transactions};
-use super::server::{LOOKED_AT_READ_ONLY, Phase};
+use super::connected::Connected;
+use super::rows::{self, Rows};
+use super::server::Phase;
 pub use super::server::{Options, Tls};
-use super::{
-    Durability, Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme,
-    Store,
-};
+use super::transactions::Transactions;
+use super::{Facts, Fault, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store};
 use crate::time::Clock;
 use schemes::Open;
 pub use schemes::create_table;
@@ -60,43 +60,19 @@ impl MysqlStore {
     pub fn new(options: Options) -> MysqlStore {
         MysqlStore { options, session: None }
     }
+}
 
-    /// Runs with a live connection and keeps it if it may be used again.
-    fn with_session<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
-        let mut session = self.ready()?;
-        let answer = work(&mut session);
-        if !session.broken {
-            session.used_ms = Clock::System.boot_ms();
-            self.session = Some(session);
-        }
-        answer
+impl Connected for MysqlStore {
+    type Connection = Session;
+
+    fn options(&mut self) -> &mut Options {
+        &mut self.options
     }
 
-    /// Asks for a row, in haste where somebody held it the last time: meanwhile the other sources wait.
-    fn on_row<T>(
-        &mut self,
-        key: &Key,
-        work: impl FnOnce(&mut MysqlStore) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
-        let row = rows::held_row(key);
-        if self.session.as_ref().is_some_and(|session| session.held.contains(&row)) {
-            self.with_session(|session| session.set_hasty(true))?;
-        }
-        let answer = work(self);
-        if let Some(session) = &mut self.session {
-            if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Held) {
-                session.held.insert(row);
-            } else {
-                session.held.remove(&row);
-            }
-            if session.hasty && session.set_hasty(false).is_err() {
-                self.session = None;
-            }
-        }
-        answer
+    fn kept(&mut self) -> &mut Option<Session> {
+        &mut self.session
     }
 
-    /// The connection, pinged if it was idle, or a new one.
     fn ready(&mut self) -> Result<Session, Fault> {
         if let Some(mut session) = self.session.take() {
             let idle = Clock::System.boot_ms().saturating_sub(session.used_ms);
@@ -175,34 +151,7 @@ impl Store for MysqlStore {
     }
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
-        let mut tables = rows::tables(keys, create_table, dry_run)?;
-        if dry_run {
-            match self.ready() {
-                Ok(session) => self.session = Some(session),
-                // The statements are wanted before there is a server, a user or a database.
-                Err(_) => return Ok(tables.into_iter().map(|(_, statement)| statement).collect()),
-            }
-        }
-        self.with_session(|session| {
-            // What was there a moment ago may be gone: that is why somebody runs `init`.
-            session.checked.clear();
-            let mut missing = Vec::new();
-            // A user without the right to create may well run `init` on tables that are there.
-            for (key, statement) in tables.drain(..) {
-                if !session.check_table(key)? {
-                    missing.push((key, statement));
-                }
-            }
-            if !dry_run && !missing.is_empty() {
-                session.writable()?;
-                for (key, statement) in &missing {
-                    session.say(statement, Phase::Write)?;
-                    session.check_table(key)?;
-                }
-            }
-            Ok(missing.into_iter().map(|(_, statement)| statement).collect())
-        })
-        .map_err(|fault| rows::during(rows::creating(dry_run), fault))
+        self.create_tables(keys, create_table, dry_run)
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
@@ -229,24 +178,35 @@ impl Store for MysqlStore {
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
-        if self.session.is_some() {
-            match self.told_facts() {
-                Err(fault) if fault.kind == FaultKind::Unsafe => {}
-                told => return told,
-            }
-        }
-        // Asking is safe where reserving is not: an operator wants to see what is wrong.
-        let durability = std::mem::replace(&mut self.options.durability, Durability::Warn);
-        let facts = self.told_facts();
-        if durability != Durability::Warn {
-            self.options.durability = durability;
-            self.session = None;
-        }
-        facts
+        self.all_facts()
     }
 }
 
 impl MysqlStore {
+    /// Asks for a row, in haste where somebody held it the last time: meanwhile the other sources wait.
+    fn on_row<T>(
+        &mut self,
+        key: &Key,
+        work: impl FnOnce(&mut MysqlStore) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let row = rows::held_row(key);
+        if self.session.as_ref().is_some_and(|session| session.held.contains(&row)) {
+            self.with_session(|session| session.set_hasty(true))?;
+        }
+        let answer = work(self);
+        if let Some(session) = &mut self.session {
+            if answer.as_ref().is_err_and(|fault| fault.kind == super::FaultKind::Held) {
+                session.held.insert(row);
+            } else {
+                session.held.remove(&row);
+            }
+            if session.hasty && session.set_hasty(false).is_err() {
+                self.session = None;
+            }
+        }
+        answer
+    }
+
     fn reserve_alone(&mut self, request: &Request) -> Result<Reserved, Fault> {
         if request.key.scheme == Scheme::Sequence {
             return self.draw_value(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
@@ -265,22 +225,6 @@ impl MysqlStore {
             Ok(None) => self.reserve_in_one(request),
             Err(fault) => Err(rows::during(&rows::reserving(request), fault)),
         }
-    }
-
-    fn told_facts(&mut self) -> Result<Facts, Fault> {
-        self.with_session(|session| {
-            let mut warnings = session.warnings.clone();
-            if session.server.read_only {
-                warnings.push(LOOKED_AT_READ_ONLY.to_owned());
-            }
-            Ok(Facts {
-                dialect: session.server.dialect.name().to_owned(),
-                version: session.server.version.clone(),
-                durability: session.server.durability.clone(),
-                warnings,
-            })
-        })
-        .map_err(|fault| rows::during("asking the server about itself", fault))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use mysql::{Params, Value};
 
+use super::values::{cell, number, text};
 use super::{Phase, Session, sequence, tickets};
 use crate::store::counter::{Cell, Counter, CounterRow, Leap, Tongue, segment_of};
 use crate::store::decision::decide;
@@ -560,39 +561,5 @@ impl Rows for Open<'_> {
         let found = self.session.ask(&sql, (record.as_bytes(), rows::beyond(record).as_bytes()))?;
         let name = found.first().and_then(|row| text(row, 0));
         Ok(name.and_then(|name| name.strip_prefix(record).map(str::to_owned)))
-    }
-}
-
-/// A number column; `None` for NULL and for what is negative.
-pub(super) fn number(row: &mysql::Row, column: usize) -> Option<u64> {
-    match row.as_ref(column)? {
-        Value::Int(value) => u64::try_from(*value).ok(),
-        Value::UInt(value) => Some(*value),
-        Value::Bytes(text) => std::str::from_utf8(text).ok()?.parse().ok(),
-        _ => None,
-    }
-}
-
-/// A column, whatever it holds.
-fn cell(row: &mysql::Row, column: usize) -> Cell {
-    match row.as_ref(column) {
-        Some(Value::Int(value)) => Cell::Number((*value).into()),
-        Some(Value::UInt(value)) => Cell::Number((*value).into()),
-        None | Some(Value::NULL) => Cell::Null,
-        Some(Value::Bytes(bytes)) => {
-            let text = String::from_utf8_lossy(bytes);
-            text.parse().map_or_else(|_| Cell::Other(text.clone().into_owned()), Cell::Number)
-        }
-        Some(_) => Cell::Other("no whole number".to_owned()),
-    }
-}
-
-/// A text column, or a number as text; `None` for NULL and for what is not UTF-8.
-pub(super) fn text(row: &mysql::Row, column: usize) -> Option<String> {
-    match row.as_ref(column)? {
-        Value::Bytes(text) => String::from_utf8(text.clone()).ok(),
-        Value::Int(value) => Some(value.to_string()),
-        Value::UInt(value) => Some(value.to_string()),
-        _ => None,
     }
 }

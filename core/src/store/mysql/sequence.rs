@@ -6,8 +6,9 @@
 //! * The step is the sequence's `INCREMENT BY`: a source with another one is refused, and so is a sequence that starts over.
 
 use super::dialect::Dialect;
-use super::schemes::{number, text};
+use super::values::{number, text};
 use super::{MysqlStore, Phase, Session};
+use crate::store::connected::Connected;
 use crate::store::rows;
 use crate::store::sequences::{exhausted, row_at, used_before, went_backwards};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row};

@@ -10,11 +10,13 @@ use mysql::{Conn, Error, Params};
 use super::Secret;
 use super::dialect::{Dialect, MISSING_TABLE, NOT_READY};
 use super::error::judge_error;
-use super::schemes::{Open, text};
+use super::schemes::Open;
+use super::values::text;
+use crate::store::connected::Connection;
 use crate::store::counter::CounterRow;
 use crate::store::rows::{HASTE, HeldRow, Rows};
 use crate::store::server::{Phase, READ_ONLY};
-use crate::store::{Durability, Fault, FaultKind, Scheme};
+use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme};
 
 /// Pauses between attempts grow up to so many times the first one: to some 20 ms.
 const LONGEST_PAUSE: u64 = 20;
@@ -29,7 +31,7 @@ pub(super) struct Server {
 }
 
 /// A connection and what is known about it.
-pub(super) struct Session {
+pub(crate) struct Session {
     pub(super) connection: Conn,
     pub(super) server: Server,
     pub(super) policy: Durability,
@@ -52,6 +54,42 @@ pub(super) struct Session {
     pub(super) again: bool,
     /// The last error was a duplicate key.
     pub(super) duplicate: bool,
+}
+
+impl Connection for Session {
+    fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    fn used(&mut self, now_ms: u64) {
+        self.used_ms = now_ms;
+    }
+
+    fn check_table(&mut self, key: &Key) -> Result<bool, Fault> {
+        Session::check_table(self, key)
+    }
+
+    fn forget_tables(&mut self) {
+        self.checked.clear();
+    }
+
+    fn create(&mut self, statement: &str) -> Result<(), Fault> {
+        self.say(statement, Phase::Write)
+    }
+
+    fn writable(&mut self) -> Result<(), Fault> {
+        Session::writable(self)
+    }
+
+    fn about(&self) -> (Facts, bool) {
+        let facts = Facts {
+            dialect: self.server.dialect.name().to_owned(),
+            version: self.server.version.clone(),
+            durability: self.server.durability.clone(),
+            warnings: self.warnings.clone(),
+        };
+        (facts, self.server.read_only)
+    }
 }
 
 impl Session {

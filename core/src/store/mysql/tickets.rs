@@ -15,8 +15,9 @@
 //!   highest ticket ever used is always among them. A jump of 30 000 tickets, as after each restart, is a gap and nothing else.
 //! * One server among several: `auto_increment_increment` and `auto_increment_offset`, or large different beginnings, hold.
 
-use super::schemes::{number, text};
+use super::values::{number, text};
 use super::{MysqlStore, Phase, Session};
+use crate::store::connected::Connected;
 use crate::store::rows;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme};
 

@@ -9,22 +9,26 @@
 //! * `nextval` alone is not durable: see `sequence.rs`.
 
 mod dialect;
+mod error;
+mod name;
 mod prepared;
 mod schemes;
 mod sequence;
 mod session;
+mod values;
 mod wire;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::rows::{self, Rows, Transactions};
-use super::server::{LOOKED_AT_READ_ONLY, Phase};
+use super::connected::Connected;
+use super::rows::{self, Rows};
+use super::server::Phase;
 pub use super::server::{Options, Tls};
+use super::transactions::Transactions;
 use super::{
-    Durability, Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme,
-    Store,
+    Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store,
 };
 use crate::time::Clock;
 use schemes::Open;
@@ -56,52 +60,6 @@ impl PostgresStore {
     #[must_use]
     pub fn new(options: Options) -> PostgresStore {
         PostgresStore { options, session: None, history: None }
-    }
-
-    /// Runs with a live connection and keeps it if it may be used again.
-    fn with_session<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
-        let mut session = self.ready()?;
-        let answer = work(&mut session);
-        if !session.broken {
-            session.used_ms = Clock::System.boot_ms();
-            self.session = Some(session);
-        }
-        answer
-    }
-
-    /// Asks for a row, in haste where somebody held it the last time: meanwhile the other sources wait.
-    fn on_row<T>(
-        &mut self,
-        key: &Key,
-        work: impl FnOnce(&mut PostgresStore) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
-        let row = rows::held_row(key);
-        if let Some(session) = &mut self.session {
-            session.hasty = session.held.contains(&row);
-        }
-        let answer = work(self);
-        if let Some(session) = &mut self.session {
-            session.hasty = false;
-            if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Held) {
-                session.held.insert(row);
-            } else {
-                session.held.remove(&row);
-            }
-        }
-        answer
-    }
-
-    /// The connection, asked first if it was idle, or a new one.
-    fn ready(&mut self) -> Result<Session, Fault> {
-        if let Some(mut session) = self.session.take() {
-            let idle = Clock::System.boot_ms().saturating_sub(session.used_ms);
-            if session.is_alive(idle > IDLE_MS) {
-                session.again = false;
-                session.duplicate = false;
-                return Ok(session);
-            }
-        }
-        self.connect()
     }
 
     /// The first host that takes writes, but none that was replaced: a primary that comes back after a failover takes writes
@@ -200,6 +158,30 @@ impl Session {
     }
 }
 
+impl Connected for PostgresStore {
+    type Connection = Session;
+
+    fn options(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
+    fn kept(&mut self) -> &mut Option<Session> {
+        &mut self.session
+    }
+
+    fn ready(&mut self) -> Result<Session, Fault> {
+        if let Some(mut session) = self.session.take() {
+            let idle = Clock::System.boot_ms().saturating_sub(session.used_ms);
+            if session.is_alive(idle > IDLE_MS) {
+                session.again = false;
+                session.duplicate = false;
+                return Ok(session);
+            }
+        }
+        self.connect()
+    }
+}
+
 impl Transactions for PostgresStore {
     fn transact<T>(
         &mut self,
@@ -282,34 +264,7 @@ impl Store for PostgresStore {
         for key in keys {
             schemes::check_kept_here(key).map_err(|fault| rows::during(rows::creating(dry_run), fault))?;
         }
-        let mut tables = rows::tables(keys, create_table, dry_run)?;
-        if dry_run {
-            match self.ready() {
-                Ok(session) => self.session = Some(session),
-                // The statements are wanted before there is a server, a user or a database.
-                Err(_) => return Ok(tables.into_iter().map(|(_, statement)| statement).collect()),
-            }
-        }
-        self.with_session(|session| {
-            // What was there a moment ago may be gone: that is why somebody runs `init`.
-            session.checked.clear();
-            // A user without the right to create may well run `init` on tables that are there.
-            let mut missing = Vec::new();
-            for (key, statement) in tables.drain(..) {
-                if !session.check_table(key)? {
-                    missing.push((key, statement));
-                }
-            }
-            if !dry_run && !missing.is_empty() {
-                session.writable()?;
-                for (key, statement) in &missing {
-                    session.create(statement)?;
-                    session.check_table(key)?;
-                }
-            }
-            Ok(missing.into_iter().map(|(_, statement)| statement).collect())
-        })
-        .map_err(|fault| rows::during(rows::creating(dry_run), fault))
+        self.create_tables(keys, create_table, dry_run)
     }
 
     fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
@@ -334,18 +289,33 @@ impl Store for PostgresStore {
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
-        // Asking is safe where reserving is not: an operator wants to see what is wrong.
-        let durability = std::mem::replace(&mut self.options.durability, Durability::Warn);
-        let facts = self.told_facts();
-        if durability != Durability::Warn {
-            self.options.durability = durability;
-            self.session = None;
-        }
-        facts
+        self.all_facts()
     }
 }
 
 impl PostgresStore {
+    /// Asks for a row, in haste where somebody held it the last time: meanwhile the other sources wait.
+    fn on_row<T>(
+        &mut self,
+        key: &Key,
+        work: impl FnOnce(&mut PostgresStore) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let row = rows::held_row(key);
+        if let Some(session) = &mut self.session {
+            session.hasty = session.held.contains(&row);
+        }
+        let answer = work(self);
+        if let Some(session) = &mut self.session {
+            session.hasty = false;
+            if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Held) {
+                session.held.insert(row);
+            } else {
+                session.held.remove(&row);
+            }
+        }
+        answer
+    }
+
     fn reserve_alone(&mut self, request: &Request) -> Result<Reserved, Fault> {
         if request.key.scheme == Scheme::Sequence {
             return self.draw_value(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
@@ -367,22 +337,6 @@ impl PostgresStore {
             Ok(None) => self.reserve_in_one(request),
             Err(fault) => Err(rows::during(&rows::reserving(request), fault)),
         }
-    }
-
-    fn told_facts(&mut self) -> Result<Facts, Fault> {
-        self.with_session(|session| {
-            let mut warnings = session.warnings.clone();
-            if session.server.read_only {
-                warnings.push(LOOKED_AT_READ_ONLY.to_owned());
-            }
-            Ok(Facts {
-                dialect: "postgresql".to_owned(),
-                version: session.server.version.clone(),
-                durability: session.server.durability.clone(),
-                warnings,
-            })
-        })
-        .map_err(|fault| rows::during("asking the server about itself", fault))
     }
 }
 

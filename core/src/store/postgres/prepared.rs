@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use tokio_postgres::Statement;
 
 use super::dialect;
-use super::session::Value;
+use super::values::Value;
 
 /// A statement is worth a name when it is used this often.
 const OFTEN: u32 = 3;

@@ -5,8 +5,10 @@
 use std::time::{Duration, Instant};
 
 use super::Phase;
+use super::name::{check_name, quoted};
 use super::sequence;
-use super::session::{self, Session, Value, cell, number, text};
+use super::session::{self, Session};
+use super::values::{Value, cell, number, text};
 use crate::store::counter::{Cell, Counter, CounterRow, Leap, Tongue, segment_of};
 use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored, Together, producer_row};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
@@ -128,23 +130,6 @@ fn shape(key: &Key) -> (Vec<(String, &'static str)>, Vec<String>) {
     };
     let columns = columns.into_iter().map(|(column, wide)| (column.to_ascii_lowercase(), wide)).collect();
     (columns, unique.into_iter().map(str::to_ascii_lowercase).collect())
-}
-
-/// A table's name stands in SQL as it is; a longer one would be cut in silence, and two tables be one.
-pub(super) fn check_name(table: &str) -> Result<(), Fault> {
-    rows::check_table_name(table)?;
-    if table.len() < 64 {
-        return Ok(());
-    }
-    Err(Fault::new(
-        FaultKind::Refused,
-        format!("`{table}` is longer than the 63 characters of a name in PostgreSQL"),
-    ))
-}
-
-/// The name as `to_regclass` reads it.
-pub(super) fn quoted(table: &str) -> Value {
-    Value::from(format!("\"{}\"", table.to_ascii_lowercase()))
 }
 
 impl Session {

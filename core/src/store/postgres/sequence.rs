@@ -9,8 +9,10 @@
 
 use super::Phase;
 use super::PostgresStore;
-use super::schemes::{check_name, quoted};
-use super::session::{Session, Value, number, text};
+use super::name::{check_name, quoted};
+use super::session::Session;
+use super::values::{Value, number, text};
+use crate::store::connected::Connected;
 use crate::store::rows;
 use crate::store::sequences::{exhausted, row_at, used_before, went_backwards};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row};

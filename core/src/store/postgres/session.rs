@@ -2,21 +2,22 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tokio_postgres::error::Severity;
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 
-use super::dialect::{self, HELD, Meaning};
+use super::dialect::{self, HELD};
+use super::error::{judge, not_connected};
 use super::prepared::{self, Prepared, Way};
-use super::wire::{Failed, Said, Values, Wire};
-use crate::store::counter::{Cell, CounterRow};
+use super::values::{Value, number, text, typed};
+use super::wire::{Failed, Said, Wire};
+use crate::store::connected::Connection;
+use crate::store::counter::CounterRow;
 use crate::store::rows::HeldRow;
-use crate::store::server::{Options, Phase, READ_ONLY, Target, hide};
-use crate::store::{Durability, Fault, FaultKind, Scheme, Secret};
+use crate::store::server::{Options, Phase, READ_ONLY, Target};
+use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme, Secret};
 
 /// What the server said about itself when the connection was made.
 #[derive(Debug, Default)]
@@ -38,7 +39,7 @@ pub(super) struct History {
 }
 
 /// A connection and what is known about it.
-pub(super) struct Session {
+pub(crate) struct Session {
     wire: Wire,
     pub(super) server: Server,
     policy: Durability,
@@ -75,109 +76,39 @@ pub(super) enum Together {
     None,
 }
 
-/// A value of a statement.
-#[derive(Clone, Debug)]
-pub(super) enum Value {
-    /// `BIGINT`; 2^63, which is no number to issue but may be the next one, wraps to the lowest.
-    Number(u64),
-    Text(Option<String>),
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Value {
-        Value::Number(number)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(Some(text.to_owned()))
-    }
-}
-
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(Some(text))
-    }
-}
-
-impl Value {
-    /// The type a placeholder is given; the server converts to the column's and refuses what does not fit.
-    pub(super) fn of_type(&self) -> Type {
-        match self {
-            Value::Number(_) => Type::INT8,
-            Value::Text(_) => Type::TEXT,
-        }
-    }
-}
-
-fn typed(values: &[Value]) -> Values<'_> {
-    values.iter().map(|value| (value as &(dyn ToSql + Sync), value.of_type())).collect()
-}
-
-impl ToSql for Value {
-    fn to_sql(
-        &self,
-        of: &Type,
-        out: &mut BytesMut,
-    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        match self {
-            Value::Number(number) => (*number as i64).to_sql(of, out),
-            Value::Text(text) => text.to_sql(of, out),
-        }
+impl Connection for Session {
+    fn is_broken(&self) -> bool {
+        self.broken
     }
 
-    fn accepts(of: &Type) -> bool {
-        [Type::INT8, Type::TEXT].contains(of)
+    fn used(&mut self, now_ms: u64) {
+        self.used_ms = now_ms;
     }
 
-    to_sql_checked!();
-}
-
-/// A column, whatever it holds.
-struct Any(Cell);
-
-impl<'a> FromSql<'a> for Any {
-    fn from_sql(of: &Type, raw: &'a [u8]) -> Result<Any, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Any(match *of {
-            Type::INT2 => Cell::Number(i16::from_sql(of, raw)?.into()),
-            Type::INT4 => Cell::Number(i32::from_sql(of, raw)?.into()),
-            Type::INT8 => Cell::Number(i64::from_sql(of, raw)?.into()),
-            _ => match <&str>::from_sql(of, raw) {
-                Ok(text) => Cell::Other(text.to_owned()),
-                Err(_) => Cell::Other(format!("a value of type {of}")),
-            },
-        }))
+    fn check_table(&mut self, key: &Key) -> Result<bool, Fault> {
+        Session::check_table(self, key)
     }
 
-    fn from_sql_null(_: &Type) -> Result<Any, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Any(Cell::Null))
+    fn forget_tables(&mut self) {
+        self.checked.clear();
     }
 
-    fn accepts(_: &Type) -> bool {
-        true
+    fn create(&mut self, statement: &str) -> Result<(), Fault> {
+        Session::create(self, statement)
     }
-}
 
-/// A row's column.
-pub(super) fn cell(row: &Row, column: usize) -> Cell {
-    row.try_get::<_, Any>(column).map_or_else(|error| Cell::Other(error.to_string()), |any| any.0)
-}
-
-/// A text column; `None` for anything else.
-pub(super) fn text(row: &Row, column: usize) -> Option<String> {
-    match cell(row, column) {
-        Cell::Other(text) => Some(text),
-        _ => None,
+    fn writable(&mut self) -> Result<(), Fault> {
+        Session::writable(self)
     }
-}
 
-/// A number column as [`Value::Number`] writes it; `None` for NULL and for what is negative.
-pub(super) fn number(row: &Row, column: usize) -> Option<u64> {
-    match cell(row, column) {
-        Cell::Number(number) if number == i128::from(i64::MIN) => Some(1 << 63),
-        Cell::Number(number) => u64::try_from(number).ok(),
-        _ => None,
+    fn about(&self) -> (Facts, bool) {
+        let facts = Facts {
+            dialect: "postgresql".to_owned(),
+            version: self.server.version.clone(),
+            durability: self.server.durability.clone(),
+            warnings: self.warnings.clone(),
+        };
+        (facts, self.server.read_only)
     }
 }
 
@@ -503,180 +434,5 @@ impl Session {
             return Err(Fault::new(FaultKind::Unavailable, READ_ONLY));
         }
         Ok(())
-    }
-}
-
-/// A server that took longer than `timeout`.
-const SILENT: &str = "the server did not answer in time";
-
-struct Judged {
-    fault: Fault,
-    broken: bool,
-    again: bool,
-    duplicate: bool,
-}
-
-/// Any error that is not the server's own breaks the connection.
-fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged {
-    let broken = |kind, message| Judged {
-        fault: Fault::new(kind, message),
-        broken: true,
-        again: false,
-        duplicate: false,
-    };
-    let said = match failed {
-        Failed::Postgres(error) => error.as_db_error(),
-        _ => None,
-    };
-    let Some(said) = said else {
-        let message = hide(&plain_words(failed), password);
-        return if phase == Phase::Ask {
-            broken(FaultKind::Unavailable, message)
-        } else {
-            let unknown = format!("{message}; whether it was done is unknown, so that range is never used");
-            broken(FaultKind::Unknown, unknown)
-        };
-    };
-    let (code, message) = (said.code().code(), hide(said.message(), password));
-    match dialect::meaning(code, phase == Phase::Commit) {
-        Meaning::Again => Judged {
-            fault: if code == HELD {
-                let found =
-                    format!("error {code}: {message} (another transaction holds its row: let it end)");
-                Fault::new(FaultKind::Held, found)
-            } else {
-                Fault::new(FaultKind::Unavailable, format!("error {code}: {message}"))
-            },
-            broken: false,
-            again: true,
-            duplicate: false,
-        },
-        Meaning::Unknown => broken(
-            FaultKind::Unknown,
-            format!("error {code}: {message}; whether it was done is unknown, so that range is never used"),
-        ),
-        Meaning::Plain { kind, reconnect, advice } => {
-            let message = match (code, advice) {
-                ("42P01", _) => format!("{}; {advice}", missing_table(&message)),
-                (_, "") => format!("error {code}: {message}"),
-                _ => format!("error {code}: {message}; {advice}"),
-            };
-            // What ends a session says so itself, whatever its code.
-            let ends = said.parsed_severity() != Some(Severity::Error);
-            Judged {
-                fault: Fault::new(kind, message),
-                broken: reconnect || ends,
-                again: false,
-                duplicate: code == "23505",
-            }
-        }
-    }
-}
-
-/// `relation "keymill_segment" does not exist`, in whatever language, as we say it.
-fn missing_table(message: &str) -> String {
-    match message.split('"').nth(1) {
-        Some(table) => format!("table `{table}` is missing"),
-        None => message.to_owned(),
-    }
-}
-
-/// A connection that was not made.
-fn not_connected(options: &Options, failed: Failed) -> Fault {
-    let failed = match failed {
-        Failed::Fault(fault) => return fault,
-        other => other,
-    };
-    let mut fault = judge(&failed, Phase::Ask, &options.password).fault;
-    if matches!(failed, Failed::Silent) {
-        let limit = options.read_timeout;
-        fault.message = format!(
-            "{SILENT}: no PostgreSQL greeting came within {limit:?}; is it a PostgreSQL server, and awake?"
-        );
-    }
-    let Failed::Postgres(error) = &failed else { return fault };
-    let source = std::error::Error::source(error);
-    match (error.as_db_error(), source.and_then(|source| source.downcast_ref::<io::Error>())) {
-        (Some(said), _) if matches!(said.code().code(), "28P01" | "28000") => {
-            let tls = if options.tls == crate::store::server::Tls::Off {
-                " (or the server demands TLS: `tls=verify`)"
-            } else {
-                ""
-            };
-            fault.message = format!(
-                "the server refuses user `{}` with this password; check user and password{tls}",
-                options.user
-            );
-        }
-        // A certificate that is not trusted stays so: another attempt is no help.
-        (None, Some(broken)) if broken.kind() == io::ErrorKind::InvalidData => {
-            fault.kind = FaultKind::Refused;
-            fault.message = format!("{broken}; name the authority's certificate: `ca=FILE.pem`");
-        }
-        (Some(_), _) | (None, Some(_)) => {}
-        (None, None) if error.is_closed() => {}
-        // TLS that is not offered, a way to log in that is not spoken.
-        (None, None) => {
-            fault.kind = FaultKind::Refused;
-            fault.message.push_str(match source.map(ToString::to_string).as_deref() {
-                Some("server does not support TLS") => {
-                    ": turn it on there, or leave `tls=verify` out, and nothing is encrypted"
-                }
-                None if error.to_string().contains("unexpected message") => "; is it a PostgreSQL server?",
-                _ => "",
-            });
-        }
-    }
-    fault
-}
-
-/// A driver's error in words, without its debug output.
-fn plain_words(failed: &Failed) -> String {
-    match failed {
-        Failed::Fault(fault) => fault.message.clone(),
-        Failed::Silent => SILENT.to_owned(),
-        Failed::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
-            format!(
-                "{SILENT}: nobody takes the connection; is the address right, and no firewall in between?"
-            )
-        }
-        Failed::Io(error) => error.to_string(),
-        Failed::Postgres(error) if error.is_closed() => "the connection broke".to_owned(),
-        Failed::Postgres(error) => match std::error::Error::source(error) {
-            Some(source) if source.is::<io::Error>() => format!("the connection broke: {source}"),
-            Some(source) => format!("{error}: {source}"),
-            None => error.to_string(),
-        },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_table_is_named_with_the_command() {
-        for said in ["relation \"keymill_segment\" does not exist", "Relation »x« gibt es nicht"] {
-            let shown = missing_table(said);
-            assert!(shown == "table `keymill_segment` is missing" || shown == said, "{shown}");
-        }
-    }
-
-    #[test]
-    fn silence_breaks_the_connection() {
-        for (phase, kind) in [
-            (Phase::Ask, FaultKind::Unavailable),
-            (Phase::Write, FaultKind::Unknown),
-            (Phase::Commit, FaultKind::Unknown),
-        ] {
-            let judged = judge(&Failed::Silent, phase, &Secret::default());
-            assert!(judged.broken);
-            assert_eq!(judged.fault.kind, kind);
-        }
-    }
-
-    #[test]
-    fn the_number_after_the_last_is_kept() {
-        assert_eq!((1u64 << 63) as i64, i64::MIN);
     }
 }

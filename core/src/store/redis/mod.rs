@@ -23,7 +23,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::rows::{self, Rows, Together, Transactions};
+use super::rows::{self, Rows, Together};
+use super::transactions::Transactions;
 use super::{Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Store};
 use crate::time::Clock;
 use sentinel::Sentinels;

@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::rows::{self, Rows, Together, Transactions};
+use super::rows::{self, Rows, Together};
+use super::transactions::Transactions;
 use super::{
     Durability, Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Store,
 };

@@ -1,0 +1,39 @@
+//! What a column of an answer holds. (floor 2)
+
+use mysql::Value;
+
+use crate::store::counter::Cell;
+
+/// A number column; `None` for NULL and for what is negative.
+pub(super) fn number(row: &mysql::Row, column: usize) -> Option<u64> {
+    match row.as_ref(column)? {
+        Value::Int(value) => u64::try_from(*value).ok(),
+        Value::UInt(value) => Some(*value),
+        Value::Bytes(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+/// A column, whatever it holds.
+pub(super) fn cell(row: &mysql::Row, column: usize) -> Cell {
+    match row.as_ref(column) {
+        Some(Value::Int(value)) => Cell::Number((*value).into()),
+        Some(Value::UInt(value)) => Cell::Number((*value).into()),
+        None | Some(Value::NULL) => Cell::Null,
+        Some(Value::Bytes(bytes)) => {
+            let text = String::from_utf8_lossy(bytes);
+            text.parse().map_or_else(|_| Cell::Other(text.clone().into_owned()), Cell::Number)
+        }
+        Some(_) => Cell::Other("no whole number".to_owned()),
+    }
+}
+
+/// A text column, or a number as text; `None` for NULL and for what is not UTF-8.
+pub(super) fn text(row: &mysql::Row, column: usize) -> Option<String> {
+    match row.as_ref(column)? {
+        Value::Bytes(text) => String::from_utf8(text.clone()).ok(),
+        Value::Int(value) => Some(value.to_string()),
+        Value::UInt(value) => Some(value.to_string()),
+        _ => None,
+    }
+}

@@ -1,0 +1,180 @@
+//! What PostgreSQL's answers mean. (floor 2)
+
+use std::io;
+
+use tokio_postgres::error::Severity;
+
+use super::dialect::{self, HELD, Meaning};
+use super::wire::Failed;
+use crate::store::server::{Options, Phase, hide};
+use crate::store::{Fault, FaultKind, Secret};
+
+/// A server that took longer than `timeout`.
+const SILENT: &str = "the server did not answer in time";
+
+pub(super) struct Judged {
+    pub(super) fault: Fault,
+    pub(super) broken: bool,
+    pub(super) again: bool,
+    pub(super) duplicate: bool,
+}
+
+/// Any error that is not the server's own breaks the connection.
+pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged {
+    let broken = |kind, message| Judged {
+        fault: Fault::new(kind, message),
+        broken: true,
+        again: false,
+        duplicate: false,
+    };
+    let said = match failed {
+        Failed::Postgres(error) => error.as_db_error(),
+        _ => None,
+    };
+    let Some(said) = said else {
+        let message = hide(&plain_words(failed), password);
+        return if phase == Phase::Ask {
+            broken(FaultKind::Unavailable, message)
+        } else {
+            let unknown = format!("{message}; whether it was done is unknown, so that range is never used");
+            broken(FaultKind::Unknown, unknown)
+        };
+    };
+    let (code, message) = (said.code().code(), hide(said.message(), password));
+    match dialect::meaning(code, phase == Phase::Commit) {
+        Meaning::Again => Judged {
+            fault: if code == HELD {
+                let found =
+                    format!("error {code}: {message} (another transaction holds its row: let it end)");
+                Fault::new(FaultKind::Held, found)
+            } else {
+                Fault::new(FaultKind::Unavailable, format!("error {code}: {message}"))
+            },
+            broken: false,
+            again: true,
+            duplicate: false,
+        },
+        Meaning::Unknown => broken(
+            FaultKind::Unknown,
+            format!("error {code}: {message}; whether it was done is unknown, so that range is never used"),
+        ),
+        Meaning::Plain { kind, reconnect, advice } => {
+            let message = match (code, advice) {
+                ("42P01", _) => format!("{}; {advice}", missing_table(&message)),
+                (_, "") => format!("error {code}: {message}"),
+                _ => format!("error {code}: {message}; {advice}"),
+            };
+            // What ends a session says so itself, whatever its code.
+            let ends = said.parsed_severity() != Some(Severity::Error);
+            Judged {
+                fault: Fault::new(kind, message),
+                broken: reconnect || ends,
+                again: false,
+                duplicate: code == "23505",
+            }
+        }
+    }
+}
+
+/// `relation "keymill_segment" does not exist`, in whatever language, as we say it.
+fn missing_table(message: &str) -> String {
+    match message.split('"').nth(1) {
+        Some(table) => format!("table `{table}` is missing"),
+        None => message.to_owned(),
+    }
+}
+
+/// A connection that was not made.
+pub(super) fn not_connected(options: &Options, failed: Failed) -> Fault {
+    let failed = match failed {
+        Failed::Fault(fault) => return fault,
+        other => other,
+    };
+    let mut fault = judge(&failed, Phase::Ask, &options.password).fault;
+    if matches!(failed, Failed::Silent) {
+        let limit = options.read_timeout;
+        fault.message = format!(
+            "{SILENT}: no PostgreSQL greeting came within {limit:?}; is it a PostgreSQL server, and awake?"
+        );
+    }
+    let Failed::Postgres(error) = &failed else { return fault };
+    let source = std::error::Error::source(error);
+    match (error.as_db_error(), source.and_then(|source| source.downcast_ref::<io::Error>())) {
+        (Some(said), _) if matches!(said.code().code(), "28P01" | "28000") => {
+            let tls = if options.tls == crate::store::server::Tls::Off {
+                " (or the server demands TLS: `tls=verify`)"
+            } else {
+                ""
+            };
+            fault.message = format!(
+                "the server refuses user `{}` with this password; check user and password{tls}",
+                options.user
+            );
+        }
+        // A certificate that is not trusted stays so: another attempt is no help.
+        (None, Some(broken)) if broken.kind() == io::ErrorKind::InvalidData => {
+            fault.kind = FaultKind::Refused;
+            fault.message = format!("{broken}; name the authority's certificate: `ca=FILE.pem`");
+        }
+        (Some(_), _) | (None, Some(_)) => {}
+        (None, None) if error.is_closed() => {}
+        // TLS that is not offered, a way to log in that is not spoken.
+        (None, None) => {
+            fault.kind = FaultKind::Refused;
+            fault.message.push_str(match source.map(ToString::to_string).as_deref() {
+                Some("server does not support TLS") => {
+                    ": turn it on there, or leave `tls=verify` out, and nothing is encrypted"
+                }
+                None if error.to_string().contains("unexpected message") => "; is it a PostgreSQL server?",
+                _ => "",
+            });
+        }
+    }
+    fault
+}
+
+/// A driver's error in words, without its debug output.
+fn plain_words(failed: &Failed) -> String {
+    match failed {
+        Failed::Fault(fault) => fault.message.clone(),
+        Failed::Silent => SILENT.to_owned(),
+        Failed::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+            format!(
+                "{SILENT}: nobody takes the connection; is the address right, and no firewall in between?"
+            )
+        }
+        Failed::Io(error) => error.to_string(),
+        Failed::Postgres(error) if error.is_closed() => "the connection broke".to_owned(),
+        Failed::Postgres(error) => match std::error::Error::source(error) {
+            Some(source) if source.is::<io::Error>() => format!("the connection broke: {source}"),
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_table_is_named_with_the_command() {
+        for said in ["relation \"keymill_segment\" does not exist", "Relation »x« gibt es nicht"] {
+            let shown = missing_table(said);
+            assert!(shown == "table `keymill_segment` is missing" || shown == said, "{shown}");
+        }
+    }
+
+    #[test]
+    fn silence_breaks_the_connection() {
+        for (phase, kind) in [
+            (Phase::Ask, FaultKind::Unavailable),
+            (Phase::Write, FaultKind::Unknown),
+            (Phase::Commit, FaultKind::Unknown),
+        ] {
+            let judged = judge(&Failed::Silent, phase, &Secret::default());
+            assert!(judged.broken);
+            assert_eq!(judged.fault.kind, kind);
+        }
+    }
+}
