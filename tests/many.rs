@@ -356,17 +356,31 @@ fn a_row_that_somebody_holds_keeps_the_others_waiting_once_and_not_for_long(plac
     let began = Instant::now();
     let answers = store.reserve_all(&sources.requests());
     let took = began.elapsed();
-    assert!(answers.iter().all(Option::is_none), "one transaction: {answers:?}");
+    for (n, answer) in answers.into_iter().enumerate() {
+        match answer {
+            None => assert_eq!(n, 5, "nobody holds this one"),
+            Some(got) => assert_eq!(sources.note(n, got.expect("a range")), (11, 21), "{n}"),
+        }
+    }
+    // Of the one that is held they are told soon from now on.
+    for _ in 0..3 {
+        let began = Instant::now();
+        let fault = store.reserve(&sources.request(5)).expect_err("somebody holds it");
+        assert_eq!(fault.kind, FaultKind::Held, "{fault}");
+        assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+    }
     // MariaDB counts in seconds.
     assert!(took < Duration::from_millis(if sql.is_some() { 700 } else { 3000 }), "{took:?}");
     for n in (0..12).filter(|n| *n != 5) {
         let got = store.reserve(&sources.request(n)).expect("nobody holds this one");
-        assert_eq!(sources.note(n, got), (11, 21), "nothing was reserved before");
+        assert_eq!(sources.note(n, got), (21, 31));
     }
     say("ROLLBACK");
+    let got = store.reserve(&sources.request(5)).expect("nobody holds it any more");
+    assert_eq!(sources.note(5, got), (11, 21), "nothing was reserved before");
     for (n, answer) in store.reserve_all(&sources.requests()).into_iter().enumerate() {
         let got = answer.expect("together again").expect("a range");
-        assert_eq!(sources.note(n, got).0, if n == 5 { 11 } else { 21 });
+        assert_eq!(sources.note(n, got).0, if n == 5 { 21 } else { 31 });
     }
     println!("{}: held up for {took:?}", place.kind);
 }

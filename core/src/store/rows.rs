@@ -544,6 +544,24 @@ pub(crate) fn during(doing: &str, mut fault: Fault) -> Fault {
     fault
 }
 
+/// A row by its table and its name, for the rows that somebody was found to hold: they are asked for alone and in haste, so that
+/// the other sources of the mill do not wait for their holder again and again.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) type HeldRow = (String, String);
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn held_row(key: &Key) -> HeldRow {
+    (key.table.clone(), key.name.clone())
+}
+
+/// How long a row is asked for that was held the last time. Rivals that reserve are through in milliseconds.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) const HASTE: std::time::Duration = std::time::Duration::from_millis(10);
+
+/// How long those that go together look for the rows that are held, after the first of them.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) const SIFTING: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// How often a transaction is begun again when somebody else was faster, before that is called an outage.
 pub(crate) const ATTEMPTS: u32 = 20;
 

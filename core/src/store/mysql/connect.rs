@@ -1,6 +1,6 @@
 //! How a connection is made: host after host, every timeout set, encrypted if asked for. (floor 2)
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
@@ -115,6 +115,9 @@ impl MysqlStore {
             warnings: Vec::new(),
             checked: Vec::new(),
             known: HashMap::new(),
+            held: HashSet::new(),
+            lock_wait: 1,
+            hasty: false,
             used_ms: Clock::System.boot_ms(),
             broken: false,
             again: false,

@@ -77,6 +77,14 @@ impl Dialect {
         settings
     }
 
+    /// The fewest seconds that a held row is waited for: only MariaDB knows none at all.
+    pub(super) const fn shortest_lock_wait(self) -> u64 {
+        match self {
+            Dialect::MariaDb => 0,
+            Dialect::MySql | Dialect::TiDb => 1,
+        }
+    }
+
     /// The settings that decide whether a commit survives, with what they have to be.
     pub(super) const fn durability(self) -> &'static [(&'static str, &'static str)] {
         match self {
@@ -91,6 +99,9 @@ impl Dialect {
 
 /// The server knows no table of this name.
 pub(super) const MISSING_TABLE: u16 = 1146;
+
+/// Somebody holds a row: a lock was waited for in vain, or was not to be waited for.
+pub(super) const HELD: [u16; 2] = [1205, 3572];
 
 /// What a node of a Galera cluster that takes no part is told about to people.
 pub(super) const NOT_READY: &str =

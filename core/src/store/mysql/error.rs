@@ -6,7 +6,7 @@ use mysql::{DriverError, Error};
 
 use super::Phase;
 use super::Secret;
-use super::dialect::{self, MISSING_TABLE, Meaning};
+use super::dialect::{self, HELD, MISSING_TABLE, Meaning};
 use crate::store::server::hide;
 use crate::store::{Fault, FaultKind};
 
@@ -48,7 +48,13 @@ pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Jud
     let (code, message) = (said.code, hide(&said.message, password));
     match dialect::meaning(code, &said.message, phase == Phase::Commit) {
         Meaning::Again => Judged {
-            fault: Fault::new(FaultKind::Unavailable, format!("error {code}: {message}")),
+            fault: if HELD.contains(&code) {
+                let found =
+                    format!("error {code}: {message} (another transaction holds its row: let it end)");
+                Fault::new(FaultKind::Held, found)
+            } else {
+                Fault::new(FaultKind::Unavailable, format!("error {code}: {message}"))
+            },
             broken: false,
             again: true,
             duplicate: false,

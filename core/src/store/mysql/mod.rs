@@ -104,25 +104,8 @@ impl Transactions for MysqlStore {
 
 impl Store for MysqlStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
-        if request.key.scheme == Scheme::Sequence {
-            return self.draw_value(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
-        }
-        if request.key.scheme.is_ticket() {
-            return self.draw(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
-        }
-        let patience = self.options.read_timeout;
-        let fast = self.with_session(|session| {
-            session.writable()?;
-            session.check_table(&request.key)?;
-            session.patiently(patience, |session| session.reserve_fast(request).map(Some))
-        });
-        match fast {
-            Ok(Some(reserved)) => Ok(reserved),
-            Ok(None) => self.reserve_in_one(request),
-            Err(fault) => Err(rows::during(&rows::reserving(request), fault)),
-        }
+        self.on_row(&request.key, |store| store.reserve_alone(request))
     }
-
     fn batch(&self) -> usize {
         // Where there is no fast statement there is nothing to carry together.
         let fast = self.session.as_ref().is_none_or(|session| session.server.dialect.has_fast_statement());
@@ -145,7 +128,7 @@ impl Store for MysqlStore {
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        self.raise_in_one(key, expect, to)
+        self.on_row(key, |store| store.raise_in_one(key, expect, to))
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
@@ -196,6 +179,52 @@ impl Store for MysqlStore {
 
     fn facts(&mut self) -> Result<Facts, Fault> {
         self.all_facts()
+    }
+}
+
+impl MysqlStore {
+    /// Asks for a row, in haste where somebody held it the last time: meanwhile the other sources wait.
+    fn on_row<T>(
+        &mut self,
+        key: &Key,
+        work: impl FnOnce(&mut MysqlStore) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let row = rows::held_row(key);
+        if self.session.as_ref().is_some_and(|session| session.held.contains(&row)) {
+            self.with_session(|session| session.set_hasty(true))?;
+        }
+        let answer = work(self);
+        if let Some(session) = &mut self.session {
+            if answer.as_ref().is_err_and(|fault| fault.kind == super::FaultKind::Held) {
+                session.held.insert(row);
+            } else {
+                session.held.remove(&row);
+            }
+            if session.hasty && session.set_hasty(false).is_err() {
+                self.session = None;
+            }
+        }
+        answer
+    }
+
+    fn reserve_alone(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        if request.key.scheme == Scheme::Sequence {
+            return self.draw_value(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
+        }
+        if request.key.scheme.is_ticket() {
+            return self.draw(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
+        }
+        let patience = self.options.read_timeout;
+        let fast = self.with_session(|session| {
+            session.writable()?;
+            session.check_table(&request.key)?;
+            session.patiently(patience, |session| session.reserve_fast(request).map(Some))
+        });
+        match fast {
+            Ok(Some(reserved)) => Ok(reserved),
+            Ok(None) => self.reserve_in_one(request),
+            Err(fault) => Err(rows::during(&rows::reserving(request), fault)),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A connection and what is known about it: questions, changes, transactions, and the settings that decide whether a commit
 //! survives. (floor 2)
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use mysql::prelude::Queryable;
@@ -14,7 +14,7 @@ use super::schemes::Open;
 use super::values::text;
 use crate::store::connected::Connection;
 use crate::store::counter::CounterRow;
-use crate::store::rows::Rows;
+use crate::store::rows::{HASTE, HeldRow, Rows};
 use crate::store::server::{Phase, READ_ONLY};
 use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme};
 
@@ -41,6 +41,11 @@ pub(crate) struct Session {
     pub(super) checked: Vec<(Scheme, String)>,
     /// By table and name: rows whose step and time to live have been read.
     pub(super) known: HashMap<(String, String), CounterRow>,
+    /// Rows that somebody held when they were last asked for.
+    pub(super) held: HashSet<HeldRow>,
+    /// How many seconds a row is waited for, and whether it is not now.
+    pub(super) lock_wait: u64,
+    pub(super) hasty: bool,
     /// Boot time of the last answer.
     pub(super) used_ms: u64,
     /// Not to be used again.
@@ -204,8 +209,8 @@ impl Session {
         self.server.dialect = Dialect::of(&self.server.version);
         let statement_binlog = self.variable("log_bin")?.is_some_and(|on| is_on(&on))
             && self.variable("binlog_format")?.is_some_and(|format| format.eq_ignore_ascii_case("statement"));
-        let lock_wait = (read_timeout.as_secs() / 2).max(1);
-        for setting in self.server.dialect.session(lock_wait, statement_binlog) {
+        self.lock_wait = (read_timeout.as_secs() / 2).max(1);
+        for setting in self.server.dialect.session(self.lock_wait, statement_binlog) {
             self.say(&setting, Phase::Ask)?;
         }
         self.join_cluster()?;
@@ -263,6 +268,16 @@ impl Session {
         Ok(())
     }
 
+    /// From now on a row that somebody holds is not waited for, or it is again.
+    pub(super) fn set_hasty(&mut self, hasty: bool) -> Result<(), Fault> {
+        let seconds = if hasty { self.server.dialect.shortest_lock_wait() } else { self.lock_wait };
+        let said = self.say(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}"), Phase::Ask);
+        // A connection that stayed hasty would give up on every rival.
+        self.broken |= said.is_err();
+        self.hasty = hasty;
+        said
+    }
+
     /// The same piece of work again, with a growing, jittered pause, while others are faster (`None`, or a conflict), as
     /// long as an answer may take. On a cluster whose nodes meet at the commit that is everyday life and no outage.
     pub(super) fn patiently<T>(
@@ -270,6 +285,7 @@ impl Session {
         patience: Duration,
         mut work: impl FnMut(&mut Session) -> Result<Option<T>, Fault>,
     ) -> Result<T, Fault> {
+        let patience = if self.hasty { HASTE.min(patience) } else { patience };
         let began = Instant::now();
         let mut attempt = 0;
         loop {
@@ -278,6 +294,14 @@ impl Session {
             let conflict = match work(self) {
                 Ok(Some(done)) => return Ok(done),
                 Ok(None) => None,
+                // One lock's wait is enough: the other sources wait too. (To TiDB such an error may be a conflict like others.)
+                Err(fault)
+                    if fault.kind == FaultKind::Held
+                        && !self.hasty
+                        && self.server.dialect != Dialect::TiDb =>
+                {
+                    return Err(fault);
+                }
                 Err(fault) if self.again && !self.broken => Some(fault),
                 Err(fault) => return Err(fault),
             };

@@ -7,6 +7,7 @@
 //! everything else in hexadecimal, which no quote and no SQL mode can end.
 
 use std::fmt::Write as _;
+use std::time::Instant;
 
 use mysql::Value;
 use mysql::prelude::Queryable;
@@ -14,17 +15,34 @@ use mysql::prelude::Queryable;
 use super::schemes::Fast;
 use super::{Phase, Session};
 use crate::store::rows::{self, Together};
-use crate::store::{Fault, Request};
+use crate::store::{Fault, FaultKind, Request};
+
+/// One of several requests, with its statement.
+struct Taken<'r> {
+    at: usize,
+    request: &'r Request,
+    fast: Fast,
+    statement: String,
+}
+
+/// What became of a packet.
+enum Carried {
+    /// All of it: of each statement, how many rows it changed, and the number it says.
+    All(Vec<(u64, u64)>),
+    /// Nothing: somebody holds the row of this statement.
+    HeldAt(usize),
+    /// Nothing.
+    None,
+}
 
 impl Session {
     /// Fast statements of several requests. `None`: nothing was changed for this one.
     pub(super) fn reserve_together(&mut self, requests: &[Request]) -> Result<Together, Fault> {
         let mut answers = vec![None; requests.len()];
-        let mut taken: Vec<(usize, Fast)> = Vec::with_capacity(requests.len());
-        let mut packet = self.server.dialect.begin().to_owned();
+        let mut taken: Vec<Taken> = Vec::with_capacity(requests.len());
         for at in rows::in_order(requests) {
             let Some(request) = requests.get(at) else { continue };
-            if request.key.scheme.is_ticket() {
+            if request.key.scheme.is_ticket() || self.held.contains(&rows::held_row(&request.key)) {
                 continue;
             }
             // A table that is missing would spoil it for all; alone, it is told.
@@ -36,28 +54,61 @@ impl Session {
             if let Ok(Some(fast)) = self.fast(request)
                 && let Some(statement) = spelled(&fast.sql, &fast.values)
             {
-                packet.push_str("; ");
-                packet.push_str(&statement);
-                taken.push((at, fast));
+                taken.push(Taken { at, request, fast, statement });
             }
         }
-        packet.push_str("; COMMIT");
-        if taken.len() < 2 {
-            return Ok(answers);
-        }
-        let Some(said) = self.carry(&packet, taken.len() + 2)? else { return Ok(answers) };
-        // The first is the transaction's beginning.
-        for ((at, fast), (changed, id)) in taken.iter().zip(said.into_iter().skip(1)) {
-            if let (Some(request), Some(answer)) = (requests.get(*at), answers.get_mut(*at)) {
+        let said = self.sift(&mut taken)?;
+        for (Taken { at, request, fast, .. }, (changed, id)) in taken.iter().zip(said) {
+            if let Some(answer) = answers.get_mut(*at) {
                 *answer = self.understood(request, &fast.says, changed, id).transpose();
             }
         }
         Ok(answers)
     }
 
-    /// Says a packet of so many statements, a transaction, and answers with what each of them changed. `None`: one failed, so
-    /// the server has carried out none after it, and nothing was changed.
-    fn carry(&mut self, packet: &str, statements: usize) -> Result<Option<Vec<(u64, u64)>>, Fault> {
+    /// Carries out all of these but those whose row somebody holds, which are taken out, and answers with what each changed;
+    /// with nothing where nothing was changed. The first such row is waited for, unless one is known already; the others are
+    /// not.
+    fn sift(&mut self, taken: &mut Vec<Taken<'_>>) -> Result<Vec<(u64, u64)>, Fault> {
+        let mut until = None;
+        if taken.len() > 1 && !self.held.is_empty() {
+            self.set_hasty(true)?;
+        }
+        let said = loop {
+            if taken.len() < 2 {
+                break Vec::new();
+            }
+            let mut packet = self.server.dialect.begin().to_owned();
+            for Taken { statement, .. } in &*taken {
+                packet.push_str("; ");
+                packet.push_str(statement);
+            }
+            packet.push_str("; COMMIT");
+            let held = match self.carry(&packet, taken.len() + 2)? {
+                // The first is the transaction's beginning.
+                Carried::All(said) => break said.into_iter().skip(1).collect(),
+                Carried::HeldAt(statement) => statement.checked_sub(1).filter(|at| *at < taken.len()),
+                Carried::None => None,
+            };
+            let Some(held) = held else { break Vec::new() };
+            self.held.insert(rows::held_row(&taken.remove(held).request.key));
+            if Instant::now() >= *until.get_or_insert_with(|| Instant::now() + rows::SIFTING) {
+                break Vec::new();
+            }
+            if !self.hasty {
+                self.set_hasty(true)?;
+            }
+        };
+        if self.hasty {
+            // What was reserved is; a connection that could not be set back is not used again.
+            let _ = self.set_hasty(false);
+        }
+        Ok(said)
+    }
+
+    /// Says a packet of so many statements, a transaction, and answers with what each of them changed. Where one
+    /// failed the server has carried out none after it, and nothing was changed.
+    fn carry(&mut self, packet: &str, statements: usize) -> Result<Carried, Fault> {
         let mut said = Vec::with_capacity(statements);
         let failed = match self.connection.query_iter(packet) {
             Err(error) => Some(error),
@@ -73,13 +124,18 @@ impl Session {
         };
         let Some(error) = failed else {
             // Fewer answers than statements: the last of them may not have been the commit's.
-            return if said.len() == statements { Ok(Some(said)) } else { Err(self.incomplete(said.len())) };
+            return if said.len() == statements {
+                Ok(Carried::All(said))
+            } else {
+                Err(self.incomplete(said.len()))
+            };
         };
         let fault = self.failed(&error, Phase::Commit);
         let by_server = matches!(error, mysql::Error::MySqlError(_));
         if by_server && said.len() + 1 < statements || self.again {
             self.roll_back();
-            return Ok(None);
+            let held = fault.kind == FaultKind::Held && !self.broken;
+            return Ok(if held { Carried::HeldAt(said.len()) } else { Carried::None });
         }
         self.roll_back();
         Err(fault)

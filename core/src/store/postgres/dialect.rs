@@ -49,10 +49,13 @@ pub(super) fn session(read_timeout: Duration) -> String {
     )
 }
 
+/// Somebody holds a row: its lock was waited for in vain.
+pub(super) const HELD: &str = "55P03";
+
 /// The setting of a transaction that locks many rows: who holds one of them holds up all, so none is waited for long. Rivals
 /// that reserve together too are through in milliseconds.
-pub(super) fn hasty(read_timeout: Duration) -> String {
-    let ms = u64::try_from(read_timeout.as_millis()).unwrap_or(u64::MAX) / 8;
+pub(super) fn hasty(wait: Duration) -> String {
+    let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
     format!("SET LOCAL lock_timeout = {}", ms.clamp(1, i32::MAX as u64))
 }
 
@@ -102,7 +105,7 @@ pub(super) fn meaning(code: &str, committing: bool) -> Meaning {
     }
     match code {
         // Serialization failure, deadlock, lock timeout.
-        "40001" | "40P01" | "55P03" => Meaning::Again,
+        "40001" | "40P01" | HELD => Meaning::Again,
         // A session that is ended while its commit waits for a standby has committed on this server.
         "40003" => Meaning::Unknown,
         _ if committing && (code.starts_with("57P") || code.starts_with("08") || code == "57014") => {

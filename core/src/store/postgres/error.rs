@@ -4,7 +4,7 @@ use std::io;
 
 use tokio_postgres::error::Severity;
 
-use super::dialect::{self, Meaning};
+use super::dialect::{self, HELD, Meaning};
 use super::wire::Failed;
 use crate::store::server::{Options, Phase, hide};
 use crate::store::{Fault, FaultKind, Secret};
@@ -43,7 +43,13 @@ pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged 
     let (code, message) = (said.code().code(), hide(said.message(), password));
     match dialect::meaning(code, phase == Phase::Commit) {
         Meaning::Again => Judged {
-            fault: Fault::new(FaultKind::Unavailable, format!("error {code}: {message}")),
+            fault: if code == HELD {
+                let found =
+                    format!("error {code}: {message} (another transaction holds its row: let it end)");
+                Fault::new(FaultKind::Held, found)
+            } else {
+                Fault::new(FaultKind::Unavailable, format!("error {code}: {message}"))
+            },
             broken: false,
             again: true,
             duplicate: false,

@@ -116,7 +116,11 @@ impl Session {
     ) -> Result<Option<T>, Fault> {
         self.again = false;
         self.duplicate = false;
-        self.say("BEGIN", Phase::Ask)?;
+        if self.hasty {
+            self.say(&format!("BEGIN; {}", dialect::hasty(rows::HASTE)), Phase::Ask)?;
+        } else {
+            self.say("BEGIN", Phase::Ask)?;
+        }
         self.spoiled = false;
         let answer = work(&mut Open { session: self });
         match answer {
@@ -189,6 +193,7 @@ impl Transactions for PostgresStore {
         self.with_session(|session| {
             session.writable()?;
             session.check_table(key)?;
+            let patience = if session.hasty { rows::HASTE } else { patience };
             let until = Instant::now() + patience;
             let mut conflict = rows::moved_on();
             for attempt in 0..rows::ATTEMPTS {
@@ -201,6 +206,8 @@ impl Transactions for PostgresStore {
                 match session.attempt(&work) {
                     Ok(Some(done)) => return Ok(done),
                     Ok(None) => {}
+                    // One lock's wait is enough: the other sources wait too.
+                    Err(fault) if fault.kind == FaultKind::Held => return Err(fault),
                     Err(fault) if session.again && !session.broken => conflict = fault,
                     Err(fault) => return Err(fault),
                 }
@@ -212,25 +219,8 @@ impl Transactions for PostgresStore {
 
 impl Store for PostgresStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
-        if request.key.scheme == Scheme::Sequence {
-            return self.draw_value(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
-        }
-        let fast = self.with_session(|session| {
-            session.writable()?;
-            session.check_table(&request.key)?;
-            match session.reserve_fast(request) {
-                // The transaction repeats it, with a pause.
-                Err(_) if session.again && !session.broken => Ok(None),
-                other => other,
-            }
-        });
-        match fast {
-            Ok(Some(reserved)) => Ok(reserved),
-            Ok(None) => self.reserve_in_one(request),
-            Err(fault) => Err(rows::during(&rows::reserving(request), fault)),
-        }
+        self.on_row(&request.key, |store| store.reserve_alone(request))
     }
-
     fn batch(&self) -> usize {
         MOST_AT_ONCE
     }
@@ -251,7 +241,7 @@ impl Store for PostgresStore {
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        self.raise_in_one(key, expect, to)
+        self.on_row(key, |store| store.raise_in_one(key, expect, to))
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
@@ -300,6 +290,53 @@ impl Store for PostgresStore {
 
     fn facts(&mut self) -> Result<Facts, Fault> {
         self.all_facts()
+    }
+}
+
+impl PostgresStore {
+    /// Asks for a row, in haste where somebody held it the last time: meanwhile the other sources wait.
+    fn on_row<T>(
+        &mut self,
+        key: &Key,
+        work: impl FnOnce(&mut PostgresStore) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let row = rows::held_row(key);
+        if let Some(session) = &mut self.session {
+            session.hasty = session.held.contains(&row);
+        }
+        let answer = work(self);
+        if let Some(session) = &mut self.session {
+            session.hasty = false;
+            if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Held) {
+                session.held.insert(row);
+            } else {
+                session.held.remove(&row);
+            }
+        }
+        answer
+    }
+
+    fn reserve_alone(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        if request.key.scheme == Scheme::Sequence {
+            return self.draw_value(request).map_err(|fault| rows::during(&rows::reserving(request), fault));
+        }
+        let fast = self.with_session(|session| {
+            session.writable()?;
+            session.check_table(&request.key)?;
+            if session.hasty {
+                return Ok(None);
+            }
+            match session.reserve_fast(request) {
+                // The transaction repeats it, with a pause.
+                Err(fault) if fault.kind != FaultKind::Held && session.again && !session.broken => Ok(None),
+                other => other,
+            }
+        });
+        match fast {
+            Ok(Some(reserved)) => Ok(reserved),
+            Ok(None) => self.reserve_in_one(request),
+            Err(fault) => Err(rows::during(&rows::reserving(request), fault)),
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 //!
 //! Names are written in lower case, as an old node finds them that quotes nothing.
 
+use std::time::{Duration, Instant};
+
 use super::Phase;
 use super::name::{check_name, quoted};
 use super::sequence;
-use super::session::Session;
+use super::session::{self, Session};
 use super::values::{Value, cell, number, text};
 use crate::store::counter::{Cell, Counter, CounterRow, Leap, Tongue, segment_of};
 use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored, Together, producer_row};
@@ -236,6 +238,9 @@ impl Session {
         let mut taken: Vec<(usize, Fast)> = Vec::with_capacity(requests.len());
         for at in rows::in_order(requests) {
             let Some(request) = requests.get(at) else { continue };
+            if self.held.contains(&rows::held_row(&request.key)) {
+                continue;
+            }
             // A table that is missing would spoil it for all; alone, it is told.
             match self.check_table(&request.key) {
                 Ok(true) => {}
@@ -246,18 +251,41 @@ impl Session {
                 taken.push((at, fast));
             }
         }
-        let changes: Vec<_> =
-            taken.iter().map(|(_, fast)| (fast.sql.as_str(), fast.values.as_slice())).collect();
-        if changes.len() < 2 {
-            return Ok(answers);
-        }
-        let Some(found) = self.run_all(&changes)? else { return Ok(answers) };
+        let found = self.sift(requests, &mut taken)?;
         for ((at, fast), found) in taken.iter().zip(found) {
             if let (Some(request), Some(answer)) = (requests.get(*at), answers.get_mut(*at)) {
                 *answer = self.understood(request, fast, &found).transpose();
             }
         }
         Ok(answers)
+    }
+
+    /// Carries out all of these but those whose row somebody holds, which are taken out, and answers with the rows of each;
+    /// with nothing where nothing was changed. The first such row is waited for, unless one is known already; the others are
+    /// not.
+    fn sift(
+        &mut self,
+        requests: &[Request],
+        taken: &mut Vec<(usize, Fast)>,
+    ) -> Result<Vec<Vec<tokio_postgres::Row>>, Fault> {
+        const SHORTEST: Duration = Duration::from_millis(1);
+        let (mut wait, mut until) = (if self.held.is_empty() { self.limit / 8 } else { SHORTEST }, None);
+        while taken.len() > 1 {
+            let changes: Vec<_> =
+                taken.iter().map(|(_, fast)| (fast.sql.as_str(), fast.values.as_slice())).collect();
+            let held = match self.run_all(&changes, wait)? {
+                session::Together::All(found) => return Ok(found),
+                session::Together::HeldAt(change) => change,
+                session::Together::None => break,
+            };
+            let (at, _) = taken.remove(held);
+            self.held.extend(requests.get(at).map(|request| rows::held_row(&request.key)));
+            if Instant::now() >= *until.get_or_insert_with(|| Instant::now() + rows::SIFTING) {
+                break;
+            }
+            wait = SHORTEST;
+        }
+        Ok(Vec::new())
     }
 
     fn fast(&self, request: &Request) -> Result<Option<Fast>, Fault> {

@@ -1,6 +1,6 @@
 //! One connection's life: what the server said about itself, questions and changes, and what their errors mean. (floor 2)
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,13 +8,14 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 
-use super::dialect;
+use super::dialect::{self, HELD};
 use super::error::{judge, not_connected};
 use super::prepared::{self, Prepared, Way};
 use super::values::{Value, number, text, typed};
 use super::wire::{Failed, Said, Wire};
 use crate::store::connected::Connection;
 use crate::store::counter::CounterRow;
+use crate::store::rows::HeldRow;
 use crate::store::server::{Options, Phase, READ_ONLY, Target};
 use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme, Secret};
 
@@ -43,13 +44,16 @@ pub(crate) struct Session {
     pub(super) server: Server,
     policy: Durability,
     password: Secret,
-    limit: Duration,
+    pub(super) limit: Duration,
     pub(super) warnings: Vec<String>,
     prepared: Prepared,
     /// Tables whose shape has been checked.
     pub(super) checked: Vec<(Scheme, String)>,
     /// By table and name: rows whose step and time to live have been read.
     pub(super) known: HashMap<(String, String), CounterRow>,
+    /// Rows that somebody held when they were last asked for, and whether one of them is asked for now.
+    pub(super) held: HashSet<HeldRow>,
+    pub(super) hasty: bool,
     /// Boot time of the last answer.
     pub(super) used_ms: u64,
     /// Not to be used again.
@@ -60,6 +64,16 @@ pub(crate) struct Session {
     pub(super) duplicate: bool,
     /// A statement of the open transaction has failed: `COMMIT` would roll back and call that a success.
     pub(super) spoiled: bool,
+}
+
+/// What became of changes that went together.
+pub(super) enum Together {
+    /// All of them: the rows of each.
+    All(Vec<Vec<Row>>),
+    /// Nothing: somebody holds the row of this one.
+    HeldAt(usize),
+    /// Nothing.
+    None,
 }
 
 impl Connection for Session {
@@ -112,6 +126,8 @@ impl Session {
             prepared: Prepared::new(false),
             checked: Vec::new(),
             known: HashMap::new(),
+            held: HashSet::new(),
+            hasty: false,
             used_ms: now_ms,
             broken: false,
             again: false,
@@ -266,11 +282,15 @@ impl Session {
         }
     }
 
-    /// Changes that go to the server in one go and are one transaction, and the rows of each. `None`: one of them failed, so
-    /// nothing was changed. No row is waited for long: who holds it up holds up all the others.
-    pub(super) fn run_all(&mut self, changes: &[(&str, &[Value])]) -> Result<Option<Vec<Vec<Row>>>, Fault> {
+    /// Changes that go to the server in one go and are one transaction, and the rows of each. Where one of them
+    /// failed nothing was changed. No row is waited for longer than this: who holds it up holds up all the others.
+    pub(super) fn run_all(
+        &mut self,
+        changes: &[(&str, &[Value])],
+        wait: Duration,
+    ) -> Result<Together, Fault> {
         let plain = |words: &str| Said::Plain(words.to_owned(), Vec::new());
-        let mut statements = vec![plain("BEGIN"), plain(&dialect::hasty(self.limit))];
+        let mut statements = vec![plain("BEGIN"), plain(&dialect::hasty(wait))];
         for (sql, values) in changes {
             let way = self.prepared.way(sql, values);
             let named =
@@ -303,14 +323,19 @@ impl Session {
                     // The server's own word on what came before the commit is as good as a rollback. (Were it `BEGIN` that
                     // failed, the others would have been carried out for nobody.)
                     let undone = failed.is_said() && at + 1 < statements.len() || self.again;
-                    return if undone { Ok(None) } else { Err(fault) };
+                    let held = at.checked_sub(2).filter(|_| fault.kind == FaultKind::Held && !self.broken);
+                    return match held {
+                        _ if !undone => Err(fault),
+                        Some(change) => Ok(Together::HeldAt(change)),
+                        None => Ok(Together::None),
+                    };
                 }
             }
         }
         // Those of `BEGIN`, of the setting, and of `COMMIT`, are none.
         found.pop();
         self.replicated(Phase::Commit)?;
-        Ok(Some(found.into_iter().skip(2).collect()))
+        Ok(Together::All(found.into_iter().skip(2).collect()))
     }
 
     /// How many rows a change changed, inside a transaction.
@@ -370,7 +395,7 @@ impl Session {
         // Such a commit is silent itself, and keeps the row's lock from those who come after it.
         let waits = match failed {
             Failed::Silent => phase == Phase::Commit,
-            other => other.code() == Some("55P03"),
+            other => other.code() == Some(HELD),
         };
         if waits && !self.server.standbys.is_empty() {
             judged.fault.message.push_str(&format!(
