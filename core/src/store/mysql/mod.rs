@@ -106,6 +106,7 @@ impl Store for MysqlStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         self.on_row(&request.key, |store| store.reserve_alone(request))
     }
+
     fn batch(&self) -> usize {
         // Where there is no fast statement there is nothing to carry together.
         let fast = self.session.as_ref().is_none_or(|session| session.server.dialect.has_fast_statement());
