@@ -458,11 +458,12 @@ fn reservations(bed: &Bed, rounds: usize) -> Value {
         (0..50).for_each(|_| (row.work)());
     }
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); rows.len()];
-    for round in 0..rounds {
-        for at in 0..rows.len() {
-            // Nobody is always first after the same neighbour; all of them have a turn.
-            let stride = if rows.len().is_multiple_of(5) { 7 } else { 5 };
-            let at = (at * stride + round) % rows.len();
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    let mut rng = fastrand::Rng::with_seed(1);
+    for _ in 0..rounds {
+        // Nobody always comes after the same neighbour, whose writes the server may still be at.
+        rng.shuffle(&mut order);
+        for &at in &order {
             let (began, mut done) = (Instant::now(), 0u32);
             while began.elapsed() < TURN {
                 (rows[at].work)();
