@@ -18,7 +18,7 @@ use keymill::store::{
 };
 use keymill::{Code, Mill, Source};
 use keymill_tests::proxy::{Answers, Proxy};
-use keymill_tests::{mariadb, postgres, redis, request};
+use keymill_tests::{assert_disjoint, mariadb, postgres, redis, request};
 
 const DAY: u64 = 20_261_120_000_000_000;
 
@@ -212,13 +212,6 @@ impl Sources {
     fn note(&mut self, n: usize, got: Reserved) -> (u64, u64) {
         self.seen[n] = Mark { period: got.period, next: got.hi };
         (got.lo, got.hi)
-    }
-}
-
-fn assert_disjoint(what: &str, mut ranges: Vec<(u64, u64)>) {
-    ranges.sort_unstable();
-    for pair in ranges.windows(2) {
-        assert!(pair[0].1 <= pair[1].0, "{what}: {:?} and {:?} overlap", pair[0], pair[1]);
     }
 }
 
@@ -417,7 +410,7 @@ fn a_cut_at_any_answer_loses_numbers_and_gives_none_twice(place: &Place) {
         let got = store.reserve(&sources.request(n)).expect("a range");
         assert!(ranges.iter().all(|(_, hi)| *hi <= got.lo), "what was answered lies behind: {got:?}");
         ranges.push((got.lo, got.hi));
-        assert_disjoint(place.kind, ranges.clone());
+        assert_disjoint(ranges.clone());
     }
     println!("{}: {answered} answered, {unknown} unknown, {known_beside} times some of each", place.kind);
     assert!(unknown > 0 && answered >= 600, "{unknown} unknown, {answered} answered");
@@ -465,7 +458,7 @@ fn rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error(place: &Place) 
     let total: usize = ranges.iter().map(Vec::len).sum();
     assert_eq!(total, RIVALS * ROUNDS * MOST_AT_ONCE);
     for ranges in ranges {
-        assert_disjoint(place.kind, ranges);
+        assert_disjoint(ranges);
     }
     let kind = place.kind;
     println!(

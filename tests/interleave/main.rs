@@ -16,6 +16,7 @@ use keymill::SerialPattern;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore, Step};
 use keymill::store::{Columns, Fault, FaultKind, Key, Mark, Request, Reserved, Scheme, SerialKey, Store};
+use keymill_tests::assert_disjoint;
 
 const CHUNK: u64 = 1000;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -101,14 +102,6 @@ fn take(store: &mut dyn Store, request: &mut Request, ranges: usize) -> Vec<(u64
         got.push((range.lo, range.hi));
     }
     got
-}
-
-fn assert_disjoint(mut ranges: Vec<(u64, u64)>) -> u64 {
-    ranges.sort_unstable();
-    for pair in ranges.windows(2) {
-        assert!(pair[0].1 <= pair[1].0, "{:?} and {:?} overlap", pair[0], pair[1]);
-    }
-    ranges.iter().map(|(lo, hi)| hi - lo).sum()
 }
 
 // ---- stores that fail ----

@@ -5,7 +5,7 @@
 
 pub(crate) mod act;
 #[cfg(test)]
-mod company;
+mod flight_tests;
 pub mod plan;
 
 use std::collections::HashMap;

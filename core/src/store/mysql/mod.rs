@@ -27,7 +27,9 @@ use super::rows::{self, Rows};
 use super::server::Phase;
 pub use super::server::{Options, Tls};
 use super::transactions::Transactions;
-use super::{Facts, Fault, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store};
+use super::{
+    Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store,
+};
 use crate::time::Clock;
 use schemes::Open;
 pub use schemes::create_table;
@@ -196,7 +198,7 @@ impl MysqlStore {
         }
         let answer = work(self);
         if let Some(session) = &mut self.session {
-            if answer.as_ref().is_err_and(|fault| fault.kind == super::FaultKind::Held) {
+            if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Held) {
                 session.held.insert(row);
             } else {
                 session.held.remove(&row);

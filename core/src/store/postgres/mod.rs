@@ -221,6 +221,7 @@ impl Store for PostgresStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         self.on_row(&request.key, |store| store.reserve_alone(request))
     }
+
     fn batch(&self) -> usize {
         MOST_AT_ONCE
     }
