@@ -248,6 +248,25 @@ fn a_region_that_is_away_before_the_commit_costs_nothing() {
     }
 }
 
+/// Galera's nodes tell a transaction that it lost by whatever statement comes next; here the rollback is that.
+#[test]
+fn who_is_told_at_the_rollback_that_another_node_was_faster_tries_again_on_the_same_connection() {
+    for scheme in ROWS {
+        let table = Table::behind(Disguise::plain(mariadb::options().hosts[0].clone()), scheme);
+        let mut store = table.open();
+        let next = store.reserve(&table.request(0)).unwrap().hi;
+        table.disguise.answer("COMMIT", 1, Answer::Refused(1213, "Deadlock found"));
+        table.disguise.answer("ROLLBACK", 1, Answer::DoneBut(1213, "Deadlock found"));
+        drop(table.disguise.said());
+        let raised = store.repair(&table.key, Mark { period: 0, next: next + 100 });
+        assert!(raised.is_ok(), "{scheme:?}: {raised:?}");
+        assert_eq!(table.disguise.to_come(), 0, "{scheme:?}");
+        let said = table.disguise.said();
+        assert!(!said.iter().any(|sql| sql.contains("@@version")), "{scheme:?}: a new connection: {said:?}");
+        assert!(table.next() >= next + 100, "{scheme:?}");
+    }
+}
+
 /// pingcap/tidb #69796: the session still says what an attempt that was rolled back would have had.
 #[test]
 fn the_last_insert_id_of_a_rolled_back_attempt_is_never_believed() {

@@ -100,6 +100,9 @@ impl Dialect {
 /// The server knows no table of this name.
 pub(super) const MISSING_TABLE: u16 = 1146;
 
+/// Two transactions waited for one another, or on Galera one lost against another node's: rolled back.
+pub(super) const DEADLOCK: u16 = 1213;
+
 /// Somebody holds a row: a lock was waited for in vain, or was not to be waited for.
 pub(super) const HELD: [u16; 2] = [1205, 3572];
 
@@ -125,10 +128,10 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
     }
     let says = |part: &str| message.to_ascii_lowercase().contains(part);
     match code {
-        // Deadlock (on Galera: a conflict at certification), a deadlock over the next AUTO_INCREMENT, lock wait, record or table definition changed,
-        // certification of group replication, a lock that is not waited for; TiDB: write conflict, transaction to be
-        // repeated, schema changed.
-        1213 | 1467 | 1205 | 1020 | 1412 | 3101 | 3572 | 9007 | 8002 | 8005 | 8022 | 8027 | 8028 => {
+        // Deadlock, a deadlock over the next AUTO_INCREMENT, lock wait, record or table definition changed, certification
+        // of group replication, a lock that is not waited for; TiDB: write conflict, transaction to be repeated, schema
+        // changed.
+        DEADLOCK | 1467 | 1205 | 1020 | 1412 | 3101 | 3572 | 9007 | 8002 | 8005 | 8022 | 8027 | 8028 => {
             Meaning::Again
         }
         1105 if says("information schema is changed") || says("try again later") => Meaning::Again,

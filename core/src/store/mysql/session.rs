@@ -8,7 +8,7 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, Error, Params};
 
 use super::Secret;
-use super::dialect::{Dialect, MISSING_TABLE, NOT_READY};
+use super::dialect::{DEADLOCK, Dialect, MISSING_TABLE, NOT_READY};
 use super::error::judge_error;
 use super::schemes::Open;
 use super::values::text;
@@ -351,8 +351,15 @@ impl Session {
 
     /// Rolls back; a connection that cannot do that is not used again (the server rolls back when it closes).
     pub(super) fn roll_back(&mut self) {
-        if !self.broken && self.connection.query_drop("ROLLBACK").is_err() {
-            self.broken = true;
+        if self.broken {
+            return;
         }
+        // Galera: who lost against another node while nothing was asked is told so by the answer to the next statement,
+        // whichever it is. It was rolled back then, and asked again says so.
+        let mut said = self.connection.query_drop("ROLLBACK");
+        if matches!(&said, Err(Error::MySqlError(error)) if error.code == DEADLOCK) {
+            said = self.connection.query_drop("ROLLBACK");
+        }
+        self.broken = said.is_err();
     }
 }
