@@ -524,7 +524,7 @@ impl Store for Interleaved {
             Err(fault) => fault.message.clone(),
         });
         let text = each.collect::<Vec<_>>().join("; ");
-        Ok(Some(Row { mark: Mark { period: 0, next: next.unwrap_or(0) }, text }))
+        Ok(Some(Row { mark: Mark { period: 0, next: next.unwrap_or(0) }, text, counter: None }))
     }
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
@@ -583,7 +583,7 @@ impl Store for Interleaved {
             next = next.min(stands);
             each.push(format!("{}: next={stands}", seat.name));
         }
-        Ok((before, Row { mark: Mark { period: 0, next }, text: each.join("; ") }))
+        Ok((before, Row { mark: Mark { period: 0, next }, text: each.join("; "), counter: None }))
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
