@@ -14,6 +14,7 @@
 //! * **Who is who.** Which share of how many a row holds is kept with it (`record`) and compared before the first number.
 
 mod record;
+mod turns;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,41 +26,17 @@ use super::share::Share;
 pub(crate) use super::share::{MOST_STORES, WIDEST_CHUNK};
 use super::{Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Store};
 use record::Found;
+use turns::{LeftOver, Rest, Turns, View, rests};
 
 /// `chunk=`, unless given: as wide as the largest step, so that every adaptive step fits into one chunk.
 pub(crate) const DEFAULT_CHUNK: u64 = 10_000_000;
 /// The narrowest chunk: a narrower one would end with every reservation.
 pub(crate) const NARROWEST_CHUNK: u64 = 1000;
 
-/// The shortest and the longest rest of a store that failed. A frozen one costs its timeout once a rest, and only where the
-/// turn is its own.
-const REST: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 /// What is left of a reservation that ran over its chunk's end is issued within this time, or not at all: ids follow time.
 const LEFT_OVER: Duration = Duration::from_secs(30);
 /// How often a ticket's counter is raised for one reservation before others are called too quick.
 const RAISES: u32 = 3;
-
-/// Why a store, or a source's row in it, is not asked for now.
-#[derive(Clone, Debug)]
-struct Rest {
-    until: Instant,
-    failures: u32,
-    fault: Fault,
-}
-
-impl Rest {
-    /// After another failure; the rests grow, with half of each left to chance.
-    fn after(before: Option<&Rest>, fault: Fault) -> Rest {
-        let failures = before.map_or(0, |rest| rest.failures);
-        let whole = REST.0.saturating_mul(1 << failures.min(16)).min(REST.1);
-        let until = Instant::now() + whole.mul_f64(0.5 + fastrand::f64() / 2.0);
-        Rest { until, failures: failures + 1, fault }
-    }
-}
-
-fn rests(rest: Option<&Rest>) -> bool {
-    rest.is_some_and(|rest| Instant::now() < rest.until)
-}
 
 /// One of the stores.
 struct Seat {
@@ -74,36 +51,6 @@ impl Seat {
     fn said(&self, fault: Fault) -> Fault {
         Fault { message: format!("{}: {}", self.name, fault.message), ..fault }
     }
-}
-
-/// A source's row in one of the stores.
-#[derive(Clone, Debug, Default)]
-struct View {
-    /// What is recorded there has been compared.
-    known: bool,
-    /// One past the last own number that this process was given; 0: none yet.
-    seen: u64,
-    rest: Option<Rest>,
-}
-
-/// Own numbers `[lo, hi)` of a store, reserved and not issued yet.
-#[derive(Clone, Copy, Debug)]
-struct LeftOver {
-    seat: usize,
-    lo: u64,
-    hi: u64,
-    since: Instant,
-    ttl_ms: Option<u64>,
-}
-
-/// One source's turns.
-#[derive(Clone, Debug)]
-struct Turns {
-    /// Every store has been asked whether it is the right one.
-    begun: bool,
-    turn: usize,
-    views: Vec<View>,
-    left_over: Option<LeftOver>,
 }
 
 /// Several stores that serve each source together.
