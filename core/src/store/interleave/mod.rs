@@ -26,7 +26,7 @@ use super::share::Share;
 pub(crate) use super::share::{MOST_STORES, WIDEST_CHUNK};
 use super::{Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Store};
 use record::Found;
-use turns::{LeftOver, Rest, Turns, View, rests};
+use turns::{LastResorts, LeftOver, Rest, Turns, View, rests};
 
 /// `chunk=`, unless given: as wide as the largest step, so that every adaptive step fits into one chunk.
 pub(crate) const DEFAULT_CHUNK: u64 = 10_000_000;
@@ -105,7 +105,12 @@ impl Interleaved {
             let told = format!("{}; the other stores go on", fault.message);
             self.news.push(Fault::new(fault.kind, format!("{}: {told}", seat.name)));
         }
+        // Whoever has spoken of a row is there; of numbers that are used up nobody was asked.
+        let is_there = !gone(fault.kind) && fault.kind != FaultKind::Exhausted;
         *rest = Some(Rest::after(rest.as_ref(), fault));
+        if is_there {
+            seat.rest = None;
+        }
     }
 
     /// Refuses a number below every row: nothing would be raised, and somebody has mistyped.
@@ -140,9 +145,14 @@ impl Interleaved {
         rests(self.seats[at].rest.as_ref()) || rests(turns.views[at].rest.as_ref())
     }
 
-    /// Of those who rest, the one whose rest is over first: when nobody else is left it is asked all the same.
-    fn soonest(&self, turns: &Turns, among: impl Iterator<Item = usize>) -> Option<usize> {
-        among.min_by_key(|&at| self.why(turns, at).map(|rest| rest.until))
+    /// Whom to ask, from store `first` on: those who do not rest; and the others, when nobody else is left, in the order in
+    /// which their rests end.
+    fn line(&self, turns: &Turns, first: usize) -> (Vec<usize>, Vec<usize>) {
+        let count = self.seats.len();
+        let all = (0..count).map(|after| (first + after) % count);
+        let (mut resting, ready): (Vec<_>, Vec<_>) = all.partition(|&at| self.is_resting(turns, at));
+        resting.sort_by_key(|&at| self.why(turns, at).map(|rest| rest.until));
+        (ready, resting)
     }
 
     /// No store had a number.
@@ -168,12 +178,9 @@ impl Interleaved {
         if !turns.begun {
             self.begin(turns, request)?;
         }
-        let count = self.seats.len();
-        let line = || (0..count).map(|after| (turns.turn + after) % count).collect::<Vec<_>>();
-        let (resting, ready): (Vec<_>, Vec<_>) =
-            line().into_iter().partition(|&at| self.is_resting(turns, at));
-        let last_resort = self.soonest(turns, resting.into_iter());
-        for at in ready.into_iter().chain(last_resort) {
+        let (ready, resting) = self.line(turns, turns.turn);
+        let mut last_resorts = LastResorts::default();
+        for at in ready.into_iter().chain(resting.into_iter().take_while(|_| last_resorts.another())) {
             match self.draw(turns, at, request) {
                 Ok(reserved) => return Ok(reserved),
                 Err(fault) => self.leave_out(turns, at, fault),
@@ -216,10 +223,12 @@ impl Interleaved {
         let doing = rows::reserving(request);
         let key = &request.key;
         let mut found: Vec<Option<Found>> = vec![None; self.seats.len()];
-        let (resting, ready): (Vec<_>, Vec<_>) =
-            (0..self.seats.len()).partition(|&at| self.is_resting(turns, at));
-        let last_resort = if ready.is_empty() { self.soonest(turns, resting.into_iter()) } else { None };
-        for at in ready.into_iter().chain(last_resort) {
+        let (ready, mut resting) = self.line(turns, 0);
+        if !ready.is_empty() {
+            resting.clear();
+        }
+        let mut last_resorts = LastResorts::default();
+        for at in ready.into_iter().chain(resting.into_iter().take_while(|_| last_resorts.another())) {
             match self.seats[at].inspect(key) {
                 Ok(row) => found[at] = Some(row),
                 Err(fault) => self.leave_out(turns, at, fault),

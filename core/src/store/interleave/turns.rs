@@ -7,6 +7,8 @@ use crate::store::Fault;
 /// The shortest and the longest rest of a store that failed. A frozen one costs its timeout once a rest, and only where the
 /// turn is its own.
 const REST: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// What counts as at once where only stores that rest are left.
+const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// Why a store, or a source's row in it, is not asked for now.
 #[derive(Clone, Debug)]
@@ -28,6 +30,18 @@ impl Rest {
 
 pub(super) fn rests(rest: Option<&Rest>) -> bool {
     rest.is_some_and(|rest| Instant::now() < rest.until)
+}
+
+/// Asks stores that rest, when nobody else is left, one after the other while they answer at once: any of them may be back,
+/// and one that is frozen costs its timeout once.
+#[derive(Debug, Default)]
+pub(super) struct LastResorts(Option<Instant>);
+
+impl LastResorts {
+    /// Whether one more is asked.
+    pub(super) fn another(&mut self) -> bool {
+        self.0.get_or_insert_with(Instant::now).elapsed() < AT_ONCE
+    }
 }
 
 /// A source's row in one of the stores.
