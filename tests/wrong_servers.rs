@@ -70,3 +70,17 @@ fn a_server_of_another_kind_is_called_by_its_likely_name() {
         }
     }
 }
+
+#[test]
+fn a_place_where_nobody_listens_is_told_with_what_to_look_at() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for kind in ["mysql", "postgres", "redis"] {
+        let mill = Mill::open(&url(kind, &free)).unwrap();
+        let error = mill.source("segment:orders").unwrap().standing().unwrap_err();
+        let says = "nothing listens there: is the server started, and are its host and its port right?";
+        assert!(error.message.contains(says) && error.message.contains(&free), "{kind}: {error}");
+        assert!(!error.message.contains("broke"), "{kind}: none was made: {error}");
+        println!("wrong    {kind}: {}", error.message);
+        mill.close();
+    }
+}

@@ -51,7 +51,11 @@ struct Script {
     rules: Vec<Rule>,
     /// A statement with the first part is sent on with the second instead of it.
     words: Vec<(String, String)>,
+    /// The same, for the next one only.
+    words_once: Option<(String, String)>,
     said: Vec<String>,
+    /// How many more statements may be prepared, and what the next one is told.
+    unprepared: Option<(u32, u16, &'static str)>,
     /// Statements are for TiDB, and written to the file of [`STATEMENTS`].
     for_tidb: bool,
 }
@@ -119,6 +123,11 @@ impl Disguise {
         locked(&self.script).words.insert(0, (part.to_owned(), other.to_owned()));
     }
 
+    /// The next statement with this part is sent on with `other` instead of it.
+    pub fn instead_once(&self, part: &str, other: &str) {
+        locked(&self.script).words_once = Some((part.to_owned(), other.to_owned()));
+    }
+
     /// The next `times` statements with this part are answered like this.
     pub fn answer(&self, part: &str, times: u32, answer: Answer) {
         self.answer_after(part, 0, times, answer);
@@ -129,15 +138,25 @@ impl Disguise {
         locked(&self.script).rules.push(Rule { part: part.to_owned(), skip, times, answer });
     }
 
+    /// After so many more have been prepared, one statement is not: this error.
+    pub fn prepare_not(&self, skip: u32, code: u16, message: &'static str) {
+        locked(&self.script).unprepared = Some((skip, code, message));
+    }
+
     /// How many of the answers that were set are still to come.
     #[must_use]
     pub fn to_come(&self) -> u32 {
-        locked(&self.script).rules.iter().map(|rule| rule.times).sum()
+        let script = locked(&self.script);
+        script.rules.iter().map(|rule| rule.times).sum::<u32>()
+            + u32::from(script.unprepared.is_some())
+            + u32::from(script.words_once.is_some())
     }
 
     /// Forgets the answers that are still to come.
     pub fn nothing_more(&self) {
-        locked(&self.script).rules.clear();
+        let mut script = locked(&self.script);
+        script.rules.clear();
+        script.unprepared = None;
     }
 
     /// What has been said since this was asked last, with `?` for values.
@@ -249,6 +268,10 @@ impl Connection {
                 body.extend(self.in_other_words(&text).into_bytes());
             }
             if command == Some(PREPARE) {
+                if let Some((code, message)) = self.unprepared() {
+                    write_packet(&mut back, 1, &error_packet(code, message))?;
+                    continue;
+                }
                 *locked(&self.next) = Next::Prepared(text);
                 write_packet(&mut upstream, number, &body)?;
                 continue;
@@ -283,8 +306,21 @@ impl Connection {
         }
     }
 
+    fn unprepared(&self) -> Option<(u16, &'static str)> {
+        let mut script = locked(&self.script);
+        let (skip, code, message) = script.unprepared.take()?;
+        if skip == 0 {
+            return Some((code, message));
+        }
+        script.unprepared = Some((skip - 1, code, message));
+        None
+    }
+
     fn in_other_words(&self, text: &str) -> String {
-        let script = locked(&self.script);
+        let mut script = locked(&self.script);
+        if let Some((part, other)) = script.words_once.take_if(|(part, _)| text.contains(part.as_str())) {
+            return text.replace(&part, &other);
+        }
         let other = script.words.iter().find(|(part, _)| text.contains(part.as_str()));
         other.map_or_else(|| text.to_owned(), |(part, other)| text.replace(part.as_str(), other))
     }

@@ -2,7 +2,7 @@
 //! Pure: no I/O, no clock. (floor 2)
 
 use super::share::Share;
-use super::{Fault, FaultKind, MAX_NUMBER, Mark, Request, Reserved};
+use super::{FAR, Fault, FaultKind, MAX_NUMBER, Mark, Request, Reserved, Scheme};
 
 /// The range that `request` gets from a row that stands at `row` (`None`: there is no row, or one that says nothing).
 ///
@@ -11,6 +11,9 @@ use super::{Fault, FaultKind, MAX_NUMBER, Mark, Request, Reserved};
 /// # Errors
 /// `WentBackwards`, `ClockBehind`, `Exhausted`, or `Refused` for a row that makes no sense. The row is to stay as it is.
 pub(crate) fn decide(row: Option<Mark>, request: &Request) -> Result<Reserved, Fault> {
+    if request.key.scheme == Scheme::KeyProducer && row.is_some_and(|row| row.next > FAR) {
+        return Err(imported(request));
+    }
     let fresh = Mark { period: request.period, next: request.start };
     let mut at = row.unwrap_or(fresh);
     if request.high_water != Mark::default() && row.is_none_or(|row| row < request.high_water) {
@@ -69,6 +72,19 @@ pub(crate) fn one_of_several(at: Mark) -> Option<Fault> {
              changed. Open it with the TOML file that lists its `stores`"
         ),
     ))
+}
+
+/// What a mill is told that was left on the row of KeyFactory's when that was imported. From the next date on it would begin at
+/// 1 beside the source that goes on with these serials.
+fn imported(request: &Request) -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "its row in `{}` stands above 2^62: it was imported, and the source it was imported to goes on with its \
+             serials; nothing was changed. Open this one with `scheme=keymill`; `keymill import` says which has the row",
+            request.key.table
+        ),
+    )
 }
 
 fn behind(at: Mark, request: &Request) -> Fault {
@@ -134,7 +150,7 @@ pub(crate) fn place(mark: Mark) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Columns, Key, Scheme, Stride};
+    use crate::store::{Columns, Key, Stride};
     use std::sync::Arc;
 
     fn request() -> Request {
@@ -232,6 +248,18 @@ mod tests {
     fn yesterdays_row_below_the_high_water_is_a_sign_even_on_a_new_day() {
         let today = Request { period: 2, period_max: 2, high_water: mark(1, 600), ..request() };
         assert_eq!(kind(decide(Some(mark(1, 500)), &today)), FaultKind::WentBackwards);
+    }
+
+    #[test]
+    fn an_imported_row_of_key_factory_is_refused_on_the_day_and_on_every_later_one() {
+        let mut left = Request { period: 21, period_max: 21, last: 999_999, ..request() };
+        Arc::make_mut(&mut left.key).scheme = Scheme::KeyProducer;
+        for day in [20, 21] {
+            let fault = decide(Some(mark(day, FAR + 1)), &left).expect_err("it was imported");
+            assert_eq!(fault.kind, FaultKind::Refused);
+            assert!(fault.message.contains("`scheme=keymill`"), "{fault}");
+        }
+        assert_eq!(decide(Some(mark(21, 7)), &left).map(|r| r.lo), Ok(7));
     }
 
     #[test]

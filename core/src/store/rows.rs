@@ -563,12 +563,18 @@ pub(crate) const SIFTING: std::time::Duration = std::time::Duration::from_millis
 /// How often a transaction is begun again when somebody else was faster, before that is called an outage.
 pub(crate) const ATTEMPTS: u32 = 20;
 
-/// What is said after [`ATTEMPTS`].
+/// What is said where a transaction that changed nothing could not be rolled back: the connection is not used again.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn rolled_back_badly() -> Fault {
+    let says =
+        "somebody else was faster, and the connection broke before the next attempt; nothing was changed";
+    Fault::new(FaultKind::Unavailable, says)
+}
+
+/// What is said after that, or when the time for it is over.
 pub(crate) fn moved_on() -> Fault {
     Fault::new(
         FaultKind::Unavailable,
-        format!(
-            "other processes moved its row {ATTEMPTS} times in a row; a larger step means fewer reservations"
-        ),
+        "other processes moved its row each time; a larger step means fewer reservations",
     )
 }

@@ -105,6 +105,11 @@ pub(crate) fn hide(message: &str, password: &Secret) -> String {
     if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
 }
 
+/// What is said of a place where nobody takes connections, after the system's own words.
+#[cfg(feature = "_server")]
+pub(crate) const NOBODY_LISTENS: &str =
+    "nothing listens there: is the server started, and are its host and its port right?";
+
 /// What is said of a server to which nothing can be written.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) const READ_ONLY: &str = "the server is read-only: a replica, or in maintenance";

@@ -110,6 +110,9 @@ pub(super) const HELD: [u16; 2] = [1205, 3572];
 pub(super) const NOT_READY: &str =
     "this node of the cluster is not ready: it has no quorum or is still joining";
 
+/// What one is told about to people that has not carried out in time what the others committed.
+pub(super) const NOT_CAUGHT_UP: &str = "the server did not begin a transaction in time: this node of the cluster lags behind the others, or has lost them";
+
 /// What an error packet says about the state of things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
@@ -139,6 +142,15 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
         // 1105 for what has no number of its own, an undetermined commit among it.
         1053 | 1105 | 1180 | 1317 | 1927 | 1969 | 3024 | 9001..=9005 | 9008 if committing => Meaning::Unknown,
         _ if committing && says("undetermined") => Meaning::Unknown,
+        1461 => plain(
+            FaultKind::Unavailable,
+            true,
+            "the server keeps too many prepared statements; raise max_prepared_stmt_count",
+        ),
+        // Memory, sort buffers, threads, locks, undo slots.
+        1037 | 1038 | 1041 | 1135 | 1206 | 1637 => {
+            plain(FaultKind::Unavailable, true, "the server has run out of something; see its log")
+        }
         1040 | 1203 | 1226 => plain(FaultKind::Unavailable, true, "the server has too many connections"),
         1047 => plain(FaultKind::Unavailable, true, NOT_READY),
         1290 | 1792 | 1836 => plain(FaultKind::Unavailable, true, READ_ONLY),
@@ -200,6 +212,12 @@ mod tests {
         assert!(
             advice(1044).contains("name") && advice(1044).contains("grant") && !advice(1142).contains("name")
         );
+        for passes in [1037, 1135, 1206, 1461, 1637] {
+            assert!(
+                matches!(meaning(passes, "", true), Meaning::Plain { kind: FaultKind::Unavailable, .. }),
+                "{passes}"
+            );
+        }
         assert!(matches!(meaning(1146, "", true), Meaning::Plain { kind: FaultKind::Refused, .. }));
     }
 }

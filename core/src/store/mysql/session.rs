@@ -8,13 +8,13 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, Error, Params};
 
 use super::Secret;
-use super::dialect::{DEADLOCK, Dialect, MISSING_TABLE, NOT_READY};
+use super::dialect::{DEADLOCK, Dialect, MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY};
 use super::error::judge_error;
 use super::schemes::Open;
 use super::values::text;
 use crate::store::connected::Connection;
 use crate::store::counter::CounterRow;
-use crate::store::rows::{HASTE, HeldRow, Rows};
+use crate::store::rows::{HASTE, HeldRow, Rows, moved_on, rolled_back_badly};
 use crate::store::server::{Phase, READ_ONLY};
 use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme};
 
@@ -300,6 +300,7 @@ impl Session {
             self.duplicate = false;
             let conflict = match work(self) {
                 Ok(Some(done)) => return Ok(done),
+                Ok(None) if self.broken => return Err(rolled_back_badly()),
                 Ok(None) => None,
                 // One lock's wait is enough: the other sources wait too. (To TiDB such an error may be a conflict like others.)
                 Err(fault)
@@ -315,15 +316,21 @@ impl Session {
             attempt += 1;
             let spent = began.elapsed();
             if spent >= patience {
-                let mut fault = conflict.unwrap_or_else(|| {
-                    let says = "other nodes moved its row each time; a larger step means fewer reservations";
-                    Fault::new(FaultKind::Unavailable, says)
-                });
+                let mut fault = conflict.unwrap_or_else(moved_on);
                 fault.message.push_str(&format!(" ({attempt} attempts in {} ms)", spent.as_millis()));
                 return Err(fault);
             }
             std::thread::sleep(Duration::from_micros(fastrand::u64(200..2000) * attempt.min(LONGEST_PAUSE)));
         }
+    }
+
+    /// Begins a transaction. Nobody's row is asked for by that: Galera says by the number of a lock's wait that this node has
+    /// not caught up with the others (`wsrep_sync_wait`).
+    pub(super) fn begin(&mut self) -> Result<(), Fault> {
+        self.say(self.server.dialect.begin(), Phase::Ask).map_err(|fault| match fault.kind {
+            FaultKind::Held => Fault::new(FaultKind::Unavailable, NOT_CAUGHT_UP),
+            _ => fault,
+        })
     }
 
     /// One try: begin, work, commit. `None`: somebody else was faster, nothing was changed.
@@ -333,7 +340,7 @@ impl Session {
     ) -> Result<Option<T>, Fault> {
         self.again = false;
         self.duplicate = false;
-        self.say(self.server.dialect.begin(), Phase::Ask)?;
+        self.begin()?;
         let answer = work(&mut Open { session: self });
         match answer {
             Ok(Some(done)) => match self.say("COMMIT", Phase::Commit) {

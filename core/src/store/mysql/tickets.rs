@@ -151,7 +151,7 @@ impl Session {
         }
         // Under the row's lock, so that the row only rises: of two that draw at once, the one with the lower ticket would
         // else be written last, and a server that counts on from the rows after a restart would name the higher one again.
-        self.say(self.server.dialect.begin(), Phase::Ask)?;
+        self.begin()?;
         match self.draw_under_lock(request) {
             Ok(Some(drawn)) => match self.say("COMMIT", Phase::Commit) {
                 Ok(()) => {
@@ -361,7 +361,7 @@ impl MysqlStore {
             session.patiently(patience, |session| {
                 // The end of a table is locked by this level only.
                 session.say("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", Phase::Ask)?;
-                session.say(session.server.dialect.begin(), Phase::Ask)?;
+                session.begin()?;
                 let raised = session.raise_ticket(key, to);
                 match raised {
                     Ok(Some(rows)) => match session.say("COMMIT", Phase::Commit) {

@@ -58,7 +58,12 @@ impl Session {
                 taken.push(Taken { at, request, fast, statement });
             }
         }
-        let said = self.sift(&mut taken)?;
+        let said = self.sift(&mut taken);
+        if self.hasty && !self.broken {
+            // What was reserved is; a connection that could not be set back is not used again.
+            let _ = self.set_hasty(false);
+        }
+        let said = said?;
         for (Taken { at, request, fast, .. }, (changed, id)) in taken.iter().zip(said) {
             if let Some(answer) = answers.get_mut(*at) {
                 *answer = self.understood(request, &fast.says, changed, id).transpose();
@@ -75,9 +80,9 @@ impl Session {
         if taken.len() > 1 && !self.held.is_empty() {
             self.set_hasty(true)?;
         }
-        let said = loop {
+        loop {
             if taken.len() < 2 {
-                break Vec::new();
+                return Ok(Vec::new());
             }
             let mut packet = self.server.dialect.begin().to_owned();
             for Taken { statement, .. } in &*taken {
@@ -87,24 +92,19 @@ impl Session {
             packet.push_str("; COMMIT");
             let held = match self.carry(&packet, taken.len() + 2)? {
                 // The first is the transaction's beginning.
-                Carried::All(said) => break said.into_iter().skip(1).collect(),
+                Carried::All(said) => return Ok(said.into_iter().skip(1).collect()),
                 Carried::HeldAt(statement) => statement.checked_sub(1).filter(|at| *at < taken.len()),
                 Carried::None => None,
             };
-            let Some(held) = held else { break Vec::new() };
+            let Some(held) = held else { return Ok(Vec::new()) };
             self.held.insert(rows::held_row(&taken.remove(held).request.key));
             if Instant::now() >= *until.get_or_insert_with(|| Instant::now() + rows::SIFTING) {
-                break Vec::new();
+                return Ok(Vec::new());
             }
             if !self.hasty {
                 self.set_hasty(true)?;
             }
-        };
-        if self.hasty {
-            // What was reserved is; a connection that could not be set back is not used again.
-            let _ = self.set_hasty(false);
         }
-        Ok(said)
     }
 
     /// Says a packet of so many statements, a transaction, and answers with what each of them changed. Where one

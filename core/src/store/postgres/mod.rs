@@ -117,7 +117,12 @@ impl Session {
         self.again = false;
         self.duplicate = false;
         if self.hasty {
-            self.say(&format!("BEGIN; {}", dialect::hasty(rows::HASTE)), Phase::Ask)?;
+            let said = self.say(&format!("BEGIN; {}", dialect::hasty(rows::HASTE)), Phase::Ask);
+            if said.is_err() {
+                // It may have begun all the same.
+                self.roll_back();
+            }
+            said?;
         } else {
             self.say("BEGIN", Phase::Ask)?;
         }
@@ -205,6 +210,7 @@ impl Transactions for PostgresStore {
                 }
                 match session.attempt(&work) {
                     Ok(Some(done)) => return Ok(done),
+                    Ok(None) if session.broken => return Err(rows::rolled_back_badly()),
                     Ok(None) => {}
                     // One lock's wait is enough: the other sources wait too.
                     Err(fault) if fault.kind == FaultKind::Held => return Err(fault),

@@ -1,0 +1,403 @@
+//! Whatever a server answers, at whichever of its statements: no number comes twice, nothing that was not answered is used, the
+//! next reservation works, and nobody is told of a row that went backwards or of numbers that ran out where neither is so.
+//!
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use keymill::serial::SerialPattern;
+use keymill::store::mysql::MysqlStore;
+use keymill::store::{
+    Columns, Fault, FaultKind, Key, Mark, Request, Reserved, Scheme, SerialKey, Store, Stride,
+};
+use keymill_tests::disguise::{Answer, Disguise};
+use keymill_tests::{assert_disjoint, mariadb, request};
+use mysql::prelude::Queryable;
+
+const DAY: u64 = 20_261_120_000_000_000;
+
+/// What servers, clusters and proxies are known to answer, whatever the statement was.
+const ERRORS: [(u16, &str); 24] = [
+    (1213, "Deadlock found"),
+    (1205, "Lock wait timeout exceeded"),
+    (1020, "Record has changed since last read"),
+    (1047, "WSREP has not yet prepared node for application use"),
+    (1317, "Query execution was interrupted"),
+    (1927, "Connection was killed"),
+    (1053, "Server shutdown in progress"),
+    (1969, "max_statement_time exceeded"),
+    (1180, "Got error during COMMIT"),
+    (1290, "running with the --read-only option"),
+    (1792, "Cannot execute statement in a READ ONLY transaction"),
+    (1836, "Running in read-only mode"),
+    (1021, "Disk full"),
+    (1114, "The table is full"),
+    (1030, "Got error 28 from storage engine"),
+    (1105, "Unknown error"),
+    (1461, "Can't create more than max_prepared_stmt_count statements"),
+    (1615, "Prepared statement needs to be re-prepared"),
+    (1243, "Unknown prepared statement handler"),
+    (1637, "Too many active concurrent transactions"),
+    (1206, "The total number of locks exceeds the lock table size"),
+    (1037, "Out of memory"),
+    (1062, "Duplicate entry"),
+    (9001, "PD server timeout"),
+];
+
+/// A table, and the disguise through which it is reached.
+struct Table {
+    disguise: Disguise,
+    scheme: Scheme,
+    serial: bool,
+    name: String,
+    stride: Stride,
+}
+
+impl Table {
+    fn new(scheme: Scheme, serial: bool) -> Table {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        // ordering: Relaxed — a number for each, nothing more.
+        let name = format!("w_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
+        let stride = if scheme == Scheme::TinyIdInfo { Stride::new(3, 2).unwrap() } else { Stride::EVERY };
+        let table = Table { disguise, scheme, serial, name, stride };
+        direct().init(&[table.key("first")], false).unwrap();
+        table
+    }
+
+    fn key(&self, name: &str) -> Arc<Key> {
+        let serial = self.serial.then(|| SerialKey {
+            table: "cust".to_owned(),
+            column: name.to_owned(),
+            pattern: SerialPattern::new("yyyyMMdd", "000000", "UTC").unwrap(),
+            init_max: false,
+        });
+        Arc::new(Key {
+            scheme: self.scheme,
+            table: self.name.clone(),
+            name: if self.serial { format!("serial:cust/{name}") } else { format!("segment:{name}") },
+            columns: Columns::default(),
+            serial,
+            step: 10,
+            unsafe_on: false,
+            stride: self.stride,
+        })
+    }
+
+    fn open(&self) -> MysqlStore {
+        let mut options = mariadb::options();
+        options.hosts = vec![self.disguise.address()];
+        mariadb::store(options)
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            mariadb::say(&format!("DROP TABLE {}", self.name));
+        }
+    }
+}
+
+fn direct() -> MysqlStore {
+    mariadb::store(mariadb::options())
+}
+
+/// A source: what it has been given and how far it has seen.
+struct Node {
+    key: Arc<Key>,
+    seen: Mark,
+    given: Vec<(u64, u64)>,
+}
+
+impl Node {
+    fn new(key: Arc<Key>) -> Node {
+        Node { key, seen: Mark::default(), given: Vec::new() }
+    }
+
+    fn asked(&self) -> Request {
+        let period = if self.key.serial.is_some() { DAY } else { 0 };
+        Request { period, period_max: period, high_water: self.seen, ..request(&self.key, 10) }
+    }
+
+    fn took(&mut self, got: &Reserved) {
+        assert!(got.lo >= self.seen.next, "{got:?} below {:?}", self.seen);
+        self.seen = Mark { period: got.period, next: got.hi };
+        self.given.push((got.lo, got.hi));
+    }
+}
+
+/// What is asked for when the odd answer comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Moment {
+    /// The first reservation of a new connection, whose row is missing.
+    First,
+    /// A later one, of a row that is as this process left it.
+    Later,
+    /// A later one, of a row that another process has moved.
+    Moved,
+    /// Later ones of three rows, asked for together.
+    Together,
+}
+
+const MOMENTS: [Moment; 4] = [Moment::First, Moment::Later, Moment::Moved, Moment::Together];
+
+struct Scene {
+    store: MysqlStore,
+    nodes: Vec<Node>,
+}
+
+impl Scene {
+    fn new(table: &Table, moment: Moment, other: &mut MysqlStore, count: &mut u32) -> Scene {
+        let mut store = table.open();
+        *count += 1;
+        let several = if moment == Moment::Together { 3 } else { 1 };
+        let mut nodes: Vec<_> =
+            (0..several).map(|at| Node::new(table.key(&format!("n{count}_{at}")))).collect();
+        if moment != Moment::First {
+            for node in &mut nodes {
+                for _ in 0..2 {
+                    let got = store.reserve(&node.asked()).unwrap();
+                    node.took(&got);
+                }
+            }
+        }
+        if moment == Moment::Moved {
+            for node in &mut nodes {
+                let got = other.reserve(&node.asked()).unwrap();
+                node.given.push((got.lo, got.hi));
+            }
+        }
+        Scene { store, nodes }
+    }
+
+    /// As the keeper asks: together, and then alone whoever was not answered.
+    fn reserve(&mut self) -> Vec<Result<(), Fault>> {
+        let requests: Vec<_> = self.nodes.iter().map(Node::asked).collect();
+        let answers = if requests.len() > 1 { self.store.reserve_all(&requests) } else { vec![None] };
+        let mut told = Vec::new();
+        for (node, answer) in self.nodes.iter_mut().zip(answers) {
+            let answer = answer.unwrap_or_else(|| self.store.reserve(&node.asked()));
+            told.push(answer.map(|got| node.took(&got)));
+        }
+        told
+    }
+}
+
+fn has_rows(statement: &str) -> bool {
+    statement.starts_with("SELECT") || statement.starts_with("SHOW")
+}
+
+/// Whether a conflict told by this statement's answer is repeated: what a connection says first may fail with it.
+fn is_repeated(statement: &str) -> bool {
+    !["SELECT @@", "SET ", "information_schema"].iter().any(|part| statement.contains(part))
+}
+
+/// Asks with this odd answer to come, and once more without; answers with what was told the first time.
+fn play(table: &Table, mut scene: Scene, other: &mut MysqlStore, place: &str) -> Vec<Option<FaultKind>> {
+    let told = scene.reserve();
+    table.disguise.nothing_more();
+    for (told, node) in told.iter().zip(&scene.nodes) {
+        match told {
+            Ok(()) => {
+                let row = other.look(&node.key).unwrap().unwrap();
+                assert!(row.mark.next >= node.seen.next, "{place}: given and not kept: {row:?}");
+            }
+            Err(fault) => assert!(
+                matches!(
+                    fault.kind,
+                    FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Refused | FaultKind::Held
+                ),
+                "{place}: {:?}: {fault}",
+                fault.kind
+            ),
+        }
+    }
+    for again in scene.reserve() {
+        assert!(again.is_ok(), "{place}: first {told:?}, then {again:?}");
+    }
+    for node in &mut scene.nodes {
+        let got = other.reserve(&node.asked()).unwrap();
+        node.given.push((got.lo, got.hi));
+        assert_disjoint(node.given.clone());
+    }
+    told.into_iter().map(|told| told.err().map(|fault| fault.kind)).collect()
+}
+
+/// Each statement of a reservation is answered in each way; the error's number is another one each time.
+fn nothing_comes_twice(scheme: Scheme, serial: bool) {
+    let table = Table::new(scheme, serial);
+    let (mut other, mut count, mut errors) = (direct(), 0, ERRORS.into_iter().cycle());
+    for moment in MOMENTS {
+        let mut scene = Scene::new(&table, moment, &mut other, &mut count);
+        drop(table.disguise.said());
+        scene.reserve().into_iter().for_each(|told| told.unwrap());
+        for (at, statement) in (0..).zip(table.disguise.said()) {
+            let mut error = || errors.next().unwrap();
+            let (one, another) = (error(), error());
+            let mut answers = vec![
+                Answer::Refused(1213, "Deadlock found"),
+                Answer::Refused(one.0, one.1),
+                Answer::Refused(another.0, another.1),
+                Answer::Cut,
+                Answer::DoneAndCut,
+            ];
+            if !has_rows(&statement) && !statement.contains(';') {
+                let (code, message) = error();
+                answers.push(Answer::DoneBut(code, message));
+            }
+            for answer in answers {
+                let place = format!("{scheme:?} {moment:?}, {at}: {answer:?} to {statement}");
+                let scene = Scene::new(&table, moment, &mut other, &mut count);
+                table.disguise.answer_after("", at, 1, answer.clone());
+                let told = play(&table, scene, &mut other, &place);
+                if matches!(answer, Answer::Refused(1213, _)) && is_repeated(&statement) {
+                    assert!(told.iter().all(Option::is_none), "{place}: a conflict is no fault: {told:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_comes_twice_of_segments() {
+    nothing_comes_twice(Scheme::Keymill, false);
+}
+
+#[test]
+fn nothing_comes_twice_of_serials() {
+    nothing_comes_twice(Scheme::Keymill, true);
+    nothing_comes_twice(Scheme::KeyProducer, true);
+}
+
+#[test]
+fn nothing_comes_twice_of_counters() {
+    nothing_comes_twice(Scheme::SequenceTable, false);
+    nothing_comes_twice(Scheme::LeafAlloc, false);
+    nothing_comes_twice(Scheme::Cosid, false);
+}
+
+#[test]
+fn nothing_comes_twice_of_strided_rows() {
+    nothing_comes_twice(Scheme::TinyIdInfo, false);
+}
+
+#[test]
+fn nothing_comes_twice_of_tickets() {
+    nothing_comes_twice(Scheme::AutoIncrement, false);
+    nothing_comes_twice(Scheme::Ticket, false);
+}
+
+/// Inside the packet of those that go together: at its beginning, after the second of three rows, at its commit.
+#[test]
+fn nothing_comes_twice_of_those_that_go_together() {
+    for (scheme, serial) in [
+        (Scheme::Keymill, false),
+        (Scheme::Keymill, true),
+        (Scheme::TinyIdInfo, false),
+        (Scheme::SequenceTable, false),
+    ] {
+        let table = Table::new(scheme, serial);
+        let (mut other, mut count) = (direct(), 0);
+        for (code, message) in ERRORS {
+            let signal = format!("SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'x'");
+            for (part, instead) in [
+                ("START TRANSACTION; ", format!("{signal}; ")),
+                ("5f31'", format!("5f31'; {signal}; DO 1")),
+                ("; COMMIT", format!("; {signal}")),
+            ] {
+                let place = format!("{scheme:?} {code} {message} at {part}");
+                let scene = Scene::new(&table, Moment::Together, &mut other, &mut count);
+                table.disguise.instead_once(part, &instead);
+                play(&table, scene, &mut other, &place);
+                assert_eq!(table.disguise.to_come(), 0, "{place}: not said");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_statement_that_cannot_be_prepared_is_an_outage_with_its_reason_and_passes() {
+    let table = Table::new(Scheme::Keymill, false);
+    let (mut other, mut count) = (direct(), 0);
+    for moment in [Moment::First, Moment::Moved] {
+        for skip in 0..4 {
+            let scene = Scene::new(&table, moment, &mut other, &mut count);
+            table.disguise.prepare_not(
+                skip,
+                1461,
+                "Can't create more than max_prepared_stmt_count statements",
+            );
+            let told = play(&table, scene, &mut other, &format!("{moment:?}, {skip}"));
+            assert!(
+                matches!(told[..], [None | Some(FaultKind::Unavailable)]),
+                "{moment:?}, {skip}: {told:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn where_a_rollback_fails_nothing_more_is_said_on_that_connection() {
+    let table = Table::new(Scheme::Keymill, false);
+    let (mut other, mut count) = (direct(), 0);
+    for (code, message) in
+        [(1317, "Query execution was interrupted"), (1047, "WSREP has not yet prepared node")]
+    {
+        let mut scene = Scene::new(&table, Moment::First, &mut other, &mut count);
+        table.disguise.answer("INSERT INTO", 1, Answer::Refused(1062, "Duplicate entry"));
+        table.disguise.answer("ROLLBACK", 1, Answer::Refused(code, message));
+        drop(table.disguise.said());
+        let told = scene.reserve().remove(0).unwrap_err();
+        assert_eq!(told.kind, FaultKind::Unavailable, "{told}");
+        assert!(told.message.contains("nothing was changed"), "{told}");
+        let said = table.disguise.said();
+        assert!(said.last().unwrap().starts_with("ROLLBACK"), "{said:?}");
+        play(&table, scene, &mut other, "after it");
+    }
+}
+
+/// Galera: a node that has not caught up in time says so by the number of a lock's wait.
+#[test]
+fn a_transaction_that_does_not_begin_is_not_told_as_a_held_row() {
+    let table = Table::new(Scheme::Keymill, false);
+    let (mut other, mut count) = (direct(), 0);
+    let mut scene = Scene::new(&table, Moment::First, &mut other, &mut count);
+    table.disguise.answer("START TRANSACTION", 2, Answer::Refused(1205, "Lock wait timeout exceeded"));
+    scene.reserve().remove(0).unwrap();
+    assert_eq!(table.disguise.to_come(), 0);
+    let mut scene = Scene::new(&table, Moment::First, &mut other, &mut count);
+    table.disguise.answer("START TRANSACTION", 10_000, Answer::Refused(1205, "Lock wait timeout exceeded"));
+    let told = scene.reserve().remove(0).unwrap_err();
+    assert_eq!(told.kind, FaultKind::Unavailable, "{told}");
+    assert!(told.message.contains("lags behind") && !told.message.contains("holds its row"), "{told}");
+    table.disguise.nothing_more();
+    play(&table, scene, &mut other, "after it");
+}
+
+#[test]
+fn a_connection_is_in_haste_no_longer_where_those_that_went_together_failed() {
+    let table = Table::new(Scheme::Keymill, false);
+    let (mut other, mut count) = (direct(), 0);
+    let mut scene = Scene::new(&table, Moment::Together, &mut other, &mut count);
+    // Somebody holds the first row; then the others' commit finds the disk full.
+    let mut holder = mariadb::connection();
+    holder.query_drop("START TRANSACTION").unwrap();
+    let name = &scene.nodes[0].key.name;
+    holder.query_drop(format!("SELECT * FROM {} WHERE name = '{name}' FOR UPDATE", table.name)).unwrap();
+    let signal = "; SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'The table is full'";
+    table.disguise.instead("; COMMIT", signal);
+    drop(table.disguise.said());
+    let requests: Vec<_> = scene.nodes.iter().map(Node::asked).collect();
+    let told = scene.store.reserve_all(&requests);
+    assert!(told.iter().all(|told| !matches!(told, Some(Ok(_)))), "{told:?}");
+    let said = table.disguise.said();
+    let waits: Vec<_> =
+        said.iter().filter(|said| said.contains("SESSION innodb_lock_wait_timeout")).collect();
+    assert!(waits.iter().any(|wait| wait.ends_with("= 0")), "no haste, so nothing is tested: {said:?}");
+    assert!(!waits.last().unwrap().ends_with("= 0"), "{waits:?}");
+    holder.query_drop("ROLLBACK").unwrap();
+    table.disguise.instead("; COMMIT", "; COMMIT");
+    play(&table, scene, &mut other, "after it");
+}
