@@ -460,9 +460,7 @@ fn what_init_prints_is_written_down_for_the_grammar() {
 #[test]
 fn a_mill_takes_ids_and_serials_by_the_statements_for_tidb() {
     let disguise = Disguise::tidb(mariadb::options().hosts[0].clone());
-    let url = mariadb::url()
-        .replace(&format!(":{}/", mariadb::options().hosts[0].1), &format!(":{}/", disguise.address().1));
-    let mill = keymill::Mill::open(&url).unwrap();
+    let mill = keymill::Mill::open(&disguise.in_front_of(&mariadb::url())).unwrap();
     let table = format!("d_{}", std::process::id());
     let specs = [
         format!("segment:orders?table={table}_k"),

@@ -11,7 +11,9 @@ use super::{FAR, Fault, FaultKind, MAX_NUMBER, Mark, Request, Reserved, Scheme};
 /// # Errors
 /// `WentBackwards`, `ClockBehind`, `Exhausted`, or `Refused` for a row that makes no sense. The row is to stay as it is.
 pub(crate) fn decide(row: Option<Mark>, request: &Request) -> Result<Reserved, Fault> {
-    if request.key.scheme == Scheme::KeyProducer && row.is_some_and(|row| row.next > FAR) {
+    // Higher than this source's own numbers ever bring it.
+    let beyond = FAR.max(request.last.saturating_add(1));
+    if request.key.scheme == Scheme::KeyProducer && row.is_some_and(|row| row.next > beyond) {
         return Err(imported(request));
     }
     let fresh = Mark { period: request.period, next: request.start };
@@ -260,6 +262,12 @@ mod tests {
             assert!(fault.message.contains("`scheme=keymill`"), "{fault}");
         }
         assert_eq!(decide(Some(mark(21, 7)), &left).map(|r| r.lo), Ok(7));
+        let wide = Request { last: MAX_NUMBER, ..left };
+        assert_eq!(
+            decide(Some(mark(21, FAR + 1)), &wide).map(|r| r.lo),
+            Ok(FAR + 1),
+            "as high as it may come"
+        );
     }
 
     #[test]

@@ -107,6 +107,7 @@ impl MysqlStore {
             server: Server {
                 dialect: Dialect::MySql,
                 version: String::new(),
+                nowait: false,
                 durability: Vec::new(),
                 read_only: false,
             },
