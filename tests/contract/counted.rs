@@ -7,8 +7,9 @@ use keymill::store::{Facts, Fault, Handover, Key, Mark, Request, Reserved, Row, 
 
 pub struct Counted(pub Box<dyn Store>);
 
-fn counted(key: &Key, row: Row) -> Row {
-    Row { mark: Mark { next: key.stride.counted(row.mark.next), ..row.mark }, ..row }
+fn counted(key: &Key, mut row: Row) -> Row {
+    row.mark.next = key.stride.counted(row.mark.next);
+    row
 }
 
 fn of_the_row(key: &Key, mark: Mark) -> Mark {

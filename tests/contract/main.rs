@@ -350,11 +350,7 @@ fn odd_names_are_just_names(bench: &Bench) {
                     if !foreign {
                         assert_eq!(got.lo, 1 + round * 5, "{name} has a row of its own");
                     }
-                    // KeyFactory's table knows no case and, on MariaDB, no trailing space.
-                    ranges
-                        .entry(name.to_uppercase().trim_end().to_owned())
-                        .or_default()
-                        .push((got.lo, got.hi));
+                    ranges.entry(name.to_uppercase()).or_default().push((got.lo, got.hi));
                 }
                 Err(fault) => {
                     // The seed's table is three-byte utf8.
@@ -367,11 +363,13 @@ fn odd_names_are_just_names(bench: &Bench) {
             }
         }
     }
-    for ranges in ranges.into_values() {
-        if !bench.is_mysql() && foreign {
-            continue; // `a` and `a ` are two rows there
+    if foreign && bench.is_mysql() {
+        // KeyFactory's table knows no case and no trailing space; others are of the database's collation, which may know both.
+        if bench.pads("a ") {
+            let padded = ranges.remove("A ").expect("it was reserved from");
+            ranges.entry("A".to_owned()).or_default().extend(padded);
         }
-        if foreign {
+        for ranges in ranges.into_values() {
             assert_disjoint(ranges);
         }
     }

@@ -131,9 +131,36 @@ fn a_store_that_is_down_is_passed_over_in_the_same_call_and_both_down_are_named(
     let says = ["store 1 of 2 (memory:0)", "store 2 of 2 (memory:1)", "reserving 100 for `segment:orders`"];
     refused(store.reserve(&request), FaultKind::Unavailable, &says);
     refused(store.reserve(&request), FaultKind::Unavailable, &says);
-    b.set_down(false);
-    // One of those who rest is asked at once; at the latest the rests are over.
-    until("the store that is up again serves", || store.reserve(&request).is_ok());
+}
+
+#[test]
+fn a_store_that_is_up_again_serves_at_once_when_all_the_others_are_down() {
+    let [a, b] = memories();
+    let mut store = of_memories(&[&a, &b], CHUNK);
+    let mut request = orders(100);
+    take(&mut store, &mut request, 1);
+    for round in 0..6 {
+        let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        // It has been down for long, and rests for longer.
+        first.set_down(true);
+        take(&mut store, &mut request, 25);
+        second.set_down(true);
+        for _ in 0..round {
+            store.reserve(&request).unwrap_err();
+        }
+        first.set_down(false);
+        if round > 2 {
+            // What is wrong with a row there is no reason to go on waiting for the server.
+            first.fail_next(Step::Refused("its row is held".to_owned()));
+            refused(store.reserve(&request), FaultKind::Unavailable, &["its row is held"]);
+        }
+        take(&mut store, &mut request, 1);
+        // Who begins now finds it too.
+        let mut begun = of_memories(&[&a, &b], CHUNK);
+        begun.reserve(&request).unwrap();
+        second.set_down(false);
+        take(&mut store, &mut request, 25);
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! What the stores of SQL servers do alike: one connection, made when it is needed and kept while it may be used. (floor 2)
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::rows::HeldRow;
 use super::server::{LOOKED_AT_READ_ONLY, Options};
 use super::{Durability, Facts, Fault, FaultKind, Key, rows};
 use crate::time::Clock;
@@ -28,6 +30,15 @@ pub(crate) trait Connection {
 
     /// What it said about itself, and whether it takes no writes.
     fn about(&self) -> (Facts, bool);
+
+    /// Rows that somebody held when they were last asked for.
+    fn held(&mut self) -> &mut HashSet<HeldRow>;
+
+    /// Whether a row that somebody holds is not waited for.
+    fn is_hasty(&self) -> bool;
+
+    /// From now on a row that somebody holds is not waited for, or it is again.
+    fn set_hasty(&mut self, hasty: bool) -> Result<(), Fault>;
 }
 
 /// A store with one connection.
@@ -52,6 +63,26 @@ pub(crate) trait Connected {
         if !session.is_broken() {
             session.used(Clock::System.boot_ms());
             *self.kept() = Some(session);
+        }
+        answer
+    }
+
+    /// Asks for a row, in haste where somebody held it the last time: meanwhile the other sources wait.
+    fn on_row<T>(&mut self, key: &Key, work: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+        let row = rows::held_row(key);
+        if self.kept().as_mut().is_some_and(|session| session.held().contains(&row)) {
+            self.with_session(|session| session.set_hasty(true))?;
+        }
+        let answer = work(self);
+        if let Some(session) = self.kept() {
+            if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Held) {
+                session.held().insert(row);
+            } else {
+                session.held().remove(&row);
+            }
+            if session.is_hasty() && session.set_hasty(false).is_err() {
+                *self.kept() = None;
+            }
         }
         answer
     }

@@ -343,17 +343,11 @@ impl<'k> Counter<'k> {
 }
 
 impl Counter<'_> {
-    /// The row that was described as `before`, once it stands at `next`.
-    pub(crate) fn describe_moved(&self, before: &str, next: u64) -> Result<String, Fault> {
-        let moved = self.row_at(Mark { period: 0, next }, 1)?;
-        let mut words = vec![format!("{}={}", self.maximum, moved.maximum)];
-        words.extend(before.split(' ').skip(1).map(|word| match word.split_once('=') {
-            Some((column, count)) if Some(column) == self.version => {
-                format!("{column}={}", count.parse::<u64>().map_or(0, |count| count.saturating_add(1)))
-            }
-            _ => word.to_owned(),
-        }));
-        Ok(words.join(" "))
+    /// The row that was `before`, once it stands at `to`.
+    pub(crate) fn moved(&self, before: &CounterRow, to: Mark) -> Result<CounterRow, Fault> {
+        let CounterRow { maximum, .. } = self.row_at(to, 1)?;
+        let version = before.version.saturating_add(u64::from(self.version.is_some()));
+        Ok(CounterRow { maximum, version, ..*before })
     }
 }
 

@@ -54,6 +54,8 @@ pub struct Row {
     pub mark: Mark,
     /// The row as it is kept, for people: `next=1001`, `MAXSERIALNO=20261120000500`.
     pub text: String,
+    /// What else is in it, where the scheme is one of another program's counters.
+    pub(crate) counter: Option<counter::CounterRow>,
 }
 
 /// What a store says about itself.

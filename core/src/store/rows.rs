@@ -253,21 +253,17 @@ pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fa
             Scheme::Sequence => format!("next value={next}"),
             _ => format!("id={ticket} step={}", key.step),
         };
-        return Ok(Row { mark: Mark { period: 0, next }, text });
+        return Ok(Row { mark: Mark { period: 0, next }, text, counter: None });
     }
-    let mut row = row_of(key, &stored_at(key, to)?)?;
-    if let (Some(counter), Some(before)) = (Counter::of_key(key), before) {
-        row.text = counter.describe_moved(&before.text, to.next)?;
+    match (Counter::of_key(key), before.and_then(|before| before.counter)) {
+        (Some(counter), Some(before)) => row_of(key, &Stored::Counter(counter.moved(&before, to)?)),
+        _ => row_of(key, &stored_at(key, to)?),
     }
-    Ok(row)
 }
 
 /// The step that this row says, where its table has a column for it.
 pub(crate) fn step_of(key: &Key, row: &Row) -> Option<u64> {
-    let column = Counter::of_key(key)?.step?;
-    let said = |word: &str| word.strip_prefix(column)?.strip_prefix('=')?.parse().ok();
-    // The maximum is the first word, and a shop may have called it anything.
-    row.text.split(' ').skip(1).find_map(said)
+    Counter::of_key(key)?.step.and(row.counter).map(|counter| counter.step)
 }
 
 /// Why a repair that was only asked about cannot be.
@@ -479,16 +475,18 @@ pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
 
 pub(crate) fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
     let mark = mark_of(key, stored)?.unwrap_or_default();
+    let mut counter = None;
     let text = match stored {
         Stored::Segment(Mark { period: 0, next }) => format!("next={next}"),
         Stored::Segment(Mark { period, next }) => format!("period={period} next={next}"),
         Stored::Serial(Some(text)) => format!("{}={text}", key.columns.own("MAXSERIALNO")),
         Stored::Serial(None) => format!("{} is NULL", key.columns.own("MAXSERIALNO")),
         Stored::Counter(row) => {
+            counter = Some(*row);
             Counter::of_key(key).map_or_else(String::new, |counter| counter.describe(row))
         }
     };
-    Ok(Row { mark, text })
+    Ok(Row { mark, text, counter })
 }
 
 /// AUTO_INCREMENT and sequences are a server's, which other stores have not. (PostgreSQL has sequences.)

@@ -24,7 +24,7 @@ pub(super) fn went_backwards(request: &Request, stands: u64, loser: &str) -> Fau
 
 /// The sequence for a person.
 pub(super) fn row_at(next: u64) -> Row {
-    Row { mark: Mark { period: 0, next }, text: format!("next value={next}") }
+    Row { mark: Mark { period: 0, next }, text: format!("next value={next}"), counter: None }
 }
 
 /// The value that has been used last where `to`, or the first value above it, is the next one.

@@ -14,6 +14,7 @@
 //! * **Who is who.** Which share of how many a row holds is kept with it (`record`) and compared before the first number.
 
 mod record;
+mod turns;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,41 +26,17 @@ use super::share::Share;
 pub(crate) use super::share::{MOST_STORES, WIDEST_CHUNK};
 use super::{Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Store};
 use record::Found;
+use turns::{LastResorts, LeftOver, Rest, Turns, View, rests};
 
 /// `chunk=`, unless given: as wide as the largest step, so that every adaptive step fits into one chunk.
 pub(crate) const DEFAULT_CHUNK: u64 = 10_000_000;
 /// The narrowest chunk: a narrower one would end with every reservation.
 pub(crate) const NARROWEST_CHUNK: u64 = 1000;
 
-/// The shortest and the longest rest of a store that failed. A frozen one costs its timeout once a rest, and only where the
-/// turn is its own.
-const REST: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 /// What is left of a reservation that ran over its chunk's end is issued within this time, or not at all: ids follow time.
 const LEFT_OVER: Duration = Duration::from_secs(30);
 /// How often a ticket's counter is raised for one reservation before others are called too quick.
 const RAISES: u32 = 3;
-
-/// Why a store, or a source's row in it, is not asked for now.
-#[derive(Clone, Debug)]
-struct Rest {
-    until: Instant,
-    failures: u32,
-    fault: Fault,
-}
-
-impl Rest {
-    /// After another failure; the rests grow, with half of each left to chance.
-    fn after(before: Option<&Rest>, fault: Fault) -> Rest {
-        let failures = before.map_or(0, |rest| rest.failures);
-        let whole = REST.0.saturating_mul(1 << failures.min(16)).min(REST.1);
-        let until = Instant::now() + whole.mul_f64(0.5 + fastrand::f64() / 2.0);
-        Rest { until, failures: failures + 1, fault }
-    }
-}
-
-fn rests(rest: Option<&Rest>) -> bool {
-    rest.is_some_and(|rest| Instant::now() < rest.until)
-}
 
 /// One of the stores.
 struct Seat {
@@ -74,36 +51,6 @@ impl Seat {
     fn said(&self, fault: Fault) -> Fault {
         Fault { message: format!("{}: {}", self.name, fault.message), ..fault }
     }
-}
-
-/// A source's row in one of the stores.
-#[derive(Clone, Debug, Default)]
-struct View {
-    /// What is recorded there has been compared.
-    known: bool,
-    /// One past the last own number that this process was given; 0: none yet.
-    seen: u64,
-    rest: Option<Rest>,
-}
-
-/// Own numbers `[lo, hi)` of a store, reserved and not issued yet.
-#[derive(Clone, Copy, Debug)]
-struct LeftOver {
-    seat: usize,
-    lo: u64,
-    hi: u64,
-    since: Instant,
-    ttl_ms: Option<u64>,
-}
-
-/// One source's turns.
-#[derive(Clone, Debug)]
-struct Turns {
-    /// Every store has been asked whether it is the right one.
-    begun: bool,
-    turn: usize,
-    views: Vec<View>,
-    left_over: Option<LeftOver>,
 }
 
 /// Several stores that serve each source together.
@@ -158,7 +105,12 @@ impl Interleaved {
             let told = format!("{}; the other stores go on", fault.message);
             self.news.push(Fault::new(fault.kind, format!("{}: {told}", seat.name)));
         }
+        // Whoever has spoken of a row is there; of numbers that are used up nobody was asked.
+        let is_there = !gone(fault.kind) && fault.kind != FaultKind::Exhausted;
         *rest = Some(Rest::after(rest.as_ref(), fault));
+        if is_there {
+            seat.rest = None;
+        }
     }
 
     /// Refuses a number below every row: nothing would be raised, and somebody has mistyped.
@@ -193,9 +145,14 @@ impl Interleaved {
         rests(self.seats[at].rest.as_ref()) || rests(turns.views[at].rest.as_ref())
     }
 
-    /// Of those who rest, the one whose rest is over first: when nobody else is left it is asked all the same.
-    fn soonest(&self, turns: &Turns, among: impl Iterator<Item = usize>) -> Option<usize> {
-        among.min_by_key(|&at| self.why(turns, at).map(|rest| rest.until))
+    /// Whom to ask, from store `first` on: those who do not rest; and the others, when nobody else is left, in the order in
+    /// which their rests end.
+    fn line(&self, turns: &Turns, first: usize) -> (Vec<usize>, Vec<usize>) {
+        let count = self.seats.len();
+        let all = (0..count).map(|after| (first + after) % count);
+        let (mut resting, ready): (Vec<_>, Vec<_>) = all.partition(|&at| self.is_resting(turns, at));
+        resting.sort_by_key(|&at| self.why(turns, at).map(|rest| rest.until));
+        (ready, resting)
     }
 
     /// No store had a number.
@@ -221,12 +178,9 @@ impl Interleaved {
         if !turns.begun {
             self.begin(turns, request)?;
         }
-        let count = self.seats.len();
-        let line = || (0..count).map(|after| (turns.turn + after) % count).collect::<Vec<_>>();
-        let (resting, ready): (Vec<_>, Vec<_>) =
-            line().into_iter().partition(|&at| self.is_resting(turns, at));
-        let last_resort = self.soonest(turns, resting.into_iter());
-        for at in ready.into_iter().chain(last_resort) {
+        let (ready, resting) = self.line(turns, turns.turn);
+        let mut last_resorts = LastResorts::default();
+        for at in ready.into_iter().chain(resting.into_iter().take_while(|_| last_resorts.another())) {
             match self.draw(turns, at, request) {
                 Ok(reserved) => return Ok(reserved),
                 Err(fault) => self.leave_out(turns, at, fault),
@@ -269,10 +223,12 @@ impl Interleaved {
         let doing = rows::reserving(request);
         let key = &request.key;
         let mut found: Vec<Option<Found>> = vec![None; self.seats.len()];
-        let (resting, ready): (Vec<_>, Vec<_>) =
-            (0..self.seats.len()).partition(|&at| self.is_resting(turns, at));
-        let last_resort = if ready.is_empty() { self.soonest(turns, resting.into_iter()) } else { None };
-        for at in ready.into_iter().chain(last_resort) {
+        let (ready, mut resting) = self.line(turns, 0);
+        if !ready.is_empty() {
+            resting.clear();
+        }
+        let mut last_resorts = LastResorts::default();
+        for at in ready.into_iter().chain(resting.into_iter().take_while(|_| last_resorts.another())) {
             match self.seats[at].inspect(key) {
                 Ok(row) => found[at] = Some(row),
                 Err(fault) => self.leave_out(turns, at, fault),
@@ -524,7 +480,7 @@ impl Store for Interleaved {
             Err(fault) => fault.message.clone(),
         });
         let text = each.collect::<Vec<_>>().join("; ");
-        Ok(Some(Row { mark: Mark { period: 0, next: next.unwrap_or(0) }, text }))
+        Ok(Some(Row { mark: Mark { period: 0, next: next.unwrap_or(0) }, text, counter: None }))
     }
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
@@ -583,7 +539,7 @@ impl Store for Interleaved {
             next = next.min(stands);
             each.push(format!("{}: next={stands}", seat.name));
         }
-        Ok((before, Row { mark: Mark { period: 0, next }, text: each.join("; ") }))
+        Ok((before, Row { mark: Mark { period: 0, next }, text: each.join("; "), counter: None }))
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {

@@ -27,9 +27,7 @@ use super::rows::{self, Rows};
 use super::server::Phase;
 pub use super::server::{Options, Tls};
 use super::transactions::Transactions;
-use super::{
-    Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store,
-};
+use super::{Facts, Fault, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store};
 use crate::time::Clock;
 use schemes::Open;
 pub use schemes::create_table;
@@ -186,30 +184,6 @@ impl Store for MysqlStore {
 }
 
 impl MysqlStore {
-    /// Asks for a row, in haste where somebody held it the last time: meanwhile the other sources wait.
-    fn on_row<T>(
-        &mut self,
-        key: &Key,
-        work: impl FnOnce(&mut MysqlStore) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
-        let row = rows::held_row(key);
-        if self.session.as_ref().is_some_and(|session| session.held.contains(&row)) {
-            self.with_session(|session| session.set_hasty(true))?;
-        }
-        let answer = work(self);
-        if let Some(session) = &mut self.session {
-            if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Held) {
-                session.held.insert(row);
-            } else {
-                session.held.remove(&row);
-            }
-            if session.hasty && session.set_hasty(false).is_err() {
-                self.session = None;
-            }
-        }
-        answer
-    }
-
     fn reserve_alone(&mut self, request: &Request) -> Result<Reserved, Fault> {
         if request.key.scheme == Scheme::Sequence {
             return self.draw_value(request).map_err(|fault| rows::during(&rows::reserving(request), fault));

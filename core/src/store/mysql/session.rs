@@ -90,6 +90,23 @@ impl Connection for Session {
         };
         (facts, self.server.read_only)
     }
+
+    fn held(&mut self) -> &mut HashSet<HeldRow> {
+        &mut self.held
+    }
+
+    fn is_hasty(&self) -> bool {
+        self.hasty
+    }
+
+    fn set_hasty(&mut self, hasty: bool) -> Result<(), Fault> {
+        let seconds = if hasty { self.server.dialect.shortest_lock_wait() } else { self.lock_wait };
+        let said = self.say(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}"), Phase::Ask);
+        // A connection that stayed hasty would give up on every rival.
+        self.broken |= said.is_err();
+        self.hasty = hasty;
+        said
+    }
 }
 
 impl Session {
@@ -266,16 +283,6 @@ impl Session {
             return Err(Fault::new(FaultKind::Unavailable, READ_ONLY));
         }
         Ok(())
-    }
-
-    /// From now on a row that somebody holds is not waited for, or it is again.
-    pub(super) fn set_hasty(&mut self, hasty: bool) -> Result<(), Fault> {
-        let seconds = if hasty { self.server.dialect.shortest_lock_wait() } else { self.lock_wait };
-        let said = self.say(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}"), Phase::Ask);
-        // A connection that stayed hasty would give up on every rival.
-        self.broken |= said.is_err();
-        self.hasty = hasty;
-        said
     }
 
     /// The same piece of work again, with a growing, jittered pause, while others are faster (`None`, or a conflict), as

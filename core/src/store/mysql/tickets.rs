@@ -335,7 +335,7 @@ fn went_backwards(request: &Request, found: &str) -> Fault {
 
 fn row_of(ticket: u64, step: u64) -> Row {
     let next = ticket.saturating_mul(step).saturating_add(1).min(MAX_NUMBER + 1);
-    Row { mark: Mark { period: 0, next }, text: format!("id={ticket} step={step}") }
+    Row { mark: Mark { period: 0, next }, text: format!("id={ticket} step={step}"), counter: None }
 }
 
 impl MysqlStore {

@@ -14,6 +14,7 @@ use mysql::prelude::Queryable;
 
 use super::schemes::Fast;
 use super::{Phase, Session};
+use crate::store::connected::Connection as _;
 use crate::store::rows::{self, Together};
 use crate::store::{Fault, FaultKind, Request};
 

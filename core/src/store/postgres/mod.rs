@@ -301,28 +301,6 @@ impl Store for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Asks for a row, in haste where somebody held it the last time: meanwhile the other sources wait.
-    fn on_row<T>(
-        &mut self,
-        key: &Key,
-        work: impl FnOnce(&mut PostgresStore) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
-        let row = rows::held_row(key);
-        if let Some(session) = &mut self.session {
-            session.hasty = session.held.contains(&row);
-        }
-        let answer = work(self);
-        if let Some(session) = &mut self.session {
-            session.hasty = false;
-            if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Held) {
-                session.held.insert(row);
-            } else {
-                session.held.remove(&row);
-            }
-        }
-        answer
-    }
-
     fn reserve_alone(&mut self, request: &Request) -> Result<Reserved, Fault> {
         if request.key.scheme == Scheme::Sequence {
             return self.draw_value(request).map_err(|fault| rows::during(&rows::reserving(request), fault));

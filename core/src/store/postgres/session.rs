@@ -110,6 +110,20 @@ impl Connection for Session {
         };
         (facts, self.server.read_only)
     }
+
+    fn held(&mut self) -> &mut HashSet<HeldRow> {
+        &mut self.held
+    }
+
+    fn is_hasty(&self) -> bool {
+        self.hasty
+    }
+
+    /// Each transaction says so where it begins.
+    fn set_hasty(&mut self, hasty: bool) -> Result<(), Fault> {
+        self.hasty = hasty;
+        Ok(())
+    }
 }
 
 impl Session {
