@@ -83,9 +83,12 @@ pub fn repair(source: &Source, to: u64, yes: bool, json: bool) -> Result<()> {
         let next = after.as_ref().map_or(to, |row| row.mark.next);
         let from =
             before.as_ref().filter(|row| row.mark.period == after.as_ref().map_or(0, |row| row.mark.period));
-        let skipped = next.saturating_sub(from.map_or(1, |row| row.mark.next));
+        // Of a row with a stride only every so many-th number is an id.
+        let count = |next: u64| source.stride().counted(next);
+        let skipped = count(next).saturating_sub(count(from.map_or(1, |row| row.mark.next)));
+        let what = if source.stride().is_every() { "numbers" } else { "of its ids" };
         print::note(&format!(
-            "Nothing was written. {next} would be the next number of `{}`, and {skipped} numbers below it, which the row \
+            "Nothing was written. {next} would be the next number of `{}`, and {skipped} {what} below it, which the row \
              calls free, would never be handed out. A row is never lowered again. If that is what you want, add --yes",
             source.label()
         ));

@@ -172,7 +172,9 @@ impl Source {
     }
 
     /// Which numbers are its ids: the n-th that a source with a stride counts is [`Stride::nth`].
-    pub(super) fn stride(&self) -> Stride {
+    #[doc(hidden)] // for the command
+    #[must_use]
+    pub fn stride(&self) -> Stride {
         self.spec().key.stride
     }
 
