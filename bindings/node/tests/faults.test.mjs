@@ -23,7 +23,7 @@ test('a table that is missing is told with the command that makes it', { skip },
 
 test('processes killed at random leave no duplicate', { skip }, async (t) => {
   const folder = scratch()
-  const specs = [`segment:${own}?min_step=50&max_step=500`, `serial:${own}/id?number=000000000&step=100`]
+  const specs = [`segment:${own}?min_step=50&max_step=500&deadline=60s`, `serial:${own}/id?number=000000000&step=100&deadline=60s`]
   init(...specs)
   const logs = []
   let kills = 0

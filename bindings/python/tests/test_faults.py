@@ -39,7 +39,7 @@ def size(path):
     return path.stat().st_size if path.exists() else 0
 
 
-@pytest.mark.parametrize("kind", ["segment:{}?min_step=50", "serial:{}/custid?number=0000000000&step=100"])
+@pytest.mark.parametrize("kind", ["segment:{}?min_step=50&deadline=60s", "serial:{}/custid?number=0000000000&step=100&deadline=60s"])
 def test_thirty_kills_make_no_duplicate(mysql, tmp_path, kind):
     spec = kind.format(f"py_{os.getpid()}_{time.time_ns()}")
     with keymill.open(mysql) as mill:
