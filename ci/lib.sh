@@ -29,3 +29,9 @@ summary() {
     echo "$passed passed, $failed failed$more"
     [ "$failed" = 0 ]
 }
+
+# born PID: when this process began, in the kernel's ticks.
+born() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+# lives PID BORN: whether it is still the one that began then. A number that has become free is given to others, to their threads
+# too; and it may be another user's, so `kill -0` is no test.
+lives() { [ -n "$2" ] && [ "$(born "$1")" = "$2" ]; }
