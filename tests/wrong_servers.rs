@@ -83,5 +83,10 @@ fn a_place_where_nobody_listens_is_told_with_what_to_look_at() {
         assert!(!error.message.contains("broke"), "{kind}: none was made: {error}");
         println!("wrong    {kind}: {}", error.message);
         mill.close();
+        let mill = Mill::open(&format!("{}&socket=/nowhere/sock", url(kind, &free))).unwrap();
+        let error = mill.source("segment:orders").unwrap().standing().unwrap_err();
+        let says = "is the server started, and is this its socket file?";
+        assert!(error.message.contains(says) && error.message.contains("/nowhere/sock"), "{kind}: {error}");
+        mill.close();
     }
 }

@@ -105,10 +105,19 @@ pub(crate) fn hide(message: &str, password: &Secret) -> String {
     if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
 }
 
-/// What is said of a place where nobody takes connections, after the system's own words.
+/// The system's words for why nobody took a connection, with what to look at.
 #[cfg(feature = "_server")]
-pub(crate) const NOBODY_LISTENS: &str =
-    "nothing listens there: is the server started, and are its host and its port right?";
+pub(crate) fn unreached(kind: std::io::ErrorKind, words: &str) -> Option<String> {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound};
+    let advice = match kind {
+        ConnectionRefused => {
+            "nothing listens there: is the server started, and are its host and its port right?"
+        }
+        NotFound => "is the server started, and is this its socket file?",
+        _ => return None,
+    };
+    Some(format!("{words}; {advice}"))
+}
 
 /// What is said of a server to which nothing can be written.
 #[cfg(any(feature = "mysql", feature = "postgres"))]

@@ -7,7 +7,7 @@ use mysql::{DriverError, Error};
 use super::Phase;
 use super::Secret;
 use super::dialect::{self, HELD, MISSING_TABLE, Meaning};
-use crate::store::server::{NOBODY_LISTENS, hide};
+use crate::store::server::{hide, unreached};
 use crate::store::{Fault, FaultKind};
 
 /// A server that took longer than `timeout`.
@@ -119,10 +119,8 @@ fn plain_words(error: &Error) -> String {
         (_, Error::DriverError(DriverError::CouldNotConnect(Some((_, what, kind))))) => {
             if is_timeout(*kind) {
                 unheard
-            } else if *kind == io::ErrorKind::ConnectionRefused {
-                format!("{what}; {NOBODY_LISTENS}")
             } else {
-                what.clone()
+                unreached(*kind, what).unwrap_or_else(|| what.clone())
             }
         }
         (_, Error::DriverError(DriverError::TlsNotSupported)) => {

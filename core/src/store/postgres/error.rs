@@ -6,7 +6,7 @@ use tokio_postgres::error::Severity;
 
 use super::dialect::{self, HELD, Meaning};
 use super::wire::Failed;
-use crate::store::server::{NOBODY_LISTENS, Options, Phase, hide};
+use crate::store::server::{Options, Phase, hide, unreached};
 use crate::store::{Fault, FaultKind, Secret};
 
 /// A server that took longer than `timeout`.
@@ -143,10 +143,10 @@ fn plain_words(failed: &Failed) -> String {
                 "{SILENT}: nobody takes the connection; is the address right, and no firewall in between?"
             )
         }
-        Failed::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            format!("{error}; {NOBODY_LISTENS}")
-        }
-        Failed::Io(error) => error.to_string(),
+        Failed::Io(error) => match error.raw_os_error() {
+            Some(_) => unreached(error.kind(), &error.to_string()).unwrap_or_else(|| error.to_string()),
+            None => error.to_string(),
+        },
         Failed::Postgres(error) if error.is_closed() => "the connection broke".to_owned(),
         Failed::Postgres(error) => match std::error::Error::source(error) {
             Some(source) if source.is::<io::Error>() => format!("the connection broke: {source}"),

@@ -10,7 +10,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, Cmd, Connection, ConnectionAddr, IntoConnectionInfo, RedisError, Value};
 
 use super::meaning;
-use crate::store::server::{NOBODY_LISTENS, Target, Tls, hide};
+use crate::store::server::{Target, Tls, hide, unreached};
 use crate::store::{Fault, FaultKind, Secret, server};
 
 /// What a command that is cut off leaves behind.
@@ -223,8 +223,9 @@ fn plain_words(error: &RedisError) -> String {
             "the server did not answer in time".to_owned()
         }
         Some(io) if io.kind() == io::ErrorKind::InvalidData => io.to_string(),
-        Some(io) if io.kind() == io::ErrorKind::ConnectionRefused => format!("{io}; {NOBODY_LISTENS}"),
-        Some(io) => format!("the connection broke: {io}"),
+        Some(io) => {
+            unreached(io.kind(), &io.to_string()).unwrap_or_else(|| format!("the connection broke: {io}"))
+        }
         // A full server closes what it has just accepted, and what it says of that may be lost.
         None if error.is_io_error() || error.is_connection_dropped() => {
             format!("the connection broke: {error}; is `maxclients` reached?")
