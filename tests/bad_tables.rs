@@ -419,3 +419,17 @@ fn a_server_that_hangs_up_or_talks_nonsense_at_any_statement_gives_no_range() {
         }
     }
 }
+
+#[test]
+fn a_mysql_in_offline_mode_is_an_outage_and_the_next_host_serves() {
+    let (_table, key) = Table::of(Scheme::Keymill);
+    let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
+    let offline = Answer::Refused(3032, "The server is currently in offline mode");
+    disguise.answer("@@version", u32::MAX, offline);
+    let fault = behind(&disguise).reserve(&request(&key, 10)).expect_err("nobody else is asked");
+    assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+    assert!(fault.message.contains("offline_mode = OFF"), "{fault}");
+    let mut options = mariadb::options();
+    options.hosts.insert(0, disguise.address());
+    assert_eq!(mariadb::store(options).reserve(&request(&key, 10)).expect("of the second host").lo, 1);
+}

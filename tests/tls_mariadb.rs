@@ -16,6 +16,11 @@ struct Authority {
 
 impl Authority {
     fn new() -> Authority {
+        Authority::with("subjectAltName=DNS:localhost")
+    }
+
+    /// The server's certificate has this extension.
+    fn with(extension: &str) -> Authority {
         let folder = tempfile::tempdir().expect("a folder");
         // The server is another user.
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
@@ -26,7 +31,7 @@ impl Authority {
         );
         authority
             .openssl("req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=localhost");
-        std::fs::write(authority.file("names"), "subjectAltName=DNS:localhost").expect("a file");
+        std::fs::write(authority.file("names"), extension).expect("a file");
         authority.openssl(
             "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out server.pem -days 2 -extfile names",
         );
@@ -95,6 +100,13 @@ fn a_certificate_is_believed_for_its_name_and_from_its_authority_only() {
     assert_refused(&verified(&by_name, &authority.file("none.pem")), "cannot be read");
     std::fs::write(authority.file("odd.pem"), "no certificate").expect("a file");
     assert_refused(&verified(&by_name, &authority.file("odd.pem")), "has to be a PEM file");
+}
+
+#[test]
+fn a_certificate_without_a_host_as_mysql_makes_them_is_refused_with_what_to_do() {
+    let authority = Authority::with("basicConstraints=CA:FALSE");
+    let server = authority.server("");
+    assert_refused(&verified(&server.url(), &authority.file("ca.pem")), "with the host as its subjectAltName");
 }
 
 #[test]

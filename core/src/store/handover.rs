@@ -94,7 +94,8 @@ fn decide(old_key: &Key, new_key: &Key, found: Found<'_>, period: u64) -> Result
             (Some(_), Some(new)) => Ok(Places { old, new }),
             (None, _) => refuse(format!(
                 "the row in `{table}` stands above 2^62, so it was handed over before, and `{new_table}` has no record to \
-                 which source (it may be one with another `table=`)"
+                 which source (it may be one with another `table=`, or its row was written in other letters, which this table \
+                 takes for the same name)"
             )),
             (Some(_), None) => refuse(format!(
                 "the row in `{table}` was handed over before, and the row it was handed over to is gone: find the \

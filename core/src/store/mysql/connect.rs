@@ -101,7 +101,10 @@ impl MysqlStore {
                 broken_by(&error).filter(|broken| broken.kind() == io::ErrorKind::InvalidData)
             {
                 let said = broken.to_string();
-                let advice = if said.contains("not valid for name") {
+                let advice = if said.contains("not valid for any names") {
+                    "it names no host, as those that MySQL makes by itself do not: give the server one with the host as its \
+                     subjectAltName"
+                } else if said.contains("not valid for name") {
                     "write the host as the certificate has it"
                 } else {
                     "name its authority's certificate: `ca=FILE.pem`"
