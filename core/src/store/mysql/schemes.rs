@@ -531,8 +531,9 @@ impl Rows for Open<'_> {
 
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault> {
         let SerialKey { table, column, .. } = serial;
+        // As text: of a binary column bytes would be counted, and MySQL matches no pattern with one (error 3995).
         let sql = format!(
-            "SELECT `number` FROM (SELECT SUBSTRING(`{column}`, ?) AS `number` FROM `{table}` \
+            "SELECT `number` FROM (SELECT SUBSTRING(CONVERT(`{column}` USING utf8mb4), ?) AS `number` FROM `{table}` \
              WHERE `{column}` LIKE ? ESCAPE '|') AS `found` \
              WHERE `number` NOT REGEXP '[^0-9]' AND CHAR_LENGTH(`number`) BETWEEN ? AND ? \
              AND (CHAR_LENGTH(`number`) = ? OR LEFT(`number`, 1) <> '0') \
