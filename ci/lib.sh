@@ -29,3 +29,25 @@ summary() {
     echo "$passed passed, $failed failed$more"
     [ "$failed" = 0 ]
 }
+
+# born PID: when this process began, in the kernel's ticks.
+born() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+# lives PID BORN: whether it is still the one that began then. A number that has become free is given to others, to their threads
+# too; and it may be another user's, so `kill -0` is no test.
+lives() { [ -n "$2" ] && [ "$(born "$1")" = "$2" ]; }
+
+# free_port HOLDER: a port where nobody listens, and where no other server of these scripts is about to: each is noted with the
+# folder that holds it, for as long as that is there.
+ports=/tmp/keymill-ports
+free_port() {
+    local port
+    mkdir -p -m 1777 "$ports"
+    for port in $(shuf -i 20000-32000 -n 200); do
+        [ ! -d "$(readlink "$ports/$port")" ] || continue
+        rm -f "$ports/$port" 2>/dev/null && ln -s "$1" "$ports/$port" 2>/dev/null || continue
+        (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
+    done
+    echo "no port from 20000 to 32000 is free" >&2; return 1
+}
+# leave_ports HOLDER: they are anybody's.
+leave_ports() { [ ! -d "$ports" ] || find "$ports" -lname "$1" -delete; }

@@ -201,7 +201,7 @@ fn two_sources_of_one_mill_may_call_one_tables_columns_differently_only_where_bo
         .unwrap();
     let mill = Mill::open(&mariadb::url()).unwrap();
     let spec = |name: &str, columns: &str| {
-        format!("segment:{name}?scheme=sequence_table&table={table}&step=10&deadline=500ms{columns}")
+        format!("segment:{name}?scheme=sequence_table&table={table}&step=10&deadline=30s{columns}")
     };
     mariadb::connection()
         .query_drop(format!("INSERT INTO {table} VALUES ('a', 0, 700, 10, 0), ('b', 0, 700, 10, 0)"))

@@ -10,7 +10,7 @@ use keymill_tests::mariadb::Private;
 use keymill_tests::takers::{Takers, until};
 use mysql::prelude::Queryable;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(2);
 
 struct Pair {
@@ -52,21 +52,23 @@ impl Pair {
             format!("{host}:{port}")
         };
         let hosts = format!("{},{}", host(&primary), host(&replica));
-        let url = format!("mysql://keymill:secret@{hosts}/ids?timeout=1s&connect_timeout=1s");
+        let url = format!("mysql://keymill:secret@{hosts}/ids?connect_timeout=1s&timeout=1s");
         Pair { primary, replica, url }
     }
 
     /// A mill whose tables are on both servers.
     fn open(&self, specs: &[&str]) -> Mill {
-        let mill = Mill::open(&self.url).expect("a mill");
-        mill.init(specs, false).expect("init");
+        let patient =
+            Mill::open(&format!("{}&timeout=20s", self.url.replace("&timeout=1s", ""))).expect("a mill");
+        patient.init(specs, false).expect("init");
+        patient.close();
         until("the replica follows", PATIENCE, || {
             let found = self.replica.root().query_first::<u64, _>(
                 "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_NAME = 'keymill_segment'",
             );
             found.expect("a count") == Some(1)
         });
-        mill
+        Mill::open(&self.url).expect("a mill")
     }
 
     /// From now on the replica hears nothing.
@@ -78,6 +80,16 @@ impl Pair {
     fn fail_over(&self) {
         self.primary.kill();
         let mut root = self.replica.root();
+        // Who promotes a replica waits until it has carried out all that it has received.
+        root.query_drop("STOP SLAVE IO_THREAD").expect("it stops");
+        until("what was received is carried out", PATIENCE, || {
+            let status =
+                root.query_first::<mysql::Row, _>("SHOW SLAVE STATUS").expect("a status").expect("a row");
+            let says = |column: &str| status.get::<Option<String>, _>(column).flatten().unwrap_or_default();
+            says("Slave_SQL_Running") == "No"
+                || says("Read_Master_Log_Pos") == says("Exec_Master_Log_Pos")
+                    && says("Master_Log_File") == says("Relay_Master_Log_File")
+        });
         root.query_drop("STOP SLAVE").expect("it stops");
         root.query_drop("SET GLOBAL read_only = 0").expect("root may set that");
     }
@@ -104,7 +116,7 @@ fn a_promoted_replica_that_lacks_writes_is_refused_healed_where_asked_for_and_re
         at_healing.beside(&[&healing], 5, PAUSE, || {
             let both = |more: u64| {
                 let before = (at_refusing.count(), at_healing.count());
-                until("ids flow", PAUSE * 10_000, || {
+                until("ids flow", PATIENCE, || {
                     at_refusing.count() > before.0 + more && at_healing.count() > before.1 + more
                 });
             };
@@ -156,9 +168,9 @@ fn a_semi_synchronous_replica_is_gone_on_with_and_a_primary_that_comes_back_read
     let (at_rich, at_lean) = (Takers::default(), Takers::default());
     at_rich.beside(&[&rich], 10, PAUSE, || {
         at_lean.beside(&[&lean], 5, PAUSE, || {
-            until("there is supply for ten seconds", PATIENCE, || {
+            until("there is supply for twenty seconds", PATIENCE, || {
                 at_lean.count() > 4000
-                    && rich.stats().is_ok_and(|s| s.runway_seconds.is_some_and(|r| r > 10.0))
+                    && rich.stats().is_ok_and(|s| s.runway_seconds.is_some_and(|r| r > 20.0))
             });
             pair.fail_over();
             let flow = || {

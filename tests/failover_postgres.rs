@@ -9,7 +9,7 @@ use keymill::store::{Columns, FaultKind, Key, Request, Scheme, Store};
 use keymill::{Code, Mill};
 use keymill_tests::postgres::{self, Private, Sql};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 fn request(scheme: Scheme) -> Request {
     let key = Key {
@@ -31,7 +31,7 @@ fn both(server: &Private) -> String {
     let place = |url: &str| url.split('@').nth(1).and_then(|at| at.split('/').next()).unwrap().to_owned();
     let hosts = format!("{},{}", place(&primary), place(&replica));
     format!(
-        "postgres://keymill:secret@{hosts}/ids?target_session_attrs=read-write&timeout=1s&connect_timeout=1s"
+        "postgres://keymill:secret@{hosts}/ids?target_session_attrs=read-write&timeout=5s&connect_timeout=5s"
     )
 }
 
@@ -187,7 +187,7 @@ fn a_standby_that_is_gone_is_named_by_the_commit_that_waits_for_it() {
     let server = Private::start("");
     server.ci(&["replica", "sync"]);
     let mut options = server.options();
-    options.read_timeout = Duration::from_millis(700);
+    options.read_timeout = Duration::from_secs(3);
     let mut store = postgres::store(options);
     let request = request(Scheme::Keymill);
     store.init(&[Arc::clone(&request.key)], false).unwrap();

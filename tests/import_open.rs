@@ -116,11 +116,11 @@ fn a_mill_with_the_old_row_open_uses_up_what_it_has_and_goes_on_far_away() {
         let (theirs, ours) = (Takers::default(), Takers::default());
         let mut handed = None;
         theirs.beside(&[old, old], 17, Duration::from_millis(1), || {
-            until("the old row is in use", Duration::from_secs(20), || theirs.count() > 500);
+            until("the old row is in use", Duration::from_secs(60), || theirs.count() > 500);
             handed = Some(place.import().unwrap());
             ours.beside(&[new, new], 17, Duration::from_millis(1), || {
-                until("the new row is in use", Duration::from_secs(20), || ours.count() > 1000);
-                until("the old one is too", Duration::from_secs(20), || theirs.highest() > FAR);
+                until("the new row is in use", Duration::from_secs(60), || ours.count() > 1000);
+                until("the old one is too", Duration::from_secs(60), || theirs.highest() > FAR);
             });
         });
         no_errors(&theirs);
@@ -160,11 +160,11 @@ fn a_mill_with_the_new_source_in_use_above_the_old_row_goes_on_as_if_nothing_had
         let mut ids = old.take(120).unwrap();
         let takers = Takers::default();
         takers.beside(&[new, new], 17, Duration::from_millis(1), || {
-            until("the new row is in use", Duration::from_secs(20), || takers.count() > 500);
+            until("the new row is in use", Duration::from_secs(60), || takers.count() > 500);
             let handed = place.import().unwrap();
             assert!(handed.new_after.mark.next > 100_000 && handed.old_after.mark.next > FAR);
             let so_far = takers.count();
-            until("it still is", Duration::from_secs(20), || takers.count() > so_far + 1000);
+            until("it still is", Duration::from_secs(60), || takers.count() > so_far + 1000);
         });
         no_errors(&takers);
         ids.extend(takers.got());

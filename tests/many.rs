@@ -12,14 +12,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keymill::serial::SerialPattern;
+use keymill::store::server::Options;
 use keymill::store::{
     Columns, Durability, FaultKind, Key, MOST_AT_ONCE, Mark, Request, Reserved, Scheme, SerialKey, Store,
     sqlite,
 };
 use keymill::{Code, Mill, Source};
 use keymill_tests::proxy::{Answers, Proxy};
-use keymill_tests::{assert_disjoint, mariadb, postgres, redis, request};
+use keymill_tests::{assert_disjoint, mariadb, postgres, redis, request, takers};
 
+const PATIENCE: Duration = Duration::from_secs(120);
 const DAY: u64 = 20_261_120_000_000_000;
 
 /// Where rows are kept, and how a test gets at them.
@@ -83,21 +85,18 @@ impl Place {
     }
 
     fn open_at(&self, address: (String, u16)) -> Box<dyn Store> {
-        let hosts = vec![address];
-        let read_timeout = Duration::from_millis(500);
+        self.open_for(address, mariadb::options().read_timeout)
+    }
+
+    /// One that waits no longer for an answer.
+    fn open_for(&self, address: (String, u16), read_timeout: Duration) -> Box<dyn Store> {
+        let told = |options: Options| Options { hosts: vec![address], read_timeout, ..options };
         match self.kind {
-            "mariadb" => {
-                Box::new(mariadb::store(keymill::store::mysql::Options { hosts, ..mariadb::options() }))
-            }
-            "postgres" => Box::new(postgres::store(keymill::store::postgres::Options {
-                hosts,
-                read_timeout,
-                ..postgres::options()
-            })),
+            "mariadb" => Box::new(mariadb::store(told(mariadb::options()))),
+            "postgres" => Box::new(postgres::store(told(postgres::options()))),
             _ => {
-                let mut options = redis::options();
-                (options.server.hosts, options.server.read_timeout) = (hosts, read_timeout);
-                Box::new(redis::store(options))
+                let options = redis::options();
+                Box::new(redis::store(redis::Options { server: told(options.server), ..options }))
             }
         }
     }
@@ -332,7 +331,7 @@ fn a_row_out_of_order_spoils_it_for_nobody_else(place: &Place) {
 
 fn a_row_that_somebody_holds_keeps_the_others_waiting_once_and_not_for_long(place: &Place) {
     let mut sources = place.sources(Scheme::Keymill, 12);
-    let mut store = place.open();
+    let mut store = place.open_for(place.address.clone().expect("a server"), Duration::from_secs(2));
     let (table, name) = (&sources.keys[5].table, &sources.keys[5].name);
     let hold = format!("SELECT next FROM {table} WHERE name = '{name}' FOR UPDATE");
     let (mut connection, sql) =
@@ -356,14 +355,16 @@ fn a_row_that_somebody_holds_keeps_the_others_waiting_once_and_not_for_long(plac
         }
     }
     // Of the one that is held they are told soon from now on.
-    for _ in 0..3 {
+    let times = [(); 5].map(|()| {
         let began = Instant::now();
         let fault = store.reserve(&sources.request(5)).expect_err("somebody holds it");
         assert_eq!(fault.kind, FaultKind::Held, "{fault}");
-        assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
-    }
-    // MariaDB counts in seconds.
-    assert!(took < Duration::from_millis(if sql.is_some() { 700 } else { 3000 }), "{took:?}");
+        began.elapsed()
+    });
+    // What is longer in one of them is the machine's.
+    assert!(times.iter().min() < Some(&Duration::from_millis(500)), "{times:?}");
+    // Half a second or a whole one, MariaDB counts in seconds: not one for each of twelve.
+    assert!(took < Duration::from_secs(if sql.is_some() { 4 } else { 8 }), "{took:?}");
     for n in (0..12).filter(|n| *n != 5) {
         let got = store.reserve(&sources.request(n)).expect("nobody holds this one");
         assert_eq!(sources.note(n, got), (21, 31));
@@ -504,7 +505,8 @@ fn a_rival_in_a_process_of_its_own() {
 fn a_server_that_falls_silent_is_not_waited_for_longer_by_many(place: &Place) {
     let sources = place.sources(Scheme::Keymill, MOST_AT_ONCE);
     let proxy = Proxy::start(place.address.clone().expect("a server"));
-    let mut store = place.open_at(proxy.address());
+    let timeout = Duration::from_secs(2);
+    let mut store = place.open_for(proxy.address(), timeout);
     assert!(store.reserve_all(&sources.requests()).iter().all(|answer| matches!(answer, Some(Ok(_)))));
     proxy.set(Answers::Hold);
     let began = Instant::now();
@@ -515,8 +517,8 @@ fn a_server_that_falls_silent_is_not_waited_for_longer_by_many(place: &Place) {
     assert!(
         answers.iter().all(|answer| matches!(answer, Some(Err(fault)) if fault.kind == FaultKind::Unknown))
     );
-    // One answer's time, not 64 of them: MariaDB's is 2 s here, the others' half a second.
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    // One answer's time, not 64 of them.
+    assert!(took < 10 * timeout, "{took:?}");
 }
 
 fn a_thousand_sources_due_at_once_go_in_few_trips(place: &Place) {
@@ -525,7 +527,7 @@ fn a_thousand_sources_due_at_once_go_in_few_trips(place: &Place) {
     let mill = Mill::open(&place.url_at(&proxy.address())).expect("a mill");
     let name = &place.table;
     let specs: Vec<String> =
-        (0..SOURCES).map(|n| format!("segment:{name}-{n}?min_step=10&buffer=1ms&deadline=20s")).collect();
+        (0..SOURCES).map(|n| format!("segment:{name}-{n}?min_step=10&buffer=1ms&deadline=5m")).collect();
     mill.init(&[&specs[0]], false).expect("init");
     let sources: Vec<Source> = specs.iter().map(|spec| mill.source(spec).expect("a source")).collect();
     let took_all = |count: usize| -> (Vec<Vec<u64>>, Duration) {
@@ -602,7 +604,18 @@ fn callers_of_every_source_are_told_of_an_outage_in_time_and_served_after_it(pla
             takers.into_iter().map(|taker| taker.join().expect("no taker panics")).collect()
         })
     };
-    let first: Vec<_> = take_all(1).into_iter().map(|(ids, _)| ids.expect("ids")).collect();
+    // Who is new begins alone, and a disk may be slow.
+    let first: Vec<_> = sources
+        .iter()
+        .map(|source| {
+            let mut ids = Vec::new();
+            takers::until("a first id", PATIENCE, || {
+                ids = source.take(1).unwrap_or_default();
+                !ids.is_empty()
+            });
+            ids
+        })
+        .collect();
     proxy.set(Answers::Hold);
     let told = take_all(10);
     proxy.set(Answers::Pass);
@@ -612,8 +625,8 @@ fn callers_of_every_source_are_told_of_an_outage_in_time_and_served_after_it(pla
         assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
     }
     // The machine may be busy; a caller that waited for the answers before its own would be told after a minute.
-    assert!(worst < DEADLINE + Duration::from_secs(2), "{worst:?}");
-    let until = Instant::now() + Duration::from_secs(20);
+    assert!(worst < DEADLINE + Duration::from_secs(10), "{worst:?}");
+    let until = Instant::now() + PATIENCE;
     let mut second = take_all(10);
     while second.iter().any(|(ids, _)| ids.is_err()) {
         assert!(Instant::now() < until, "{:?}", mill.events().pop());

@@ -57,7 +57,7 @@ fn million(store: &str, config: &str, spec: &str) {
         .map(|n| {
             Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "a_worker_of_this_suite_takes_its_share"])
-                .env(WORKER, format!("{config}|{spec}|{}", file(n).display()))
+                .env(WORKER, format!("{config}|{spec}&deadline=5m|{}", file(n).display()))
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap()

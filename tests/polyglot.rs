@@ -53,7 +53,7 @@ impl Language {
         };
         Command::new(program)
             .args(arguments)
-            .args([config, spec])
+            .args([config, &if self.is_old() { spec.to_owned() } else { format!("{spec}&deadline=60s") }])
             .arg(log)
             .stdout(Stdio::null())
             .stderr(File::create(log.with_extension("stderr")).expect("a file for errors"))

@@ -8,7 +8,7 @@ use keymill::store::{FaultKind, Mark, Store};
 use keymill::{Code, Mill};
 use keymill_tests::redis::{self, Ends, Private};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;

@@ -194,13 +194,13 @@ fn two_databases_share_the_numbers_out_while_processes_are_killed_and_old_nodes_
         let mut running: Vec<_> = (0..4).map(|life| (life % 2, begin(life % 2, life))).collect();
         for life in 4..4 + KILLS {
             let (n, (log, mut child)) = running.remove(0);
-            until("a worker takes ids", Duration::from_secs(20), || logged(&log).len() > 300);
+            until("a worker takes ids", Duration::from_secs(60), || logged(&log).len() > 300);
             child.kill().unwrap();
             child.wait().unwrap();
             running.push((n, begin(n, life)));
         }
         for (_, (log, mut child)) in running {
-            until("a worker takes ids", Duration::from_secs(20), || logged(&log).len() > 300);
+            until("a worker takes ids", Duration::from_secs(60), || logged(&log).len() > 300);
             child.kill().unwrap();
             child.wait().unwrap();
         }
@@ -339,7 +339,7 @@ fn a_row_that_comes_to_say_something_else_is_refused_until_it_is_mended() {
             assert!(refusal.message.contains(seen) && refusal.message.contains(remedy), "{refusal}");
             assert!(refusal.message.contains("nothing was changed"), "{refusal}");
             place.say(&format!("UPDATE {table} SET delta = 2, remainder = 1"));
-            until("it goes on", Duration::from_secs(10), || match orders.next() {
+            until("it goes on", Duration::from_secs(60), || match orders.next() {
                 Ok(id) => id % 2 == 1 && ids.insert(id),
                 Err(_) => false,
             });

@@ -58,7 +58,8 @@ fn a_server_of_another_kind_is_called_by_its_likely_name() {
             let began = Instant::now();
             let mill = Mill::open(&url(kind, place)).unwrap();
             let error = mill.source("segment:orders").unwrap().standing().unwrap_err();
-            assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+            // An answer may take half a second, and the machine may be busy.
+            assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
             assert!(
                 error.message.contains(says) && error.message.contains(place.as_str()),
                 "{kind}: {error}"

@@ -206,7 +206,7 @@ static void all_or_none(void) {
     for (size_t i = 0; i < 50000; i++) ids[i] = 7;
     OK(km_mill_open("memory:?clock=manual", &mill));
     OK(km_mill_clock_set(mill, INT64_C(1795249800000)));
-    OK(km_mill_source(mill, "snowflake:tx?worker=5&max_lead=1ms&deadline=100ms", &tx));
+    OK(km_mill_source(mill, "snowflake:tx?worker=5&max_lead=1ms&deadline=3s", &tx));
     OK(km_source_fill(tx, ids, 1)); /* so many the clock has */
     CHECK(ids[0] != 7);
     ids[0] = 7;
@@ -223,7 +223,7 @@ static void figures_and_events(void) {
     char small[8], *buf;
     size_t len = 0;
     OK(km_mill_open("sqlite:/nowhere/at/all/keymill.db", &mill));
-    OK(km_mill_source(mill, "segment:orders?deadline=200ms", &orders));
+    OK(km_mill_source(mill, "segment:orders?deadline=10s", &orders));
     CHECK(km_source_next(orders, &id) != KM_OK);
     GIVES(KM_BUFFER_TOO_SMALL, km_mill_metrics(mill, small, sizeof small, &len));
     CHECK(len > sizeof small);

@@ -92,7 +92,7 @@ static void lives() {
 
 static void outages() {
     keymill::Mill mill("sqlite:/nowhere/at/all/keymill.db");
-    keymill::Source orders = mill.source("segment:orders?deadline=100ms");
+    keymill::Source orders = mill.source("segment:orders?deadline=10s");
     try {
         orders.next();
         CHECK(!"an exception");

@@ -139,8 +139,7 @@ fn tidb() -> String {
         );
         Disguise::tidb(mariadb::options().hosts[0].clone())
     });
-    mariadb::url()
-        .replace(&format!(":{}/", mariadb::options().hosts[0].1), &format!(":{}/", disguise.address().1))
+    disguise.in_front_of(&mariadb::url())
 }
 
 /// One store, with a table of its own, and a way to tamper with it behind the store's back.

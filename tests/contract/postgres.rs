@@ -14,6 +14,9 @@ use crate::bench::*;
 use crate::sqlite::{forked, in_a_process_of_its_own, ranges_of};
 use crate::{assert_disjoint, kind, reserve_many};
 
+/// How long a test waits for what must come to be.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The default table, for servers of one test.
 fn own() -> Bench {
     Bench { kind: Kind::Segment, place: Place::Memory(Memory::new()), table: "keymill_segment".into() }
@@ -150,7 +153,8 @@ fn statements_whose_names_are_lost_go_on_without_and_lose_no_number() {
 fn a_lock_held_too_long_ends_in_the_servers_own_answer() {
     for kind in [Kind::Segment, Kind::Serial] {
         let bench = Bench::postgres(kind);
-        let mut store = bench.open();
+        let read_timeout = Duration::from_secs(4);
+        let mut store = postgres::store(Options { read_timeout, ..postgres::options() });
         let request = bench.request("orders", 10);
         store.reserve(&request).unwrap();
         let holder = Sql::shared();
@@ -159,7 +163,7 @@ fn a_lock_held_too_long_ends_in_the_servers_own_answer() {
         let fault = store.reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Held, "nothing is unknown: {fault}");
         assert!(fault.message.contains("55P03"), "{fault}");
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        assert!(began.elapsed() < 5 * read_timeout, "{:?}", began.elapsed());
         holder.say("ROLLBACK");
         assert_eq!(store.reserve(&request).unwrap().lo, 11);
     }
@@ -207,7 +211,7 @@ fn a_server_that_stops_waiting_for_its_disk_loses_nothing_of_live_connections() 
     let root = Sql::root(&private.url());
     root.say("ALTER SYSTEM SET synchronous_commit = off");
     root.say("SELECT pg_reload_conf()");
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     while root.rows("SHOW synchronous_commit") != [["off"]] {
         assert!(Instant::now() < deadline, "the setting arrives");
     }
@@ -254,7 +258,7 @@ fn a_read_only_server_answers_questions_and_reserves_nothing() {
     root.say("SET default_transaction_read_only = off");
     root.say("ALTER SYSTEM SET default_transaction_read_only = on");
     root.say("SELECT pg_reload_conf()");
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     let fault = loop {
         match store.reserve(&request) {
             Ok(_) => assert!(Instant::now() < deadline, "the setting arrives"),
@@ -293,7 +297,7 @@ fn too_many_connections_are_waited_out() {
     let taken = others.len() as u64;
     others.pop();
     let mut store = postgres::store(private.options());
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     let got = loop {
         match store.reserve(&request) {
             Ok(got) => break got,
@@ -305,14 +309,15 @@ fn too_many_connections_are_waited_out() {
 
 #[test]
 fn a_server_frozen_for_longer_than_the_deadline_costs_the_deadline_and_no_number() {
+    // Longer than a busy disk takes for an answer, shorter than the test waits.
+    const TIMEOUT: Duration = Duration::from_millis(1500);
     let private = Private::start("");
     let mut options = private.options();
-    options.read_timeout = Duration::from_millis(500);
-    options.connect_timeout = Duration::from_millis(500);
+    (options.read_timeout, options.connect_timeout) = (TIMEOUT, TIMEOUT);
     let bench = own();
     let mut request = bench.request("orders", 10);
     let mut store = postgres::store(options);
-    store.init(&[Arc::clone(&request.key)], false).unwrap();
+    postgres::store(private.options()).init(&[Arc::clone(&request.key)], false).unwrap();
     let mut ranges = Vec::new();
     for _ in 0..3 {
         let got = store.reserve(&request).unwrap();
@@ -324,12 +329,12 @@ fn a_server_frozen_for_longer_than_the_deadline_costs_the_deadline_and_no_number
             let fault = store.reserve(&request).unwrap_err();
             assert_eq!(fault.kind, expected, "{fault}");
             assert!(fault.message.contains("did not answer in time"), "{fault}");
-            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+            assert!(began.elapsed() < 4 * TIMEOUT, "{:?}", began.elapsed());
         }
         private.ci(&["thaw"]);
+        // It has much to catch up with.
+        ranges.extend(reserve_many(&mut store, &request, 1));
     }
-    let got = store.reserve(&request).unwrap();
-    ranges.push((got.lo, got.hi));
     assert_disjoint(ranges);
 }
 
@@ -390,7 +395,7 @@ fn a_certificate_is_verified_for_its_authority_and_its_name() {
     std::fs::write(&rules[0][0], "local all postgres trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n")
         .unwrap();
     root.say("SELECT pg_reload_conf()");
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     let fault = loop {
         match with("127.0.0.1", Tls::Off).reserve(&request) {
             Ok(_) => assert!(Instant::now() < deadline, "the rule arrives"),

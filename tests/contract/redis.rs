@@ -36,9 +36,10 @@ fn says(answer: Result<impl std::fmt::Debug, Fault>, expected: FaultKind, parts:
     assert!(!fault.message.contains('\n') && !fault.message.contains("user_script"), "{fault}");
 }
 
+/// Not of those that the system gives to whoever connects: it would be gone again before the server has it.
 fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap().port()
+    let mut ports = std::iter::repeat_with(|| fastrand::u16(12_000..20_000));
+    ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
 /// The process behind a URL.
@@ -211,7 +212,7 @@ fn too_many_clients_a_busy_script_and_missing_replicas_pass() {
             .unwrap_err()
             .to_string()
     });
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let busy = loop {
         match store.reserve(&request(10)) {
             Err(fault) => break fault,
@@ -314,7 +315,7 @@ fn a_row_that_was_flushed_or_evicted_is_refused_and_memory_that_is_short_is_told
 
     redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxmemory", "3mb"]);
     let fat = "x".repeat(100_000);
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     for n in 0.. {
         // The server evicts what it likes, in time our row too.
         let _ = ::redis::cmd("SET").arg(n).arg(&fat).query::<()>(&mut admin);
@@ -431,7 +432,7 @@ fn too_few_replicas_are_an_outage_before_and_an_unknown_outcome_after() {
     let replica = private.replica();
     let mut options = redis::options_of(&private.url());
     options.wait_replicas = 1;
-    options.server.read_timeout = Duration::from_millis(800);
+    options.server.read_timeout = Duration::from_secs(3);
     let mut store = redis::store(options.clone());
     assert_eq!(store.reserve(&request(10)).unwrap().lo, 1);
     options.wait_replicas = 2;
@@ -445,7 +446,7 @@ fn too_few_replicas_are_an_outage_before_and_an_unknown_outcome_after() {
     signal(id, libc::SIGSTOP);
     let began = Instant::now();
     let fault = store.reserve(&request(10)).unwrap_err();
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
     assert!(fault.message.contains("0 of 1"), "{fault}");
     // Now it is known to lag: nothing more is burnt.

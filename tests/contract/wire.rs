@@ -11,13 +11,15 @@ use crate::bench::{Bench, Kind, Place};
 use crate::kind;
 
 /// Every kind on every server that keeps it.
+fn benches() -> Vec<Bench> {
+    let sql = Kind::ALL.into_iter().flat_map(|kind| [Bench::mariadb(kind), Bench::postgres(kind)]);
+    sql.chain([Kind::Segment, Kind::Serial].map(Bench::redis)).collect()
+}
+
+/// One after the other.
 fn on_each_server(promise: impl Fn(&Bench)) {
-    for kind in Kind::ALL {
-        promise(&Bench::mariadb(kind));
-        promise(&Bench::postgres(kind));
-    }
-    for kind in [Kind::Segment, Kind::Serial] {
-        promise(&Bench::redis(kind));
+    for bench in benches() {
+        promise(&bench);
     }
 }
 
@@ -110,10 +112,11 @@ fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
 
 #[test]
 fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
-    on_each_server(|bench| {
+    // Longer than a busy disk takes for an answer that is not held back.
+    const TIMEOUT: Duration = Duration::from_secs(3);
+    let promise = |bench: &Bench| {
         let (proxy, mut store) = open_through(bench, |options| {
-            options.connect_timeout = Duration::from_millis(400);
-            options.read_timeout = Duration::from_millis(400);
+            (options.connect_timeout, options.read_timeout) = (TIMEOUT, TIMEOUT);
         });
         let (orders, invoices) = (bench.request("orders", 10), bench.request("invoices", 10));
         // By then the row has been read: where one statement can do, it does.
@@ -125,7 +128,7 @@ fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
         let began = Instant::now();
         let fault = store.reserve(&orders).unwrap_err();
         let took = began.elapsed();
-        assert!(took < Duration::from_secs(2), "a silent server held the caller for {took:?}");
+        assert!(took < TIMEOUT * 4, "a silent server held the caller for {took:?}");
         // Where one statement or script is all, it may have been applied; a transaction was not even begun.
         let in_one = matches!(bench.place, Place::Redis) || !bench.kind.is_serial();
         let expected = if in_one { FaultKind::Unknown } else { FaultKind::Unavailable };
@@ -137,5 +140,9 @@ fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
         assert_eq!(store.reserve(&invoices).unwrap().lo, 31, "never the range of `orders`");
         let again = store.reserve(&orders).unwrap().lo;
         assert!(again == 1_000_001 || (in_one && again == 1_000_011), "{again}");
-    });
+    };
+    // All at once: they mostly wait.
+    let promise = &promise;
+    let benches = benches();
+    std::thread::scope(|scope| benches.iter().for_each(|bench| drop(scope.spawn(move || promise(bench)))));
 }

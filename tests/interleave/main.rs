@@ -19,7 +19,7 @@ use keymill::store::{Columns, Fault, FaultKind, Key, Mark, Request, Reserved, Sc
 use keymill_tests::assert_disjoint;
 
 const CHUNK: u64 = 1000;
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use keymill::store::Secret;
 use keymill::store::server::Options;
@@ -17,7 +18,11 @@ pub fn shared(script: &str, variable: &str) -> String {
     })
 }
 
-/// A URL's parts as options.
+/// How long an answer may take where no test is about that: a disk that others keep busy is slow, and a row is waited for half
+/// as long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A URL's parts as options, patient ones.
 ///
 /// # Panics
 /// Where it is not `SCHEME://user:password@host:port,…/database`.
@@ -36,6 +41,8 @@ pub fn options_of(scheme: &str, url: &str) -> Options {
             user: user.to_owned(),
             password: Secret::new(password),
             database: database.to_owned(),
+            connect_timeout: PATIENCE,
+            read_timeout: PATIENCE,
             ..Options::default()
         })
     };

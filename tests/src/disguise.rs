@@ -118,6 +118,17 @@ impl Disguise {
         ("127.0.0.1".to_owned(), self.port)
     }
 
+    /// The URL of the server behind, with the place where this one listens.
+    ///
+    /// # Panics
+    /// Where the URL names no port.
+    #[must_use]
+    pub fn in_front_of(&self, url: &str) -> String {
+        let (login, place) = url.rsplit_once('@').expect("a login");
+        let (_, database) = place.split_once('/').expect("a database");
+        format!("{login}@127.0.0.1:{}/{database}", self.port)
+    }
+
     /// From now on statements with this part are sent on with `other` instead of it.
     pub fn instead(&self, part: &str, other: &str) {
         locked(&self.script).words.insert(0, (part.to_owned(), other.to_owned()));

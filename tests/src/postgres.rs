@@ -1,7 +1,6 @@
 //! The PostgreSQL that the tests run against, and private ones for tests that hurt a server.
 
 use std::ops::Deref;
-use std::time::Duration;
 
 use keymill::store::Secret;
 use keymill::store::postgres::{Options, PostgresStore};
@@ -161,9 +160,9 @@ impl Private {
         Private(Server::prepare("postgres", arguments))
     }
 
-    /// How its clients find it, patient enough for a machine that does much else.
+    /// How its clients find it.
     #[must_use]
     pub fn options(&self) -> Options {
-        Options { read_timeout: Duration::from_secs(5), ..options_of(&self.url()) }
+        options_of(&self.url())
     }
 }

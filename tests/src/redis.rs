@@ -3,7 +3,8 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use keymill::store::redis::{Options, RedisStore};
+pub use keymill::store::redis::Options;
+use keymill::store::redis::RedisStore;
 
 use crate::ci::{self, Server};
 

@@ -48,7 +48,7 @@ export function run(program, args = [], { flags = [], env = {}, onLine } = {}) {
 }
 
 /** Waits for a condition; there is a deadline, and no other sleep in these tests. */
-export async function until(condition, ms = 20_000) {
+export async function until(condition, ms = 60_000) {
   const end = Date.now() + ms
   while (!(await condition())) {
     if (Date.now() > end) throw new Error(`not within ${ms} ms: ${condition}`)

@@ -108,7 +108,7 @@ def test_numpy_is_filled(mill):
 def test_a_buffer_is_filled_wholly_or_not_at_all():
     ids = array.array("Q", [7]) * 10
     with keymill.open(NOWHERE) as mill:
-        refused("STORE_UNAVAILABLE", mill.segment("orders", deadline="100ms").fill, ids)
+        refused("STORE_UNAVAILABLE", mill.segment("orders", deadline="2s").fill, ids)
     assert ids == array.array("Q", [7]) * 10
 
 
@@ -169,7 +169,7 @@ def test_numbers_end_and_nothing_wraps(mill):
 def test_an_unreachable_store_is_told_within_the_deadline_without_its_password():
     with keymill.open(NOWHERE) as mill:
         assert "hush" not in repr(mill) + mill.store + mill.metrics() + str(mill.events())
-        orders = mill.segment("orders", deadline="200ms")
+        orders = mill.segment("orders", deadline="2s")
         words = refused("STORE_UNAVAILABLE", orders.next)
         assert "127.0.0.1:1" in words
         refused("STORE_UNAVAILABLE", lambda: asyncio.run(orders.take_async(2)))

@@ -64,7 +64,7 @@ def test_a_program_that_takes_little_loses_nothing_at_close(sqlite):
 
 def test_a_batch_that_cannot_be_completed_costs_no_number():
     mill = keymill.open("memory:?script=ack:1,down:1000")
-    orders = mill.segment("orders", step=1500, max_step=1500, deadline="100ms")
+    orders = mill.segment("orders", step=1500, max_step=1500, deadline="2s")
     # In the middle of a block.
     ids = [orders.next() for _ in range(200)]
     for batch in (lambda: orders.take(5000), lambda: orders.fill(array.array("Q", bytes(40_000)))):

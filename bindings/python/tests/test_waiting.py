@@ -50,11 +50,11 @@ VERBS = {
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_exception_in_a_wait_ends_it_and_leaves_nothing_locked(starved, alarm, verb):
     for _ in range(3):
-        alarm(0.1)
         began = time.monotonic()
         with pytest.raises(Alarm):
+            alarm(0.1)
             VERBS[verb](starved)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
     # Every verb still answers.
     starved.stats()
     try:
@@ -67,8 +67,8 @@ def test_an_exception_in_a_wait_for_a_serial_or_a_clock_ends_it(alarm):
     with keymill.open(NOWHERE) as mill:
         for source in (mill.serial("t", "c", deadline="60s"), mill.snowflake("tx", worker=1, deadline="60s")):
             for verb in (source.next, lambda: source.take(3)):
-                alarm(0.1)
                 with pytest.raises(Alarm):
+                    alarm(0.1)
                     verb()
 
 
@@ -76,8 +76,9 @@ def test_ctrl_c_ends_a_wait():
     program = (
         "import keymill\n"
         f"orders = keymill.open({NOWHERE!r}).segment('orders', deadline='60s')\n"
-        "print('waiting', flush=True)\n"
-        "try: orders.next()\n"
+        "try:\n"
+        "    print('waiting', flush=True)\n"
+        "    orders.next()\n"
         "except KeyboardInterrupt: print('interrupted', flush=True)\n"
     )
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
@@ -93,7 +94,8 @@ def test_a_wait_lets_other_threads_run(starved):
     began, turns = time.monotonic(), 0
     while time.monotonic() - began < 0.3:
         turns += 1
-    assert turns > 10_000 and waiter.is_alive()
+    # With the lock kept it would be none or one.
+    assert turns > 100 and waiter.is_alive()
 
 
 def test_closing_ends_every_wait():
@@ -113,14 +115,14 @@ def test_closing_ends_every_wait():
     time.sleep(0.1)
     mill.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(50)
     assert errors == ["CLOSED"] * len(VERBS)
 
 
 def test_asyncio_is_never_blocked():
     async def run():
         with keymill.open(NOWHERE) as mill:
-            source = mill.segment("orders", deadline="500ms")
+            source = mill.segment("orders", deadline="3s")
             waits = [asyncio.create_task(verb) for verb in (source.anext(), source.take_async(9))]
             longest, last = 0.0, time.monotonic()
             while not all(wait.done() for wait in waits):
@@ -131,7 +133,8 @@ def test_asyncio_is_never_blocked():
 
     longest, codes = asyncio.run(run())
     assert codes == ["STORE_UNAVAILABLE"] * 2
-    assert longest < 0.25
+    # A machine that is busy wakes nobody in time, but not for as long as the wait.
+    assert longest < 2
 
 
 def test_closing_ends_a_wait_in_asyncio():
@@ -141,21 +144,21 @@ def test_closing_ends_a_wait_in_asyncio():
         await asyncio.sleep(0.1)
         mill.close()
         with pytest.raises(keymill.ClosedError):
-            await asyncio.wait_for(wait, 5)
+            await asyncio.wait_for(wait, 30)
 
     asyncio.run(run())
 
 
 def test_a_close_that_waits_for_a_silent_store_is_ended_by_an_exception(alarm):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        mill = keymill.open(f"mysql://app@127.0.0.1:{silent.getsockname()[1]}/ids?timeout=8s")
+        mill = keymill.open(f"mysql://app@127.0.0.1:{silent.getsockname()[1]}/ids?timeout=60s")
         assert mill.segment("orders").try_next() is None
         connection, _ = silent.accept()
-        alarm(0.2)
         began = time.monotonic()
         with pytest.raises(Alarm):
+            alarm(0.2)
             mill.close()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 8
         assert mill.closed and connection.fileno() >= 0
 
 
@@ -250,7 +253,7 @@ def test_waiting_threads_do_not_keep_a_program_from_ending():
     )
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
 
 
 def test_calls_that_waited_are_counted(tmp_path):

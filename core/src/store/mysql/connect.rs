@@ -70,8 +70,17 @@ impl MysqlStore {
                         options.user
                     );
                 }
-                Error::DriverError(DriverError::TlsNotSupported | DriverError::UnknownAuthPlugin(_)) => {
-                    fault.kind = FaultKind::Refused;
+                Error::DriverError(DriverError::TlsNotSupported) => fault.kind = FaultKind::Refused,
+                // MySQL also names some way or other to log in for a user it does not know.
+                Error::DriverError(DriverError::UnknownAuthPlugin(way)) => {
+                    fault = Fault::new(
+                        FaultKind::Refused,
+                        format!(
+                            "the server wants user `{}` to log in by {way}, which is not known here; check the user's name, or \
+                             let it log in by caching_sha2_password or mysql_native_password",
+                            options.user
+                        ),
+                    );
                 }
                 // Taken, and then nothing: a MySQL server speaks first, the servers of other protocols wait to be spoken to.
                 _ if fault.message == SILENT => {
@@ -107,6 +116,7 @@ impl MysqlStore {
             server: Server {
                 dialect: Dialect::MySql,
                 version: String::new(),
+                nowait: false,
                 durability: Vec::new(),
                 read_only: false,
             },

@@ -85,6 +85,17 @@ impl Dialect {
         }
     }
 
+    /// Whether a statement can say by itself that it waits for nobody, `FOR UPDATE NOWAIT`. MariaDB's need not: the session says
+    /// it for all of them.
+    pub(super) fn has_nowait(self, version: &str) -> bool {
+        let major = || version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        match self {
+            Dialect::MariaDb => false,
+            Dialect::MySql => major().is_some_and(|major| major >= 8),
+            Dialect::TiDb => true,
+        }
+    }
+
     /// The settings that decide whether a commit survives, with what they have to be.
     pub(super) const fn durability(self) -> &'static [(&'static str, &'static str)] {
         match self {
@@ -195,6 +206,8 @@ mod tests {
         assert_eq!(Dialect::of("10.11.19-MariaDB-0+deb12u1"), Dialect::MariaDb);
         assert_eq!(Dialect::of("8.0.11-TiDB-v8.5.1"), Dialect::TiDb);
         assert_eq!(Dialect::of("8.4.2"), Dialect::MySql);
+        assert!(Dialect::MySql.has_nowait("8.0.33") && Dialect::MySql.has_nowait("26.10.0"));
+        assert!(!Dialect::MySql.has_nowait("5.7.44-log") && !Dialect::MySql.has_nowait(""));
     }
 
     #[test]

@@ -195,6 +195,9 @@ impl MysqlStore {
         let fast = self.with_session(|session| {
             session.writable()?;
             session.check_table(&request.key)?;
+            if session.asks_without_waiting() {
+                return Ok(None); // a single statement cannot
+            }
             session.patiently(patience, |session| session.reserve_fast(request).map(Some))
         });
         match fast {

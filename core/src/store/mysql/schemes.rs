@@ -460,7 +460,7 @@ fn replacing(key: &Key, old: &Stored, new: &Stored) -> Result<Option<(String, Ve
 
 impl Rows for Open<'_> {
     fn read(&mut self, key: &Key, lock: bool) -> Result<Option<Stored>, Fault> {
-        let (table, lock) = (&key.table, if lock { " FOR UPDATE" } else { "" });
+        let (table, lock) = (&key.table, if lock { self.session.for_update() } else { "" });
         match key.scheme {
             Scheme::Keymill => {
                 let sql = format!("SELECT `period`, `next` FROM `{table}` WHERE `name` = ?{lock}");

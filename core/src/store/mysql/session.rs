@@ -26,6 +26,8 @@ const LONGEST_PAUSE: u64 = 20;
 pub(super) struct Server {
     pub(super) dialect: Dialect,
     pub(super) version: String,
+    /// Its statements can say that they wait for nobody.
+    pub(super) nowait: bool,
     pub(super) durability: Vec<String>,
     pub(super) read_only: bool,
 }
@@ -224,6 +226,7 @@ impl Session {
     pub(super) fn introduce(&mut self, read_timeout: Duration) -> Result<(), Fault> {
         self.server.version = self.variable("version")?.unwrap_or_default();
         self.server.dialect = Dialect::of(&self.server.version);
+        self.server.nowait = self.server.dialect.has_nowait(&self.server.version);
         let statement_binlog = self.variable("log_bin")?.is_some_and(|on| is_on(&on))
             && self.variable("binlog_format")?.is_some_and(|format| format.eq_ignore_ascii_case("statement"));
         self.lock_wait = (read_timeout.as_secs() / 2).max(1);
@@ -283,6 +286,16 @@ impl Session {
             return Err(Fault::new(FaultKind::Unavailable, READ_ONLY));
         }
         Ok(())
+    }
+
+    /// Whether whoever is in haste has to say so in each statement.
+    pub(super) fn asks_without_waiting(&self) -> bool {
+        self.hasty && self.server.nowait
+    }
+
+    /// How a row is read that is to be changed.
+    pub(super) fn for_update(&self) -> &'static str {
+        if self.asks_without_waiting() { " FOR UPDATE NOWAIT" } else { " FOR UPDATE" }
     }
 
     /// The same piece of work again, with a growing, jittered pause, while others are faster (`None`, or a conflict), as

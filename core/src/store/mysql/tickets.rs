@@ -188,7 +188,7 @@ impl Session {
         // The very row that this process has left, which is found by its primary key: a search for the newest of the name
         // would wade through those that are marked deleted. Of a ticket it is known by that what was replaced.
         let (verb, lock, expected) = match scheme {
-            Scheme::Ticket => ("REPLACE", " FOR UPDATE", 2),
+            Scheme::Ticket => ("REPLACE", self.for_update(), 2),
             _ => ("INSERT", "", 1),
         };
         let sql = format!(
@@ -205,7 +205,7 @@ impl Session {
     fn draw_under_lock(&mut self, request: &Request) -> Result<Option<Drawn>, Fault> {
         let highest = if self.server.dialect.counts_apart() { self.highest_ticket(&request.key)? } else { 0 };
         let (before, drawn) = if request.key.scheme == Scheme::Ticket {
-            let before = self.look_back(request, " FOR UPDATE")?;
+            let before = self.look_back(request, self.for_update())?;
             (before, self.write_ticket(request, "REPLACE", Phase::Write)?)
         } else {
             self.look_back(request, "")?;

@@ -24,6 +24,8 @@ struct Taken<'r> {
     request: &'r Request,
     fast: Fast,
     statement: String,
+    /// Asks for its row without waiting, where the statement itself would wait.
+    probe: Option<String>,
 }
 
 /// What became of a packet.
@@ -55,7 +57,12 @@ impl Session {
             if let Ok(Some(fast)) = self.fast(request)
                 && let Some(statement) = spelled(&fast.sql, &fast.values)
             {
-                taken.push(Taken { at, request, fast, statement });
+                let probe = self.server.nowait.then(|| probe(&statement));
+                if probe == Some(None) {
+                    continue; // none goes without, or answers could not be told apart
+                }
+                let probe = probe.flatten();
+                taken.push(Taken { at, request, fast, statement, probe });
             }
         }
         let said = self.sift(&mut taken);
@@ -85,15 +92,19 @@ impl Session {
                 return Ok(Vec::new());
             }
             let mut packet = self.server.dialect.begin().to_owned();
-            for Taken { statement, .. } in &*taken {
-                packet.push_str("; ");
-                packet.push_str(statement);
+            let probing = self.asks_without_waiting();
+            for Taken { statement, probe, .. } in &*taken {
+                for statement in probe.iter().filter(|_| probing).chain([statement]) {
+                    packet.push_str("; ");
+                    packet.push_str(statement);
+                }
             }
             packet.push_str("; COMMIT");
-            let held = match self.carry(&packet, taken.len() + 2)? {
+            let each = 1 + usize::from(probing);
+            let held = match self.carry(&packet, taken.len() * each + 2)? {
                 // The first is the transaction's beginning.
-                Carried::All(said) => return Ok(said.into_iter().skip(1).collect()),
-                Carried::HeldAt(statement) => statement.checked_sub(1).filter(|at| *at < taken.len()),
+                Carried::All(said) => return Ok(said.into_iter().skip(each).step_by(each).collect()),
+                Carried::HeldAt(at) => at.checked_sub(1).map(|at| at / each).filter(|at| *at < taken.len()),
                 Carried::None => None,
             };
             let Some(held) = held else { return Ok(Vec::new()) };
@@ -117,8 +128,8 @@ impl Session {
                 let (changed, id) = (results.affected_rows(), results.last_insert_id());
                 match results.iter().map(|mut result| result.next()) {
                     None => break None,
-                    Some(None) => said.push((changed, id.unwrap_or(0))),
-                    Some(Some(Ok(_))) => {}
+                    // A probe has a row, what changes one has none.
+                    Some(None | Some(Ok(_))) => said.push((changed, id.unwrap_or(0))),
                     Some(Some(Err(error))) => break Some(error),
                 }
             },
@@ -168,6 +179,14 @@ fn spelled(sql: &str, values: &[Value]) -> Option<String> {
     values.next().is_none().then_some(out)
 }
 
+/// `SELECT` of the row that an `UPDATE` is about to change, for who does not wait for it.
+fn probe(update: &str) -> Option<String> {
+    // No value stands as it is, so no other words than the statement's own are found.
+    let (change, row) = update.split_once(" WHERE ")?;
+    let (table, _) = change.strip_prefix("UPDATE ")?.split_once(" SET ")?;
+    Some(format!("SELECT 1 FROM {table} WHERE {row} FOR UPDATE NOWAIT"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,5 +202,9 @@ mod tests {
         );
         assert_eq!(spelled("a = ?", &values), None, "a value too many");
         assert_eq!(spelled("a = ? b = ?", &values[..1]), None, "a value too few");
+        assert_eq!(
+            probe("UPDATE `t` SET `n` = LAST_INSERT_ID(`n`) + 5 WHERE `a` = X'61' AND `n` >= 1").as_deref(),
+            Some("SELECT 1 FROM `t` WHERE `a` = X'61' AND `n` >= 1 FOR UPDATE NOWAIT")
+        );
     }
 }

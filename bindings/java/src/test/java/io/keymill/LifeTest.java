@@ -82,7 +82,7 @@ class LifeTest {
             together(6, () -> {
                 int kind = turn.getAndIncrement();
                 if (kind == 5) {
-                    until("all are at work", 10, () -> started.get() == 5);
+                    until("all are at work", 60, () -> started.get() == 5);
                     mill.close();
                     returned.set(true);
                     return null;
@@ -147,7 +147,7 @@ class LifeTest {
             assertEquals(1, source.next());
         }
         collected();
-        until("forgotten mills are freed", 20, () -> {
+        until("forgotten mills are freed", 60, () -> {
             System.gc();
             MillBox.bury();
             return MillBox.open() <= before + 1;
@@ -170,7 +170,7 @@ class LifeTest {
             MillBox.bury();
             Thread.sleep(50);
         }
-        until("direct buffers are collected", 20, () -> {
+        until("direct buffers are collected", 60, () -> {
             System.gc();
             long count = 0;
             for (BufferPoolMXBean pool : ManagementFactory.getPlatformMXBeans(BufferPoolMXBean.class)) {

@@ -248,7 +248,7 @@ class SourceTest {
         assertFalse(wrong.getMessage().contains("hunter2"), wrong.getMessage());
         try (Mill down = Mill.open("mysql://app:hunter2@127.0.0.1:1/db")) {
             assertFalse(down.toString().contains("hunter2") || down.store().contains("hunter2"));
-            KeymillException error = refused(Code.STORE_UNAVAILABLE, down.segment("a?deadline=200ms")::next);
+            KeymillException error = refused(Code.STORE_UNAVAILABLE, down.segment("a?deadline=2s")::next);
             assertFalse(error.getMessage().contains("hunter2"), error.getMessage());
             assertFalse(String.join("\n", down.events()).contains("hunter2"));
         }

@@ -35,7 +35,7 @@ class WaitTest {
 
     @Test
     void nobody_waits_longer_than_the_deadline() {
-        try (Mill mill = Mill.open("memory:?script=silent:4s")) {
+        try (Mill mill = Mill.open("memory:?script=silent:8s")) {
             for (String order : new String[] {"process", "thread"}) {
                 Source orders = mill.segment("o?deadline=200ms&order=" + order);
                 Serial no = mill.serial("t/c?deadline=200ms&order=" + order);
@@ -46,7 +46,7 @@ class WaitTest {
                     refused(Code.DEADLINE, no::next);
                     refused(Code.DEADLINE, () -> no.take(5));
                 });
-                assertTrue(waited >= 950 && waited < 3000, waited + " ms for five deadlines of 200 ms");
+                assertTrue(waited >= 950 && waited < 3500, waited + " ms for five deadlines of 200 ms");
                 assertEquals(OptionalLong.empty(), orders.tryNext());
                 assertFalse(no.tryNext().isPresent());
             }
@@ -56,14 +56,14 @@ class WaitTest {
     @Test
     void an_array_that_could_not_be_filled_is_as_it_was() {
         try (Mill mill = Mill.open("memory:?script=ack,down:10000")) {
-            Source orders = mill.segment("o?step=10&buffer=1ms&deadline=100ms");
+            Source orders = mill.segment("o?step=10&buffer=1ms&deadline=2s");
             assertEquals(1, orders.next());
             long[] ids = new long[5000];
             Arrays.fill(ids, -7);
             refused(Code.STORE_UNAVAILABLE, () -> orders.fill(ids));
             assertTrue(Arrays.stream(ids).allMatch(id -> id == -7));
             assertEquals(2, orders.next(), "a batch that was refused took numbers");
-            Source tx = mill.snowflake("t?worker=1&deadline=50ms");
+            Source tx = mill.snowflake("t?worker=1&deadline=1s");
             assertThrows(KeymillException.class, () -> tx.fill(ids));
             assertTrue(Arrays.stream(ids).allMatch(id -> id == -7));
         }
@@ -71,11 +71,11 @@ class WaitTest {
 
     @Test
     void an_outage_is_an_error_with_a_hint_and_heals_by_itself() throws Exception {
-        try (Mill mill = Mill.open("memory:?script=down:3")) {
-            Source orders = mill.segment("o?deadline=30ms");
+        try (Mill mill = Mill.open("memory:?script=down:6")) {
+            Source orders = mill.segment("o?deadline=500ms");
             KeymillException error = refused(Code.STORE_UNAVAILABLE, orders::next);
             assertTrue(error.retryAfter().isPresent());
-            until("the store is back", 20, () -> {
+            until("the store is back", 60, () -> {
                 try {
                     return orders.next() > 0;
                 } catch (KeymillException e) {
@@ -118,10 +118,10 @@ class WaitTest {
             flag.set(Thread.currentThread().isInterrupted());
         });
         thread.start();
-        until("it waits", 10, () -> thread.getState() == Thread.State.TIMED_WAITING || !thread.isAlive());
+        until("it waits", 60, () -> thread.getState() == Thread.State.TIMED_WAITING || !thread.isAlive());
         boolean early = System.nanoTime() < stillSilent;
         thread.interrupt();
-        thread.join(5000);
+        thread.join(30_000);
         assertFalse(thread.isAlive(), "an interrupt did not end the wait");
         if (thrown.get() == null) {
             assertFalse(early, "the interrupt was ignored: nobody can have got an id before the store answered");
@@ -149,7 +149,7 @@ class WaitTest {
     void virtual_threads_wait_without_their_carrier_and_get_distinct_ids() throws Exception {
         ExecutorService each = virtualThreads();
         assumeTrue(each != null, "this JVM has no virtual threads");
-        try (Mill mill = Mill.open("memory:?script=silent:700ms")) {
+        try (Mill mill = Mill.open("memory:?script=silent:6s")) {
             for (String order : new String[] {"process", "thread"}) {
                 Source orders = mill.segment(order + "?deadline=20s&order=" + order);
                 Set<Long> ids = ConcurrentHashMap.newKeySet();
@@ -166,8 +166,8 @@ class WaitTest {
                     });
                 }
                 long began = System.nanoTime();
-                each.submit(() -> assertTrue(Thread.currentThread().isAlive())).get(500, TimeUnit.MILLISECONDS);
-                assertTrue(System.nanoTime() - began < 500_000_000L, "the carrier was held");
+                each.submit(() -> assertTrue(Thread.currentThread().isAlive())).get(60, TimeUnit.SECONDS);
+                assertTrue(System.nanoTime() - began < 4_000_000_000L, "the carrier was held");
                 for (Future<?> one : waiting) {
                     one.get(60, TimeUnit.SECONDS);
                 }
@@ -196,7 +196,7 @@ class WaitTest {
                 }));
             }
             for (Future<?> one : running) {
-                one.get(20, TimeUnit.SECONDS);
+                one.get(60, TimeUnit.SECONDS);
             }
             mill.close();
             running.clear();
@@ -211,7 +211,7 @@ class WaitTest {
                 }));
             }
             for (Future<?> one : running) {
-                one.get(20, TimeUnit.SECONDS);
+                one.get(60, TimeUnit.SECONDS);
             }
         } finally {
             each.shutdownNow();

@@ -29,7 +29,8 @@ public final class Worker {
                         write(log, KeyFactory.getSerialNoByDS(what, "custid", "yyyyMMdd", "0000000000", 50) + "\n");
                     }
                 }
-                Source source = mill.source(what);
+                // A disk that others keep busy is slow, and no worker ends by that.
+                Source source = mill.source(what + "&deadline=60s");
                 for (int turn = 0; ; turn++) {
                     StringBuilder lines = new StringBuilder();
                     if (turn % 3 == 0) {
