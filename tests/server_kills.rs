@@ -2,13 +2,14 @@
 //! answered again. Servers of their own; `ci/mariadb`, `ci/postgres` and `ci/redis` start them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, Store};
+use keymill::store::{Columns, Fault, FaultKind, Key, Mark, Request, Scheme, Store};
 use keymill_tests::victim::Victim;
 use keymill_tests::{mariadb, postgres, redis};
+use mysql::prelude::Queryable;
 
 const KILLS: usize = 10;
 const NODES: usize = 2;
@@ -40,9 +41,22 @@ fn request_of(scheme: Scheme, name: &str) -> Request {
 #[test]
 fn a_mariadb_killed_ten_times_under_load_answers_with_no_number_twice() {
     let schemes = segments(&[Scheme::Sequence]);
-    let server = mariadb::Private::start("");
-    let options = mariadb::options_of(&server.url());
-    killed(&server, &schemes, &|| Box::new(mariadb::store(options.clone())));
+    for run in 1.. {
+        let server = mariadb::Private::start("");
+        let options = mariadb::options_of(&server.url());
+        let plain = Plain::new(server.url());
+        match killed(&server, &schemes, &|| Box::new(mariadb::store(options.clone())), Some(&plain)) {
+            Ok(()) => return,
+            // What a server loses of its own, no client can keep; but that is seen to be so, and not often.
+            Err(found) => {
+                let lost = plain.lost.into_inner().expect("no witness panics");
+                assert!(run < 3 && !lost.is_empty(), "{found}");
+                println!(
+                    "ids  mariadb lost commits that it had acknowledged, of plain SQL too ({lost:?}): {found}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -50,19 +64,70 @@ fn a_postgresql_killed_ten_times_under_load_answers_with_no_number_twice() {
     let schemes = segments(&[Scheme::AutoIncrement, Scheme::Ticket]);
     let server = postgres::Private::start("");
     let options = server.options();
-    killed(&server, &schemes, &|| Box::new(postgres::store(options.clone())));
+    killed(&server, &schemes, &|| Box::new(postgres::store(options.clone())), None).unwrap();
 }
 
 #[test]
 fn a_redis_killed_ten_times_under_load_answers_with_no_number_twice() {
     let server = redis::Private::start("");
     let options = redis::options_of(&server.url());
-    killed(&server, &[Scheme::Keymill], &|| Box::new(redis::store(options.clone())));
+    killed(&server, &[Scheme::Keymill], &|| Box::new(redis::store(options.clone())), None).unwrap();
+}
+
+/// A row that is counted by plain SQL beside the reservations. MariaDB 10.11 came back from `kill -9` without its last
+/// acknowledged commits twice in some 6000 times, without keymill and with every setting safe: a red run has to tell whose
+/// loss it was.
+struct Plain {
+    url: String,
+    lost: Mutex<Vec<String>>,
+}
+
+impl Plain {
+    fn new(url: String) -> Plain {
+        mariadb::connection_of(&url)
+            .query_drop("CREATE TABLE plain (n BIGINT NOT NULL) ENGINE=InnoDB AS SELECT 0 AS n")
+            .expect("a table");
+        Plain { url, lost: Mutex::default() }
+    }
+
+    fn count(&self, over: &AtomicBool, kills: &AtomicUsize) {
+        let options = mysql::Opts::from_url(&self.url).expect("a URL");
+        let mut acknowledged = 0;
+        // ordering: Relaxed — a flag and a counter, nothing hangs on them.
+        while !over.load(Ordering::Relaxed) {
+            let Ok(mut connection) = mysql::Conn::new(options.clone()) else {
+                std::thread::sleep(Duration::from_millis(2));
+                continue;
+            };
+            let Ok(Some(stands)) = connection.query_first::<u64, _>("SELECT n FROM plain") else { continue };
+            if stands < acknowledged {
+                // ordering: Relaxed — as above.
+                let after = kills.load(Ordering::Relaxed);
+                let told = format!("{acknowledged} acknowledged, {stands} after {after} kills");
+                self.lost.lock().expect("no witness panics").push(told);
+            }
+            acknowledged = stands;
+            while !over.load(Ordering::Relaxed) && connection.query_drop("UPDATE plain SET n = n + 1").is_ok()
+            {
+                acknowledged += 1;
+            }
+        }
+    }
 }
 
 /// Every scheme of segments but these.
 fn segments(but: &[Scheme]) -> Vec<Scheme> {
     Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments() && !but.contains(scheme)).collect()
+}
+
+/// A reservation that failed, which it may while the server is gone.
+fn fell(name: &str, fault: &Fault, backwards: &Mutex<Vec<String>>) {
+    match fault.kind {
+        FaultKind::Unavailable | FaultKind::Unknown => {}
+        FaultKind::WentBackwards => backwards.lock().expect("nobody panics").push(format!("{name}: {fault}")),
+        _ => panic!("{name}: {fault}"),
+    }
+    std::thread::sleep(Duration::from_millis(5));
 }
 
 /// Sources of one node that reserve together until it is over; the ranges of each.
@@ -71,14 +136,13 @@ fn company(
     over: &AtomicBool,
     count: &AtomicUsize,
     (node, kills): (usize, &AtomicUsize),
+    backwards: &Mutex<Vec<String>>,
 ) -> Vec<Vec<Answered>> {
     let mut requests: Vec<_> = (0..COMPANY).map(|n| request_of(Scheme::Keymill, &format!("n{n}"))).collect();
     let mut ranges = vec![Vec::new(); COMPANY];
-    let gone = [FaultKind::Unavailable, FaultKind::Unknown];
     // ordering: Relaxed — a flag and a counter, nothing hangs on them.
     while !over.load(Ordering::Relaxed) {
         let answers = store.reserve_all(&requests);
-        let mut failed = answers.len() != COMPANY;
         for (n, answer) in answers.into_iter().enumerate() {
             // Who is new begins alone.
             match answer.unwrap_or_else(|| store.reserve(&requests[n])) {
@@ -89,30 +153,36 @@ fn company(
                     count.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(fault) => {
-                    assert!(gone.contains(&fault.kind), "together: {fault}");
-                    failed = true;
+                    fell("together", &fault, backwards);
                     if fault.message.contains("connection to") {
                         break; // nobody is there: the others would each wait for that
                     }
                 }
             }
         }
-        if failed {
-            std::thread::sleep(Duration::from_millis(5));
-        }
     }
     ranges
 }
 
-fn killed(server: &dyn Victim, schemes: &[Scheme], open: &(dyn Fn() -> Box<dyn Store> + Sync)) {
+/// Kills the server again and again; what came twice, or a row that went backwards.
+fn killed(
+    server: &dyn Victim,
+    schemes: &[Scheme],
+    open: &(dyn Fn() -> Box<dyn Store> + Sync),
+    plain: Option<&Plain>,
+) -> Result<(), String> {
     let keys: Vec<_> = schemes.iter().map(|scheme| request(*scheme).key).collect();
     open().init(&keys, false).unwrap();
     let over = AtomicBool::new(false);
     let counts: Vec<AtomicUsize> = (0..=schemes.len()).map(|_| AtomicUsize::new(0)).collect();
     let kills = AtomicUsize::new(0);
+    let backwards = Mutex::new(Vec::new());
     let mut ranges: BTreeMap<String, Vec<Answered>> = BTreeMap::new();
     std::thread::scope(|scope| {
-        let (over, counts, kills) = (&over, &counts, &kills);
+        let (over, counts, kills, backwards) = (&over, &counts, &kills, &backwards);
+        if let Some(plain) = plain {
+            scope.spawn(move || plain.count(over, kills));
+        }
         let mut threads = Vec::new();
         for (at, scheme) in schemes.iter().enumerate() {
             for node in 0..NODES {
@@ -131,11 +201,7 @@ fn killed(server: &dyn Victim, schemes: &[Scheme], open: &(dyn Fn() -> Box<dyn S
                                     ranges.push(((got.lo, got.hi), (node, kills.load(Ordering::Relaxed))));
                                     counts[at].fetch_add(1, Ordering::Relaxed);
                                 }
-                                Err(fault) => {
-                                    let gone = [FaultKind::Unavailable, FaultKind::Unknown];
-                                    assert!(gone.contains(&fault.kind), "{}: {fault}", scheme.name());
-                                    std::thread::sleep(Duration::from_millis(5));
-                                }
+                                Err(fault) => fell(scheme.name(), &fault, backwards),
                             }
                         }
                         vec![ranges]
@@ -146,7 +212,10 @@ fn killed(server: &dyn Victim, schemes: &[Scheme], open: &(dyn Fn() -> Box<dyn S
         for node in 0..NODES {
             let count = &counts[schemes.len()];
             let names = (0..COMPANY).map(|n| format!("together {n}")).collect();
-            threads.push((names, scope.spawn(move || company(open().as_mut(), over, count, (node, kills)))));
+            threads.push((
+                names,
+                scope.spawn(move || company(open().as_mut(), over, count, (node, kills), backwards)),
+            ));
         }
         // Every scheme has got something since the server came.
         let progress = || {
@@ -165,15 +234,16 @@ fn killed(server: &dyn Victim, schemes: &[Scheme], open: &(dyn Fn() -> Box<dyn S
             }
             true
         };
+        let is_well = || backwards.lock().expect("nobody panics").is_empty();
         let mut going = true;
         for _ in 0..KILLS {
-            going = going && progress();
+            going = going && (!is_well() || progress());
             server.kill();
             // ordering: Relaxed — as above.
             kills.fetch_add(1, Ordering::Relaxed);
             server.start_again();
         }
-        going = going && progress();
+        going = going && (!is_well() || progress());
         // ordering: Relaxed — as above.
         over.store(true, Ordering::Relaxed);
         for (names, thread) in threads {
@@ -183,17 +253,20 @@ fn killed(server: &dyn Victim, schemes: &[Scheme], open: &(dyn Fn() -> Box<dyn S
         }
         assert!(going, "every scheme goes on after each kill");
     });
+    let backwards = backwards.into_inner().expect("nobody panics");
+    if let Some(first) = backwards.first() {
+        return Err(first.clone());
+    }
     for (name, mut ranges) in ranges {
         ranges.sort_unstable();
         println!("{name}: {} reservations over {KILLS} kills", ranges.len());
         for pair in ranges.windows(2) {
             let ((_, hi), (lo, _)) = (pair[0].0, pair[1].0);
-            assert!(
-                hi <= lo,
-                "{name}: {:?} and {:?} overlap: (range, (node, kills before))",
-                pair[0],
-                pair[1]
-            );
+            if hi > lo {
+                let (one, other) = (pair[0], pair[1]);
+                return Err(format!("{name}: {one:?} and {other:?} overlap: (range, (node, kills before))"));
+            }
         }
     }
+    Ok(())
 }

@@ -11,9 +11,9 @@ use super::{FAR, Fault, FaultKind, MAX_NUMBER, Mark, Request, Reserved, Scheme};
 /// # Errors
 /// `WentBackwards`, `ClockBehind`, `Exhausted`, or `Refused` for a row that makes no sense. The row is to stay as it is.
 pub(crate) fn decide(row: Option<Mark>, request: &Request) -> Result<Reserved, Fault> {
-    // Higher than this source's own numbers ever bring it.
-    let beyond = FAR.max(request.last.saturating_add(1));
-    if request.key.scheme == Scheme::KeyProducer && row.is_some_and(|row| row.next > beyond) {
+    // No day has so many serials. (One that may widen is unique up there as long as the day lasts.)
+    let far = |row: Mark| row.next > FAR && (request.last <= FAR || row.period < request.period);
+    if request.key.scheme == Scheme::KeyProducer && row.is_some_and(far) {
         return Err(imported(request));
     }
     let fresh = Mark { period: request.period, next: request.start };
@@ -262,12 +262,9 @@ mod tests {
             assert!(fault.message.contains("`scheme=keymill`"), "{fault}");
         }
         assert_eq!(decide(Some(mark(21, 7)), &left).map(|r| r.lo), Ok(7));
-        let wide = Request { last: MAX_NUMBER, ..left };
-        assert_eq!(
-            decide(Some(mark(21, FAR + 1)), &wide).map(|r| r.lo),
-            Ok(FAR + 1),
-            "as high as it may come"
-        );
+        left.last = MAX_NUMBER;
+        assert_eq!(decide(Some(mark(21, FAR + 1)), &left).map(|r| r.lo), Ok(FAR + 1));
+        assert_eq!(kind(decide(Some(mark(20, FAR + 1)), &left)), FaultKind::Refused);
     }
 
     #[test]

@@ -561,15 +561,8 @@ pub(crate) const HASTE: std::time::Duration = std::time::Duration::from_millis(1
 pub(crate) const SIFTING: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// How often a transaction is begun again when somebody else was faster, before that is called an outage.
+#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) const ATTEMPTS: u32 = 20;
-
-/// What is said where a transaction that changed nothing could not be rolled back: the connection is not used again.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) fn rolled_back_badly() -> Fault {
-    let says =
-        "somebody else was faster, and the connection broke before the next attempt; nothing was changed";
-    Fault::new(FaultKind::Unavailable, says)
-}
 
 /// What is said after that, or when the time for it is over.
 pub(crate) fn moved_on() -> Fault {
@@ -577,4 +570,12 @@ pub(crate) fn moved_on() -> Fault {
         FaultKind::Unavailable,
         "other processes moved its row each time; a larger step means fewer reservations",
     )
+}
+
+/// What is said where a transaction that changed nothing could not be rolled back: the connection is not used again.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn rolled_back_badly() -> Fault {
+    let says =
+        "somebody else was faster, and the connection broke before the next attempt; nothing was changed";
+    Fault::new(FaultKind::Unavailable, says)
 }
