@@ -513,7 +513,8 @@ fn init_max_reads_numbers_kept_as_bytes() {
     let table = format!("KEPT_{}", std::process::id());
     let mut sql = mariadb::connection();
     sql.query_drop(format!("CREATE TABLE {table} (ID VARBINARY(40))")).expect("a table");
-    sql.query_drop(format!("INSERT INTO {table} VALUES ('客户000077'), ('客户000009'), (x'ff')")).expect("rows");
+    sql.query_drop(format!("INSERT INTO {table} VALUES ('客户000077'), ('客户000009'), (x'ff')"))
+        .expect("rows");
     let mill = open(&mariadb::url());
     let spec = format!("serial:{table}/id?date='客户'&number=000000&init=max");
     mill.init(&[&spec], false).expect("init");

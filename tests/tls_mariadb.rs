@@ -106,7 +106,10 @@ fn a_certificate_is_believed_for_its_name_and_from_its_authority_only() {
 fn a_certificate_without_a_host_as_mysql_makes_them_is_refused_with_what_to_do() {
     let authority = Authority::with("basicConstraints=CA:FALSE");
     let server = authority.server("");
-    assert_refused(&verified(&server.url(), &authority.file("ca.pem")), "with the host as its subjectAltName");
+    assert_refused(
+        &verified(&server.url(), &authority.file("ca.pem")),
+        "with the host as its subjectAltName",
+    );
 }
 
 #[test]
