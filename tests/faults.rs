@@ -520,6 +520,16 @@ fn init_max_reads_numbers_kept_as_bytes() {
     mill.init(&[&spec], false).expect("init");
     assert_eq!(source(&mill, &spec).next_text().expect("a serial"), "客户000078");
     sql.query_drop(format!("DROP TABLE {table}")).expect("it goes");
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let mill = open(&file(&folder));
+    mill.init(&[&spec], false).expect("init");
+    let db = rusqlite::Connection::open(folder.path().join("ids.db")).expect("the file opens");
+    let rows = format!(
+        "CREATE TABLE {table} (ID BLOB); INSERT INTO {table} VALUES (CAST('客户000077' AS BLOB)), (x'ff')"
+    );
+    db.execute_batch(&rows).expect("rows");
+    assert_eq!(source(&mill, &spec).next_text().expect("a serial"), "客户000078");
 }
 
 #[test]

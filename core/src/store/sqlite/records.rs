@@ -133,10 +133,10 @@ impl Rows for Open<'_> {
     }
 
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault> {
-        // As text, whatever the column is: a number would sort below every text.
+        // As text, whatever the column is: a number would sort below every text, and of a blob bytes would be counted.
         let sql = format!(
-            "SELECT number FROM (SELECT substr(\"{column}\", ?2) AS number FROM \"{table}\" \
-             WHERE CAST(\"{column}\" AS TEXT) >= ?1 AND substr(\"{column}\", 1, ?2 - 1) = ?1) \
+            "SELECT number FROM (SELECT substr(CAST(\"{column}\" AS TEXT), ?2) AS number FROM \"{table}\" \
+             WHERE CAST(\"{column}\" AS TEXT) >= ?1 AND substr(CAST(\"{column}\" AS TEXT), 1, ?2 - 1) = ?1) \
              WHERE number NOT GLOB '*[^0-9]*' AND length(number) BETWEEN ?3 AND ?4 \
              AND (length(number) = ?3 OR number NOT GLOB '0*') \
              ORDER BY length(number) DESC, number DESC LIMIT 1",
