@@ -55,6 +55,19 @@ fn a_missing_table_names_the_command() {
 }
 
 #[test]
+fn init_max_reads_numbers_kept_as_bytes() {
+    let bench = Bench::postgres(Kind::Serial);
+    let business = unique("CUST");
+    bench.tamper(&format!("CREATE TABLE {business} (id BYTEA)"), &[]);
+    let kept = format!("INSERT INTO {business} VALUES (CONVERT_TO('202611200077', 'UTF8'))");
+    bench.tamper(&kept, &[]);
+    let key = bench.kind.key(&bench.table, &business, true);
+    let request = Request { key, ..bench.request("x", 1) };
+    assert_eq!(bench.open().reserve(&request).unwrap().lo, 78);
+    bench.tamper(&format!("DROP TABLE {business}"), &[]);
+}
+
+#[test]
 fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
     let bench = Bench::postgres(Kind::Segment);
     let request = bench.request("orders", 1);

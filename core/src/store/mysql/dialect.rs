@@ -164,7 +164,7 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
         }
         1040 | 1203 | 1226 => plain(FaultKind::Unavailable, true, "the server has too many connections"),
         1047 => plain(FaultKind::Unavailable, true, NOT_READY),
-        1290 | 1792 | 1836 => plain(FaultKind::Unavailable, true, READ_ONLY),
+        1290 | 1792 | 1836 | 3989 => plain(FaultKind::Unavailable, true, READ_ONLY),
         // MySQL's maintenance, or a node that left its group: users are turned away, another host may serve.
         3032 => plain(
             FaultKind::Unavailable,

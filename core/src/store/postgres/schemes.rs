@@ -556,9 +556,18 @@ impl Rows for Open<'_> {
 
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault> {
         let SerialKey { table, column, .. } = serial;
+        let kind = self.session.ask(
+            "SELECT CAST(CAST(atttypid AS REGTYPE) AS TEXT) FROM pg_attribute WHERE attrelid = TO_REGCLASS(?) AND attname = ?",
+            &[format!("\"{table}\"").to_ascii_lowercase().into(), column.to_ascii_lowercase().into()],
+        )?;
+        // Bytes that are cast to text become hexadecimal digits of themselves.
+        let text_of = match kind.first().and_then(|row| text(row, 0)).as_deref() {
+            Some("bytea") => format!("CONVERT_FROM(`{column}`, 'UTF8')"),
+            _ => format!("CAST(`{column}` AS TEXT)"),
+        };
         let sql = format!(
-            "SELECT number FROM (SELECT SUBSTRING(CAST(`{column}` AS TEXT) FROM CAST(? AS INTEGER)) AS number \
-             FROM `{table}` WHERE CAST(`{column}` AS TEXT) LIKE ? ESCAPE '|') AS found \
+            "SELECT number FROM (SELECT SUBSTRING({text_of} FROM CAST(? AS INTEGER)) AS number \
+             FROM `{table}` WHERE {text_of} LIKE ? ESCAPE '|') AS found \
              WHERE number !~ '[^0-9]' AND CHAR_LENGTH(number) BETWEEN ? AND ? \
              AND (CHAR_LENGTH(number) = ? OR LEFT(number, 1) <> '0') \
              ORDER BY CHAR_LENGTH(number) DESC, number COLLATE \"C\" DESC LIMIT 1"
