@@ -5,7 +5,7 @@ import { blackHole, fresh, run, scratch } from './support.mjs'
 
 test('a promise that waits leaves the event loop running', async () => {
   const hole = await blackHole()
-  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=5s`)
+  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=60s&timeout=60s`)
   let turns = 0
   const beat = setInterval(() => turns++, 5)
   await assert.rejects(mill.segment('s', { deadline: '2s' }).nextAsync(), { code: 'DEADLINE' })
@@ -17,7 +17,7 @@ test('a promise that waits leaves the event loop running', async () => {
 
 test('tryNext does not wait: null, and the reason once it is known', async () => {
   const hole = await blackHole()
-  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=5s`)
+  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=60s&timeout=60s`)
   const ids = mill.segment('s')
   const begin = performance.now()
   for (let i = 0; i < 1000; i++) assert.equal(ids.tryNext(), null)
@@ -47,7 +47,7 @@ test('ids that cold promises wait for come in the order of the calls', async () 
 
 test('who waits behind others waits no longer than its own deadline', async () => {
   const hole = await blackHole()
-  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=5s`)
+  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=60s&timeout=60s`)
   const ids = mill.segment('s', { deadline: '1s' })
   const waited = async (call) => {
     const begin = performance.now()
@@ -67,7 +67,7 @@ test('who waits behind others waits no longer than its own deadline', async () =
 
 test('a close rejects every promise in flight with CLOSED', async () => {
   const hole = await blackHole()
-  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=30s`)
+  const mill = open(`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=60s&timeout=60s`)
   const ids = mill.segment('s', { deadline: '60s' })
   const no = mill.serial('t', 'c', { deadline: '60s' })
   const waiting = Array.from({ length: 16 }, (_, i) => [() => ids.nextAsync(), () => ids.takeAsync(5), () => no.nextAsync(), () => no.takeAsync(2)][i % 4]())
