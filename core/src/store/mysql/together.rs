@@ -24,8 +24,6 @@ struct Taken<'r> {
     request: &'r Request,
     fast: Fast,
     statement: String,
-    /// Asks for its row without waiting, where the statement itself would wait.
-    probe: Option<String>,
 }
 
 /// What became of a packet.
@@ -57,12 +55,7 @@ impl Session {
             if let Ok(Some(fast)) = self.fast(request)
                 && let Some(statement) = spelled(&fast.sql, &fast.values)
             {
-                let probe = self.server.nowait.then(|| probe(&statement));
-                if probe == Some(None) {
-                    continue; // none goes without, or answers could not be told apart
-                }
-                let probe = probe.flatten();
-                taken.push(Taken { at, request, fast, statement, probe });
+                taken.push(Taken { at, request, fast, statement });
             }
         }
         let said = self.sift(&mut taken);
@@ -92,15 +85,18 @@ impl Session {
                 return Ok(Vec::new());
             }
             let mut packet = self.server.dialect.begin().to_owned();
-            let probing = self.asks_without_waiting();
-            for Taken { statement, probe, .. } in &*taken {
-                for statement in probe.iter().filter(|_| probing).chain([statement]) {
+            // Each has one or none has, or answers could not be told apart.
+            let probes = || taken.iter().map(|one| probe(&one.statement)).collect::<Option<Vec<_>>>();
+            let probes = if self.asks_without_waiting() { probes() } else { None };
+            for (at, Taken { statement, .. }) in taken.iter().enumerate() {
+                let probe = probes.as_ref().and_then(|probes| probes.get(at));
+                for statement in probe.into_iter().chain([statement]) {
                     packet.push_str("; ");
                     packet.push_str(statement);
                 }
             }
             packet.push_str("; COMMIT");
-            let each = 1 + usize::from(probing);
+            let each = 1 + usize::from(probes.is_some());
             let held = match self.carry(&packet, taken.len() * each + 2)? {
                 // The first is the transaction's beginning.
                 Carried::All(said) => return Ok(said.into_iter().skip(each).step_by(each).collect()),
