@@ -17,7 +17,7 @@
 //! 3  mill config keeper::act events metrics  assembly, and the one thread
 //! 2  store                                   all I/O
 //! 1  segment block bell well spec snowflake::generator keeper::plan   state machines; no I/O, time is passed in
-//! 0  error sync revocation reservation stride time snowflake::layout serial  pure functions and types
+//! 0  error sync thread revocation reservation stride time snowflake::layout serial  pure functions and types
 //! ```
 
 mod api;
@@ -49,6 +49,9 @@ pub mod simulation {
 #[doc(hidden)]
 pub mod store;
 mod sync;
+/// How the bindings start a thread of their own.
+#[doc(hidden)]
+pub mod thread;
 #[doc(hidden)]
 pub mod time;
 mod well;

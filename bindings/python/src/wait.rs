@@ -75,12 +75,12 @@ pub(crate) fn errand<T: Send + 'static>(
     verb: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
     let (tell, mut told) = mpsc::sync_channel(1);
-    thread::Builder::new()
-        .name("keymill-errand".to_owned())
-        .spawn(move || {
-            let _ = tell.send(verb());
-        })
-        .map_err(|e| raised(Error::new(Code::Internal, format!("starting a thread: {e}"))))?;
+    keymill::thread::spawn("keymill-errand", move || {
+        let _ = tell.send(verb());
+    })
+    .map_err(|e| {
+        raised(Error::new(Code::Internal, format!("the system starts no thread for this call: {e}")))
+    })?;
     loop {
         let told = &mut told;
         match py.detach(move || told.recv_timeout(EAR)) {

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use crossbeam::channel::{self, Sender};
@@ -18,6 +17,7 @@ use crate::metrics::{MillTally, Stats};
 use crate::revocation::Word;
 use crate::spec::{Body, Spec};
 use crate::store::{Fault, FaultKind, Store, interleave, memory};
+use crate::thread;
 use crate::time::Clock;
 use crate::well::{Spring, Tally, Well};
 
@@ -118,10 +118,14 @@ impl Engine {
             events: engine.events.clone(),
             warned: false,
         };
-        let thread = thread::Builder::new()
-            .name("keymill-keeper".to_owned())
-            .spawn(move || executor.run())
-            .map_err(|e| Error::new(Code::Internal, format!("starting the keeper thread: {e}")))?;
+        let thread = thread::spawn("keymill-keeper", move || executor.run()).map_err(|error| {
+            Error::new(
+                Code::Internal,
+                format!(
+                    "the system starts no thread for the mill: {error}; raise the limit of processes and threads (`ulimit -u`, the container's pids limit) or free memory"
+                ),
+            )
+        })?;
         belfry.answered_by(thread.thread().clone());
         Ok(engine)
     }

@@ -1,0 +1,118 @@
+//! Starts keymill's own threads so that none of them receives a signal of the host program. (floor 0)
+//!
+//! A signal that is sent to a process is delivered to any thread that does not block it. Without this module the keeper would
+//! be such a thread: a program that blocks `SIGTERM` and waits for it with `signalfd` would be terminated, a handler would run
+//! beside the code that blocked its signal, and a write to a closed socket would end a C program with `SIGPIPE`. The mask is
+//! set before the thread is created, because a new thread inherits the mask of its creator: no signal fits in between.
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+/// Signals that report a fault of the running instruction. They go to the thread that caused them; blocked, they would end the
+/// process instead of reaching the handler of a Java machine, a sanitizer, a debugger or a system-call filter.
+#[cfg(unix)]
+const SYNCHRONOUS: [libc::c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// Starts a thread with every signal blocked but the synchronous ones. The caller's own mask is the same afterwards.
+///
+/// # Errors
+/// The system starts no further thread (`RLIMIT_NPROC`, a limit of the container, no memory). `work` is dropped.
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let _blocked = Blocked::new()?;
+    Builder::new().name(name.to_owned()).spawn(work)
+}
+
+/// While it lives, the calling thread receives no asynchronous signal.
+#[cfg(unix)]
+struct Blocked {
+    before: libc::sigset_t,
+}
+
+#[cfg(unix)]
+impl Blocked {
+    fn new() -> io::Result<Self> {
+        // SAFETY: all-zero bytes are a valid `sigset_t`, which `sigfillset` then sets as a whole.
+        let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `all` is writable.
+        unsafe { libc::sigfillset(&raw mut all) };
+        for signal in SYNCHRONOUS {
+            // SAFETY: `all` was initialised above; each number is a valid signal.
+            unsafe { libc::sigdelset(&raw mut all, signal) };
+        }
+        let mut before = all;
+        // SAFETY: both sets are valid, and `before` is writable.
+        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) } {
+            0 => Ok(Blocked { before }),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: `before` was filled in by `new`. The call cannot fail: the set came from the same thread.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
+    }
+}
+
+/// Other systems have no signals per thread.
+#[cfg(not(unix))]
+struct Blocked;
+
+#[cfg(not(unix))]
+impl Blocked {
+    #[expect(clippy::unnecessary_wraps, reason = "as on Unix")]
+    fn new() -> io::Result<Self> {
+        Ok(Blocked)
+    }
+}
+
+#[cfg(all(test, unix, not(miri)))]
+mod tests {
+    use super::*;
+
+    /// The signals that the calling thread blocks.
+    fn blocked() -> Vec<libc::c_int> {
+        // SAFETY: as in `Blocked::new`.
+        let mut mask: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: with no new set the call only fills in the present one.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask) };
+        // SAFETY: the set was filled in.
+        (1..=libc::SIGRTMAX()).filter(|&s| unsafe { libc::sigismember(&raw const mask, s) } == 1).collect()
+    }
+
+    #[test]
+    fn a_thread_blocks_every_signal_but_the_synchronous_ones() {
+        let theirs = spawn("quiet", blocked).expect("a thread").join().expect("its mask");
+        let realtime = libc::SIGRTMIN()..=libc::SIGRTMAX();
+        for signal in (1..32).chain(realtime) {
+            let cannot = [libc::SIGKILL, libc::SIGSTOP].contains(&signal);
+            assert_eq!(theirs.contains(&signal), !cannot && !SYNCHRONOUS.contains(&signal), "{signal}");
+        }
+    }
+
+    #[test]
+    fn the_callers_mask_is_the_same_afterwards() {
+        let before = blocked();
+        let other = std::thread::spawn(|| {
+            // SAFETY: as in `Blocked::new`.
+            let mut one: libc::sigset_t = unsafe { std::mem::zeroed() };
+            // SAFETY: the set is writable and becomes the mask of this thread only.
+            unsafe {
+                libc::sigemptyset(&raw mut one);
+                libc::sigaddset(&raw mut one, libc::SIGUSR2);
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const one, std::ptr::null_mut());
+            }
+            drop(spawn("quiet", || ()));
+            blocked()
+        });
+        assert_eq!(other.join().expect("a mask"), [libc::SIGUSR2]);
+        drop(spawn("quiet", || ()));
+        assert_eq!(blocked(), before);
+    }
+}
