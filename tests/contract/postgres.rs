@@ -9,9 +9,10 @@ use keymill::store::postgres::{Options, Tls};
 use keymill::store::{Durability, FaultKind, Mark, Request, Secret, Store};
 use keymill_tests::postgres::{self, Private, Sql};
 use keymill_tests::proxy::Proxy;
+use keymill_tests::worker::in_a_process_of_its_own;
 
 use crate::bench::*;
-use crate::sqlite::{forked, in_a_process_of_its_own, ranges_of};
+use crate::sqlite::{forked, ranges_of};
 use crate::{assert_disjoint, kind, reserve_many};
 
 /// How long a test waits for what must come to be.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{FaultKind, Request, Store};
+use keymill_tests::worker::in_a_process_of_its_own;
 
 use crate::bench::*;
 use crate::{CHILD, assert_disjoint, kind, reserve_many};
@@ -228,33 +229,6 @@ pub fn ranges_of((pid, reader): (libc::pid_t, std::fs::File)) -> Vec<(u64, u64)>
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert_eq!(status, 0, "the child succeeded");
     ranges
-}
-
-/// Runs the calling test again in a process of its own and waits for it; `true` in that process. Other tests speak to SQLite
-/// past keymill: one of SQLite's own locks that they hold while another thread forks is locked for ever in the child.
-pub fn in_a_process_of_its_own(test: &str) -> bool {
-    const ALONE: &str = "KEYMILL_CONTRACT_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        return true;
-    }
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(ALONE, "1")
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let deadline = Instant::now() + Duration::from_secs(180);
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            assert!(status.success(), "{test} failed: {status}");
-            return false;
-        }
-        if Instant::now() > deadline {
-            child.kill().unwrap();
-            panic!("{test} hangs");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

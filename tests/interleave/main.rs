@@ -5,6 +5,7 @@
 //! are killed are the tests' own.
 
 mod numbers;
+mod records;
 mod servers;
 
 use std::collections::BTreeSet;

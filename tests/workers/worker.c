@@ -1,5 +1,5 @@
 /* A process that takes for ever: CONFIG SPEC LOG. One line an id, each written before the next is taken, so that
- * whoever kills it finds every id that was handed out. tests/polyglot.rs starts one in each language. */
+ * whoever kills it finds every id that was handed out. tests/languages/polyglot.rs starts one in each language. */
 #include <fcntl.h>
 #include <keymill.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use vectors::{Answer, Case, held_against};
 
-#[path = "../../../tests/src/vectors.rs"]
+#[path = "../../../tests/support/vectors.rs"]
 mod vectors;
 
 mod common;

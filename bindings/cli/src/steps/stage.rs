@@ -1,4 +1,4 @@
-//! What a scenario acts on: steps in, what they answer out. `tests/vectors.rs` plays on it too.
+//! What a scenario acts on: steps in, what they answer out. `tests/languages/vectors.rs` plays on it too.
 
 use std::collections::HashMap;
 

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The variable that makes a test binary a worker: `CONFIG|SPEC|LOG`.
 pub const WORKER: &str = "KEYMILL_TEST_WORKER";
@@ -51,6 +52,38 @@ pub fn start(test: &str, config: &str, spec: &str, log: &Path) -> Child {
         .stderr(File::create(log.with_extension("stderr")).expect("a file for errors"))
         .spawn()
         .expect("a worker starts")
+}
+
+/// Runs the calling test again in a process of its own and waits for it; `true` in that process. For tests that fork: a lock
+/// that another test's thread holds at that moment (SQLite's, the allocator's, the resolver's) is locked for ever in the child,
+/// and the child keeps the other tests' connections open.
+///
+/// # Panics
+/// Where the test fails there, or takes longer than three minutes.
+#[must_use]
+pub fn in_a_process_of_its_own(test: &str) -> bool {
+    const ALONE: &str = "KEYMILL_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut child = Command::new(std::env::current_exe().expect("this test has a path"))
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(ALONE, "1")
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the test starts");
+    let deadline = Instant::now() + Duration::from_secs(180);
+    loop {
+        if let Some(status) = child.try_wait().expect("a child of ours") {
+            assert!(status.success(), "{test} failed: {status}");
+            return false;
+        }
+        if Instant::now() > deadline {
+            child.kill().expect("a child of ours");
+            panic!("{test} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// How many whole lines the logs in a folder hold; panics when one line stands twice.

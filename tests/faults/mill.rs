@@ -51,8 +51,9 @@ fn kill_workers(config: &str, specs: &[String], kills: usize) -> usize {
     for spec in specs {
         let folder = tempfile::tempdir().expect("a folder");
         let log = |n: usize| folder.path().join(format!("{n}.ids"));
-        let begin =
-            |n: usize| worker::start("a_worker_process_takes_until_it_is_killed", config, spec, &log(n));
+        let begin = |n: usize| {
+            worker::start("mill::a_worker_process_takes_until_it_is_killed", config, spec, &log(n))
+        };
         let mut running: Vec<_> = (0..4).map(|n| (n, begin(n))).collect();
         for kill in 0..kills / specs.len() {
             let victim = fastrand::usize(..running.len());
@@ -429,6 +430,9 @@ fn a_block_dies_at_midnight_even_where_its_segment_was_used_up() {
 
 #[test]
 fn a_forked_child_does_not_use_its_parents_worker() {
+    if !worker::in_a_process_of_its_own("mill::a_forked_child_does_not_use_its_parents_worker") {
+        return;
+    }
     let folder = tempfile::tempdir().expect("a folder");
     let mill = open(&file(&folder));
     let spec = "snowflake:tx?worker=3";

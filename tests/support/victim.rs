@@ -1,4 +1,4 @@
-//! What a scenario does to a server: one trait, so that each scenario of `tests/server_faults.rs` stands once for every store.
+//! What a scenario does to a server: one trait, so that each scenario of `tests/faults/server_faults.rs` stands once for every store.
 
 use std::any::Any;
 

@@ -18,7 +18,7 @@ use keymill_tests::{mariadb, postgres, redis, worker};
 const KILLS: usize = 30;
 /// A virtual machine may take a while to start beside ten others.
 const PATIENCE: Duration = Duration::from_secs(60);
-const RUST_WORKER: &str = "the_rust_worker_takes_until_it_is_killed";
+const RUST_WORKER: &str = "polyglot::the_rust_worker_takes_until_it_is_killed";
 
 #[test]
 fn the_rust_worker_takes_until_it_is_killed() {

@@ -70,7 +70,7 @@ fn the_tables_on_the_page_are_those_that_init_prints() {
     }
     assert!(
         page() == written,
-        "core/src/store/README.md is behind the code; run `UPDATE_PAGE=1 cargo test -p keymill-tests --test page`"
+        "core/src/store/README.md is behind the code; run `UPDATE_PAGE=1 cargo test -p keymill-tests --test house page::`"
     );
 }
 

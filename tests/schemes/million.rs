@@ -56,7 +56,7 @@ fn million(store: &str, config: &str, spec: &str) {
     let children: Vec<_> = (0..PROCESSES)
         .map(|n| {
             Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "a_worker_of_this_suite_takes_its_share"])
+                .args(["--exact", "million::a_worker_of_this_suite_takes_its_share"])
                 .env(WORKER, format!("{config}|{spec}&deadline=5m|{}", file(n).display()))
                 .stdout(Stdio::null())
                 .spawn()
@@ -99,7 +99,9 @@ fn specs(schemes: &[&str], serials: &[&str]) -> Vec<String> {
 
 fn server(variable: &str, command: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {
-        panic!("{variable} is not set; run `{command} run cargo test -p keymill-tests --test million`")
+        panic!(
+            "{variable} is not set; run `{command} run cargo test -p keymill-tests --test schemes million::`"
+        )
     })
 }
 

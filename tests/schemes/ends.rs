@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use keymill::{Code, Mill, Source};
 use keymill_tests::takers::until;
+use keymill_tests::worker::in_a_process_of_its_own;
 use keymill_tests::{mariadb, postgres, redis};
 
 /// A source of a thousand.
@@ -131,6 +132,9 @@ fn ended(pid: libc::pid_t) -> i32 {
 #[test]
 fn forked_under_load_parent_and_children_share_no_id_and_no_connection() {
     const CHILDREN: usize = 8;
+    if !in_a_process_of_its_own("ends::forked_under_load_parent_and_children_share_no_id_and_no_connection") {
+        return;
+    }
     for (place, url) in
         [("MariaDB", mariadb::url()), ("PostgreSQL", postgres::url()), ("Redis", redis::url())]
     {

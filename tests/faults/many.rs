@@ -434,7 +434,7 @@ fn rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error(place: &Place) 
     let rivals: Vec<_> = (0..RIVALS)
         .map(|_| {
             Command::new(std::env::current_exe().expect("this program"))
-                .args(["--exact", "a_rival_in_a_process_of_its_own", "--nocapture", "--test-threads=1"])
+                .args(["--exact", "many::a_rival_in_a_process_of_its_own", "--nocapture", "--test-threads=1"])
                 .env(RIVAL, format!("{}|{}|{}", place.kind, place.table, place.path.display()))
                 .stdout(Stdio::piped())
                 .spawn()

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use keymill_tests::vectors::{self, Answer, Case, held_against};
 use serde_json::Value;
 
-#[path = "../bindings/cli/src/steps/stage.rs"]
+#[path = "../../bindings/cli/src/steps/stage.rs"]
 mod stage;
 
 /// Cases that wait for a deadline would hold up the others.

@@ -99,7 +99,7 @@ fn no_module_names_one_of_a_higher_floor() {
             continue;
         }
         let own = floor(&module)
-            .unwrap_or_else(|| panic!("`{module}` stands on no floor; add it to tests/floors.rs"));
+            .unwrap_or_else(|| panic!("`{module}` stands on no floor; add it to tests/house/floors.rs"));
         for other in named(&code(&path)) {
             checked += 1;
             match floor(&other) {

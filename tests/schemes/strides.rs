@@ -188,7 +188,7 @@ fn two_databases_share_the_numbers_out_while_processes_are_killed_and_old_nodes_
         let begin = |n: usize, life: usize| {
             let log = folder.path().join(format!("{n}-life{life}.ids"));
             let spec = format!("{}&min_step=20&max_step=100", databases[n].spec());
-            let name = "a_worker_takes_every_second_number_until_it_is_killed";
+            let name = "strides::a_worker_takes_every_second_number_until_it_is_killed";
             (log.clone(), worker::start(name, &mariadb::url(), &spec, &log))
         };
         let mut running: Vec<_> = (0..4).map(|life| (life % 2, begin(life % 2, life))).collect();

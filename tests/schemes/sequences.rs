@@ -27,7 +27,7 @@ const SERVERS: [Server; 2] = [mariadb::SERVER, postgres::SERVER];
 fn unique() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     // ordering: Relaxed — a number for each, nothing more.
-    format!("s_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+    format!("q_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A name for a sequence on the shared server; what bears it is gone with the value.

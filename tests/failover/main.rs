@@ -1,0 +1,9 @@
+//! Several servers, one of which is the primary: failover, replicas, clusters, encrypted connections. Each test starts its own
+//! servers, except `galera`, whose cluster `ci/galera run` starts.
+
+mod galera;
+mod mariadb;
+mod postgres;
+mod replicas;
+mod sentinel;
+mod tls_mariadb;

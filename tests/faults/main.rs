@@ -1,0 +1,14 @@
+//! What fails, and what a mill makes of it: processes, servers, wires, answers, locks, load.
+//!
+//! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`
+//! (`ci/mariadb run ci/postgres run ci/redis run cargo test …`); servers that are hurt belong to one test each.
+
+mod any_answer;
+mod held_rows;
+mod many;
+mod mill;
+mod process_numbers;
+mod rates;
+mod server_faults;
+mod server_kills;
+mod wrong_servers;

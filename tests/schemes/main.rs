@@ -1,0 +1,18 @@
+//! The schemes, one by one: tables of other programs with their nodes beside ours, the database's own counters, import from
+//! old tables, and the rows and answers that make no sense.
+//!
+//! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`
+//! (`ci/mariadb run ci/postgres run ci/redis run cargo test …`).
+
+mod bad_tables;
+mod beside;
+mod columns;
+mod ends;
+mod import;
+mod import_open;
+mod million;
+mod round_trips;
+mod sequences;
+mod strides;
+mod tickets;
+mod tidb;
