@@ -132,7 +132,7 @@ impl Error {
     /// An error without a hint when to retry.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Error { code, message: message.into(), retry_after: None }
+        Error { code, message: printable(message.into()), retry_after: None }
     }
 
     /// `INVALID_CONFIG` with this message.
@@ -172,6 +172,28 @@ impl std::error::Error for Error {}
 /// What every fallible verb returns.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// A character that a terminal or a log viewer may obey instead of showing it: the control characters C0, DEL and C1
+/// (escape sequences begin with ESC or CSI), line and paragraph separators, and those that change the direction of writing.
+pub(crate) fn is_obeyed(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text as one line that can be printed. Servers, files and rows are not ours: what they say must not move a cursor, set a
+/// window's title or fake a line in a log. White space becomes a space, everything else that would be obeyed U+FFFD.
+#[must_use]
+pub fn printable(text: String) -> String {
+    if !text.contains(is_obeyed) {
+        return text;
+    }
+    let replace = |c: char| match c {
+        c if !is_obeyed(c) => c,
+        c if c.is_whitespace() => ' ',
+        _ => char::REPLACEMENT_CHARACTER,
+    };
+    text.chars().map(replace).collect()
+}
+
 /// A text from outside as it may stand in a message: short, and without control characters.
 pub(crate) fn shown(text: &str) -> String {
     let mut out = String::new();
@@ -180,7 +202,7 @@ pub(crate) fn shown(text: &str) -> String {
             out.push('…');
             break;
         }
-        if c.is_control() {
+        if is_obeyed(c) {
             let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
         } else {
             out.push(c);
@@ -192,6 +214,21 @@ pub(crate) fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_stands_in_a_message() {
+        for (given, shown) in [
+            ("plain, größer, 订单, 🍎", "plain, größer, 订单, 🍎"),
+            ("two\nlines\r\nand\ta tab", "two lines  and a tab"),
+            ("\u{1b}]0;title\u{7}\u{1b}[2Jgone\u{7f}", "\u{fffd}]0;title\u{fffd}\u{fffd}[2Jgone\u{fffd}"),
+            ("\u{9b}31mred\u{85}next", "\u{fffd}31mred next"),
+            ("abc\u{202e}cba\u{2066}x\u{2069}\u{200f}", "abc\u{fffd}cba\u{fffd}x\u{fffd}\u{fffd}"),
+            ("one\u{2028}two\u{2029}", "one two "),
+        ] {
+            assert_eq!(Error::config(given).message, shown);
+            assert!(!super::shown(given).contains(is_obeyed), "{given:?}");
+        }
+    }
 
     #[test]
     fn every_code_keeps_its_number_and_has_a_name_of_its_own() {

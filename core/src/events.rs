@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossbeam::queue::ArrayQueue;
 
+use crate::error::printable;
 use crate::reservation::{Fault, FaultKind};
 use crate::snowflake::layout::rfc3339;
 
@@ -25,7 +26,7 @@ pub struct Event {
 
 impl Event {
     pub(crate) fn new(kind: &'static str, message: impl Into<String>) -> Self {
-        Event { at: SystemTime::now(), kind, message: message.into() }
+        Event { at: SystemTime::now(), kind, message: printable(message.into()) }
     }
 
     pub(crate) fn refusal(fault: &Fault) -> Self {

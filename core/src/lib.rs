@@ -58,6 +58,8 @@ mod well;
 
 pub use api::{Handle, Iter, Kind, Lease, Mill, OldRow, Parts, Pending, Source, Standing, Table, VERSION};
 pub use config::{DEFAULT_MILL, MILL_VARIABLE, spec_string};
+#[doc(hidden)]
+pub use error::printable;
 pub use error::{Code, Error, Result};
 pub use events::Event;
 pub use metrics::{Latency, Stats};

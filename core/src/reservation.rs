@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::error::printable;
 use crate::serial::SerialPattern;
 use crate::stride::Stride;
 
@@ -301,7 +302,7 @@ impl Fault {
     /// A fault of this kind.
     #[must_use]
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Fault { kind, message: message.into() }
+        Fault { kind, message: printable(message.into()) }
     }
 }
 

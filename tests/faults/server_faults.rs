@@ -37,6 +37,7 @@ on_every_server! {
     a_connection_cut_in_the_middle_of_a_reservation_burns_the_range
     a_server_that_turns_read_only_is_an_outage_with_that_reason
     a_wrong_password_is_refused_and_a_right_one_serves_again
+    a_password_that_changes_in_its_file_is_read_again_at_the_next_connect
     a_lost_table_is_told_and_a_new_one_never_begins_at_one
     a_server_without_a_free_connection_keeps_those_it_has_and_is_used_when_there_is_one
     a_restored_backup_is_refused_until_it_is_repaired_or_healed
@@ -216,6 +217,39 @@ fn a_wrong_password_is_refused_and_a_right_one_serves_again(server: &dyn Victim)
     });
     for (_, error) in takers.errors() {
         assert!(!error.message.contains("secret"), "{error}");
+    }
+}
+
+fn a_password_that_changes_in_its_file_is_read_again_at_the_next_connect(server: &dyn Victim) {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("password");
+    let write = |password: &str| {
+        std::fs::write(&file, format!("{password}\n")).expect("a password file");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+    };
+    write("secret");
+    open(&server.url()).close();
+    let url = server.url().replacen(":secret@", "@", 1);
+    let mill = Mill::open(&format!("{url}?password_file={}", file.display())).expect("a mill");
+    let lean = source(&mill, LEAN);
+    let takers = Takers::default();
+    takers.beside(&[&lean], 5, PAUSE, || {
+        flow_again(&takers);
+        let says = server.password("another-horse");
+        until("the old password is refused", PATIENCE, || takers.met(Code::StoreRefused, says));
+        write("");
+        until("an empty file is refused", PATIENCE, || takers.met(Code::StoreRefused, "is empty"));
+        write("another-horse");
+        flow_again(&takers);
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).expect("a mode");
+        server.password("third-horse");
+        until("a public file is refused", PATIENCE, || takers.met(Code::StoreRefused, "chmod 600"));
+        write("third-horse");
+        flow_again(&takers);
+    });
+    for (_, error) in takers.errors() {
+        assert!(!error.message.contains("horse") && !error.message.contains("secret"), "{error}");
     }
 }
 

@@ -85,10 +85,10 @@ pub fn table(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// Text without control characters: a name from a database must not move a terminal's cursor or fake a line.
+/// Text without what a terminal obeys: a name from a database must not move its cursor or fake a line.
 #[must_use]
 pub fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    keymill::printable(text.to_owned())
 }
 
 /// A line for a person, on standard error.

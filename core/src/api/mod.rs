@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::config::MillConfig;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, printable};
 use crate::events::Event;
 use crate::metrics::{self, Latency, Stats};
 use crate::mill::{SharedMill, SharedSource};
@@ -149,7 +149,12 @@ impl Mill {
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn facts(&self) -> Result<Facts> {
-        self.shared.engine()?.errand(|store| store.facts())
+        let mut facts = self.shared.engine()?.errand(|store| store.facts())?;
+        // A server's own words.
+        for text in [&mut facts.version].into_iter().chain(&mut facts.durability).chain(&mut facts.warnings) {
+            *text = printable(std::mem::take(text));
+        }
+        Ok(facts)
     }
 
     /// Creates what these sources need in the store and is not there; with none, keymill's own table. Answers with the

@@ -14,7 +14,8 @@ pub(crate) use spec::{check_options, parse as parse_spec};
 use crate::error::{Error, Result};
 use crate::spec::{Body, Spec};
 use crate::store::memory::Step;
-use crate::store::{Durability, server};
+use crate::store::server::PasswordSource;
+use crate::store::{Durability, Secret, server};
 
 /// Options by name, as text.
 pub type Options = BTreeMap<String, String>;
@@ -99,6 +100,19 @@ impl StoreConfig {
         }
     }
 
+    /// Calls `change` with the options of each server among the stores.
+    fn servers(&mut self, change: &mut dyn FnMut(&mut server::Options) -> Result<()>) -> Result<()> {
+        match self {
+            StoreConfig::Memory { .. } | StoreConfig::Sqlite { .. } => Ok(()),
+            StoreConfig::Interleaved { stores, .. } => {
+                stores.iter_mut().try_for_each(|store| store.servers(change))
+            }
+            StoreConfig::Mysql(server)
+            | StoreConfig::Postgres(server)
+            | StoreConfig::Redis { server, .. } => change(server),
+        }
+    }
+
     /// The store as it may be shown: no user, no password.
     #[must_use]
     pub fn shown(&self) -> String {
@@ -139,6 +153,14 @@ impl MillConfig {
     /// # Errors
     /// `INVALID_CONFIG` with one line that says what is wrong and what is valid.
     pub fn parse(config: &str) -> Result<Self> {
+        let mut read = Self::read(config)?;
+        let password = std::env::var_os(server::PASSWORD_VARIABLE);
+        read.store.servers(&mut |server| from_environment(server, password.as_deref()))?;
+        Ok(read)
+    }
+
+    /// The same, without what the environment adds.
+    fn read(config: &str) -> Result<Self> {
         let config = if config.is_empty() { DEFAULT_MILL } else { config };
         if config.len() > 4096 {
             return Err(Error::config(
@@ -188,6 +210,24 @@ impl MillConfig {
     }
 }
 
+/// Gives the environment's password to a server whose URL names none. It is read now: later another thread of the program
+/// may be changing its environment.
+fn from_environment(server: &mut server::Options, password: Option<&std::ffi::OsStr>) -> Result<()> {
+    let (PasswordSource::None, Some(password)) = (&server.password_source, password) else { return Ok(()) };
+    let variable = server::PASSWORD_VARIABLE;
+    let password = password.to_str().ok_or_else(|| Error::config(format!("{variable} is not UTF-8")))?;
+    if password.is_empty() {
+        // A secret that was to be filled in: without it some servers let everybody in, to another user's rows.
+        return Err(Error::config(format!(
+            "{variable} is empty, and the URL of {} names no password; set the variable, or unset it",
+            server.shown()
+        )));
+    }
+    server.password = Secret::new(password);
+    server.password_source = PasswordSource::Environment;
+    Ok(())
+}
+
 /// A configuration string with `USER:PASSWORD` for a server's login, where it has one.
 fn without_login(config: &str) -> String {
     let servers = ["mysql", "mariadb", "postgres", "postgresql", "redis", "rediss"];
@@ -214,4 +254,41 @@ pub(crate) fn duration(text: &str) -> Option<u64> {
         _ => return None,
     };
     number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signed_in(url: &str, variable: Option<&str>) -> Result<(PasswordSource, String)> {
+        let mut config = MillConfig::read(url)?;
+        let mut found = None;
+        config.store.servers(&mut |server| {
+            from_environment(server, variable.map(std::ffi::OsStr::new))?;
+            found = Some((server.password_source.clone(), server.password.reveal().to_owned()));
+            Ok(())
+        })?;
+        found.ok_or_else(|| Error::config("no server"))
+    }
+
+    #[test]
+    fn the_environment_gives_a_password_where_the_url_names_none() -> Result<()> {
+        use PasswordSource::{Environment, File, None, Url};
+        for (url, variable, source, password) in [
+            ("mysql://u@h/x", Some("horse"), Environment, "horse"),
+            ("redis://h", Some("horse"), Environment, "horse"),
+            ("mysql://u@h/x", Option::None, None, ""),
+            ("mysql://u:own@h/x", Some("horse"), Url, "own"),
+            ("mysql://u:@h/x", Some("horse"), Url, ""),
+            ("mysql://u:own@h/x", Some(""), Url, "own"),
+            ("postgres://u@h/x?password_file=/f", Some("horse"), File("/f".into()), ""),
+        ] {
+            assert_eq!(signed_in(url, variable)?, (source, password.to_owned()), "{url} {variable:?}");
+        }
+        let error = signed_in("mysql://u@h/x", Some("")).map(drop).unwrap_err();
+        assert!(error.message.contains("KEYMILL_PASSWORD is empty"), "{}", error.message);
+        let error = signed_in("mysql://u:own@h/x?password_file=/f", Option::None).map(drop).unwrap_err();
+        assert!(error.message.contains("write one of them"), "{}", error.message);
+        Ok(())
+    }
 }

@@ -1,6 +1,7 @@
 //! The TOML file: a store or several, mill options, defaults by kind, options by source. (floor 3)
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Deserialize;
 
@@ -8,7 +9,13 @@ use crate::error::{Error, Result, shown};
 
 use crate::store::interleave::{DEFAULT_CHUNK, MOST_STORES, NARROWEST_CHUNK, WIDEST_CHUNK};
 
+use crate::store::secret_file;
+use crate::store::server::PasswordSource;
+
 use super::{Fork, MillConfig, Options, StoreConfig, check_options, url};
+
+/// The longest file that is read.
+const LONGEST: u64 = 16 << 20;
 
 /// The file as it is written; unknown keys are refused with the valid ones.
 #[derive(Deserialize)]
@@ -19,6 +26,7 @@ struct File {
     chunk: Option<u64>,
     fork: Option<String>,
     clock: Option<String>,
+    password_file: Option<String>,
     #[serde(default)]
     segment: BTreeMap<String, Value>,
     #[serde(default)]
@@ -53,9 +61,23 @@ fn texts(values: BTreeMap<String, Value>) -> Options {
 }
 
 pub(super) fn read(path: &str) -> Result<MillConfig> {
-    let text = std::fs::read_to_string(path)
+    let file = secret_file::read(Path::new(path), LONGEST)
         .map_err(|e| Error::config(format!("reading the configuration file `{}`: {e}; name a TOML file that can be read, by its whole path if need be, or a store's URL such as sqlite:keymill.db", shown(path))))?;
-    parse(&text).map_err(|e| Error::config(format!("configuration file `{}`: {}", shown(path), e.message)))
+    let mut config = parse(&file.text)
+        .map_err(|e| Error::config(format!("configuration file `{}`: {}", shown(path), e.message)))?;
+    if let Some(exposed) = file.exposed {
+        config.store.servers(&mut |server| {
+            if server.password_source == PasswordSource::Url && !server.password.reveal().is_empty() {
+                return Err(Error::config(format!(
+                    "configuration file `{}` holds a password and {exposed}; or move the password into a file of its own and \
+                     name it with `password_file=`",
+                    shown(path)
+                )));
+            }
+            Ok(())
+        })?;
+    }
+    Ok(config)
 }
 
 fn parse(text: &str) -> Result<MillConfig> {
@@ -80,9 +102,23 @@ fn parse(text: &str) -> Result<MillConfig> {
             if store.starts_with("file:") {
                 return Err(Error::config("`store` names another file; write a store's URL"));
             }
-            MillConfig::parse(&store)?
+            MillConfig::read(&store)?
         }
     };
+    if let Some(path) = file.password_file {
+        let source = url::password_file(&path)?;
+        let mut servers = 0;
+        config.store.servers(&mut |server| {
+            servers += 1;
+            if server.password_source == PasswordSource::None {
+                server.password_source = source.clone();
+            }
+            Ok(())
+        })?;
+        if servers == 0 {
+            return Err(Error::config("`password_file` is for server stores; leave it out"));
+        }
+    }
     let mut own = Options::new();
     own.extend(file.fork.map(|v| ("fork".to_owned(), v)));
     own.extend(file.clock.map(|v| ("clock".to_owned(), v)));
@@ -141,7 +177,7 @@ fn several(stores: &[String], chunk: Option<u64>) -> Result<MillConfig> {
         if url.is_empty() || url.starts_with("file:") {
             return Err(of("it is no URL of a store"));
         }
-        let read = MillConfig::parse(url).map_err(|e| of(&e.message))?;
+        let read = MillConfig::read(url).map_err(|e| of(&e.message))?;
         if read.fork != Fork::default() || read.manual_clock.is_some() {
             return Err(of("`fork` and `clock` are the mill's; write them at the top of the file"));
         }
@@ -222,6 +258,54 @@ mod tests {
         let config = parse("stores = [\"memory:a\", \"memory:b\"]").expect("a configuration");
         let error = config.spec("serial:a/b").expect_err("a serial over several stores");
         assert!(error.message.contains("a mill with one store"), "{}", error.message);
+    }
+
+    #[test]
+    fn a_public_file_with_a_password_is_refused() -> Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().map_err(|e| Error::config(e.to_string()))?;
+        let path = folder.path().join("keymill.toml");
+        let at = path.display().to_string();
+        let read_as = |mode, text: &str| {
+            std::fs::write(&path, text).expect("a file");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("a mode");
+            read(&at)
+        };
+        let one = "store = \"mysql://u:topsecret@h/x\"";
+        let several = "stores = [\"sqlite:a.db\", \"redis://:topsecret@h\"]";
+        for text in [one, several] {
+            for mode in [0o644, 0o640, 0o604] {
+                let error = read_as(mode, text).map(drop).expect_err(text);
+                assert!(error.message.contains(&format!("run `chmod 600 {at}`")), "{}", error.message);
+                assert!(!error.message.contains("topsecret"), "{}", error.message);
+            }
+            read_as(0o600, text)?;
+        }
+        for text in
+            ["store = \"mysql://u@h/x?password_file=/run/secrets/ids\"", "store = \"sqlite:a.db\"", ""]
+        {
+            read_as(0o644, text)?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_password_file_is_for_the_servers_that_name_no_password() -> Result<()> {
+        let config = parse(
+            "stores = [\"mysql://u@a/x\", \"mysql://u:topsecret@b/x\", \"postgres://u@c/x?password_file=/c\", \"sqlite:a.db\"]\n\
+             password_file = \"/run/secrets/ids\"",
+        )?;
+        let mut found = Vec::new();
+        let mut store = config.store;
+        store.servers(&mut |server| {
+            found.push(server.password_source.clone());
+            Ok(())
+        })?;
+        let file = |path: &str| PasswordSource::File(path.into());
+        assert_eq!(found, [file("/run/secrets/ids"), PasswordSource::Url, file("/c")]);
+        let error = parse("store = \"sqlite:a.db\"\npassword_file = \"/x\"").map(drop).unwrap_err();
+        assert!(error.message.contains("server stores"), "{}", error.message);
+        Ok(())
     }
 
     #[test]

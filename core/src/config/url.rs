@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::{Error, Result, shown};
 use crate::store::memory::Step;
-use crate::store::server::{Options, Tls};
+use crate::store::server::{Options, PasswordSource, Tls};
 use crate::store::{Durability, Secret};
 
 use super::{Fork, MillConfig, StoreConfig, duration};
@@ -18,7 +18,7 @@ const MILL: &[&str] = &["fork", "clock"];
 const MEMORY: &[&str] = &["script"];
 const SQLITE: &[&str] = &["durability", "busy"];
 /// Options of every server store.
-const SERVER: &[&str] = &["durability", "connect_timeout", "timeout", "tls", "ca", "socket"];
+const SERVER: &[&str] = &["durability", "connect_timeout", "timeout", "tls", "ca", "socket", "password_file"];
 
 const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, \
      postgres://user@host:port/database, redis://host:port, file:CONFIG.toml";
@@ -276,7 +276,8 @@ fn server(kind: &Kind, rest: &str, query: &str) -> Result<(Options, BTreeMap<Str
         .ok_or_else(|| Error::config(format!("`{name}:` is not followed by `//`; {shape}")))?;
     // The last @ ends the user's part: a password may hold one, percent-encoded or not.
     let (login, place) = rest.rsplit_once('@').unwrap_or(("", rest));
-    let (user, password) = login.split_once(':').unwrap_or((login, ""));
+    let (user, password) =
+        login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
     let (hosts, database) = place.split_once('/').unwrap_or((place, ""));
     if kind.database && database.is_empty() {
         return Err(Error::config(format!("the {name} URL names no database; {shape}")));
@@ -291,11 +292,22 @@ fn server(kind: &Kind, rest: &str, query: &str) -> Result<(Options, BTreeMap<Str
     for host in hosts.split(',') {
         places.push(host_and_port(host, kind.port)?);
     }
+    let password_source = match (password, options.get("password_file")) {
+        (Some(_), Some(_)) => {
+            return Err(Error::config(format!(
+                "the {name} URL has both a password and `password_file=`; write one of them"
+            )));
+        }
+        (Some(_), None) => PasswordSource::Url,
+        (None, Some(path)) => password_file(path)?,
+        (None, None) => PasswordSource::None,
+    };
     let server = Options {
         hosts: places,
         socket: options.get("socket").map(PathBuf::from),
         user: decode(user)?,
-        password: Secret::new(decode(password)?),
+        password: Secret::new(decode(password.unwrap_or_default())?),
+        password_source,
         database: decode(database)?,
         durability: durability(&options)?,
         connect_timeout: time(&options, "connect_timeout", 2000)?,
@@ -303,6 +315,14 @@ fn server(kind: &Kind, rest: &str, query: &str) -> Result<(Options, BTreeMap<Str
         tls: tls(&options)?,
     };
     Ok((server, options))
+}
+
+/// A file with the password. Relative paths are taken from the present working folder: a daemon changes it later.
+pub(super) fn password_file(path: &str) -> Result<PasswordSource> {
+    match std::path::absolute(path) {
+        Ok(absolute) => Ok(PasswordSource::File(absolute)),
+        Err(error) => Err(Error::config(format!("`password_file={}` names no file: {error}", shown(path)))),
+    }
 }
 
 /// `tls=off|verify`, and `ca=FILE` with the certificate of an authority of one's own.

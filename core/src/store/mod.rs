@@ -24,6 +24,7 @@ mod counter;
 mod decision;
 mod handover;
 mod rows;
+pub(crate) mod secret_file;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sequences;
 mod share;

@@ -1,11 +1,14 @@
 //! What every server store is told: where, as whom, how patiently, how privately. (floor 2)
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::ToSocketAddrs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Durability, Secret};
+use crate::error::printable;
+
+use super::{Durability, Fault, FaultKind, Secret, secret_file};
 
 /// Encryption of the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +23,23 @@ pub enum Tls {
     },
 }
 
+/// The environment variable with the password of every server store whose URL names none.
+pub const PASSWORD_VARIABLE: &str = "KEYMILL_PASSWORD";
+
+/// Where a password comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PasswordSource {
+    /// The configuration names none.
+    #[default]
+    None,
+    /// The URL holds it.
+    Url,
+    /// [`PASSWORD_VARIABLE`], read when the mill was opened: no other process can change it later.
+    Environment,
+    /// `password_file=`: read at each connect, so a rotated password counts from the next connection on.
+    File(PathBuf),
+}
+
 /// Which server, as whom, and how patiently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -29,8 +49,10 @@ pub struct Options {
     pub socket: Option<PathBuf>,
     /// The user.
     pub user: String,
-    /// The user's password.
+    /// The user's password; [`Options::signed_in`] fills it in where it stands in a file.
     pub password: Secret,
+    /// Where the password comes from.
+    pub password_source: PasswordSource,
     /// The database.
     pub database: String,
     /// How long one address may take to accept.
@@ -50,6 +72,7 @@ impl Default for Options {
             socket: None,
             user: String::new(),
             password: Secret::default(),
+            password_source: PasswordSource::default(),
             database: String::new(),
             connect_timeout: Duration::from_secs(2),
             read_timeout: Duration::from_secs(2),
@@ -67,6 +90,20 @@ impl Options {
         let place =
             self.socket.as_ref().map_or_else(|| hosts.join(","), |socket| socket.display().to_string());
         if self.database.is_empty() { place } else { format!("{place}/{}", self.database) }
+    }
+
+    /// These options with the password as it is now. Called for each new connection: a token that rotates (a cloud's IAM,
+    /// Vault) is good for minutes, and a mill lives for months.
+    ///
+    /// # Errors
+    /// [`FaultKind::Refused`]: the password file cannot be read, or others can.
+    #[cfg_attr(not(feature = "_server"), allow(dead_code))]
+    pub(crate) fn signed_in(&self) -> Result<Cow<'_, Options>, Fault> {
+        let PasswordSource::File(path) = &self.password_source else { return Ok(Cow::Borrowed(self)) };
+        let password = password_in(path).map_err(|why| {
+            Fault::new(FaultKind::Refused, format!("the password file `{}` {why}", path.display()))
+        })?;
+        Ok(Cow::Owned(Options { password, ..self.clone() }))
     }
 
     /// Every address to try, the favourite's first; names that nobody knows go to `failures`. A driver would give up after
@@ -97,11 +134,29 @@ impl Options {
     }
 }
 
+/// The password that a file holds: its only line.
+#[cfg_attr(not(feature = "_server"), allow(dead_code))]
+fn password_in(path: &Path) -> Result<Secret, String> {
+    let file = secret_file::read(path, 64 << 10).map_err(|error| format!("cannot be read: {error}"))?;
+    let line = file.text.strip_suffix('\n').unwrap_or(&file.text);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    if line.is_empty() {
+        return Err("is empty; write the password into it, on one line".to_owned());
+    }
+    if line.contains(['\n', '\r', '\0']) {
+        return Err("has more than one line, or a NUL character; write only the password into it".to_owned());
+    }
+    match file.exposed {
+        Some(exposed) => Err(exposed),
+        None => Ok(Secret::new(line)),
+    }
+}
+
 /// One line in which the password is covered: a server may quote a statement or a URL back. Very short passwords would
 /// cover every second letter and be told by that.
 #[cfg_attr(not(feature = "_server"), allow(dead_code))]
 pub(crate) fn hide(message: &str, password: &Secret) -> String {
-    let line = message.replace(['\n', '\r'], " ");
+    let line = printable(message.to_owned());
     if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
 }
 

@@ -38,7 +38,7 @@ impl MysqlStore {
     }
 
     fn connect_to(&self, target: &Target) -> Result<Session, Fault> {
-        let options = &self.options;
+        let options = &*self.options.signed_in()?;
         let read_ms = u32::try_from(options.read_timeout.as_millis()).unwrap_or(u32::MAX).max(1);
         let at_least = Duration::from_millis(1); // a timeout of zero would mean none
         let mut builder = OptsBuilder::new()

@@ -129,6 +129,7 @@ impl Connection for Session {
 impl Session {
     /// Connects, sets the session up and finds out who the server is.
     pub(super) fn open(options: &Options, target: &Target, now_ms: u64) -> Result<Session, Fault> {
+        let options = &*options.signed_in()?;
         let wire = Wire::open(options, target).map_err(|failed| not_connected(options, failed))?;
         let mut session = Session {
             wire,

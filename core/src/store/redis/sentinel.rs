@@ -89,11 +89,12 @@ impl Sentinels {
     }
 
     fn ask_at(&self, target: &Target) -> Result<Word, Fault> {
-        let mut wire = Wire::open(target, &self.options)?;
+        let options = &*self.options.signed_in()?;
+        let mut wire = Wire::open(target, options)?;
         // Most Sentinels have no password; of those that have one it is the servers'.
-        match (self.question(&mut wire), login(&self.options)) {
+        match (self.question(&mut wire), login(options)) {
             (Err(fault), Some(login)) if fault.message.starts_with("NOAUTH") => {
-                let mut wire = Wire::open(target, &self.options)?;
+                let mut wire = Wire::open(target, options)?;
                 wire.ask(login)?;
                 self.question(&mut wire)
             }

@@ -9,7 +9,7 @@ use super::Options;
 use super::server::{Finding, SETTINGS, Server};
 use super::wire::{Phase, Wire};
 use crate::store::rows::{self, Digits, Rows, Stored, Together};
-use crate::store::server::Target;
+use crate::store::server::{self, Target};
 use crate::store::{Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, SerialKey};
 use crate::time::Clock;
 
@@ -52,8 +52,9 @@ pub(super) fn place(key: &Key) -> String {
 impl Session {
     /// Connects, logs in, and checks what decides whether a commit survives.
     pub(super) fn open(target: &Target, options: &Options) -> Result<Session, Fault> {
+        let server = options.server.signed_in()?;
         let mut session = Session {
-            wire: Wire::open(target, &options.server)?,
+            wire: Wire::open(target, &server)?,
             server: Server::default(),
             warnings: Vec::new(),
             master: None,
@@ -61,13 +62,13 @@ impl Session {
             wait: options.server.read_timeout / 2,
             used_ms: Clock::System.boot_ms(),
         };
-        session.introduce(options)?;
+        session.introduce(options, &server)?;
         Ok(session)
     }
 
-    fn introduce(&mut self, options: &Options) -> Result<(), Fault> {
+    fn introduce(&mut self, options: &Options, server: &server::Options) -> Result<(), Fault> {
         let mut commands = Vec::new();
-        let login = login(&options.server);
+        let login = login(server);
         let logs_in = login.is_some();
         commands.extend(login);
         let database = options.server.database.as_str();
