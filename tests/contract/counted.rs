@@ -55,6 +55,10 @@ impl Store for Counted {
         self.0.hand_over(old, new, period)
     }
 
+    fn release_idle(&mut self, now_ms: u64) -> Option<u64> {
+        self.0.release_idle(now_ms)
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         self.0.facts()
     }

@@ -6,6 +6,7 @@
 mod any_answer;
 mod held_rows;
 mod many;
+mod mariadb_options;
 mod mill;
 mod process_numbers;
 mod rates;

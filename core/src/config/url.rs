@@ -18,7 +18,8 @@ const MILL: &[&str] = &["fork", "clock"];
 const MEMORY: &[&str] = &["script"];
 const SQLITE: &[&str] = &["durability", "busy"];
 /// Options of every server store.
-const SERVER: &[&str] = &["durability", "connect_timeout", "timeout", "tls", "ca", "socket", "password_file"];
+const SERVER: &[&str] =
+    &["durability", "connect_timeout", "timeout", "idle_timeout", "tls", "ca", "socket", "password_file"];
 
 const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, \
      postgres://user@host:port/database, redis://host:port, file:CONFIG.toml";
@@ -312,6 +313,7 @@ fn server(kind: &Kind, rest: &str, query: &str) -> Result<(Options, BTreeMap<Str
         durability: durability(&options)?,
         connect_timeout: time(&options, "connect_timeout", 2000)?,
         read_timeout: time(&options, "timeout", 2000)?,
+        idle_timeout: time(&options, "idle_timeout", 50_000)?,
         tls: tls(&options)?,
     };
     Ok((server, options))

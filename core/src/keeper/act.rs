@@ -70,9 +70,12 @@ impl Executor {
             if self.turn() {
                 continue;
             }
+            // Connections live by the system's clock, also where a test sets the mill's clock by hand.
+            let system_ms = Clock::System.boot_ms();
+            let idle_at = self.store.release_idle(system_ms);
             let now = self.now();
             if self.commands.is_empty() {
-                self.sleep(now);
+                self.sleep(now, idle_at.map(|at| at.saturating_sub(system_ms)));
             }
         }
     }
@@ -155,9 +158,11 @@ impl Executor {
         }
     }
 
-    fn sleep(&self, now: Now) {
-        let until = self.keeper.wake_at(now);
-        let pause = until.map_or(LONGEST_SLEEP, |at| Duration::from_millis(at.saturating_sub(now.boot_ms)));
+    /// Sleeps until a source is due, a connection has been idle for long enough, or somebody wakes the thread.
+    fn sleep(&self, now: Now, idle_in_ms: Option<u64>) {
+        let due_in_ms = self.keeper.wake_at(now).map(|at| at.saturating_sub(now.boot_ms));
+        let pause = [due_in_ms, idle_in_ms].into_iter().flatten().min();
+        let pause = pause.map_or(LONGEST_SLEEP, Duration::from_millis);
         thread::park_timeout(pause.clamp(Duration::from_micros(100), LONGEST_SLEEP));
     }
 

@@ -16,6 +16,9 @@ pub(crate) trait Connection {
     /// It has just been used, at this boot time.
     fn used(&mut self, now_ms: u64);
 
+    /// The boot time of its last use.
+    fn used_ms(&self) -> u64;
+
     /// Makes sure, once per connection, that the table is what the scheme needs; `false`: it is not there.
     fn check_table(&mut self, key: &Key) -> Result<bool, Fault>;
 
@@ -65,6 +68,17 @@ pub(crate) trait Connected {
             *self.kept() = Some(session);
         }
         answer
+    }
+
+    /// [`Store::release_idle`](super::Store::release_idle).
+    fn close_idle(&mut self, now_ms: u64) -> Option<u64> {
+        let idle_ms = u64::try_from(self.options().idle_timeout.as_millis()).unwrap_or(u64::MAX);
+        let close_at = self.kept().as_ref()?.used_ms().saturating_add(idle_ms);
+        if now_ms < close_at {
+            return Some(close_at);
+        }
+        *self.kept() = None;
+        None
     }
 
     /// Asks for a row, in haste where somebody held it the last time: meanwhile the other sources wait.

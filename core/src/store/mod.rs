@@ -214,6 +214,13 @@ pub trait Store: Send {
     /// See [`FaultKind`].
     fn facts(&mut self) -> Result<Facts, Fault>;
 
+    /// Closes connections that have been idle for the store's `idle_timeout`, before the server does and logs an aborted
+    /// connection. `now_ms` is the system's boot time. Answers with the boot time at which to ask again; `None`: no
+    /// connection of this store will have to be closed.
+    fn release_idle(&mut self, _now_ms: u64) -> Option<u64> {
+        None
+    }
+
     /// What went wrong since the last call and was made good without the caller: of several stores, one failed.
     fn news(&mut self) -> Vec<Fault> {
         Vec::new()

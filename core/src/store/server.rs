@@ -59,6 +59,8 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// How long one answer may take. Repeated attempts at one reservation end after as long again.
     pub read_timeout: Duration,
+    /// After this long without a statement the connection is closed; the next statement opens another one.
+    pub idle_timeout: Duration,
     /// What to do about settings that lose commits.
     pub durability: Durability,
     /// Encryption.
@@ -76,6 +78,7 @@ impl Default for Options {
             database: String::new(),
             connect_timeout: Duration::from_secs(2),
             read_timeout: Duration::from_secs(2),
+            idle_timeout: Duration::from_secs(50),
             durability: Durability::default(),
             tls: Tls::Off,
         }

@@ -573,6 +573,10 @@ impl Store for Interleaved {
         Ok(all)
     }
 
+    fn release_idle(&mut self, now_ms: u64) -> Option<u64> {
+        self.seats.iter_mut().filter_map(|seat| seat.store.release_idle(now_ms)).min()
+    }
+
     fn news(&mut self) -> Vec<Fault> {
         let mut news = std::mem::take(&mut self.news);
         news.extend(self.seats.iter_mut().flat_map(|seat| seat.store.news()));

@@ -136,7 +136,7 @@ impl MysqlStore {
             again: false,
             duplicate: false,
         };
-        session.introduce(options.read_timeout)?;
+        session.introduce(options)?;
         Ok(session)
     }
 

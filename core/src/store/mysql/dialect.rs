@@ -1,6 +1,8 @@
 //! What MySQL, MariaDB and TiDB have in common and where they differ: versions, session settings, durability, and what
 //! their error numbers mean for a reservation. (floor 2)
 
+use std::time::Duration;
+
 use crate::store::FaultKind;
 use crate::store::server::READ_ONLY;
 
@@ -56,14 +58,16 @@ impl Dialect {
 
     /// Settings of every session. `lock_wait` is in seconds and shorter than the read timeout, so that a lock held too
     /// long ends in the server's own answer and not in an unknown outcome.
-    pub(super) fn session(self, lock_wait: u64, statement_binlog: bool) -> Vec<String> {
+    pub(super) fn session(self, lock_wait: u64, idle: Duration, statement_binlog: bool) -> Vec<String> {
+        // Longer than keymill's own limit, so that the server never has to close a connection whose client lives.
+        let wait_timeout = idle.as_secs().saturating_add(10);
         let mut settings = vec![
             "SET NAMES utf8mb4".to_owned(),
             format!(
                 // Strict: a name or a number that does not fit is an error, never cut. `wait_timeout`: a client that
                 // vanished with its machine would otherwise hold a row's lock for eight hours.
                 "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
-                 innodb_lock_wait_timeout = {lock_wait}, wait_timeout = 60"
+                 innodb_lock_wait_timeout = {lock_wait}, wait_timeout = {wait_timeout}"
             ),
         ];
         if self == Dialect::MariaDb {

@@ -35,8 +35,8 @@ use session::Session;
 
 /// After this long without a question a connection is pinged first: firewalls and servers close idle ones.
 ///
-/// Who fell back to another host stays there while it serves. The favourite is tried again when a connection breaks, which it
-/// does by itself after a minute without a question (`wait_timeout`).
+/// Who fell back to another host stays there while it serves. The favourite is tried again when a connection breaks, or has
+/// been closed because it was idle for `idle_timeout`.
 const IDLE_MS: u64 = 30_000;
 
 /// A client of one server.
@@ -180,6 +180,10 @@ impl Store for MysqlStore {
 
     fn facts(&mut self) -> Result<Facts, Fault> {
         self.all_facts()
+    }
+
+    fn release_idle(&mut self, now_ms: u64) -> Option<u64> {
+        self.close_idle(now_ms)
     }
 }
 

@@ -15,7 +15,7 @@ use super::values::text;
 use crate::store::connected::Connection;
 use crate::store::counter::CounterRow;
 use crate::store::rows::{HASTE, HeldRow, Rows, moved_on, rolled_back_badly};
-use crate::store::server::{Phase, READ_ONLY};
+use crate::store::server::{Options, Phase, READ_ONLY};
 use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme};
 
 /// Pauses between attempts grow up to so many times the first one: to some 20 ms.
@@ -65,6 +65,10 @@ impl Connection for Session {
 
     fn used(&mut self, now_ms: u64) {
         self.used_ms = now_ms;
+    }
+
+    fn used_ms(&self) -> u64 {
+        self.used_ms
     }
 
     fn check_table(&mut self, key: &Key) -> Result<bool, Fault> {
@@ -223,14 +227,14 @@ fn is_on(value: &str) -> bool {
 }
 impl Session {
     /// Finds out who the server is, sets the session up, and checks what decides whether a commit survives.
-    pub(super) fn introduce(&mut self, read_timeout: Duration) -> Result<(), Fault> {
+    pub(super) fn introduce(&mut self, options: &Options) -> Result<(), Fault> {
         self.server.version = self.variable("version")?.unwrap_or_default();
         self.server.dialect = Dialect::of(&self.server.version);
         self.server.nowait = self.server.dialect.has_nowait(&self.server.version);
         let statement_binlog = self.variable("log_bin")?.is_some_and(|on| is_on(&on))
             && self.variable("binlog_format")?.is_some_and(|format| format.eq_ignore_ascii_case("statement"));
-        self.lock_wait = (read_timeout.as_secs() / 2).max(1);
-        for setting in self.server.dialect.session(self.lock_wait, statement_binlog) {
+        self.lock_wait = (options.read_timeout.as_secs() / 2).max(1);
+        for setting in self.server.dialect.session(self.lock_wait, options.idle_timeout, statement_binlog) {
             self.say(&setting, Phase::Ask)?;
         }
         self.join_cluster()?;

@@ -298,6 +298,10 @@ impl Store for PostgresStore {
     fn facts(&mut self) -> Result<Facts, Fault> {
         self.all_facts()
     }
+
+    fn release_idle(&mut self, now_ms: u64) -> Option<u64> {
+        self.close_idle(now_ms)
+    }
 }
 
 impl PostgresStore {

@@ -85,6 +85,10 @@ impl Connection for Session {
         self.used_ms = now_ms;
     }
 
+    fn used_ms(&self) -> u64 {
+        self.used_ms
+    }
+
     fn check_table(&mut self, key: &Key) -> Result<bool, Fault> {
         Session::check_table(self, key)
     }
