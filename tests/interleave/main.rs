@@ -4,6 +4,7 @@
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test -p keymill-tests --test interleave`); the servers that
 //! are killed are the tests' own.
 
+mod losses;
 mod numbers;
 mod records;
 mod servers;

@@ -84,6 +84,7 @@ impl Sight {
         if let Err(error) = &self.standing {
             warnings.push(error.to_string());
         }
+        warnings.extend(self.seen().into_iter().flat_map(|seen| seen.warnings.iter().cloned()));
         if let Some(ratio) = self.used_ratio().filter(|ratio| *ratio >= NEARLY_ALL) {
             let of = if self.setting("number").is_some() { "its number pattern's" } else { "all" };
             warnings.push(format!("{:.0} % of {of} numbers are reserved", ratio * 100.0));

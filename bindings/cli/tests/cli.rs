@@ -332,6 +332,12 @@ fn several_stores_of_a_toml_file_are_made_shown_and_repaired_together() {
     ] {
         assert!(status.contains(part), "`{part}` is not in:\n{status}");
     }
+    assert!(!status.contains("warning:"), "{status}");
+    home.shell("rm b.db*");
+    with(&["init"]).done();
+    let status = with(&["status"]).done();
+    let warning = "warning: segment:orders: store 2 of 2 (sqlite:b.db): its row is gone";
+    assert!(status.contains(warning), "{status}");
     let shown = with(&["repair", "segment:orders", "--to", "50000"]);
     assert!(shown.out.contains("written: no"), "{shown:?}");
     let done = with(&["repair", "segment:orders", "--to", "50000", "--yes"]).done();

@@ -41,6 +41,8 @@ pub struct Standing {
     pub other_period: Option<(String, String)>,
     /// How many numbers one reservation takes: the source's own steps, as multiples of the row's where that has one.
     pub step: String,
+    /// What is wrong although ids go on: of several stores, one has lost its row or does not answer.
+    pub warnings: Vec<String>,
 }
 
 impl Source {
@@ -58,9 +60,9 @@ impl Source {
                 return Err(during(&format!("looking at `{}`", key.name), fault));
             }
             let age = if row.is_some() { store.age(&key)? } else { None };
-            Ok((row, age))
+            Ok((row, age, store.warnings_of(&key)?))
         });
-        let (row, changed_seconds_ago) = answer.map_err(|error| self.failed(error))?;
+        let (row, changed_seconds_ago, warnings) = answer.map_err(|error| self.failed(error))?;
         let pattern = self.spec().pattern();
         let mark = row.as_ref().map(|row| row.mark).unwrap_or_default();
         let stride = self.stride();
@@ -78,7 +80,7 @@ impl Source {
         let used = (stride.up_to(highest.unwrap_or(0)), stride.up_to(self.spec().last));
         let of_row = row.as_ref().and_then(|row| step_of(&self.spec().key, row));
         let step = self.spec().step_in_words(of_row);
-        Ok(Standing { row, reserved_to, used, changed_seconds_ago, other_period, step })
+        Ok(Standing { row, reserved_to, used, changed_seconds_ago, other_period, step, warnings })
     }
 
     /// The schemes whose rows [`Source::import`] takes over.

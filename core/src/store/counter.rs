@@ -294,7 +294,8 @@ impl<'k> Counter<'k> {
         let passed = self.mark(row).next.saturating_sub(self.after(row.maximum));
         Request {
             len: self.whole_steps(request.len, row).saturating_sub(passed),
-            start: self.own.at_least(request.start),
+            // 0 stays: a row that is missing is then not made.
+            start: if request.start == 0 { 0 } else { self.own.at_least(request.start) },
             last: request.last.min(self.last()),
             ..request.clone()
         }

@@ -119,6 +119,11 @@ impl Memory {
         self.state().script.push_front(step);
     }
 
+    /// Forgets what is left of the script; answers with how many steps that were.
+    pub fn clear_script(&self) -> usize {
+        std::mem::take(&mut self.state().script).len()
+    }
+
     /// Until lifted, nothing is done and every request is `Unavailable`.
     pub fn set_down(&self, down: bool) {
         self.state().down = down;

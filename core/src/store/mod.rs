@@ -156,6 +156,14 @@ pub trait Store: Send {
         Ok(None)
     }
 
+    /// What is wrong with this source's rows although the store goes on: of several stores, one has lost its row.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn warnings_of(&mut self, _key: &Key) -> Result<Vec<String>, Fault> {
+        Ok(Vec::new())
+    }
+
     /// Creates what these keys need and is not there, and answers with the statements. `dry_run` only answers; what cannot
     /// be looked at, because the store does not answer, counts as missing.
     ///

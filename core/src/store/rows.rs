@@ -229,7 +229,7 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
     let stored = rows.read(key, true)?;
     let before = stored.as_ref().map(|stored| row_of(key, stored)).transpose()?;
     let after = repaired(key, before.as_ref(), to)?;
-    let new = stored_at(key, to)?;
+    let new = if stored.is_some() { stored_at(key, to)? } else { new_at(key, to)? };
     let stands = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?;
     if stands == Some(to) || write(rows, key, stored.as_ref(), &new)? {
         return Ok(Some((before, after)));
@@ -257,7 +257,7 @@ pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fa
     }
     match (Counter::of_key(key), before.and_then(|before| before.counter)) {
         (Some(counter), Some(before)) => row_of(key, &Stored::Counter(counter.moved(&before, to)?)),
-        _ => row_of(key, &stored_at(key, to)?),
+        _ => row_of(key, &new_at(key, to)?),
     }
 }
 
@@ -471,6 +471,14 @@ pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
         ));
     }
     Ok(Stored::Serial(Some(text)))
+}
+
+/// A new row at a place: with the step of its key, where the table keeps one.
+fn new_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
+    match Counter::of_key(key) {
+        Some(counter) => counter.row_at(mark, key.step).map(Stored::Counter),
+        None => stored_at(key, mark),
+    }
 }
 
 pub(crate) fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {

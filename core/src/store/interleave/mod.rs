@@ -229,7 +229,7 @@ impl Interleaved {
         }
         let mut last_resorts = LastResorts::default();
         for at in ready.into_iter().chain(resting.into_iter().take_while(|_| last_resorts.another())) {
-            match self.seats[at].inspect(key) {
+            match self.seats[at].inspect_from(key, request.start) {
                 Ok(row) => found[at] = Some(row),
                 Err(fault) => self.leave_out(turns, at, fault),
             }
@@ -239,7 +239,12 @@ impl Interleaved {
                 return Err(rows::during(&doing, seat.said(Fault::new(FaultKind::Refused, why))));
             }
         }
-        let issued = |row: &Option<Found>, seat: &Seat| matches!(row, Some(Found::Ours { next }) if *next > seat.share.first(request.start));
+        let issued = |row: &Option<Found>, seat: &Seat| match row {
+            Some(Found::Ours { next }) => *next > seat.first(key, request.start),
+            // Nobody knows how far a row stood that is gone.
+            Some(Found::Lost) => true,
+            _ => false,
+        };
         let in_use = found.iter().zip(&self.seats).any(|(row, seat)| issued(row, seat));
         if !in_use && found.iter().all(Option::is_none) {
             return Err(self.none(turns, &doing));
@@ -261,7 +266,7 @@ impl Interleaved {
                 Some(Found::Ours { .. }) => turns.views[at].known = true,
                 // Its siblings have numbers out, and nobody gets a number before every store has its record. But that
                 // may have come about since this one was looked at.
-                Some(Found::Nothing) => match self.seats[at].know(key) {
+                Some(Found::Nothing | Found::Lost) => match self.seats[at].know(key) {
                     Ok(()) => turns.views[at].known = true,
                     Err(fault) => self.leave_out(turns, at, fault),
                 },
@@ -289,6 +294,13 @@ impl Interleaved {
                 self.seats[at].name
             );
             return Err(rows::during(&doing, Fault::new(FaultKind::Refused, missing)));
+        }
+        // All rows before the first record: a record says that its row was made.
+        for (seat, row) in self.seats.iter_mut().zip(found) {
+            if matches!(row, Some(Found::Nothing)) && !record::in_row(&request.key) {
+                let made = seat.make_row(&request.key, request.start);
+                made.map_err(|fault| rows::during(&doing, seat.said(fault)))?;
+            }
         }
         let mut plain = 0;
         for (seat, row) in self.seats.iter_mut().zip(found) {
@@ -474,13 +486,29 @@ impl Store for Interleaved {
         }
         let each = found.iter().zip(&self.seats).map(|(row, seat)| match row {
             Ok(Found::Nothing) if next.is_some() => {
-                format!("{}: its row is gone; `keymill repair` it", seat.name)
+                format!("{}: {}", seat.name, seat.shown(key, &Found::Lost))
             }
             Ok(row) => format!("{}: {}", seat.name, seat.shown(key, row)),
             Err(fault) => fault.message.clone(),
         });
         let text = each.collect::<Vec<_>>().join("; ");
         Ok(Some(Row { mark: Mark { period: 0, next: next.unwrap_or(0) }, text, counter: None }))
+    }
+
+    fn warnings_of(&mut self, key: &Key) -> Result<Vec<String>, Fault> {
+        if is_mark(key) {
+            return Ok(Vec::new());
+        }
+        check_shared(key)?;
+        let found = self.inspect_all(key);
+        let in_use = found.iter().any(|row| matches!(row, Ok(Found::Ours { .. } | Found::Lost)));
+        let warning = |(row, seat): (&Result<Found, Fault>, &Seat)| match row {
+            Ok(Found::Nothing) if !in_use => None,
+            Ok(Found::Nothing | Found::Lost) => Some(seat.said(record::lost(key)).message),
+            Ok(row) => seat.refusal(key, row).map(|why| format!("{}: {why}", seat.name)),
+            Err(fault) => Some(fault.message.clone()),
+        };
+        Ok(found.iter().zip(&self.seats).filter_map(warning).collect())
     }
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
@@ -510,6 +538,7 @@ impl Store for Interleaved {
             seat.may_adopt(key, row, to.next).map_err(|fault| rows::during(&doing, seat.said(fault)))?;
         }
         self.not_lower(&found, to.next).map_err(|fault| rows::during(&doing, fault))?;
+        let key = &Arc::new(key.clone());
         for (seat, row) in self.seats.iter_mut().zip(&found) {
             seat.raise_to(key, row, to.next).map_err(|fault| rows::during(&doing, seat.said(fault)))?;
         }

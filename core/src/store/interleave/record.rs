@@ -5,17 +5,24 @@
 //! is refused there too: the row's period is not its own. Other programs' tables have no place for it; there the record is a
 //! mark of its own in `keymill_segment`, compared when a process first uses the source. It cannot keep anybody out who does
 //! not look at it: old nodes must be gone, and plain mills may not open that row.
+//!
+//! Such a row and its record can part, so the row is made *before* the record, in every store, before any store gives a
+//! number. A record without a row therefore always means that the row was deleted, and the row is never made again from its
+//! start: numbers may be out. After a crash between the two steps there is a row at its start without a record, which looks
+//! like a new source and is taken up as one.
 
 use std::sync::Arc;
 
 use super::{Seat, Share, View};
-use crate::store::{Fault, FaultKind, Key, Mark, Request, Row, Scheme, rows};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Row, Scheme, rows};
 
 /// What a store holds of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Its share, of which `next` is the lowest own number not yet reserved (0 where there is no row yet).
+    /// Its share, of which `next` is the lowest own number not yet reserved.
     Ours { next: u64 },
+    /// The record of its share, but no row: the row was deleted.
+    Lost,
     /// Neither record nor numbers.
     Nothing,
     /// Numbers below `next` of a source that is not interleaved.
@@ -52,6 +59,11 @@ impl Seat {
 
     /// What this store holds of a source.
     pub(super) fn inspect(&mut self, key: &Key) -> Result<Found, Fault> {
+        self.inspect_from(key, 1)
+    }
+
+    /// The same for a source whose numbers begin at `start`: numbers below it are never given by any store.
+    pub(super) fn inspect_from(&mut self, key: &Key, start: u64) -> Result<Found, Fault> {
         let share = self.share;
         let row = self.store.look(key)?.map(|row| row.mark);
         if in_row(key) {
@@ -64,17 +76,60 @@ impl Seat {
         }
         let next = row.map_or(0, |mark| mark.next);
         Ok(match self.store.look(&key_of(key))?.map_or(0, |row| row.mark.next) {
+            code if code == share.code() && is_missing(key, row) => Found::Lost,
             code if code == share.code() => Found::Ours { next },
-            0 if next <= 1 => Found::Nothing,
+            0 if next <= unused(key, start) => Found::Nothing,
             0 => Found::Plain { next },
             code => Found::Foreign { code },
         })
     }
 
+    /// Makes the row of a scheme whose record is kept apart from it. A row that is there is not lowered.
+    pub(super) fn make_row(&mut self, key: &Arc<Key>, start: u64) -> Result<(), Fault> {
+        if key.scheme.is_ticket() {
+            return self.draw_first_ticket(key);
+        }
+        let to = self.share.first(start);
+        match self.store.repair(key, Mark { period: 0, next: to }) {
+            // It stands higher: another process made it, and has drawn from it since.
+            Err(fault) if fault.kind == FaultKind::Refused => match self.store.look(key)? {
+                Some(row) if row.mark.next > to => Ok(()),
+                _ => Err(fault),
+            },
+            other => other.map(drop),
+        }
+    }
+
+    /// Draws a ticket that is used by nobody, where none was drawn yet: a counter without a ticket cannot be told from one that
+    /// was deleted and created again.
+    fn draw_first_ticket(&mut self, key: &Arc<Key>) -> Result<(), Fault> {
+        let row = self.store.look(key)?.map(|row| row.mark);
+        if !is_missing(key, row) {
+            return Ok(());
+        }
+        let one = Request {
+            key: Arc::clone(key),
+            len: key.step,
+            high_water: Mark::default(),
+            start: 1,
+            last: MAX_NUMBER,
+            period: 0,
+            period_max: 0,
+            heal: false,
+            max_jump: 0,
+        };
+        self.store.reserve(&one).map(drop)
+    }
+
+    /// Where the row of a new source stands before its first number.
+    pub(super) fn first(&self, key: &Key, start: u64) -> u64 {
+        if in_row(key) { self.share.first(start) } else { unused(key, self.share.first(start)) }
+    }
+
     /// Why a store with such a row is not used at all; `None` where it may be.
     pub(super) fn refusal(&self, key: &Key, found: &Found) -> Option<String> {
         match found {
-            Found::Ours { .. } | Found::Nothing => None,
+            Found::Ours { .. } | Found::Lost | Found::Nothing => None,
             Found::Plain { next } => Some(format!(
                 "its row holds numbers up to {} of a source with one store, which its share would give again; nothing was \
                  changed. Name another source, or close every mill that uses this one and run `keymill repair '{}' --to N \
@@ -99,7 +154,7 @@ impl Seat {
     pub(super) fn know(&mut self, key: &Key) -> Result<(), Fault> {
         match self.inspect(key)? {
             Found::Ours { .. } => Ok(()),
-            Found::Nothing => Err(went_backwards(key, "it has no row of this source, and other stores have")),
+            Found::Nothing | Found::Lost => Err(lost(key)),
             other => Err(Fault::new(FaultKind::Refused, self.refusal(key, &other).unwrap_or_default())),
         }
     }
@@ -131,7 +186,7 @@ impl Seat {
             return Err(Fault::new(FaultKind::Refused, "numbers begin at 1, so 0 cannot be the next one"));
         }
         match found {
-            Found::Ours { .. } | Found::Nothing => Ok(()),
+            Found::Ours { .. } | Found::Lost | Found::Nothing => Ok(()),
             Found::Plain { next } if *next <= to => Ok(()),
             Found::Plain { next } => Err(Fault::new(
                 FaultKind::Refused,
@@ -144,17 +199,21 @@ impl Seat {
     }
 
     /// Raises the row to the first own number at or above `to`, a number of all stores, and records the share.
-    pub(super) fn raise_to(&mut self, key: &Key, found: &Found, to: u64) -> Result<(), Fault> {
+    pub(super) fn raise_to(&mut self, key: &Arc<Key>, found: &Found, to: u64) -> Result<(), Fault> {
+        let own = Mark { period: self.period(key), next: self.share.first(to) };
+        match found {
+            Found::Ours { next } if *next >= own.next => {}
+            // Another program's row counts on by itself, and may stand higher than it has to.
+            Found::Plain { next } if !in_row(key) && *next >= own.next => {}
+            _ => self.store.repair(key, own).map(drop)?,
+        }
+        if key.scheme.is_ticket() {
+            self.draw_first_ticket(key)?;
+        }
         if !in_row(key) {
             self.store.raise(&key_of(key), None, self.share.code())?;
         }
-        let own = Mark { period: self.period(key), next: self.share.first(to) };
-        match found {
-            Found::Ours { next } if *next >= own.next => Ok(()),
-            // Another program's row counts on by itself, and may stand higher than it has to.
-            Found::Plain { next } if !in_row(key) && *next >= own.next => Ok(()),
-            _ => self.store.repair(key, own).map(drop),
-        }
+        Ok(())
     }
 
     /// Where [`raise_to`](Self::raise_to) would leave the row, in its own numbers.
@@ -178,19 +237,10 @@ impl Seat {
         let want = seen.max(lowest);
         // No more than the chunk holds, as far as that is known: what runs over its end would skip the other stores' numbers.
         let len = request.len.min(share.left(want));
-        let own = Request {
-            len,
-            last,
-            period,
-            period_max: period,
-            start: share.first(request.start),
-            ..request.clone()
-        };
+        // The row is there, or was deleted: 0 is no number to begin at, so the row is never made anew. A jump is measured from 0.
+        let own = Request { len, last, period, period_max: period, start: 0, ..request.clone() };
         if key.scheme.is_ticket() {
             return Request { high_water: Mark { period, next: seen }, heal: false, ..own };
-        }
-        if !in_row(key) && seen == 0 && request.high_water.next == 0 {
-            return Request { high_water: Mark::default(), heal: false, ..own };
         }
         // The row may be raised from where it was seen last to where it has to stand, and no further: from below that the
         // jump is too large, and the row went backwards.
@@ -199,8 +249,6 @@ impl Seat {
             high_water: Mark { period, next: want },
             heal: true,
             max_jump: (want - seen.min(want)).min(want.saturating_sub(1)).saturating_add(healed),
-            // A row that is gone, or not of this share, is measured from 0, so it is never made anew.
-            start: if in_row(key) { 0 } else { own.start },
             ..own
         }
     }
@@ -215,7 +263,7 @@ impl Seat {
         if let Some(why) = found.as_ref().ok().and_then(|found| self.refusal(&request.key, found)) {
             return Fault::new(FaultKind::Refused, why);
         }
-        if fault.kind != FaultKind::WentBackwards {
+        if fault.kind != FaultKind::WentBackwards && !matches!(found, Ok(Found::Lost)) {
             return said(asked, fault);
         }
         let seen = match view.seen {
@@ -233,6 +281,7 @@ impl Seat {
     /// A row as it is kept there, in all stores' numbers.
     pub(super) fn shown(&self, key: &Key, found: &Found) -> String {
         match found {
+            Found::Lost => "its row is gone; `keymill repair` it".to_owned(),
             Found::Ours { next: 0 } | Found::Nothing => "no row".to_owned(),
             Found::Ours { next } => format!("next={}", self.share.stands(*next)),
             Found::Plain { next } => format!("next={next} of a source with one store"),
@@ -246,6 +295,24 @@ fn said(asked: &Request, fault: Fault) -> Fault {
     let before = format!("{} failed: ", rows::reserving(asked));
     let message = fault.message.strip_prefix(&before).unwrap_or(&fault.message).to_owned();
     Fault { message, ..fault }
+}
+
+/// The highest next number of a row from which no number of a source that begins at `start` was given.
+fn unused(key: &Key, start: u64) -> u64 {
+    if key.scheme.is_ticket() { key.step.saturating_add(1) } else { start.max(1) }
+}
+
+/// Whether a store has no row of this key. A sequence that was created again stands at its first number.
+fn is_missing(key: &Key, row: Option<Mark>) -> bool {
+    match row {
+        None => true,
+        Some(mark) => key.scheme.is_ticket() && mark.next <= 1,
+    }
+}
+
+/// A row is gone that was made before any store gave a number.
+pub(super) fn lost(key: &Key) -> Fault {
+    went_backwards(key, "its row is gone, and this source has begun")
 }
 
 fn went_backwards(key: &Key, found: &str) -> Fault {
