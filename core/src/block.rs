@@ -43,6 +43,24 @@ impl Block {
         None
     }
 
+    /// Copies numbers to the front of `out`, as many as there are and as fit; they are taken by [`Block::skip`] only.
+    fn copy(&self, out: &mut [u64]) -> usize {
+        // ordering: Relaxed — as in `next`.
+        if self.word.load(Ordering::Relaxed) != self.leased_at {
+            return 0;
+        }
+        let mut count = 0;
+        for (slot, number) in out.iter_mut().zip(self.next..self.end) {
+            *slot = number;
+            count += 1;
+        }
+        count
+    }
+
+    fn skip(&mut self, count: usize) {
+        self.next += count as u64;
+    }
+
     /// Leases a new block from `well`; what was left of the old one is lost.
     #[cold]
     pub(crate) fn refill(&mut self, well: &Well, size: u64) -> Result<()> {
@@ -107,22 +125,65 @@ pub(crate) fn quick(well: &Well) -> Option<u64> {
     LATEST.with_borrow_mut(|(id, block)| if *id == well.id { block.next() } else { None })
 }
 
+/// What this thread's own block of `well` still holds, one number of it; leases nothing. What `with` makes of it, as in
+/// [`next_of_thread`].
+#[inline]
+pub(crate) fn rest_of_thread<T>(well: &Well, with: impl FnOnce(u64, &Prefix) -> T) -> Option<T> {
+    LATEST.with_borrow_mut(|latest| {
+        if latest.0 != well.id {
+            bring_forward(latest, well);
+        }
+        let number = latest.1.next()?;
+        Some(with(number, &latest.1.prefix))
+    })
+}
+
+/// Fills the front of `out` with what this thread's own block of `well` still holds, and `more` does the rest: all of it,
+/// or an error, and then the block is as it was. So a batch rises with the ids that the thread takes one by one.
+pub(crate) fn fill_of_thread(
+    well: &Well,
+    out: &mut [u64],
+    more: impl FnOnce(&mut [u64]) -> Result<()>,
+) -> Result<()> {
+    let count = LATEST.with_borrow_mut(|latest| {
+        bring_forward(latest, well);
+        latest.1.copy(out)
+    });
+    let (_, rest) = out.split_at_mut(count);
+    if !rest.is_empty() {
+        more(rest)?;
+    }
+    LATEST.with_borrow_mut(|latest| {
+        if latest.0 == well.id {
+            latest.1.skip(count);
+        }
+    });
+    Ok(())
+}
+
+/// Makes this thread's block of `well` the one used last; an empty one where it has none.
+#[cold]
+fn bring_forward(latest: &mut (u64, Block), well: &Well) {
+    if latest.0 == well.id {
+        return;
+    }
+    let fresh = (well.id, Block::EMPTY);
+    // A thread that is ending has put the others away already; what it still takes, it takes block by block.
+    let found = OTHERS.try_with(|others| {
+        let mut others = others.borrow_mut();
+        let found = others.iter().position(|(id, _)| *id == well.id).map(|at| others.remove(at));
+        if latest.0 != 0 {
+            others.truncate(KEPT - 1);
+            others.insert(0, latest.clone());
+        }
+        found
+    });
+    *latest = found.ok().flatten().unwrap_or(fresh);
+}
+
 #[cold]
 fn next_of_other(latest: &mut (u64, Block), well: &Well) -> Result<u64> {
-    if latest.0 != well.id {
-        let fresh = (well.id, Block::EMPTY);
-        // A thread that is ending has put the others away already; what it still takes, it takes block by block.
-        let found = OTHERS.try_with(|others| {
-            let mut others = others.borrow_mut();
-            let found = others.iter().position(|(id, _)| *id == well.id).map(|at| others.remove(at));
-            if latest.0 != 0 {
-                others.truncate(KEPT - 1);
-                others.insert(0, latest.clone());
-            }
-            found
-        });
-        *latest = found.ok().flatten().unwrap_or(fresh);
-    }
+    bring_forward(latest, well);
     let block = &mut latest.1;
     loop {
         if let Some(number) = block.next() {

@@ -26,6 +26,48 @@ static void specs(void) {
     CHECK(strcmp(spec, "serial:cust%2Finfo/custid?number=000000&zone=Asia%2FShanghai") == 0);
 }
 
+/* With order=thread the ids and texts of a thread rise, whatever verbs it mixes. */
+static void order(void) {
+    km_mill *mill = NULL;
+    km_source *source = NULL;
+    uint64_t id = 0, ids[2], next = 1;
+    OK(km_mill_open(fresh_store("basics-order", ""), &mill));
+    OK(km_mill_source(mill, "segment:orders?order=thread&block=100", &source));
+    for (int round = 0; round < 200; round++, next += 5) {
+        int32_t code;
+        char text[32];
+        size_t len = 0;
+        OK(km_source_next(source, &id));
+        CHECK(id == next);
+        OK(km_source_fill(source, ids, 2));
+        CHECK(ids[0] == next + 1 && ids[1] == next + 2);
+        while ((code = km_source_try_next(source, &id, NULL)) == KM_NOT_READY) {}
+        OK(code);
+        CHECK(id == next + 3);
+        while ((code = km_source_try_next_text(source, text, sizeof text, &len, NULL)) == KM_NOT_READY) {}
+        OK(code);
+        CHECK(strtoull(text, NULL, 10) == next + 4);
+    }
+    OK(km_source_free(source));
+
+    OK(km_mill_source(mill, "serial:t/c?order=thread&block=100", &source));
+    char before[32] = "";
+    for (int round = 0; round < 200; round++) {
+        int32_t code;
+        char text[32];
+        size_t len = 0;
+        OK(km_source_next_text(source, text, sizeof text, &len));
+        CHECK(strcmp(before, text) < 0);
+        strcpy(before, text);
+        while ((code = km_source_try_next_text(source, text, sizeof text, &len, NULL)) == KM_NOT_READY) {}
+        OK(code);
+        CHECK(strcmp(before, text) < 0);
+        strcpy(before, text);
+    }
+    OK(km_source_free(source));
+    OK(km_mill_free(mill));
+}
+
 static void segments(void) {
     km_mill *mill = NULL;
     km_source *orders = NULL, *again = NULL;
@@ -267,6 +309,7 @@ int main(void) {
     an_empty_string_is_the_default_mill_of_the_environment();
     specs();
     segments();
+    order();
     every_third_number();
     try_next_never_waits();
     serials_and_the_manual_clock();

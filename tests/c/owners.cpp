@@ -4,7 +4,9 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <set>
+#include <string>
 #include <thread>
 #include <type_traits>
 
@@ -67,6 +69,24 @@ static void verbs() {
     CHECK(keymill::version() == km_version());
 }
 
+/* With order=thread the ids of a thread rise, whatever verbs it mixes. */
+static void order() {
+    keymill::Mill mill(fresh_store("owners-order", ""));
+    keymill::Source orders = mill.source("segment:orders?order=thread&block=100");
+    std::uint64_t next = 1;
+    for (int round = 0; round < 200; round++) {
+        CHECK(orders.next() == next);
+        CHECK((orders.take(2) == std::vector<std::uint64_t>{next + 1, next + 2}));
+        std::optional<std::uint64_t> now;
+        while (!(now = orders.try_next())) std::this_thread::yield();
+        CHECK(*now == next + 3);
+        std::optional<std::string> text;
+        while (!(text = orders.try_next_text())) std::this_thread::yield();
+        CHECK(*text == std::to_string(next + 4));
+        next += 5;
+    }
+}
+
 static void lives() {
     keymill::Source kept(nullptr);
     throws(KM_INVALID_ARGUMENT, [&] { kept.next(); });
@@ -120,6 +140,7 @@ static void threads() {
 
 int main() {
     verbs();
+    order();
     lives();
     outages();
     threads();

@@ -187,22 +187,34 @@ impl Source {
     pub fn try_next(&self) -> Result<u64> {
         if matches!(self.shared.way, Way::Shared | Way::Thread) {
             let well = self.shared.last_well();
+            // What the thread's own block has left comes first, or the ids of one thread would not rise.
+            if self.shared.way == Way::Thread
+                && let Some(id) = block::rest_of_thread(well, |id, _| id)
+            {
+                return Ok(id);
+            }
             return match well.quick() {
                 Ok(number) if well.is_ours() => Ok(number),
                 Ok(_) => self.try_next_after(None),
                 Err(miss) => self.try_next_after(miss),
             };
         }
-        if self.shared.way == Way::Time {
-            return self.shared.well().and_then(Well::try_next).map_err(|e| self.failed(e));
-        }
-        self.try_next_strided()
+        self.try_next_otherwise()
     }
 
     #[cold]
-    fn try_next_strided(&self) -> Result<u64> {
-        let n = self.numbers().and_then(Well::try_next);
-        n.map(|n| self.stride().nth(n)).map_err(|e| self.failed(e))
+    fn try_next_otherwise(&self) -> Result<u64> {
+        let id = self.numbers().and_then(|well| {
+            let rest = if self.counts_by_thread() { block::rest_of_thread(well, |n, _| n) } else { None };
+            let n = rest.map_or_else(|| well.try_next(), Ok);
+            if self.shared.way == Way::Time { n } else { n.map(|n| self.stride().nth(n)) }
+        });
+        id.map_err(|e| self.failed(e))
+    }
+
+    /// Whether a thread's own block comes before the shared counter.
+    fn counts_by_thread(&self) -> bool {
+        self.by_thread() && self.shared.way != Way::Time
     }
 
     #[cold]
@@ -231,7 +243,7 @@ impl Source {
     /// # Errors
     /// As [`Source::next`].
     pub fn fill(&self, buffer: &mut [u64]) -> Result<()> {
-        if matches!(self.shared.way, Way::Strided | Way::SharedText | Way::ThreadText) {
+        if !matches!(self.shared.way, Way::Shared | Way::Time) {
             return self.fill_otherwise(buffer);
         }
         self.shared.well().and_then(|well| well.fill(buffer)).map_err(|e| self.failed(e))
@@ -239,10 +251,19 @@ impl Source {
 
     #[cold]
     fn fill_otherwise(&self, buffer: &mut [u64]) -> Result<()> {
-        self.numbers().and_then(|well| well.fill(buffer)).map_err(|e| self.failed(e))?;
-        let stride = self.stride();
-        for n in buffer {
-            *n = stride.nth(*n);
+        let filled = self.numbers().and_then(|well| {
+            if self.counts_by_thread() {
+                block::fill_of_thread(well, buffer, |rest| well.fill(rest))
+            } else {
+                well.fill(buffer)
+            }
+        });
+        filled.map_err(|e| self.failed(e))?;
+        if self.shared.way == Way::Strided {
+            let stride = self.stride();
+            for n in buffer {
+                *n = stride.nth(*n);
+            }
         }
         Ok(())
     }

@@ -110,6 +110,15 @@ impl Source {
         let Some(pattern) = self.spec().pattern() else {
             return self.write_decimal(buffer, self.try_next()?);
         };
+        if self.shared.way == Way::ThreadText {
+            let well = self.shared.well().map_err(|e| self.failed(e))?;
+            // What the thread's own block has left comes first, or the texts of one thread would not rise.
+            let width = pattern.width();
+            let write = |number, prefix: &Prefix| write_serial(&mut *buffer, prefix, number, width);
+            if let Some(written) = block::rest_of_thread(well, write) {
+                return self.fitted(written);
+            }
+        }
         let well = self.shared.last_well();
         let (number, prefix) = match well.quick_dated() {
             Ok(serial) if well.is_ours() => serial,
