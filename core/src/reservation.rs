@@ -258,6 +258,28 @@ impl Reserved {
     }
 }
 
+/// The unused end of a reservation, which a clean close returns: `[lo, hi)` of `period`, in numbers of the row.
+#[derive(Clone, Debug)]
+pub struct GiveBack {
+    /// The key.
+    pub key: Arc<Key>,
+    /// The period it was reserved for.
+    pub period: u64,
+    /// First number.
+    pub lo: u64,
+    /// One past the last number; where the row ends if no other process has reserved since.
+    pub hi: u64,
+}
+
+impl GiveBack {
+    /// How many numbers of the source these are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        let stride = self.key.stride;
+        stride.counted(self.hi).saturating_sub(stride.counted(self.lo))
+    }
+}
+
 /// Why a store did not do what it was asked, and what that says about its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {

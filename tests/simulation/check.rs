@@ -87,6 +87,9 @@ struct Holder {
     refused_at: Option<Micros>,
     /// Snowflakes: the mark that the store acknowledged.
     raised_to: u64,
+    /// Snowflakes: the highest tick of an id, and since when one is not covered.
+    highest_tick: Option<u64>,
+    uncovered_since: Option<Micros>,
     /// Snowflakes: no id at or above this tick was covered by the store when the process died.
     covered_to: Option<u64>,
     clock_set_back_since: bool,
@@ -175,6 +178,8 @@ impl Ledger {
             flights: (0, 0),
             refused_at: None,
             raised_to: 0,
+            highest_tick: None,
+            uncovered_since: None,
             covered_to: None,
             clock_set_back_since: false,
         });
@@ -447,6 +452,10 @@ impl Ledger {
         self.figures.ids += 1;
         let h = &mut self.holders[holder];
         let before = std::mem::replace(&mut h.issued.next, id);
+        h.highest_tick = h.highest_tick.max(Some(tick));
+        if tick >= h.raised_to {
+            h.uncovered_since.get_or_insert(at);
+        }
         let key = h.key;
         if id <= before {
             self.violate(at, holder, &format!("snowflake {id} was issued after {before}"));
@@ -476,13 +485,53 @@ impl Ledger {
 
     /// The keeper was told that its mark stands at or above this.
     pub fn raised(&mut self, holder: usize, to: u64) {
-        self.holders[holder].raised_to = self.holders[holder].raised_to.max(to);
+        let h = &mut self.holders[holder];
+        h.raised_to = h.raised_to.max(to);
+        if h.highest_tick.is_none_or(|tick| tick < h.raised_to) {
+            h.uncovered_since = None;
+        }
     }
 
     /// A process died without a close.
     pub fn died(&mut self, holder: usize) {
         let h = &mut self.holders[holder];
         h.covered_to = Some(h.raised_to);
+    }
+
+    /// The last mark of a process that closed is stored: it covers all its ids.
+    pub fn covered(&mut self, holder: usize) {
+        self.holders[holder].covered_to = None;
+        self.moved_by_others(self.holders[holder].key);
+    }
+
+    /// A snowflake is closed, and asks for this last mark, if for one: no id may be at or above both marks.
+    pub fn closes(&mut self, holder: usize, asks: Option<u64>, at: Micros) {
+        let h = &self.holders[holder];
+        let (tick, mark) = (h.highest_tick, h.raised_to.max(asks.unwrap_or(0)));
+        // Whose mark was moved by another has lost its worker, and moves it no more.
+        let row = &self.rows[h.key];
+        let lost = !row.losses.is_empty() || row.moved_by_others;
+        if !lost && tick.is_some_and(|tick| tick >= mark) {
+            self.violate(at, holder, &format!("closed with an id of tick {tick:?} under a mark of {mark}"));
+        }
+    }
+
+    /// Whether this source is a snowflake.
+    #[must_use]
+    pub fn is_by_clock(&self, holder: usize) -> bool {
+        self.holders[holder].by_clock
+    }
+
+    /// Since when a snowflake has issued ids that its store's mark does not cover.
+    #[must_use]
+    pub fn uncovered_since(&self, holder: usize) -> Option<Micros> {
+        self.holders[holder].uncovered_since
+    }
+
+    /// That was too long, and nothing excuses it.
+    pub fn left_uncovered(&mut self, holder: usize, since: Micros, at: Micros) {
+        self.holders[holder].uncovered_since = None;
+        self.violate(at, holder, &format!("ids have been above the stored mark since {}", clock(since)));
     }
 
     /// An old KeyFactory node reserved and issued `[lo, hi)`; `holder` is its own.
@@ -551,8 +600,9 @@ impl Ledger {
         let row = &self.rows[self.holders[holder].key];
         let excused = match code {
             // A snowflake with `clock_back=wait` says so while it waits.
-            Code::NotReady => excuses.store || excuses.clock && self.holders[holder].by_clock,
-            Code::Deadline | Code::StoreUnavailable => excuses.store,
+            Code::NotReady => excuses.store || excuses.clock && self.holders[holder].by_clock || excuses.tick,
+            Code::Deadline => excuses.store || excuses.tick,
+            Code::StoreUnavailable => excuses.store,
             Code::StoreWentBackwards => !row.losses.is_empty(),
             Code::ClockBehind => excuses.clock,
             Code::LeaseLost => !row.losses.is_empty() || row.moved_by_others,
@@ -577,6 +627,8 @@ pub struct Excuses {
     pub store: bool,
     /// A clock of this world was wrong enough.
     pub clock: bool,
+    /// A snowflake begins with a tick, and a tick is longer than it may lead and than a caller waits for.
+    pub tick: bool,
 }
 
 /// A virtual time for people.

@@ -40,11 +40,17 @@ pub enum Mutant {
     ShiftsAnswers,
     /// A flight that failed for several sources serves one of them all the same, with numbers that nobody reserved.
     ServesOneOfNone,
+    /// A snowflake's mark is raised once and, after an idle moment, never again.
+    StopsRaising,
+    /// A snowflake's mark is stored one renewal late.
+    StoresStaleMarks,
+    /// A close leaves a mark that is lower than the last id.
+    LeavesLowMarks,
 }
 
 impl Mutant {
     /// Every defect.
-    pub const ALL: [Mutant; 14] = [
+    pub const ALL: [Mutant; 17] = [
         Mutant::ForgetsHighWater,
         Mutant::TrustsUnknown,
         Mutant::CrossesAnswers,
@@ -59,6 +65,9 @@ impl Mutant {
         Mutant::GuessesTheRest,
         Mutant::ShiftsAnswers,
         Mutant::ServesOneOfNone,
+        Mutant::StopsRaising,
+        Mutant::StoresStaleMarks,
+        Mutant::LeavesLowMarks,
     ];
 }
 
@@ -170,6 +179,27 @@ impl Saboteur {
         let before = *mark;
         *mark = before.max(*to);
         Some(Answer::Raised(before))
+    }
+
+    /// What is stored instead of this mark, and what the store answers.
+    pub fn stale_mark(&mut self, row: KeyId, ask: &Ask, stands: Option<Mark>) -> Option<(Ask, Answer)> {
+        let (true, Ask::Raise { key, to, .. }) = (self.is(Mutant::StoresStaleMarks), ask) else {
+            return None;
+        };
+        let stands = stands.map_or(0, |mark| mark.next);
+        if *to == 0 {
+            self.marks.insert(row, stands);
+            return None;
+        }
+        let before = self.marks.insert(row, *to).unwrap_or(stands);
+        Some((Ask::Raise { key: key.clone(), expect: None, to: before }, Answer::Raised(before)))
+    }
+
+    /// Whether this mark never leaves the process.
+    pub fn swallows(&mut self, ask: &Ask) -> bool {
+        self.is(Mutant::StopsRaising)
+            && matches!(ask, Ask::Raise { to, .. } if *to > 0)
+            && self.rng.u32(0..4) == 0
     }
 
     /// Where a give-back begins.

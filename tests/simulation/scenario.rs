@@ -369,6 +369,21 @@ impl Draw {
         );
         let _ = write!(text, "&max_lead={}", self.of(&["1s", "3s", "60s"]));
         let _ = write!(text, "&clock_back={}", self.of(&["borrow", "borrow", "wait", "error"]));
+        // Ticks that are longer than the lead; from dice of its own, so that the rest of a seed's world is what it was.
+        let own =
+            text.bytes().fold(self.rng.clone().u64(..), |sum, byte| sum.rotate_left(7) ^ u64::from(byte));
+        if own.count_ones() % 2 == 0 {
+            let (layout, lead) = [
+                ("uid", "500ms"),
+                ("sonyflake", "5ms"),
+                ("sonyflake", "10ms"),
+                ("time:34@4s,worker:10,seq:18", "3s"),
+                ("time:33@10s,worker:10,seq:18", "3s"),
+                ("time:33@10s,worker:10,seq:18", "60s"),
+            ][own as usize % 6];
+            text =
+                format!("snowflake:f{n}?worker={{worker}}&layout={layout}&max_lead={lead}&clock_back=borrow");
+        }
         text
     }
 

@@ -98,6 +98,21 @@ fn a_snowflake_mark_that_is_not_stored_is_noticed() {
 }
 
 #[test]
+fn a_snowflake_whose_mark_is_not_raised_after_an_idle_moment_is_noticed() {
+    noticed(Mutant::StopsRaising, 120);
+}
+
+#[test]
+fn a_snowflake_mark_that_is_stored_one_renewal_late_is_noticed() {
+    noticed(Mutant::StoresStaleMarks, 300);
+}
+
+#[test]
+fn a_close_that_leaves_a_mark_below_the_last_id_is_noticed() {
+    noticed(Mutant::LeavesLowMarks, 400);
+}
+
+#[test]
 fn a_lost_answer_of_a_flight_that_is_guessed_is_noticed() {
     noticed(Mutant::GuessesTheRest, 200);
 }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use keymill::keeper::plan::Slot;
-use keymill::store::Key;
+use keymill::keeper::plan::{Answer, Ask, Slot};
+use keymill::store::{GiveBack, Key};
 
 use super::check::{Figures, KeyId, Ledger, Life, clock};
 use super::mutant::{Mutant, Saboteur};
@@ -39,6 +39,7 @@ enum Event {
     Copy(usize),
     Start(usize),
     Repair(KeyId),
+    LastRaise { db: usize, holder: usize, ask: Ask, epoch: u32 },
     GiveBack { db: usize, holder: usize, key: Arc<Key>, range: (u64, u64, u64), epoch: u32 },
     Old(usize),
     Restart(Life),
@@ -252,7 +253,7 @@ impl World {
             }
         }
         while let Some(Reverse(Timed { at, event, .. })) = self.queue.pop() {
-            if let Event::GiveBack { .. } = event {
+            if let Event::GiveBack { .. } | Event::LastRaise { .. } = event {
                 self.now = self.now.max(at);
                 self.happen(event);
             }
@@ -313,6 +314,7 @@ impl World {
                 let key = key.clone();
                 self.give_back(db, holder, &key, range, epoch);
             }
+            Event::LastRaise { db, holder, ref ask, epoch } => self.last_raise(db, holder, ask, epoch),
             Event::Old(n) => self.old_node(n),
         }
     }
@@ -389,11 +391,35 @@ impl World {
         }
         let Some(mut process) = self.processes[life].take() else { return };
         self.machines[process.machine].sync(self.now);
-        let back = process.keeper.close();
+        let last = process.keeper.close();
         let db = process.db;
+        let reached = self.machines[process.machine].cut_until <= self.now;
+        for source in &process.sources {
+            if !self.ledger.is_by_clock(source.holder) {
+                continue;
+            }
+            let own = |ask: &Ask| match ask {
+                Ask::Raise { key, to, .. } if Arc::ptr_eq(key, &source.well.spec.key) => Some(*to),
+                _ => None,
+            };
+            let asks = last.raise.iter().find_map(own);
+            let asks = asks.filter(|_| !self.saboteur.is(Mutant::LeavesLowMarks));
+            self.ledger.closes(source.holder, asks, self.now);
+        }
+        for ask in last.raise {
+            let Ask::Raise { key, .. } = &ask else { continue };
+            let Some(holder) = process.holder_of(key) else { continue };
+            // Until the store has it, this close is worth no more than a kill.
+            self.ledger.died(holder);
+            self.dead[process.machine].push(holder);
+            if reached {
+                let (at, epoch) = (self.now + self.way(db), self.dbs[db].epoch);
+                self.at(at, Event::LastRaise { db, holder, ask, epoch });
+            }
+        }
         if process.keeper.failures() == 0 && self.machines[process.machine].cut_until <= self.now {
             let mut at = self.now;
-            for (key, period, lo, hi) in back {
+            for GiveBack { key, period, lo, hi } in last.give_back {
                 let Some(holder) = process.holder_of(&key) else { continue };
                 at += self.way(db) * 2;
                 let range = (period, self.saboteur.corrupt_give_back(lo), hi);
@@ -426,6 +452,21 @@ impl World {
         }
         if database.give_back(key, period, lo, hi) == Ok(true) {
             self.ledger.given_back(holder, period, lo, hi, self.now);
+        }
+    }
+
+    /// The mark of a snowflake that was closed.
+    fn last_raise(&mut self, db: usize, holder: usize, ask: &Ask, epoch: u32) {
+        let database = &mut self.dbs[db];
+        let lost = self.rng.u32(0..1_000_000) < database.storm.cut;
+        if database.down || database.epoch != epoch || database.frozen_until > self.now || lost {
+            return;
+        }
+        let done = database.apply(ask);
+        self.ledger.applied(holder, ask, &done, true, self.now);
+        if let (Ok(Answer::Raised(before)), Ask::Raise { to, .. }) = (&done.answer, ask) {
+            self.ledger.raised(holder, *before.max(to));
+            self.ledger.covered(holder);
         }
     }
 

@@ -19,6 +19,10 @@ use super::plan::{Answer, Ask, Flight, Now};
 /// The keeper never sleeps longer than this: a wall clock that was set is noticed, a lost wake-up heals.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
+/// How many ranges a close gives back in one go, and how long it gives back at most: less than a caller of `close` waits.
+const GIVEN_BACK_AT_ONCE: usize = 100;
+const LAST_WORDS: Duration = Duration::from_secs(8);
+
 /// Work that needs the store and is not a flight: `status`, `init`, `repair`.
 pub(crate) type Errand = Box<dyn FnOnce(&mut dyn Store) + Send>;
 
@@ -167,16 +171,31 @@ impl Executor {
     }
 
     fn close(&mut self) {
-        let back = self.keeper.close();
+        let last = self.keeper.close();
+        let until = Instant::now() + LAST_WORDS;
+        for ask in &last.raise {
+            // Tried even where the store failed a moment ago: an id may come twice without it.
+            if let Err(fault) = self.fly(ask) {
+                self.events.push(Event::refusal(&fault));
+                if fault.kind.is_outage() {
+                    return;
+                }
+            }
+        }
         // A store that is down now would make every give-back wait its timeout: the numbers are lost instead.
         if self.keeper.failures() > 0 {
             return;
         }
-        for (key, period, lo, hi) in back {
-            // What was counted, in numbers of the row.
-            match self.store.give_back(&key, period, key.stride.nth(lo), key.stride.nth(hi)) {
-                Ok(true) => self.tally.gave_back(hi - lo),
-                Ok(false) => {}
+        for ranges in last.give_back.chunks(GIVEN_BACK_AT_ONCE) {
+            if Instant::now() >= until {
+                return;
+            }
+            match self.store.give_back_all(ranges) {
+                Ok(taken) => {
+                    for (range, _) in ranges.iter().zip(taken).filter(|(_, taken)| *taken) {
+                        self.tally.gave_back(range.count());
+                    }
+                }
                 Err(fault) => {
                     self.events.push(Event::refusal(&fault));
                     return;

@@ -6,6 +6,8 @@
 pub(crate) mod act;
 #[cfg(test)]
 mod flight_tests;
+#[cfg(test)]
+mod mark_tests;
 pub mod plan;
 
 use std::collections::HashMap;
@@ -13,11 +15,21 @@ use std::sync::Arc;
 
 use crate::bell::Belfry;
 use crate::error::Result;
-use crate::reservation::{Fault, Key};
+use crate::reservation::{Fault, GiveBack};
 use crate::spec::Spec;
 use crate::time::Clock;
-use crate::well::{Tally, Well};
-use plan::{Answer, Flight, Now, Planner, Slot};
+use crate::well::{Tally, Unused, Well};
+use plan::{Answer, Ask, Flight, LastMark, Now, Planner, Slot};
+
+/// What a mill that is closing tells its store.
+#[derive(Debug, Default)]
+pub struct LastWords {
+    /// Marks of snowflakes that are lower than an id that was issued. They come first: without them a successor whose
+    /// clock is behind may repeat ids.
+    pub raise: Vec<Ask>,
+    /// What was reserved and not handed out; a snowflake's mark that is higher than needed is lowered the same way.
+    pub give_back: Vec<GiveBack>,
+}
 
 /// A planner and the wells it plans for. Whoever holds it brings the time and carries the flights to a store.
 #[derive(Debug)]
@@ -110,22 +122,34 @@ impl Keeper {
         self.planner.failures()
     }
 
-    /// Closes every source; answers with what may be given back: key, period, `[lo, hi)`.
-    pub fn close(&mut self) -> Vec<(Arc<Key>, u64, u64, u64)> {
+    /// Closes every source; answers with what the store has yet to hear of them.
+    pub fn close(&mut self) -> LastWords {
         let mut slots: Vec<_> = self.wells.keys().copied().collect();
         slots.sort_unstable();
-        let mut back = Vec::new();
+        let mut last = LastWords::default();
         for slot in slots {
             let Some(well) = self.wells.get(&slot) else { continue };
-            let rest = well.close();
-            let unused: u64 = rest.iter().map(|(_, lo, hi)| hi - lo).sum();
-            let run = self.planner.give_back(slot, &rest);
-            Tally::add(&well.tally.lost, unused);
-            if let Some((period, lo, hi)) = run {
-                back.push((well.spec.key.clone(), period, lo, hi));
+            let key = &well.spec.key;
+            match well.close() {
+                Unused::Ranges(rest) => {
+                    Tally::add(&well.tally.lost, rest.iter().map(|(_, lo, hi)| hi - lo).sum());
+                    if let Some((period, lo, hi)) = self.planner.give_back(slot, &rest) {
+                        let (lo, hi) = (key.stride.nth(lo), key.stride.nth(hi));
+                        last.give_back.push(GiveBack { key: key.clone(), period, lo, hi });
+                    }
+                }
+                Unused::TicksFrom(above) => match self.planner.last_mark(slot, above) {
+                    Some(LastMark::Raise { expect }) => {
+                        last.raise.push(Ask::Raise { key: key.clone(), expect, to: above });
+                    }
+                    Some(LastMark::Lower { from }) => {
+                        last.give_back.push(GiveBack { key: key.clone(), period: 0, lo: above, hi: from });
+                    }
+                    None => {}
+                },
             }
         }
-        back
+        last
     }
 
     /// The rate of a source as the keeper measures it, per 1000 s.

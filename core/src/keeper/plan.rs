@@ -13,6 +13,7 @@ mod landing;
 mod period;
 mod rest;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -89,6 +90,15 @@ pub(crate) enum View {
     Supply(Sight),
     /// A snowflake: the mark it wants in the store now, and whether a caller waits for it.
     Time { wanted_mark: Option<u64>, waiting: bool },
+}
+
+/// What a close does to a snowflake's mark in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastMark {
+    /// It is lower than an id that was issued: raised, if it stands where we expect it.
+    Raise { expect: Option<u64> },
+    /// It is higher than needed: lowered, if it stands here.
+    Lower { from: u64 },
 }
 
 /// One source's plan.
@@ -349,9 +359,6 @@ impl Planner {
     #[must_use]
     pub(crate) fn give_back(&self, slot: Slot, rest: &[(u64, u64, u64)]) -> Option<(u64, u64, u64)> {
         let plan = self.plans.get(slot)?.as_ref()?;
-        if let Some(mark) = plan.mark {
-            return rest.last().copied().filter(|(_, _, hi)| *hi == mark);
-        }
         let mut rest: Vec<_> = rest.to_vec();
         rest.extend(plan.ahead.map(|s| (s.period, s.lo, s.hi)));
         let (period, mut lo, hi) = rest.pop()?;
@@ -365,6 +372,18 @@ impl Planner {
             lo = l;
         }
         Some((period, lo, hi))
+    }
+
+    /// What a close makes of a snowflake's mark, where `above` is the lowest that covers every id it issued.
+    #[must_use]
+    pub(crate) fn last_mark(&self, slot: Slot, above: u64) -> Option<LastMark> {
+        let plan = self.plans.get(slot)?.as_ref()?;
+        let mark = plan.mark?;
+        match above.cmp(&mark) {
+            Ordering::Greater => Some(LastMark::Raise { expect: plan.expected_mark() }),
+            Ordering::Less => Some(LastMark::Lower { from: mark }),
+            Ordering::Equal => None,
+        }
     }
 
     /// The highest place this process has seen of a source.
@@ -396,12 +415,16 @@ impl Plan {
         Rules { ttl_ms: rules.ttl_ms.into_iter().chain(self.row_ttl_ms).min(), ..rules }
     }
 
+    /// Where the store's mark must stand. After a lost answer it may stand in either place: which one is checked when it
+    /// is known.
+    fn expected_mark(&self) -> Option<u64> {
+        if self.doubts.is_empty() { self.mark } else { None }
+    }
+
     fn ask(&self, now: Now) -> Option<Ask> {
         match self.wanted? {
             Want::Mark { to } => {
-                // After a lost answer the mark may stand in either place; which one is checked when it is known.
-                let expect = if self.doubts.is_empty() { self.mark } else { None };
-                Some(Ask::Raise { key: self.spec.key.clone(), expect, to })
+                Some(Ask::Raise { key: self.spec.key.clone(), expect: self.expected_mark(), to })
             }
             Want::Numbers { len, period } => {
                 let period_max = match (&self.spec.body, self.spec.pattern()) {

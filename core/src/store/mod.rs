@@ -41,7 +41,7 @@ pub(crate) use rows::{during, step_of};
 pub use handover::{FAR, Handover};
 
 pub use crate::reservation::{
-    Columns, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
+    Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
 };
 pub use crate::stride::Stride;
 
@@ -134,6 +134,15 @@ pub trait Store: Send {
     /// # Errors
     /// See [`FaultKind`].
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault>;
+
+    /// Returns several ranges, each as [`give_back`](Store::give_back) does: an answer to each, in their order. A fault
+    /// leaves open which of them were returned.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn give_back_all(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
+        ranges.iter().map(|range| self.give_back(&range.key, range.period, range.lo, range.hi)).collect()
+    }
 
     /// Raises a row that is a high-water mark (a snowflake's time) to `to`, creating it if it is missing, and answers
     /// with where it stood before (0: missing). With `expect`, only if it stands exactly there; else `Taken`.

@@ -13,6 +13,15 @@ use super::{ROUND_TRIP, Spring, Tally, Well};
 /// store again: the clock may have been set right, or the mark repaired.
 const START_REST: Duration = Duration::from_millis(200);
 
+/// What a source that was closed had not handed out.
+#[derive(Clone, Debug)]
+pub(crate) enum Unused {
+    /// Ranges, each with its period, in rising order.
+    Ranges(Vec<(u64, u64, u64)>),
+    /// A snowflake's ticks from here on: the lowest mark that covers all its ids.
+    TicksFrom(u64),
+}
+
 impl Well {
     /// What the planner decides by.
     pub(crate) fn view(&self) -> View {
@@ -125,21 +134,18 @@ impl Well {
     }
 
     /// Closes for good; answers with what nobody was given.
-    pub(crate) fn close(&self) -> Vec<(u64, u64, u64)> {
-        let rest = match &self.spring {
-            Spring::Numbers(supply) => supply.close(),
+    pub(crate) fn close(&self) -> Unused {
+        let unused = match &self.spring {
+            Spring::Numbers(supply) => Unused::Ranges(supply.close()),
             Spring::Time { generator, word } => {
                 word.revoke();
-                let mark = generator.mark();
-                generator
-                    .close()
-                    .filter(|unused| *unused < mark)
-                    .map(|unused| (0, unused, mark))
-                    .into_iter()
-                    .collect()
+                match generator.close() {
+                    Some(above) if generator.mark() > 0 => Unused::TicksFrom(above),
+                    _ => Unused::Ranges(Vec::new()),
+                }
             }
         };
         self.nudge();
-        rest
+        unused
     }
 }

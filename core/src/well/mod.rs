@@ -21,6 +21,7 @@ use crate::serial::Prefix;
 use crate::snowflake::Generator;
 use crate::spec::{Body, Spec};
 use crate::time::Clock;
+pub(crate) use keep::Unused;
 use refusal::Standing;
 pub(crate) use tally::Tally;
 

@@ -11,6 +11,9 @@ use super::{Event, LONGEST_REST, World};
 /// Who waits for a keeper in flight looks again after this long, as a blocked caller is woken by the answer.
 const LOOK_AGAIN: Micros = 20 * MS;
 
+/// A snowflake's mark covers an id this long after it was issued at the latest.
+const LONGEST_UNCOVERED: Micros = 2 * SECOND;
+
 /// More callers than this do not wait at one source: they try and go.
 const MOST_WAITING: usize = 4;
 
@@ -73,6 +76,7 @@ impl World {
         if self.now > caller.deadline && !stopped {
             self.ledger.late(holder, self.now - caller.deadline, self.now);
         }
+        self.check_cover(life, slot);
         match answer {
             Ok(()) => {
                 if self.measures {
@@ -82,6 +86,19 @@ impl World {
             Err(error) => self.wait_or_go(life, slot, caller, &error),
         }
         self.answer_bell(life);
+    }
+
+    /// Ids above the stored mark are a few round trips old at most, unless something hinders.
+    fn check_cover(&mut self, life: Life, slot: Slot) {
+        let Some(process) = &self.processes[life] else { return };
+        let (machine, db, holder) = (process.machine, process.db, process.sources[slot].holder);
+        let Some(since) = self.ledger.uncovered_since(holder) else { return };
+        if self.now > since + LONGEST_UNCOVERED
+            && !self.was_troubled(machine, db, since)
+            && self.machines[machine].clock_set_at.is_none()
+        {
+            self.ledger.left_uncovered(holder, since, self.now);
+        }
     }
 
     /// A caller that was told "not now" waits as `next` does, or gives up.
@@ -126,6 +143,12 @@ impl World {
         let excuses = Excuses {
             store: self.was_troubled(machine, db, caller.since),
             clock: self.was_clock_wrong(machine, &spec),
+            tick: match &spec.body {
+                keymill::simulation::Body::Snowflake { layout, max_lead_ms, .. } => {
+                    layout.unit_ms() >= 1_000 && layout.unit_ms().unsigned_abs() > *max_lead_ms
+                }
+                _ => false,
+            },
         };
         self.ledger.refused(holder, error.code, &error.message, excuses, self.now);
     }

@@ -53,6 +53,12 @@ impl World {
     pub(super) fn send(&mut self, life: Life, planned: plan::Flight) {
         let Some(process) = &mut self.processes[life] else { return };
         let (db, machine) = (process.db, process.machine);
+        if let plan::Flight::Alone(_, ask) = &planned
+            && self.saboteur.swallows(ask)
+        {
+            self.attend_at(life, self.now + 1, true);
+            return;
+        }
         let flight = self.flights.len();
         process.flight = Some(flight);
         let asks = match planned {
@@ -204,9 +210,12 @@ impl World {
             return;
         }
         let stands = self.dbs[db].mark(&self.rows[leg.row].0);
-        let done = match self.saboteur.raise_nothing(leg.row, &leg.ask, stands) {
-            Some(lie) => Applied { before: stands, after: stands, answer: Ok(lie) },
-            None => self.dbs[db].apply(&leg.ask),
+        let done = if let Some(lie) = self.saboteur.raise_nothing(leg.row, &leg.ask, stands) {
+            Applied { before: stands, after: stands, answer: Ok(lie) }
+        } else if let Some((stale, lie)) = self.saboteur.stale_mark(leg.row, &leg.ask, stands) {
+            Applied { answer: Ok(lie), ..self.dbs[db].apply(&stale) }
+        } else {
+            self.dbs[db].apply(&leg.ask)
         };
         leg.grant = self.ledger.applied(leg.holder, &leg.ask, &done, !waited_for, self.now);
         if self.processes[life].is_none() && matches!(leg.ask, Ask::Raise { .. }) && done.before != done.after

@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use super::refusal::until;
-use super::word::{CLOSED, Core, ticks_after};
+use super::word::{Core, END, ticks_after};
 use super::{Time, rfc3339};
 use crate::error::{Code, Error, Result};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 
 impl Core {
-    /// A mark at or below this is due: a third of the lead is gone, or counting ahead has come near the mark.
+    /// A mark at or below this is due: a third of its reach is gone, the next tick is not covered, or counting ahead has
+    /// come near the mark.
     pub(in crate::snowflake) fn renewal_level(&self, now: i64, tick: u64) -> u64 {
         let leading = tick.min(ticks_after(now, self.lead_ticks)) + self.margin_ticks / 2;
-        ticks_after(now, self.lead_ticks * 2 / 3).max(leading)
+        let kept = (self.reach_ticks * 2 / 3).max(self.reach_ticks.min(1));
+        ticks_after(now, kept).max(leading)
     }
 
     pub(in crate::snowflake) fn start(&self, previous_mark: u64, time: &impl Time) -> Result<()> {
@@ -22,7 +24,7 @@ impl Core {
             return Err(self.layout.ended());
         }
         // As far ahead as a predecessor stores its mark: a start right after a crash is not refused.
-        let ahead = self.lead_ticks + self.margin_ticks + 1;
+        let ahead = self.reach_ticks.max(self.lead_ticks + self.margin_ticks) + 1;
         if now < 0 || previous_mark > ticks_after(now, ahead) {
             let needed_ms = self.layout.wall_ms_of(previous_mark.saturating_sub(ahead));
             return Err(Error::new(
@@ -53,19 +55,37 @@ impl Core {
         // the word back, and leaves an ended generator ended.
         let before = self.next.fetch_max(first, Ordering::Relaxed);
         if before < first {
+            // ordering: Relaxed — read by the keeper itself, when it closes.
+            self.slow.begun_at.store(first, Ordering::Relaxed);
             // ordering: Relaxed — a count.
             self.slow.skipped.fetch_add(first - before, Ordering::Relaxed);
         }
+        self.call_keeper();
         Ok(())
     }
 
     pub(in crate::snowflake) fn wanted_mark(&self, time: &impl Time) -> Option<u64> {
-        // ordering: Relaxed — a little behind is a mark asked for at the next turn.
+        // The call is taken before the look: one that is made for a position this look does not see stands.
+        // ordering: Relaxed — ordered by the fence.
+        self.gate.hungry.store(false, Ordering::Relaxed);
+        // ordering: SeqCst fence — pairs with the one in `call_keeper`.
+        fence(Ordering::SeqCst);
+        let wanted = self.wanted_now(time);
+        if wanted.is_some() {
+            // Until the store has taken the mark it is wanted.
+            // ordering: Relaxed — a hint.
+            self.gate.hungry.store(true, Ordering::Relaxed);
+        }
+        wanted
+    }
+
+    fn wanted_now(&self, time: &impl Time) -> Option<u64> {
+        // ordering: Relaxed — ordered by the fence: what the call was made for is seen.
         let current = self.next.load(Ordering::Relaxed);
         // ordering: Relaxed — written by the keeper itself.
         let mark = self.slow.mark.load(Ordering::Relaxed);
         let now = self.layout.tick_at(time.wall_ms());
-        if current == 0 || current >= CLOSED || now > self.layout.max_tick() as i64 {
+        if current == 0 || current >= END || now > self.layout.max_tick() as i64 {
             return None;
         }
         let tick = current >> self.seq_bits;
@@ -76,12 +96,11 @@ impl Core {
         let uncovered = tick >= mark;
         let starved = uncovered && tick < ticks_after(now, self.lead_ticks + 1);
         let lead_end = ticks_after(now, self.lead_ticks + 1);
+        let reach_end = ticks_after(now, self.reach_ticks + 1);
         let leading = (tick + 1 + self.margin_ticks).min(lead_end + self.margin_ticks);
         // Never below what was issued, nor below a predecessor's mark, which is where the word began.
-        let wanted = lead_end.max(leading).max(tick + u64::from(used)).min(self.layout.max_tick() + 1);
+        let wanted = reach_end.max(leading).max(tick + u64::from(used)).min(self.layout.max_tick() + 1);
         if mark != 0 && (wanted <= mark || !(starved || used && (due || uncovered))) {
-            // ordering: Relaxed — a hint; set again by the next slow call that finds little left.
-            self.gate.hungry.store(false, Ordering::Relaxed);
             return None;
         }
         // Not `marked_at` yet: storing the mark may fail, and then it must be asked for again.
@@ -103,8 +122,10 @@ impl Core {
         }
         // ordering: Release — pairs with the Acquire in `moment`: whoever sees the mark sees its offset.
         self.slow.mark.fetch_max(tick, Ordering::Release);
-        // ordering: Relaxed — a hint.
+        // ordering: Relaxed — a hint; the keeper's look, which follows, sees what was called for meanwhile.
         self.gate.hungry.store(false, Ordering::Relaxed);
+        // ordering: SeqCst fence — pairs with the one in `call_keeper`.
+        fence(Ordering::SeqCst);
     }
 
     fn anchor(&self, wall_ms: i64, time: &impl Time) {

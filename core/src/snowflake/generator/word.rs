@@ -7,21 +7,29 @@ use std::sync::atomic::AtomicU64 as Figure;
 use super::refusal::{ClockBack, Refusal, Why, until};
 use super::{Layout, Time};
 use crate::error::{Error, Result};
-use crate::sync::{AtomicBool, AtomicU64, CachePadded, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, CachePadded, Ordering, fence};
 use crate::time::Stamp;
 
-/// At and above this, `next` counts nothing: the generator is closed. Positions are below it, because a layout has at
-/// most 63 bits; the calls that may still add to the word are far fewer than the room above.
-pub(super) const CLOSED: u64 = 1 << 63;
+/// At and above this, `next` counts nothing. Positions are below it, because a layout has at most 63 bits; the calls that
+/// may still add to the word are far fewer than the room above. A layout of 63 bits without a worker ends exactly here.
+pub(super) const END: u64 = 1 << 63;
 
-/// As `CLOSED`, and the reason is that the worker id went to somebody else.
-pub(super) const REVOKED: u64 = CLOSED | 1 << 62;
+/// The generator is closed.
+pub(super) const CLOSED: u64 = END | 1 << 61;
+
+/// As `CLOSED`, and the reason is that another process has the worker id.
+pub(super) const REVOKED: u64 = END | 1 << 62;
 
 /// Ids between two readings of the precise clock, at most. More would save nothing: 25 ns over 4096 ids is unmeasurable.
 const MAX_BUDGET: u64 = 4096;
 
 /// A budget is this part of what a tick is expected to need, so an id lags by about as much of a tick.
 const BUDGETS_PER_TICK: u64 = 16;
+
+/// A mark is stored at least this far ahead of the clock, however short `max_lead` is: so a store is written to a few
+/// times a second at most, and the ids of a tick are covered before they are issued. The price is paid after a kill only:
+/// the next process starts at the mark, and its callers wait for the clock this long.
+const LEAST_REACH_MS: u64 = 1000;
 
 /// How soon to ask again when the answer is with the keeper, not with the clock.
 pub(super) const KEEPER_MS: u64 = 1;
@@ -54,6 +62,8 @@ pub(super) struct Slow {
     /// `next` when the current mark, and the mark being stored, were asked for: has anything been issued since?
     pub(super) marked_at: Figure,
     pub(super) asked_at: Figure,
+    /// Where the last start put `next`: while it stands there, this generator has issued nothing since.
+    pub(super) begun_at: Figure,
     /// The running estimate of the rate: ids counted and wall time at the start of its window, and what came out.
     pub(super) window_ids: Figure,
     pub(super) window_ms: Figure,
@@ -63,7 +73,7 @@ pub(super) struct Slow {
 /// The generator without its clock.
 #[derive(Debug)]
 pub(in crate::snowflake) struct Core {
-    /// The next position: `tick << seq_bits | seq`. 0 before the start, [`CLOSED`] and more after the end.
+    /// The next position: `tick << seq_bits | seq`. 0 before the start, [`END`] and more after the end.
     pub(super) next: CachePadded<AtomicU64>,
     pub(super) gate: CachePadded<Gate>,
     pub(super) slow: CachePadded<Slow>,
@@ -72,6 +82,9 @@ pub(in crate::snowflake) struct Core {
     pub(super) clock_back: ClockBack,
     pub(super) max_lead_ms: u64,
     pub(super) lead_ticks: u64,
+    /// How far ahead of the clock a mark is stored: the lead, or [`LEAST_REACH_MS`]; 0 where a tick is longer than both,
+    /// and then each tick in use is marked when its first id is issued.
+    pub(super) reach_ticks: u64,
     /// How far a mark is stored above the lead while the lead is in use, so that overload does not write to the store
     /// at every tick.
     pub(super) margin_ticks: u64,
@@ -97,6 +110,8 @@ pub(super) struct Moment {
     pub(super) lead_end: u64,
     /// First position that may not be taken.
     pub(super) cap: u64,
+    /// Ticks below this are covered by the store.
+    pub(super) mark: u64,
     /// How many ticks the clock is behind one it showed before; 0 normally.
     pub(super) behind: u64,
     /// The rate was below a quarter of the layout's, so positions may be passed over for evenness.
@@ -138,6 +153,7 @@ impl Core {
                 last: Figure::new(0),
                 marked_at: Figure::new(0),
                 asked_at: Figure::new(0),
+                begun_at: Figure::new(0),
                 window_ids: Figure::new(0),
                 window_ms: Figure::new(0),
                 budget: Figure::new(0),
@@ -147,6 +163,7 @@ impl Core {
             clock_back,
             max_lead_ms,
             lead_ticks,
+            reach_ticks: lead_ticks.max(LEAST_REACH_MS / layout.unit_ms().unsigned_abs()),
             margin_ticks: lead_ticks.div_ceil(3),
             worker_field: layout.pack(0, worker, 0),
             spread_mask: (1 << spread_bits) - 1,
@@ -205,11 +222,12 @@ impl Core {
     /// still good; otherwise it is passed over.
     fn keep_or_retake(&self, position: u64, time: &impl Time) -> std::result::Result<u64, Refusal> {
         let moment = self.moment(time);
-        if position < CLOSED {
+        if position < END {
             if let Ok(moment) = &moment
                 && position < moment.cap
                 && (position >> self.seq_bits) as i64 >= moment.adopted
             {
+                self.look_at_mark(position, moment);
                 self.open(position, moment);
                 return Ok(self.compose(position));
             }
@@ -269,7 +287,7 @@ impl Core {
         // ordering: Relaxed — only a first guess for the exchange below.
         let mut current = self.next.load(Ordering::Relaxed);
         loop {
-            if current >= CLOSED {
+            if current >= END {
                 self.shut();
                 return Err(ended(current));
             }
@@ -290,6 +308,7 @@ impl Core {
                 Ok(_) => {
                     // ordering: Relaxed — a count.
                     self.slow.skipped.fetch_add(first - current, Ordering::Relaxed);
+                    self.look_at_mark(end - 1, &moment);
                     return Ok((first..end, moment));
                 }
                 Err(seen) => current = seen,
@@ -301,7 +320,7 @@ impl Core {
     pub(super) fn moment(&self, time: &impl Time) -> std::result::Result<Moment, Refusal> {
         // ordering: Relaxed — the word itself is the truth about start and end.
         let current = self.next.load(Ordering::Relaxed);
-        if current >= CLOSED {
+        if current >= END {
             return Err(ended(current));
         }
         // ordering: Acquire — pairs with the Release in `raise_mark`: the offset read below is at least this mark's.
@@ -339,14 +358,18 @@ impl Core {
         let lead_end = ticks_after(now, self.lead_ticks.saturating_add(1));
         let proven_end = mark.max(ticks_after(adopted, 1));
         let cap = lead_end.min(proven_end).min(field_end) << self.seq_bits;
-        if self.lead_ticks > 0 && mark <= self.renewal_level(now, current >> self.seq_bits) {
-            self.call_keeper();
-        }
         // ordering: Relaxed — an estimate.
         let budget = self.slow.budget.load(Ordering::Relaxed);
         // A budget is a sixteenth of a tick's ids; narrow sequences are never quiet, they need all they have.
         let quiet = budget < (self.seq_mask + 1) / (4 * BUDGETS_PER_TICK);
-        Ok(Moment { wall_ms, now, adopted, lead_end, cap, behind, quiet })
+        Ok(Moment { wall_ms, now, adopted, lead_end, cap, mark, behind, quiet })
+    }
+
+    /// Calls the keeper where the mark is due, now that `position` is taken: every tick in use comes by here.
+    fn look_at_mark(&self, position: u64, moment: &Moment) {
+        if moment.mark <= self.renewal_level(moment.now, position >> self.seq_bits) {
+            self.call_keeper();
+        }
     }
 
     /// Why `first` may not be taken.
@@ -399,7 +422,10 @@ impl Core {
     }
 
     pub(super) fn call_keeper(&self) {
-        // ordering: Relaxed — a hint, here and in the next line; read before it is written, as in `shut`.
+        // ordering: SeqCst fence — the position was taken before the load below; pairs with the fence in `wanted_mark`, so
+        // either we see that the keeper took the last call and call again, or the keeper sees our position.
+        fence(Ordering::SeqCst);
+        // ordering: Relaxed — ordered by the fence; read before it is written, as in `shut`.
         if !self.gate.hungry.load(Ordering::Relaxed) {
             // ordering: Relaxed — as above.
             self.gate.hungry.store(true, Ordering::Relaxed);
@@ -443,10 +469,24 @@ impl Core {
         // ordering: Relaxed — a figure.
         let current = self.next.load(Ordering::Relaxed);
         if current < CLOSED {
-            return current;
+            return current.min(END);
         }
         // ordering: Relaxed — a figure; 0 for the moment in which the generator is ending.
         self.slow.last.load(Ordering::Relaxed)
+    }
+
+    /// The tick above every id, where the word stood last at `current`; `None`: there was none.
+    fn above(&self, current: u64) -> Option<u64> {
+        if current == 0 {
+            return None;
+        }
+        let tick = current >> self.seq_bits;
+        // Nothing was issued since the start: what covers the ids before it is where the start began.
+        // ordering: Relaxed — written by the keeper, which closes.
+        if self.slow.begun_at.load(Ordering::Relaxed) == current {
+            return Some(tick);
+        }
+        Some((tick + 1).min(self.layout.max_tick() + 1))
     }
 
     pub(in crate::snowflake) fn end(&self, how: u64) -> Option<u64> {
@@ -461,7 +501,7 @@ impl Core {
                     // ordering: Relaxed — a figure.
                     self.slow.last.store(current, Ordering::Relaxed);
                     self.shut();
-                    return (current > 0).then_some((current >> self.seq_bits) + 1);
+                    return self.above(current);
                 }
                 Err(seen) => current = seen,
             }
@@ -472,7 +512,11 @@ impl Core {
 
 /// Which refusal an ended word means.
 fn ended(word: u64) -> Refusal {
-    if word >= REVOKED { Refusal::LeaseLost } else { Refusal::Closed }
+    match word {
+        REVOKED.. => Refusal::LeaseLost,
+        CLOSED.. => Refusal::Closed,
+        _ => Refusal::LayoutEnded,
+    }
 }
 
 /// The tick `count` after `tick`, 0 where that is before the epoch.

@@ -363,6 +363,32 @@ fn the_end_of_the_time_field_is_an_error_and_nothing_wraps() {
 }
 
 #[test]
+fn the_end_of_a_layout_of_63_bits_without_a_worker_is_told_as_that() {
+    let mut rig = Rig::twitter();
+    rig.layout = Layout::parse("time:41@1ms,worker:0,seq:22", "2025-01-01").unwrap();
+    rig.generator =
+        Generator::new(rig.layout, 0, ClockBack::Borrow, 3000, Clock::Manual(rig.clock.clone())).unwrap();
+    let end = rig.layout.ends_at_ms();
+    rig.clock.set_wall(end - 10);
+    rig.generator.start(0).unwrap();
+    rig.keeper();
+    let (ids, refusal) = rig.drain();
+    assert!(rises(&ids));
+    assert_eq!(ids.last(), Some(&i64::MAX.unsigned_abs()), "the last id is the largest");
+    assert_eq!(refusal, Refusal::LayoutEnded);
+    assert_eq!(rig.generator.try_take(&mut [0; 10]), Err(Refusal::LayoutEnded));
+    let layout = rig.layout;
+    assert_eq!(rig.generator.close(), Some(layout.max_tick() + 1));
+    assert_eq!(rig.generator.try_next(), Err(Refusal::Closed));
+    // A start in the last tick: nothing is left of it, and that is no close.
+    let generator =
+        Generator::new(layout, 0, ClockBack::Borrow, 3000, Clock::Manual(rig.clock.clone())).unwrap();
+    generator.start(layout.max_tick() + 1).unwrap();
+    generator.raise_mark(layout.max_tick() + 1);
+    assert_eq!(generator.try_next(), Err(Refusal::LayoutEnded));
+}
+
+#[test]
 fn id_zero_is_never_issued() {
     for seq_bits in 1..14 {
         let layout = Layout::parse(&format!("time:41@1ms,worker:0,seq:{seq_bits}"), "2025-01-01").unwrap();
