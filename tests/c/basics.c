@@ -35,16 +35,17 @@ static void order(void) {
     OK(km_mill_source(mill, "segment:orders?order=thread&block=100", &source));
     for (int round = 0; round < 200; round++, next += 5) {
         int32_t code;
+        uint32_t retry = 0;
         char text[32];
         size_t len = 0;
         OK(km_source_next(source, &id));
         CHECK(id == next);
         OK(km_source_fill(source, ids, 2));
         CHECK(ids[0] == next + 1 && ids[1] == next + 2);
-        while ((code = km_source_try_next(source, &id, NULL)) == KM_NOT_READY) {}
+        while ((code = km_source_try_next(source, &id, &retry)) == KM_NOT_READY) {}
         OK(code);
         CHECK(id == next + 3);
-        while ((code = km_source_try_next_text(source, text, sizeof text, &len, NULL)) == KM_NOT_READY) {}
+        while ((code = km_source_try_next_text(source, text, sizeof text, &len, &retry)) == KM_NOT_READY) {}
         OK(code);
         CHECK(strtoull(text, NULL, 10) == next + 4);
     }
@@ -54,12 +55,13 @@ static void order(void) {
     char before[32] = "";
     for (int round = 0; round < 200; round++) {
         int32_t code;
+        uint32_t retry = 0;
         char text[32];
         size_t len = 0;
         OK(km_source_next_text(source, text, sizeof text, &len));
         CHECK(strcmp(before, text) < 0);
         strcpy(before, text);
-        while ((code = km_source_try_next_text(source, text, sizeof text, &len, NULL)) == KM_NOT_READY) {}
+        while ((code = km_source_try_next_text(source, text, sizeof text, &len, &retry)) == KM_NOT_READY) {}
         OK(code);
         CHECK(strcmp(before, text) < 0);
         strcpy(before, text);
