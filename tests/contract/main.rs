@@ -11,6 +11,7 @@ mod matrix;
 mod memory;
 mod postgres;
 mod redis;
+mod second_sqlite;
 mod sqlite;
 mod wire;
 

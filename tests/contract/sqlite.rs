@@ -13,32 +13,77 @@ use keymill_tests::worker::in_a_process_of_its_own;
 use crate::bench::*;
 use crate::{CHILD, assert_disjoint, kind, reserve_many};
 
+/// What the header of a file says of whose it is, and its journal.
+fn mark_and_journal(bench: &Bench) -> (i32, String) {
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let pragma = |name: &str| format!("PRAGMA {name}");
+    (
+        connection.query_one(&pragma("application_id"), [], |row| row.get(0)).unwrap(),
+        connection.query_one(&pragma("journal_mode"), [], |row| row.get(0)).unwrap(),
+    )
+}
+
+/// "kmil", in the header of every file of keymill's.
+const MARK: i32 = 0x6b6d_696c;
+
 #[test]
-fn a_file_of_another_program_is_refused_until_init_is_run_on_it() {
+fn a_file_of_another_program_is_refused_and_left_alone() {
     for kind in Kind::ALL {
         let bench = Bench::sqlite(kind);
         bench.tamper("CREATE TABLE customers (id INTEGER PRIMARY KEY)", &[]);
         let mut store = bench.open();
         let request = bench.request("orders", 10);
-        let fault = store.reserve(&request).unwrap_err();
-        assert_eq!(fault.kind, FaultKind::Refused);
-        assert!(fault.message.contains("holds tables of another program; run `keymill init`"), "{fault}");
-        let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
-        let mode: String = rusqlite::Connection::open(path)
-            .unwrap()
-            .query_one("PRAGMA journal_mode", [], |row| row.get(0))
-            .unwrap();
-        assert_eq!(mode, "delete", "a file of another program is not even switched to another journal");
-        assert!(store.init(&[bench.key("x")], true).unwrap()[0].starts_with("CREATE TABLE"));
-        assert_eq!(self::kind(store.reserve(&request)), FaultKind::Refused, "a dry run changes nothing");
-        store.init(&[bench.key("x")], false).unwrap();
-        assert_eq!(store.reserve(&request).unwrap().lo, 1);
-        assert_eq!(bench.open().reserve(&request).unwrap().lo, 11);
+        let key = bench.key("x");
+        for fault in [
+            store.reserve(&request).unwrap_err(),
+            store.init(std::slice::from_ref(&key), false).unwrap_err(),
+            store.init(&[key], true).unwrap_err(),
+            store.look(&request.key).unwrap_err(),
+        ] {
+            assert_eq!(fault.kind, FaultKind::Refused);
+            for part in ["table `customers` of another program", "name a file of keymill's own"] {
+                assert!(fault.message.contains(part), "{fault}");
+            }
+        }
+        assert_eq!(mark_and_journal(&bench), (0, "delete".to_owned()), "nothing in it was changed");
     }
+    // A table of keymill's beside the program's makes it no file of keymill's, whoever put it there.
+    let bench = Bench::sqlite(Kind::Segment);
+    bench.tamper("CREATE TABLE customers (id INTEGER PRIMARY KEY)", &[]);
+    bench.tamper(&sqlite::create_table(&bench.key("x")), &[]);
+    assert_eq!(self::kind(bench.open().reserve(&bench.request("orders", 10))), FaultKind::Refused);
     // Marked as another program's, without any table yet.
     let bench = Bench::sqlite(Kind::Segment);
     bench.tamper("PRAGMA application_id = 252006673", &[]);
-    assert_eq!(kind(bench.open().reserve(&bench.request("orders", 10))), FaultKind::Refused);
+    assert_eq!(self::kind(bench.open().reserve(&bench.request("orders", 10))), FaultKind::Refused);
+    assert_eq!(mark_and_journal(&bench).0, 252_006_673);
+}
+
+#[test]
+fn a_file_of_keymill_s_own_is_marked_and_an_older_one_without_a_mark_is_adopted() {
+    for kind in Kind::ALL {
+        let request = |bench: &Bench| bench.request("orders", 10);
+        let new = Bench::sqlite(kind);
+        new.open().reserve(&request(&new)).unwrap();
+        assert_eq!(mark_and_journal(&new), (MARK, "wal".to_owned()));
+        // Made by hand from what `init --dry-run` prints.
+        let old = Bench::sqlite(kind);
+        old.tamper(&sqlite::create_table(&old.key("x")), &[]);
+        assert_eq!(mark_and_journal(&old).0, 0);
+        assert_eq!(old.open().look(&request(&old).key).unwrap(), None);
+        assert_eq!(mark_and_journal(&old).0, 0, "a look changes nothing");
+        old.open().reserve(&request(&old)).unwrap();
+        assert_eq!(mark_and_journal(&old), (MARK, "wal".to_owned()));
+    }
+    // Tables by other names, of keymill's shape.
+    let bench = Bench::sqlite(Kind::Segment);
+    let key = bench.key("x");
+    let table = |name: &str| sqlite::create_table(&key).replace("keymill_segment", name);
+    bench.tamper(&table("orders_ids"), &[]);
+    bench.tamper(&table("more_ids"), &[]);
+    bench.open().reserve(&bench.request("orders", 10)).unwrap();
+    assert_eq!(mark_and_journal(&bench).0, MARK);
 }
 
 #[test]

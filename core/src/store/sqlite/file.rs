@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode, Transaction};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction};
 
-use crate::store::{Fault, FaultKind};
+use crate::store::{Fault, FaultKind, Scheme};
 
 /// `PRAGMA application_id` of files that keymill made: "kmil".
 pub(super) const APPLICATION_ID: i32 = 0x6b6d_696c;
@@ -57,14 +57,69 @@ pub(super) fn log_of(path: &Path) -> PathBuf {
     PathBuf::from(log)
 }
 
-/// A file that another program made: it is not empty and does not bear our mark.
-pub(super) fn is_foreign(connection: &Connection) -> rusqlite::Result<bool> {
+/// A path without symbolic links: SQLite keeps the log beside the file that they lead to. The file need not be there yet.
+pub(super) fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| {
+        match (path.parent().map(std::fs::canonicalize), path.file_name()) {
+            (Some(Ok(folder)), Some(name)) => folder.join(name),
+            _ => path.to_owned(),
+        }
+    })
+}
+
+/// Whose file it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// It bears our mark.
+    Keymill,
+    /// No mark, and no tables but those that keymill keeps: new, made by hand, or by a keymill that set no mark.
+    Unmarked,
+    /// Another program's, and how that is known: the end of a sentence about the file.
+    Other(String),
+}
+
+/// A table by which a file without a mark is known as another program's: not `ours`, none of a scheme's usual name, none of
+/// the shape of keymill's own.
+const FOREIGN_TABLE: &str = "SELECT name FROM sqlite_schema AS found WHERE type IN ('table', 'view') \
+     AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND lower(name) NOT IN (SELECT value FROM json_each(?1)) \
+     AND (SELECT count(*) FROM pragma_table_info(found.name) \
+          WHERE lower(name) IN ('name', 'period', 'next', 'updated_at')) < 4 ORDER BY name LIMIT 1";
+
+/// Whose file it is; `table` is one that a source of ours names.
+pub(super) fn owner(connection: &Connection, table: Option<&str>) -> rusqlite::Result<Owner> {
     let mark: i32 = connection.query_one("PRAGMA application_id", [], |row| row.get(0))?;
     if mark == APPLICATION_ID {
-        return Ok(false);
+        return Ok(Owner::Keymill);
     }
-    let tables: i64 = connection.query_one("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    Ok(tables > 0 || mark != 0)
+    if mark != 0 {
+        return Ok(Owner::Other(format!(
+            "is marked as another program's (`PRAGMA application_id` is {mark})"
+        )));
+    }
+    let ours: Vec<String> = Scheme::ALL
+        .into_iter()
+        .map(|scheme| -> &str { scheme.default_table() })
+        .chain(table)
+        .map(|name| format!("\"{}\"", name.to_ascii_lowercase()))
+        .collect();
+    let foreign: Option<String> = connection
+        .query_one(FOREIGN_TABLE, [format!("[{}]", ours.join(","))], |row| row.get(0))
+        .optional()?;
+    Ok(foreign
+        .map_or(Owner::Unmarked, |table| Owner::Other(format!("holds table `{table}` of another program"))))
+}
+
+/// A file that is not keymill's is left alone, by `init` too.
+pub(super) fn refuse_foreign(path: &Path, why: &str) -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "`{}` {why}; name a file of keymill's own, such as sqlite:ids.db: two SQLite libraries in one process drop each \
+             other's locks on a file they share. To move a source out of this file run `keymill repair` on the new one, N \
+             above every number issued",
+            path.display()
+        ),
+    )
 }
 
 /// Commits; only its own `Ok` makes a range usable.

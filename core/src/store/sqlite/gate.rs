@@ -24,6 +24,8 @@ use once_cell::sync::OnceCell;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
+use super::descriptors;
+
 /// Lower 32 bits: operations in progress. Bit 32: a thread is forking.
 static GATE: AtomicU64 = AtomicU64::new(0);
 const FORKING: u64 = 1 << 32;
@@ -39,6 +41,11 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 static CLONED: AtomicBool = AtomicBool::new(false);
 /// Files whose locks [`hold_locks`] has taken; the descriptors are never closed, which would drop them.
 static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
+
+#[cfg(target_os = "linux")]
+const SET_LOCK: libc::c_int = libc::F_OFD_SETLK;
+#[cfg(not(target_os = "linux"))]
+const SET_LOCK: libc::c_int = libc::F_SETLK;
 
 /// How long a fork waits for the operation in progress. Longer than any busy deadline; a hung disk must not hang `fork`.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -130,13 +137,15 @@ pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
             continue;
         }
         let file = OpenOptions::new().read(true).write(true).open(path)?;
+        descriptors::know(&file);
         // SAFETY: zero is a valid value of every field of `flock`.
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
         lock.l_type = libc::F_RDLCK as libc::c_short;
         lock.l_whence = libc::SEEK_SET as libc::c_short;
         (lock.l_start, lock.l_len) = (start, len);
+        // With the descriptor's own locks where there are such: SQLite closes others of the same file.
         // SAFETY: the descriptor is open and `lock` outlives the call.
-        let refused = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) };
+        let refused = unsafe { libc::fcntl(file.as_raw_fd(), SET_LOCK, &raw const lock) };
         let error = io::Error::last_os_error();
         if refused != 0 {
             // Left open even so: closing it would drop whatever SQLite holds on that file.

@@ -8,6 +8,7 @@
 //! * A file deleted or replaced under us is noticed by its inode, before an operation and after its commit.
 //! * The file is never opened but by SQLite: closing any other descriptor of it would drop SQLite's POSIX locks.
 
+mod descriptors;
 mod file;
 mod gate;
 mod records;
@@ -26,7 +27,7 @@ use super::transactions::Transactions;
 use super::{
     Durability, Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Store,
 };
-use file::{Deadline, FileSystem, commit, fault, file_system, identity, is_busy, is_foreign, log_of};
+use file::{Deadline, FileSystem, Owner, commit, fault, file_system, identity, is_busy, log_of, owner, real};
 use records::{Open, age_of};
 pub use schemes::create_table;
 use schemes::{Found, create, ensure_table, found_table};
@@ -49,6 +50,8 @@ impl Default for Options {
 /// What was found when the file was opened.
 #[derive(Debug, Default)]
 struct Opened {
+    /// The path without symbolic links, beside which SQLite keeps its other files.
+    real: PathBuf,
     /// Device and inode.
     file: (u64, u64),
     /// The write-ahead log's, once there is one.
@@ -68,6 +71,8 @@ pub struct SqliteStore {
     slot: Option<Arc<gate::Slot>>,
     opened: Opened,
     deadline: Arc<Deadline>,
+    /// When this process's descriptors are to be looked at again.
+    next_look: Option<Instant>,
 }
 
 impl SqliteStore {
@@ -86,12 +91,21 @@ impl SqliteStore {
                 wait: options.busy,
                 micros: AtomicU64::new(0),
             }),
+            next_look: None,
             options,
         }
     }
 
     /// Runs with an open connection, inside the gate; throws the connection away after a fault that may be its own.
     fn with_connection<T>(
+        &mut self,
+        work: impl FnOnce(&mut SqliteStore, &mut Connection) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        descriptors::install();
+        descriptors::in_keymill(|| self.with_connection_of_keymill(work))
+    }
+
+    fn with_connection_of_keymill<T>(
         &mut self,
         work: impl FnOnce(&mut SqliteStore, &mut Connection) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
@@ -118,6 +132,9 @@ impl SqliteStore {
             // Its log is nobody else's any more: copied back, it would overwrite what others have committed since.
             let _ = stale.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         }
+        if held.is_some() {
+            self.check_descriptors()?;
+        }
         let mut connection = match held.take() {
             Some(connection) => connection,
             None => self.open()?,
@@ -134,12 +151,15 @@ impl SqliteStore {
     /// Whether the name no longer leads to the file that is open.
     fn moved(&self) -> bool {
         identity(&self.path) != Some(self.opened.file)
-            || self.opened.log.is_some() && identity(&log_of(&self.path)) != self.opened.log
+            || self.opened.log.is_some() && identity(&log_of(&self.opened.real)) != self.opened.log
     }
 
     fn open(&mut self) -> Result<Connection, Fault> {
-        self.opened = Opened::default();
+        self.opened = Opened { real: real(&self.path), ..Opened::default() };
         self.check_file_system()?;
+        // Before anything is opened: closing it again would drop the other library's locks.
+        self.next_look = None;
+        self.check_descriptors()?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
@@ -156,7 +176,8 @@ impl SqliteStore {
         self.opened.journal = loop {
             // A file of another program keeps its journal mode. SQLite does not always ask the busy handler here:
             // eight processes that open a new file at once collide.
-            let word = is_foreign(&connection).and_then(|foreign| {
+            let word = owner(&connection, None).and_then(|owner| {
+                let foreign = matches!(owner, Owner::Other(_));
                 let ask = if foreign { "PRAGMA journal_mode" } else { "PRAGMA journal_mode=WAL" };
                 connection.query_one(ask, [], |row| row.get(0))
             });
@@ -175,7 +196,7 @@ impl SqliteStore {
                 format!("`{}` was deleted while it was opened", path.display()),
             )
         })?;
-        gate::hold_locks(path).map_err(|error| {
+        gate::hold_locks(&self.opened.real).map_err(|error| {
             Fault::new(
                 FaultKind::Unavailable,
                 format!("locking `{}` for a cloned process: {error}", path.display()),
@@ -231,12 +252,32 @@ impl SqliteStore {
         }
     }
 
+    /// Refuses a file that something else in this process has open: the locks of two SQLite libraries in one process do not
+    /// keep them apart, and each drops the other's.
+    fn check_descriptors(&mut self) -> Result<(), Fault> {
+        /// A look may take one part in so many of the time: a process may have thousands of descriptors.
+        const SHARE: u32 = 50;
+        let began = Instant::now();
+        if self.next_look.is_some_and(|next| began < next) {
+            return Ok(());
+        }
+        let found = descriptors::foreign(&self.opened.real);
+        self.next_look = found.is_none().then(|| Instant::now() + began.elapsed() * SHARE);
+        let Some(descriptor) = found else { return Ok(()) };
+        self.judge(format!(
+            "`{}` is open in this process outside keymill too (descriptor {descriptor}), as by a SQLite library of the program's \
+             own (Python's sqlite3, better-sqlite3, sqlite-jdbc); two SQLite libraries in one process drop each other's locks, \
+             and the file is damaged: name a file of keymill's own that nothing else in this program opens",
+            self.path.display()
+        ))
+    }
+
     /// Any way out of a transaction but `end` rolls back when it is dropped.
     fn begin<'c>(&mut self, connection: &'c mut Connection) -> Result<Transaction<'c>, Fault> {
         let transaction = Transaction::new(connection, TransactionBehavior::Immediate)
             .map_err(|error| fault(&self.path, &error))?;
         if self.opened.log.is_none() && self.opened.journal.eq_ignore_ascii_case("wal") {
-            self.opened.log = identity(&log_of(&self.path));
+            self.opened.log = identity(&log_of(&self.opened.real));
         }
         Ok(transaction)
     }
@@ -260,7 +301,9 @@ impl SqliteStore {
                 format!("{found}; `durability=warn` accepts the risk of duplicates"),
             )),
             Durability::Warn => {
-                self.opened.warnings.push(found);
+                if !self.opened.warnings.contains(&found) {
+                    self.opened.warnings.push(found);
+                }
                 Ok(())
             }
         }

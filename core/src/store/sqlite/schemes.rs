@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension, Transaction};
+use rusqlite::{OptionalExtension, Transaction};
 
 use super::Opened;
-use super::file::{APPLICATION_ID, fault, is_foreign};
+use super::file::{APPLICATION_ID, Owner, fault, owner, refuse_foreign};
 use crate::store::counter::Counter;
 use crate::store::rows;
 use crate::store::{Fault, FaultKind, Key, Scheme};
@@ -124,6 +124,9 @@ pub(super) fn found_table(transaction: &Transaction<'_>, key: &Key, path: &Path)
     rows::check_table_name(&key.table)?;
     rows::check_kept_here(key)?;
     let at = |error: rusqlite::Error| fault(path, &error);
+    if let Owner::Other(why) = owner(transaction, Some(&key.table)).map_err(at)? {
+        return Err(refuse_foreign(path, &why));
+    }
     let kind: Option<String> = transaction
         .prepare_cached(
             "SELECT type FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type IN ('table', 'view')",
@@ -186,39 +189,25 @@ pub(super) fn ensure_table(
         return Ok(());
     }
     match found_table(transaction, key, path)? {
-        Found::Right => {}
+        Found::Right => mark(transaction, path)?,
         Found::Wrong(why) => return Err(Fault::new(FaultKind::Refused, why)),
-        Found::Missing => {
-            let at = |error: rusqlite::Error| fault(path, &error);
-            if is_foreign(transaction).map_err(at)? && !is_initialised(transaction).map_err(at)? {
-                return Err(Fault::new(
-                    FaultKind::Refused,
-                    format!(
-                        "`{}` holds tables of another program; run `keymill init` to put table `{}` beside them, or \
-                         name another file",
-                        path.display(),
-                        key.table
-                    ),
-                ));
-            }
-            create(transaction, key, path)?;
-        }
+        Found::Missing => create(transaction, key, path)?,
     }
     opened.checked.insert(place);
     Ok(())
 }
 
-/// Whether somebody has agreed to our tables in a file of another program: `init` has made one.
-fn is_initialised(connection: &Connection) -> rusqlite::Result<bool> {
-    let table = Scheme::Keymill.default_table();
-    connection
-        .query_one("SELECT count(*) FROM sqlite_schema WHERE name = ?1", [table], |row| row.get::<_, bool>(0))
+/// Creates a table of ours in a file that [`found_table`] has found to be ours.
+pub(super) fn create(transaction: &Transaction<'_>, key: &Key, path: &Path) -> Result<(), Fault> {
+    mark(transaction, path)?;
+    transaction.execute_batch(&create_table(key)).map_err(|error| fault(path, &error))
 }
 
-pub(super) fn create(transaction: &Transaction<'_>, key: &Key, path: &Path) -> Result<(), Fault> {
+/// Marks a file of ours. A mark that is there already is not written again: that would dirty a page.
+fn mark(transaction: &Transaction<'_>, path: &Path) -> Result<(), Fault> {
     let at = |error: rusqlite::Error| fault(path, &error);
-    if !is_foreign(transaction).map_err(at)? {
+    if owner(transaction, None).map_err(at)? != Owner::Keymill {
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(at)?;
     }
-    transaction.execute_batch(&create_table(key)).map_err(at)
+    Ok(())
 }
