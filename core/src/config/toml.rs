@@ -20,7 +20,7 @@ const LONGEST: u64 = 16 << 20;
 /// The file as it is written; unknown keys are refused with the valid ones.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct Document {
     store: Option<String>,
     stores: Option<Vec<String>>,
     chunk: Option<u64>,
@@ -81,7 +81,7 @@ pub(super) fn read(path: &str) -> Result<MillConfig> {
 }
 
 fn parse(text: &str) -> Result<MillConfig> {
-    let file: File = ::toml::from_str(text).map_err(|e| {
+    let file: Document = ::toml::from_str(text).map_err(|e| {
         // The parser's own rendering quotes the line, which may hold a password.
         let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
