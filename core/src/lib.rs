@@ -17,7 +17,7 @@
 //! 3  mill config keeper::act events metrics  assembly, and the one thread
 //! 2  store                                   all I/O
 //! 1  segment block bell well spec snowflake::generator keeper::plan   state machines; no I/O, time is passed in
-//! 0  error sync thread revocation reservation stride time snowflake::layout serial  pure functions and types
+//! 0  error random sync thread revocation reservation stride time snowflake::layout serial  pure functions and types
 //! ```
 
 mod api;
@@ -30,6 +30,7 @@ mod events;
 pub mod keeper;
 mod metrics;
 mod mill;
+mod random;
 mod reservation;
 mod revocation;
 mod segment;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keymill::store::memory::Memory;
-use keymill::store::postgres::{Options, Tls};
+use keymill::store::postgres::{Options, Tls, TlsMode};
 use keymill::store::{Durability, FaultKind, Mark, Request, Secret, Store};
 use keymill_tests::postgres::{self, Private, Sql};
 use keymill_tests::proxy::Proxy;
@@ -385,7 +385,7 @@ fn a_certificate_is_verified_for_its_authority_and_its_name() {
         options.tls = tls;
         postgres::store(options)
     };
-    let by = |folder: &std::path::Path| Tls::Verify { ca: Some(folder.join("ca.pem")) };
+    let by = |folder: &std::path::Path| Tls::verify(Some(folder.join("ca.pem")));
     let mut store = with("localhost", by(&own_authority));
     store.init(&[Arc::clone(&request.key)], false).unwrap();
     assert_eq!(store.reserve(&request).unwrap().lo, 1);
@@ -395,7 +395,7 @@ fn a_certificate_is_verified_for_its_authority_and_its_name() {
     assert_eq!(ssl, [["t"]], "the connection is encrypted");
     for (host, tls, says) in [
         ("localhost", by(stranger.path()), "UnknownIssuer"),
-        ("localhost", Tls::Verify { ca: None }, "UnknownIssuer"),
+        ("localhost", Tls::verify(None), "UnknownIssuer"),
         ("127.0.0.1", by(&own_authority), "not valid for name"),
         ("localhost", by(std::path::Path::new("/nowhere")), "cannot be read"),
     ] {
@@ -411,7 +411,7 @@ fn a_certificate_is_verified_for_its_authority_and_its_name() {
     root.say("SELECT pg_reload_conf()");
     let deadline = Instant::now() + PATIENCE;
     let fault = loop {
-        match with("127.0.0.1", Tls::Off).reserve(&request) {
+        match with("127.0.0.1", Tls::new(TlsMode::Off)).reserve(&request) {
             Ok(_) => assert!(Instant::now() < deadline, "the rule arrives"),
             Err(fault) => break fault,
         }
@@ -423,7 +423,7 @@ fn a_certificate_is_verified_for_its_authority_and_its_name() {
 #[test]
 fn a_server_without_tls_is_refused_where_it_is_wanted() {
     let bench = Bench::postgres(Kind::Segment);
-    let options = Options { tls: Tls::Verify { ca: None }, ..postgres::options() };
+    let options = Options { tls: Tls::verify(None), ..postgres::options() };
     let fault = postgres::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
     assert!(fault.message.contains("TLS"), "{fault}");

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 /// Each module of the core and its floor. A file that is not named here stands on the floor of its folder.
 const FLOORS: &[(&str, u32)] = &[
     ("error", 0),
+    ("random", 0),
     ("sync", 0),
     ("thread", 0),
     ("revocation", 0),

@@ -205,6 +205,7 @@ pub fn status(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
             "dialect": facts.dialect,
             "store_version": facts.version,
             "durability": facts.durability,
+            "tls": facts.tls,
             "warnings": facts.warnings,
             "sources": sights.iter().map(|sight| sight.json(&facts)).collect::<Vec<_>>(),
         }))?;
@@ -228,6 +229,9 @@ fn status_text(store: &str, facts: &Facts, sights: &[Sight]) -> String {
     line("dialect", format!("{} {}", facts.dialect, facts.version).trim_end());
     if !facts.durability.is_empty() {
         line("durability", &facts.durability.join(", "));
+    }
+    if !facts.tls.is_empty() {
+        line("tls", &facts.tls);
     }
     for warning in &facts.warnings {
         line("warning", warning);

@@ -145,7 +145,7 @@ fn a_store_that_is_wrong_is_refused_with_the_valid_ones() {
         ("redis://h:x", "no port"),
         ("redis://[::1]:x", "no port"),
         ("redis://h?wait_replicas=many", "number of replicas"),
-        ("rediss://h?tls=off", "given twice"),
+        ("rediss://h?tls=off", "always encrypted"),
         ("sqlite:", "sqlite:keymill.db"),
         ("sqlite:x.db?busy=never", "2s"),
         ("sqlite:x.db?colour=red", "valid options"),

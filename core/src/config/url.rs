@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::{Error, Result, shown};
 use crate::store::memory::Step;
-use crate::store::server::{Options, PasswordSource, Tls};
+use crate::store::server::{Options, PasswordSource, Tls, TlsMode};
 use crate::store::{Durability, Secret};
 
 use super::{Fork, MillConfig, StoreConfig, duration};
@@ -18,8 +18,18 @@ const MILL: &[&str] = &["fork", "clock"];
 const MEMORY: &[&str] = &["script"];
 const SQLITE: &[&str] = &["durability", "busy"];
 /// Options of every server store.
-const SERVER: &[&str] =
-    &["durability", "connect_timeout", "timeout", "idle_timeout", "tls", "ca", "socket", "password_file"];
+const SERVER: &[&str] = &[
+    "durability",
+    "connect_timeout",
+    "timeout",
+    "idle_timeout",
+    "tls",
+    "ca",
+    "cert",
+    "key",
+    "socket",
+    "password_file",
+];
 
 const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, \
      postgres://user@host:port/database, redis://host:port, file:CONFIG.toml";
@@ -50,7 +60,14 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
         }
         "redis" => redis(rest, query),
         // The same, encrypted.
-        "rediss" => redis(rest, &format!("tls=verify&{query}")),
+        "rediss" => match query.split('&').find_map(|pair| pair.strip_prefix("tls=")) {
+            None => redis(rest, &format!("tls=verify&{query}")),
+            Some("require" | "verify") => redis(rest, query),
+            // The value may be what follows a `?` in a password.
+            Some(_) => Err(Error::config(
+                "`rediss:` is always encrypted: write tls=verify or tls=require, or `redis:`",
+            )),
+        },
         // Only a word is repeated: what stands before a port may be a login.
         _ if scheme.chars().all(|c| c.is_ascii_alphanumeric()) => {
             Err(Error::config(format!("unknown store `{}`; {VALID}", shown(scheme))))
@@ -315,6 +332,7 @@ fn server(kind: &Kind, rest: &str, query: &str) -> Result<(Options, BTreeMap<Str
         read_timeout: time(&options, "timeout", 2000)?,
         idle_timeout: time(&options, "idle_timeout", 50_000)?,
         tls: tls(&options)?,
+        ..Options::default()
     };
     Ok((server, options))
 }
@@ -327,20 +345,43 @@ pub(super) fn password_file(path: &str) -> Result<PasswordSource> {
     }
 }
 
-/// `tls=off|verify`, and `ca=FILE` with the certificate of an authority of one's own.
+/// `tls=off|prefer|require|verify`, `ca=FILE` with the authorities that are believed, and `cert=` and `key=` with what this
+/// program shows of itself.
 fn tls(options: &BTreeMap<String, String>) -> Result<Tls> {
-    let ca = options.get("ca").map(PathBuf::from);
-    match options.get("tls").map(String::as_str) {
-        None | Some("off") if ca.is_some() => Err(Error::config(
-            "`ca=` names a certificate, but the connection is not encrypted; add tls=verify",
-        )),
-        None | Some("off") => Ok(Tls::Off),
-        Some("verify") if !cfg!(feature = "rustls") => {
-            Err(Error::config("tls=verify needs a build with the feature `rustls`"))
-        }
-        Some("verify") => Ok(Tls::Verify { ca }),
-        Some(other) => Err(bad("tls", other, "off, verify")),
+    let mode = match options.get("tls").map(String::as_str) {
+        None => TlsMode::Default,
+        Some("off") => TlsMode::Off,
+        Some("prefer") => TlsMode::Prefer,
+        Some("require") => TlsMode::Require,
+        Some("verify") => TlsMode::Verify,
+        Some(other) => return Err(bad("tls", other, "off, prefer, require, verify")),
+    };
+    let file = |option: &str| options.get(option).map(PathBuf::from);
+    let tls = Tls { mode, ca: file("ca"), cert: file("cert"), key: file("key") };
+    let written = options.get("tls").map_or("", String::as_str);
+    let encrypts = matches!(mode, TlsMode::Require | TlsMode::Verify);
+    if encrypts && !cfg!(feature = "rustls") {
+        return Err(Error::config(format!("tls={written} needs a build with the feature `rustls`")));
     }
+    if encrypts && options.contains_key("socket") {
+        return Err(Error::config(format!(
+            "tls={written} with `socket=`: a socket file does not leave the machine and is never encrypted; leave one of them out"
+        )));
+    }
+    if tls.ca.is_some() && mode != TlsMode::Verify {
+        return Err(Error::config(
+            "`ca=` names a certificate, but the server's is not verified; add tls=verify",
+        ));
+    }
+    if tls.cert.is_some() != tls.key.is_some() {
+        return Err(Error::config("`cert=` and `key=` belong together: write both, or none"));
+    }
+    if tls.cert.is_some() && !encrypts {
+        return Err(Error::config(
+            "`cert=` is shown over an encrypted connection only; add tls=verify, or tls=require",
+        ));
+    }
+    Ok(tls)
 }
 
 /// `host`, `host:port`, `[::1]:port`.

@@ -49,6 +49,7 @@ pub(crate) struct Executor {
 
 impl Executor {
     pub(crate) fn run(mut self) {
+        crate::random::seed();
         loop {
             while let Ok(command) = self.commands.try_recv() {
                 match command {

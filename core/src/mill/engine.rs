@@ -110,7 +110,7 @@ impl Engine {
             revived,
         };
         let executor = Executor {
-            keeper: Keeper::new(fastrand::u64(..), belfry.clone()),
+            keeper: Keeper::new(crate::random::u64(), belfry.clone()),
             store,
             clock,
             commands: inbox,

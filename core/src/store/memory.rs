@@ -361,6 +361,7 @@ impl Store for MemoryStore {
             dialect: "memory".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             durability: vec!["memory=lost with the process".to_owned()],
+            tls: String::new(),
             warnings: Vec::new(),
         })
     }

@@ -14,6 +14,7 @@ pub mod mysql;
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod resolve;
 pub mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -28,10 +29,14 @@ pub(crate) mod secret_file;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sequences;
 mod share;
+#[cfg(feature = "_server")]
+mod tls;
 mod transactions;
 
 use std::fmt;
 use std::sync::Arc;
+
+use zeroize::Zeroizing;
 
 pub(crate) use counter::{columns_of, not_imported};
 pub(crate) use decision::one_of_several;
@@ -68,6 +73,8 @@ pub struct Facts {
     pub version: String,
     /// The settings that decide whether a commit survives, `name=value`.
     pub durability: Vec<String>,
+    /// How the connection is protected: `none`, `encrypted, server not authenticated`, `verified`; empty where there is none.
+    pub tls: String,
     /// What is wrong with them, empty when nothing is.
     pub warnings: Vec<String>,
 }
@@ -82,15 +89,15 @@ pub enum Durability {
     Warn,
 }
 
-/// A password: never shown.
+/// A password: never shown, and its memory is overwritten when it is dropped.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Takes a password.
     #[must_use]
     pub fn new(password: impl Into<String>) -> Secret {
-        Secret(password.into())
+        Secret(Zeroizing::new(password.into()))
     }
 
     /// For the one who logs in with it.

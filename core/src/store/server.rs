@@ -2,25 +2,56 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::net::ToSocketAddrs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::printable;
 
+pub use super::resolve::Resolver;
 use super::{Durability, Fault, FaultKind, Secret, secret_file};
 
-/// Encryption of the connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Tls {
-    /// None: for servers on this machine or a trusted network.
+/// `tls=`: encryption of the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Nothing is written: `off` to a socket file and a loopback address, `prefer` to every other.
     #[default]
+    Default,
+    /// None, and a password is sent in whatever form the server wants.
     Off,
-    /// Encrypted, and the certificate has to be for the host's name, signed by a public authority or by this one.
-    Verify {
-        /// A PEM file with the authority's certificate.
-        ca: Option<PathBuf>,
-    },
+    /// Encrypted where the server can; who answers is not known.
+    Prefer,
+    /// Encrypted or refused; who answers is not known.
+    Require,
+    /// Encrypted, and the server's certificate has to be for the host as it is written.
+    Verify,
+}
+
+/// Encryption of the connection, and the certificates of both ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// What is encrypted and verified.
+    pub mode: TlsMode,
+    /// A PEM file: only these authorities are believed. `None`: those of the system.
+    pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate that is shown to the server, and those up to its authority.
+    pub cert: Option<PathBuf>,
+    /// A PEM file with its private key.
+    pub key: Option<PathBuf>,
+}
+
+impl Tls {
+    /// In this mode, without files.
+    #[must_use]
+    pub fn new(mode: TlsMode) -> Tls {
+        Tls { mode, ..Tls::default() }
+    }
+
+    /// Verified, by these authorities.
+    #[must_use]
+    pub fn verify(ca: Option<PathBuf>) -> Tls {
+        Tls { ca, ..Tls::new(TlsMode::Verify) }
+    }
 }
 
 /// The environment variable with the password of every server store whose URL names none.
@@ -65,6 +96,8 @@ pub struct Options {
     pub durability: Durability,
     /// Encryption.
     pub tls: Tls,
+    /// Finds the hosts' addresses.
+    pub resolver: Resolver,
 }
 
 impl Default for Options {
@@ -80,7 +113,8 @@ impl Default for Options {
             read_timeout: Duration::from_secs(2),
             idle_timeout: Duration::from_secs(50),
             durability: Durability::default(),
-            tls: Tls::Off,
+            tls: Tls::default(),
+            resolver: Resolver::default(),
         }
     }
 }
@@ -113,24 +147,26 @@ impl Options {
     /// the first address of a name, which for `localhost` is often the IPv6 one that nobody listens on.
     #[cfg_attr(not(feature = "_server"), allow(dead_code))]
     pub(crate) fn targets(&self, failures: &mut Vec<String>) -> Vec<Target> {
-        if let Some(socket) = &self.socket {
-            return vec![Target::Socket(socket.clone())];
+        match &self.socket {
+            Some(socket) => vec![Target::Socket(socket.clone())],
+            None => self.targets_at(&self.hosts, failures),
         }
+    }
+
+    /// The same for other hosts than those of the configuration.
+    #[cfg_attr(not(feature = "_server"), allow(dead_code))]
+    pub(crate) fn targets_at(&self, hosts: &[(String, u16)], failures: &mut Vec<String>) -> Vec<Target> {
+        let names: Vec<_> =
+            hosts.iter().map(|(host, _)| host.trim_start_matches('[').trim_end_matches(']')).collect();
+        let found = self.resolver.look_up(&names, self.connect_timeout);
         let mut targets = Vec::new();
-        for (host, port) in &self.hosts {
-            let literal = host.trim_start_matches('[').trim_end_matches(']');
-            if self.tls != Tls::Off {
-                // The certificate is checked against the name.
-                targets.push(Target::Tcp(literal.to_owned(), *port));
-                continue;
-            }
-            match (literal, *port).to_socket_addrs() {
-                Ok(found) => {
-                    let mut addresses: Vec<_> = found.collect();
-                    addresses.dedup();
-                    targets.extend(addresses.iter().map(|a| Target::Tcp(a.ip().to_string(), a.port())));
-                }
-                Err(error) => failures.push(format!("{host}:{port}: the name is not known ({error})")),
+        for (((_, port), name), found) in hosts.iter().zip(names).zip(found) {
+            match found {
+                Ok(addresses) => targets.extend(addresses.into_iter().map(|address| Target::Tcp {
+                    host: name.to_owned(),
+                    address: SocketAddr::new(address, *port),
+                })),
+                Err(why) => failures.push(format!("{name}:{port}: {why}")),
             }
         }
         targets
@@ -161,6 +197,35 @@ fn password_in(path: &Path) -> Result<Secret, String> {
 pub(crate) fn hide(message: &str, password: &Secret) -> String {
     let line = printable(message.to_owned());
     if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
+}
+
+/// What may also be behind a refused login where nothing is encrypted.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) const DEMANDS_TLS: &str = " (or the server demands TLS: `tls=verify`)";
+
+/// How long what was sent may stay without an acknowledgement before the connection counts as broken.
+#[cfg(any(feature = "redis", all(feature = "rustls", feature = "mysql")))]
+#[cfg_attr(not(target_os = "linux"), allow(clippy::unnecessary_wraps, unused_variables))]
+pub(crate) fn give_up_after(stream: &std::net::TcpStream, limit: Duration) -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        let millis = libc::c_uint::try_from(limit.as_millis()).unwrap_or(libc::c_uint::MAX).max(1);
+        // SAFETY: the option's value is a number of this size, and `millis` lives through the call.
+        let set = unsafe {
+            libc::setsockopt(
+                stream.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_USER_TIMEOUT,
+                (&raw const millis).cast(),
+                size_of_val(&millis) as libc::socklen_t,
+            )
+        };
+        if set != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 /// The system's words for why nobody took a connection, with what to look at.
@@ -201,15 +266,19 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "_server"), allow(dead_code))]
 pub(crate) enum Target {
-    Tcp(String, u16),
+    /// The host as it is written, for which a certificate has to be, and one of its addresses, which is dialled.
+    Tcp {
+        host: String,
+        address: SocketAddr,
+    },
     Socket(PathBuf),
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Target::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Target::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Target::Tcp { host, address } if host.parse() == Ok(address.ip()) => write!(f, "{address}"),
+            Target::Tcp { host, address } => write!(f, "{host}:{} ({})", address.port(), address.ip()),
             Target::Socket(path) => write!(f, "{}", path.display()),
         }
     }

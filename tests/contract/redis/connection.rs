@@ -76,7 +76,7 @@ fn tls_is_verified_against_the_authority_and_the_host() {
     let open = |host: &str, port: u16, ca: Option<&str>| {
         let mut options = redis::options_of(&private.url());
         options.server.hosts = vec![(host.to_owned(), port)];
-        options.server.tls = Tls::Verify { ca: ca.map(|name| file(name).into()) };
+        options.server.tls = Tls::verify(ca.map(|name| file(name).into()));
         redis::store(options)
     };
     assert_eq!(open("localhost", port, Some("ca.pem")).reserve(&request(10)).unwrap().lo, 1);

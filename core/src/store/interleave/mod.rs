@@ -594,6 +594,10 @@ impl Store for Interleaved {
                     all.durability.push(
                         format!("{} {}", kind.trim_end(), facts.durability.join(" ")).trim_end().to_owned(),
                     );
+                    if !facts.tls.is_empty() {
+                        let before = if all.tls.is_empty() { "" } else { "; " };
+                        all.tls.push_str(&format!("{before}{name}: {}", facts.tls));
+                    }
                     all.warnings.extend(facts.warnings.iter().map(|warning| format!("{name}: {warning}")));
                 }
                 Err(fault) => all.warnings.push(format!("{name}: {fault}")),

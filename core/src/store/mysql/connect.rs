@@ -4,14 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
-use mysql::{Conn, DriverError, Error, OptsBuilder, SslOpts};
+use mysql::{Conn, DriverError, Error, OptsBuilder};
 
+use super::MysqlStore;
 use super::Phase;
 use super::dialect::Dialect;
-use super::error::{SILENT, broken_by, judge_error};
+use super::error::{SILENT, judge_error};
 use super::session::{Server, Session};
-use super::{MysqlStore, Tls};
-use crate::store::server::Target;
+#[cfg(feature = "rustls")]
+use super::tunnel::Tunnel;
+use crate::store::server::{DEMANDS_TLS, Options, Target};
+use crate::store::tls::{Mode, Protection};
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
 
@@ -39,6 +42,7 @@ impl MysqlStore {
 
     fn connect_to(&self, target: &Target) -> Result<Session, Fault> {
         let options = &*self.options.signed_in()?;
+        let mode = Mode::of(options, target);
         let read_ms = u32::try_from(options.read_timeout.as_millis()).unwrap_or(u32::MAX).max(1);
         let at_least = Duration::from_millis(1); // a timeout of zero would mean none
         let mut builder = OptsBuilder::new()
@@ -50,19 +54,25 @@ impl MysqlStore {
             .write_timeout(Some(options.read_timeout.max(at_least)))
             .tcp_nodelay(true)
             .prefer_socket(false) // would connect a second time, to a file the server names
-            .max_allowed_packet(Some(1 << 24)) // saves asking for it
-            .ssl_opts(self.ssl()?);
+            .max_allowed_packet(Some(1 << 24)); // saves asking for it
         #[cfg(target_os = "linux")]
         {
             builder = builder.tcp_user_timeout_ms(Some(read_ms));
         }
-        builder = match target {
-            Target::Tcp(host, port) => builder.ip_or_hostname(Some(host.as_str())).tcp_port(*port),
-            Target::Socket(path) => builder.socket(Some(path.display().to_string())),
-        };
-        let connection = Conn::new(builder).map_err(|error| {
+        #[cfg(not(feature = "rustls"))]
+        if mode == Mode::Prefer {
+            // The driver would encrypt the password under whatever key comes. It cannot read one from a folder, and says so.
+            builder = builder.server_key_path(Some("/".into()));
+        }
+        let mut line = Line::to(target, mode, options)?;
+        builder = line.lead(builder, target);
+        let connected = Conn::new(builder);
+        let connection = connected.map_err(|error| {
+            if let Some(fault) = line.fault() {
+                return fault;
+            }
             let mut fault = judge_error(&error, Phase::Ask, &options.password).fault;
-            let tls = if options.tls == Tls::Off { " (or the server demands TLS: `tls=verify`)" } else { "" };
+            let tls = if mode == Mode::Off { DEMANDS_TLS } else { "" };
             match &error {
                 Error::MySqlError(said) if matches!(said.code, 1045 | 1698) => {
                     fault.message = format!(
@@ -70,7 +80,10 @@ impl MysqlStore {
                         options.user
                     );
                 }
-                Error::DriverError(DriverError::TlsNotSupported) => fault.kind = FaultKind::Refused,
+                // Without TLS in this build the driver is told to read the server's key from a folder.
+                Error::IoError(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                    fault = crate::store::tls::password_withheld("the password under a key that it sends");
+                }
                 // MySQL also names some way or other to log in for a user it does not know.
                 Error::DriverError(DriverError::UnknownAuthPlugin(way)) => {
                     fault = Fault::new(
@@ -89,33 +102,15 @@ impl MysqlStore {
                         "{SILENT}: no MySQL greeting came within {limit:?}; is it a MySQL or MariaDB server, and awake?"
                     );
                 }
-                #[cfg(feature = "rustls")]
-                Error::TlsError(_) => {
-                    let says = "no encryption with what `ca=` names: it has to be a PEM file with the authority's certificate";
-                    fault = Fault::new(FaultKind::Refused, says);
-                }
                 _ => {}
-            }
-            // A certificate that is not believed stays so: another attempt is no help.
-            if let Some(broken) =
-                broken_by(&error).filter(|broken| broken.kind() == io::ErrorKind::InvalidData)
-            {
-                let said = broken.to_string();
-                let advice = if said.contains("not valid for any names") {
-                    "it names no host, as those that MySQL makes by itself do not: give the server one with the host as its \
-                     subjectAltName"
-                } else if said.contains("not valid for name") {
-                    "write the host as the certificate has it"
-                } else {
-                    "name its authority's certificate: `ca=FILE.pem`"
-                };
-                fault.kind = FaultKind::Refused;
-                fault.message = format!("{said}; {advice}");
             }
             fault
         })?;
+        let protection = line.protection();
         let mut session = Session {
             connection,
+            line,
+            protection,
             server: Server {
                 dialect: Dialect::MySql,
                 version: String::new(),
@@ -139,33 +134,65 @@ impl MysqlStore {
         session.introduce(options)?;
         Ok(session)
     }
+}
 
+/// What the driver is connected to.
+#[derive(Debug)]
+pub(super) enum Line {
+    /// The server.
+    Plain,
+    /// A thread that encrypts.
     #[cfg(feature = "rustls")]
-    fn ssl(&self) -> Result<Option<SslOpts>, Fault> {
-        Ok(match &self.options.tls {
-            Tls::Off => None,
-            Tls::Verify { ca } => {
-                if let Some(file) = ca
-                    && let Err(error) = std::fs::metadata(file)
-                {
-                    return Err(Fault::new(
-                        FaultKind::Refused,
-                        format!("the authority's certificate `{}` cannot be read: {error}", file.display()),
-                    ));
-                }
-                Some(SslOpts::default().with_root_cert_path(ca.clone()))
-            }
-        })
+    Tunnel(Tunnel),
+}
+
+impl Line {
+    #[cfg(feature = "rustls")]
+    fn to(target: &Target, mode: Mode, options: &Options) -> Result<Line, Fault> {
+        match mode {
+            Mode::Off => Ok(Line::Plain),
+            _ => Tunnel::open(options, target, mode).map(Line::Tunnel),
+        }
     }
 
     #[cfg(not(feature = "rustls"))]
-    fn ssl(&self) -> Result<Option<SslOpts>, Fault> {
-        match &self.options.tls {
-            Tls::Off => Ok(None),
-            Tls::Verify { .. } => Err(Fault::new(
-                FaultKind::Refused,
-                "this build of keymill has no TLS; build it with feature `rustls`, or use `tls=off`",
-            )),
+    fn to(_: &Target, mode: Mode, _: &Options) -> Result<Line, Fault> {
+        match mode {
+            Mode::Off | Mode::Prefer => Ok(Line::Plain),
+            Mode::Require | Mode::Verify => Err(crate::store::tls::no_tls_here()),
+        }
+    }
+
+    /// Tells the driver where to connect.
+    fn lead(&self, builder: OptsBuilder, target: &Target) -> OptsBuilder {
+        match (self, target) {
+            #[cfg(feature = "rustls")]
+            (Line::Tunnel(tunnel), _) => builder.socket(Some(tunnel.socket())),
+            (Line::Plain, Target::Tcp { address, .. }) => {
+                builder.ip_or_hostname(Some(address.ip().to_string())).tcp_port(address.port())
+            }
+            (Line::Plain, Target::Socket(path)) => builder.socket(Some(path.display().to_string())),
+        }
+    }
+
+    /// What this end found wrong, once the driver has failed.
+    fn fault(&mut self) -> Option<Fault> {
+        match self {
+            Line::Plain => None,
+            #[cfg(feature = "rustls")]
+            Line::Tunnel(tunnel) => tunnel.fault(),
+        }
+    }
+
+    /// Once the driver is connected.
+    fn protection(&mut self) -> Protection {
+        match self {
+            Line::Plain => Protection::None,
+            #[cfg(feature = "rustls")]
+            Line::Tunnel(tunnel) => {
+                tunnel.taken();
+                tunnel.protection()
+            }
         }
     }
 }

@@ -12,6 +12,8 @@ use crate::store::{Fault, FaultKind};
 
 /// A server that took longer than `timeout`.
 pub(super) const SILENT: &str = "the server did not answer in time";
+/// A place where nobody takes the connection.
+pub(super) const UNHEARD: &str = "the server did not answer in time: nobody takes the connection; is the address right, and no firewall in between?";
 const NOT_MYSQL: &str = "the answer is not of the MySQL protocol";
 
 /// What an error says about the range that was asked for, and about the connection.
@@ -109,8 +111,7 @@ pub(super) fn broken_by(error: &Error) -> Option<&io::Error> {
 fn plain_words(error: &Error) -> String {
     let io = broken_by(error);
     let silent = SILENT.to_owned();
-    let unheard =
-        format!("{SILENT}: nobody takes the connection; is the address right, and no firewall in between?");
+    let unheard = UNHEARD.to_owned();
     match (io, error) {
         (Some(io), _) if is_timeout(io.kind()) => silent,
         (Some(io), _) => format!("the connection broke: {io}"),
@@ -122,10 +123,6 @@ fn plain_words(error: &Error) -> String {
             } else {
                 unreached(*kind, what).unwrap_or_else(|| what.clone())
             }
-        }
-        (_, Error::DriverError(DriverError::TlsNotSupported)) => {
-            "the server offers no TLS: turn it on there, or leave `tls=verify` out, and nothing is encrypted"
-                .to_owned()
         }
         (_, Error::DriverError(error)) => error.to_string(),
         (_, Error::CodecError(error)) => format!("{NOT_MYSQL} ({error}); is it a MySQL or MariaDB server?"),

@@ -16,6 +16,8 @@ mod sequence;
 mod session;
 mod tickets;
 mod together;
+#[cfg(feature = "rustls")]
+mod tunnel;
 mod values;
 
 use std::fmt;
@@ -25,7 +27,7 @@ pub use super::Secret;
 use super::connected::Connected;
 use super::rows::{self, Rows};
 use super::server::Phase;
-pub use super::server::{Options, Tls};
+pub use super::server::{Options, Tls, TlsMode};
 use super::transactions::Transactions;
 use super::{Facts, Fault, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store};
 use crate::time::Clock;

@@ -8,6 +8,7 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, Error, Params};
 
 use super::Secret;
+use super::connect::Line;
 use super::dialect::{DEADLOCK, Dialect, MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY};
 use super::error::judge_error;
 use super::schemes::Open;
@@ -16,6 +17,7 @@ use crate::store::connected::Connection;
 use crate::store::counter::CounterRow;
 use crate::store::rows::{HASTE, HeldRow, Rows, moved_on, rolled_back_badly};
 use crate::store::server::{Options, Phase, READ_ONLY};
+use crate::store::tls::Protection;
 use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme};
 
 /// Pauses between attempts grow up to so many times the first one: to some 20 ms.
@@ -35,6 +37,10 @@ pub(super) struct Server {
 /// A connection and what is known about it.
 pub(crate) struct Session {
     pub(super) connection: Conn,
+    /// After the connection, which says goodbye through it.
+    #[expect(dead_code, reason = "it is kept, and ends with the connection")]
+    pub(super) line: Line,
+    pub(super) protection: Protection,
     pub(super) server: Server,
     pub(super) policy: Durability,
     pub(super) password: Secret,
@@ -92,6 +98,7 @@ impl Connection for Session {
             dialect: self.server.dialect.name().to_owned(),
             version: self.server.version.clone(),
             durability: self.server.durability.clone(),
+            tls: self.protection.words().to_owned(),
             warnings: self.warnings.clone(),
         };
         (facts, self.server.read_only)

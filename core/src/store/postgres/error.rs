@@ -5,8 +5,9 @@ use std::io;
 use tokio_postgres::error::Severity;
 
 use super::dialect::{self, HELD, Meaning};
-use super::wire::Failed;
-use crate::store::server::{Options, Phase, hide, unreached};
+use super::wire::{Failed, Objection};
+use crate::store::server::{DEMANDS_TLS, Options, Phase, Target, hide, unreached};
+use crate::store::tls::{Mode, not_offered, password_withheld};
 use crate::store::{Fault, FaultKind, Secret};
 
 /// A server that took longer than `timeout`.
@@ -85,7 +86,7 @@ fn missing_table(message: &str) -> String {
 }
 
 /// A connection that was not made.
-pub(super) fn not_connected(options: &Options, failed: Failed) -> Fault {
+pub(super) fn not_connected(options: &Options, target: &Target, failed: Failed) -> Fault {
     let failed = match failed {
         Failed::Fault(fault) => return fault,
         other => other,
@@ -98,36 +99,37 @@ pub(super) fn not_connected(options: &Options, failed: Failed) -> Fault {
         );
     }
     let Failed::Postgres(error) = &failed else { return fault };
+    let mode = Mode::of(options, target);
     let source = std::error::Error::source(error);
-    match (error.as_db_error(), source.and_then(|source| source.downcast_ref::<io::Error>())) {
+    let broken = source.and_then(|source| source.downcast_ref::<io::Error>());
+    if let Some(broken) = broken {
+        match broken.get_ref().and_then(|inner| inner.downcast_ref::<Objection>()) {
+            Some(Objection::Password) => return password_withheld("the password in clear"),
+            Some(Objection::NoTls) => return not_offered(),
+            None => {}
+        }
+        // Another attempt is no help.
+        #[cfg(feature = "rustls")]
+        if let Some(refused) = crate::store::tls::refusal(broken) {
+            return refused;
+        }
+    }
+    match (error.as_db_error(), broken) {
         (Some(said), _) if matches!(said.code().code(), "28P01" | "28000") => {
-            let tls = if options.tls == crate::store::server::Tls::Off {
-                " (or the server demands TLS: `tls=verify`)"
-            } else {
-                ""
-            };
+            let tls = if mode == Mode::Off { DEMANDS_TLS } else { "" };
             fault.message = format!(
                 "the server refuses user `{}` with this password; check user and password{tls}",
                 options.user
             );
         }
-        // A certificate that is not trusted stays so: another attempt is no help.
-        (None, Some(broken)) if broken.kind() == io::ErrorKind::InvalidData => {
-            fault.kind = FaultKind::Refused;
-            fault.message = format!("{broken}; name the authority's certificate: `ca=FILE.pem`");
-        }
         (Some(_), _) | (None, Some(_)) => {}
         (None, None) if error.is_closed() => {}
-        // TLS that is not offered, a way to log in that is not spoken.
+        // A way to log in that is not spoken, or no PostgreSQL.
         (None, None) => {
             fault.kind = FaultKind::Refused;
-            fault.message.push_str(match source.map(ToString::to_string).as_deref() {
-                Some("server does not support TLS") => {
-                    ": turn it on there, or leave `tls=verify` out, and nothing is encrypted"
-                }
-                None if error.to_string().contains("unexpected message") => "; is it a PostgreSQL server?",
-                _ => "",
-            });
+            if source.is_none() {
+                fault.message.push_str("; is it a PostgreSQL server?");
+            }
         }
     }
     fault

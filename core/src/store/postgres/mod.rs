@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use super::connected::Connected;
 use super::rows::{self, Rows};
 use super::server::Phase;
-pub use super::server::{Options, Tls};
+pub use super::server::{Options, Tls, TlsMode};
 use super::transactions::Transactions;
 use super::{
     Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store,

@@ -110,6 +110,7 @@ impl Connection for Session {
             dialect: "postgresql".to_owned(),
             version: self.server.version.clone(),
             durability: self.server.durability.clone(),
+            tls: self.wire.protection.words().to_owned(),
             warnings: self.warnings.clone(),
         };
         (facts, self.server.read_only)
@@ -134,7 +135,7 @@ impl Session {
     /// Connects, sets the session up and finds out who the server is.
     pub(super) fn open(options: &Options, target: &Target, now_ms: u64) -> Result<Session, Fault> {
         let options = &*options.signed_in()?;
-        let wire = Wire::open(options, target).map_err(|failed| not_connected(options, failed))?;
+        let wire = Wire::open(options, target).map_err(|failed| not_connected(options, target, failed))?;
         let mut session = Session {
             wire,
             server: Server::default(),

@@ -8,11 +8,14 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::pin::Pin;
+#[cfg(feature = "rustls")]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
@@ -21,8 +24,9 @@ use tokio_postgres::tls::TlsConnect;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
 
-use crate::store::server::{Options, Target, Tls};
-use crate::store::{Fault, FaultKind};
+use crate::store::Fault;
+use crate::store::server::{Options, Target};
+use crate::store::tls::{Mode, Protection};
 
 /// How long any connection may take.
 const AT_LEAST: Duration = Duration::from_millis(1);
@@ -92,6 +96,7 @@ pub(super) struct Wire {
     /// The same socket once more, of whatever family. It is cut when we go: a forked child may hold a copy, and the server
     /// would wait for both.
     socket: TcpStream,
+    pub(super) protection: Protection,
 }
 
 impl fmt::Debug for Wire {
@@ -116,19 +121,23 @@ impl Wire {
             .dbname(&options.database)
             .password(options.password.reveal())
             .application_name("keymill")
-            .ssl_mode(if options.tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
+            .ssl_mode(SslMode::Disable);
         let heard = Arc::new(Mutex::new(Heard::default()));
+        let mut protection = Protection::None;
         let (client, reader, socket) = match target {
-            Target::Tcp(host, port) => {
-                let stream = dial(host, *port, options.connect_timeout.max(AT_LEAST)).map_err(Failed::Io)?;
+            Target::Tcp { address, .. } => {
+                let stream = TcpStream::connect_timeout(address, options.connect_timeout.max(AT_LEAST))
+                    .map_err(Failed::Io)?;
+                stream.set_nodelay(true).map_err(Failed::Io)?;
                 let socket = stream.try_clone().map_err(Failed::Io)?;
                 stream.set_nonblocking(true).map_err(Failed::Io)?;
                 let stream = {
                     let _inside = runtime.enter();
                     tokio::net::TcpStream::from_std(stream).map_err(Failed::Io)?
                 };
-                let tls = Tunnel::to(host, &options.tls)?;
-                let (client, reader) = greet(&runtime, options, &config, stream, tls, &heard)?;
+                let (client, reader);
+                (client, reader, protection) =
+                    greet_privately(&runtime, options, &mut config, stream, target, &heard)?;
                 (client, reader, socket)
             }
             Target::Socket(path) => {
@@ -144,12 +153,11 @@ impl Wire {
                     tokio::net::UnixStream::from_std(stream).map_err(Failed::Io)?
                 };
                 // A socket does not leave the machine.
-                config.ssl_mode(SslMode::Disable);
                 let (client, reader) = greet(&runtime, options, &config, stream, NoTls, &heard)?;
                 (client, reader, socket)
             }
         };
-        Ok(Wire { client, runtime, reader, heard, socket })
+        Ok(Wire { client, runtime, reader, heard, socket, protection })
     }
 
     /// Runs one question to its end: until the server is ready for the next one, which is after its commit.
@@ -242,23 +250,42 @@ fn timely<T>(
     })
 }
 
-/// The first of a name's addresses that answers; the last one's error.
-fn dial(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in std::net::ToSocketAddrs::to_socket_addrs(&(host, port))? {
-        match TcpStream::connect_timeout(&address, limit) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
 async fn plug(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
     tokio::net::UnixStream::connect(path).await?.into_std()
+}
+
+/// Logs in over TCP, encrypted and verified as the configuration says.
+fn greet_privately(
+    runtime: &Runtime,
+    options: &Options,
+    config: &mut Config,
+    stream: tokio::net::TcpStream,
+    target: &Target,
+    heard: &Arc<Mutex<Heard>>,
+) -> Result<(Client, JoinHandle<()>, Protection), Failed> {
+    let mode = Mode::of(options, target);
+    if mode == Mode::Off {
+        let (client, reader) = greet(runtime, options, config, stream, NoTls, heard)?;
+        return Ok((client, reader, Protection::None));
+    }
+    #[cfg(feature = "rustls")]
+    if let Target::Tcp { host, address } = target {
+        let encrypted = Arc::new(AtomicBool::new(false));
+        let tls = Tunnel::to(host, *address, options, mode, Arc::clone(&encrypted))?;
+        config.ssl_mode(if mode == Mode::Prefer { SslMode::Prefer } else { SslMode::Require });
+        let stream = Guarded { stream, stage: Stage::Offer { required: mode != Mode::Prefer } };
+        let (client, reader) = greet(runtime, options, config, stream, tls, heard)?;
+        // ordering: Relaxed — written by this thread.
+        let protection = if encrypted.load(Ordering::Relaxed) { mode.encrypted() } else { Protection::None };
+        return Ok((client, reader, protection));
+    }
+    #[cfg(not(feature = "rustls"))]
+    if mode != Mode::Prefer {
+        return Err(Failed::Fault(crate::store::tls::no_tls_here()));
+    }
+    let stream = Guarded { stream, stage: Stage::LOGIN };
+    let (client, reader) = greet(runtime, options, config, stream, NoTls, heard)?;
+    Ok((client, reader, Protection::None))
 }
 
 /// Logs in and starts the task that reads the answers.
@@ -300,131 +327,222 @@ where
     Ok((client, reader))
 }
 
-#[cfg(not(feature = "rustls"))]
-struct Tunnel;
+/// What a server may ask for while it logs us in, and what it may not. What it says is read before the driver sees it, below
+/// the encryption and above it.
+struct Guarded<S> {
+    stream: S,
+    stage: Stage,
+}
 
-#[cfg(not(feature = "rustls"))]
-impl Tunnel {
-    fn to(_host: &str, tls: &Tls) -> Result<NoTls, Failed> {
-        match tls {
-            Tls::Off => Ok(NoTls),
-            Tls::Verify { .. } => Err(Failed::Fault(Fault::new(
-                FaultKind::Refused,
-                "this build of keymill has no TLS; build it with feature `rustls`, or use `tls=off`",
-            ))),
+/// Where a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The answer to `SSLRequest` comes: one byte.
+    Offer { required: bool },
+    /// Messages of the login: a byte that says which, four of length (with themselves), and what it is about.
+    Login { head: [u8; 9], seen: usize, left: usize },
+    /// Nothing is looked at: encrypted, or logged in, or the password may be sent.
+    Open,
+}
+
+impl Stage {
+    const LOGIN: Stage = Stage::Login { head: [0; 9], seen: 0, left: 0 };
+
+    /// Looks at bytes of the server's.
+    fn see(&mut self, bytes: &[u8]) -> Result<(), Objection> {
+        for byte in bytes {
+            match self {
+                Stage::Open => break,
+                Stage::Offer { .. } if *byte == b'S' => *self = Stage::Open,
+                Stage::Offer { required: true } => return Err(Objection::NoTls),
+                Stage::Offer { required: false } => *self = Stage::LOGIN,
+                Stage::Login { left, .. } if *left > 0 => *left -= 1,
+                Stage::Login { head, seen, left } => {
+                    head[*seen] = *byte;
+                    *seen += 1;
+                    let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+                    // `AuthenticationCleartextPassword`, `AuthenticationOk`; every other message is passed over.
+                    match (*head, *seen) {
+                        ([b'R', _, _, _, _, 0, 0, 0, 3], 9) => return Err(Objection::Password),
+                        ([b'R', _, _, _, _, 0, 0, 0, 0], 9) => *self = Stage::Open,
+                        ([b'R', ..], 5..9) if length >= 8 => {}
+                        (_, 5..) => (*seen, *left) = (0, (length + 1).saturating_sub(*seen)),
+                        _ => {}
+                    }
+                }
+            }
         }
+        Ok(())
+    }
+}
+
+/// Why a login is ended here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Objection {
+    /// The server wants the password itself, and does not get it.
+    Password,
+    /// The server offers no TLS, and it is demanded.
+    NoTls,
+}
+
+impl fmt::Display for Objection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Objection::Password => "the server wants the password in clear",
+            Objection::NoTls => "the server offers no TLS",
+        })
+    }
+}
+
+impl std::error::Error for Objection {}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.stage == Stage::Open {
+            return read;
+        }
+        if let Poll::Ready(Ok(())) = read
+            && let Err(objection) = self.stage.see(&buffer.filled()[before..])
+        {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, objection)));
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
 #[cfg(feature = "rustls")]
 use encrypted::Tunnel;
 
-/// TLS by rustls: the certificate is checked against the host's name, and its authority against the public ones or the
-/// given one.
+/// TLS by `tokio-postgres-rustls`, which binds the password's proof (SCRAM) to the server's certificate.
 #[cfg(feature = "rustls")]
 mod encrypted {
     use std::io;
     use std::pin::Pin;
     use std::sync::Arc;
-    use std::task::{Context, Poll};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
-    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-    use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
-    use tokio_rustls::TlsConnector;
-    use tokio_rustls::rustls::crypto::ring;
-    use tokio_rustls::rustls::pki_types::pem::PemObject;
-    use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+    use tokio::io::{AsyncRead, AsyncWrite};
+    use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+    use tokio_postgres_rustls::MakeRustlsConnect;
 
-    use super::{Failed, Fault, FaultKind, Tls};
+    use super::{Failed, Guarded, Options, Stage};
+    use crate::store::tls::{self, Mode};
 
-    /// A host's name and whom to believe; `None` where nothing is encrypted.
-    pub(super) struct Tunnel(Option<(TlsConnector, ServerName<'static>)>);
+    /// Whom to believe, and what may be sent then.
+    pub(super) struct Tunnel {
+        maker: MakeRustlsConnect,
+        name: String,
+        stage: Stage,
+        used: Arc<AtomicBool>,
+    }
 
     impl Tunnel {
-        pub(super) fn to(host: &str, tls: &Tls) -> Result<Tunnel, Failed> {
-            let refused = |message| Failed::Fault(Fault::new(FaultKind::Refused, message));
-            let Tls::Verify { ca } = tls else { return Ok(Tunnel(None)) };
-            let mut authorities = RootCertStore::empty();
-            match ca {
-                None => authorities.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-                Some(file) => {
-                    let wrong = |error: &dyn std::fmt::Display| {
-                        refused(format!(
-                            "the authority's certificate `{}` cannot be read: {error}",
-                            file.display()
-                        ))
-                    };
-                    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| wrong(&error))? {
-                        let certificate = certificate.map_err(|error| wrong(&error))?;
-                        authorities.add(certificate).map_err(|error| wrong(&error))?;
-                    }
-                    if authorities.is_empty() {
-                        return Err(wrong(&"it holds no certificate in PEM"));
-                    }
-                }
-            }
-            let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .map_err(|error| refused(format!("TLS cannot be set up: {error}")))?
-                .with_root_certificates(authorities)
-                .with_no_client_auth();
-            let name = ServerName::try_from(host.to_owned())
-                .map_err(|_| refused(format!("`{host}` is no name that a certificate can be for")))?;
-            Ok(Tunnel(Some((TlsConnector::from(Arc::new(config)), name))))
+        /// For this host; `used` becomes true when the connection is encrypted.
+        pub(super) fn to(
+            host: &str,
+            address: std::net::SocketAddr,
+            options: &Options,
+            mode: Mode,
+            used: Arc<AtomicBool>,
+        ) -> Result<Tunnel, Failed> {
+            let config = tls::client_config(&options.tls, mode).map_err(Failed::Fault)?;
+            let name = tls::server_name(host, address, mode).map_err(Failed::Fault)?.to_str().into_owned();
+            let sent = mode.may_send_password(mode.encrypted());
+            let stage = if sent { Stage::Open } else { Stage::LOGIN };
+            Ok(Tunnel { maker: MakeRustlsConnect::new(config), name, stage, used })
         }
     }
 
     impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Tunnel {
-        type Stream = Encrypted<S>;
+        type Stream = Guarded<<MakeRustlsConnect as MakeTlsConnect<S>>::Stream>;
         type Error = io::Error;
-        type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted<S>>> + Send>>;
+        type Future = Pin<Box<dyn Future<Output = io::Result<Self::Stream>> + Send>>;
 
-        fn connect(self, stream: S) -> Self::Future {
+        fn connect(mut self, stream: S) -> Self::Future {
             Box::pin(async move {
-                let Some((connector, name)) = self.0 else {
-                    return Err(io::Error::other("the connection is not to be encrypted"));
-                };
-                Ok(Encrypted(connector.connect(name, stream).await?))
+                let connector = MakeTlsConnect::<S>::make_tls_connect(&mut self.maker, &self.name)
+                    .map_err(io::Error::other)?;
+                let stream = connector.connect(stream).await?;
+                // ordering: Relaxed — read by the same thread, after the login.
+                self.used.store(true, Ordering::Relaxed);
+                Ok(Guarded { stream, stage: self.stage })
             })
         }
     }
 
-    /// A stream whose other end has shown its certificate.
-    pub(super) struct Encrypted<S>(tokio_rustls::client::TlsStream<S>);
-
-    impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
-        // The certificate was verified for the name; binding the password's proof to it would add nothing we rely on.
+    impl<S: TlsStream + Unpin> TlsStream for Guarded<S> {
         fn channel_binding(&self) -> ChannelBinding {
-            ChannelBinding::none()
+            self.stream.channel_binding()
         }
     }
+}
 
-    impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
-        fn poll_read(
-            mut self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-            buffer: &mut ReadBuf<'_>,
-        ) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.0).poll_read(context, buffer)
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = (body.len() as u32 + 4).to_be_bytes();
+        [&[kind][..], &length, body].concat()
     }
 
-    impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
-        fn poll_write(
-            mut self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-            bytes: &[u8],
-        ) -> Poll<io::Result<usize>> {
-            Pin::new(&mut self.0).poll_write(context, bytes)
+    /// In whatever pieces the bytes come.
+    fn seen(stage: Stage, bytes: &[u8]) -> (Stage, bool) {
+        let mut last = None;
+        for piece in [1, 2, 3, 7, bytes.len().max(1)] {
+            let mut stage = stage;
+            let refused = bytes.chunks(piece).any(|bytes| stage.see(bytes).is_err());
+            let found = (stage, refused);
+            assert_eq!(*last.get_or_insert(found), found, "in pieces of {piece}");
         }
+        last.unwrap()
+    }
 
-        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.0).poll_flush(context)
+    #[test]
+    fn only_a_server_that_asks_for_the_password_itself_is_stopped() {
+        let clear = message(b'R', &[0, 0, 0, 3]);
+        let md5 = message(b'R', &[0, 0, 0, 5, 1, 2, 3, 4]);
+        let sasl = message(b'R', b"\0\0\0\nSCRAM-SHA-256\0\0");
+        let logged_in = message(b'R', &[0; 4]);
+        let error = message(b'E', b"R\0\0\0\x08\0\0\0\x03\0");
+        let notice = message(b'N', b"");
+        assert!(seen(Stage::LOGIN, &clear).1);
+        for before in [&notice, &error, &md5, &sasl] {
+            assert!(!seen(Stage::LOGIN, before).1);
+            assert!(seen(Stage::LOGIN, &[before.as_slice(), &clear].concat()).1);
         }
-
-        fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.0).poll_shutdown(context)
-        }
+        // After the login a message may hold what it likes.
+        assert_eq!(seen(Stage::LOGIN, &[logged_in, clear.clone()].concat()), (Stage::Open, false));
+        let [offer, demand] = [false, true].map(|required| Stage::Offer { required });
+        assert!(seen(offer, &[b"N", clear.as_slice()].concat()).1, "TLS is not offered");
+        assert_eq!(seen(offer, &[b"S", clear.as_slice()].concat()), (Stage::Open, false));
+        assert_eq!(seen(demand, b"S"), (Stage::Open, false));
+        assert!(seen(demand, b"N").1);
+        // A length that is none.
+        assert!(!seen(Stage::LOGIN, &[b'R', 0, 0, 0, 0, 0, 0, 0, 3]).1);
     }
 }

@@ -103,14 +103,16 @@ impl RedisStore {
     fn connect(&mut self) -> Result<Session, Fault> {
         let mut failures = Vec::new();
         let mut fallback = None;
-        let mut hosts = self.options.server.clone();
         let mut master = None;
         if let Some(sentinels) = &mut self.sentinels {
             let named = sentinels.master()?;
-            hosts.hosts = vec![named.clone()];
             master = Some(named);
         }
-        for target in hosts.targets(&mut failures) {
+        let targets = match &master {
+            Some(master) => self.options.server.targets_at(std::slice::from_ref(master), &mut failures),
+            None => self.options.server.targets(&mut failures),
+        };
+        for target in targets {
             let mut opened = Session::open(&target, &self.options);
             if let Ok(session) = &mut opened {
                 session.master.clone_from(&master);
@@ -244,6 +246,7 @@ impl RedisStore {
                 dialect: session.server.dialect().to_owned(),
                 version: session.server.version().to_owned(),
                 durability: session.server.durability(wait_replicas),
+                tls: session.wire.protection.words().to_owned(),
                 warnings,
             })
         })

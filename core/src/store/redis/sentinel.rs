@@ -78,8 +78,7 @@ impl Sentinels {
     }
 
     fn ask(&self, place: &(String, u16), failures: &mut Vec<String>) -> Option<Word> {
-        let one = Options { hosts: vec![place.clone()], ..self.options.clone() };
-        for target in one.targets(failures) {
+        for target in self.options.targets_at(std::slice::from_ref(place), failures) {
             match self.ask_at(&target) {
                 Ok(word) => return Some(word),
                 Err(fault) => failures.push(format!("{target}: {}", fault.message)),

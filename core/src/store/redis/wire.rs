@@ -1,16 +1,17 @@
 //! One connection: opened with its timeouts set, asked, and never used again after anything but an answer. (floor 2)
 
 use std::error::Error;
-use std::io;
-use std::path::Path;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::io::tcp::TcpSettings;
-use redis::{Client, Cmd, Connection, ConnectionAddr, IntoConnectionInfo, RedisError, Value};
+use redis::{Cmd, Parser, RedisError, Value};
 
 use super::meaning;
-use crate::store::server::{Target, Tls, hide, unreached};
+use crate::store::server::{Target, hide, unreached};
+use crate::store::tls::{Mode, Protection, password_withheld};
 use crate::store::{Fault, FaultKind, Secret, server};
 
 /// What a command that is cut off leaves behind.
@@ -22,12 +23,52 @@ pub(super) enum Phase {
     Commit,
 }
 
+/// The bytes to and from a server. The library would install its TLS provider in the whole process, and believe what it likes.
+enum Stream {
+    Tcp(TcpStream),
+    Socket(UnixStream),
+    #[cfg(feature = "rustls")]
+    Encrypted(Box<rustls::StreamOwned<rustls::ClientConnection, TcpStream>>),
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(bytes),
+            Stream::Socket(stream) => stream.read(bytes),
+            #[cfg(feature = "rustls")]
+            Stream::Encrypted(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Socket(stream) => stream.write(bytes),
+            #[cfg(feature = "rustls")]
+            Stream::Encrypted(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.flush(),
+            Stream::Socket(stream) => stream.flush(),
+            #[cfg(feature = "rustls")]
+            Stream::Encrypted(stream) => stream.flush(),
+        }
+    }
+}
+
 pub(super) struct Wire {
-    connection: Connection,
+    stream: Stream,
+    parser: Parser,
+    pub(super) protection: Protection,
     password: Secret,
     /// How long one answer may take.
     limit: Duration,
-    encrypted: bool,
     /// Not to be used again.
     pub(super) broken: bool,
     /// The server closed it.
@@ -38,32 +79,59 @@ impl Wire {
     /// Connects; nothing is said yet.
     pub(super) fn open(target: &Target, options: &server::Options) -> Result<Wire, Fault> {
         let at_least = Duration::from_millis(1); // a timeout of zero would mean none
-        let timeout = options.read_timeout.max(at_least);
-        let opened = client(target, options)?
-            .get_connection_with_timeout(options.connect_timeout.max(at_least))
-            .and_then(|connection| {
-                connection.set_read_timeout(Some(timeout))?;
-                connection.set_write_timeout(Some(timeout))?;
-                Ok(connection)
-            });
-        match opened {
-            Ok(connection) => Ok(Wire {
-                connection,
-                password: options.password.clone(),
-                limit: timeout,
-                encrypted: options.tls != Tls::Off,
-                broken: false,
-                hung_up: false,
-            }),
-            Err(error) => {
-                Err(Fault::new(FaultKind::Unavailable, hide(&plain_words(&error), &options.password)))
-            }
+        let limit = options.read_timeout.max(at_least);
+        let mode = Mode::of(options, target);
+        if !options.password.reveal().is_empty() && !mode.may_send_password(mode.encrypted()) {
+            return Err(password_withheld("the password in clear, as Redis does (`AUTH`)"));
         }
+        let (stream, protection) = match target {
+            Target::Socket(path) => {
+                let stream = UnixStream::connect(path).and_then(|stream| {
+                    stream.set_read_timeout(Some(limit))?;
+                    stream.set_write_timeout(Some(limit))?;
+                    Ok(stream)
+                });
+                (Stream::Socket(stream.map_err(|error| unconnected(&error))?), Protection::None)
+            }
+            Target::Tcp { host, address } => {
+                let dial = || {
+                    let stream = TcpStream::connect_timeout(address, options.connect_timeout.max(at_least))?;
+                    stream.set_nodelay(true)?;
+                    server::give_up_after(&stream, limit)?;
+                    stream.set_read_timeout(Some(limit))?;
+                    stream.set_write_timeout(Some(limit))?;
+                    Ok(stream)
+                };
+                let dial = || dial().map_err(|error: io::Error| unconnected(&error));
+                let plain = |stream| (Stream::Tcp(stream), Protection::None);
+                match mode {
+                    Mode::Off => plain(dial()?),
+                    // A port speaks TLS or does not, and no server says which. Without a word it is as the scheme says.
+                    Mode::Prefer if options.tls.mode == server::TlsMode::Default => plain(dial()?),
+                    Mode::Prefer => match encrypted(dial()?, host, *address, options, mode) {
+                        Ok(stream) => (stream, mode.encrypted()),
+                        Err(_) => plain(dial()?),
+                    },
+                    Mode::Require | Mode::Verify => {
+                        (encrypted(dial()?, host, *address, options, mode)?, mode.encrypted())
+                    }
+                }
+            }
+        };
+        Ok(Wire {
+            stream,
+            parser: Parser::new(),
+            protection,
+            password: options.password.clone(),
+            limit,
+            broken: false,
+            hung_up: false,
+        })
     }
 
     /// What it may mean that nothing was ever answered.
     pub(super) fn silence(&self) -> &'static str {
-        if self.encrypted {
+        if self.protection != Protection::None {
             "; does the server speak TLS on this port?"
         } else if self.hung_up {
             // What a full server says before it closes is mostly lost with the connection.
@@ -93,14 +161,14 @@ impl Wire {
         }
         let mut answers = Vec::with_capacity(commands.len());
         let began = Instant::now();
-        if let Err(error) = self.connection.send_packed_command(&packed) {
-            return (answers, Some(self.cut(&error, phase)));
+        if let Err(error) = self.stream.write_all(&packed).and_then(|()| self.stream.flush()) {
+            return (answers, Some(self.cut(&error.into(), phase)));
         }
         for _ in commands {
             let answer = if began.elapsed() > self.limit {
                 Err(io::Error::from(io::ErrorKind::TimedOut).into())
             } else {
-                self.connection.recv_response()
+                self.parser.parse_value(&mut self.stream)
             };
             match answer {
                 Ok(answer) => answers.push(answer),
@@ -139,11 +207,12 @@ impl Wire {
             io,
             Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe)
         );
-        if self.encrypted && io == Some(io::ErrorKind::InvalidData) {
-            // The handshake: nothing has been said yet. A certificate that is not trusted stays so.
-            let advice =
-                "the host has to be the certificate's, and `ca=FILE.pem` names an authority of one's own";
-            return Fault::new(FaultKind::Refused, format!("{message}; {advice}"));
+        #[cfg(feature = "rustls")]
+        if let Some(refused) = io_error(error).and_then(crate::store::tls::refusal)
+            && phase == Phase::Ask
+        {
+            // A server that wants a certificate of ours says so after the handshake.
+            return refused;
         }
         match phase {
             Phase::Ask => Fault::new(FaultKind::Unavailable, message),
@@ -155,59 +224,45 @@ impl Wire {
     }
 }
 
-fn client(target: &Target, options: &server::Options) -> Result<Client, Fault> {
-    let address = match target {
-        Target::Socket(path) => ConnectionAddr::Unix(path.clone()),
-        Target::Tcp(host, port) if options.tls == Tls::Off => ConnectionAddr::Tcp(host.clone(), *port),
-        Target::Tcp(host, port) => {
-            ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
-        }
-    };
-    let settings = TcpSettings::default().set_nodelay(true);
-    #[cfg(target_os = "linux")]
-    let settings = settings.set_user_timeout(options.read_timeout);
-    // Login and database are said by `Session`, which knows what their refusals mean.
-    let redis = redis::RedisConnectionInfo::default().set_skip_set_lib_name();
-    let info = address
-        .into_connection_info()
-        .map(|info| info.set_tcp_settings(settings).set_redis_settings(redis))
-        .map_err(|error| refused(&error))?;
-    match &options.tls {
-        Tls::Verify { ca } if matches!(target, Target::Tcp(..)) => encrypted(info, ca.as_deref()),
-        _ => Client::open(info).map_err(|error| refused(&error)),
-    }
+fn unconnected(error: &io::Error) -> Fault {
+    Fault::new(FaultKind::Unavailable, words_of(error))
 }
 
-fn refused(error: &RedisError) -> Fault {
-    Fault::new(FaultKind::Refused, plain_words(error))
-}
-
+/// Encrypts a connection; the handshake takes as long as an answer may.
 #[cfg(feature = "rustls")]
-fn encrypted(info: redis::ConnectionInfo, ca: Option<&Path>) -> Result<Client, Fault> {
-    // The library takes whatever provider of ciphers the process has, and panics where there are two to choose from.
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error says that another thread has just done it.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-    let Some(file) = ca else { return Client::open(info).map_err(|error| refused(&error)) };
-    let unreadable = |error: &dyn std::fmt::Display| {
-        let file = file.display();
-        Fault::new(
-            FaultKind::Refused,
-            format!("the authority's certificate `{file}` cannot be read: {error}"),
-        )
+fn encrypted(
+    mut stream: TcpStream,
+    host: &str,
+    address: std::net::SocketAddr,
+    options: &server::Options,
+    mode: Mode,
+) -> Result<Stream, Fault> {
+    use crate::store::tls::{client_config, refusal, server_name};
+    let config = client_config(&options.tls, mode)?;
+    let name = server_name(host, address, mode)?;
+    let broke = |error: &io::Error| {
+        refusal(error).unwrap_or_else(|| {
+            let message = format!("{}; does the server speak TLS on this port?", words_of(error));
+            Fault::new(FaultKind::Unavailable, message)
+        })
     };
-    let authority = std::fs::read(file).map_err(|error| unreadable(&error))?;
-    let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(authority) };
-    Client::build_with_tls(info, certificates).map_err(|error| unreadable(&error))
+    let mut tls = rustls::ClientConnection::new(Arc::new(config), name)
+        .map_err(|error| broke(&io::Error::other(error)))?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut stream).map_err(|error| broke(&error))?;
+    }
+    Ok(Stream::Encrypted(Box::new(rustls::StreamOwned::new(tls, stream))))
 }
 
 #[cfg(not(feature = "rustls"))]
-fn encrypted(_info: redis::ConnectionInfo, _ca: Option<&Path>) -> Result<Client, Fault> {
-    Err(Fault::new(
-        FaultKind::Refused,
-        "this build of keymill has no TLS; build it with feature `rustls`, or use `tls=off`",
-    ))
+fn encrypted(
+    _: TcpStream,
+    _: &str,
+    _: std::net::SocketAddr,
+    _: &server::Options,
+    _: Mode,
+) -> Result<Stream, Fault> {
+    Err(crate::store::tls::no_tls_here())
 }
 
 fn io_error(error: &RedisError) -> Option<&io::Error> {
@@ -219,13 +274,7 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
 /// A driver's error in words, without its debug output.
 fn plain_words(error: &RedisError) -> String {
     match io_error(error) {
-        Some(io) if matches!(io.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => {
-            "the server did not answer in time".to_owned()
-        }
-        Some(io) if io.kind() == io::ErrorKind::InvalidData => io.to_string(),
-        Some(io) => {
-            unreached(io.kind(), &io.to_string()).unwrap_or_else(|| format!("the connection broke: {io}"))
-        }
+        Some(io) => words_of(io),
         // A full server closes what it has just accepted, and what it says of that may be lost.
         None if error.is_io_error() || error.is_connection_dropped() => {
             format!("the connection broke: {error}; is `maxclients` reached?")
@@ -235,5 +284,15 @@ fn plain_words(error: &RedisError) -> String {
             "the answer is not of the Redis protocol".to_owned()
         }
         None => format!("the answer is not of the Redis protocol: {error}"),
+    }
+}
+
+fn words_of(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "the server did not answer in time".to_owned(),
+        io::ErrorKind::InvalidData => error.to_string(),
+        kind => {
+            unreached(kind, &error.to_string()).unwrap_or_else(|| format!("the connection broke: {error}"))
+        }
     }
 }

@@ -460,6 +460,7 @@ impl Store for SqliteStore {
                 dialect: "sqlite".to_owned(),
                 version: rusqlite::version().to_owned(),
                 durability: Vec::new(),
+                tls: String::new(),
                 warnings: vec![format!(
                     "`{}` does not exist yet; the first id creates it",
                     self.path.display()
@@ -477,6 +478,7 @@ impl Store for SqliteStore {
                         if store.opened.synchronous == 2 { "FULL" } else { "not FULL" }
                     ),
                 ],
+                tls: String::new(),
                 warnings: store.opened.warnings.clone(),
             })
         })

@@ -1,0 +1,245 @@
+//! Addresses of hosts' names, looked up on a thread of their own so that a silent name server costs no more than the time
+//! that is allowed. (floor 2)
+//!
+//! The system's look-up cannot be given a time limit, and it cannot be relied on in a forked child: glibc reads its
+//! configuration under a lock, and if a thread of the parent held that lock at the moment of the fork, every look-up in the
+//! child waits for ever. So each look-up runs on a helper thread, and the addresses of the last successful one lie in memory
+//! that a child inherits. They are used only in a child, and only where its own look-up does not answer: in the process that
+//! looked them up they could name a primary that has been replaced since.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{self, Receiver, RecvTimeoutError};
+
+use crate::thread;
+
+/// What a look-up found.
+type Found = io::Result<Vec<IpAddr>>;
+
+/// Addresses of one name.
+#[derive(Clone, Debug)]
+struct Known {
+    host: String,
+    addresses: Vec<IpAddr>,
+    /// The process that looked them up.
+    by: u32,
+}
+
+/// A look-up that is under way.
+struct Running {
+    host: String,
+    answer: Receiver<Found>,
+}
+
+/// Looks names up. Clones share what is remembered.
+#[derive(Default)]
+pub struct Resolver {
+    /// Two copies, written one after the other. A fork that happens while a thread of the parent writes leaves the child one
+    /// lock that is never released, and the other copy whole.
+    known: Arc<[Mutex<Vec<Known>>; 2]>,
+    /// Only in the hands of the thread that uses the store.
+    running: Mutex<Vec<Running>>,
+    #[cfg(test)]
+    instead: Option<fn(&str) -> Found>,
+}
+
+impl Clone for Resolver {
+    fn clone(&self) -> Resolver {
+        Resolver {
+            known: Arc::clone(&self.known),
+            running: Mutex::default(),
+            #[cfg(test)]
+            instead: self.instead,
+        }
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").finish_non_exhaustive()
+    }
+}
+
+/// What is remembered is no part of what a configuration says.
+impl PartialEq for Resolver {
+    fn eq(&self, _: &Resolver) -> bool {
+        true
+    }
+}
+
+impl Eq for Resolver {}
+
+impl Resolver {
+    /// The addresses of each host, in the order of the hosts; all are looked up at the same time, within one `limit`.
+    pub(crate) fn look_up(&self, hosts: &[&str], limit: Duration) -> Vec<Result<Vec<IpAddr>, String>> {
+        let until = Instant::now() + limit;
+        let started: Vec<_> = hosts.iter().map(|host| self.start(host)).collect();
+        hosts.iter().zip(started).map(|(host, started)| self.finish(host, started, until, limit)).collect()
+    }
+
+    fn start(&self, host: &str) -> Result<Lookup, String> {
+        if let Ok(address) = host.parse() {
+            return Ok(Lookup::Literal(address));
+        }
+        let mut running = match self.running.try_lock() {
+            Ok(running) => running,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err("its look-up is in use by another thread".to_owned()),
+        };
+        // One that did not answer in time may still do so; a second one would only wait beside it.
+        if let Some(at) = running.iter().position(|running| running.host == host) {
+            return Ok(Lookup::Overdue(running.swap_remove(at).answer));
+        }
+        let (sender, answer) = channel::bounded(1);
+        let name = host.to_owned();
+        #[cfg(test)]
+        let look_up = self.instead.unwrap_or(system);
+        #[cfg(not(test))]
+        let look_up = system;
+        thread::spawn("keymill-resolve", move || {
+            // Nobody waits any more where the store is gone.
+            let _ = sender.send(look_up(&name));
+        })
+        .map_err(|error| format!("no thread can be started to look the name up: {error}"))?;
+        Ok(Lookup::New(answer))
+    }
+
+    fn finish(
+        &self,
+        host: &str,
+        started: Result<Lookup, String>,
+        until: Instant,
+        limit: Duration,
+    ) -> Result<Vec<IpAddr>, String> {
+        let inherited = || self.inherited(host);
+        let (answer, until) = match started? {
+            Lookup::Literal(address) => return Ok(vec![address]),
+            // The time has been spent once; where there is something to go on with it is not spent again.
+            Lookup::Overdue(answer) if inherited().is_some() => (answer, Instant::now()),
+            Lookup::New(answer) | Lookup::Overdue(answer) => (answer, until),
+        };
+        match answer.recv_deadline(until) {
+            Ok(Ok(addresses)) => {
+                self.remember(host, &addresses);
+                Ok(addresses)
+            }
+            Ok(Err(error)) => Err(format!("the name is not known ({error})")),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err("the look-up of its name ended without an answer".to_owned())
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if let Ok(mut running) = self.running.try_lock() {
+                    running.push(Running { host: host.to_owned(), answer });
+                }
+                inherited().ok_or_else(|| {
+                    format!("its name was not looked up within {limit:?}: is the name server reachable?")
+                })
+            }
+        }
+    }
+
+    /// Addresses that the process looked up from which this one was forked.
+    fn inherited(&self, host: &str) -> Option<Vec<IpAddr>> {
+        let copy = self.known.iter().find_map(|copy| copy.try_lock().ok())?;
+        let known = copy.iter().find(|known| known.host == host)?;
+        (known.by != std::process::id()).then(|| known.addresses.clone())
+    }
+
+    fn remember(&self, host: &str, addresses: &[IpAddr]) {
+        for copy in self.known.iter() {
+            // A lock that a thread of the parent held at the fork is never released.
+            let Ok(mut copy) = copy.try_lock() else { continue };
+            copy.retain(|known| known.host != host);
+            copy.push(Known { host: host.to_owned(), addresses: addresses.to_vec(), by: std::process::id() });
+        }
+    }
+}
+
+enum Lookup {
+    Literal(IpAddr),
+    New(Receiver<Found>),
+    /// Begun by an earlier call, which waited its time.
+    Overdue(Receiver<Found>),
+}
+
+/// The system's look-up: `/etc/hosts`, DNS, and whatever else `nsswitch.conf` names.
+fn system(host: &str) -> Found {
+    let mut addresses: Vec<_> = (host, 0).to_socket_addrs()?.map(|address| address.ip()).collect();
+    addresses.dedup();
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const BRIEF: Duration = Duration::from_millis(20);
+
+    fn never(_: &str) -> Found {
+        loop {
+            std::thread::park();
+        }
+    }
+
+    fn one(resolver: &Resolver, host: &str) -> Result<Vec<IpAddr>, String> {
+        resolver.look_up(&[host], BRIEF).remove(0)
+    }
+
+    #[test]
+    fn a_look_up_without_an_answer_ends_in_its_time_and_is_begun_once() {
+        let resolver = Resolver { instead: Some(never), ..Resolver::default() };
+        for _ in 0..3 {
+            let error = one(&resolver, "db").unwrap_err();
+            assert!(error.contains("not looked up within 20ms"), "{error}");
+            assert_eq!(resolver.running.lock().unwrap().len(), 1);
+        }
+        assert_eq!(one(&resolver, "127.0.0.1"), Ok(vec![HERE]), "an address needs no look-up");
+        assert_eq!(one(&resolver, "::1"), Ok(vec!["::1".parse().unwrap()]));
+    }
+
+    #[test]
+    fn all_hosts_are_looked_up_within_one_limit() {
+        let resolver = Resolver { instead: Some(never), ..Resolver::default() };
+        let hosts: Vec<_> = (0..100).map(|at| format!("db{at}")).collect();
+        let hosts: Vec<_> = hosts.iter().map(String::as_str).collect();
+        let limit = Duration::from_millis(300);
+        let began = Instant::now();
+        assert!(resolver.look_up(&hosts, limit).iter().all(Result::is_err));
+        assert!(began.elapsed() < limit * 50, "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn addresses_of_the_parent_process_are_used_when_a_look_up_does_not_answer_and_those_of_this_one_are_not()
+    {
+        let resolver = Resolver { instead: Some(never), ..Resolver::default() };
+        resolver.remember("db", &[HERE]);
+        assert!(one(&resolver, "db").is_err(), "they may name a primary that has been replaced");
+        for copy in resolver.known.iter() {
+            copy.lock().unwrap()[0].by = std::process::id() + 1;
+        }
+        let child = resolver.clone();
+        assert_eq!(one(&child, "db"), Ok(vec![HERE]));
+        // A writer of the parent died with its lock.
+        let _held = child.known[0].lock().unwrap();
+        assert_eq!(one(&child, "db"), Ok(vec![HERE]));
+        child.remember("db", &[HERE]);
+        assert!(one(&child, "db").is_err(), "now they are this process's own");
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_at_once_whatever_is_remembered() {
+        fn unknown(_: &str) -> Found {
+            Err(io::Error::other("no such name"))
+        }
+        let resolver = Resolver { instead: Some(unknown), ..Resolver::default() };
+        let error = resolver.look_up(&["db"], Duration::from_secs(60)).remove(0).unwrap_err();
+        assert!(error.contains("is not known (no such name)"), "{error}");
+    }
+}

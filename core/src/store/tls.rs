@@ -1,0 +1,321 @@
+//! What `tls=` means, for every server store: which certificates are believed, what this program shows of itself, and when a
+//! password may be sent. (floor 2)
+//!
+//! A password is sent as it is, or under a key that came from the server, only where the server's certificate was verified or
+//! where the configuration says `tls=off`. Over a connection that anybody may have answered, only proofs are sent from which a
+//! password cannot be read: SCRAM, and the scrambles of MySQL and MariaDB.
+
+use std::net::SocketAddr;
+
+use super::server::{Options, Target, TlsMode};
+use super::{Fault, FaultKind};
+
+/// What is done on one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Off,
+    Prefer,
+    Require,
+    Verify,
+}
+
+/// How a connection is protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protection {
+    None,
+    /// Nobody reads along, but who answers is not known.
+    Encrypted,
+    /// The server has shown a certificate for its name.
+    Verified,
+}
+
+impl Protection {
+    /// As `status` says it.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Protection::None => "none",
+            Protection::Encrypted => "encrypted, server not authenticated",
+            Protection::Verified => "verified",
+        }
+    }
+}
+
+impl Mode {
+    /// The mode of a connection to this place. Without `tls=` a socket file and a loopback address are not encrypted: what is
+    /// sent does not leave the machine.
+    pub(crate) fn of(options: &Options, target: &Target) -> Mode {
+        let address = match target {
+            // A socket file is never encrypted.
+            Target::Socket(_) => return Mode::Off,
+            Target::Tcp { address, .. } => address,
+        };
+        match options.tls.mode {
+            TlsMode::Default if address.ip().to_canonical().is_loopback() => Mode::Off,
+            TlsMode::Off => Mode::Off,
+            TlsMode::Require => Mode::Require,
+            TlsMode::Verify => Mode::Verify,
+            TlsMode::Prefer | TlsMode::Default => Mode::Prefer,
+        }
+    }
+
+    /// The protection that TLS in this mode gives.
+    pub(crate) fn encrypted(self) -> Protection {
+        match self {
+            Mode::Off => Protection::None,
+            Mode::Prefer | Mode::Require => Protection::Encrypted,
+            Mode::Verify => Protection::Verified,
+        }
+    }
+
+    /// Whether the password itself, or the password under a key of the server's, may be sent.
+    pub(crate) fn may_send_password(self, protection: Protection) -> bool {
+        self == Mode::Off || protection == Protection::Verified
+    }
+}
+
+/// A server asked for the password itself where nobody knows who the server is. `how` names the method.
+pub(crate) fn password_withheld(how: &str) -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "the server wants {how}, and it was not sent: nothing proves who answers there; use `tls=verify` (with `ca=FILE.pem` \
+             for an authority of your own), or a login that sends only a proof, or write `tls=off` to send it all the same"
+        ),
+    )
+}
+
+/// The server speaks no TLS and the configuration demands it.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn not_offered() -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        "the server offers no TLS: turn it on there, or write `tls=off`, and nothing is encrypted",
+    )
+}
+
+#[cfg(not(feature = "rustls"))]
+pub(crate) fn no_tls_here() -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        "this build of keymill has no TLS; build it with feature `rustls`, or use `tls=off`",
+    )
+}
+
+#[cfg(feature = "rustls")]
+pub(crate) use encrypted::*;
+
+#[cfg(feature = "rustls")]
+mod encrypted {
+    use std::fmt;
+    use std::io;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+    use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+    use rustls::{
+        CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    };
+
+    use super::{Fault, FaultKind, Mode, SocketAddr};
+    use crate::store::server::Tls;
+
+    fn refused(message: String) -> Fault {
+        Fault::new(FaultKind::Refused, message)
+    }
+
+    /// The TLS of one connection. The ciphers are named here: nothing is taken from the process or installed in it, which
+    /// belongs to the host program.
+    pub(crate) fn client_config(tls: &Tls, mode: Mode) -> Result<ClientConfig, Fault> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| refused(format!("TLS cannot be set up: {error}")))?;
+        let builder = if mode == Mode::Verify {
+            builder.with_root_certificates(match &tls.ca {
+                Some(file) => authorities_in(file)?,
+                None => authorities_of_the_system()?,
+            })
+        } else {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        };
+        match (&tls.cert, &tls.key) {
+            (Some(cert), Some(key)) => {
+                let chain = certificates_in(cert, "the client's certificate")?;
+                let file = key.display();
+                let key = PrivateKeyDer::from_pem_file(key)
+                    .map_err(|error| refused(format!("the client's key `{file}` cannot be read: {error}")))?;
+                builder
+                    .with_client_auth_cert(chain, key)
+                    .map_err(|error| refused(format!("`cert=` and `key=` cannot be used together: {error}")))
+            }
+            _ => Ok(builder.with_no_client_auth()),
+        }
+    }
+
+    /// The name that the certificate has to be for. Where it is not verified, a name that no certificate can have does no harm.
+    pub(crate) fn server_name(
+        host: &str,
+        address: SocketAddr,
+        mode: Mode,
+    ) -> Result<ServerName<'static>, Fault> {
+        match ServerName::try_from(host.to_owned()) {
+            Ok(name) => Ok(name),
+            Err(_) if mode == Mode::Verify => {
+                Err(refused(format!("`{host}` is no name that a certificate can be for")))
+            }
+            Err(_) => Ok(ServerName::from(address.ip())),
+        }
+    }
+
+    fn certificates_in(file: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>, Fault> {
+        let wrong = |error: &dyn fmt::Display| {
+            refused(format!("{what} `{}` cannot be read: {error}", file.display()))
+        };
+        let found = CertificateDer::pem_file_iter(file).map_err(|error| wrong(&error))?;
+        let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
+        if found.is_empty() {
+            return Err(wrong(&"it has to be a PEM file with a certificate"));
+        }
+        Ok(found)
+    }
+
+    /// Only these.
+    fn authorities_in(file: &Path) -> Result<RootCertStore, Fault> {
+        let mut authorities = RootCertStore::empty();
+        for certificate in certificates_in(file, "the authority's certificate")? {
+            authorities.add(certificate).map_err(|error| {
+                refused(format!("the authority's certificate `{}` cannot be used: {error}", file.display()))
+            })?;
+        }
+        Ok(authorities)
+    }
+
+    /// Those that the administrator of this machine believes, read anew for each connection: they change while a program runs.
+    fn authorities_of_the_system() -> Result<RootCertStore, Fault> {
+        let found = rustls_native_certs::load_native_certs();
+        let mut authorities = RootCertStore::empty();
+        let (added, _) = authorities.add_parsable_certificates(found.certs);
+        if added == 0 {
+            let why = found.errors.first().map_or(String::new(), |error| format!(" ({error})"));
+            return Err(refused(format!(
+                "this machine names no authorities{why}: install `ca-certificates`, or name one with `ca=FILE.pem`"
+            )));
+        }
+        Ok(authorities)
+    }
+
+    /// Believes every certificate, but not that anybody has its key: the signature is checked, so that SCRAM bound to the
+    /// certificate means something.
+    #[derive(Debug)]
+    struct Anybody(Arc<CryptoProvider>);
+
+    impl ServerCertVerifier for Anybody {
+        fn verify_server_cert(
+            &self,
+            _: &CertificateDer<'_>,
+            _: &[CertificateDer<'_>],
+            _: &ServerName<'_>,
+            _: &[u8],
+            _: UnixTime,
+        ) -> Result<ServerCertVerified, Error> {
+            Ok(ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.0.signature_verification_algorithms.supported_schemes()
+        }
+    }
+
+    /// What TLS itself refused, with what to do; `None` where something else broke. Another attempt is no help.
+    pub(crate) fn refusal(error: &io::Error) -> Option<Fault> {
+        let mut inner: &(dyn std::error::Error + 'static) = error.get_ref()?;
+        let error = loop {
+            match inner.downcast_ref::<Error>() {
+                Some(error) => break error,
+                None => inner = inner.source()?,
+            }
+        };
+        let advice = match error {
+            Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. })
+                if presented.is_empty() =>
+            {
+                "it names no host, as those that MySQL makes by itself do not: give the server one with the host as its \
+                 subjectAltName"
+            }
+            Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            ) => "write the host as the certificate has it",
+            Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                "name its authority's certificate: `ca=FILE.pem`"
+            }
+            Error::InvalidCertificate(_) => "the server needs another certificate",
+            Error::AlertReceived(_) => {
+                "the server refused: does it want a certificate of this program (`cert=`, `key=`), or no TLS of today (1.2, 1.3)?"
+            }
+            Error::InvalidMessage(_) => "does the server speak TLS on this port?",
+            _ => "the server and this program agree on no TLS; `tls=off` leaves it out",
+        };
+        Some(refused(format!("{error}; {advice}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::server::Tls;
+    use super::*;
+
+    fn to(mode: TlsMode, address: &str) -> Mode {
+        let options = Options { tls: Tls { mode, ..Tls::default() }, ..Options::default() };
+        let address = address.parse().unwrap();
+        Mode::of(&options, &Target::Tcp { host: "db".to_owned(), address })
+    }
+
+    #[test]
+    fn without_a_word_only_what_leaves_the_machine_is_encrypted() {
+        for here in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(to(TlsMode::Default, here), Mode::Off, "{here}");
+            assert_eq!(to(TlsMode::Prefer, here), Mode::Prefer, "{here}");
+        }
+        for there in ["10.0.0.1:1", "0.0.0.0:1", "[2001:db8::1]:1", "[::ffff:10.0.0.1]:1"] {
+            assert_eq!(to(TlsMode::Default, there), Mode::Prefer, "{there}");
+            assert_eq!(to(TlsMode::Off, there), Mode::Off, "{there}");
+        }
+        let options = Options { tls: Tls { mode: TlsMode::Verify, ..Tls::default() }, ..Options::default() };
+        assert_eq!(Mode::of(&options, &Target::Socket("/run/db".into())), Mode::Off);
+    }
+
+    #[test]
+    fn a_password_is_sent_to_a_verified_server_or_where_tls_is_off() {
+        use Protection::{Encrypted, None, Verified};
+        for (mode, protection, sent) in [
+            (Mode::Off, None, true),
+            (Mode::Prefer, None, false),
+            (Mode::Prefer, Encrypted, false),
+            (Mode::Require, Encrypted, false),
+            (Mode::Verify, Verified, true),
+        ] {
+            assert_eq!(mode.may_send_password(protection), sent, "{mode:?} {protection:?}");
+        }
+    }
+}
