@@ -266,7 +266,7 @@ mod encrypted {
             Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             ) => "write the host as the certificate has it",
-            Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
                 "name its authority's certificate: `ca=FILE.pem`"
             }
             Error::InvalidCertificate(_) => "the server needs another certificate",
