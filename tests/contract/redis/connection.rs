@@ -90,7 +90,7 @@ fn tls_is_verified_against_the_authority_and_the_host() {
         ("localhost", None, "ca=FILE"),
         ("127.0.0.1", Some("ca.pem"), "certificate"),
         ("localhost", Some("missing.pem"), "missing.pem"),
-        ("localhost", Some("server.key"), "ca=FILE"),
+        ("localhost", Some("server.key"), "PEM"),
     ] {
         says(open(host, port, ca).reserve(&request(10)), FaultKind::Refused, &[part]);
     }
