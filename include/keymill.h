@@ -27,6 +27,11 @@
  *            with worker=N, which two processes cannot share. Parent and child never get the same id (but do not fork
  *            in a signal handler that interrupted a call of ours). Raw clone() counts as
  *            fork; in a child of vfork() nothing may be called.
+ * Signals    The library's threads receive none of the program's signals, and no call of ours changes a mask or a handler.
+ * Files      Do not close descriptors that are not yours while a mill is open, as closefrom() does: their numbers would be
+ *            given to files of yours, and the library would write there. In a forked child that is fine before its
+ *            first call. Keep the descriptors 0, 1 and 2 open, if only on /dev/null. A relative path is taken from the working
+ *            folder of the opening.
  * Ids        are below 2^63.
  * Unloading  The library stays in memory after dlclose(); there is nothing to shut down at exit.
  * Versions   Within one soname functions and codes are only added.

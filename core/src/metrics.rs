@@ -19,6 +19,10 @@ pub(crate) struct MillTally {
     refills_failed: AtomicU64,
     trips: AtomicU64,
     given_back: AtomicU64,
+    driver_panics: AtomicU64,
+    keeper_restarts: AtomicU64,
+    /// One more than the warnings of the store's settings; 0: the store has not been asked yet.
+    warnings: AtomicU64,
     errors: [AtomicU64; Code::ALL.len()],
 }
 
@@ -53,6 +57,22 @@ impl MillTally {
 
     pub(crate) fn gave_back(&self, numbers: u64) {
         add(&self.given_back, numbers);
+    }
+
+    /// Counts a panic of the store's driver.
+    pub(crate) fn driver_panicked(&self) {
+        add(&self.driver_panics, 1);
+    }
+
+    /// Counts a keeper that went on after a defect of keymill's own.
+    pub(crate) fn keeper_restarted(&self) {
+        add(&self.keeper_restarts, 1);
+    }
+
+    /// How many of the store's settings it warns about.
+    pub(crate) fn set_warnings(&self, count: usize) {
+        // ordering: Relaxed — a statistic.
+        self.warnings.store(count as u64 + 1, Ordering::Relaxed);
     }
 
     /// Counts an error a caller was given.
@@ -224,6 +244,34 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
         "keymill_store_trips_total",
         "counter",
         "Times the store was gone to, for one reservation or for several that were due together.",
+        &rows,
+    );
+    let rows: Vec<_> = get(&tally.warnings)
+        .checked_sub(1)
+        .map(|count| (String::new(), count.to_string()))
+        .into_iter()
+        .collect();
+    series(
+        &mut out,
+        "keymill_store_warnings",
+        "gauge",
+        "Settings of the store that it is warned about, as `keymill status` lists them; no value before the first answer.",
+        &rows,
+    );
+    let rows = [(String::new(), get(&tally.driver_panics).to_string())];
+    series(
+        &mut out,
+        "keymill_driver_panics_total",
+        "counter",
+        "Panics of the store's driver: each cost a connection and the range that was being reserved.",
+        &rows,
+    );
+    let rows = [(String::new(), get(&tally.keeper_restarts).to_string())];
+    series(
+        &mut out,
+        "keymill_keeper_restarts_total",
+        "counter",
+        "Times the keeper went on after a defect in keymill.",
         &rows,
     );
     let latency = tally.latency();

@@ -9,6 +9,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use crossbeam::utils::Backoff;
 use once_cell::sync::OnceCell;
 
 const PAGE: usize = 16 * 1024;
@@ -161,6 +162,52 @@ fn reuse() -> Option<&'static AtomicU64> {
     Some(free.word)
 }
 
+/// A lock that is free in a forked child, whoever held it in the parent at the fork. It spins: for work of moments, rarely done.
+pub(crate) struct ForkLock {
+    word: &'static AtomicU64,
+}
+
+/// No [`Word`] ever has this value, so a cursor that outlived the word's owner does not take the lock for it.
+const HELD: u64 = u64::MAX;
+
+impl ForkLock {
+    pub(crate) fn new() -> Self {
+        let word = reuse().unwrap_or_else(allocate);
+        // ordering: Relaxed — the lock is shown to nobody yet.
+        word.store(0, Ordering::Relaxed);
+        ForkLock { word }
+    }
+
+    /// Waits for the lock; free again when the guard is dropped.
+    pub(crate) fn lock(&self) -> ForkGuard<'_> {
+        let backoff = Backoff::new();
+        // ordering: Acquire — what the holder before us did comes first; pairs with the release in the guard.
+        while self.word.compare_exchange_weak(0, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            backoff.snooze();
+        }
+        ForkGuard { lock: self }
+    }
+}
+
+impl Drop for ForkLock {
+    fn drop(&mut self) {
+        let free = Box::into_raw(Box::new(Free { word: self.word, next: ptr::null_mut() }));
+        push_free(free);
+    }
+}
+
+/// The lock is held.
+pub(crate) struct ForkGuard<'a> {
+    lock: &'a ForkLock,
+}
+
+impl Drop for ForkGuard<'_> {
+    fn drop(&mut self) {
+        // ordering: Release — pairs with the acquire in `lock`.
+        self.lock.word.store(0, Ordering::Release);
+    }
+}
+
 fn allocate() -> &'static AtomicU64 {
     HOOK.get_or_init(hook_child);
     loop {
@@ -308,6 +355,32 @@ mod tests {
             }
             assert_eq!(links, one + other);
         }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_lock_that_was_held_at_a_fork_is_free_in_the_child() {
+        let lock = ForkLock::new();
+        let held = lock.lock();
+        // SAFETY: the child only uses atomics and exits; a lock that is not free would be ended by its alarm.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: an alarm, and the end of the child.
+            unsafe {
+                libc::alarm(10);
+                drop(lock.lock());
+                libc::_exit(0);
+            }
+        }
+        let mut status = 0;
+        // SAFETY: `pid` is our child; `status` is writable.
+        unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        assert!(
+            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+            "the child waited for its parent's lock"
+        );
+        drop(held);
+        drop(lock.lock());
     }
 
     #[test]

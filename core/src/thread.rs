@@ -5,8 +5,21 @@
 //! beside the code that blocked its signal, and a write to a closed socket would end a C program with `SIGPIPE`. The mask is
 //! set before the thread is created, because a new thread inherits the mask of its creator: no signal fits in between.
 
+use std::any::Any;
+use std::cell::{Cell, RefCell};
 use std::io;
+use std::panic;
+use std::sync::Once;
 use std::thread::{Builder, JoinHandle};
+
+use crate::error::shown;
+
+thread_local! {
+    /// The thread was started by [`spawn`].
+    static OURS: Cell<bool> = const { Cell::new(false) };
+    /// Where the last panic of such a thread happened, once [`quiet_panics`] was called.
+    static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
 
 /// Signals that report a fault of the running instruction. They go to the thread that caused them; blocked, they would end the
 /// process instead of reaching the handler of a Java machine, a sanitizer, a debugger or a system-call filter.
@@ -23,7 +36,47 @@ pub fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     let _blocked = Blocked::new()?;
-    Builder::new().name(name.to_owned()).spawn(work)
+    Builder::new().name(name.to_owned()).spawn(move || {
+        OURS.set(true);
+        work()
+    })
+}
+
+/// From now on a panic on one of keymill's own threads prints nothing: it becomes an error and an event, and standard error
+/// belongs to the host program. For the libraries and addons, which carry a standard library of their own and so a panic hook
+/// of their own; a Rust program's hook is that program's business and is left alone.
+pub fn quiet_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let others = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if OURS.try_with(Cell::get).unwrap_or(false) {
+                let place = info.location().map(ToString::to_string);
+                // A thread that is ending needs no place.
+                let _ = PANICKED_AT.try_with(|at| at.try_borrow_mut().map(|mut at| *at = place));
+            } else {
+                others(info);
+            }
+        }));
+    });
+}
+
+/// What a panic said, fit for an error or an event: short, without control characters, with its place in the code where
+/// [`quiet_panics`] noted it.
+pub(crate) fn panic_words(payload: Box<dyn Any + Send>) -> String {
+    let said =
+        payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
+    let said = said.map_or_else(|| "without a message".to_owned(), shown);
+    // Dropped, a payload of another type could panic again.
+    std::mem::forget(payload);
+    match PANICKED_AT.take() {
+        Some(place) => {
+            // The package and the file; where the machine that built it keeps its sources matters to nobody.
+            let parts: Vec<&str> = place.split('/').collect();
+            format!("{said}, at {}", shown(&parts[parts.len().saturating_sub(4)..].join("/")))
+        }
+        None => said,
+    }
 }
 
 /// While it lives, the calling thread receives no asynchronous signal.

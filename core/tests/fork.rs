@@ -93,3 +93,63 @@ fn a_batch_that_waits_through_a_fork_is_collected_anew_in_the_child() {
     let different: HashSet<_> = child.iter().chain(&parent).collect();
     assert_eq!(different.len(), 4000);
 }
+
+/// How many threads this process has.
+#[cfg(target_os = "linux")]
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").expect("its threads").count()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_child_that_only_asks_prints_and_drops_starts_no_thread() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let mill = Mill::open(&format!("sqlite:{}", folder.path().join("ids.db").display())).expect("a mill");
+    let source = mill.source("segment:orders").expect("a source");
+    let mut handle = source.handle();
+    handle.next().expect("an id");
+    let batch = source.ask(5).expect("a batch");
+    let mut things = Some((mill.clone(), source.clone(), handle, batch));
+    let counts = in_a_child(|| {
+        let (mill, source, handle, batch) = things.take().expect("everything");
+        let mut counts = vec![threads()];
+        let mut note = |_: String| counts.push(threads());
+        note(mill.is_closed().to_string());
+        note(format!("{mill:?} {source:?} {handle:?}"));
+        note(mill.metrics());
+        note(format!("{:?} {:?}", mill.stats(), mill.latency()));
+        note(format!("{:?} {:?}", mill.events(), mill.next_event().is_some()));
+        note(source.parse_text("x").map_err(|e| e.to_string()).err().unwrap_or_default());
+        drop(handle);
+        drop(batch);
+        note(String::new());
+        mill.close();
+        note(mill.is_closed().to_string());
+        note(source.next().unwrap_err().to_string());
+        drop((mill, source));
+        counts.push(threads());
+        counts.iter().map(usize::to_string).collect()
+    });
+    assert!(counts.len() == 11 && counts.iter().all(|count| count == "1"), "{counts:?}");
+    // The parent's mill is as it was.
+    assert!(!mill.is_closed());
+    source.next().expect("an id");
+}
+
+#[test]
+fn a_relative_path_is_taken_from_the_folder_of_the_opening_in_a_child_too() {
+    let (home, elsewhere) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let told = in_a_child(|| {
+        std::env::set_current_dir(home.path()).expect("a folder");
+        let mill = Mill::open("sqlite:ids.db").expect("a mill");
+        let source = mill.source("segment:orders?step=10").expect("a source");
+        // A daemon does that, before and after its first number.
+        std::env::set_current_dir(elsewhere.path()).expect("a folder");
+        let mut told = texts(&source, 1);
+        told.extend(in_a_child(|| texts(&source, 1)));
+        told
+    });
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0] != told[1] && told.iter().all(|id| id.parse::<u64>().is_ok()), "{told:?}");
+    assert_eq!(std::fs::read_dir(elsewhere.path()).expect("a folder").count(), 0);
+}

@@ -23,6 +23,7 @@ use args::{Args, Verb};
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    keymill::thread::quiet_panics();
     match run(&args) {
         Ok(()) => signal::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from),
         Err(mut error) => {

@@ -53,6 +53,7 @@ impl Drop for OpenMill {
 
 /// The mill of `config`; none given: the environment's, else the default.
 pub fn open(config: Option<String>) -> Result<Arc<OpenMill>> {
+    keymill::thread::quiet_panics();
     let config = match config {
         Some(config) => config,
         None => match std::env::var(MILL_VARIABLE) {

@@ -94,7 +94,9 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if let Ok(well) = self.source.shared.well() {
+        // In a forked child the block is dead, and nothing is started only to throw it away.
+        let well = self.source.shared.last_well();
+        if well.is_ours() {
             self.block.forget(well);
         }
     }

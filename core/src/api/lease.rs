@@ -274,9 +274,8 @@ impl Drop for Pending {
         // Given up: what it had, nobody gets.
         let strided = if self.source.shared.way == Way::Strided { self.ids.len() as u64 } else { 0 };
         let lost = self.runs.iter().map(|(lo, hi, _)| hi - lo).sum::<u64>() + strided;
-        if lost > 0
-            && let Ok(well) = self.source.shared.well()
-        {
+        let well = self.source.shared.last_well();
+        if lost > 0 && well.is_ours() {
             Tally::add(&well.tally.lost, lost);
         }
     }

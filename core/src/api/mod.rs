@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::config::MillConfig;
 use crate::error::{Error, Result, printable};
 use crate::events::Event;
-use crate::metrics::{self, Latency, Stats};
+use crate::metrics::{self, Latency, MillTally, Stats};
 use crate::mill::{SharedMill, SharedSource};
 use crate::reservation::Key;
 use crate::store::Facts;
@@ -99,37 +99,40 @@ impl Mill {
     /// Whether the mill was closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.shared.engine().is_ok_and(crate::mill::Engine::is_closed)
+        self.shared.is_closed()
     }
 
-    /// Every figure as Prometheus text.
+    /// Every figure as Prometheus text. In a forked child the figures begin with its first call.
     #[must_use]
     pub fn metrics(&self) -> String {
-        self.shared.engine().map_or_else(|_| String::new(), |e| metrics::render(&e.tally, &e.all_stats()))
+        self.shared.present().map_or_else(
+            || metrics::render(&MillTally::default(), &[]),
+            |engine| metrics::render(&engine.tally, &engine.all_stats()),
+        )
     }
 
     /// How long reservations took.
     #[must_use]
     pub fn latency(&self) -> Latency {
-        self.shared.engine().map_or_else(|_| Latency::default(), |engine| engine.tally.latency())
+        self.shared.present().map_or_else(Latency::default, |engine| engine.tally.latency())
     }
 
     /// Every open source's figures, by name.
     #[must_use]
     pub fn stats(&self) -> Vec<Stats> {
-        self.shared.engine().map_or_else(|_| Vec::new(), crate::mill::Engine::all_stats)
+        self.shared.present().map_or_else(Vec::new, crate::mill::Engine::all_stats)
     }
 
     /// Takes the events that happened since the last call; at most the last 256 are kept.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
-        self.shared.engine().map_or_else(|_| Vec::new(), |e| e.events.drain())
+        self.shared.present().map_or_else(Vec::new, |engine| engine.events.drain())
     }
 
     /// Takes the oldest event that nobody has taken yet, for callers with room for one at a time.
     #[must_use]
     pub fn next_event(&self) -> Option<Event> {
-        self.shared.engine().ok()?.events.pop()
+        self.shared.present()?.events.pop()
     }
 
     /// The store as it may be shown: never a user or a password.

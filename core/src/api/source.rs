@@ -60,7 +60,7 @@ impl Source {
         if error.message.contains("`keymill ") {
             error.message = self.with_commands(&error.message);
         }
-        if let Ok(engine) = self.shared.mill.engine() {
+        if let Some(engine) = self.shared.mill.present() {
             engine.tally.error(error.code);
         }
         error

@@ -1,15 +1,19 @@
 //! The executor: the keeper's thread, which carries flights to the store and sleeps until somebody rings. (floor 3)
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
 
+use crate::error::{Code, Error};
 use crate::events::{Event, Events};
 use crate::metrics::MillTally;
 use crate::reservation::Fault;
 use crate::store::Store;
+use crate::thread::panic_words;
 use crate::time::Clock;
 use crate::well::Well;
 
@@ -22,6 +26,14 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 /// How many ranges a close gives back in one go, and how long it gives back at most: less than a caller of `close` waits.
 const GIVEN_BACK_AT_ONCE: usize = 100;
 const LAST_WORDS: Duration = Duration::from_secs(8);
+
+/// How long the keeper rests after a defect of keymill's own, the first time and at most: callers hear of the defect, and a
+/// defect that comes back at once does not take a core of the host.
+const DEFECT_REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+/// Defects that lie further apart than this do not add up.
+const DEFECT_MEMORY: Duration = Duration::from_secs(60);
+/// How often the store's warnings are looked at.
+const WARNINGS_EVERY: Duration = Duration::from_secs(1);
 
 /// Work that needs the store and is not a flight: `status`, `init`, `repair`.
 pub(crate) type Errand = Box<dyn FnOnce(&mut dyn Store) + Send>;
@@ -38,23 +50,49 @@ pub(crate) enum Command {
 
 pub(crate) struct Executor {
     pub(crate) keeper: Keeper,
-    pub(crate) store: Box<dyn Store>,
+    /// `None` once the mill was closed.
+    pub(crate) store: Option<Box<dyn Store>>,
     pub(crate) clock: Clock,
     pub(crate) commands: Receiver<Command>,
     pub(crate) tally: Arc<MillTally>,
     pub(crate) events: Arc<Events>,
-    /// The store's warnings have been told.
-    pub(crate) warned: bool,
+    pub(crate) health: Health,
+}
+
+/// What the executor remembers of warnings and defects.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    /// The warnings that were told last, and when they were looked at.
+    warned: Option<(Vec<String>, Instant)>,
+    /// Defects of keymill's own that followed each other, and the last one.
+    defects: u32,
+    last_defect: Option<Instant>,
+    rests_until: Option<Instant>,
 }
 
 impl Executor {
+    /// Works until the mill is closed. A panic of a driver never gets here (`store::guarded`); one of keymill's own code ends
+    /// the planner, not the thread.
     pub(crate) fn run(mut self) {
         crate::random::seed();
+        while let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.work())) {
+            // Unwind safety: the planner is replaced; a close that was begun is ended by whoever asked for it.
+            if self.store.is_none() {
+                return;
+            }
+            if catch_unwind(AssertUnwindSafe(|| self.start_anew(payload))).is_err() {
+                // Nothing helps. Callers are told by their deadlines, and errands at once.
+                return;
+            }
+        }
+    }
+
+    fn work(&mut self) {
         loop {
             while let Ok(command) = self.commands.try_recv() {
                 match command {
                     Command::Add(well) => self.keeper.add(well),
-                    Command::Run(errand) => errand(&mut *self.store),
+                    Command::Run(errand) => self.run_errand(errand),
                     Command::ClockMoved(done) => {
                         self.keeper.clock_moved();
                         while self.turn() {}
@@ -62,22 +100,30 @@ impl Executor {
                         let _ = done.send(());
                     }
                     Command::Close(done) => {
-                        self.close();
-                        // First the connection: who was told that the mill is closed may delete SQLite's file, and a
-                        // last checkpoint would then delete the log of the file that came after it.
-                        drop(self.store);
+                        // Taken out, so that nothing is begun after a panic in here. Its connection ends first: who was told
+                        // that the mill is closed may delete SQLite's file, and a last checkpoint would then delete the log
+                        // of the file that came after it.
+                        let mut store = self.store.take();
+                        self.close(store.as_deref_mut());
+                        drop(store);
                         // Nobody may be waiting any more: then nobody needs to know.
                         let _ = done.send(());
                         return;
                     }
                 }
             }
+            if let Some(left) =
+                self.health.rests_until.and_then(|at| at.checked_duration_since(Instant::now()))
+            {
+                thread::park_timeout(left);
+                continue;
+            }
             if self.turn() {
                 continue;
             }
             // Connections live by the system's clock, also where a test sets the mill's clock by hand.
             let system_ms = Clock::System.boot_ms();
-            let idle_at = self.store.release_idle(system_ms);
+            let idle_at = self.store.as_deref_mut().and_then(|store| store.release_idle(system_ms));
             let now = self.now();
             if self.commands.is_empty() {
                 self.sleep(now, idle_at.map(|at| at.saturating_sub(system_ms)));
@@ -85,28 +131,64 @@ impl Executor {
         }
     }
 
+    /// An errand that panics harms nobody else. Its caller hears of it, because its answer never comes.
+    fn run_errand(&mut self, errand: Errand) {
+        let Some(store) = self.store.as_deref_mut() else { return };
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| errand(store))) {
+            self.defect("a call", payload);
+        }
+    }
+
+    fn defect(&self, of: &str, payload: Box<dyn Any + Send>) -> String {
+        let message =
+            format!("{of} panicked: {}; this is a defect in keymill, please report it", panic_words(payload));
+        self.events.push(Event::new("keeper_restarted", message.clone()));
+        self.tally.keeper_restarted();
+        message
+    }
+
+    /// Goes on after a panic in the planner or in what carries it out: every source is told, and after a rest a new planner
+    /// looks at each of them.
+    fn start_anew(&mut self, payload: Box<dyn Any + Send>) {
+        let message = self.defect("the keeper", payload);
+        let now = Instant::now();
+        let goes_on = self.health.last_defect.is_some_and(|last| now - last < DEFECT_MEMORY);
+        self.health.defects = if goes_on { self.health.defects.saturating_add(1) } else { 0 };
+        self.health.last_defect = Some(now);
+        let rest = (DEFECT_REST.0 * (1 << self.health.defects.min(10))).min(DEFECT_REST.1);
+        self.health.rests_until = Some(now + rest);
+        self.keeper.start_anew(
+            crate::random::u64(),
+            &Error::new(Code::Internal, message).after(rest),
+            self.now(),
+        );
+    }
+
     /// Attends to whoever rang or is due, and carries one flight; `false` when there was none.
     pub(super) fn turn(&mut self) -> bool {
-        let Some(flight) = self.keeper.attend(self.now(), self.store.batch()) else { return false };
+        let now = self.now();
+        let Some(store) = self.store.as_deref_mut() else { return false };
+        let Some(flight) = self.keeper.attend(now, store.batch()) else { return false };
         let started = Instant::now();
         let (slots, answers) = match flight {
-            Flight::Alone(slot, ask) => (vec![slot], vec![Some(self.fly(&ask))]),
+            Flight::Alone(slot, ask) => (vec![slot], vec![Some(fly(store, &ask))]),
             Flight::Together(slots, requests) => {
-                let reserved = self.store.reserve_all(&requests).into_iter();
+                let reserved = store.reserve_all(&requests).into_iter();
                 (slots, reserved.map(|answer| answer.map(|range| range.map(Answer::Reserved))).collect())
             }
         };
         let took = started.elapsed();
+        let news = store.news();
         self.tally.flew();
         for answer in answers.iter().flatten() {
             // Whoever was taken along has waited for all of it.
             self.tally.refilled(took, answer.is_ok());
         }
         if answers.iter().flatten().any(Result::is_ok) {
-            self.warn_once();
+            self.watch_warnings();
         }
         self.tell_refusals(&answers);
-        for fault in self.store.news() {
+        for fault in news {
             self.tally.failed();
             self.events.push(Event::refusal(&fault));
         }
@@ -146,21 +228,25 @@ impl Executor {
         Now { boot_ms: self.clock.boot_ms(), wall_ms: self.clock.wall_ms() }
     }
 
-    fn fly(&mut self, ask: &Ask) -> Result<Answer, Fault> {
-        match ask {
-            Ask::Reserve(request) => self.store.reserve(request).map(Answer::Reserved),
-            Ask::Raise { key, expect, to } => self.store.raise(key, *expect, *to).map(Answer::Raised),
+    /// What the store's settings leave to be wished for is a figure, and each new warning an event.
+    fn watch_warnings(&mut self) {
+        let Some(store) = self.store.as_deref_mut() else { return };
+        let told = match &self.health.warned {
+            Some((_, at)) if at.elapsed() < WARNINGS_EVERY => return,
+            Some((told, _)) => told.as_slice(),
+            None => &[],
+        };
+        let first = self.health.warned.is_none();
+        let warnings = match store.warnings() {
+            Some(warnings) => warnings,
+            None if first => store.facts().map(|facts| facts.warnings).unwrap_or_default(),
+            None => told.to_vec(),
+        };
+        for warning in warnings.iter().filter(|warning| !told.contains(warning)) {
+            self.events.push(Event::new("store_warning", warning.clone()));
         }
-    }
-
-    /// After the first answer, what the store's settings leave to be wished for becomes an event.
-    fn warn_once(&mut self) {
-        if std::mem::replace(&mut self.warned, true) {
-            return;
-        }
-        for warning in self.store.facts().map(|facts| facts.warnings).unwrap_or_default() {
-            self.events.push(Event::new("store_warning", warning));
-        }
+        self.tally.set_warnings(warnings.len());
+        self.health.warned = Some((warnings, Instant::now()));
     }
 
     /// Sleeps until a source is due, a connection has been idle for long enough, or somebody wakes the thread.
@@ -171,12 +257,13 @@ impl Executor {
         thread::park_timeout(pause.clamp(Duration::from_micros(100), LONGEST_SLEEP));
     }
 
-    fn close(&mut self) {
+    fn close(&mut self, store: Option<&mut (dyn Store + 'static)>) {
         let last = self.keeper.close();
+        let Some(store) = store else { return };
         let until = Instant::now() + LAST_WORDS;
         for ask in &last.raise {
             // Tried even where the store failed a moment ago: an id may come twice without it.
-            if let Err(fault) = self.fly(ask) {
+            if let Err(fault) = fly(store, ask) {
                 self.events.push(Event::refusal(&fault));
                 if fault.kind.is_outage() {
                     return;
@@ -191,7 +278,7 @@ impl Executor {
             if Instant::now() >= until {
                 return;
             }
-            match self.store.give_back_all(ranges) {
+            match store.give_back_all(ranges) {
                 Ok(taken) => {
                     for (range, _) in ranges.iter().zip(taken).filter(|(_, taken)| *taken) {
                         self.tally.gave_back(range.count());
@@ -203,5 +290,12 @@ impl Executor {
                 }
             }
         }
+    }
+}
+
+fn fly(store: &mut dyn Store, ask: &Ask) -> Result<Answer, Fault> {
+    match ask {
+        Ask::Reserve(request) => store.reserve(request).map(Answer::Reserved),
+        Ask::Raise { key, expect, to } => store.raise(key, *expect, *to).map(Answer::Raised),
     }
 }

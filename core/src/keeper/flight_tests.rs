@@ -311,12 +311,12 @@ fn executor(
     let store = Box::new(Scripted { answer, short, asked: asked.clone() });
     let executor = Executor {
         keeper,
-        store,
+        store: Some(store),
         clock,
         commands,
         tally: Arc::default(),
         events: Arc::new(crate::events::Events::new()),
-        warned: true,
+        health: crate::keeper::act::Health::default(),
     };
     (executor, asked, sender)
 }

@@ -5,6 +5,8 @@
 
 pub(crate) mod act;
 #[cfg(test)]
+mod defect_tests;
+#[cfg(test)]
 mod flight_tests;
 #[cfg(test)]
 mod mark_tests;
@@ -14,12 +16,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::bell::Belfry;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::reservation::{Fault, GiveBack};
 use crate::spec::Spec;
 use crate::time::Clock;
 use crate::well::{Tally, Unused, Well};
-use plan::{Answer, Ask, Flight, LastMark, Now, Planner, Slot};
+use plan::{Action, Answer, Ask, Flight, LastMark, Now, Planner, Slot};
 
 /// What a mill that is closing tells its store.
 #[derive(Debug, Default)]
@@ -49,8 +51,9 @@ impl Keeper {
     /// Takes a source in.
     pub fn add(&mut self, well: Arc<Well>) {
         let slot = well.bell.slot();
-        self.planner.add(slot, well.spec.clone());
+        // First, so that a keeper that starts anew knows the source whatever happens in the planner.
         let well = self.wells.entry(slot).or_insert(well);
+        self.planner.add(slot, well.spec.clone());
         // A caller may have rung before the keeper knew the source: that ring went to nobody, and no caller rings
         // again before it is answered.
         if well.bell.answer() {
@@ -100,6 +103,19 @@ impl Keeper {
     /// The store would not serve this source together with others, and changed nothing for it.
     pub fn fly_alone(&mut self, slot: Slot) {
         self.planner.fly_alone(slot);
+    }
+
+    /// Goes on after a defect of keymill's own: with a new planner, which knows how far each source had come and has nothing
+    /// under way. Every waiting caller is told `error`; what lies in memory was reserved and stays.
+    pub(crate) fn start_anew(&mut self, seed: u64, error: &Error, now: Now) {
+        self.planner = self.planner.successor(seed);
+        for (slot, well) in &self.wells {
+            self.planner.add_if_missing(*slot, &well.spec);
+            well.act(Action::Fail(error.clone()), now);
+            // A ring may have been taken from the queue and never answered.
+            well.bell.answer();
+            well.bell.ring();
+        }
     }
 
     /// When to attend again at the latest, on the boot clock; `None`: when a bell rings.

@@ -227,6 +227,40 @@ impl Planner {
         self.plans[slot] = Some(plan);
     }
 
+    /// As [`Planner::add`], unless it knows the source.
+    pub(crate) fn add_if_missing(&mut self, slot: Slot, spec: &Arc<Spec>) {
+        if self.plan(slot).is_none() {
+            self.add(slot, spec.clone());
+        }
+    }
+
+    /// A planner that knows what this one knows of each source's row, and has no request, timer or rest under way: for a keeper
+    /// that goes on after a defect.
+    pub(crate) fn successor(&mut self, seed: u64) -> Planner {
+        let mut planner = Planner::new(seed);
+        for (slot, old) in self.plans.iter_mut().enumerate() {
+            let Some(old) = old else { continue };
+            planner.add(slot, old.spec.clone());
+            let Some(plan) = planner.plan(slot) else { continue };
+            // The high-water mark first of all: without it a store that went backwards would be believed.
+            plan.seen = old.seen;
+            plan.mark = old.mark;
+            plan.doubts = std::mem::take(&mut old.doubts);
+            if let (Some(Want::Mark { to }), Some(_)) = (old.in_flight, old.mark) {
+                // Whether it was raised is not known.
+                plan.doubts.push(to);
+            }
+            plan.row_ttl_ms = old.row_ttl_ms;
+            plan.period = old.period;
+            plan.period_end_ms = old.period_end_ms;
+            plan.ahead = old.ahead.take();
+            if plan.period_end_ms.is_some() {
+                planner.dated.insert(slot);
+            }
+        }
+        planner
+    }
+
     fn plan(&mut self, slot: Slot) -> Option<&mut Plan> {
         self.plans.get_mut(slot).and_then(Option::as_mut)
     }

@@ -1,6 +1,7 @@
 //! One life of a mill: a keeper thread with its store, and the wells it serves. A forked child starts another. (floor 3)
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,10 +13,11 @@ use crate::config::{MillConfig, StoreConfig};
 use crate::error::{Code, Error, Result};
 use crate::events::{Event, Events};
 use crate::keeper::Keeper;
-use crate::keeper::act::{Command, Executor};
+use crate::keeper::act::{Command, Executor, Health};
 use crate::metrics::{MillTally, Stats};
 use crate::revocation::Word;
 use crate::spec::{Body, Spec};
+use crate::store::guarded::{Guarded, MakeStore, OnPanic};
 use crate::store::{Fault, FaultKind, Store, interleave, memory};
 use crate::thread;
 use crate::time::Clock;
@@ -41,36 +43,53 @@ pub(crate) struct Engine {
     revived: bool,
 }
 
-/// The store that a configuration names; nothing is connected yet.
-fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
+/// The store that a configuration names; nothing is connected yet. Each driver is behind a guard of its own, so that of several
+/// stores one that panics is one that fails.
+fn store_for(config: &StoreConfig, folder: &Path, on_panic: &OnPanic) -> Result<Box<dyn Store>> {
+    if let StoreConfig::Interleaved { stores, chunk } = config {
+        let each = stores.iter().map(|store| Ok((store.shown(), store_for(store, folder, on_panic)?)));
+        return Ok(Box::new(interleave::Interleaved::new(each.collect::<Result<_>>()?, *chunk)));
+    }
+    Ok(Box::new(Guarded::new(maker_for(config, folder)?, on_panic.clone())))
+}
+
+/// What makes a store: once for a life of a mill, and again after a panic of its driver.
+fn maker_for(config: &StoreConfig, folder: &Path) -> Result<MakeStore> {
     match config {
         StoreConfig::Memory { name, script } => {
+            // Made once: the rows outlive a store that panicked.
             let memory = if name.is_empty() { memory::Memory::new() } else { memory::Memory::named(name) };
             memory.script(script.iter().cloned());
-            Ok(Box::new(memory::MemoryStore::new(memory)))
+            Ok(Box::new(move || Box::new(memory::MemoryStore::new(memory.clone()))))
         }
         #[cfg(feature = "sqlite")]
         StoreConfig::Sqlite { path, durability, busy } => {
             let options = crate::store::sqlite::Options { durability: *durability, busy: *busy };
-            Ok(Box::new(crate::store::sqlite::SqliteStore::new(path.clone(), options)))
+            let path = folder.join(path);
+            Ok(Box::new(move || {
+                Box::new(crate::store::sqlite::SqliteStore::new(path.clone(), options.clone()))
+            }))
         }
         #[cfg(not(feature = "sqlite"))]
         StoreConfig::Sqlite { .. } => {
             Err(Error::config("this build has no SQLite; build with the feature `sqlite`"))
         }
         #[cfg(feature = "mysql")]
-        StoreConfig::Mysql(server) => Ok(Box::new(crate::store::mysql::MysqlStore::new(server.clone()))),
+        StoreConfig::Mysql(server) => {
+            let server = server.clone();
+            Ok(Box::new(move || Box::new(crate::store::mysql::MysqlStore::new(server.clone()))))
+        }
         #[cfg(not(feature = "mysql"))]
         StoreConfig::Mysql(_) => {
             Err(Error::config("this build has no MySQL; build with the feature `mysql`"))
         }
-        StoreConfig::Interleaved { stores, chunk } => {
-            let each = stores.iter().map(|store| Ok((store.shown(), store_for(store)?)));
-            Ok(Box::new(interleave::Interleaved::new(each.collect::<Result<_>>()?, *chunk)))
+        StoreConfig::Interleaved { .. } => {
+            Err(Error::new(Code::Internal, "several stores are made one by one"))
         }
         #[cfg(feature = "postgres")]
         StoreConfig::Postgres(server) => {
-            Ok(Box::new(crate::store::postgres::PostgresStore::new(server.clone())))
+            let server = server.clone();
+            Ok(Box::new(move || Box::new(crate::store::postgres::PostgresStore::new(server.clone()))))
         }
         #[cfg(not(feature = "postgres"))]
         StoreConfig::Postgres(_) => {
@@ -83,7 +102,7 @@ fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
                 sentinel: sentinel.clone(),
                 wait_replicas: *wait_replicas,
             };
-            Ok(Box::new(crate::store::redis::RedisStore::new(options)))
+            Ok(Box::new(move || Box::new(crate::store::redis::RedisStore::new(options.clone()))))
         }
         #[cfg(not(feature = "redis"))]
         StoreConfig::Redis { .. } => {
@@ -93,8 +112,7 @@ fn store_for(config: &StoreConfig) -> Result<Box<dyn Store>> {
 }
 
 impl Engine {
-    pub(crate) fn start(config: &MillConfig, clock: Clock, revived: bool) -> Result<Self> {
-        let store = store_for(&config.store)?;
+    pub(crate) fn start(config: &MillConfig, folder: &Path, clock: Clock, revived: bool) -> Result<Self> {
         let belfry = Arc::new(Belfry::default());
         let (commands, inbox) = channel::unbounded();
         let engine = Engine {
@@ -109,14 +127,19 @@ impl Engine {
             word: Word::new(),
             revived,
         };
+        let (tally, events) = (engine.tally.clone(), engine.events.clone());
+        let on_panic: OnPanic = Arc::new(move |message| {
+            tally.driver_panicked();
+            events.push(Event::new("driver_panicked", message));
+        });
         let executor = Executor {
             keeper: Keeper::new(crate::random::u64(), belfry.clone()),
-            store,
+            store: Some(store_for(&config.store, folder, &on_panic)?),
             clock,
             commands: inbox,
             tally: engine.tally.clone(),
             events: engine.events.clone(),
-            warned: false,
+            health: Health::default(),
         };
         let thread = thread::spawn("keymill-keeper", move || executor.run()).map_err(|error| {
             Error::new(
@@ -144,8 +167,19 @@ impl Engine {
         Error::new(Code::Closed, "the mill was closed")
     }
 
+    /// Why the keeper does not answer.
+    fn no_keeper(&self) -> Error {
+        if self.is_closed() {
+            return Self::closed_error();
+        }
+        Error::new(
+            Code::Internal,
+            "the keeper of this mill has ended by a defect in keymill; open the mill again, and please report it",
+        )
+    }
+
     fn command(&self, command: Command) -> Result<()> {
-        self.commands.send(command).map_err(|_| Self::closed_error())?;
+        self.commands.send(command).map_err(|_| self.no_keeper())?;
         self.belfry.wake();
         Ok(())
     }
@@ -210,7 +244,7 @@ impl Engine {
             Err(channel::RecvTimeoutError::Timeout) => {
                 Err(Error::new(Code::Deadline, "the store did not answer within 30 s; try again"))
             }
-            Err(channel::RecvTimeoutError::Disconnected) => Err(Self::closed_error()),
+            Err(channel::RecvTimeoutError::Disconnected) => Err(self.no_keeper()),
         }
     }
 
@@ -241,13 +275,13 @@ impl Engine {
             }
         }
         let (done, wait) = channel::bounded(1);
-        if self.command(Command::Close(done)).is_ok() {
-            // A keeper that hangs in a store's timeout ends by itself later; nobody is kept for it.
-            if wait.recv_timeout(CLOSE_WAIT).is_err() {
-                // What the keeper would have given back is lost; but after a close nobody is given a number.
-                for well in self.wells().values() {
-                    well.close();
-                }
+        let asked = self.command(Command::Close(done)).is_ok();
+        // A keeper that hangs in a store's timeout ends by itself later; nobody is kept for it.
+        if !asked || wait.recv_timeout(CLOSE_WAIT).is_err() {
+            // What the keeper would have given back is lost; but after a close nobody is given a number, whatever state the
+            // keeper is in.
+            for well in self.wells().values() {
+                well.close();
             }
         }
     }

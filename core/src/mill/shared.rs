@@ -4,15 +4,14 @@
 //! queues, not its connections. So the child builds a new engine and leaves the old one where it is, for ever. Which
 //! process one is in is told by a word the kernel wiped at the fork (see [`crate::revocation`]).
 
-use std::ptr;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-
-use crossbeam::utils::Backoff;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::config::{Fork, MillConfig};
 use crate::error::{Code, Error, Result};
 use crate::events::Event;
+use crate::revocation::ForkLock;
 use crate::spec::{Body, Order, Spec};
 use crate::time::{Clock, ManualClock};
 use crate::well::Well;
@@ -22,10 +21,13 @@ use super::engine::Engine;
 pub(crate) struct SharedMill {
     pub(crate) config: Arc<MillConfig>,
     clock: Clock,
+    /// The working folder at the time of the opening, from which a relative path is taken for good: a daemon changes its
+    /// folder, and a forked child opens the store anew.
+    folder: PathBuf,
     /// The present life, from `Arc::into_raw`; never null.
     engine: AtomicPtr<Engine>,
-    /// The process that is replacing `engine`; 0: nobody is. A value of another process is a fork's leftover.
-    reviving: AtomicU64,
+    /// Held by the thread that replaces `engine`.
+    reviving: ForkLock,
     closed: AtomicBool,
 }
 
@@ -34,12 +36,15 @@ impl SharedMill {
         let clock =
             config.manual_clock.map_or(Clock::System, |ms| Clock::Manual(Arc::new(ManualClock::new(ms))));
         let config = Arc::new(config);
-        let engine = Arc::new(Engine::start(&config, clock.clone(), false)?);
+        // Without a working folder a relative path is no path, and the store says so.
+        let folder = std::env::current_dir().unwrap_or_default();
+        let engine = Arc::new(Engine::start(&config, &folder, clock.clone(), false)?);
         Ok(SharedMill {
             config,
             clock,
+            folder,
             engine: AtomicPtr::new(Arc::into_raw(engine).cast_mut()),
-            reviving: AtomicU64::new(0),
+            reviving: ForkLock::new(),
             closed: AtomicBool::new(false),
         })
     }
@@ -48,14 +53,25 @@ impl SharedMill {
         &self.clock
     }
 
-    /// The engine of this process.
+    /// The engine of this process; in a forked child this starts one.
     pub(crate) fn engine(&self) -> Result<&Engine> {
-        // ordering: Acquire — pairs with the release in `revive`.
-        let engine = self.engine.load(Ordering::Acquire);
+        self.present().map_or_else(|| self.revive(), Ok)
+    }
+
+    /// The engine of this process, if it has one: a forked child has none before its first call, and one that only asks, prints
+    /// or drops something needs none.
+    pub(crate) fn present(&self) -> Option<&Engine> {
+        // ordering: SeqCst — pairs with the store in `start_anew`; see `close`.
+        let engine = self.engine.load(Ordering::SeqCst);
         // SAFETY: the pointer came from `Arc::into_raw`; an engine is dropped only with this struct, and one that was
         // replaced after a fork is never dropped.
         let engine = unsafe { &*engine };
-        if engine.is_ours() { Ok(engine) } else { self.revive() }
+        engine.is_ours().then_some(engine)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        // ordering: SeqCst — see `close`.
+        self.closed.load(Ordering::SeqCst)
     }
 
     #[cold]
@@ -72,62 +88,36 @@ impl SharedMill {
                 "this process is a fork of the one that opened the mill, and numbers kept in memory cannot be shared by processes; use sqlite:FILE or a server",
             ));
         }
-        let me = u64::from(std::process::id());
-        let backoff = Backoff::new();
-        loop {
-            // ordering: Acquire — pairs with the release below.
-            let engine = self.engine.load(Ordering::Acquire);
-            // SAFETY: as in `engine`.
-            let engine = unsafe { &*engine };
-            if engine.is_ours() {
-                return Ok(engine);
-            }
-            // ordering: Relaxed — the exchange decides.
-            let holder = self.reviving.load(Ordering::Relaxed);
-            if holder != me
-                // ordering: Acquire — what a reviver before us did comes first. Relaxed on failure.
-                && self.reviving.compare_exchange(holder, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                let answer = self.start_anew(engine);
-                // ordering: Release — the new engine is in place.
-                self.reviving.store(0, Ordering::Release);
-                return answer;
-            }
-            backoff.snooze();
+        if self.is_closed() {
+            return Err(Error::new(Code::Closed, "the mill was closed"));
         }
+        let _held = self.reviving.lock();
+        // Another thread may have been quicker.
+        self.present().map_or_else(|| self.start_anew(), Ok)
     }
 
-    fn start_anew(&self, old: &Engine) -> Result<&Engine> {
-        // ordering: Acquire — pairs with the release below.
-        let now = self.engine.load(Ordering::Acquire);
-        if !ptr::eq(now, old) {
-            // Somebody was quicker.
-            // SAFETY: as in `engine`.
-            return Ok(unsafe { &*now });
-        }
-        let fresh = Arc::new(Engine::start(&self.config, self.clock.clone(), true)?);
+    fn start_anew(&self) -> Result<&Engine> {
+        let fresh = Arc::new(Engine::start(&self.config, &self.folder, self.clock.clone(), true)?);
         fresh
             .events
             .push(Event::new("revived", "a forked child started with segments and connections of its own"));
-        // ordering: Acquire — pairs with the release in `close`.
-        if self.closed.load(Ordering::Acquire) {
+        let fresh = Arc::into_raw(fresh).cast_mut();
+        // The old one is left as it is: see the top of this file.
+        // ordering: SeqCst — publishes the engine; see `close`.
+        self.engine.store(fresh, Ordering::SeqCst);
+        // SAFETY: just made; as in `present`.
+        let fresh = unsafe { &*fresh };
+        if self.is_closed() {
             fresh.close();
         }
-        let fresh = Arc::into_raw(fresh).cast_mut();
-        // ordering: Release — publishes the engine. The old one is left as it is: see the top of this file.
-        self.engine.store(fresh, Ordering::Release);
-        // SAFETY: just made; as in `engine`.
-        Ok(unsafe { &*fresh })
+        Ok(fresh)
     }
 
     pub(crate) fn close(&self) {
-        // ordering: Release — pairs with `start_anew`: a child of ours opens closed.
-        self.closed.store(true, Ordering::Release);
-        // ordering: Acquire — as in `engine`.
-        let engine = self.engine.load(Ordering::Acquire);
-        // SAFETY: as in `engine`.
-        let engine = unsafe { &*engine };
-        if engine.is_ours() {
+        // ordering: SeqCst — with `start_anew`, which stores the engine and then loads the flag: either this close finds the
+        // engine of a child that has just started, or that child finds the flag.
+        self.closed.store(true, Ordering::SeqCst);
+        if let Some(engine) = self.present() {
             engine.close();
         }
     }

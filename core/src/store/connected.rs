@@ -156,6 +156,11 @@ pub(crate) trait Connected {
         facts
     }
 
+    /// What the connection was warned about; asks nobody.
+    fn known_warnings(&mut self) -> Option<Vec<String>> {
+        self.kept().as_ref().map(|session| session.about().0.warnings)
+    }
+
     fn told_facts(&mut self) -> Result<Facts, Fault> {
         self.with_session(|session| {
             let (mut facts, read_only) = session.about();

@@ -34,12 +34,14 @@ pub enum Step {
     At(u64),
     /// The row that is asked for is gone; then as the script goes on.
     Gone,
+    /// Done, and then the client panics, as a driver may that does not understand an answer.
+    Panic,
 }
 
 impl Step {
     /// How a script is written, for messages.
     pub const FORM: &str = "steps for the next requests that write, with commas between: ack, ack:N, lost, cut, down, down:N, refused, \
-         silent:TIME, at:N, gone";
+         silent:TIME, at:N, gone, panic";
 
     /// Reads a script such as `ack:2,lost,down:3,at:1`; `None` where it is not one.
     pub(crate) fn parse_script(text: &str, time: impl Fn(&str) -> Option<Duration>) -> Option<Vec<Step>> {
@@ -60,6 +62,7 @@ impl Step {
                     script.push(Step::Refused("the memory store is scripted to refuse".to_owned()));
                 }
                 "gone" if value.is_none() => script.push(Step::Gone),
+                "panic" if value.is_none() => script.push(Step::Panic),
                 "silent" => script.push(Step::Frozen(time(value?)?)),
                 "at" => script.push(Step::At(value?.parse().ok().filter(|n| *n <= MAX_NUMBER)?)),
                 _ => return None,
@@ -209,9 +212,11 @@ impl Memory {
             }
             Step::Cut => return Err(lost()),
             Step::Refused(message) => return Err(Fault::new(FaultKind::Refused, message)),
-            Step::Ack | Step::Lost | Step::Frozen(_) | Step::At(_) | Step::Gone => {}
+            Step::Ack | Step::Lost | Step::Panic | Step::Frozen(_) | Step::At(_) | Step::Gone => {}
         }
         let answer = apply(&mut state)?.ok_or_else(rows::moved_on)?;
+        drop(state);
+        assert!(step != Step::Panic, "the memory store is scripted to panic");
         if step == Step::Lost { Err(lost()) } else { Ok(answer) }
     }
 }

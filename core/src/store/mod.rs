@@ -23,6 +23,7 @@ pub mod sqlite;
 mod connected;
 mod counter;
 mod decision;
+pub(crate) mod guarded;
 mod handover;
 mod rows;
 pub(crate) mod secret_file;
@@ -117,6 +118,8 @@ impl fmt::Debug for Secret {
 ///
 /// A forked child never touches its parent's store, not even to drop it: the other end of each connection is the
 /// parent's. The child opens its own.
+///
+/// A new method has a place in `guarded` too, which passes every call on.
 pub trait Store: Send {
     /// Reserves up to `request.len` numbers.
     ///
@@ -242,6 +245,12 @@ pub trait Store: Send {
     /// connection. `now_ms` is the system's boot time. Answers with the boot time at which to ask again; `None`: no
     /// connection of this store will have to be closed.
     fn release_idle(&mut self, _now_ms: u64) -> Option<u64> {
+        None
+    }
+
+    /// What is wrong with the settings as they were read last; asks nobody. `None`: nothing was read yet, or the store does not
+    /// keep it.
+    fn warnings(&mut self) -> Option<Vec<String>> {
         None
     }
 

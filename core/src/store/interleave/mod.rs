@@ -610,6 +610,18 @@ impl Store for Interleaved {
         self.seats.iter_mut().filter_map(|seat| seat.store.release_idle(now_ms)).min()
     }
 
+    fn warnings(&mut self) -> Option<Vec<String>> {
+        let of_seats: Vec<_> = self
+            .seats
+            .iter_mut()
+            .filter_map(|seat| seat.store.warnings().map(|warnings| (&seat.name, warnings)))
+            .collect();
+        let named = |(name, warnings): &(&String, Vec<String>)| {
+            warnings.iter().map(|warning| format!("{name}: {warning}")).collect::<Vec<_>>()
+        };
+        (!of_seats.is_empty()).then(|| of_seats.iter().flat_map(named).collect())
+    }
+
     fn news(&mut self) -> Vec<Fault> {
         let mut news = std::mem::take(&mut self.news);
         news.extend(self.seats.iter_mut().flat_map(|seat| seat.store.news()));

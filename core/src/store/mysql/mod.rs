@@ -180,6 +180,10 @@ impl Store for MysqlStore {
         self.with_session(Session::writable)
     }
 
+    fn warnings(&mut self) -> Option<Vec<String>> {
+        self.known_warnings()
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         self.all_facts()
     }

@@ -295,6 +295,10 @@ impl Store for PostgresStore {
         self.with_session(Session::writable)
     }
 
+    fn warnings(&mut self) -> Option<Vec<String>> {
+        self.known_warnings()
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         self.all_facts()
     }

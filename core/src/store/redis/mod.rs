@@ -221,6 +221,10 @@ impl Store for RedisStore {
         self.with_master(|_| Ok(()))
     }
 
+    fn warnings(&mut self) -> Option<Vec<String>> {
+        self.session.as_ref().map(|session| session.warnings.clone())
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         // Asking is safe where reserving is not: an operator wants to see what is wrong.
         let durability = std::mem::replace(&mut self.options.server.durability, Durability::Warn);

@@ -453,6 +453,10 @@ impl Store for SqliteStore {
         self.taker_in_one(old, new)
     }
 
+    fn warnings(&mut self) -> Option<Vec<String>> {
+        self.slot.as_ref().map(|_| self.opened.warnings.clone())
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         // Asking creates nothing.
         if identity(&self.path).is_none() {

@@ -1,0 +1,180 @@
+//! Tests of a keeper whose own code panics: callers hear of it at once, and the mill goes on. (floor 3)
+//!
+//! The store stands without its guard here, so its scripted panic passes through the keeper's code as a defect of its own would.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam::channel;
+
+use super::Keeper;
+use super::act::{Command, Executor, Health};
+use crate::bell::Belfry;
+use crate::config::MillConfig;
+use crate::error::Code;
+use crate::events::Events;
+use crate::metrics::{self, MillTally};
+use crate::spec::Spec;
+use crate::store::memory::{Memory, MemoryStore, Step};
+use crate::time::Clock;
+use crate::well::Well;
+
+struct Scene {
+    memory: Arc<Memory>,
+    belfry: Arc<Belfry>,
+    commands: channel::Sender<Command>,
+    tally: Arc<MillTally>,
+    events: Arc<Events>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+fn spec(text: &str) -> Arc<Spec> {
+    Arc::new(MillConfig::parse("memory:").and_then(|config| config.spec(text)).expect("a spec"))
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let memory = Memory::new();
+        let belfry = Arc::new(Belfry::default());
+        let (commands, inbox) = channel::unbounded();
+        let (tally, events) = (Arc::<MillTally>::default(), Arc::new(Events::new()));
+        let executor = Executor {
+            keeper: Keeper::new(1, belfry.clone()),
+            store: Some(Box::new(MemoryStore::new(memory.clone()))),
+            clock: Clock::System,
+            commands: inbox,
+            tally: tally.clone(),
+            events: events.clone(),
+            health: Health::default(),
+        };
+        let thread = crate::thread::spawn("keeper", move || executor.run()).expect("a thread");
+        belfry.answered_by(thread.thread().clone());
+        Scene { memory, belfry, commands, tally, events, thread: Some(thread) }
+    }
+
+    fn well(&self, slot: usize, text: &str) -> Arc<Well> {
+        let well = Well::new(spec(text), self.belfry.clone(), slot, Clock::System).expect("a well");
+        let well = Arc::new(well);
+        self.say(Command::Add(well.clone()));
+        well
+    }
+
+    fn say(&self, command: Command) {
+        self.commands.send(command).expect("a keeper that lives");
+        self.belfry.wake();
+    }
+
+    fn closes(&self) {
+        let (done, wait) = channel::bounded(1);
+        self.say(Command::Close(done));
+        wait.recv_timeout(Duration::from_secs(20)).expect("the keeper closes");
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = self.commands.send(Command::Close(channel::bounded(1).0));
+            self.belfry.wake();
+            thread.join().expect("the keeper never panics out of its thread");
+        }
+    }
+}
+
+#[test]
+fn callers_hear_of_a_defect_at_once_and_the_keeper_goes_on() {
+    let scene = Scene::new();
+    let orders = scene.well(0, "segment:orders?deadline=20s&step=10");
+    let other = scene.well(1, "segment:other?deadline=20s");
+    assert_eq!(orders.next().unwrap(), 1);
+    assert_eq!(other.next().unwrap(), 1);
+    scene.memory.fail_next(Step::Panic);
+    // More than memory holds: the keeper has to go to the store.
+    let error = loop {
+        if let Err(error) = orders.next() {
+            break error;
+        }
+    };
+    assert_eq!(error.code, Code::Internal, "{error}");
+    assert!(error.message.contains("scripted to panic"), "{error}");
+    assert!(error.retry_after.is_some());
+    // What was reserved when it panicked is nobody's; everything else goes on.
+    let mut got = Vec::new();
+    while got.len() < 100 {
+        match orders.next() {
+            Ok(id) => got.push(id),
+            Err(error) => {
+                assert_eq!(error.code, Code::Internal, "{error}");
+                std::thread::sleep(error.retry_after.unwrap());
+            }
+        }
+    }
+    assert!(got.is_sorted_by(|a, b| a < b) && got[0] > 10, "{got:?}");
+    let text = metrics::render(&scene.tally, &[]);
+    assert!(text.contains("keymill_keeper_restarts_total 1\n"), "{text}");
+    assert!(scene.events.drain().iter().any(|event| event.kind == "keeper_restarted"));
+    scene.closes();
+    assert_eq!(other.next().unwrap_err().code, Code::Closed);
+}
+
+#[test]
+fn a_keeper_that_went_on_still_knows_how_far_each_row_had_come() {
+    let scene = Scene::new();
+    let orders = scene.well(0, "segment:orders?deadline=2s&step=10");
+    let mut last = 0;
+    while last < 10 {
+        last = orders.next().unwrap();
+    }
+    let spec = spec("segment:orders");
+    let backup = scene.memory.snapshot();
+    scene.memory.fail_next(Step::Panic);
+    while orders.next().is_ok() {}
+    // A backup is put back behind the keeper that has just begun anew: its numbers were issued.
+    scene.memory.restore(&backup);
+    assert!(scene.memory.delete_row(&spec.key));
+    let told = loop {
+        match orders.next() {
+            Ok(id) => assert!(id > last, "{id} was issued before"),
+            Err(error) if error.code == Code::Internal => {
+                std::thread::sleep(error.retry_after.unwrap_or_default());
+            }
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(told.code, Code::StoreWentBackwards, "{told}");
+}
+
+#[test]
+fn a_keeper_that_panics_again_and_again_rests_in_between_and_can_be_closed() {
+    let scene = Scene::new();
+    let orders = scene.well(0, "segment:orders?deadline=20s");
+    scene.memory.script(vec![Step::Panic; 1000]);
+    for _ in 0..4 {
+        let error = orders.next().unwrap_err();
+        assert_eq!(error.code, Code::Internal, "{error}");
+        std::thread::sleep(error.retry_after.unwrap());
+    }
+    scene.closes();
+    assert_eq!(orders.next().unwrap_err().code, Code::Closed);
+}
+
+#[test]
+fn a_snowflake_goes_on_above_its_mark_after_a_defect() {
+    let scene = Scene::new();
+    let flakes = scene.well(0, "snowflake:tx?worker=5&deadline=20s");
+    let before = flakes.next().unwrap();
+    scene.memory.fail_next(Step::Panic);
+    // A well of its own makes the keeper go to the store.
+    let orders = scene.well(1, "segment:orders?deadline=20s");
+    assert_eq!(orders.next().unwrap_err().code, Code::Internal);
+    let after = loop {
+        match flakes.next() {
+            Ok(id) => break id,
+            Err(error) => {
+                assert_eq!(error.code, Code::Internal, "{error}");
+                std::thread::sleep(error.retry_after.unwrap_or_default());
+            }
+        }
+    };
+    assert!(after > before);
+}

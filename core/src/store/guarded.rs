@@ -1,0 +1,165 @@
+//! A store whose driver may panic: a panic costs one answer and one connection, never the keeper. (floor 2)
+//!
+//! A driver parses what a server sends, and some parsers panic on what they do not expect. What the panicking call had asked of
+//! the server may or may not have been done, so the fault is `Unknown` and its range is never used. Nothing is known of the
+//! driver's state either: the store is dropped with its connection, and the next call makes a new one.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::{Facts, Fault, FaultKind, GiveBack, Handover, Key, Mark, Request, Reserved, Row, Store};
+use crate::thread::panic_words;
+
+/// Makes a store that is not connected yet.
+pub(crate) type MakeStore = Box<dyn Fn() -> Box<dyn Store> + Send>;
+/// Hears of each panic.
+pub(crate) type OnPanic = Arc<dyn Fn(&str) + Send + Sync>;
+
+pub(crate) struct Guarded {
+    make: MakeStore,
+    store: Option<Box<dyn Store>>,
+    on_panic: OnPanic,
+}
+
+impl Guarded {
+    pub(crate) fn new(make: MakeStore, on_panic: OnPanic) -> Guarded {
+        Guarded { make, store: None, on_panic }
+    }
+
+    fn run<T>(&mut self, work: impl FnOnce(&mut dyn Store) -> T) -> Result<T, Fault> {
+        let Guarded { make, store, .. } = self;
+        // Unwind safety: what the panic left behind is in the store, which is dropped below.
+        match catch_unwind(AssertUnwindSafe(|| work(&mut **store.get_or_insert_with(make)))) {
+            Ok(answer) => Ok(answer),
+            Err(payload) => {
+                let message = format!(
+                    "the store's driver panicked ({}); its connection was dropped and the next try makes a new one; please report it",
+                    panic_words(payload)
+                );
+                self.discard();
+                (self.on_panic)(&message);
+                Err(Fault::new(FaultKind::Unknown, message))
+            }
+        }
+    }
+
+    fn ask<T>(&mut self, work: impl FnOnce(&mut dyn Store) -> Result<T, Fault>) -> Result<T, Fault> {
+        self.run(work).and_then(|answer| answer)
+    }
+
+    fn discard(&mut self) {
+        let store = self.store.take();
+        // A driver says goodbye when it is dropped, and may stumble over the same state again.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(store))) {
+            drop(panic_words(payload));
+        }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.discard();
+    }
+}
+
+/// Every method, those with a default included: a default would be the wrong one here.
+impl Store for Guarded {
+    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        self.ask(|store| store.reserve(request))
+    }
+
+    fn batch(&self) -> usize {
+        let batch = self.store.as_ref().map(|store| catch_unwind(AssertUnwindSafe(|| store.batch())));
+        batch.map_or_else(|| (self.make)().batch(), |batch| batch.unwrap_or(1))
+    }
+
+    fn reserve_all(&mut self, requests: &[Request]) -> Vec<Option<Result<Reserved, Fault>>> {
+        let answers = self.run(|store| store.reserve_all(requests));
+        answers.unwrap_or_else(|fault| vec![Some(Err(fault)); requests.len()])
+    }
+
+    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        self.ask(|store| store.give_back(key, period, lo, hi))
+    }
+
+    fn give_back_all(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
+        self.ask(|store| store.give_back_all(ranges))
+    }
+
+    fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
+        self.ask(|store| store.raise(key, expect, to))
+    }
+
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        self.ask(|store| store.look(key))
+    }
+
+    fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
+        self.ask(|store| store.age(key))
+    }
+
+    fn warnings_of(&mut self, key: &Key) -> Result<Vec<String>, Fault> {
+        self.ask(|store| store.warnings_of(key))
+    }
+
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        self.ask(|store| store.init(keys, dry_run))
+    }
+
+    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        self.ask(|store| store.repair(key, to))
+    }
+
+    fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        self.ask(|store| store.would_repair(key, to))
+    }
+
+    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
+        self.ask(|store| store.hand_over(old, new, period))
+    }
+
+    fn writable(&mut self) -> Result<(), Fault> {
+        self.ask(|store| store.writable())
+    }
+
+    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.ask(|store| store.taker(old, new))
+    }
+
+    fn facts(&mut self) -> Result<Facts, Fault> {
+        self.ask(|store| store.facts())
+    }
+
+    fn release_idle(&mut self, now_ms: u64) -> Option<u64> {
+        // A store that is not made yet has nothing to close.
+        self.store.as_ref()?;
+        self.run(|store| store.release_idle(now_ms)).ok().flatten()
+    }
+
+    fn warnings(&mut self) -> Option<Vec<String>> {
+        self.run(|store| store.warnings()).ok().flatten()
+    }
+
+    fn news(&mut self) -> Vec<Fault> {
+        self.run(|store| store.news()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// The methods of a trait or an implementation, which end with a brace at the margin.
+    fn methods(text: &'static str, begin: &str) -> Vec<&'static str> {
+        let body = text.split(begin).nth(1).and_then(|rest| rest.split("\n}\n").next()).expect("a block");
+        body.lines().filter_map(|line| line.trim().strip_prefix("fn ")?.split('(').next()).collect()
+    }
+
+    #[test]
+    fn every_method_of_a_store_is_passed_on() {
+        let mut asked = methods(include_str!("mod.rs"), "pub trait Store: Send {");
+        let mut passed_on = methods(include_str!("guarded.rs"), "impl Store for Guarded {");
+        asked.sort_unstable();
+        passed_on.sort_unstable();
+        assert!(asked.len() > 10);
+        assert_eq!(asked, passed_on, "a method with a default would be lost silently behind the guard");
+    }
+}
