@@ -10,6 +10,8 @@ mod defect_tests;
 mod flight_tests;
 #[cfg(test)]
 mod mark_tests;
+#[cfg(test)]
+mod outage_tests;
 pub mod plan;
 
 use std::collections::HashMap;
@@ -74,7 +76,11 @@ impl Keeper {
     /// Answers every bell and timer, then says which flight is next, if any: one for `most` sources or fewer.
     pub fn attend(&mut self, now: Now, most: usize) -> Option<Flight> {
         while let Some(slot) = self.belfry.next() {
-            self.look(slot, now);
+            // While nothing can be asked of the store for it, a ring stays unanswered: its callers go on from memory, and
+            // none of them rings again.
+            if !self.planner.postpone(slot, now) {
+                self.look(slot, now);
+            }
         }
         for slot in self.planner.due(now) {
             self.look(slot, now);

@@ -355,6 +355,19 @@ impl Planner {
         }
     }
 
+    /// Whether a look at this source waits until its store may be asked again: it wants something already, and no look
+    /// before then would come to anything else. The look is due by itself then.
+    pub(crate) fn postpone(&mut self, slot: Slot, now: Now) -> bool {
+        let store = self.store_retry_at_ms;
+        let Some(plan) = self.plan(slot) else { return false };
+        let until = store.max(plan.retry_at_ms);
+        if now.boot_ms >= until || plan.wanted.is_none() {
+            return false;
+        }
+        self.set_timer_by(slot, until);
+        true
+    }
+
     /// Sources whose time has come: each wants a look.
     pub fn due(&mut self, now: Now) -> Vec<Slot> {
         let mut due = Vec::new();
