@@ -318,7 +318,8 @@ impl Ledger {
         let h = &self.holders[holder];
         let Some(unused) = h.unused else { return };
         let rules = h.rules;
-        let buffer = h.rate.per_1000s * rules.buffer_ms / 1_000_000;
+        // What a refill fills up to: `buffer` is the floor.
+        let buffer = h.rate.per_1000s * rules.buffer_ms / 1_000_000 * 6 / 5 + 1;
         let spare = 2 * rules.min_step + rules.unit + h.largest_want;
         if unused > buffer + spare || unused > 4 * rules.max_step + spare {
             let rate = h.rate.per_1000s;

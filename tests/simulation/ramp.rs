@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::scale::calm;
+use super::scenario::{Fault, Planned};
 use super::store::{MS, Micros, SECOND};
 use super::world::World;
 
@@ -39,6 +40,47 @@ pub fn ramp(spec: &str, rate: u64, way: Micros, length: Micros) -> Ramp {
         waits: outcome.waits.iter().sum(),
         refused: outcome.refusals.values().sum(),
     }
+}
+
+/// Round trips a million ids, at a steady 100 000 ids a second with a buffer of 30 s.
+///
+/// # Panics
+/// If the ledger finds a violation.
+#[must_use]
+pub fn trips_a_million() -> f64 {
+    let statements = |length| {
+        let every = 10 * MS;
+        let scenario = calm((1, "segment:orders?buffer=30s"), (every, 100_000 * every / SECOND), 300, length);
+        let outcome = World::new(scenario, None).run();
+        assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
+        outcome.statements
+    };
+    // Between the 20th and the 120th second: ten million ids.
+    (statements(120 * SECOND) - statements(20 * SECOND)) as f64 / 10.0
+}
+
+/// An outage of a source that is taken from at a steady rate: the callers who were refused, and those who waited.
+///
+/// # Panics
+/// If the ledger finds a violation.
+#[must_use]
+pub fn outage(rate: u64, buffer: &str, begins: Micros, length: Micros) -> (u64, u64) {
+    let every = 10 * MS;
+    let mut scenario = calm(
+        (1, &format!("segment:orders?buffer={buffer}")),
+        (every, rate * every / SECOND),
+        300,
+        begins + length,
+    );
+    scenario.faults.push(Planned { at: begins, fault: Fault::Crash { db: 0, length: 2 * length } });
+    let mut world = World::new(scenario, None);
+    world.measures = true;
+    let outcome = world.run();
+    assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
+    // The first callers of all wait for the first reservation.
+    let settled = outcome.waits.len() / 4;
+    let waited = outcome.waits.iter().skip(settled).filter(|wait| **wait > 0).count() as u64;
+    (outcome.refusals.values().sum(), waited)
 }
 
 /// The table: rate × buffer × distance, the first two seconds.

@@ -1,7 +1,7 @@
 //! The simulation as a test: seeds hold, replays are exact, and defects are noticed.
 
 use keymill_tests::simulation::mutant::Mutant;
-use keymill_tests::simulation::ramp::{Ramp, ramp};
+use keymill_tests::simulation::ramp::{self, Ramp, ramp};
 use keymill_tests::simulation::{report, scale};
 
 /// Enough for every kind of fault to come up, few enough for an unoptimised build. `ci/simulate` runs many more.
@@ -168,6 +168,28 @@ fn ten_thousand_processes_on_one_database_are_printed_as_a_table() {
     let table = scale::table();
     println!("{table}");
     assert_eq!(table.lines().count(), 2 + 9);
+}
+
+#[test]
+fn an_outage_as_long_as_the_buffer_is_served_from_memory_whenever_it_begins() {
+    for (rate, buffer, seconds) in [(100_000, "6s", 6), (2_000, "6s", 6), (100_000, "30s", 30)] {
+        for tenth in 0..12 {
+            let cycle = seconds * 1_000_000 / 6;
+            let begins = 2 * seconds * 1_000_000 + 5_000_000 + cycle * tenth / 11;
+            let (refused, waited) = ramp::outage(rate, buffer, begins, seconds * 1_000_000);
+            assert_eq!(
+                (refused, waited),
+                (0, 0),
+                "{rate}/s, buffer={buffer}, the store is down from {begins} us on"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_million_ids_at_100_000_a_second_cost_at_most_two_round_trips() {
+    let trips = ramp::trips_a_million();
+    assert!(trips <= 2.0, "{trips} round trips a million ids");
 }
 
 /// How long callers waited when no refill rested, in microseconds, by rate, buffer and distance.

@@ -21,8 +21,8 @@ use flight::Flight;
 
 /// The keeper never sleeps longer, as in the executor.
 const LONGEST_SLEEP: Micros = 5 * SECOND;
-/// The longest that a planner lets a store rest, and with it a caller.
-const LONGEST_REST: Micros = 5 * SECOND;
+/// The longest that a planner lets a store rest where a caller waits.
+const LONGEST_REST: Micros = 10 * SECOND;
 
 /// Something that happens.
 #[derive(Clone, Debug)]

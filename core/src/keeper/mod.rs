@@ -78,7 +78,8 @@ impl Keeper {
         while let Some(slot) = self.belfry.next() {
             // While nothing can be asked of the store for it, a ring stays unanswered: its callers go on from memory, and
             // none of them rings again.
-            if !self.planner.postpone(slot, now) {
+            let is_waited_for = self.wells.get(&slot).is_some_and(|well| well.is_waited_for());
+            if !self.planner.postpone(slot, is_waited_for, now) {
                 self.look(slot, now);
             }
         }

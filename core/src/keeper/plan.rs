@@ -27,6 +27,9 @@ use period::next_period;
 /// Under `backwards=heal`, a row is raised by at most this many largest steps: a poisoned mark must not burn the space.
 const MAX_JUMP_STEPS: u64 = 1_000;
 
+/// How often a source is looked at whose store rests from everything but waiting callers.
+const LOOK_MS: u64 = 1_000;
+
 /// A source's place in its planner.
 pub type Slot = usize;
 
@@ -166,6 +169,10 @@ pub struct Planner {
     /// The flight under way is among them: however many sources it carries, it fails once.
     failed: bool,
     store_retry_at_ms: u64,
+    /// When it may be tried for waiting callers: no later than for the others.
+    store_urgent_at_ms: u64,
+    /// Since when it fails.
+    failing_since_ms: Option<u64>,
     rng: fastrand::Rng,
 }
 
@@ -192,6 +199,8 @@ impl Planner {
             failures: 0,
             failed: false,
             store_retry_at_ms: 0,
+            store_urgent_at_ms: 0,
+            failing_since_ms: None,
             rng: fastrand::Rng::with_seed(seed),
         }
     }
@@ -357,10 +366,15 @@ impl Planner {
 
     /// Whether a look at this source waits until its store may be asked again: it wants something already, and no look
     /// before then would come to anything else. The look is due by itself then.
-    pub(crate) fn postpone(&mut self, slot: Slot, now: Now) -> bool {
-        let store = self.store_retry_at_ms;
+    ///
+    /// While only waiting callers have a store asked, a source without any is looked at once a second: it may run dry.
+    pub(crate) fn postpone(&mut self, slot: Slot, is_waited_for: bool, now: Now) -> bool {
+        let (urgent, calm) = (self.store_urgent_at_ms, self.store_retry_at_ms);
         let Some(plan) = self.plan(slot) else { return false };
-        let until = store.max(plan.retry_at_ms);
+        let mut until = urgent.max(plan.retry_at_ms);
+        if now.boot_ms >= until && !is_waited_for {
+            until = calm.min(now.boot_ms + LOOK_MS);
+        }
         if now.boot_ms >= until || plan.wanted.is_none() {
             return false;
         }
@@ -394,7 +408,7 @@ impl Planner {
         let mut earlier = |t: u64| at = Some(at.map_or(t, |a| a.min(t)));
         let in_line = self.urgent.iter().chain(&self.line).filter_map(|&s| self.plans[s].as_ref());
         if let Some(soonest) = in_line.map(|p| p.retry_at_ms).min() {
-            earlier(soonest.max(self.store_retry_at_ms).max(now.boot_ms));
+            earlier(soonest.max(self.store_tried_at_ms()).max(now.boot_ms));
         }
         if !self.dated.is_empty() {
             earlier(self.next_period_check_ms);

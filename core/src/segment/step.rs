@@ -1,6 +1,7 @@
 //! How many numbers to reserve, and when: the adaptive step and the rate it follows. (floor 1)
 //!
-//! `len = max(min_step, min(max_step, qps × buffer))`, from the seed's segment design. The seed counts each id in a
+//! `len = max(min_step, min(max_step, qps × buffer))`, from the seed's segment design. Here `qps × buffer` is a floor of what
+//! lies in memory, so that an outage as long as `buffer` is served from there whenever it begins. The seed counts each id in a
 //! striped time bucket; here the counter's own position is the count, sampled when the keeper looks, so that the rate
 //! costs the id path nothing.
 
@@ -13,18 +14,22 @@ pub struct Rules {
     pub max_step: u64,
     /// Reservations are whole multiples of this; `step=N` sets it, and `min_step` with it.
     pub unit: u64,
-    /// How many milliseconds of supply are kept ahead, at the present rate.
+    /// How many milliseconds of supply are kept ahead at least, at the present rate.
     pub buffer_ms: u64,
     /// Segments older than this are dropped.
     pub ttl_ms: Option<u64>,
 }
 
-/// Below this share of the target the keeper reserves again. A smaller band would cost more round trips than two per
-/// million ids at a buffer of 30 s; a larger one would shorten the runway in an outage.
-const REFILL_BELOW: (u64, u64) = (5, 6);
+/// A refill fills up to this share of `qps × buffer`.
+const FULL: (u64, u64) = (6, 5);
 
-/// A refill rests after the one before it for this share of the buffer, a second at most, unless less than this share of
-/// the target is left. Less than a sixth, so that a steady rate never meets the rest: it is there for a rate that rises,
+/// Below this share of the target, which is 31/30 of `qps × buffer`, the keeper reserves again: what is left stays above
+/// `qps × buffer` while a refill is under way for no longer than a thirtieth of the buffer. A refill brings a sixth of
+/// `qps × buffer`: smaller ones would cost more round trips than two per million ids at 100 000 a second and 30 s.
+const REFILL_BELOW: (u64, u64) = (31, 36);
+
+/// A refill rests after the one before it for this share of the target, a second at most, unless less than this share of
+/// it is left. Less than a sixth of the buffer, so that a steady rate never meets the rest: it is there for a rate that rises,
 /// which is known only a second later and makes the target grow as fast as it is filled.
 const REST: u64 = 8;
 
@@ -47,12 +52,13 @@ pub(crate) struct Last {
 }
 
 impl Rules {
-    /// Milliseconds of supply to keep ahead. What outlives `ttl` is dropped: more would be reserved in vain.
+    /// Milliseconds of supply that a refill fills up to. What outlives `ttl` is dropped: more would be reserved in vain.
     fn ahead_ms(&self) -> u64 {
-        self.ttl_ms.map_or(self.buffer_ms, |ttl| ttl.min(self.buffer_ms))
+        let full = self.buffer_ms.saturating_mul(FULL.0) / FULL.1;
+        self.ttl_ms.map_or(full, |ttl| ttl.min(full))
     }
 
-    /// How many numbers should lie in memory at this rate (numbers per 1000 s).
+    /// How many numbers lie in memory after a refill at this rate (numbers per 1000 s).
     pub(crate) fn target(&self, per_1000s: u64) -> u64 {
         let wanted = u128::from(per_1000s) * u128::from(self.ahead_ms()) / 1_000_000;
         u64::try_from(wanted).unwrap_or(u64::MAX).min(self.max_step.saturating_mul(4))
@@ -60,8 +66,9 @@ impl Rules {
 
     /// How many may be left before the keeper reserves again.
     pub(crate) fn low_water(&self, per_1000s: u64) -> u64 {
-        let target = self.target(per_1000s);
-        target / REFILL_BELOW.1 * REFILL_BELOW.0
+        let target = u128::from(self.target(per_1000s)) * u128::from(REFILL_BELOW.0);
+        // Rounded up: a target of a few numbers is a floor too.
+        u64::try_from(target.div_ceil(u128::from(REFILL_BELOW.1))).unwrap_or(u64::MAX)
     }
 
     /// Whether a refill of `len`, for which nobody waits, rests; `None`: it is due now.
@@ -159,7 +166,7 @@ mod tests {
     fn no_more_is_reserved_than_can_be_used_before_its_time_to_live_ends() {
         let rules = Rules { ttl_ms: Some(2_000), ..RULES };
         assert_eq!(rules.target(1_000_000), 2_000);
-        assert_eq!(Rules { ttl_ms: Some(3_600_000), ..RULES }.target(1_000_000), 30_000);
+        assert_eq!(Rules { ttl_ms: Some(3_600_000), ..RULES }.target(1_000_000), 36_000);
     }
 
     #[test]
@@ -174,12 +181,25 @@ mod tests {
     }
 
     #[test]
-    fn unused_reserve_stays_under_the_buffer_and_two_least_steps() {
+    fn unused_reserve_stays_under_six_fifths_of_the_buffer_and_two_least_steps() {
         for rate in [1, 100, 2_000, 100_000, 5_000_000u64] {
-            let target = RULES.target(rate * 1000);
+            let target = (rate * 36).min(4 * RULES.max_step);
             for left in [0, 10, target / 2, target] {
                 let step = RULES.step(rate * 1000, left, 0);
                 assert!(left + step <= target + 2 * RULES.min_step, "rate {rate} left {left} step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refill_is_due_before_less_than_the_buffer_is_left() {
+        for buffer_ms in [1_000, 30_000, 300_000] {
+            for rate in [1, 100, 2_000, 33_333u64] {
+                let rules = Rules { buffer_ms, ..RULES };
+                let floor = rate * buffer_ms / 1000;
+                assert!(rules.step(rate * 1000, floor, 0) > 0, "{rate} a second, {floor} left");
+                let refill = rules.target(rate * 1000) - rules.low_water(rate * 1000);
+                assert!(refill * 6 + 12 >= floor && refill * 6 <= floor + 12, "{refill} of {floor}");
             }
         }
     }

@@ -155,7 +155,7 @@ fn every_id_is_below_the_mark_that_close_returns() {
         let (a, b) = (rig.clone(), rig.clone());
         let a = thread::spawn(move || a.some(2));
         let b = thread::spawn(move || b.some(1));
-        let mark = rig.core.end(1 << 63).unwrap();
+        let mark = rig.core.end(1 << 63 | 1 << 61).unwrap();
         let ids = [a.join().unwrap(), b.join().unwrap()].concat();
         assert!(ids.iter().all(|id| Rig::tick(*id, 2) < mark), "{ids:?} reach {mark}");
         assert_eq!(rig.core.next(&rig.clock), Err(Refusal::Closed));

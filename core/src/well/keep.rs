@@ -60,6 +60,17 @@ impl Well {
         }
     }
 
+    /// Whether a caller lacks numbers, or a snowflake its first mark.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        match &self.spring {
+            // ordering: Relaxed on both — acquired with the ring that made the keeper look.
+            Spring::Numbers(_) => {
+                self.wanted.load(Ordering::Relaxed) > 0 || self.asked.load(Ordering::Relaxed) > 0
+            }
+            Spring::Time { generator, .. } => generator.mark() == 0,
+        }
+    }
+
     /// Carries out what the planner decided.
     pub(crate) fn act(&self, action: Action, now: Now) {
         match (action, &self.spring) {

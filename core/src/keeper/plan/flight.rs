@@ -35,7 +35,7 @@ impl Planner {
 
     /// The next flight, for `most` sources or fewer, if one is wanted and the store may be tried.
     pub fn next_flight(&mut self, now: Now, most: usize) -> Option<Flight> {
-        if now.boot_ms < self.store_retry_at_ms {
+        if now.boot_ms < self.store_tried_at_ms() {
             return None;
         }
         self.failed = false;
@@ -85,6 +85,11 @@ impl Planner {
             (None, _) => Some(Flight::Together(slots, requests)),
             (single, _) => single,
         }
+    }
+
+    /// From when on the store may be tried: earlier where callers wait.
+    pub(super) fn store_tried_at_ms(&self) -> u64 {
+        if self.urgent.is_empty() { self.store_retry_at_ms } else { self.store_urgent_at_ms }
     }
 
     /// Whose turn it is, and whether a caller waits for it.

@@ -8,8 +8,14 @@ use crate::spec::Body;
 
 use super::{Action, Answer, Now, Planner, Slot, Want};
 
-/// The shortest and the longest wait between two tries of a store that fails.
+/// The shortest wait between two tries of a store that fails, and the longest in the first minute.
 const BACKOFF_MS: (u64, u64) = (50, 5_000);
+
+/// An outage that lasts is tried again after a twelfth of its length, and after this long at the latest: where callers wait,
+/// and where every source is served from memory. So a database that comes back after minutes is not met by all processes
+/// within seconds, and no caller waits for more than ten seconds longer than the outage.
+const LONGEST_MS: (u64, u64) = (10_000, 30_000);
+const PART_OF_OUTAGE: u64 = 12;
 
 impl Planner {
     /// The store answered a flight. `view` is the source as it is now.
@@ -20,8 +26,9 @@ impl Planner {
             Ok(answer) => {
                 // Of one flight some may have been answered before the connection died.
                 self.failures = u32::from(self.failed);
+                self.failing_since_ms = self.failing_since_ms.filter(|_| self.failed);
                 if !self.failed {
-                    self.store_retry_at_ms = 0;
+                    (self.store_retry_at_ms, self.store_urgent_at_ms) = (0, 0);
                 }
                 self.granted(slot, answer, now)
             }
@@ -160,7 +167,7 @@ impl Planner {
                 plan.refusals = plan.refusals.saturating_add(1);
                 plan.refusals
             });
-            self.backoff(failures)
+            self.backoff(failures, BACKOFF_MS.1)
         };
         if fault.kind == FaultKind::Exhausted
             && let Some(pattern) = self.plan(slot).and_then(|plan| plan.spec.pattern())
@@ -170,7 +177,8 @@ impl Planner {
             wait = wait.min((end.saturating_sub(now.wall_ms).max(0) as u64).max(BACKOFF_MS.0 / 2));
         }
         if store_failed {
-            self.line_up(slot, true);
+            let called = self.plan(slot).is_some_and(|plan| plan.called);
+            self.line_up(slot, called);
         } else if let Some(plan) = self.plan(slot) {
             plan.retry_at_ms = now.boot_ms + wait;
             // The next caller asks again; nobody else is held up by this source.
@@ -187,18 +195,24 @@ impl Planner {
         }
     }
 
-    /// Lets the store rest after a failure; answers for how long.
+    /// Lets the store rest after a failure; answers for how long a caller has to wait.
     fn rest_store(&mut self, now: Now) -> u64 {
         if !std::mem::replace(&mut self.failed, true) {
             self.failures = self.failures.saturating_add(1);
-            self.store_retry_at_ms = now.boot_ms + self.backoff(self.failures);
+            let since = *self.failing_since_ms.get_or_insert(now.boot_ms);
+            let part = now.boot_ms.saturating_sub(since) / PART_OF_OUTAGE;
+            let most = |longest| part.clamp(BACKOFF_MS.1, longest);
+            let urgent = self.backoff(self.failures, most(LONGEST_MS.0));
+            let calm = self.backoff(self.failures, most(LONGEST_MS.1));
+            self.store_urgent_at_ms = now.boot_ms + urgent;
+            self.store_retry_at_ms = now.boot_ms + calm.max(urgent);
         }
-        self.store_retry_at_ms.saturating_sub(now.boot_ms)
+        self.store_urgent_at_ms.saturating_sub(now.boot_ms)
     }
 
     /// Exponential, with half of it left to chance, so that a thousand mills do not come back as one.
-    fn backoff(&mut self, failures: u32) -> u64 {
-        let whole = BACKOFF_MS.0.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACKOFF_MS.1);
+    fn backoff(&mut self, failures: u32, longest: u64) -> u64 {
+        let whole = BACKOFF_MS.0.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(longest);
         whole / 2 + self.rng.u64(0..=whole / 2)
     }
 }

@@ -64,3 +64,95 @@ fn callers_who_ring_while_the_store_rests_take_one_place_in_line() {
     }
     assert!(planner.urgent.len() + planner.line.len() <= 2, "{} places", planner.urgent.len());
 }
+
+/// A source that runs low at a thousand ids a second.
+fn low(boot_ms: u64) -> View {
+    View::Supply(Sight { left: 1, room: 8, issued: 1_000 + boot_ms, ..Sight::default() })
+}
+
+/// The times at which a store that is down is tried, where a caller waits or none does.
+fn tries(waiting: bool, length_ms: u64) -> Vec<u64> {
+    let mut planner = planner_of("segment:orders");
+    let dry = View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() });
+    let mut tries = Vec::new();
+    for boot_ms in (0..length_ms).step_by(10) {
+        let low = low(boot_ms);
+        planner.look(0, if waiting { &dry } else { &low }, at(boot_ms));
+        if let Some((slot, _)) = next(&mut planner, at(boot_ms)) {
+            planner.answer(slot, lost(), at(boot_ms));
+            tries.push(boot_ms);
+        }
+    }
+    tries
+}
+
+#[test]
+fn an_outage_that_lasts_is_tried_less_often_and_for_waiting_callers_every_ten_seconds() {
+    let rests = |waiting| {
+        let tries = tries(waiting, 900_000);
+        let rests = tries.windows(2).map(|two| (two[0], two[1] - two[0]));
+        rests.collect::<Vec<_>>()
+    };
+    let longest = |rests: &[(u64, u64)], from: u64, to: u64| {
+        let within = rests.iter().filter(|(at, _)| (from..to).contains(at));
+        within.map(|(_, rest)| *rest).max().expect("a try")
+    };
+    let (urgent, calm) = (rests(true), rests(false));
+    for rests in [&urgent, &calm] {
+        assert!(longest(rests, 0, 60_000) <= 5_000, "{rests:?}");
+    }
+    assert!((7_000..=10_000).contains(&longest(&urgent, 200_000, 900_000)), "{urgent:?}");
+    assert!((20_000..=30_000).contains(&longest(&calm, 400_000, 900_000)), "{calm:?}");
+    assert!(calm.iter().filter(|(at, _)| *at > 400_000).all(|(_, rest)| *rest >= 15_000), "{calm:?}");
+    // Half of each rest is chance.
+    assert!(calm.iter().map(|(_, rest)| rest).collect::<BTreeSet<_>>().len() > 10);
+}
+
+#[test]
+fn a_caller_who_comes_while_a_long_outage_rests_is_tried_for_at_once_or_within_ten_seconds() {
+    let mut planner = planner_of("segment:orders");
+    let dry = View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() });
+    let (mut last, mut now) = (0, 0);
+    while now < 600_000 {
+        planner.look(0, &low(now), at(now));
+        if let Some((slot, _)) = next(&mut planner, at(now)) {
+            planner.answer(slot, lost(), at(now));
+            last = now;
+        }
+        now += 10;
+    }
+    planner.look(0, &dry, at(now));
+    let due = planner.wake_at(at(now)).expect("a time");
+    assert!(
+        due <= now.max(last + 10_000),
+        "tried at {last}, a caller came at {now}, and the next try is at {due}"
+    );
+    assert!(next(&mut planner, at(due)).is_some());
+}
+
+#[test]
+fn a_store_that_is_back_is_asked_for_everybody_at_once() {
+    let mut planner = planner_of("segment:orders");
+    let spec = MillConfig::parse("memory:").and_then(|config| config.spec("segment:other")).expect("a spec");
+    planner.add(1, Arc::new(spec));
+    let mut now = 0;
+    while now < 600_000 {
+        for slot in 0..2 {
+            planner.look(slot, &low(now), at(now));
+        }
+        if let Some((slot, _)) = next(&mut planner, at(now)) {
+            planner.answer(slot, lost(), at(now));
+        }
+        now += 10;
+    }
+    now = planner.wake_at(at(now)).expect("a time");
+    let (slot, _) = next(&mut planner, at(now)).expect("a try");
+    let range = crate::reservation::Reserved { lo: 1, hi: 1001, period: 0, ttl_ms: None };
+    planner.answer(slot, Ok(Answer::Reserved(range)), at(now));
+    let (other, _) = next(&mut planner, at(now)).expect("the other source's turn");
+    assert_ne!(slot, other);
+    assert_eq!(planner.failures(), 0);
+    // The next outage begins anew.
+    planner.answer(other, lost(), at(now));
+    assert!(planner.wake_at(at(now)).is_some_and(|at| at <= now + 50));
+}
