@@ -1,0 +1,241 @@
+//! The life of one mill behind a spoiling proxy, and what it must never see.
+
+use std::time::{Duration, Instant};
+
+use keymill::{Code, Error, Mill, Source};
+use keymill_tests::{mariadb, postgres, redis};
+
+use crate::spoil::{Spoiler, Wire};
+
+/// The password of all three servers.
+const PASSWORD: &str = "secret";
+/// How long the sources' callers wait; and how late an answer may be on a machine that is busy.
+const DEADLINE: Duration = Duration::from_millis(400);
+const LATE: Duration = Duration::from_secs(20);
+/// How long a mill may take to find that its server is well again: its longest rest, and connects that time out.
+const HEALED: Duration = Duration::from_secs(60);
+
+/// What a seed counted.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub spoilt: u64,
+    pub calls: u64,
+    pub refused: u64,
+    pub ids: u64,
+    pub panics: u64,
+}
+
+impl Outcome {
+    pub fn add(&mut self, other: &Outcome) {
+        self.spoilt += other.spoilt;
+        self.calls += other.calls;
+        self.refused += other.refused;
+        self.ids += other.ids;
+        self.panics += other.panics;
+    }
+}
+
+pub struct Life {
+    seed: u64,
+    rng: fastrand::Rng,
+    wire: Wire,
+    proxy: Spoiler,
+    outcome: Outcome,
+    last: u64,
+}
+
+/// The server of a wire: host, port, and what its URLs look like.
+fn server(wire: Wire) -> (String, (String, u16)) {
+    let (url, hosts) = match wire {
+        Wire::Mysql => (mariadb::url(), mariadb::options_of(&mariadb::url()).hosts),
+        Wire::Postgres => (postgres::url(), postgres::options_of(&postgres::url()).hosts),
+        Wire::Redis => (redis::url(), redis::options_of(&redis::url()).server.hosts),
+    };
+    (url, hosts[0].clone())
+}
+
+/// Makes the tables, without a proxy in between.
+pub fn prepare() {
+    for wire in [Wire::Mysql, Wire::Postgres] {
+        let mill = Mill::open(&server(wire).0).expect("a mill");
+        mill.init(&[], false).expect("a table");
+    }
+}
+
+impl Life {
+    pub fn new(seed: u64) -> Life {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let wire = [Wire::Mysql, Wire::Postgres, Wire::Redis][(seed % 3) as usize];
+        let proxy = Spoiler::start(wire, server(wire).1, &mut rng);
+        Life { seed, rng, wire, proxy, outcome: Outcome::default(), last: 0 }
+    }
+
+    /// The seed's story; what it found wrong, if anything.
+    pub fn live(mut self) -> Result<Outcome, String> {
+        let wire = self.wire;
+        self.story().map_err(|why| format!("{wire:?}: {why}"))?;
+        self.outcome.spoilt = self.proxy.spoilt();
+        Ok(self.outcome)
+    }
+
+    fn story(&mut self) -> Result<(), String> {
+        let (url, (host, port)) = server(self.wire);
+        let url = url.replace(&format!("{host}:{port}"), &format!("127.0.0.1:{}", self.proxy.port()));
+        let mill = Mill::open(&format!("{url}?connect_timeout=1s&timeout=1s&durability=warn"))
+            .map_err(|e| e.to_string())?;
+        // A run again finds rows of its own.
+        let name = format!("fuzz-{}-{}", self.seed, std::process::id());
+        let deadline = DEADLINE.as_millis();
+        let open = |spec: &str| mill.source(spec).map_err(|e| e.to_string());
+        let orders = open(&format!("segment:{name}?step=5&max_step=5&deadline={deadline}ms"))?;
+        let others = open(&format!("segment:{name}-b?deadline={deadline}ms"))?;
+        let serials =
+            open(&format!("serial:{name}/no?scheme=keymill&zone=UTC&number=000000&deadline={deadline}ms"))?;
+        let flakes = open(&format!("snowflake:{name}?worker=5&deadline={deadline}ms"))?;
+        for _ in 0..self.rng.u32(10..30) {
+            match self.rng.u8(0..12) {
+                0..=4 => self.next(&orders)?,
+                5..=6 => {
+                    let count = self.rng.usize(1..30);
+                    self.take(&orders, count)?;
+                }
+                7 => drop(self.timed(DEADLINE, || others.next())?),
+                8 => drop(self.timed(DEADLINE, || serials.next_text())?),
+                9 => drop(self.timed(DEADLINE, || flakes.next())?),
+                10 => drop(self.timed(Duration::from_secs(30), || orders.row())?),
+                _ => drop(self.timed(Duration::from_secs(30), || mill.facts())?),
+            }
+        }
+        self.heals(&mill, &orders)?;
+        self.tells_no_secret(&mill)?;
+        mill.close();
+        match orders.next() {
+            Err(error) if error.code == Code::Closed => Ok(()),
+            other => Err(format!("after the close: {other:?}")),
+        }
+    }
+
+    fn next(&mut self, source: &Source) -> Result<(), String> {
+        if let Some(id) = self.timed(DEADLINE, || source.next())? {
+            self.got(&[id])?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, source: &Source, count: usize) -> Result<(), String> {
+        match self.timed(DEADLINE, || source.take(count))? {
+            Some(ids) if ids.len() == count => self.got(&ids),
+            Some(ids) => Err(format!("{} ids instead of {count}", ids.len())),
+            None => Ok(()),
+        }
+    }
+
+    /// The ids of one mill rise, so none of them comes twice.
+    fn got(&mut self, ids: &[u64]) -> Result<(), String> {
+        for &id in ids {
+            if id <= self.last || id >= 1 << 63 {
+                return Err(format!("id {id} after {}", self.last));
+            }
+            self.last = id;
+        }
+        self.outcome.ids += ids.len() as u64;
+        Ok(())
+    }
+
+    fn timed<T>(
+        &mut self,
+        limit: Duration,
+        verb: impl FnOnce() -> keymill::Result<T>,
+    ) -> Result<Option<T>, String> {
+        let started = Instant::now();
+        let answer = verb();
+        let took = started.elapsed();
+        self.outcome.calls += 1;
+        if took > limit + LATE {
+            return Err(format!("a call took {took:?}, and its deadline is {limit:?}"));
+        }
+        match answer {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => {
+                self.outcome.refused += 1;
+                allowed(&error)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Nothing is spoilt any more: ids come, or the store says why its row is of no use.
+    fn heals(&mut self, mill: &Mill, orders: &Source) -> Result<(), String> {
+        self.proxy.heal();
+        let give_up = Instant::now() + HEALED;
+        loop {
+            match orders.next() {
+                Ok(id) => return self.got(&[id]),
+                // A spoilt answer was believed, as the server's own would have been: the row now stands lower than it said.
+                Err(error)
+                    if matches!(
+                        error.code,
+                        Code::StoreWentBackwards | Code::Exhausted | Code::ClockBehind
+                    ) =>
+                {
+                    return allowed(&error);
+                }
+                Err(error) => {
+                    allowed(&error)?;
+                    if Instant::now() > give_up {
+                        return Err(format!("not healed: {error}; {:?}", mill.events().last()));
+                    }
+                    std::thread::sleep(error.retry_after.unwrap_or_default().min(Duration::from_millis(50)));
+                }
+            }
+        }
+    }
+
+    /// Neither events nor figures hold the password; the keeper was never started anew.
+    fn tells_no_secret(&mut self, mill: &Mill) -> Result<(), String> {
+        for event in mill.events() {
+            clean(&event.to_string())?;
+        }
+        let metrics = mill.metrics();
+        clean(&metrics)?;
+        let figure = |name: &str| {
+            metrics
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+                .unwrap_or(u64::MAX)
+        };
+        self.outcome.panics = figure("keymill_driver_panics_total");
+        if figure("keymill_keeper_restarts_total") != 0 {
+            return Err("the keeper was started anew".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// A text for people: without the password, and nothing that moves a terminal's cursor.
+fn clean(text: &str) -> Result<(), String> {
+    if text.contains(PASSWORD) {
+        return Err(format!("the password stands in: {text}"));
+    }
+    match text.chars().find(|c| c.is_control() && *c != '\n') {
+        Some(c) => Err(format!("{c:?} stands in: {text:?}")),
+        None => Ok(()),
+    }
+}
+
+/// What a caller may be told where a server answers nonsense.
+fn allowed(error: &Error) -> Result<(), String> {
+    clean(&error.to_string())?;
+    match error.code {
+        Code::StoreUnavailable
+        | Code::StoreRefused
+        | Code::StoreWentBackwards
+        | Code::StoreUnsafe
+        | Code::Deadline
+        | Code::ClockBehind
+        | Code::LeaseLost
+        | Code::Exhausted
+        | Code::NumberOverflow => Ok(()),
+        _ => Err(format!("told {error}")),
+    }
+}
