@@ -2,6 +2,8 @@
 
 mod connection;
 mod dying;
+mod fake;
+mod settings;
 
 use std::time::{Duration, Instant};
 
@@ -153,7 +155,7 @@ fn a_wrong_password_or_right_is_refused_and_never_shown() {
     let mut admin = redis::connection_of(&url);
     redis::say::<()>(
         &mut admin,
-        &["ACL", "SETUSER", "app", "on", ">opensesame", "~keymill_segment:*", "+info"],
+        &["ACL", "SETUSER", "app", "on", ">opensesame", "~keymill_segment:*", "+info", "+config|get"],
     );
     let mut store = redis::store(with("app", "opensesame"));
     let fault = store.reserve(&request(1)).unwrap_err();
@@ -171,7 +173,11 @@ fn a_wrong_password_or_right_is_refused_and_never_shown() {
     assert_eq!(store.facts().unwrap().warnings, Vec::<String>::new());
     // A managed server tells its settings to nobody.
     redis::say::<()>(&mut admin, &["ACL", "SETUSER", "app", "-config|get"]);
-    let mut store = redis::store(with("app", "opensesame"));
+    let unread = ["`appendfsync` cannot be read", "+config|get", "durability=warn"];
+    says(redis::store(with("app", "opensesame")).reserve(&request(1)), FaultKind::Unsafe, &unread);
+    let mut accepted = with("app", "opensesame");
+    accepted.server.durability = Durability::Warn;
+    let mut store = redis::store(accepted);
     assert_eq!(store.reserve(&request(1)).unwrap().lo, 1, "another database");
     let warnings = store.facts().unwrap().warnings;
     assert!(warnings.len() == 2 && warnings.iter().all(|w| w.contains("cannot be read")), "{warnings:?}");

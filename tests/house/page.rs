@@ -1,7 +1,7 @@
 //! The page for the people who run the database, `core/src/store/README.md`: its tables are what `init --dry-run` prints, its
 //! grants are enough and none too many, and its alerts name metrics that exist. Its shell blocks are run by `ci/examples`.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it); the Redis is the test's own.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, Secret, SerialKey, Store};
 use keymill::{Code, Mill};
-use keymill_tests::mariadb;
+use keymill_tests::{mariadb, redis};
 
 fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/src/store/README.md")
@@ -190,6 +190,157 @@ fn the_grants_on_the_page_are_enough_and_without_one_the_error_says_so() {
         root(&format!("DROP USER {user}@'%'"));
     }
     root(&format!("DROP DATABASE {shop}"));
+}
+
+// ---- Redis ----
+
+/// The words of `ACL SETUSER ids …` on the page.
+fn redis_user() -> Vec<String> {
+    let page = page();
+    let line =
+        page.split("`ACL SETUSER ids ").nth(1).expect("the user is on the page").split('`').next().unwrap();
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// All that a program and its operator ask of a Redis, the first complaint included.
+fn redis_job(options: &redis::Options) -> Result<(), String> {
+    let mut store = redis::store(options.clone());
+    let key = key(Scheme::Keymill);
+    let mut request = keymill_tests::request(&key, 10);
+    for _ in 0..3 {
+        let got = store.reserve(&request).map_err(|fault| fault.message)?;
+        request.high_water = Mark { period: 0, next: got.hi };
+    }
+    store
+        .give_back(&key, 0, request.high_water.next - 5, request.high_water.next)
+        .map_err(|fault| fault.message)?;
+    store.look(&key).map_err(|fault| fault.message)?.ok_or("no row")?;
+    store.repair(&key, Mark { period: 0, next: 1000 }).map_err(|fault| fault.message)?;
+    let facts = store.facts().map_err(|fault| fault.message)?;
+    facts.warnings.first().map_or(Ok(()), |warning| Err(warning.clone()))
+}
+
+#[test]
+fn the_redis_user_on_the_page_needs_each_right_and_can_do_nothing_else() {
+    let private = redis::Private::start("");
+    let _replica = private.replica();
+    let mut admin = redis::connection_of(&private.url());
+    let words = redis_user();
+    let readme = std::fs::read_to_string(path().with_file_name("../../../README.md")).unwrap();
+    assert!(readme.contains(&words[2..].join(" ")), "README.md names the same rights");
+    let mut allow = |words: &[String]| {
+        let line = ["ACL", "SETUSER", "ids", "reset"].into_iter().chain(words.iter().map(String::as_str));
+        redis::say::<()>(&mut admin, &line.collect::<Vec<_>>());
+        // The next job begins with a server that knows neither the scripts nor the row.
+        redis::say::<()>(&mut admin, &["SCRIPT", "FLUSH"]);
+        redis::say::<()>(&mut admin, &["FLUSHALL"]);
+    };
+    let mut options = redis::options_of(&private.url());
+    options.server.user = "ids".to_owned();
+    options.server.password = Secret::new("secret");
+    options.server.database = "3".to_owned();
+    options.wait_replicas = 1;
+    allow(&words);
+    assert_eq!(redis_job(&options), Ok(()));
+    for (at, right) in words.iter().enumerate().skip(2) {
+        let fewer: Vec<String> =
+            words.iter().enumerate().filter(|(n, _)| *n != at).map(|(_, w)| w.clone()).collect();
+        allow(&fewer);
+        let answer = redis_job(&options);
+        println!("without {right}: {answer:?}");
+        match right.as_str() {
+            "+client|setname" => assert_eq!(answer, Ok(()), "a name is no need"),
+            "~keymill_segment:*" => {
+                assert!(answer.is_err_and(|complaint| complaint.contains("~keymill_segment:*")));
+            }
+            right => {
+                let complaint = answer.expect_err(&format!("without {right} it does its job"));
+                let names = complaint.contains(right) || complaint.contains(&format!("'{}'", &right[1..]));
+                assert!(names, "without {right}: {complaint}");
+            }
+        }
+    }
+    allow(&words);
+    assert_eq!(redis_job(&options), Ok(()), "again");
+    let (host, port) = options.server.hosts[0].clone();
+    let mut user = redis::connection_of(&format!("redis://ids:secret@{host}:{port}/3"));
+    let row = "keymill_segment:segment:orders";
+    for line in [
+        "FLUSHALL",
+        "FLUSHDB",
+        "SWAPDB 0 3",
+        "CLIENT PAUSE 1",
+        "CLIENT KILL TYPE normal",
+        "CLIENT LIST",
+        "CLIENT NO-EVICT on",
+        "FUNCTION FLUSH",
+        "FUNCTION LIST",
+        "SCRIPT FLUSH",
+        "SCRIPT KILL",
+        "KEYS *",
+        "SCAN 0",
+        "RANDOMKEY",
+        "DBSIZE",
+        "MONITOR",
+        "CONFIG SET appendonly no",
+        "CONFIG REWRITE",
+        "CONFIG RESETSTAT",
+        "ACL LIST",
+        "ACL SETUSER ids +@all",
+        "SHUTDOWN NOSAVE",
+        "REPLICAOF NO ONE",
+        "FAILOVER",
+        "SAVE",
+        "BGSAVE",
+        "BGREWRITEAOF",
+        "MODULE LIST",
+        "SLOWLOG RESET",
+        "LATENCY RESET",
+        "MULTI",
+        "SUBSCRIBE x",
+        "PUBLISH x y",
+        "GET x",
+        "SET x y",
+        "COPY x y",
+        &format!("DEL {row}"),
+        &format!("UNLINK {row}"),
+        &format!("EXPIRE {row} 1"),
+        &format!("RENAME {row} x"),
+        &format!("DUMP {row}"),
+        &format!("RESTORE {row} 0 x REPLACE"),
+        &format!("MIGRATE 127.0.0.1 1 {row} 0 1"),
+        &format!("MOVE {row} 1"),
+        &format!("HDEL {row} next"),
+        &format!("HGETALL {row}"),
+        &format!("SORT {row}"),
+        "HSET others next 1",
+        "HMGET others next",
+        "HINCRBY others next 1",
+        "EXISTS others",
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut command = ::redis::cmd(words[0]);
+        let answer = command.arg(&words[1..]).query::<::redis::Value>(&mut user);
+        let error = answer.expect_err(line);
+        assert_eq!(error.code(), Some("NOPERM"), "{line}: {error}");
+    }
+    for script in [
+        "return redis.call('DEL', KEYS[1])",
+        "return redis.call('FLUSHALL')",
+        "return redis.call('HSET', 'x', 'next', 1)",
+    ] {
+        let mut command = ::redis::cmd("EVAL");
+        let answer = command.arg(script).arg(1).arg(row).query::<::redis::Value>(&mut user);
+        assert!(
+            answer.is_err_and(|error| error.to_string().contains("The user executing the script can't")),
+            "{script}"
+        );
+    }
+    assert_eq!(
+        redis_job(&options).map_err(|complaint| complaint.contains("1000")),
+        Err(true),
+        "the row stands, above 1000"
+    );
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn a_forked_child_takes_numbers_of_its_own_and_leaves_the_parents_connection_alo
     let mut connections = || {
         let list: String = redis::say(&mut admin, &["CLIENT", "LIST"]);
         list.lines()
-            .filter(|line| line.contains("cmd=eval"))
+            .filter(|line| line.contains(" name=keymill "))
             .map(|line| line.split(' ').next().unwrap().to_owned())
             .collect::<Vec<_>>()
     };

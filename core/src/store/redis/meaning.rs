@@ -42,8 +42,8 @@ pub(super) fn of(code: &str, details: &str) -> Meaning {
         "WRONGPASS" => refused(true, "check user and password"),
         "NOPERM" => refused(
             false,
-            "allow this user `~keymill_segment:* +evalsha +eval +hmget +hset +hincrby +pttl +exists +info +config|get +ping \
-             +select +wait`",
+            "allow this user `~keymill_segment:* +evalsha +eval +hmget +hset +hincrby +pttl +exists +info +config|get \
+             +client|setname +select +wait`",
         ),
         "WRONGTYPE" => refused(
             false,
@@ -62,6 +62,8 @@ pub(super) fn of(code: &str, details: &str) -> Meaning {
         "ERR" if says("without any password configured") || says("no password is set") => {
             refused(true, "the server knows no password for this user; leave it out of the URL")
         }
+        // Redis 7.0's words for a right that is missing inside a script.
+        "ERR" if says("the user executing the script can't") => of("NOPERM", ""),
         "ERR" if says("db index") || says("invalid db") => {
             refused(true, "there is no database of this number; most servers have 0 to 15")
         }
@@ -91,6 +93,10 @@ mod tests {
             assert!(meaning.kind == FaultKind::Refused && !meaning.advice.is_empty(), "{code}: {meaning:?}");
         }
         assert_eq!(of("ERR", "max number of clients reached").kind, FaultKind::Unavailable);
+        assert_eq!(
+            of("ERR", "The user executing the script can't run this command or subcommand"),
+            of("NOPERM", "")
+        );
         assert_eq!(of("ERR", "unknown command").kind, FaultKind::Refused);
     }
 

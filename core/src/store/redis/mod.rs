@@ -7,6 +7,8 @@
 //!   backwards) is decided by `decision`, as in every other store, and written by compare-and-set.
 //! * Numbers are texts or the server's own integers, never Lua's, which are exact up to 2^53 only.
 //! * A range is used only after the script's answer. Anything else breaks the connection and leaves the outcome unknown.
+//! * And only if the server said in the same pipeline, after the script, that it is a master and flushes what it writes: both
+//!   can be changed while a connection is open.
 //! * A key is created only where there is none, and never for who has seen numbers of it: eviction, `FLUSHALL` and a
 //!   failover that lost writes are refused.
 //! * Replicas follow asynchronously. `wait_replicas=N` counts a reservation only when N of them have acknowledged it.
@@ -118,7 +120,7 @@ impl RedisStore {
                 session.master.clone_from(&master);
             }
             match opened {
-                Ok(session) if session.server.is_replica() => {
+                Ok(session) if session.server.not_writable(self.options.server.durability).is_some() => {
                     // A replica answers questions; it is kept in case no other host does better.
                     fallback.get_or_insert(session);
                 }
@@ -225,6 +227,17 @@ impl Store for RedisStore {
         self.session.as_ref().map(|session| session.warnings.clone())
     }
 
+    fn release_idle(&mut self, now_ms: u64) -> Option<u64> {
+        let idle_ms = u64::try_from(self.options.server.idle_timeout.as_millis()).unwrap_or(u64::MAX);
+        let close_at = self.session.as_ref().map(|session| session.used_ms.saturating_add(idle_ms));
+        let of_sentinels =
+            self.sentinels.as_mut().and_then(|sentinels| sentinels.release_idle(now_ms, idle_ms));
+        if close_at.is_some_and(|at| at <= now_ms) {
+            self.session = None;
+        }
+        [close_at.filter(|at| *at > now_ms), of_sentinels].into_iter().flatten().min()
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         // Asking is safe where reserving is not: an operator wants to see what is wrong.
         let durability = std::mem::replace(&mut self.options.server.durability, Durability::Warn);
@@ -243,8 +256,8 @@ impl RedisStore {
         let wait_replicas = self.options.wait_replicas;
         self.with_session(|session| {
             let mut warnings = session.warnings.clone();
-            if session.server.is_replica() {
-                warnings.push("the server is a replica: it can reserve nothing, and its rows may be older than the master's".to_owned());
+            if let Some(why) = session.server.not_writable(Durability::Warn) {
+                warnings.push(format!("{why}; its rows may be older than a master's"));
             }
             Ok(Facts {
                 dialect: session.server.dialect().to_owned(),

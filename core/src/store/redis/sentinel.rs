@@ -4,6 +4,8 @@
 //! replaced. No failover happens without more than half of them, so more than half of those listed have to answer. All are
 //! asked, because the one that leads a failover is the first to know: each failover raises the `config-epoch`, and the
 //! highest counts. While one of those holds the master for down, or is replacing it, there is no master.
+//!
+//! The connections stay open between reservations, until they have been idle for `idle_timeout`.
 
 use redis::{Value, cmd};
 
@@ -22,6 +24,15 @@ pub(super) struct Sentinels {
     name: String,
     /// For each host: until when it is passed over, in boot time.
     silent_until: Vec<u64>,
+    /// For each host: the connection to it, while it is in use.
+    connections: Vec<Option<Kept>>,
+}
+
+/// A connection to a Sentinel.
+struct Kept {
+    wire: Wire,
+    /// Boot time of the last answer.
+    used_ms: u64,
 }
 
 /// What one of them says.
@@ -39,6 +50,7 @@ impl Sentinels {
     pub(super) fn new(options: &Options, name: &str) -> Sentinels {
         Sentinels {
             silent_until: vec![0; options.hosts.len()],
+            connections: options.hosts.iter().map(|_| None).collect(),
             options: options.clone(),
             name: name.to_owned(),
         }
@@ -58,7 +70,7 @@ impl Sentinels {
             if turn >= asked && words.len() * 2 > listed {
                 break;
             }
-            match self.ask(&self.options.hosts[at], &mut failures) {
+            match self.ask(at, &mut failures) {
                 Some(word) => words.push(word),
                 None => self.silent_until[at] = Clock::System.boot_ms() + PASSED_OVER_MS,
             }
@@ -77,27 +89,63 @@ impl Sentinels {
         )
     }
 
-    fn ask(&self, place: &(String, u16), failures: &mut Vec<String>) -> Option<Word> {
-        for target in self.options.targets_at(std::slice::from_ref(place), failures) {
+    /// Closes connections that have been idle for so long; answers with the boot time of the next one.
+    pub(super) fn release_idle(&mut self, now_ms: u64, idle_ms: u64) -> Option<u64> {
+        let close_at = |kept: &Kept| kept.used_ms.saturating_add(idle_ms);
+        for kept in &mut self.connections {
+            if kept.as_ref().is_some_and(|kept| close_at(kept) <= now_ms) {
+                *kept = None;
+            }
+        }
+        self.connections.iter().flatten().map(close_at).min()
+    }
+
+    /// Asks one Sentinel, by the connection that is open or by a new one.
+    fn ask(&mut self, at: usize, failures: &mut Vec<String>) -> Option<Word> {
+        let place = self.options.hosts[at].clone();
+        if let Some(mut kept) = self.connections[at].take() {
+            match self.question(&mut kept.wire) {
+                Ok(word) => {
+                    self.keep(at, kept.wire);
+                    return Some(word);
+                }
+                // It was restarted, or has closed an idle connection: another one may be opened at once.
+                Err(_) if kept.wire.hung_up => {}
+                Err(fault) => {
+                    failures.push(format!("{}:{}: {}", place.0, place.1, fault.message));
+                    return None;
+                }
+            }
+        }
+        for target in self.options.targets_at(std::slice::from_ref(&place), failures) {
             match self.ask_at(&target) {
-                Ok(word) => return Some(word),
+                Ok((word, wire)) => {
+                    self.keep(at, wire);
+                    return Some(word);
+                }
                 Err(fault) => failures.push(format!("{target}: {}", fault.message)),
             }
         }
         None
     }
 
-    fn ask_at(&self, target: &Target) -> Result<Word, Fault> {
-        let options = &*self.options.signed_in()?;
-        let mut wire = Wire::open(target, options)?;
+    fn keep(&mut self, at: usize, wire: Wire) {
+        if !wire.broken {
+            self.connections[at] = Some(Kept { wire, used_ms: Clock::System.boot_ms() });
+        }
+    }
+
+    fn ask_at(&self, target: &Target) -> Result<(Word, Wire), Fault> {
+        let mut wire = Wire::open(target, &self.options)?;
         // Most Sentinels have no password; of those that have one it is the servers'.
-        match (self.question(&mut wire), login(options)) {
+        match (self.question(&mut wire), login(&self.options)) {
             (Err(fault), Some(login)) if fault.message.starts_with("NOAUTH") => {
-                let mut wire = Wire::open(target, options)?;
+                let mut wire = Wire::open(target, &self.options)?;
                 wire.ask(login)?;
-                self.question(&mut wire)
+                let word = self.question(&mut wire)?;
+                Ok((word, wire))
             }
-            (answer, _) => answer,
+            (answer, _) => answer.map(|word| (word, wire)),
         }
     }
 

@@ -1,19 +1,42 @@
 //! What a Redis server says about itself, and what that means for a commit. (floor 2)
 //!
 //! A reservation survives the server's machine only if the append-only file is written and flushed before the answer:
-//! `appendonly yes`, `appendfsync always`, and no pause of that during rewrites. And only if the row is never evicted.
+//! `appendonly yes`, `appendfsync always`, and no pause of that during rewrites. And only if the row is never evicted. All of
+//! these can be changed on a running server, so they are read again in one pipeline with each reservation.
 
 use std::collections::HashMap;
 
-/// The settings that are asked for, by `CONFIG GET`.
-pub(super) const SETTINGS: &[&str] = &[
-    "appendonly",
-    "appendfsync",
-    "no-appendfsync-on-rewrite",
-    "maxmemory",
-    "maxmemory-policy",
-    "min-replicas-to-write",
+use redis::{Cmd, Value, cmd};
+
+use super::session::text;
+use crate::store::Durability;
+
+/// The settings that a reservation depends on, with the safe value and what happens otherwise.
+const FLUSHED: [(&str, &str, &str); 3] = [
+    ("appendonly", "yes", "a restart forgets what was reserved"),
+    ("appendfsync", "always", "a crash of the machine forgets what was reserved last"),
+    ("no-appendfsync-on-rewrite", "no", "while the file is rewritten nothing is flushed"),
 ];
+const EVICTION: &str = "maxmemory-policy";
+
+/// What `status` shows, in this order.
+const SHOWN: [&str; 5] =
+    ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", EVICTION, "min-replicas-to-write"];
+
+/// `CONFIG GET` with these patterns names all of [`FLUSHED`] and [`EVICTION`]. Servers before Redis 7 take one at a time.
+const PATTERNS: [&str; 2] = ["*append*", EVICTION];
+
+/// The questions whose answers say whether a reservation is kept. With `role` alone where the settings are not to be judged.
+pub(super) fn questions(with_settings: bool) -> Vec<Cmd> {
+    let patterns = if with_settings { &PATTERNS[..] } else { &[] };
+    let config = patterns.iter().map(|pattern| cmd("CONFIG").arg("GET").arg(*pattern).take());
+    config.chain([cmd("INFO").arg("replication").take()]).collect()
+}
+
+/// Asked once a connection, for `status`.
+pub(super) fn replicas_to_write() -> Cmd {
+    cmd("CONFIG").arg("GET").arg("min-replicas-to-write").take()
+}
 
 /// What `INFO` said, with the answers of `CONFIG GET` where they were given.
 #[derive(Debug, Default)]
@@ -33,16 +56,53 @@ pub(super) enum Finding {
 
 impl Server {
     pub(super) fn new(info: &str) -> Server {
-        let info = info
-            .lines()
-            .filter_map(|line| line.trim_end().split_once(':'))
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
-        Server { info, settings: HashMap::new() }
+        Server { info: fields(info).collect(), settings: HashMap::new() }
     }
 
-    pub(super) fn set(&mut self, name: &str, value: String) {
+    fn set(&mut self, name: &str, value: String) {
         self.settings.insert(name.to_owned(), value);
+    }
+
+    /// Takes the answers to [`questions`] over; `false` where one of them is an error. What is not answered is forgotten:
+    /// an old value says nothing about this reservation.
+    pub(super) fn take_answers(&mut self, with_settings: bool, answers: &[Value]) -> bool {
+        let (config, info) =
+            answers.split_at(if with_settings { PATTERNS.len() } else { 0 }.min(answers.len()));
+        if with_settings {
+            self.settings.retain(|name, _| name == "min-replicas-to-write");
+        }
+        let mut complete = true;
+        for answer in config {
+            complete &= self.take_config(answer);
+        }
+        match info.first().and_then(text) {
+            Some(info) => self.info.extend(fields(&info)),
+            None => complete = false,
+        }
+        complete
+    }
+
+    /// The answer to one `CONFIG GET`; `false` where it is none.
+    pub(super) fn take_config(&mut self, answer: &Value) -> bool {
+        match answer {
+            Value::Array(pairs) => {
+                for pair in pairs.chunks_exact(2) {
+                    if let (Some(name), Some(value)) = (text(&pair[0]), text(&pair[1])) {
+                        self.set(&name, value);
+                    }
+                }
+                true
+            }
+            Value::Map(pairs) => {
+                for (name, value) in pairs {
+                    if let (Some(name), Some(value)) = (text(name), text(value)) {
+                        self.set(&name, value);
+                    }
+                }
+                true
+            }
+            _ => false,
+        }
     }
 
     fn info(&self, name: &str) -> &str {
@@ -69,8 +129,25 @@ impl Server {
         if own.is_empty() { self.info("redis_version") } else { own }
     }
 
-    pub(super) fn is_replica(&self) -> bool {
-        self.info("role") == "slave"
+    /// Why nothing may be written here, if so. Only `role:master` is known to be the one server that takes writes: KeyDB's
+    /// `role:active-replica` for one is a second one.
+    pub(super) fn not_writable(&self, durability: Durability) -> Option<String> {
+        match (self.info("role"), durability) {
+            ("master", _) | ("", Durability::Warn) => None,
+            ("slave", _) => Some(
+                "the server is a replica, which reserves nothing: name the master, or follow it with `sentinel=NAME`"
+                    .to_owned(),
+            ),
+            ("", _) => Some(
+                "the server does not say whether it is a master (`INFO replication`), and only a master may reserve; allow \
+                 `+info`, or `durability=warn` accepts the risk of duplicates"
+                    .to_owned(),
+            ),
+            (role, _) => Some(format!(
+                "the server says role:{role}, and only a master may reserve: two servers that take writes would give the \
+                 same numbers"
+            )),
+        }
     }
 
     pub(super) fn replicas(&self) -> u64 {
@@ -91,44 +168,39 @@ impl Server {
 
     /// The settings that decide whether a commit survives, `name=value`.
     pub(super) fn durability(&self, wait_replicas: u32) -> Vec<String> {
-        let mut told: Vec<_> = SETTINGS
-            .iter()
-            .filter(|name| **name != "maxmemory")
-            .filter_map(|name| Some(format!("{name}={}", self.setting(name)?)))
-            .collect();
+        let mut told: Vec<_> =
+            SHOWN.iter().filter_map(|name| Some(format!("{name}={}", self.setting(name)?))).collect();
         told.push(format!("replicas={}", self.replicas()));
         told.push(format!("wait_replicas={wait_replicas}"));
         told
     }
 
-    /// What is wrong with them. `follows`: a Sentinel may name another server any time.
-    pub(super) fn findings(&self, wait_replicas: u32, follows: bool) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        for (name, safe, why) in [
-            ("appendonly", "yes", "a restart forgets what was reserved"),
-            ("appendfsync", "always", "a crash of the machine forgets what was reserved last"),
-            ("no-appendfsync-on-rewrite", "no", "while the file is rewritten nothing is flushed"),
-        ] {
+    /// What loses commits, each with its remedy. A setting that cannot be read may lose them too.
+    pub(super) fn losses(&self) -> Vec<String> {
+        let mut losses = Vec::new();
+        for (name, safe, why) in FLUSHED {
             match self.setting(name) {
                 Some(value) if value == safe => {}
-                Some(value) => findings.push(Finding::Unsafe(format!(
-                    "the server has {name}={value}, which loses commits: {why} ({name}={safe} is safe)"
-                ))),
-                None => findings.push(Finding::Warning(format!(
-                    "`{name}` cannot be read on this server; it has to be {safe}"
-                ))),
+                Some(value) => losses.push(format!(
+                    "the server has {name}={value}, which loses commits: {why}; set {name}={safe}"
+                )),
+                None => losses.push(unreadable(name, safe)),
             }
         }
-        match self.setting("maxmemory-policy") {
+        match self.setting(EVICTION) {
             // `volatile-…` takes keys that expire, and ours do not.
             Some(policy) if policy == "noeviction" || policy.starts_with("volatile-") => {}
-            Some(policy) => findings.push(Finding::Unsafe(format!(
-                "the server has maxmemory-policy={policy}, which deletes rows when memory is short (noeviction is safe)"
-            ))),
-            None => findings.push(Finding::Warning(
-                "`maxmemory-policy` cannot be read on this server; it has to be noeviction".to_owned(),
+            Some(policy) => losses.push(format!(
+                "the server has {EVICTION}={policy}, which deletes rows when memory is short; set {EVICTION}=noeviction"
             )),
+            None => losses.push(unreadable(EVICTION, "noeviction")),
         }
+        losses
+    }
+
+    /// What is wrong with the server. `follows`: a Sentinel may name another server any time.
+    pub(super) fn findings(&self, wait_replicas: u32, follows: bool) -> Vec<Finding> {
+        let mut findings: Vec<_> = self.losses().into_iter().map(Finding::Unsafe).collect();
         if wait_replicas == 0 && (follows || self.replicas() > 0) {
             findings.push(Finding::Warning(
                 "replicas follow asynchronously: a failover may lose reservations that were answered. A process that has seen \
@@ -138,6 +210,17 @@ impl Server {
         }
         findings
     }
+}
+
+/// `name:value` lines of `INFO`.
+fn fields(info: &str) -> impl Iterator<Item = (String, String)> {
+    info.lines()
+        .filter_map(|line| line.trim_end().split_once(':'))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+}
+
+fn unreadable(name: &str, safe: &str) -> String {
+    format!("`{name}` cannot be read on this server, and it has to be {safe}: allow `+config|get`")
 }
 
 #[cfg(test)]
@@ -163,7 +246,8 @@ mod tests {
     fn a_server_that_flushes_before_it_answers_is_safe() {
         let server = told(&[]);
         assert_eq!(server.findings(0, false), []);
-        assert_eq!((server.dialect(), server.version(), server.is_replica()), ("redis", "7.0.15", false));
+        assert_eq!((server.dialect(), server.version()), ("redis", "7.0.15"));
+        assert_eq!(server.not_writable(Durability::Refuse), None);
         assert_eq!(told(&[("maxmemory-policy", "volatile-ttl")]).findings(0, false), []);
     }
 
@@ -186,14 +270,52 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_warned_about_unless_info_tells_it() {
-        let findings = Server::new(INFO).findings(0, false);
-        assert_eq!(findings.len(), 2, "{findings:?}");
+    fn a_setting_that_cannot_be_read_is_a_loss_unless_info_tells_it() {
+        let losses = Server::new(INFO).losses();
+        assert_eq!(losses.len(), 2, "{losses:?}");
+        assert!(losses.iter().all(|text| text.contains("cannot be read")), "{losses:?}");
+        let off = Server::new("aof_enabled:0\r\nmaxmemory_policy:allkeys-lru").losses();
+        assert_eq!(off.iter().filter(|text| text.contains("the server has")).count(), 2, "{off:?}");
+        assert_eq!(Server::new("").losses().len(), 4);
+    }
+
+    #[test]
+    fn only_a_master_is_writable() {
+        let role = |role: &str, durability| Server::new(&format!("role:{role}")).not_writable(durability);
+        for durability in [Durability::Refuse, Durability::Warn] {
+            assert_eq!(role("master", durability), None);
+            for other in ["slave", "active-replica", "sentinel", "primary"] {
+                assert!(role(other, durability).is_some(), "{other}");
+            }
+        }
         assert!(
-            findings.iter().all(|f| matches!(f, Finding::Warning(text) if text.contains("cannot be read")))
+            role("active-replica", Durability::Warn).is_some_and(|why| why.contains("role:active-replica"))
         );
-        let off = Server::new("aof_enabled:0\r\nmaxmemory_policy:allkeys-lru").findings(0, false);
-        assert_eq!(off.iter().filter(|f| matches!(f, Finding::Unsafe(_))).count(), 2, "{off:?}");
+        assert!(Server::new("").not_writable(Durability::Refuse).is_some_and(|why| why.contains("`+info`")));
+        assert_eq!(Server::new("").not_writable(Durability::Warn), None);
+    }
+
+    #[test]
+    fn later_answers_replace_earlier_ones_and_a_missing_answer_is_not_the_old_one() {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let pairs = |words: &[&str]| Value::Array(words.iter().map(|word| bulk(word)).collect());
+        let mut server = told(&[("min-replicas-to-write", "1")]);
+        let aof =
+            |on: &str| pairs(&["appendfsync", "always", "appendonly", on, "no-appendfsync-on-rewrite", "no"]);
+        let policy = pairs(&["maxmemory-policy", "noeviction"]);
+        assert!(server.take_answers(true, &[aof("yes"), policy.clone(), bulk("role:master\r\n")]));
+        assert_eq!(server.losses(), Vec::<String>::new());
+        assert!(server.take_answers(true, &[aof("no"), policy.clone(), bulk("role:slave\r\n")]));
+        assert!(
+            matches!(&server.losses()[..], [loss] if loss.contains("appendonly=no")),
+            "{:?}",
+            server.losses()
+        );
+        assert!(server.not_writable(Durability::Warn).is_some());
+        assert!(!server.take_answers(true, &[Value::Nil, policy, bulk("role:master\r\n")]));
+        assert_eq!(server.losses().len(), 2, "{:?}", server.losses());
+        assert!(!server.take_answers(false, &[]));
+        assert!(server.durability(0).contains(&"min-replicas-to-write=1".to_owned()));
     }
 
     #[test]

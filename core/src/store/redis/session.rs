@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, Value, cmd};
 
 use super::Options;
-use super::server::{Finding, SETTINGS, Server};
+use super::server::{Finding, Server, questions, replicas_to_write};
 use super::wire::{Phase, Wire};
 use crate::store::rows::{self, Digits, Rows, Stored, Together};
 use crate::store::server::{self, Target};
@@ -37,6 +37,7 @@ pub(super) struct Session {
     pub(super) warnings: Vec<String>,
     /// As the Sentinels named it, where there are any.
     pub(super) master: Option<(String, u16)>,
+    durability: Durability,
     wait_replicas: u32,
     /// How long replicas may take: shorter than an answer may, so that too few of them are an answer.
     wait: Duration,
@@ -58,6 +59,7 @@ impl Session {
             server: Server::default(),
             warnings: Vec::new(),
             master: None,
+            durability: options.server.durability,
             wait_replicas: options.wait_replicas,
             wait: options.server.read_timeout / 2,
             used_ms: Clock::System.boot_ms(),
@@ -76,8 +78,12 @@ impl Session {
         if selects {
             commands.push(cmd("SELECT").arg(database).take());
         }
+        // A name in `CLIENT LIST`. A proxy or an ACL may refuse it, which is no fault.
+        commands.push(cmd("CLIENT").arg("SETNAME").arg("keymill").take());
         commands.push(cmd("INFO"));
-        commands.extend(SETTINGS.iter().map(|name| cmd("CONFIG").arg("GET").arg(*name).take()));
+        commands.push(replicas_to_write());
+        let asked = questions(true);
+        commands.extend(asked.iter().cloned());
         let mut answers = match self.wire.exchange(&commands, Phase::Ask) {
             Ok(answers) => answers.into_iter(),
             Err(mut fault) => {
@@ -92,6 +98,7 @@ impl Session {
         if selects {
             self.wire.answer(next())?;
         }
+        let _named = next();
         match self.wire.answer(next()) {
             Ok(info) => self.server = Server::new(&text(&info).unwrap_or_default()),
             Err(fault) if fault.kind == FaultKind::Refused && !self.wire.broken => {
@@ -99,14 +106,9 @@ impl Session {
             }
             Err(fault) => return Err(fault),
         }
-        for name in SETTINGS {
-            // Refused here means managed or restricted: then `INFO` has to do.
-            if let Ok(Value::Array(pair)) = self.wire.answer(next())
-                && let Some(value) = pair.get(1).and_then(text)
-            {
-                self.server.set(name, value);
-            }
-        }
+        self.server.take_config(&next());
+        // What is refused here stays unknown: then the whole `INFO` has to do.
+        self.server.take_answers(true, &answers.collect::<Vec<_>>());
         if let Some(why) = self.server.is_no_store() {
             return Err(Fault::new(FaultKind::Refused, why));
         }
@@ -115,7 +117,7 @@ impl Session {
                 (Finding::Unsafe(found), Durability::Refuse) => {
                     return Err(Fault::new(
                         FaultKind::Unsafe,
-                        format!("{found}; change it, or `durability=warn` accepts the risk of duplicates"),
+                        format!("{found}, or accept the risk of duplicates with `durability=warn`"),
                     ));
                 }
                 (Finding::Unsafe(found) | Finding::Warning(found), _) => self.warnings.push(found),
@@ -127,17 +129,15 @@ impl Session {
     /// Whether it still answers, asked only of one that has been idle.
     pub(super) fn is_alive(&mut self) -> bool {
         let idle = Clock::System.boot_ms().saturating_sub(self.used_ms);
-        idle <= IDLE_MS || self.wire.ask(cmd("PING")).is_ok()
+        // Any answer is a sign of life. This question needs no right that a reservation does not need.
+        idle <= IDLE_MS || self.wire.exchange(&questions(false), Phase::Ask).is_ok()
     }
 
-    /// Refuses to write to a replica, and forgets it: the next attempt may find another server.
+    /// Refuses to write to anything but a master, and forgets it: the next attempt may find another server.
     pub(super) fn writable(&mut self) -> Result<(), Fault> {
-        if self.server.is_replica() {
+        if let Some(why) = self.server.not_writable(self.durability) {
             self.wire.broken = true;
-            return Err(Fault::new(
-                FaultKind::Unavailable,
-                "the server is a replica, which reserves nothing: name the master, or follow it with `sentinel=NAME`",
-            ));
+            return Err(Fault::new(FaultKind::Unavailable, why));
         }
         if self.wait_replicas > 0 {
             // Before anything is reserved: a range that too few replicas have is never used.
@@ -169,7 +169,35 @@ impl Session {
         ))
     }
 
-    /// A script of ours on one row. `changed` says of its answer whether it wrote: then the replicas are waited for.
+    /// Whether settings that lose commits are refused, and so are asked for with each change.
+    fn refuses(&self) -> bool {
+        self.durability == Durability::Refuse
+    }
+
+    /// What the server said about itself right after a change, in the same pipeline. Where it is no master any more, or has
+    /// lost a setting that keeps commits, the change does not count, and the connection is not used again: the next one is
+    /// refused before anything is written.
+    fn kept(&mut self, answers: &[Value]) -> Result<(), Fault> {
+        let refuses = self.refuses();
+        self.server.take_answers(refuses, answers);
+        let so =
+            "it was changed while this connection was open; the range that was just reserved is never used";
+        if let Some(why) = self.server.not_writable(self.durability) {
+            self.wire.broken = true;
+            return Err(Fault::new(FaultKind::Unavailable, format!("{why}; {so}")));
+        }
+        if refuses && let Some(loss) = self.server.losses().into_iter().next() {
+            self.wire.broken = true;
+            return Err(Fault::new(
+                FaultKind::Unsafe,
+                format!("{loss}, or accept the risk of duplicates with `durability=warn`; {so}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// A script of ours on one row. `changed` says of its answer whether it wrote: then the replicas are waited for, and what
+    /// the server says about itself is judged.
     fn run(
         &mut self,
         script: &Script,
@@ -186,7 +214,10 @@ impl Session {
         }
         let mut answers = answers.into_iter();
         let answer = self.wire.answer(answers.next().unwrap_or_default())?;
-        if self.wait_replicas > 0 && changed(&answer) {
+        if !changed(&answer) {
+            return Ok(answer);
+        }
+        if self.wait_replicas > 0 {
             let acknowledged = answers.next().unwrap_or_default();
             self.enough(
                 &acknowledged,
@@ -194,6 +225,7 @@ impl Session {
                 "so a failover may lose that range, and it is never used",
             )?;
         }
+        self.kept(&answers.collect::<Vec<_>>())?;
         Ok(answer)
     }
 
@@ -203,6 +235,7 @@ impl Session {
         if self.wait_replicas > 0 {
             commands.push(self.wait_command());
         }
+        commands.extend(questions(self.refuses()));
         self.wire.exchange(&commands, Phase::Commit)
     }
 
@@ -241,7 +274,7 @@ impl Session {
         }
     }
 
-    /// The same for several, each a script of its own, said in one go: what was answered before the connection died is good.
+    /// The same for several, each a script of its own, said in one go: none of it counts before the last answer has come.
     /// `None`: nothing was changed for this one.
     pub(super) fn reserve_together(&mut self, requests: &[Request]) -> Together {
         let mut answers = vec![None; requests.len()];
@@ -261,12 +294,13 @@ impl Session {
         if self.wait_replicas > 0 {
             commands.push(self.wait_command());
         }
+        commands.extend(questions(self.refuses()));
         let (said, cut) = self.wire.exchange_until_cut(&commands, Phase::Commit);
-        let replicated = self.replicated(said.get(taken.len()), cut.as_ref());
+        let kept = self.counts(said.get(taken.len()..).unwrap_or_default(), cut.as_ref());
         let mut said = said.into_iter();
         for (at, request, bounds) in taken {
             let understood = match said.next() {
-                Some(answer) => self.counted(request, bounds, answer, &replicated),
+                Some(answer) => self.counted(request, bounds, answer, &kept),
                 // The connection was cut off before this one's answer.
                 None => cut.clone().map_or(Ok(None), Err),
             };
@@ -277,25 +311,29 @@ impl Session {
         answers
     }
 
-    /// Whether enough replicas have what was reserved, by the answer to `WAIT`.
-    fn replicated(&self, acknowledged: Option<&Value>, cut: Option<&Fault>) -> Result<(), Fault> {
-        if self.wait_replicas == 0 {
-            return Ok(());
+    /// Whether what was reserved together counts, by the answers that follow those of the scripts: enough replicas have it, and
+    /// the server keeps it.
+    fn counts(&mut self, after: &[Value], cut: Option<&Fault>) -> Result<(), Fault> {
+        if let Some(cut) = cut {
+            return Err(cut.clone());
         }
-        let so = "so a failover may lose that range, and it is never used";
-        match (acknowledged, cut) {
-            (None, Some(cut)) => Err(cut.clone()),
-            (acknowledged, _) => self.enough(acknowledged.unwrap_or(&Value::Nil), FaultKind::Unknown, so),
+        let mut after = after;
+        if self.wait_replicas > 0 {
+            let (acknowledged, rest) = after.split_first().unwrap_or((&Value::Nil, &[]));
+            let so = "so a failover may lose that range, and it is never used";
+            self.enough(acknowledged, FaultKind::Unknown, so)?;
+            after = rest;
         }
+        self.kept(after)
     }
 
-    /// One of several answers; what was reserved counts only where the replicas have it.
+    /// One of several answers; what was reserved counts only where it is kept.
     fn counted(
         &mut self,
         request: &Request,
         bounds: (u64, u64),
         answer: Value,
-        replicated: &Result<(), Fault>,
+        kept: &Result<(), Fault>,
     ) -> Result<Option<Reserved>, Fault> {
         if matches!(&answer, Value::ServerError(error) if error.code() == "NOSCRIPT") {
             // A server that has started: nothing was done, and whoever asks alone brings the script.
@@ -303,7 +341,7 @@ impl Session {
         }
         let answer = self.wire.answer(answer)?;
         match self.understood(request, bounds, &answer)? {
-            Some(reserved) => replicated.clone().map(|()| Some(reserved)),
+            Some(reserved) => kept.clone().map(|()| Some(reserved)),
             None => Ok(None),
         }
     }

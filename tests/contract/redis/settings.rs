@@ -1,0 +1,322 @@
+//! Settings and roles that change under an open connection, and servers that do not tell theirs.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use keymill::store::redis::{Options, RedisStore};
+use keymill::store::{Durability, FaultKind, Mark, Request, Reserved, Store};
+use keymill_tests::assert_disjoint;
+use keymill_tests::redis::{self, Private};
+
+use super::fake::{Fake, array, bulk};
+use super::{ROW, at, free_port, request, says};
+
+fn range(got: &Reserved) -> (u64, u64) {
+    (got.lo, got.hi)
+}
+
+/// Takes one range after the other until the store refuses.
+fn until_refused(store: &mut RedisStore, begun: &AtomicBool) -> (Vec<(u64, u64)>, keymill::store::Fault) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    loop {
+        let next = ranges.last().map_or(0, |(_, hi)| *hi);
+        match store.reserve(&Request { high_water: Mark { period: 0, next }, ..request(10) }) {
+            Ok(got) => ranges.push(range(&got)),
+            Err(fault) => return (ranges, fault),
+        }
+        // ordering: Relaxed — a flag, nothing hangs on it.
+        begun.store(ranges.len() > 50, Ordering::Relaxed);
+        assert!(Instant::now() < deadline, "it was never refused");
+    }
+}
+
+#[test]
+fn a_setting_changed_under_load_is_refused_with_the_next_reservation_and_a_killed_server_repeats_nothing() {
+    for (name, value, safe) in [
+        ("appendonly", "no", "yes"),
+        ("appendfsync", "everysec", "always"),
+        ("no-appendfsync-on-rewrite", "yes", "no"),
+        ("maxmemory-policy", "allkeys-lru", "noeviction"),
+    ] {
+        let private = Private::start("");
+        let mut admin = redis::connection_of(&private.url());
+        let mut store = at(&private.url());
+        let begun = AtomicBool::new(false);
+        let (mut ranges, fault) = std::thread::scope(|scope| {
+            let takes = scope.spawn(|| until_refused(&mut store, &begun));
+            // ordering: Relaxed — a flag, nothing hangs on it.
+            while !begun.load(Ordering::Relaxed) && !takes.is_finished() {
+                std::thread::yield_now();
+            }
+            redis::say::<()>(&mut admin, &["CONFIG", "SET", name, value]);
+            takes.join().unwrap()
+        });
+        println!("{name}={value} after {} ranges: {fault}", ranges.len());
+        let found = format!("{name}={value}");
+        says(Err::<(), _>(fault), FaultKind::Unsafe, &[&found, "never used", "durability=warn"]);
+        // What it wrote with the refused reservation is all it writes.
+        let row: u64 = redis::say(&mut admin, &["HGET", ROW, "next"]);
+        for _ in 0..3 {
+            says(store.reserve(&request(10)), FaultKind::Unsafe, &[&found]);
+        }
+        let together = store.reserve_all(&[request(10), request(10)]);
+        assert!(
+            together
+                .iter()
+                .flatten()
+                .all(|answer| answer.as_ref().is_err_and(|f| f.kind == FaultKind::Unsafe))
+        );
+        assert_eq!(redis::say::<u64>(&mut admin, &["HGET", ROW, "next"]), row);
+        private.kill();
+        private.start_again();
+        // The options on the command line hold again.
+        let mut fresh = at(&private.url());
+        for _ in 0..20 {
+            ranges.push(range(&fresh.reserve(&request(10)).unwrap()));
+        }
+        let mut admin = redis::connection_of(&private.url());
+        let setting: BTreeMap<String, String> = redis::say(&mut admin, &["CONFIG", "GET", name]);
+        assert_eq!(setting[name], safe);
+        println!("{} numbers, 0 twice", assert_disjoint(ranges));
+    }
+}
+
+#[test]
+fn reservations_that_go_together_are_judged_with_what_the_server_says_after_them() {
+    let private = Private::start("");
+    let mut admin = redis::connection_of(&private.url());
+    let mut store = at(&private.url());
+    let named = |name: &str| {
+        let key = keymill::store::Key { name: format!("segment:{name}"), ..(*request(1).key).clone() };
+        keymill_tests::request(&Arc::new(key), 10)
+    };
+    let requests = ["a", "b", "c"].map(named);
+    for request in &requests {
+        store.reserve(request).unwrap();
+    }
+    let seen = requests.each_ref().map(|r| Request { high_water: Mark { period: 0, next: 11 }, ..r.clone() });
+    assert!(store.reserve_all(&seen).into_iter().all(|got| got.is_some_and(|got| got.unwrap().lo == 11)));
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "appendonly", "no"]);
+    for answer in store.reserve_all(&seen) {
+        says(answer.expect("it was asked"), FaultKind::Unsafe, &["appendonly=no"]);
+    }
+    redis::say::<()>(&mut admin, &["CONFIG", "SET", "appendonly", "yes"]);
+    let got = store.reserve_all(&seen);
+    assert!(got.into_iter().all(|got| got.is_none_or(|got| got.unwrap().lo >= 31)), "that range was burnt");
+}
+
+#[test]
+fn a_server_made_a_replica_that_still_takes_writes_is_left_at_once() {
+    let private = Private::start("--replica-read-only no");
+    let mut admin = redis::connection_of(&private.url());
+    let mut store = at(&private.url());
+    assert_eq!(store.reserve(&request(10)).unwrap().lo, 1);
+    redis::say::<()>(&mut admin, &["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
+    says(store.reserve(&request(10)), FaultKind::Unavailable, &["a replica", "never used"]);
+    assert_eq!(redis::say::<u64>(&mut admin, &["HGET", ROW, "next"]), 21, "the server did take it");
+    says(store.reserve(&request(10)), FaultKind::Unavailable, &["a replica"]);
+    assert_eq!(redis::say::<u64>(&mut admin, &["HGET", ROW, "next"]), 21, "and no other one");
+}
+
+#[test]
+fn a_name_says_whose_connection_it_is_and_an_idle_one_is_closed() {
+    let private = Private::start("");
+    let mut admin = redis::connection_of(&private.url());
+    let mut store = at(&private.url());
+    let named = |admin: &mut _| {
+        let list: String = redis::say(admin, &["CLIENT", "LIST"]);
+        list.lines().filter(|line| line.contains(" name=keymill ")).count()
+    };
+    assert_eq!(store.release_idle(0), None, "there is none");
+    store.reserve(&request(10)).unwrap();
+    assert_eq!(named(&mut admin), 1);
+    let close_at = store.release_idle(0).expect("when to ask again");
+    assert_eq!(store.release_idle(close_at - 1), Some(close_at));
+    assert_eq!(store.release_idle(close_at), None);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while named(&mut admin) > 0 {
+        assert!(Instant::now() < deadline, "the connection was never closed");
+    }
+    assert_eq!(store.reserve(&request(10)).unwrap().lo, 11);
+}
+
+// ---- servers that are not Redis ----
+
+/// What a server says of its settings and role.
+#[derive(Clone, Copy)]
+struct Says {
+    info: &'static str,
+    config: &'static [(&'static str, &'static str)],
+    /// `CLIENT` and `CONFIG` are refused.
+    restricted: bool,
+}
+
+const SAFE: &[(&str, &str)] = &[
+    ("appendonly", "yes"),
+    ("appendfsync", "always"),
+    ("no-appendfsync-on-rewrite", "no"),
+    ("maxmemory-policy", "noeviction"),
+];
+
+/// A server with one row and these words about itself.
+fn like_redis(says: Says) -> Fake {
+    let row = Mutex::new(None::<(u64, u64)>);
+    Fake::start(move |words| {
+        let mut row = row.lock().unwrap();
+        match words[0].as_str() {
+            "CLIENT" | "CONFIG" if says.restricted => {
+                "-ERR unknown command, or disabled by the provider\r\n".to_owned()
+            }
+            "CLIENT" => "+OK\r\n".to_owned(),
+            "INFO" => bulk(says.info),
+            "CONFIG" => {
+                let pattern = words[2].trim_matches('*');
+                let globbed = words[2].contains('*');
+                let found = says
+                    .config
+                    .iter()
+                    .filter(|(name, _)| if globbed { name.contains(pattern) } else { *name == pattern });
+                array(&found.flat_map(|(name, value)| [*name, *value]).collect::<Vec<_>>())
+            }
+            "HMGET" => match *row {
+                Some((period, next)) => array(&[&period.to_string(), &next.to_string()]),
+                None => "*2\r\n$-1\r\n$-1\r\n".to_owned(),
+            },
+            "PTTL" => if row.is_some() { ":-1\r\n" } else { ":-2\r\n" }.to_owned(),
+            // keymill's own scripts, as far as a row that nobody else writes needs them.
+            "EVALSHA" if words.len() == 8 => {
+                let number = |at: usize| words[at].parse::<u64>().unwrap_or(0);
+                match *row {
+                    Some((period, next)) if !words[5].is_empty() && next >= number(5) => {
+                        *row = Some((period, next + number(7)));
+                        bulk(&next.to_string())
+                    }
+                    None if words[5].is_empty() => {
+                        *row = Some((number(6), number(7)));
+                        ":1\r\n".to_owned()
+                    }
+                    _ => "$-1\r\n".to_owned(),
+                }
+            }
+            _ => format!("-ERR unknown command '{}'\r\n", words[0]),
+        }
+    })
+}
+
+fn of(fake: &Fake, durability: Durability) -> RedisStore {
+    let mut options = Options::default();
+    options.server.hosts = vec![fake.place()];
+    options.server.durability = durability;
+    redis::store(options)
+}
+
+#[test]
+fn a_server_that_does_not_tell_its_settings_is_refused_unless_that_is_accepted() {
+    let info = "redis_version:7.4.0\r\nredis_mode:standalone\r\nrole:master\r\nconnected_slaves:0\r\n";
+    for (what, config, restricted, part) in [
+        (
+            "a server without an append-only file",
+            &[("maxmemory-policy", "noeviction")][..],
+            false,
+            "`appendonly`",
+        ),
+        ("a server without settings", &[], false, "`appendonly`"),
+        ("a managed server", SAFE, true, "`appendonly`"),
+        ("one setting is missing", &SAFE[..3], false, "`maxmemory-policy`"),
+    ] {
+        let fake = like_redis(Says { info, config, restricted });
+        let part = format!("{part} cannot be read");
+        says(
+            of(&fake, Durability::Refuse).reserve(&request(10)),
+            FaultKind::Unsafe,
+            &[&part, "durability=warn"],
+        );
+        let mut accepted = of(&fake, Durability::Warn);
+        assert_eq!(accepted.reserve(&request(10)).unwrap().lo, 1, "{what}");
+        assert_eq!(accepted.reserve(&request(10)).unwrap().lo, 11, "{what}");
+        let warnings = accepted.facts().unwrap().warnings;
+        assert!(warnings.iter().any(|warning| warning.contains(&part)), "{what}: {warnings:?}");
+    }
+    let fake = like_redis(Says { info, config: SAFE, restricted: false });
+    let mut store = of(&fake, Durability::Refuse);
+    assert_eq!(store.reserve(&request(10)).unwrap().lo, 1);
+    assert_eq!(store.reserve(&request(10)).unwrap().lo, 11);
+}
+
+#[test]
+fn only_a_server_that_says_it_is_the_master_is_written_to() {
+    for (info, parts) in [
+        (
+            "redis_version:6.3.4\r\nrole:active-replica\r\n",
+            ["role:active-replica", "only a master may reserve"],
+        ),
+        ("redis_version:7.0.0\r\nrole:slave\r\n", ["a replica", "sentinel=NAME"]),
+        ("redis_version:9.9.9\r\nrole:witness\r\n", ["role:witness", "only a master may reserve"]),
+    ] {
+        for durability in [Durability::Refuse, Durability::Warn] {
+            let fake = like_redis(Says { info, config: SAFE, restricted: false });
+            says(of(&fake, durability).reserve(&request(10)), FaultKind::Unavailable, &parts);
+            let warnings = of(&fake, durability).facts().unwrap().warnings;
+            assert!(warnings.iter().any(|warning| warning.contains(parts[0])), "{warnings:?}");
+        }
+    }
+    let silent = like_redis(Says { info: "redis_version:7.0.0\r\n", config: SAFE, restricted: false });
+    let parts = ["does not say whether it is a master", "durability=warn"];
+    says(of(&silent, Durability::Refuse).reserve(&request(10)), FaultKind::Unavailable, &parts);
+    assert_eq!(of(&silent, Durability::Warn).reserve(&request(10)).unwrap().lo, 1);
+}
+
+// ---- Sentinels ----
+
+#[test]
+fn sentinels_are_asked_before_each_reservation_by_connections_that_stay() {
+    let private = Private::start("");
+    let master = redis::options_of(&private.url()).server.hosts[0].clone();
+    let asked = Arc::new(Mutex::new(0_usize));
+    let sentinels = [(); 3].map(|()| {
+        let (asked, port) = (Arc::clone(&asked), master.1.to_string());
+        Fake::start(move |words| match words.get(1).map(String::as_str) {
+            Some("MASTER") => {
+                *asked.lock().unwrap() += 1;
+                array(&[
+                    "name",
+                    "mymaster",
+                    "ip",
+                    "127.0.0.1",
+                    "port",
+                    &port,
+                    "flags",
+                    "master",
+                    "config-epoch",
+                    "1",
+                ])
+            }
+            Some("GET-MASTER-ADDR-BY-NAME") => array(&["127.0.0.1", &port]),
+            _ => "-ERR unknown command\r\n".to_owned(),
+        })
+    });
+    let mut options = redis::options_of(&private.url());
+    options.sentinel = Some("mymaster".to_owned());
+    options.server.hosts = sentinels.each_ref().map(Fake::place).to_vec();
+    let mut store = redis::store(options);
+    let accepted = || sentinels.each_ref().map(Fake::accepted);
+    for _ in 0..50 {
+        store.reserve(&request(10)).unwrap();
+    }
+    assert_eq!(accepted(), [1, 1, 1], "one connection each");
+    assert!(*asked.lock().unwrap() >= 150, "each is asked each time: {}", asked.lock().unwrap());
+    // One that was restarted is asked again at once, and costs no reservation.
+    sentinels[0].hang_up();
+    sentinels[2].hang_up();
+    store.reserve(&request(10)).unwrap();
+    assert_eq!(accepted(), [2, 1, 2]);
+    store.reserve(&request(10)).unwrap();
+    assert_eq!(accepted(), [2, 1, 2]);
+    // Idle ones are closed with the server's.
+    assert_eq!(store.release_idle(u64::MAX), None);
+    store.reserve(&request(10)).unwrap();
+    assert_eq!(accepted(), [3, 2, 3]);
+}
