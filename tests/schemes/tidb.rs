@@ -402,10 +402,10 @@ fn sequence() -> Table {
 fn describe(disguise: &Disguise, start: &str, cache: &str) {
     disguise.instead(
         "SELECT `INCREMENT`, `CYCLE`, `START`, `CACHE` FROM information_schema.SEQUENCES WHERE SEQUENCE_SCHEMA = \
-         DATABASE() AND SEQUENCE_NAME = ?",
+         DATABASE() AND SEQUENCE_NAME =",
         &format!(
             "SELECT '10', '0', '{start}', '{cache}' FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() \
-             AND TABLE_NAME = ?"
+             AND TABLE_NAME ="
         ),
     );
 }

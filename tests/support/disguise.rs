@@ -1,15 +1,17 @@
 //! A scripted server: it stands in front of the test's MariaDB, speaks the MySQL protocol packet by packet, and plays what
 //! no MariaDB can be asked for: another server's version and statements, error numbers of TiDB at a chosen statement,
-//! answers that make no sense. Rows are kept by the MariaDB behind it. It writes down every statement it is sent.
+//! answers that make no sense. Rows are kept by the MariaDB behind it. It writes down every statement it is sent. A packet of
+//! several statements is taken apart: each has its own answer, as a server carries them out one by one.
 //!
 //! By hand and not by the crate `opensrv-mysql`: that one's list of error numbers is closed and has none of TiDB's (9007,
 //! 8002, 8022, 8028), and it brings 170 packages for the four commands that are needed here.
 //!
 //! It is a TiDB in nothing but its words. What a TiDB does, it cannot prove.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -54,8 +56,10 @@ struct Script {
     /// The same, for the next one only.
     words_once: Option<(String, String)>,
     said: Vec<String>,
-    /// How many more statements may be prepared, and what the next one is told.
-    unprepared: Option<(u32, u16, &'static str)>,
+    /// How many questions have come, packets of several statements among them.
+    packets: usize,
+    /// The next question is preceded by a reset of the session.
+    reset: bool,
     /// Statements are for TiDB, and written to the file of [`STATEMENTS`].
     for_tidb: bool,
 }
@@ -149,31 +153,37 @@ impl Disguise {
         locked(&self.script).rules.push(Rule { part: part.to_owned(), skip, times, answer });
     }
 
-    /// After so many more have been prepared, one statement is not: this error.
-    pub fn prepare_not(&self, skip: u32, code: u16, message: &'static str) {
-        locked(&self.script).unprepared = Some((skip, code, message));
+    /// From the next question on the session is another one, as behind a proxy that hands each question to whichever session is
+    /// free: what the client has set is gone.
+    pub fn other_session(&self) {
+        locked(&self.script).reset = true;
     }
 
     /// How many of the answers that were set are still to come.
     #[must_use]
     pub fn to_come(&self) -> u32 {
         let script = locked(&self.script);
-        script.rules.iter().map(|rule| rule.times).sum::<u32>()
-            + u32::from(script.unprepared.is_some())
-            + u32::from(script.words_once.is_some())
+        script.rules.iter().map(|rule| rule.times).sum::<u32>() + u32::from(script.words_once.is_some())
     }
 
     /// Forgets the answers that are still to come.
     pub fn nothing_more(&self) {
         let mut script = locked(&self.script);
         script.rules.clear();
-        script.unprepared = None;
     }
 
-    /// What has been said since this was asked last, with `?` for values.
+    /// The statements that have been said since this was asked last.
     #[must_use]
     pub fn said(&self) -> Vec<String> {
-        std::mem::take(&mut locked(&self.script).said)
+        let mut script = locked(&self.script);
+        script.packets = 0;
+        std::mem::take(&mut script.said)
+    }
+
+    /// How many round trips that were since `said` was asked last.
+    #[must_use]
+    pub fn round_trips(&self) -> usize {
+        locked(&self.script).packets
     }
 }
 
@@ -201,8 +211,8 @@ pub fn write_down(statements: &[String]) {
 /// What the thread that reads the server's packets is to do with the next one.
 enum Next {
     Pass,
-    /// It names the statement's number.
-    Prepared(String),
+    /// It goes to the thread that reads the questions.
+    Hand(Sender<Vec<u8>>),
     /// This goes to the client instead, with the number the packet has.
     Instead(Vec<u8>),
     /// Nothing goes to the client any more.
@@ -211,14 +221,12 @@ enum Next {
 
 struct Connection {
     script: Arc<Mutex<Script>>,
-    statements: Mutex<HashMap<u32, String>>,
     next: Mutex<Next>,
 }
 
 impl Connection {
     fn serve(client: TcpStream, upstream: TcpStream, script: Arc<Mutex<Script>>) -> std::io::Result<()> {
-        let connection =
-            Arc::new(Connection { script, statements: Mutex::default(), next: Mutex::new(Next::Pass) });
+        let connection = Arc::new(Connection { script, next: Mutex::new(Next::Pass) });
         let (from_client, to_upstream) = (client.try_clone()?, upstream.try_clone()?);
         let to_client = client.try_clone()?;
         let answering = Arc::clone(&connection);
@@ -238,12 +246,7 @@ impl Connection {
             let (number, body) = read_packet(&mut upstream)?;
             match std::mem::replace(&mut *locked(&self.next), Next::Pass) {
                 Next::Pass => write_packet(&mut client, number, &body)?,
-                Next::Prepared(text) => {
-                    if let [0, a, b, c, d, ..] = body[..] {
-                        locked(&self.statements).insert(u32::from_le_bytes([a, b, c, d]), text);
-                    }
-                    write_packet(&mut client, number, &body)?;
-                }
+                Next::Hand(to) => drop(to.send(body)),
                 Next::Instead(other) => write_packet(&mut client, number, &other)?,
                 Next::Cut => return Ok(()),
             }
@@ -260,33 +263,28 @@ impl Connection {
             let (number, mut body) = read_packet(&mut client)?;
             // A command begins a new count; what else a client sends is of the handshake.
             let command = if number == 0 { body.first().copied() } else { None };
-            let text = match command {
-                Some(QUERY | PREPARE) => Some(String::from_utf8_lossy(&body[1..]).into_owned()),
-                Some(EXECUTE) => body.get(1..5).and_then(|id| {
-                    locked(&self.statements).get(&u32::from_le_bytes(id.try_into().ok()?)).cloned()
-                }),
-                _ => None,
-            };
-            let Some(text) = text else {
-                write_packet(&mut upstream, number, &body)?;
-                continue;
-            };
-            if command != Some(EXECUTE) {
-                if locked(&self.script).for_tidb {
-                    write_down(std::slice::from_ref(&text));
-                }
-                body.truncate(1);
-                body.extend(self.in_other_words(&text).into_bytes());
-            }
-            if command == Some(PREPARE) {
-                if let Some((code, message)) = self.unprepared() {
-                    write_packet(&mut back, 1, &error_packet(code, message))?;
-                    continue;
-                }
-                *locked(&self.next) = Next::Prepared(text);
+            if command != Some(QUERY) {
                 write_packet(&mut upstream, number, &body)?;
                 continue;
             }
+            let text = String::from_utf8_lossy(&body[1..]).into_owned();
+            if self.counts_and_resets() {
+                self.handed(upstream, &[RESET])?;
+            }
+            if locked(&self.script).for_tidb {
+                write_down(std::slice::from_ref(&text));
+            }
+            let other = self.in_other_words(&text);
+            let statements: Vec<&str> = other.split("; ").collect();
+            // An answer of several packets is not taken apart.
+            if statements.len() > 1 && !statements.iter().any(|statement| statement.starts_with("SELECT ")) {
+                if !self.one_by_one(&statements, &mut back, upstream)? {
+                    return Ok(());
+                }
+                continue;
+            }
+            body.truncate(1);
+            body.extend(other.into_bytes());
             let answer = self.answer_to(&text);
             let (done, packet) = match answer {
                 None => (true, None),
@@ -317,14 +315,66 @@ impl Connection {
         }
     }
 
-    fn unprepared(&self) -> Option<(u16, &'static str)> {
+    fn counts_and_resets(&self) -> bool {
         let mut script = locked(&self.script);
-        let (skip, code, message) = script.unprepared.take()?;
-        if skip == 0 {
-            return Some((code, message));
+        script.packets += 1;
+        std::mem::take(&mut script.reset)
+    }
+
+    /// The server's answer, of one packet, to this command.
+    fn handed(&self, mut upstream: &TcpStream, command: &[u8]) -> std::io::Result<Vec<u8>> {
+        let (to, from) = channel();
+        *locked(&self.next) = Next::Hand(to);
+        write_packet(&mut upstream, 0, command)?;
+        from.recv().map_err(std::io::Error::other)
+    }
+
+    /// The statements of one packet, each asked and answered by itself, until one fails. `false`: the connection is to break.
+    fn one_by_one(
+        &self,
+        statements: &[&str],
+        mut back: &mut TcpStream,
+        upstream: &TcpStream,
+    ) -> std::io::Result<bool> {
+        for (at, statement) in statements.iter().enumerate() {
+            let ask = || {
+                let mut command = vec![QUERY];
+                command.extend(statement.as_bytes());
+                self.handed(upstream, &command)
+            };
+            let mut answer = match self.answer_to(statement) {
+                None => ask()?,
+                Some(Answer::Refused(code, message)) => error_packet(code, message),
+                Some(Answer::DoneBut(code, message)) => {
+                    ask()?;
+                    error_packet(code, message)
+                }
+                Some(Answer::Ok(rows, id)) => ok_packet(rows, id),
+                Some(Answer::DoneWith(rows, id)) => {
+                    ask()?;
+                    ok_packet(rows, id)
+                }
+                Some(Answer::Cut) => return Ok(false),
+                Some(Answer::DoneAndCut) => {
+                    ask()?;
+                    return Ok(false);
+                }
+                Some(Answer::Silence(pause)) => {
+                    thread::sleep(pause);
+                    return Ok(false);
+                }
+            };
+            let failed = answer.first() == Some(&0xff);
+            if !failed && at + 1 < statements.len() {
+                let status = status_of(&answer);
+                answer[status] |= MORE_RESULTS;
+            }
+            write_packet(&mut back, at as u8 + 1, &answer)?;
+            if failed {
+                break;
+            }
         }
-        script.unprepared = Some((skip - 1, code, message));
-        None
+        Ok(true)
     }
 
     fn in_other_words(&self, text: &str) -> String {
@@ -349,10 +399,26 @@ impl Connection {
     }
 }
 
-/// The protocol's commands that carry or name a statement.
+/// The protocol's command with a statement, and the one that makes a session what it was at the login.
 const QUERY: u8 = 0x03;
-const PREPARE: u8 = 0x16;
-const EXECUTE: u8 = 0x17;
+const RESET: u8 = 0x1f;
+
+/// In the status of an answer: another one follows.
+const MORE_RESULTS: u8 = 8;
+
+/// Where an OK packet has its status: after two numbers in the protocol's own coding.
+fn status_of(packet: &[u8]) -> usize {
+    let mut at = 1;
+    for _ in 0..2 {
+        at += match packet.get(at) {
+            Some(0xfc) => 3,
+            Some(0xfd) => 4,
+            Some(0xfe) => 9,
+            _ => 1,
+        };
+    }
+    at
+}
 
 /// A packet: three bytes of length, a number that counts from the command on, the body.
 fn read_packet(from: &mut TcpStream) -> std::io::Result<(u8, Vec<u8>)> {

@@ -66,6 +66,11 @@ pub(crate) struct Digits {
     pub(crate) longest: usize,
 }
 
+/// What a give-back does, for messages.
+pub(crate) fn giving_back(key: &Key, lo: u64, hi: u64) -> String {
+    format!("giving back [{lo}, {hi}) of `{}`", key.name)
+}
+
 /// What `init` does, for messages.
 pub(crate) const fn creating(dry_run: bool) -> &'static str {
     if dry_run { "looking for tables" } else { "creating tables" }

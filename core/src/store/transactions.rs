@@ -24,7 +24,7 @@ pub(crate) trait Transactions {
 
     fn give_back_in_one(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
         self.transact(key, period, |rows| rows::give_back(rows, key, period, lo, hi).map(Some))
-            .map_err(|fault| rows::during(&format!("giving back [{lo}, {hi}) of `{}`", key.name), fault))
+            .map_err(|fault| rows::during(&rows::giving_back(key, lo, hi), fault))
     }
 
     fn raise_in_one(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mysql::{Conn, DriverError, Error, OptsBuilder};
@@ -10,6 +11,7 @@ use super::MysqlStore;
 use super::Phase;
 use super::dialect::Dialect;
 use super::error::{SILENT, judge_error};
+use super::guard::Guard;
 use super::session::{Server, Session};
 #[cfg(feature = "rustls")]
 use super::tunnel::Tunnel;
@@ -21,12 +23,15 @@ use crate::time::Clock;
 impl MysqlStore {
     pub(super) fn connect(&self) -> Result<Session, Fault> {
         let mut failures = Vec::new();
-        let mut fallback = None;
+        let (mut replicating, mut read_only) = (None, None);
         for target in self.options.targets(&mut failures) {
             match self.connect_to(&target) {
                 Ok(session) if session.server.read_only => {
                     // A replica answers questions; it is kept in case no other host does better.
-                    fallback.get_or_insert(session);
+                    read_only.get_or_insert(session);
+                }
+                Ok(session) if session.server.replicates && session.passes_over => {
+                    replicating.get_or_insert(session);
                 }
                 Ok(session) => return Ok(session),
                 Err(fault) if fault.kind == FaultKind::Unavailable => {
@@ -35,7 +40,7 @@ impl MysqlStore {
                 Err(fault) => return Err(Fault::new(fault.kind, format!("{target}: {}", fault.message))),
             }
         }
-        fallback.ok_or_else(|| {
+        replicating.or(read_only).ok_or_else(|| {
             Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
         })
     }
@@ -53,6 +58,8 @@ impl MysqlStore {
             .read_timeout(Some(options.read_timeout.max(at_least)))
             .write_timeout(Some(options.read_timeout.max(at_least)))
             .tcp_nodelay(true)
+            .connect_attrs(Some(HashMap::from([("program_name", "keymill")])))
+            .stmt_cache_size(0) // nothing is prepared
             .prefer_socket(false) // would connect a second time, to a file the server names
             .max_allowed_packet(Some(1 << 24)); // saves asking for it
         #[cfg(target_os = "linux")]
@@ -117,19 +124,25 @@ impl MysqlStore {
                 nowait: false,
                 durability: Vec::new(),
                 read_only: false,
+                replicates: false,
             },
+            guard: Guard::default(),
             policy: options.durability,
             password: options.password.clone(),
             warnings: Vec::new(),
             checked: Vec::new(),
             known: HashMap::new(),
             held: HashSet::new(),
+            passes_over: options.hosts.len() > 1,
             lock_wait: 1,
+            read_timeout: options.read_timeout,
             hasty: false,
             used_ms: Clock::System.boot_ms(),
             broken: false,
             again: false,
             duplicate: false,
+            code: None,
+            scans: Arc::clone(&self.scans),
         };
         session.introduce(options)?;
         Ok(session)

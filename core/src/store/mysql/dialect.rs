@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::store::FaultKind;
 use crate::store::server::READ_ONLY;
 
+use super::guard::ALL_ROWS;
+
 /// Which server this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
@@ -59,15 +61,16 @@ impl Dialect {
     /// Settings of every session. `lock_wait` is in seconds and shorter than the read timeout, so that a lock held too
     /// long ends in the server's own answer and not in an unknown outcome.
     pub(super) fn session(self, lock_wait: u64, idle: Duration, statement_binlog: bool) -> Vec<String> {
-        // Longer than keymill's own limit, so that the server never has to close a connection whose client lives.
-        let wait_timeout = idle.as_secs().saturating_add(10);
+        let wait_timeout = wait_timeout(idle).as_secs();
         let mut settings = vec![
             "SET NAMES utf8mb4".to_owned(),
             format!(
                 // Strict: a name or a number that does not fit is an error, never cut. `wait_timeout`: a client that
-                // vanished with its machine would otherwise hold a row's lock for eight hours.
+                // vanished with its machine would otherwise hold a row's lock for eight hours. `unique_checks`: without, two
+                // rows of one name can be made.
                 "SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
-                 innodb_lock_wait_timeout = {lock_wait}, wait_timeout = {wait_timeout}"
+                 innodb_lock_wait_timeout = {lock_wait}, wait_timeout = {wait_timeout}, \
+                 {ALL_ROWS}, unique_checks = 1"
             ),
         ];
         if self == Dialect::MariaDb {
@@ -100,17 +103,70 @@ impl Dialect {
         }
     }
 
-    /// The settings that decide whether a commit survives, with what they have to be.
-    pub(super) const fn durability(self) -> &'static [(&'static str, &'static str)] {
+    /// What ends a transaction. An option (`completion_type`) may let a bare `COMMIT` begin the next one.
+    pub(super) const fn commit(self) -> &'static str {
         match self {
-            Dialect::MariaDb | Dialect::MySql => {
-                &[("innodb_flush_log_at_trx_commit", "1"), ("sync_binlog", "1")]
-            }
+            Dialect::TiDb => "COMMIT",
+            Dialect::MariaDb | Dialect::MySql => "COMMIT AND NO CHAIN NO RELEASE",
+        }
+    }
+
+    /// The options that decide whether a commit survives.
+    pub(super) const fn durability(self) -> &'static [Safe] {
+        const fn safe(values: &'static [&'static str]) -> [Safe; 2] {
+            [
+                Safe { name: "innodb_flush_log_at_trx_commit", values, of_binlog: false },
+                Safe { name: "sync_binlog", values: &["1"], of_binlog: true },
+            ]
+        }
+        match self {
+            // 3 flushes twice, as before there was a group commit.
+            Dialect::MariaDb => const { &safe(&["1", "3"]) },
+            Dialect::MySql => const { &safe(&["1"]) },
             // TiKV writes by Raft; these variables are there but mean nothing.
             Dialect::TiDb => &[],
         }
     }
+
+    /// A question that the server ends by itself after so long.
+    pub(super) fn limited(self, select: &str, limit: Duration) -> String {
+        match (self, select.strip_prefix("SELECT ")) {
+            (Dialect::MySql | Dialect::TiDb, Some(rest)) => {
+                format!("SELECT /*+ MAX_EXECUTION_TIME({}) */ {rest}", limit.as_millis().max(1))
+            }
+            (Dialect::MariaDb, _) => {
+                format!(
+                    "SET STATEMENT max_statement_time = {:.3} FOR {select}",
+                    limit.as_secs_f64().max(0.001)
+                )
+            }
+            (_, None) => select.to_owned(),
+        }
+    }
 }
+
+/// An option that decides whether a commit survives.
+#[derive(Debug)]
+pub(super) struct Safe {
+    pub(super) name: &'static str,
+    /// Its values with which one does.
+    pub(super) values: &'static [&'static str],
+    /// It matters only where there is a binary log.
+    pub(super) of_binlog: bool,
+}
+
+/// How long the server waits for a client's next statement: longer than keymill lets a connection be idle, so that the server
+/// never has to close one whose client lives.
+pub(super) const fn wait_timeout(idle: Duration) -> Duration {
+    idle.saturating_add(Duration::from_secs(10))
+}
+
+/// The server has ended a statement that took longer than it was given: MariaDB's number and MySQL's.
+pub(super) const OUT_OF_TIME: [u16; 2] = [1969, 3024];
+
+/// What is said of a server that takes writes and carries out another server's.
+pub(super) const REPLICATES: &str = "the server is not read-only and replicates from another server: where programs write to \
+     both, numbers come twice; set read_only=1 on replicas, and name the primary";
 
 /// The server knows no table of this name.
 pub(super) const MISSING_TABLE: u16 = 1146;

@@ -6,11 +6,14 @@
 //! * A range is used only after the answer to the statement that commits it. A connection that dies before that answer
 //!   leaves the outcome unknown; nobody reads the row again to guess.
 //! * All four timeouts are set, so that a server that falls silent costs seconds and not for ever.
+//! * The server's options are tested with each change (`guard`): what they were when the connection was made says nothing.
+//! * Nothing is prepared: a server keeps only so many statements for all of its clients.
 //! * No pool: `mysql::Pool` connects under its own lock and fails at construction while the server is down.
 
 mod connect;
 mod dialect;
 mod error;
+mod guard;
 mod schemes;
 mod sequence;
 mod session;
@@ -33,7 +36,7 @@ use super::{Facts, Fault, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, 
 use crate::time::Clock;
 use schemes::Open;
 pub use schemes::create_table;
-use session::Session;
+use session::{Scans, Session};
 
 /// After this long without a question a connection is pinged first: firewalls and servers close idle ones.
 ///
@@ -45,6 +48,7 @@ const IDLE_MS: u64 = 30_000;
 pub struct MysqlStore {
     options: Options,
     session: Option<Session>,
+    scans: Scans,
 }
 
 impl fmt::Debug for MysqlStore {
@@ -52,7 +56,7 @@ impl fmt::Debug for MysqlStore {
         f.debug_struct("MysqlStore")
             .field("options", &self.options)
             .field("connected", &self.session.is_some())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -60,7 +64,7 @@ impl MysqlStore {
     /// A store on this server. Nothing is connected yet.
     #[must_use]
     pub fn new(options: Options) -> MysqlStore {
-        MysqlStore { options, session: None }
+        MysqlStore { options, session: None, scans: Scans::default() }
     }
 }
 
@@ -126,6 +130,22 @@ impl Store for MysqlStore {
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
         if key.scheme.is_ticket() {
             return Ok(false); // a ticket once drawn is never drawn again
+        }
+        if key.scheme == Scheme::Keymill && key.serial.is_none() && 0 < lo && lo < hi {
+            // A thousand sources are given back one after the other: in one round trip each.
+            let patience = self.options.read_timeout;
+            let given = self.with_session(|session| {
+                session.writable()?;
+                session.check_table(key)?;
+                session.patiently(patience, |session| session.give_back_fast(key, period, lo, hi).map(Some))
+            });
+            match given {
+                Ok(Some(given)) => return Ok(given),
+                Ok(None) => {}
+                Err(fault) => {
+                    return Err(rows::during(&rows::giving_back(key, lo, hi), fault));
+                }
+            }
         }
         self.give_back_in_one(key, period, lo, hi)
     }

@@ -2,7 +2,7 @@
 
 use mysql::{Params, Value};
 
-use super::values::{cell, number, text};
+use super::values::{cell, number, spelled, text};
 use super::{Phase, Session, sequence, tickets};
 use crate::store::counter::{Cell, Counter, CounterRow, Leap, Tongue, segment_of};
 use crate::store::decision::decide;
@@ -22,7 +22,7 @@ pub fn create_table(key: &Key) -> String {
              `name` VARBINARY(512) NOT NULL,\n  \
              `period` BIGINT UNSIGNED NOT NULL DEFAULT 0,\n  \
              `next` BIGINT UNSIGNED NOT NULL COMMENT 'lowest number not yet reserved',\n  \
-             `updated_at` TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,\n  \
+             `updated_at` DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,\n  \
              PRIMARY KEY (`name`)\n\
              ) ENGINE=InnoDB"
         ),
@@ -222,9 +222,34 @@ impl Session {
     /// another session's.
     pub(super) fn reserve_fast(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
         let Some(Fast { sql, values, says }) = self.fast(request)? else { return Ok(None) };
-        let changed = self.execute(&sql, values, Phase::Commit)?;
-        let id = self.connection.last_insert_id();
+        let (changed, id) = self.execute(&sql, values, Phase::Commit)?;
         self.understood(request, &says, changed, id)
+    }
+
+    /// One autocommitted compare-and-set: whether the row ended at `hi`, and now ends at `lo`. `None`: this server has no such
+    /// statement.
+    pub(super) fn give_back_fast(
+        &mut self,
+        key: &Key,
+        period: u64,
+        lo: u64,
+        hi: u64,
+    ) -> Result<Option<bool>, Fault> {
+        if !self.server.dialect.has_fast_statement() {
+            return Ok(None);
+        }
+        let ends = |next| Stored::Segment(Mark { period, next });
+        let Some((sql, values)) = replacing(key, &ends(hi), &ends(lo))? else { return Ok(None) };
+        match self.execute(&sql, values, Phase::Commit)? {
+            (0, _) => Ok(Some(false)),
+            (1, _) => Ok(Some(true)),
+            (many, _) => {
+                self.broken = true;
+                let what =
+                    format!("{many} rows of one key changed at once; the table has lost its primary key");
+                Err(Fault::new(FaultKind::Refused, what))
+            }
+        }
     }
 
     pub(super) fn fast(&self, request: &Request) -> Result<Option<Fast>, Fault> {
@@ -390,7 +415,7 @@ impl Open<'_> {
     }
 
     fn change(&mut self, sql: &str, values: impl Into<Params>) -> Result<bool, Fault> {
-        match self.session.execute(sql, values, Phase::Write)? {
+        match self.session.execute(sql, values, Phase::Write)?.0 {
             0 => Ok(false),
             1 => Ok(true),
             many => Err(Fault::new(
@@ -549,7 +574,9 @@ impl Rows for Open<'_> {
         like.push('%');
         let values =
             (prefix.chars().count() as u64 + 1, like, digits.shortest, digits.longest, digits.shortest);
-        let found = self.session.ask(&sql, values)?;
+        let Params::Positional(values) = Params::from(values) else { return Ok(None) };
+        let Some(question) = spelled(&sql, &values) else { return Ok(None) };
+        let found = self.session.scan(serial, &question)?;
         Ok(found.first().and_then(|row| text(row, 0)))
     }
 

@@ -2,6 +2,7 @@
 //! survives. (floor 2)
 
 use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mysql::prelude::Queryable;
@@ -9,19 +10,26 @@ use mysql::{Conn, Error, Params};
 
 use super::Secret;
 use super::connect::Line;
-use super::dialect::{DEADLOCK, Dialect, MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY};
+use super::dialect::{
+    DEADLOCK, Dialect, MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY, OUT_OF_TIME, REPLICATES, Safe, wait_timeout,
+};
 use super::error::judge_error;
+use super::guard::{Condition, Guard, NOT_PASSED};
 use super::schemes::Open;
-use super::values::text;
+use super::values::{spelled, text};
 use crate::store::connected::Connection;
 use crate::store::counter::CounterRow;
 use crate::store::rows::{HASTE, HeldRow, Rows, moved_on, rolled_back_badly};
 use crate::store::server::{Options, Phase, READ_ONLY};
 use crate::store::tls::Protection;
-use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme};
+use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme, SerialKey};
+use crate::time::Clock;
 
 /// Pauses between attempts grow up to so many times the first one: to some 20 ms.
 const LONGEST_PAUSE: u64 = 20;
+
+/// A question that took too long is not repeated for so many times as long as it was given.
+const REST_AFTER_SCAN: u64 = 30;
 
 /// What the server said about itself when the connection was made.
 #[derive(Debug)]
@@ -32,7 +40,20 @@ pub(super) struct Server {
     pub(super) nowait: bool,
     pub(super) durability: Vec<String>,
     pub(super) read_only: bool,
+    /// It takes writes and carries out those of another server, which is therefore a primary too.
+    pub(super) replicates: bool,
 }
+
+/// What a packet of statements came to that was not carried out to its end.
+pub(super) enum Stopped {
+    /// So many statements were answered; the next one failed.
+    At(usize, Error),
+    /// The server ended after so many answers.
+    Short(usize),
+}
+
+/// What a statement changed: how many rows, and the number that its answer holds.
+pub(super) type Changed = (u64, u64);
 
 /// A connection and what is known about it.
 pub(crate) struct Session {
@@ -42,9 +63,13 @@ pub(crate) struct Session {
     pub(super) line: Line,
     pub(super) protection: Protection,
     pub(super) server: Server,
+    /// What is tested with each change.
+    pub(super) guard: Guard,
     pub(super) policy: Durability,
     pub(super) password: Secret,
     pub(super) warnings: Vec<String>,
+    /// There are several hosts: one that carries out another one's writes is no primary among them.
+    pub(super) passes_over: bool,
     /// Tables whose shape has been checked.
     pub(super) checked: Vec<(Scheme, String)>,
     /// By table and name: rows whose step and time to live have been read.
@@ -53,6 +78,7 @@ pub(crate) struct Session {
     pub(super) held: HashSet<HeldRow>,
     /// How many seconds a row is waited for, and whether it is not now.
     pub(super) lock_wait: u64,
+    pub(super) read_timeout: Duration,
     pub(super) hasty: bool,
     /// Boot time of the last answer.
     pub(super) used_ms: u64,
@@ -62,7 +88,14 @@ pub(crate) struct Session {
     pub(super) again: bool,
     /// The last error was a duplicate key.
     pub(super) duplicate: bool,
+    /// The number of the server's last error.
+    pub(super) code: Option<u16>,
+    /// Questions to business tables that took too long, and the boot time until which they are not asked again.
+    pub(super) scans: Scans,
 }
+
+/// By table and column of a business table. Of the store, as it outlives connections.
+pub(super) type Scans = Arc<Mutex<HashMap<(String, String), u64>>>;
 
 impl Connection for Session {
     fn is_broken(&self) -> bool {
@@ -86,6 +119,7 @@ impl Connection for Session {
     }
 
     fn create(&mut self, statement: &str) -> Result<(), Fault> {
+        self.test_options(Phase::Ask)?;
         self.say(statement, Phase::Write)
     }
 
@@ -128,29 +162,166 @@ impl Session {
         self.run(sql, values, Phase::Ask)
     }
 
-    /// A change; answers with how many rows it changed.
+    /// A change. With `Phase::Commit` it commits by itself, between two tests of the server's options.
     pub(super) fn execute(
         &mut self,
         sql: &str,
         values: impl Into<Params>,
         phase: Phase,
-    ) -> Result<u64, Fault> {
+    ) -> Result<Changed, Fault> {
+        if phase == Phase::Commit {
+            return self.commit_alone(&written_out(sql, values.into())?);
+        }
         self.run(sql, values, phase)?;
-        Ok(self.connection.affected_rows())
+        Ok((self.connection.affected_rows(), self.connection.last_insert_id()))
     }
 
+    /// By the text protocol: a prepared statement would be one of the few that a server keeps for all of its clients.
     pub(super) fn run(
         &mut self,
         sql: &str,
         values: impl Into<Params>,
         phase: Phase,
     ) -> Result<Vec<mysql::Row>, Fault> {
-        // Prepared apart: until this has been answered nothing can have been changed.
-        let statement = self.connection.prep(sql).map_err(|error| self.failed(&error, Phase::Ask))?;
+        let sql = written_out(sql, values.into())?;
         // All rows are read, so that an error after the first one is not lost.
-        self.connection
-            .exec::<mysql::Row, _, _>(&statement, values)
-            .map_err(|error| self.failed(&error, phase))
+        self.connection.query::<mysql::Row, _>(sql).map_err(|error| self.failed(&error, phase))
+    }
+
+    /// Statements in one packet, and what each of them changed. The server carries out none after one that failed.
+    pub(super) fn say_all(&mut self, statements: &[&str]) -> Result<Vec<Changed>, Stopped> {
+        let mut changed = Vec::with_capacity(statements.len());
+        let mut results = match self.connection.query_iter(statements.join("; ")) {
+            Ok(results) => results,
+            Err(error) => return Err(Stopped::At(0, error)),
+        };
+        loop {
+            let (rows, id) = (results.affected_rows(), results.last_insert_id());
+            match results.iter().map(|mut result| result.next()) {
+                None => break,
+                // What reads has a row, what changes one has none.
+                Some(None | Some(Ok(_))) => changed.push((rows, id.unwrap_or(0))),
+                Some(Some(Err(error))) => return Err(Stopped::At(changed.len(), error)),
+            }
+        }
+        // Fewer answers than statements: the last of them may not have been the commit's.
+        if changed.len() == statements.len() { Ok(changed) } else { Err(Stopped::Short(changed.len())) }
+    }
+
+    /// One statement that commits by itself, in one packet with the tests of the server's options before and after it.
+    fn commit_alone(&mut self, sql: &str) -> Result<Changed, Fault> {
+        let (alone, within) = (self.guard.alone.clone(), self.guard.within.clone());
+        let (Some(alone), Some(within)) = (alone, within) else {
+            self.say(sql, Phase::Commit)?;
+            return Ok((self.connection.affected_rows(), self.connection.last_insert_id()));
+        };
+        match self.say_all(&[&alone, sql, self.server.dialect.commit(), &within]) {
+            Ok(changed) => Ok(changed.get(1).copied().unwrap_or_default()),
+            Err(Stopped::At(0, error)) => Err(self.not_passed(&error, Phase::Write)),
+            Err(Stopped::At(1, error)) => Err(self.failed(&error, Phase::Commit)),
+            Err(Stopped::At(2, error)) => Err(self.not_known(&error)),
+            Err(Stopped::At(_, error)) => Err(self.not_passed(&error, Phase::Commit)),
+            Err(Stopped::Short(answers)) => Err(self.incomplete(answers)),
+        }
+    }
+
+    /// A question to a business table, which may have many rows and no fitting index. The server ends it in time: it would else
+    /// go on when nobody waits for its answer any more. One that took too long is not repeated for a while.
+    pub(super) fn scan(&mut self, of: &SerialKey, question: &str) -> Result<Vec<mysql::Row>, Fault> {
+        let place = (of.table.clone(), of.column.clone());
+        let now = Clock::System.boot_ms();
+        let scans = Arc::clone(&self.scans);
+        // What a panic left there is as good as before it.
+        let scans = || scans.lock().unwrap_or_else(PoisonError::into_inner);
+        let too_long = |limit: Duration, rest_ms: u64| {
+            Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "`init=max` reads the largest number in `{}`.`{}`, and the server has not found it in {} ms; it is asked \
+                     again in {} s. Create an index on the column, raise `timeout`, or leave `init=max` out and give `start=N`, \
+                     N above every number that was issued",
+                    of.table,
+                    of.column,
+                    limit.as_millis(),
+                    rest_ms.div_ceil(1000)
+                ),
+            )
+        };
+        // The server's limit is the shorter one: its answer is known, a silent connection is not used again.
+        let limit = self.read_timeout.mul_f64(0.75);
+        if let Some(again_at) = scans().get(&place).copied().filter(|again_at| now < *again_at) {
+            return Err(too_long(limit, again_at - now));
+        }
+        let began = Instant::now();
+        let found = self.ask(&self.server.dialect.limited(question, limit), ());
+        let out_of_time = self.code.is_some_and(|code| OUT_OF_TIME.contains(&code))
+            || self.broken && began.elapsed() >= limit;
+        if found.is_err() && out_of_time {
+            let rest_ms =
+                u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).saturating_mul(REST_AFTER_SCAN);
+            scans().insert(place, Clock::System.boot_ms().saturating_add(rest_ms));
+            return Err(too_long(limit, rest_ms));
+        }
+        found
+    }
+
+    /// The server's options are tested by themselves.
+    pub(super) fn test_options(&mut self, phase: Phase) -> Result<(), Fault> {
+        let Some(test) = self.guard.alone.clone() else { return Ok(()) };
+        match self.say_all(&[&test]) {
+            Ok(_) => Ok(()),
+            Err(Stopped::At(_, error)) => Err(self.not_passed(&error, phase)),
+            Err(Stopped::Short(answers)) => Err(self.incomplete(answers)),
+        }
+    }
+
+    /// Why a test of the options was not passed; the next connection may find another server, or these options mended.
+    ///
+    /// After a commit (`Phase::Commit`) a range was reserved, and is not believed.
+    pub(super) fn not_passed(&mut self, error: &Error, phase: Phase) -> Fault {
+        if !matches!(error, Error::MySqlError(said) if said.code == NOT_PASSED) {
+            return self.failed(error, phase);
+        }
+        let burnt =
+            if phase == Phase::Commit { "; the range that was reserved meanwhile is never used" } else { "" };
+        let asked = self.guard.conditions.iter().map(|of| format!("({}), {}", of.sql(), of.variable));
+        let question = format!("SELECT {}", asked.collect::<Vec<_>>().join(", "));
+        let found = match self.ask(&question, ()) {
+            Ok(found) => found,
+            Err(fault) => return fault,
+        };
+        self.broken = true;
+        self.again = false;
+        let Some(row) = found.first() else { return self.incomplete(0) };
+        let failed = |at: &usize| text(row, at * 2).is_none_or(|passed| passed != "1");
+        let Some(at) = (0..self.guard.conditions.len()).find(failed) else {
+            // Set and set back, or one that only a proxy sees.
+            let what = format!("an option of the server was unsafe for a moment{burnt}");
+            return Fault::new(
+                if burnt.is_empty() { FaultKind::Unavailable } else { FaultKind::Unknown },
+                what,
+            );
+        };
+        let value = text(row, at * 2 + 1).unwrap_or_else(|| "NULL".to_owned());
+        match self.guard.conditions.get(at) {
+            Some(Condition { variable, safe: Some(safe), .. }) => {
+                let name = variable.rsplit('.').next().unwrap_or(variable);
+                Fault::new(FaultKind::Unsafe, format!("{}{burnt}", loses_commits(name, &value, safe)))
+            }
+            _ => Fault::new(FaultKind::Unavailable, format!("{READ_ONLY}{burnt}")),
+        }
+    }
+
+    /// A commit that only ends what is not there has failed: the statement before it may have been carried out.
+    fn not_known(&mut self, error: &Error) -> Fault {
+        let fault = self.failed(error, Phase::Commit);
+        if self.again && !self.broken {
+            // A conflict: whatever it had reserved, the next attempt reserves anew.
+            return fault;
+        }
+        self.broken = true;
+        let what = format!("{}; whether it was done is unknown, so that range is never used", fault.message);
+        Fault::new(FaultKind::Unknown, what)
     }
 
     /// A statement without values, by the text protocol.
@@ -168,6 +339,10 @@ impl Session {
         self.broken |= judged.broken;
         self.again = judged.again;
         self.duplicate = judged.duplicate;
+        self.code = match error {
+            Error::MySqlError(said) => Some(said.code),
+            _ => None,
+        };
         judged.fault
     }
 
@@ -180,19 +355,20 @@ impl Session {
         Fault::new(FaultKind::Unknown, what)
     }
 
-    /// A setting that loses commits: refused or noted, as configured.
+    /// An option that can make numbers come twice: refused or noted, as configured.
     pub(super) fn judge(&mut self, found: String) -> Result<(), Fault> {
         match self.policy {
-            Durability::Refuse => Err(Fault::new(
-                FaultKind::Unsafe,
-                format!("{found}; change it, or `durability=warn` accepts the risk of duplicates"),
-            )),
+            Durability::Refuse => Err(Fault::new(FaultKind::Unsafe, refused(&found))),
             Durability::Warn => {
-                if !self.warnings.contains(&found) {
-                    self.warnings.push(found);
-                }
+                self.warn(found);
                 Ok(())
             }
+        }
+    }
+
+    fn warn(&mut self, found: String) {
+        if !self.warnings.contains(&found) {
+            self.warnings.push(found);
         }
     }
 
@@ -206,26 +382,128 @@ impl Session {
         }
     }
 
-    fn check_durability(&mut self) -> Result<(), Fault> {
-        let log_bin = self.variable("log_bin")?.is_some_and(|on| is_on(&on));
-        for (name, safe) in self.server.dialect.durability() {
-            if *name == "sync_binlog" && !log_bin {
+    /// The options that decide whether a commit survives: those that are safe now are tested with each change from now on.
+    fn check_durability(&mut self, log_bin: bool) -> Result<(), Fault> {
+        for option in self.server.dialect.durability() {
+            let Safe { name, values, of_binlog } = option;
+            if *of_binlog && !log_bin {
                 continue;
             }
+            let safe = values.join(" or ");
             match self.variable(name)? {
                 Some(value) => {
                     self.server.durability.push(format!("{name}={value}"));
-                    if value != *safe {
+                    if !values.contains(&value.as_str()) {
                         self.judge(format!(
                             "the server has {name}={value}, which loses commits ({name}={safe} is safe)"
                         ))?;
+                    } else if self.policy == Durability::Refuse {
+                        self.guard_on(
+                            format!("@@GLOBAL.{name}"),
+                            format!("IN ({})", values.join(", ")),
+                            Some(safe),
+                        );
                     }
                 }
-                None => self.warnings.push(format!("`{name}` cannot be read; it has to be {safe}")),
+                None => self.judge(format!("`{name}` cannot be read on this server; it has to be {safe}"))?,
             }
+        }
+        // Who may do so can keep a session's statements out of the binary log: no replica would ever have them.
+        if log_bin
+            && self.policy == Durability::Refuse
+            && self.variable("sql_log_bin")?.is_some_and(|on| is_on(&on))
+        {
+            self.guard_on("@@SESSION.sql_log_bin".to_owned(), "= 1".to_owned(), Some("1".to_owned()));
         }
         Ok(())
     }
+
+    /// From now on this is tested with each change.
+    fn guard_on(&mut self, variable: String, test: String, safe: Option<String>) {
+        self.guard.conditions.push(Condition { variable, test, safe });
+    }
+
+    /// Whether this server takes writes, now and with each change.
+    fn check_read_only(&mut self) -> Result<(), Fault> {
+        let names: &[&str] = match self.server.dialect {
+            // Of a cluster; `read_only` is there and means nothing.
+            Dialect::TiDb => &["tidb_restricted_read_only", "tidb_super_read_only"],
+            Dialect::MariaDb | Dialect::MySql => &["read_only"],
+        };
+        for name in names {
+            let Some(word) = self.variable(name)? else {
+                if self.server.dialect != Dialect::TiDb {
+                    self.judge(format!(
+                        "`{name}` cannot be read on this server, so a replica is not known as one"
+                    ))?;
+                }
+                continue;
+            };
+            // MariaDB 12 has more words for it than `ON`, and compared with a number every word would be 0.
+            let off = if word.parse::<u8>().is_ok() { "= 0" } else { "= 'OFF'" };
+            self.server.read_only |= word != "0" && !word.eq_ignore_ascii_case("off");
+            self.guard_on(format!("@@GLOBAL.{name}"), off.to_owned(), None);
+        }
+        Ok(())
+    }
+
+    /// What only the server's status says: that it carries out another server's writes, and that it writes no redo log.
+    fn check_status(&mut self) -> Result<(), Fault> {
+        if self.server.dialect == Dialect::TiDb {
+            return Ok(());
+        }
+        let status = self.ask(
+            "SHOW GLOBAL STATUS WHERE Variable_name IN ('Slaves_running', 'Slave_running', 'Innodb_redo_log_enabled')",
+            (),
+        )?;
+        let mut replicates = false;
+        for row in &status {
+            let (name, value) = (text(row, 0).unwrap_or_default(), text(row, 1).unwrap_or_default());
+            if name.eq_ignore_ascii_case("Innodb_redo_log_enabled") {
+                if !is_on(&value) {
+                    self.judge(
+                        "the server writes no redo log (ALTER INSTANCE DISABLE INNODB REDO_LOG)".to_owned(),
+                    )?;
+                }
+            } else {
+                replicates |= is_on(&value) || value.parse::<u64>().is_ok_and(|count| count > 0);
+            }
+        }
+        if self.server.dialect == Dialect::MySql && !replicates {
+            // For who may read it. Group replication makes its secondaries read-only itself.
+            let sql = "SELECT COUNT(*) FROM performance_schema.replication_connection_status \
+                       WHERE SERVICE_STATE = 'ON' AND CHANNEL_NAME NOT LIKE 'group_replication%'";
+            replicates = match self.connection.query_first::<u64, _>(sql) {
+                Ok(count) => count.is_some_and(|count| count > 0),
+                Err(Error::MySqlError(_)) => false,
+                Err(error) => return Err(self.failed(&error, Phase::Ask)),
+            };
+        }
+        self.server.replicates = replicates;
+        Ok(())
+    }
+}
+
+/// What is said of an option that loses commits.
+fn loses_commits(name: &str, value: &str, safe: &str) -> String {
+    refused(&format!("the server has {name}={value}, which loses commits ({name}={safe} is safe)"))
+}
+
+/// What is said of an option that is not accepted.
+fn refused(found: &str) -> String {
+    format!("{found}; change it, or `durability=warn` accepts the risk of duplicates")
+}
+
+/// The statement with its values in its text.
+fn written_out(sql: &str, values: Params) -> Result<String, Fault> {
+    let values = match values {
+        Params::Empty => return Ok(sql.to_owned()),
+        Params::Positional(values) => Some(values),
+        Params::Named(_) => None,
+    };
+    values.and_then(|values| spelled(sql, &values)).ok_or_else(|| {
+        Fault::new(FaultKind::Refused, "a value of the statement is no number and no text; nothing was sent")
+    })
 }
 
 /// `1`, `ON`.
@@ -238,17 +516,27 @@ impl Session {
         self.server.version = self.variable("version")?.unwrap_or_default();
         self.server.dialect = Dialect::of(&self.server.version);
         self.server.nowait = self.server.dialect.has_nowait(&self.server.version);
-        let statement_binlog = self.variable("log_bin")?.is_some_and(|on| is_on(&on))
+        let log_bin = self.variable("log_bin")?.is_some_and(|on| is_on(&on));
+        let statement_binlog = log_bin
             && self.variable("binlog_format")?.is_some_and(|format| format.eq_ignore_ascii_case("statement"));
         self.lock_wait = (options.read_timeout.as_secs() / 2).max(1);
         for setting in self.server.dialect.session(self.lock_wait, options.idle_timeout, statement_binlog) {
             self.say(&setting, Phase::Ask)?;
         }
-        self.join_cluster()?;
-        // MariaDB 12 has more words for it than `ON`.
-        self.server.read_only =
-            self.variable("read_only")?.is_some_and(|word| word != "0" && !word.eq_ignore_ascii_case("off"));
-        self.check_durability()
+        let in_cluster = self.join_cluster()?;
+        self.check_read_only()?;
+        self.check_durability(log_bin)?;
+        self.check_status()?;
+        // A cluster may follow another one.
+        self.server.replicates &= !in_cluster && !self.server.read_only;
+        if self.server.replicates {
+            self.warn(REPLICATES.to_owned());
+        }
+        let idle = wait_timeout(options.idle_timeout);
+        let limits = (self.server.dialect == Dialect::MySql)
+            .then_some((Duration::from_secs(self.lock_wait * 5), idle));
+        self.guard = Guard::new(self.server.dialect, std::mem::take(&mut self.guard.conditions), limits);
+        Ok(())
     }
 
     /// Galera. Two nodes write one row at once and meet at the commit: one of them is told error 1213, and tries again.
@@ -257,9 +545,9 @@ impl Session {
     /// writing, but a mill that changed hosts would find the row below what it has seen. So whatever reads (a `SELECT`, the
     /// beginning of a transaction) waits until the node has caught up; the single statement that only writes does not, and
     /// where it finds the row too low a transaction looks again.
-    fn join_cluster(&mut self) -> Result<(), Fault> {
+    fn join_cluster(&mut self) -> Result<bool, Fault> {
         if !self.variable("wsrep_on")?.is_some_and(|on| is_on(&on)) {
-            return Ok(());
+            return Ok(false);
         }
         // Allowed on every node, while a node that takes no part refuses even `SELECT 1`, unless `wsrep_dirty_reads` is on.
         let status = self.ask(
@@ -287,7 +575,10 @@ impl Session {
                 ))?;
             }
         }
-        self.say("SET SESSION wsrep_sync_wait = 1", Phase::Ask)
+        // Who may do so can keep a session's statements on one node.
+        self.guard_on("@@SESSION.wsrep_on".to_owned(), "= 1".to_owned(), Some("1".to_owned()));
+        self.say("SET SESSION wsrep_sync_wait = 1", Phase::Ask)?;
+        Ok(true)
     }
 
     /// Refuses to write to a replica, and forgets it: the next attempt may find another server.
@@ -295,6 +586,12 @@ impl Session {
         if self.server.read_only {
             self.broken = true;
             return Err(Fault::new(FaultKind::Unavailable, READ_ONLY));
+        }
+        if self.server.replicates && self.passes_over {
+            // What it says may have changed when it is asked the next time.
+            let judged = self.judge(REPLICATES.to_owned());
+            self.broken |= judged.is_err();
+            return judged;
         }
         Ok(())
     }
@@ -348,13 +645,48 @@ impl Session {
         }
     }
 
-    /// Begins a transaction. Nobody's row is asked for by that: Galera says by the number of a lock's wait that this node has
-    /// not caught up with the others (`wsrep_sync_wait`).
+    /// Begins a transaction, after a test of the server's options. Nobody's row is asked for by that: Galera says by the number
+    /// of a lock's wait that this node has not caught up with the others (`wsrep_sync_wait`).
     pub(super) fn begin(&mut self) -> Result<(), Fault> {
-        self.say(self.server.dialect.begin(), Phase::Ask).map_err(|fault| match fault.kind {
+        self.begin_as(None)
+    }
+
+    /// The same; `level` is a statement that is said right before, as it holds for the next transaction only.
+    pub(super) fn begin_as(&mut self, level: Option<&str>) -> Result<(), Fault> {
+        let test = self.guard.opening.clone();
+        let statements: Vec<&str> =
+            test.as_deref().into_iter().chain(level).chain([self.server.dialect.begin()]).collect();
+        let fault = match self.say_all(&statements) {
+            Ok(_) => return Ok(()),
+            Err(Stopped::Short(answers)) => return Err(self.incomplete(answers)),
+            Err(Stopped::At(0, error)) => self.not_passed(&error, Phase::Ask),
+            Err(Stopped::At(_, error)) => self.failed(&error, Phase::Ask),
+        };
+        Err(match fault.kind {
             FaultKind::Held => Fault::new(FaultKind::Unavailable, NOT_CAUGHT_UP),
             _ => fault,
         })
+    }
+
+    /// Commits, between two tests of the server's options. Where that fails the transaction is rolled back, or its outcome is
+    /// unknown and the connection is not used again.
+    pub(super) fn commit(&mut self) -> Result<(), Fault> {
+        let commit = self.server.dialect.commit();
+        let fault = match (self.guard.within.clone(), self.guard.closing.clone()) {
+            (Some(within), Some(closing)) => match self.say_all(&[&within, commit, &closing]) {
+                Ok(_) => return Ok(()),
+                Err(Stopped::At(0, error)) => self.not_passed(&error, Phase::Write),
+                Err(Stopped::At(1, error)) => self.failed(&error, Phase::Commit),
+                Err(Stopped::At(_, error)) => self.not_passed(&error, Phase::Commit),
+                Err(Stopped::Short(answers)) => self.incomplete(answers),
+            },
+            _ => match self.say(commit, Phase::Commit) {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            },
+        };
+        self.roll_back();
+        Err(fault)
     }
 
     /// One try: begin, work, commit. `None`: somebody else was faster, nothing was changed.
@@ -367,12 +699,11 @@ impl Session {
         self.begin()?;
         let answer = work(&mut Open { session: self });
         match answer {
-            Ok(Some(done)) => match self.say("COMMIT", Phase::Commit) {
+            Ok(Some(done)) => match self.commit() {
                 Ok(()) => Ok(Some(done)),
                 Err(fault) => {
                     // An optimistic transaction finds the other row here.
                     self.again |= self.duplicate;
-                    self.roll_back();
                     Err(fault)
                 }
             },
@@ -397,6 +728,9 @@ impl Session {
         let mut said = self.connection.query_drop("ROLLBACK");
         if matches!(&said, Err(Error::MySqlError(error)) if error.code == DEADLOCK) {
             said = self.connection.query_drop("ROLLBACK");
+        }
+        if let (Ok(()), Some(after)) = (&said, &self.guard.rolled_back) {
+            said = self.connection.query_drop(after);
         }
         self.broken = said.is_err();
     }

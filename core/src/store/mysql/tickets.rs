@@ -153,16 +153,11 @@ impl Session {
         // else be written last, and a server that counts on from the rows after a restart would name the higher one again.
         self.begin()?;
         match self.draw_under_lock(request) {
-            Ok(Some(drawn)) => match self.say("COMMIT", Phase::Commit) {
-                Ok(()) => {
-                    self.purge(&request.key, drawn.ticket);
-                    Ok(Some(drawn.reserved))
-                }
-                Err(fault) => {
-                    self.roll_back();
-                    Err(fault)
-                }
-            },
+            Ok(Some(drawn)) => {
+                self.commit()?;
+                self.purge(&request.key, drawn.ticket);
+                Ok(Some(drawn.reserved))
+            }
             Ok(None) => {
                 self.roll_back();
                 Ok(None)
@@ -194,11 +189,11 @@ impl Session {
         let sql = format!(
             "{verb} INTO `{table}` (`stub`, `step`) SELECT `stub`, ? FROM `{table}` WHERE `stub` = ? AND `id` = ?{lock}"
         );
-        let changed = self.execute(&sql, (step, name.as_bytes(), newest), Phase::Commit)?;
+        let (changed, ticket) = self.execute(&sql, (step, name.as_bytes(), newest), Phase::Commit)?;
         if changed == 0 {
             return Ok(None);
         }
-        let drawn = self.drawn(request, changed)?;
+        let drawn = Session::drawn(request, changed, ticket)?;
         if changed == expected { Ok(Some(drawn)) } else { Err(self.odd(&drawn)) }
     }
 
@@ -244,12 +239,12 @@ impl Session {
         let ticket = (ticket > newest).then_some(ticket);
         let verb = if key.scheme == Scheme::Ticket { "REPLACE" } else { "INSERT" };
         let sql = format!("{verb} INTO `{}` (`id`, `stub`, `step`) VALUES (?, ?, ?)", key.table);
-        match self.execute(&sql, (ticket, key.name.as_bytes(), key.step), Phase::Write) {
-            Ok(_) => {}
+        let drawn = match self.execute(&sql, (ticket, key.name.as_bytes(), key.step), Phase::Write) {
+            Ok((_, drawn)) => drawn,
             Err(_) if std::mem::take(&mut self.duplicate) => return Ok(None),
             Err(fault) => return Err(fault),
-        }
-        let after = row_of(ticket.unwrap_or_else(|| self.connection.last_insert_id()), key.step);
+        };
+        let after = row_of(ticket.unwrap_or(drawn), key.step);
         Ok(Some((before, after)))
     }
 
@@ -287,13 +282,12 @@ impl Session {
     fn write_ticket(&mut self, request: &Request, verb: &str, phase: Phase) -> Result<Drawn, Fault> {
         let Key { table, name, step, .. } = &*request.key;
         let sql = format!("{verb} INTO `{table}` (`stub`, `step`) VALUES (?, ?)");
-        let changed = self.execute(&sql, (name.as_bytes(), step), phase)?;
-        self.drawn(request, changed)
+        let (changed, ticket) = self.execute(&sql, (name.as_bytes(), step), phase)?;
+        Session::drawn(request, changed, ticket)
     }
 
-    /// The ticket in the answer that has just come, as a range.
-    fn drawn(&mut self, request: &Request, changed: u64) -> Result<Drawn, Fault> {
-        let ticket = self.connection.last_insert_id();
+    /// The ticket of an answer, as a range.
+    fn drawn(request: &Request, changed: u64, ticket: u64) -> Result<Drawn, Fault> {
         let reserved = range_of(ticket, request.key.step, request.last)?;
         if reserved.lo < request.high_water.next {
             let named = format!("the server named ticket {ticket}, which is not used");
@@ -308,7 +302,11 @@ impl Session {
         if key.scheme == Scheme::Ticket || !ticket.is_multiple_of(PURGE_EVERY) {
             return;
         }
-        let sql = format!("DELETE FROM `{}` WHERE `stub` = ? AND `id` < ? LIMIT {PURGE_AT_MOST}", key.table);
+        // In order, so that a replica of a log by statements deletes the same rows.
+        let sql = format!(
+            "DELETE FROM `{}` WHERE `stub` = ? AND `id` < ? ORDER BY `id` LIMIT {PURGE_AT_MOST}",
+            key.table
+        );
         if let Err(fault) =
             self.execute(&sql, (key.name.as_bytes(), ticket.saturating_sub(PURGE_EVERY)), Phase::Write)
         {
@@ -360,17 +358,10 @@ impl MysqlStore {
             session.check_table(key)?;
             session.patiently(patience, |session| {
                 // The end of a table is locked by this level only.
-                session.say("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", Phase::Ask)?;
-                session.begin()?;
+                session.begin_as(Some("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))?;
                 let raised = session.raise_ticket(key, to);
                 match raised {
-                    Ok(Some(rows)) => match session.say("COMMIT", Phase::Commit) {
-                        Ok(()) => Ok(Some(rows)),
-                        Err(fault) => {
-                            session.roll_back();
-                            Err(fault)
-                        }
-                    },
+                    Ok(Some(rows)) => session.commit().map(|()| Some(rows)),
                     other => {
                         session.roll_back();
                         other

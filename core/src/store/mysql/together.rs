@@ -3,16 +3,13 @@
 //! One packet of several statements, one transaction: one round trip and one flush of the log for all of them. (Without the
 //! transaction each statement is a commit and a flush of its own, which is most of what a reservation costs.) So they are
 //! all reserved or none is; and rows are locked in one order by every process. The driver allows such packets on every
-//! connection anyway. Prepared statements cannot go in one packet, so values stand in the text: numbers in digits, and
-//! everything else in hexadecimal, which no quote and no SQL mode can end.
+//! connection anyway.
 
-use std::fmt::Write as _;
 use std::time::Instant;
 
-use mysql::Value;
-use mysql::prelude::Queryable;
-
 use super::schemes::Fast;
+use super::session::{Changed, Stopped};
+use super::values::spelled;
 use super::{Phase, Session};
 use crate::store::connected::Connection as _;
 use crate::store::rows::{self, Together};
@@ -29,7 +26,7 @@ struct Taken<'r> {
 /// What became of a packet.
 enum Carried {
     /// All of it: of each statement, how many rows it changed, and the number it says.
-    All(Vec<(u64, u64)>),
+    All(Vec<Changed>),
     /// Nothing: somebody holds the row of this statement.
     HeldAt(usize),
     /// Nothing.
@@ -75,7 +72,7 @@ impl Session {
     /// Carries out all of these but those whose row somebody holds, which are taken out, and answers with what each changed;
     /// with nothing where nothing was changed. The first such row is waited for, unless one is known already; the others are
     /// not.
-    fn sift(&mut self, taken: &mut Vec<Taken<'_>>) -> Result<Vec<(u64, u64)>, Fault> {
+    fn sift(&mut self, taken: &mut Vec<Taken<'_>>) -> Result<Vec<Changed>, Fault> {
         let mut until = None;
         if taken.len() > 1 && !self.held.is_empty() {
             self.set_hasty(true)?;
@@ -84,23 +81,31 @@ impl Session {
             if taken.len() < 2 {
                 return Ok(Vec::new());
             }
-            let mut packet = self.server.dialect.begin().to_owned();
             // Each has one or none has, or answers could not be told apart.
             let probes = || taken.iter().map(|one| probe(&one.statement)).collect::<Option<Vec<_>>>();
             let probes = if self.asks_without_waiting() { probes() } else { None };
-            for (at, Taken { statement, .. }) in taken.iter().enumerate() {
-                let probe = probes.as_ref().and_then(|probes| probes.get(at));
-                for statement in probe.into_iter().chain([statement]) {
-                    packet.push_str("; ");
-                    packet.push_str(statement);
-                }
-            }
-            packet.push_str("; COMMIT");
             let each = 1 + usize::from(probes.is_some());
-            let held = match self.carry(&packet, taken.len() * each + 2)? {
-                // The first is the transaction's beginning.
-                Carried::All(said) => return Ok(said.into_iter().skip(each).step_by(each).collect()),
-                Carried::HeldAt(at) => at.checked_sub(1).map(|at| at / each).filter(|at| *at < taken.len()),
+            let (opening, within) = (self.guard.opening.clone(), self.guard.within.clone());
+            let closing = self.guard.closing.clone();
+            let mut packet: Vec<&str> = opening.as_deref().into_iter().collect();
+            packet.push(self.server.dialect.begin());
+            let before = packet.len();
+            for (at, Taken { statement, .. }) in taken.iter().enumerate() {
+                packet.extend(probes.as_ref().and_then(|probes| probes.get(at)).map(String::as_str));
+                packet.push(statement);
+            }
+            packet.extend(within.as_deref());
+            let commit = packet.len();
+            packet.push(self.server.dialect.commit());
+            packet.extend(closing.as_deref());
+            let held = match self.carry(&packet, opening.is_some(), commit)? {
+                Carried::All(said) => {
+                    let of_rows = said.into_iter().take(before + taken.len() * each);
+                    return Ok(of_rows.skip(before + each - 1).step_by(each).collect());
+                }
+                Carried::HeldAt(at) => {
+                    at.checked_sub(before).map(|at| at / each).filter(|at| *at < taken.len())
+                }
                 Carried::None => None,
             };
             let Some(held) = held else { return Ok(Vec::new()) };
@@ -114,65 +119,30 @@ impl Session {
         }
     }
 
-    /// Says a packet of so many statements, a transaction, and answers with what each of them changed. Where one
-    /// failed the server has carried out none after it, and nothing was changed.
-    fn carry(&mut self, packet: &str, statements: usize) -> Result<Carried, Fault> {
-        let mut said = Vec::with_capacity(statements);
-        let failed = match self.connection.query_iter(packet) {
-            Err(error) => Some(error),
-            Ok(mut results) => loop {
-                let (changed, id) = (results.affected_rows(), results.last_insert_id());
-                match results.iter().map(|mut result| result.next()) {
-                    None => break None,
-                    // A probe has a row, what changes one has none.
-                    Some(None | Some(Ok(_))) => said.push((changed, id.unwrap_or(0))),
-                    Some(Some(Err(error))) => break Some(error),
-                }
-            },
+    /// Says a packet, a transaction whose commit is the statement at `commit`, and answers with what each statement changed.
+    /// Where one failed the server has carried out none after it, and nothing was changed. `tested`: the first statement, the
+    /// one before the commit and the one after it are tests of the server's options.
+    fn carry(&mut self, packet: &[&str], tested: bool, commit: usize) -> Result<Carried, Fault> {
+        let (at, error) = match self.say_all(packet) {
+            Ok(said) => return Ok(Carried::All(said)),
+            Err(Stopped::Short(answers)) => return Err(self.incomplete(answers)),
+            Err(Stopped::At(at, error)) => (at, error),
         };
-        let Some(error) = failed else {
-            // Fewer answers than statements: the last of them may not have been the commit's.
-            return if said.len() == statements {
-                Ok(Carried::All(said))
-            } else {
-                Err(self.incomplete(said.len()))
-            };
-        };
+        if tested && (at == 0 || at + 1 == commit || at > commit) {
+            let phase = if at > commit { Phase::Commit } else { Phase::Write };
+            let fault = self.not_passed(&error, phase);
+            self.roll_back();
+            return Err(fault);
+        }
         let fault = self.failed(&error, Phase::Commit);
         let by_server = matches!(error, mysql::Error::MySqlError(_));
-        if by_server && said.len() + 1 < statements || self.again {
-            self.roll_back();
-            let held = fault.kind == FaultKind::Held && !self.broken;
-            return Ok(if held { Carried::HeldAt(said.len()) } else { Carried::None });
-        }
         self.roll_back();
+        if by_server && at < commit || self.again {
+            let held = fault.kind == FaultKind::Held && !self.broken;
+            return Ok(if held { Carried::HeldAt(at) } else { Carried::None });
+        }
         Err(fault)
     }
-}
-
-/// The statement with its values in the text; `None` for a value that has no place there.
-fn spelled(sql: &str, values: &[Value]) -> Option<String> {
-    let mut parts = sql.split('?');
-    let mut out = parts.next()?.to_owned();
-    let mut values = values.iter();
-    for part in parts {
-        match values.next()? {
-            Value::NULL => out.push_str("NULL"),
-            Value::Int(number) => out.push_str(&number.to_string()),
-            Value::UInt(number) => out.push_str(&number.to_string()),
-            // As a prepared statement has it: text of the connection's character set, whatever the column's is.
-            Value::Bytes(bytes) => {
-                out.push_str("_utf8mb4 X'");
-                for byte in bytes {
-                    let _ = write!(out, "{byte:02x}");
-                }
-                out.push('\'');
-            }
-            _ => return None,
-        }
-        out.push_str(part);
-    }
-    values.next().is_none().then_some(out)
 }
 
 /// `SELECT` of the row that an `UPDATE` is about to change, for who does not wait for it.
@@ -185,6 +155,8 @@ fn probe(update: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use mysql::Value;
+
     use super::*;
 
     #[test]

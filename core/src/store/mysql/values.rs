@@ -1,4 +1,6 @@
-//! What a column of an answer holds. (floor 2)
+//! What a column of an answer holds, and how a value stands in a statement. (floor 2)
+
+use std::fmt::Write as _;
 
 use mysql::Value;
 
@@ -36,4 +38,30 @@ pub(super) fn text(row: &mysql::Row, column: usize) -> Option<String> {
         Value::UInt(value) => Some(value.to_string()),
         _ => None,
     }
+}
+
+/// The statement with its values in the text, numbers in digits, and everything else in hexadecimal, which no quote and no SQL
+/// mode can end; `None` for a value that has no place there.
+pub(super) fn spelled(sql: &str, values: &[Value]) -> Option<String> {
+    let mut parts = sql.split('?');
+    let mut out = parts.next()?.to_owned();
+    let mut values = values.iter();
+    for part in parts {
+        match values.next()? {
+            Value::NULL => out.push_str("NULL"),
+            Value::Int(number) => out.push_str(&number.to_string()),
+            Value::UInt(number) => out.push_str(&number.to_string()),
+            // As a prepared statement has it: text of the connection's character set, whatever the column's is.
+            Value::Bytes(bytes) => {
+                out.push_str("_utf8mb4 X'");
+                for byte in bytes {
+                    let _ = write!(out, "{byte:02x}");
+                }
+                out.push('\'');
+            }
+            _ => return None,
+        }
+        out.push_str(part);
+    }
+    values.next().is_none().then_some(out)
 }
