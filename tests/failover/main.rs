@@ -6,4 +6,5 @@ mod mariadb;
 mod postgres;
 mod replicas;
 mod sentinel;
+mod tls;
 mod tls_mariadb;

@@ -1,60 +1,23 @@
 //! Encrypted connections and socket files on a real MariaDB: a certificate is believed only for its name and from its
 //! authority, and nobody falls back to plain text.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use keymill::{Code, Error, Mill};
+use keymill_tests::authority::Authority;
 use keymill_tests::mariadb::{self, Private};
 use mysql::prelude::Queryable;
 
-/// An authority, and a certificate of it for a server named `localhost`.
-struct Authority {
-    folder: tempfile::TempDir,
-}
-
-impl Authority {
-    fn new() -> Authority {
-        Authority::with("subjectAltName=DNS:localhost")
-    }
-
-    /// The server's certificate has this extension.
-    fn with(extension: &str) -> Authority {
-        let folder = tempfile::tempdir().expect("a folder");
-        // The server is another user.
-        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
-        let authority = Authority { folder };
-        authority.openssl(
-            "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=keymill-tests \
-             -addext basicConstraints=critical,CA:TRUE",
-        );
-        authority
-            .openssl("req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=localhost");
-        std::fs::write(authority.file("names"), extension).expect("a file");
-        authority.openssl(
-            "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out server.pem -days 2 -extfile names",
-        );
-        std::fs::set_permissions(authority.file("server.key"), PermissionsExt::from_mode(0o644))
-            .expect("a mode");
-        authority
-    }
-
-    fn openssl(&self, arguments: &str) {
-        let run = Command::new("openssl").args(arguments.split(' ')).current_dir(self.folder.path()).output();
-        let run = run.expect("`openssl` is installed (`ci/setup`)");
-        assert!(run.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&run.stderr));
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// A server with this certificate.
-    fn server(&self, more: &str) -> Private {
-        let (cert, key) = (self.file("server.pem"), self.file("server.key"));
-        Private::start(&format!("--ssl-cert={} --ssl-key={} {more}", cert.display(), key.display()))
-    }
+/// A server with this authority's certificate.
+fn server(authority: &Authority, more: &str) -> Private {
+    let (ca, cert, key) =
+        (authority.file("ca.pem"), authority.file("server.pem"), authority.file("server.key"));
+    Private::start(&format!(
+        "--ssl-ca={} --ssl-cert={} --ssl-key={} {more}",
+        ca.display(),
+        cert.display(),
+        key.display()
+    ))
 }
 
 /// The first id through this URL.
@@ -79,7 +42,7 @@ fn verified(url: &str, ca: &Path) -> String {
 #[test]
 fn a_certificate_is_believed_for_its_name_and_from_its_authority_only() {
     let (authority, other) = (Authority::new(), Authority::new());
-    let server = authority.server("");
+    let server = server(&authority, "");
     let by_address = server.url();
     let by_name = by_address.replace("127.0.0.1", "localhost");
     let ca = authority.file("ca.pem");
@@ -105,7 +68,7 @@ fn a_certificate_is_believed_for_its_name_and_from_its_authority_only() {
 #[test]
 fn a_certificate_without_a_host_as_mysql_makes_them_is_refused_with_what_to_do() {
     let authority = Authority::with("basicConstraints=CA:FALSE");
-    let server = authority.server("");
+    let server = server(&authority, "");
     assert_refused(
         &verified(&server.url(), &authority.file("ca.pem")),
         "with the host as its subjectAltName",
@@ -119,7 +82,7 @@ fn a_server_without_tls_is_refused_and_one_that_demands_it_says_so() {
     let ca = authority.file("ca.pem");
     assert_refused(&verified(&plain.url(), &ca), "the server offers no TLS");
     drop(plain);
-    let strict = authority.server("--require-secure-transport=ON");
+    let strict = server(&authority, "--require-secure-transport=ON");
     assert_refused(&strict.url(), "tls=verify");
     assert!(first_id(&verified(&strict.url().replace("127.0.0.1", "localhost"), &ca)).is_ok());
 }

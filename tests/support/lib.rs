@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use keymill::store::{Key, MAX_NUMBER, Mark, Request};
 
+pub mod authority;
 pub mod ci;
 pub mod disguise;
+pub mod impostor;
 pub mod mariadb;
 pub mod postgres;
 pub mod proxy;

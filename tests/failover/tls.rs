@@ -1,0 +1,235 @@
+//! One table: each protocol, each `tls=`, whatever answers. Who gets in, what is encrypted, and that a password is in nobody's
+//! hands whom the configuration does not trust.
+//!
+//! An address of this machine's own network is exempt without `tls=`, so everything is tried on an address of a network
+//! namespace that the test makes for itself.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use keymill::Mill;
+use keymill_tests::authority::Authority;
+use keymill_tests::impostor::{Asks, Impostor, Protocol, Sent};
+
+const PASSWORD: &str = "T0pSecretPw";
+/// An address that is nobody's loopback.
+const THERE: &str = "10.77.0.1";
+const INSIDE: &str = "KEYMILL_TEST_IN_A_NETWORK_OF_ITS_OWN";
+
+/// What somebody who answers offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Offers {
+    NoTls,
+    /// By the authority that the client knows, for the address that it dials.
+    Right,
+    /// By another authority of the same name.
+    Stranger,
+    /// By the right authority, for another host.
+    WrongName,
+}
+
+/// What becomes of a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It comes through in clear.
+    Clear,
+    /// It comes through encrypted.
+    Encrypted,
+    /// It comes to the point where the password itself is asked for, and ends there.
+    Withheld,
+    /// There is no TLS.
+    NoTls,
+    /// The certificate is not believed.
+    NotBelieved,
+    /// Nobody understands each other.
+    Nothing,
+}
+
+use Offers::{NoTls as Plain, Right, Stranger, WrongName};
+use Outcome::{Clear, Encrypted, NoTls, NotBelieved, Nothing, Withheld};
+
+/// `tls=`, what is offered; what becomes of a login by proof, and of one by the password itself.
+const NEGOTIATED: &[(&str, Offers, Outcome, Outcome)] = &[
+    ("", Plain, Clear, Withheld),
+    ("", Right, Encrypted, Withheld),
+    ("", Stranger, Encrypted, Withheld),
+    ("", WrongName, Encrypted, Withheld),
+    ("tls=prefer", Plain, Clear, Withheld),
+    ("tls=prefer", Right, Encrypted, Withheld),
+    ("tls=prefer", Stranger, Encrypted, Withheld),
+    ("tls=prefer", WrongName, Encrypted, Withheld),
+    ("tls=require", Plain, NoTls, NoTls),
+    ("tls=require", Right, Encrypted, Withheld),
+    ("tls=require", Stranger, Encrypted, Withheld),
+    ("tls=require", WrongName, Encrypted, Withheld),
+    ("tls=verify", Plain, NoTls, NoTls),
+    ("tls=verify", Right, Encrypted, Encrypted),
+    ("tls=verify", Stranger, NotBelieved, NotBelieved),
+    ("tls=verify", WrongName, NotBelieved, NotBelieved),
+    ("tls=off", Plain, Clear, Clear),
+    ("tls=off", Right, Clear, Clear),
+    ("tls=off", Stranger, Clear, Clear),
+];
+
+/// Redis negotiates nothing: a port speaks TLS or it does not. Without a password, and with one.
+const REDIS: &[(&str, Offers, Outcome, Outcome)] = &[
+    ("", Plain, Clear, Withheld),
+    ("", Right, Nothing, Withheld),
+    ("tls=prefer", Plain, Clear, Withheld),
+    ("tls=prefer", Right, Encrypted, Withheld),
+    ("tls=prefer", Stranger, Encrypted, Withheld),
+    ("tls=require", Plain, NoTls, Withheld),
+    ("tls=require", Right, Encrypted, Withheld),
+    ("tls=require", Stranger, Encrypted, Withheld),
+    ("tls=verify", Plain, NoTls, NoTls),
+    ("tls=verify", Right, Encrypted, Encrypted),
+    ("tls=verify", Stranger, NotBelieved, NotBelieved),
+    ("tls=verify", WrongName, NotBelieved, NotBelieved),
+    ("tls=off", Plain, Clear, Clear),
+    ("tls=off", Right, Nothing, Nothing),
+];
+
+struct Certificates {
+    right: Authority,
+    stranger: Authority,
+    wrong_name: Authority,
+}
+
+impl Certificates {
+    fn of(&self, offers: Offers) -> Option<&Authority> {
+        match offers {
+            Plain => None,
+            Right => Some(&self.right),
+            Stranger => Some(&self.stranger),
+            WrongName => Some(&self.wrong_name),
+        }
+    }
+
+    /// The authority in which the client believes.
+    fn known(&self, offers: Offers) -> &Authority {
+        if offers == WrongName { &self.wrong_name } else { &self.right }
+    }
+}
+
+/// One login at an impostor: what became of it, the words for it, and what was sent.
+fn login(
+    protocol: Protocol,
+    host: &str,
+    tls: &str,
+    asks: Asks,
+    offers: Offers,
+    certificates: &Certificates,
+) -> (Outcome, String) {
+    let impostor = Impostor::start(protocol, asks, certificates.of(offers));
+    let (scheme, login, database) = match (protocol, asks) {
+        (Protocol::Mysql, _) => ("mysql", format!("keymill:{PASSWORD}@"), "/ids"),
+        (Protocol::Postgres, _) => ("postgres", format!("keymill:{PASSWORD}@"), "/ids"),
+        (Protocol::Redis, Asks::Proof) => ("redis", String::new(), ""),
+        (Protocol::Redis, _) => ("redis", format!("keymill:{PASSWORD}@"), ""),
+    };
+    let ca = match tls {
+        "tls=verify" => format!("&ca={}", certificates.known(offers).file("ca.pem").display()),
+        _ => String::new(),
+    };
+    let url = format!("{scheme}://{login}{host}:{}{database}?{tls}{ca}&timeout=20s", impostor.port());
+    let mill = Mill::open(&url).expect("a mill opens lazily");
+    let error = mill.facts().expect_err("an impostor answers no question").message;
+    mill.close();
+    assert!(!error.contains(PASSWORD), "{url}: {error}");
+    // An impostor notes what it was sent when it has read the end of it.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let through = |sent: &Sent| sent.logged_in;
+    let refused = ["it was not sent", "offers no TLS", "certificate", "speak TLS"];
+    let expected = usize::from(protocol != Protocol::Redis || !error.contains("it was not sent"));
+    while impostor.sent().len() < expected {
+        assert!(Instant::now() < deadline, "{url}: nobody came; {error}");
+        std::thread::yield_now();
+    }
+    let sent = impostor.sent();
+    let disclosed = sent.iter().any(|sent| sent.discloses(PASSWORD));
+    let trusted = tls == "tls=off" || (tls == "tls=verify" && offers == Right) || host != THERE;
+    assert!(trusted || !disclosed, "{url} {asks:?} {offers:?}: the password was sent");
+    let outcome = match sent.iter().rfind(|sent| through(sent)) {
+        Some(sent) if sent.encrypted => Encrypted,
+        Some(_) => Clear,
+        None if error.contains(refused[0]) => Withheld,
+        None if error.contains(refused[1]) => NoTls,
+        None if error.contains("invalid peer certificate") => NotBelieved,
+        None if error.contains(refused[3]) && tls != "tls=off" && !tls.is_empty() => NoTls,
+        None => Nothing,
+    };
+    if matches!(asks, Asks::Password) && matches!(outcome, Clear | Encrypted) {
+        assert!(disclosed, "{url} {offers:?}: it was logged in without what was asked for");
+    }
+    (outcome, error)
+}
+
+fn the_table() {
+    let san = |names: &str| Authority::with(&format!("subjectAltName={names}"));
+    let certificates = Certificates {
+        right: san(&format!("IP:{THERE},IP:127.0.0.1")),
+        stranger: san(&format!("IP:{THERE}")),
+        wrong_name: san("IP:10.77.0.2,DNS:db1"),
+    };
+    let mut tried = 0;
+    let mut check = |protocol, host, tls, asks, offers, expected| {
+        let (outcome, words) = login(protocol, host, tls, asks, offers, &certificates);
+        assert_eq!(outcome, expected, "{protocol:?} {host} {tls} {offers:?} {asks:?}: {words}");
+        tried += 1;
+    };
+    for protocol in [Protocol::Mysql, Protocol::Postgres] {
+        for &(tls, offers, proof, password) in NEGOTIATED {
+            check(protocol, THERE, tls, Asks::Proof, offers, proof);
+            check(protocol, THERE, tls, Asks::WeakProof, offers, proof);
+            check(protocol, THERE, tls, Asks::Password, offers, password);
+        }
+        // What does not leave the machine is exempt where nothing is written, and only there.
+        check(protocol, "127.0.0.1", "", Asks::Password, Right, Clear);
+        check(protocol, "127.0.0.1", "tls=prefer", Asks::Password, Right, Withheld);
+    }
+    for &(tls, offers, without, with) in REDIS {
+        check(Protocol::Redis, THERE, tls, Asks::Proof, offers, without);
+        check(Protocol::Redis, THERE, tls, Asks::Password, offers, with);
+    }
+    check(Protocol::Redis, "127.0.0.1", "", Asks::Password, Plain, Clear);
+    // These the driver never answers with a password, whatever is written.
+    for asks in [Asks::OtherPassword, Asks::ThirdPassword] {
+        for (tls, offers) in [("", Plain), ("tls=require", Right), ("tls=verify", Right), ("tls=off", Plain)]
+        {
+            check(Protocol::Mysql, THERE, tls, asks, offers, Nothing);
+        }
+    }
+    println!("tls: {tried} logins");
+    // Nothing was installed in this process, to which all three drivers have spoken TLS.
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .expect("a host program's own provider is the first of its process");
+}
+
+#[test]
+fn a_password_is_in_nobodys_hands_whom_the_configuration_does_not_trust() {
+    if std::env::var_os(INSIDE).is_some() {
+        return the_table();
+    }
+    let inside = |command: &str| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "--net", "sh", "-ec", command]);
+        unshare
+    };
+    let network = format!("ip link set lo up; ip address add {THERE}/32 dev lo");
+    let made = inside(&network).output();
+    if !made.as_ref().is_ok_and(|made| made.status.success()) {
+        println!("not run: this machine allows no network namespace: {made:?}");
+        return;
+    }
+    let test = std::env::current_exe().expect("this program");
+    let name = "tls::a_password_is_in_nobodys_hands_whom_the_configuration_does_not_trust";
+    let ran = inside(&format!("{network}; exec \"$0\" --exact {name} --nocapture"))
+        .arg(test)
+        .env(INSIDE, "1")
+        .output()
+        .expect("it runs");
+    print!("{}", String::from_utf8_lossy(&ran.stdout));
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(String::from_utf8_lossy(&ran.stdout).contains(" logins"), "the test ran inside");
+}

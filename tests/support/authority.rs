@@ -1,0 +1,78 @@
+//! Certificates for tests: an authority, and what it signs, made by `openssl`.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// An authority, a certificate of it for a server (`server.pem`, `server.key`), and one for a client named `keymill`
+/// (`client.pem`, `client.key`).
+#[derive(Debug)]
+pub struct Authority {
+    folder: tempfile::TempDir,
+}
+
+impl Authority {
+    /// The server is `localhost`.
+    ///
+    /// # Panics
+    /// Where `openssl` cannot make certificates.
+    #[must_use]
+    pub fn new() -> Authority {
+        Authority::with("subjectAltName=DNS:localhost")
+    }
+
+    /// The server's certificate has this extension.
+    ///
+    /// # Panics
+    /// Where `openssl` cannot make certificates.
+    #[must_use]
+    pub fn with(extension: &str) -> Authority {
+        let folder = tempfile::tempdir().expect("a folder");
+        // The server is another user.
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
+        let authority = Authority { folder };
+        authority.openssl(
+            "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=keymill-tests \
+             -addext basicConstraints=critical,CA:TRUE",
+        );
+        authority.sign("server", "localhost", extension);
+        authority.sign("client", "keymill", "extendedKeyUsage=clientAuth");
+        authority
+    }
+
+    fn sign(&self, name: &str, subject: &str, extension: &str) {
+        self.openssl(&format!(
+            "req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN={subject}"
+        ));
+        std::fs::write(self.file("names"), extension).expect("a file");
+        self.openssl(&format!(
+            "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out {name}.pem -days 2 -extfile names"
+        ));
+        std::fs::set_permissions(self.file(&format!("{name}.key")), PermissionsExt::from_mode(0o644))
+            .expect("a mode");
+    }
+
+    fn openssl(&self, arguments: &str) {
+        let run = Command::new("openssl").args(arguments.split(' ')).current_dir(self.folder.path()).output();
+        let run = run.expect("`openssl` is installed (`ci/setup`)");
+        assert!(run.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&run.stderr));
+    }
+
+    /// One of the files.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `cert=…&key=…` with the client's certificate.
+    #[must_use]
+    pub fn client(&self) -> String {
+        format!("cert={}&key={}", self.file("client.pem").display(), self.file("client.key").display())
+    }
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
