@@ -4,17 +4,22 @@
 //! An address of this machine's own network is exempt without `tls=`, so everything is tried on an address of a network
 //! namespace that the test makes for itself.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use keymill::Mill;
+use keymill::{Code, Mill};
 use keymill_tests::authority::Authority;
 use keymill_tests::impostor::{Asks, Impostor, Protocol, Sent};
+use keymill_tests::{postgres, redis};
+use mysql::prelude::Queryable;
 
 const PASSWORD: &str = "T0pSecretPw";
 /// An address that is nobody's loopback.
 const THERE: &str = "10.77.0.1";
 const INSIDE: &str = "KEYMILL_TEST_IN_A_NETWORK_OF_ITS_OWN";
+/// What names the system's authorities, in place of the distribution's.
+const SYSTEM: &str = "SSL_CERT_FILE";
 
 /// What somebody who answers offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +94,9 @@ const REDIS: &[(&str, Offers, Outcome, Outcome)] = &[
     ("tls=off", Right, Nothing, Nothing),
 ];
 
+/// `tls=verify` without `ca=`.
+const BY_THE_SYSTEM: &str = "tls=verify&";
+
 struct Certificates {
     right: Authority,
     stranger: Authority,
@@ -138,7 +146,6 @@ fn login(
     assert!(!error.contains(PASSWORD), "{url}: {error}");
     // An impostor notes what it was sent when it has read the end of it.
     let deadline = Instant::now() + Duration::from_secs(20);
-    let through = |sent: &Sent| sent.logged_in;
     let refused = ["it was not sent", "offers no TLS", "certificate", "speak TLS"];
     let expected = usize::from(protocol != Protocol::Redis || !error.contains("it was not sent"));
     while impostor.sent().len() < expected {
@@ -147,9 +154,14 @@ fn login(
     }
     let sent = impostor.sent();
     let disclosed = sent.iter().any(|sent| sent.discloses(PASSWORD));
-    let trusted = tls == "tls=off" || (tls == "tls=verify" && offers == Right) || host != THERE;
+    let trusted = match tls {
+        "tls=off" => true,
+        "tls=verify" => offers == Right,
+        BY_THE_SYSTEM => offers == Stranger,
+        _ => host != THERE,
+    };
     assert!(trusted || !disclosed, "{url} {asks:?} {offers:?}: the password was sent");
-    let outcome = match sent.iter().rfind(|sent| through(sent)) {
+    let outcome = match sent.iter().rfind(|sent: &&Sent| sent.logged_in) {
         Some(sent) if sent.encrypted => Encrypted,
         Some(_) => Clear,
         None if error.contains(refused[0]) => Withheld,
@@ -158,6 +170,10 @@ fn login(
         None if error.contains(refused[3]) && tls != "tls=off" && !tls.is_empty() => NoTls,
         None => Nothing,
     };
+    if (protocol, asks, outcome) == (Protocol::Postgres, Asks::Proof, Encrypted) {
+        // To another certificate the same proof is worth nothing.
+        assert!(sent.iter().any(|sent| sent.says("p=tls-server-end-point")), "{url}: no channel binding");
+    }
     if matches!(asks, Asks::Password) && matches!(outcome, Clear | Encrypted) {
         assert!(disclosed, "{url} {offers:?}: it was logged in without what was asked for");
     }
@@ -168,7 +184,11 @@ fn the_table() {
     let san = |names: &str| Authority::with(&format!("subjectAltName={names}"));
     let certificates = Certificates {
         right: san(&format!("IP:{THERE},IP:127.0.0.1")),
-        stranger: san(&format!("IP:{THERE}")),
+        // The system believes in the stranger: where `ca=` names another authority, that does not count.
+        stranger: Authority::at(
+            PathBuf::from(std::env::var_os(INSIDE).expect("a folder")),
+            &format!("subjectAltName=IP:{THERE}"),
+        ),
         wrong_name: san("IP:10.77.0.2,DNS:db1"),
     };
     let mut tried = 0;
@@ -192,6 +212,10 @@ fn the_table() {
         check(Protocol::Redis, THERE, tls, Asks::Password, offers, with);
     }
     check(Protocol::Redis, "127.0.0.1", "", Asks::Password, Plain, Clear);
+    for protocol in [Protocol::Mysql, Protocol::Postgres, Protocol::Redis] {
+        check(protocol, THERE, BY_THE_SYSTEM, Asks::Password, Stranger, Encrypted);
+        check(protocol, THERE, BY_THE_SYSTEM, Asks::Password, Right, NotBelieved);
+    }
     // These the driver never answers with a password, whatever is written.
     for asks in [Asks::OtherPassword, Asks::ThirdPassword] {
         for (tls, offers) in [("", Plain), ("tls=require", Right), ("tls=verify", Right), ("tls=off", Plain)]
@@ -222,14 +246,118 @@ fn a_password_is_in_nobodys_hands_whom_the_configuration_does_not_trust() {
         println!("not run: this machine allows no network namespace: {made:?}");
         return;
     }
+    let system = tempfile::tempdir().expect("a folder");
     let test = std::env::current_exe().expect("this program");
     let name = "tls::a_password_is_in_nobodys_hands_whom_the_configuration_does_not_trust";
     let ran = inside(&format!("{network}; exec \"$0\" --exact {name} --nocapture"))
         .arg(test)
-        .env(INSIDE, "1")
+        .env(INSIDE, system.path())
+        .env(SYSTEM, system.path().join("ca.pem"))
+        .env_remove("SSL_CERT_DIR")
         .output()
         .expect("it runs");
     print!("{}", String::from_utf8_lossy(&ran.stdout));
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     assert!(String::from_utf8_lossy(&ran.stdout).contains(" logins"), "the test ran inside");
+}
+
+/// The first id through this URL, and how the connection is protected.
+fn first_id(url: &str) -> Result<(u64, String), keymill::Error> {
+    let mill = Mill::open(url).expect("a mill opens lazily");
+    mill.init(&[], false)?;
+    let id = mill.source("segment:orders?deadline=20s")?.next()?;
+    Ok((id, mill.facts()?.tls))
+}
+
+/// A server to which a client has to show a certificate: who shows none is refused, and so is a wrong word about the server.
+fn wants_a_certificate(url: &str, authority: &Authority) {
+    let ca = format!("ca={}", authority.file("ca.pem").display());
+    let client = authority.client();
+    let (_, verified) = first_id(&format!("{url}?tls=verify&{ca}&{client}")).expect("a client it knows");
+    assert_eq!(verified, "verified");
+    let error = first_id(&format!("{url}?tls=verify&{ca}")).expect_err("a client without a certificate");
+    assert_eq!(error.code, Code::StoreRefused, "{error}");
+    println!("tls: {}", error.message);
+    let stranger = Authority::new().client();
+    let error = first_id(&format!("{url}?tls=verify&{ca}&{stranger}")).expect_err("a stranger's certificate");
+    assert_eq!(error.code, Code::StoreRefused, "{error}");
+    let missing = client.replace("client.key", "none.key");
+    let error = first_id(&format!("{url}?tls=verify&{ca}&{missing}")).expect_err("no key");
+    assert!(error.code == Code::StoreRefused && error.message.contains("none.key"), "{error}");
+    let crossed = format!(
+        "{}&key={}",
+        client.split('&').next().expect("a part"),
+        authority.file("server.key").display()
+    );
+    let error =
+        first_id(&format!("{url}?tls=verify&{ca}&{crossed}")).expect_err("the key of another certificate");
+    assert_eq!(error.code, Code::StoreRefused, "{error}");
+}
+
+#[test]
+fn mariadb_lets_a_user_in_who_shows_a_certificate() {
+    let authority = Authority::new();
+    let server = crate::tls_mariadb::server(&authority, "");
+    let url = server.url().replace("127.0.0.1", "localhost");
+    let (_, protection) = first_id(&format!("{url}?tls=require")).expect("a server with TLS");
+    assert_eq!(protection, "encrypted, server not authenticated");
+    assert_eq!(first_id(&url).expect("loopback").1, "none");
+    let mut root = server.root();
+    for statement in
+        ["CREATE USER shown@'%' IDENTIFIED BY 'secret' REQUIRE X509", "GRANT ALL ON ids.* TO shown@'%'"]
+    {
+        root.query_drop(statement).expect("a user");
+    }
+    let shown = url.replace("keymill:secret", "shown:secret");
+    wants_a_certificate(&shown, &authority);
+    // The server takes a proof for what it is.
+    let error =
+        first_id(&format!("{}?tls=require", url.replace(":secret", ":wrong"))).expect_err("a wrong password");
+    assert_eq!(error.code, Code::StoreRefused, "{error}");
+}
+
+#[test]
+fn postgresql_lets_a_user_in_who_shows_a_certificate_and_binds_its_proof_to_the_servers() {
+    let server = postgres::Private::prepare("");
+    let folder = server.folder().join("tls");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let authority = Authority::at(folder.clone(), "subjectAltName=DNS:localhost");
+    std::fs::copy(authority.file("server.pem"), folder.join("server.crt")).expect("a certificate");
+    server.start_again();
+    let url = server.url().replace("127.0.0.1", "localhost");
+    let (_, protection) = first_id(&format!("{url}?tls=require")).expect("a server with TLS");
+    assert_eq!(protection, "encrypted, server not authenticated");
+    let root = postgres::Sql::root(&server.url());
+    let rules = root.rows("SHOW hba_file");
+    std::fs::write(
+        &rules[0][0],
+        "local all postgres trust\nhostssl all all all scram-sha-256 clientcert=verify-ca\n",
+    )
+    .expect("the rules");
+    let ca = folder.join("ca.pem");
+    root.say(&format!("ALTER SYSTEM SET ssl_ca_file = '{}'", ca.display()));
+    root.say("SELECT pg_reload_conf()");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while first_id(&format!("{url}?tls=require")).is_ok() {
+        assert!(Instant::now() < deadline, "the rule arrives");
+    }
+    wants_a_certificate(&url, &authority);
+}
+
+#[test]
+fn redis_lets_a_client_in_that_shows_a_certificate() {
+    let authority = Authority::new();
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port")
+        .port();
+    let server = redis::Private::start(&format!(
+        "--tls-port {port} --tls-cert-file {} --tls-key-file {} --tls-ca-cert-file {} --tls-auth-clients yes",
+        authority.file("server.pem").display(),
+        authority.file("server.key").display(),
+        authority.file("ca.pem").display()
+    ));
+    let (login, _) =
+        server.url().rsplit_once('@').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("a login");
+    wants_a_certificate(&format!("{login}@localhost:{port}"), &authority);
 }

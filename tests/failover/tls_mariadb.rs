@@ -9,7 +9,7 @@ use keymill_tests::mariadb::{self, Private};
 use mysql::prelude::Queryable;
 
 /// A server with this authority's certificate.
-fn server(authority: &Authority, more: &str) -> Private {
+pub(super) fn server(authority: &Authority, more: &str) -> Private {
     let (ca, cert, key) =
         (authority.file("ca.pem"), authority.file("server.pem"), authority.file("server.key"));
     Private::start(&format!(

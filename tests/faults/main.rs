@@ -4,6 +4,7 @@
 //! (`ci/mariadb run ci/postgres run ci/redis run cargo test …`); servers that are hurt belong to one test each.
 
 mod any_answer;
+mod fork_lookup;
 mod held_rows;
 mod many;
 mod mariadb_options;

@@ -8,7 +8,9 @@ use std::process::Command;
 /// (`client.pem`, `client.key`).
 #[derive(Debug)]
 pub struct Authority {
-    folder: tempfile::TempDir,
+    folder: PathBuf,
+    /// Where the folder is to go with it.
+    _kept: Option<tempfile::TempDir>,
 }
 
 impl Authority {
@@ -30,7 +32,17 @@ impl Authority {
         let folder = tempfile::tempdir().expect("a folder");
         // The server is another user.
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
-        let authority = Authority { folder };
+        let at = Authority::at(folder.path().to_owned(), extension);
+        Authority { _kept: Some(folder), ..at }
+    }
+
+    /// The same in this folder.
+    ///
+    /// # Panics
+    /// Where `openssl` cannot make certificates.
+    #[must_use]
+    pub fn at(folder: PathBuf, extension: &str) -> Authority {
+        let authority = Authority { folder, _kept: None };
         authority.openssl(
             "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=keymill-tests \
              -addext basicConstraints=critical,CA:TRUE",
@@ -53,7 +65,7 @@ impl Authority {
     }
 
     fn openssl(&self, arguments: &str) {
-        let run = Command::new("openssl").args(arguments.split(' ')).current_dir(self.folder.path()).output();
+        let run = Command::new("openssl").args(arguments.split(' ')).current_dir(&self.folder).output();
         let run = run.expect("`openssl` is installed (`ci/setup`)");
         assert!(run.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&run.stderr));
     }
@@ -61,7 +73,7 @@ impl Authority {
     /// One of the files.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.folder.join(name)
     }
 
     /// `cert=…&key=…` with the client's certificate.

@@ -56,7 +56,13 @@ impl Sent {
     /// Whether this text was sent, or was going to be under a key of the impostor's.
     #[must_use]
     pub fn discloses(&self, password: &str) -> bool {
-        self.asked_for_a_key || self.bytes.windows(password.len()).any(|part| part == password.as_bytes())
+        self.asked_for_a_key || self.says(password)
+    }
+
+    /// Whether this text was sent.
+    #[must_use]
+    pub fn says(&self, text: &str) -> bool {
+        self.bytes.windows(text.len()).any(|part| part == text.as_bytes())
     }
 }
 
@@ -270,6 +276,7 @@ impl Line {
             }
         }
         let asked: &[u8] = match asks {
+            Asks::Proof if self.sent.encrypted => b"\0\0\0\x0aSCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0",
             Asks::Proof => b"\0\0\0\x0aSCRAM-SHA-256\0\0",
             Asks::WeakProof => b"\0\0\0\x05salt",
             _ => b"\0\0\0\x03",

@@ -31,6 +31,7 @@ pub(crate) mod secret_file;
 mod sequences;
 mod share;
 #[cfg(feature = "_server")]
+#[cfg_attr(not(feature = "rustls"), allow(dead_code, unused_imports))]
 mod tls;
 mod transactions;
 

@@ -199,9 +199,15 @@ pub(crate) fn hide(message: &str, password: &Secret) -> String {
     if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
 }
 
-/// What may also be behind a refused login where nothing is encrypted.
+/// What may also be behind a refused login.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) const DEMANDS_TLS: &str = " (or the server demands TLS: `tls=verify`)";
+pub(crate) fn or_else(mode: super::tls::Mode, tls: &Tls) -> &'static str {
+    match (mode, &tls.cert) {
+        (super::tls::Mode::Off, _) => " (or the server demands TLS: `tls=verify`)",
+        (_, None) => " (or the server demands a certificate of this user: `cert=FILE.pem&key=FILE.pem`)",
+        (_, Some(_)) => " (or the server does not know this user's certificate)",
+    }
+}
 
 /// How long what was sent may stay without an acknowledgement before the connection counts as broken.
 #[cfg(any(feature = "redis", all(feature = "rustls", feature = "mysql")))]

@@ -15,7 +15,7 @@ use super::guard::Guard;
 use super::session::{Server, Session};
 #[cfg(feature = "rustls")]
 use super::tunnel::Tunnel;
-use crate::store::server::{DEMANDS_TLS, Options, Target};
+use crate::store::server::{Options, Target, or_else};
 use crate::store::tls::{Mode, Protection};
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
@@ -79,7 +79,7 @@ impl MysqlStore {
                 return fault;
             }
             let mut fault = judge_error(&error, Phase::Ask, &options.password).fault;
-            let tls = if mode == Mode::Off { DEMANDS_TLS } else { "" };
+            let tls = or_else(mode, &options.tls);
             match &error {
                 Error::MySqlError(said) if matches!(said.code, 1045 | 1698) => {
                     fault.message = format!(

@@ -335,6 +335,7 @@ struct Guarded<S> {
 }
 
 /// Where a connection is.
+#[cfg_attr(not(feature = "rustls"), allow(dead_code))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The answer to `SSLRequest` comes: one byte.

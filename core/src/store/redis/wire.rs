@@ -73,6 +73,8 @@ pub(super) struct Wire {
     pub(super) broken: bool,
     /// The server closed it.
     pub(super) hung_up: bool,
+    /// TLS has said why.
+    refused: bool,
 }
 
 impl Wire {
@@ -126,12 +128,15 @@ impl Wire {
             limit,
             broken: false,
             hung_up: false,
+            refused: false,
         })
     }
 
     /// What it may mean that nothing was ever answered.
     pub(super) fn silence(&self) -> &'static str {
-        if self.protection != Protection::None {
+        if self.refused {
+            ""
+        } else if self.protection != Protection::None {
             "; does the server speak TLS on this port?"
         } else if self.hung_up {
             // What a full server says before it closes is mostly lost with the connection.
@@ -212,6 +217,7 @@ impl Wire {
             && phase == Phase::Ask
         {
             // A server that wants a certificate of ours says so after the handshake.
+            self.refused = true;
             return refused;
         }
         match phase {
