@@ -2,6 +2,8 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
+# SQLite files on tmpfs are refused, so the folders that tests make lie on a disk.
+[ "$(stat -f -c %T "${TMPDIR:-/tmp}" 2>/dev/null)" != tmpfs ] || { mkdir -p "$target/tmp"; export TMPDIR=$target/tmp; }
 passed=0 failed=0 skipped=0
 
 # need COMMAND PACKAGE: installs the package where the command is missing.

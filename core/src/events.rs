@@ -18,7 +18,7 @@ const KEPT: usize = 256;
 pub struct Event {
     /// When.
     pub at: SystemTime,
-    /// What kind, a fixed word: `refill_failed`, `went_backwards`, `store_warning`, `layout_ending`, `revived`,
+    /// What kind, a fixed word: `refill_failed`, `went_backwards`, `store_warning`, `store_created`, `layout_ending`, `revived`,
     /// `driver_panicked`, `keeper_restarted`.
     pub kind: &'static str,
     /// One line for a person. Never holds a secret.

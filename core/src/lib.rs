@@ -58,7 +58,7 @@ pub mod time;
 mod well;
 
 pub use api::{Handle, Iter, Kind, Lease, Mill, OldRow, Parts, Pending, Source, Standing, Table, VERSION};
-pub use config::{DEFAULT_MILL, MILL_VARIABLE, spec_string};
+pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string};
 #[doc(hidden)]
 pub use error::printable;
 pub use error::{Code, Error, Result};

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{FaultKind, Request, Store};
+use keymill::store::{Durability, FaultKind, Request, Store};
 use keymill_tests::worker::in_a_process_of_its_own;
 
 use crate::bench::*;
@@ -167,12 +167,73 @@ impl Drop for Mount {
     }
 }
 
+/// For files on tmpfs, which are refused otherwise.
+fn on_memory() -> sqlite::Options {
+    sqlite::Options { durability: Durability::Warn, ..sqlite::Options::default() }
+}
+
+#[test]
+fn a_file_that_a_restart_of_the_machine_deletes_is_refused_unless_that_is_accepted() {
+    let Some(mount) = Mount::new("size=1m") else { return };
+    let request = Bench::memory(Kind::Segment).request("orders", 10);
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("ids.db");
+    std::os::unix::fs::symlink(mount.0.path().join("ids.db"), &link).unwrap();
+    // By its own name, and by one on a disk that leads to it, before and after the file is there.
+    for _ in 0..2 {
+        for path in [mount.0.path().join("ids.db"), link.clone()] {
+            let fault =
+                SqliteStore::new(path.clone(), sqlite::Options::default()).reserve(&request).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
+            assert!(fault.message.contains("is on tmpfs"), "{fault}");
+            let mut warned = SqliteStore::new(path, on_memory());
+            warned.reserve(&request).unwrap();
+            assert!(warned.facts().unwrap().warnings.iter().any(|warning| warning.contains("is on tmpfs")));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_mounted_without_its_folder_is_refused() {
+    let Some(mount) = Mount::new("size=1m") else { return };
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    bench.open().reserve(&bench.request("orders", 10)).unwrap();
+    // As `docker run -v ids.db:/app/ids.db` has it: the log would lie in the container's layer.
+    let inside = mount.0.path().join("ids.db");
+    std::fs::write(&inside, "").unwrap();
+    let run = |command: &mut Command| assert!(command.status().unwrap().success());
+    run(Command::new("mount").arg("--bind").arg(path).arg(&inside));
+    let fault = SqliteStore::new(inside.clone(), sqlite::Options::default())
+        .reserve(&bench.request("orders", 10))
+        .unwrap_err();
+    run(Command::new("umount").arg(&inside));
+    assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
+    assert!(fault.message.contains("mount its folder"), "{fault}");
+    assert_eq!(bench.stands_at("orders"), Some(11));
+}
+
+#[test]
+fn a_file_that_is_created_is_told_once() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let mut store = bench.open();
+    assert!(store.created().is_empty());
+    store.reserve(&bench.request("orders", 10)).unwrap();
+    let told = store.created();
+    assert!(told.len() == 1 && told[0].contains("ids.db`: it holds no numbers yet"), "{told:?}");
+    store.reserve(&bench.request("orders", 10)).unwrap();
+    assert!(store.created().is_empty());
+    let mut other = bench.open();
+    other.reserve(&bench.request("orders", 10)).unwrap();
+    assert!(other.created().is_empty());
+}
+
 #[test]
 fn a_full_disk_gives_an_error_and_no_number() {
     let Some(mount) = Mount::new("size=256k") else { return };
     let path = mount.0.path().join("ids.db");
     let bench = Bench::memory(Kind::Segment);
-    let mut store = SqliteStore::new(path.clone(), sqlite::Options::default());
+    let mut store = SqliteStore::new(path.clone(), on_memory());
     let mut request = bench.request("orders", 10);
     let mut ranges = vec![store.reserve(&request).map(|got| (got.lo, got.hi)).unwrap()];
     let ballast = mount.0.path().join("ballast");
@@ -201,13 +262,13 @@ fn a_read_only_file_system_gives_an_error_and_no_number() {
     let path = mount.0.path().join("ids.db");
     let bench = Bench::memory(Kind::Segment);
     let request = bench.request("orders", 10);
-    SqliteStore::new(path.clone(), sqlite::Options::default()).reserve(&request).unwrap();
+    SqliteStore::new(path.clone(), on_memory()).reserve(&request).unwrap();
     let remount = |how: &str| {
         let done = Command::new("mount").args(["-o", how]).arg(mount.0.path()).status().unwrap();
         assert!(done.success());
     };
     remount("remount,ro");
-    let mut store = SqliteStore::new(path, sqlite::Options::default());
+    let mut store = SqliteStore::new(path, on_memory());
     let fault = store.reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused);
     assert!(fault.message.contains("writable"), "{fault}");

@@ -555,6 +555,26 @@ fn after_a_close_that_could_not_wait_for_the_store_nobody_gets_a_number() {
 }
 
 #[test]
+fn a_mill_opens_no_more_sources_than_it_may() {
+    let mill = open("memory:?max_sources=3");
+    let three: Vec<_> = ["a", "b", "c"].map(|name| source(&mill, &format!("segment:{name}"))).into();
+    for (number, of) in three.iter().enumerate() {
+        assert_eq!(of.next().expect("an id"), 1, "{number}");
+    }
+    let error =
+        mill.source("segment:from-a-request").and_then(|source| source.next()).expect_err("a fourth source");
+    assert_eq!(error.code, Code::InvalidArgument, "{error}");
+    for part in ["segment:from-a-request", "max_sources=3"] {
+        assert!(error.message.contains(part), "{error}");
+    }
+    assert_eq!(source(&mill, "segment:a").next().expect("a source that is open"), 2);
+    for bad in ["0", "-1", "many", "100000001"] {
+        let error = Mill::open(&format!("memory:?max_sources={bad}")).expect_err(bad);
+        assert_eq!(error.code, Code::InvalidConfig, "{error}");
+    }
+}
+
+#[test]
 fn a_manual_clock_has_moved_when_the_call_returns() {
     let mill = open(&format!("memory:?clock=manual@{BEFORE_MIDNIGHT}"));
     let serials = source(&mill, "serial:a/b?zone=UTC&number=000000");

@@ -11,10 +11,12 @@ Five minutes:
   keymill next 'snowflake:tx?worker=5'            a 64-bit id with time, worker and sequence in it
   keymill parse 'snowflake:tx?worker=5' ID        … and what it is made of
   keymill status segment:orders                   what the store says
-  keymill --mill mysql://app@127.0.0.1:3306/ids init     the same on a server
+  keymill --mill 'mysql://app@127.0.0.1:3306/ids?password_file=/etc/ids.password' init     the same on a server
   export KEYMILL_CONFIG=file:keymill.toml         … and for every command from now on
 
 A source is named by one string, kind:name?option=value&…: segment:NAME, snowflake:NAME, serial:TABLE/COLUMN.
+Other users can read a command line (ps): a password belongs into KEYMILL_CONFIG, KEYMILL_PASSWORD, a file that
+password_file= names, or a TOML file, with mode 600.
 A mill is opened from one string: sqlite:FILE, memory:, mysql://user@host:port/database, postgres://…, redis://host:port, file:CONFIG.toml.
 
 Ids and answers go to standard output, everything else to standard error. Exit 0: done; 1: it could not be done, and
@@ -25,7 +27,7 @@ the first line says why (keymill: CODE: message); 2: the command line itself is 
 #[command(name = "keymill", version, after_help = STORY, disable_help_subcommand = true)]
 #[command(arg_required_else_help = true, max_term_width = 110)]
 pub struct Args {
-    /// The mill: a store's URL or file:CONFIG.toml [default: $KEYMILL_CONFIG, else sqlite:keymill.db]
+    /// The mill: a store's URL or file:CONFIG.toml [default: $KEYMILL_CONFIG, else sqlite:keymill.db]; no password in it (ps)
     #[arg(long, global = true, value_name = "CONFIG")]
     pub mill: Option<String>,
 

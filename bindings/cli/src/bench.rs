@@ -112,7 +112,13 @@ pub fn run(source: &Source, threads: Option<u16>, seconds: u16, json: bool) -> R
     if signal::exit_code().is_some() {
         return Ok(());
     }
-    field.report(threads, json)
+    field.report(threads, json)?;
+    if cfg!(debug_assertions) {
+        print::note(
+            "keymill: this is a debug build, many times slower than a release build: its figures say nothing of keymill",
+        );
+    }
+    Ok(())
 }
 
 impl Field<'_> {

@@ -17,14 +17,15 @@ mod steps;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use keymill::{Mill, OldRow, Result};
+use keymill::{MILL_VARIABLE, Mill, OldRow, Result};
 
 use args::{Args, Verb};
 
 fn main() -> ExitCode {
     let args = Args::parse();
     keymill::thread::quiet_panics();
-    match run(&args) {
+    let mut notes = Vec::new();
+    let code = match run(&args, &mut notes) {
         Ok(()) => signal::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from),
         Err(mut error) => {
             // A source's message names its mill; those of `status` and `init` do not.
@@ -37,10 +38,14 @@ fn main() -> ExitCode {
             print::error(&error);
             ExitCode::FAILURE
         }
-    }
+    };
+    // Behind the error, whose line is the first.
+    notes.iter().for_each(|note| print::note(note));
+    code
 }
 
-fn run(args: &Args) -> Result<()> {
+/// Runs the verb; `notes` are for standard error.
+fn run(args: &Args, notes: &mut Vec<String>) -> Result<()> {
     match &args.verb {
         Verb::Layout { layout, epoch } => layout::explain(layout, epoch, args.json),
         Verb::Completions { shell } => completions(*shell),
@@ -51,10 +56,26 @@ fn run(args: &Args) -> Result<()> {
                 None => Mill::open_default()?,
             };
             let answer = with_mill(&mill, args);
+            if args.mill.is_none() && std::env::var_os(MILL_VARIABLE).is_none() {
+                notes.extend(created(&mill));
+            }
             mill.close();
             answer
         }
     }
+}
+
+/// The default mill made a new file: perhaps a setting is missing, or the working folder is another one than it was.
+fn created(mill: &Mill) -> Vec<String> {
+    let events = mill.events();
+    let created = events.iter().filter(|event| event.kind == "store_created");
+    let note = |event: &keymill::Event| {
+        format!(
+            "keymill: {}; neither --mill nor {MILL_VARIABLE} names a mill, so it is the default one of this folder",
+            event.message
+        )
+    };
+    created.map(note).collect()
 }
 
 fn with_mill(mill: &Mill, args: &Args) -> Result<()> {

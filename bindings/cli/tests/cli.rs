@@ -24,7 +24,7 @@ fn five_ids_then_five_more_leave_no_gap() {
 #[test]
 fn a_take_is_silent_on_standard_error() {
     let home = Home::new();
-    let ran = home.run(&["take", "segment:order", "100000"]);
+    let ran = home.run(&["--mill", "sqlite:ids.db", "take", "segment:order", "100000"]);
     assert_eq!(ran.err, "");
     assert_eq!(ran.ids(), (1..=100_000).collect::<Vec<_>>());
 }
@@ -281,13 +281,27 @@ fn the_environment_names_the_mill_unless_the_command_line_does() {
     assert_eq!(mill("sqlite:other.db", &["take", "segment:a", "2"]).done(), "1\n2\n");
     assert!(home.path().join("other.db").exists() && !home.path().join("keymill.db").exists());
     assert_eq!(mill("sqlite:other.db", &["--mill", "memory:", "next", "segment:a"]).done(), "1\n");
-    assert_eq!(mill("", &["next", "segment:a"]).done(), "1\n");
-    assert!(home.path().join("keymill.db").exists());
+    mill("", &["next", "segment:a"]).refused("INVALID_CONFIG");
+    assert_eq!(mill("sqlite:other.db", &["--mill", "", "next", "segment:a"]).code, Some(1));
+    assert!(!home.path().join("keymill.db").exists(), "an empty setting opens no default");
     mill("nonsense", &["next", "segment:a"]).refused("INVALID_CONFIG");
     let garbage = OsStr::from_bytes(&[0xff]);
     let ran: common::Ran =
         home.command(&["next", "segment:a"]).env("KEYMILL_CONFIG", garbage).output().unwrap().into();
     ran.refused("INVALID_CONFIG");
+}
+
+#[test]
+fn a_default_that_creates_a_file_says_so_once() {
+    let home = Home::new();
+    let first = home.run(&["next", "segment:a"]);
+    for part in ["created `", "keymill.db`", "KEYMILL_CONFIG"] {
+        assert!(first.err.contains(part), "{first:?}");
+    }
+    assert_eq!(first.done(), "1\n");
+    assert_eq!(home.run(&["next", "segment:a"]).err, "");
+    // A file that is named is meant.
+    assert_eq!(home.run(&["--mill", "sqlite:named.db", "next", "segment:a"]).err, "");
 }
 
 #[test]
@@ -364,6 +378,7 @@ fn several_stores_of_a_toml_file_are_made_shown_and_repaired_together() {
 #[test]
 fn a_reader_that_goes_away_ends_a_stream_without_an_error() {
     let home = Home::new();
+    assert_eq!(home.run(&["next", "segment:order"]).done(), "1\n");
     for json in ["", " --json"] {
         let line = format!("$K take segment:order 100000000000{json} | head -3; exit ${{PIPESTATUS[0]}}");
         let ran = home.shell(&line);

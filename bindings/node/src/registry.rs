@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use keymill::{DEFAULT_MILL, Error, MILL_VARIABLE, Mill, Result};
+use keymill::{Mill, Result};
 
 /// The working folder belongs to the name: relative paths mean another file after `process.chdir`.
 type Name = (PathBuf, String);
@@ -56,13 +56,7 @@ pub fn open(config: Option<String>) -> Result<Arc<OpenMill>> {
     keymill::thread::quiet_panics();
     let config = match config {
         Some(config) => config,
-        None => match std::env::var(MILL_VARIABLE) {
-            Ok(config) => config,
-            Err(std::env::VarError::NotPresent) => DEFAULT_MILL.to_owned(),
-            Err(std::env::VarError::NotUnicode(_)) => {
-                return Err(Error::config(format!("{MILL_VARIABLE} is not UTF-8")));
-            }
-        },
+        None => keymill::default_mill()?,
     };
     if config == "memory:" || config.starts_with("memory:?") {
         return Ok(Arc::new(OpenMill { mill: Mill::open(&config)?, name: None }));

@@ -183,6 +183,11 @@ def test_the_default_mill_comes_from_the_environment(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KEYMILL_CONFIG", "memory:")
     assert keymill.open().store == "memory:"
+    monkeypatch.setenv("KEYMILL_CONFIG", "")
+    for config in ([], [""]):
+        with pytest.raises(keymill.KeymillError, match="is empty"):
+            keymill.open(*config)
+    assert not (tmp_path / "keymill.db").exists()
     monkeypatch.delenv("KEYMILL_CONFIG")
     with keymill.open() as mill:
         assert mill.segment("orders").next() == 1

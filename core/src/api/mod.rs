@@ -13,7 +13,7 @@ mod text;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::MillConfig;
+use crate::config::{MillConfig, default_mill};
 use crate::error::{Error, Result, printable};
 use crate::events::Event;
 use crate::metrics::{self, Latency, MillTally, Stats};
@@ -54,7 +54,7 @@ impl fmt::Debug for Mill {
 
 impl Mill {
     /// Opens a mill from one string: `sqlite:FILE`, `memory:`, `mysql://user:password@host:port/database`, `postgres://…` and
-    /// `redis://…` alike, or `file:CONFIG.toml`. An empty string is `sqlite:keymill.db`. Nothing is connected until a source needs it, so a
+    /// `redis://…` alike, or `file:CONFIG.toml`. An empty string is refused: it is more often a setting that is missing. Nothing is connected until a source needs it, so a
     /// store that is down does not keep a program from starting.
     ///
     /// # Errors
@@ -64,19 +64,13 @@ impl Mill {
         Ok(Mill { shared: Arc::new(shared) })
     }
 
-    /// Opens the mill that `KEYMILL_CONFIG` names, else `sqlite:keymill.db`.
+    /// Opens the mill that `KEYMILL_CONFIG` names, else `sqlite:keymill.db`; an empty variable is refused. A file that is created
+    /// is told as an event, `store_created`.
     ///
     /// # Errors
     /// As [`Mill::open`].
     pub fn open_default() -> Result<Mill> {
-        match std::env::var(crate::config::MILL_VARIABLE) {
-            Ok(config) => Mill::open(&config),
-            Err(std::env::VarError::NotPresent) => Mill::open(""),
-            // The default instead would count from another row.
-            Err(std::env::VarError::NotUnicode(_)) => {
-                Err(Error::config(format!("{} is not UTF-8", crate::config::MILL_VARIABLE)))
-            }
-        }
+        Mill::open(&default_mill()?)
     }
 
     /// A source, named by one string: `segment:orders?step=1000`, `snowflake:tx?worker=5`,

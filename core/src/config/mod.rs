@@ -77,6 +77,22 @@ pub enum StoreConfig {
     },
 }
 
+/// The configuration string of the default mill: what [`MILL_VARIABLE`] says, else [`DEFAULT_MILL`].
+///
+/// # Errors
+/// `INVALID_CONFIG` where the variable is empty or not UTF-8. An empty one is a setting that was to be filled in; the default
+/// instead would count from another row.
+pub fn default_mill() -> Result<String> {
+    match std::env::var(MILL_VARIABLE) {
+        Ok(config) if config.is_empty() => Err(Error::config(format!(
+            "{MILL_VARIABLE} is empty; set it to a mill, such as {DEFAULT_MILL}, or unset it"
+        ))),
+        Ok(config) => Ok(config),
+        Err(std::env::VarError::NotPresent) => Ok(DEFAULT_MILL.to_owned()),
+        Err(std::env::VarError::NotUnicode(_)) => Err(Error::config(format!("{MILL_VARIABLE} is not UTF-8"))),
+    }
+}
+
 impl StoreConfig {
     /// Whether `init=max` and the `key_producer` default make sense here.
     #[must_use]
@@ -139,6 +155,8 @@ pub struct MillConfig {
     pub fork: Fork,
     /// `clock=manual`: the clock stands at this wall time until it is moved.
     pub manual_clock: Option<i64>,
+    /// How many sources may be opened: each keeps its memory until the mill is closed.
+    pub max_sources: usize,
     /// What opened it, as it can be typed again: a server's login is left out.
     pub typed: String,
     /// Option defaults by kind, from a TOML file.
@@ -148,7 +166,7 @@ pub struct MillConfig {
 }
 
 impl MillConfig {
-    /// Reads a configuration string: a store's URL, or `file:PATH` for a TOML file; empty means the default.
+    /// Reads a configuration string: a store's URL, or `file:PATH` for a TOML file.
     ///
     /// # Errors
     /// `INVALID_CONFIG` with one line that says what is wrong and what is valid.
@@ -161,7 +179,11 @@ impl MillConfig {
 
     /// The same, without what the environment adds.
     fn read(config: &str) -> Result<Self> {
-        let config = if config.is_empty() { DEFAULT_MILL } else { config };
+        if config.is_empty() {
+            return Err(Error::config(format!(
+                "the configuration string is empty; write a store's URL, such as {DEFAULT_MILL}"
+            )));
+        }
         if config.len() > 4096 {
             return Err(Error::config(
                 "the configuration string is longer than 4096 bytes; use file:PATH with a TOML file",

@@ -26,6 +26,7 @@ struct Document {
     chunk: Option<u64>,
     fork: Option<String>,
     clock: Option<String>,
+    max_sources: Option<Value>,
     password_file: Option<String>,
     #[serde(default)]
     segment: BTreeMap<String, Value>,
@@ -122,12 +123,16 @@ fn parse(text: &str) -> Result<MillConfig> {
     let mut own = Options::new();
     own.extend(file.fork.map(|v| ("fork".to_owned(), v)));
     own.extend(file.clock.map(|v| ("clock".to_owned(), v)));
+    own.extend(file.max_sources.map(|v| ("max_sources".to_owned(), v.into_text())));
     let mill = url::mill(config.store.clone(), &own)?;
     if own.contains_key("fork") {
         config.fork = mill.fork;
     }
     if own.contains_key("clock") {
         config.manual_clock = mill.manual_clock;
+    }
+    if own.contains_key("max_sources") {
+        config.max_sources = mill.max_sources;
     }
     for (kind, options) in [("segment", file.segment), ("snowflake", file.snowflake), ("serial", file.serial)]
     {
@@ -178,8 +183,11 @@ fn several(stores: &[String], chunk: Option<u64>) -> Result<MillConfig> {
             return Err(of("it is no URL of a store"));
         }
         let read = MillConfig::read(url).map_err(|e| of(&e.message))?;
-        if read.fork != Fork::default() || read.manual_clock.is_some() {
-            return Err(of("`fork` and `clock` are the mill's; write them at the top of the file"));
+        if read.fork != Fork::default() || read.manual_clock.is_some() || read.max_sources != url::MAX_SOURCES
+        {
+            return Err(of(
+                "`fork`, `clock` and `max_sources` are the mill's; write them at the top of the file",
+            ));
         }
         // Memories without a name are one's own, each another.
         let shown = read.store.shown();

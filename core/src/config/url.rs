@@ -14,7 +14,12 @@ use crate::store::{Durability, Secret};
 use super::{Fork, MillConfig, StoreConfig, duration};
 
 /// Mill options, allowed in every URL.
-const MILL: &[&str] = &["fork", "clock"];
+const MILL: &[&str] = &["fork", "clock", "max_sources"];
+/// Default of `max_sources`: some 400 MB. A program that names its sources has hundreds; one that makes names of what users send
+/// is stopped before its memory is used up.
+pub(super) const MAX_SOURCES: usize = 100_000;
+/// The highest `max_sources`.
+const MOST_SOURCES: usize = 100_000_000;
 const MEMORY: &[&str] = &["script"];
 const SQLITE: &[&str] = &["durability", "busy"];
 /// Options of every server store.
@@ -126,8 +131,15 @@ pub(super) fn mill(store: StoreConfig, options: &BTreeMap<String, String>) -> Re
             None => return Err(bad("clock", other, "system, manual, manual@MILLISECONDS")),
         },
     };
+    let max_sources = match options.get("max_sources") {
+        None => MAX_SOURCES,
+        Some(text) => match text.parse() {
+            Ok(most @ 1..=MOST_SOURCES) => most,
+            _ => return Err(bad("max_sources", text, &format!("a whole number from 1 to {MOST_SOURCES}"))),
+        },
+    };
     let (kinds, sources) = (BTreeMap::new(), BTreeMap::new());
-    Ok(MillConfig { store, fork, manual_clock, typed: String::new(), kinds, sources })
+    Ok(MillConfig { store, fork, manual_clock, max_sources, typed: String::new(), kinds, sources })
 }
 
 fn durability(options: &BTreeMap<String, String>) -> Result<Durability> {

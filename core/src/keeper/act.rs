@@ -137,6 +137,7 @@ impl Executor {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| errand(store))) {
             self.defect("a call", payload);
         }
+        self.tell_created();
     }
 
     fn defect(&self, of: &str, payload: Box<dyn Any + Send>) -> String {
@@ -187,6 +188,7 @@ impl Executor {
         if answers.iter().flatten().any(Result::is_ok) {
             self.watch_warnings();
         }
+        self.tell_created();
         self.tell_refusals(&answers);
         for fault in news {
             self.tally.failed();
@@ -226,6 +228,14 @@ impl Executor {
 
     fn now(&self) -> Now {
         Now { boot_ms: self.clock.boot_ms(), wall_ms: self.clock.wall_ms() }
+    }
+
+    /// A missing configuration opens a new file without an error: the event shows it.
+    fn tell_created(&mut self) {
+        let created = self.store.as_deref_mut().map(Store::created).unwrap_or_default();
+        for created in created {
+            self.events.push(Event::new("store_created", created));
+        }
     }
 
     /// What the store's settings leave to be wished for is a figure, and each new warning an event.

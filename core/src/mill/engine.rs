@@ -10,7 +10,7 @@ use crossbeam::channel::{self, Sender};
 
 use crate::bell::Belfry;
 use crate::config::{MillConfig, StoreConfig};
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, shown};
 use crate::events::{Event, Events};
 use crate::keeper::Keeper;
 use crate::keeper::act::{Command, Executor, Health};
@@ -37,6 +37,7 @@ pub(crate) struct Engine {
     closed: AtomicBool,
     pub(crate) tally: Arc<MillTally>,
     pub(crate) events: Arc<Events>,
+    max_sources: usize,
     /// Zero in a forked child.
     word: Word,
     /// This life began in a forked child.
@@ -124,6 +125,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             tally: Arc::default(),
             events: Arc::new(Events::new()),
+            max_sources: config.max_sources,
             word: Word::new(),
             revived,
         };
@@ -193,6 +195,14 @@ impl Engine {
         let identity = spec.identity();
         if let Some(well) = wells.get(&identity) {
             return Ok(well.clone());
+        }
+        if wells.len() >= self.max_sources {
+            return Err(Error::argument(format!(
+                "`{}` would be one source more than `max_sources={}` allows; each keeps its memory until the mill is closed, so \
+                 names are not made from what users send; where so many are meant, raise `max_sources`",
+                shown(&spec.label),
+                self.max_sources
+            )));
         }
         if let Body::Snowflake { worker, .. } = &spec.body {
             if self.revived {

@@ -259,4 +259,9 @@ pub trait Store: Send {
     fn news(&mut self) -> Vec<Fault> {
         Vec::new()
     }
+
+    /// What was created since the last call without being asked for by name: a new file, where numbers begin at 1.
+    fn created(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }

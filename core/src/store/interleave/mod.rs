@@ -622,6 +622,10 @@ impl Store for Interleaved {
         (!of_seats.is_empty()).then(|| of_seats.iter().flat_map(named).collect())
     }
 
+    fn created(&mut self) -> Vec<String> {
+        self.seats.iter_mut().flat_map(|seat| seat.store.created()).collect()
+    }
+
     fn news(&mut self) -> Vec<Fault> {
         let mut news = std::mem::take(&mut self.news);
         news.extend(self.seats.iter_mut().flat_map(|seat| seat.store.news()));

@@ -189,37 +189,90 @@ pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
+/// What kind of file system a file lies on, with its name; a local disk is none of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileSystem {
-    /// Between machines.
+    /// Shared by several machines, whose SQLites see different logs.
     Network(&'static str),
+    /// Gone with the machine's power.
+    Memory(&'static str),
+    /// Gone with the container.
+    Layer(&'static str),
     /// Could be anything.
     Doubtful(&'static str),
 }
 
 #[cfg(target_os = "linux")]
-pub(super) fn file_system(folder: &Path) -> Option<FileSystem> {
+pub(super) fn file_system(path: &Path) -> Option<FileSystem> {
     use std::os::unix::ffi::OsStrExt;
-    let folder = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: `folder` ends with NUL and `found` is a statfs to be written; both outlive the call.
-    if unsafe { libc::statfs(folder.as_ptr(), found.as_mut_ptr()) } != 0 {
+    // SAFETY: `path` ends with NUL and `found` is a statfs to be written; both outlive the call.
+    if unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
         return None;
     }
     // SAFETY: zero is a valid value of every field, and the call has succeeded.
     let kind = unsafe { found.assume_init() }.f_type;
-    // The numbers of statfs(2); 32 bits wide whatever the field's type.
-    match kind as u32 {
-        0x6969 => Some(FileSystem::Network("NFS")),
-        0x517b | 0xff53_4d42 | 0xfe53_4d42 => Some(FileSystem::Network("SMB")),
-        0x5346_414f => Some(FileSystem::Network("AFS")),
-        0x00c3_6400 => Some(FileSystem::Network("Ceph")),
-        0x0102_1997 => Some(FileSystem::Doubtful("9p")),
-        0x6573_5546 => Some(FileSystem::Doubtful("FUSE")),
-        _ => None,
-    }
+    FILE_SYSTEMS.iter().find(|(number, _)| *number == kind as u32).map(|(_, kind)| *kind)
 }
 
+/// By the number that statfs(2) tells, 32 bits wide whatever the field's type. libc has those of the kernel's own file systems;
+/// the rest are from the kernel's `linux/magic.h` and the list in `stat` of the GNU coreutils.
+#[cfg(target_os = "linux")]
+const FILE_SYSTEMS: &[(u32, FileSystem)] = &[
+    (libc::NFS_SUPER_MAGIC as u32, FileSystem::Network("NFS")),
+    (libc::SMB_SUPER_MAGIC as u32, FileSystem::Network("SMB")),
+    (0xff53_4d42, FileSystem::Network("CIFS")),
+    (0xfe53_4d42, FileSystem::Network("SMB2")),
+    (libc::AFS_SUPER_MAGIC as u32, FileSystem::Network("AFS")),
+    (0x6b41_4653, FileSystem::Network("AFS")),
+    (libc::CODA_SUPER_MAGIC as u32, FileSystem::Network("Coda")),
+    (libc::NCP_SUPER_MAGIC as u32, FileSystem::Network("NCP")),
+    (libc::OCFS2_SUPER_MAGIC as u32, FileSystem::Network("OCFS2")),
+    (0x0116_1970, FileSystem::Network("GFS2")),
+    (0x00c3_6400, FileSystem::Network("Ceph")),
+    (0x0bd0_0bd0, FileSystem::Network("Lustre")),
+    (0x4750_4653, FileSystem::Network("GPFS")),
+    (0x1983_0326, FileSystem::Network("BeeGFS")),
+    (0xaad7_aaea, FileSystem::Network("PanFS")),
+    (0xbeef_dead, FileSystem::Network("StorNext")),
+    (0x6163_6673, FileSystem::Network("ACFS")),
+    (0x0131_11a8, FileSystem::Network("IBRIX")),
+    (libc::TMPFS_MAGIC as u32, FileSystem::Memory("tmpfs")),
+    (0x8584_58f6, FileSystem::Memory("ramfs")),
+    (libc::OVERLAYFS_SUPER_MAGIC as u32, FileSystem::Layer("overlay")),
+    (0x6175_6673, FileSystem::Layer("aufs")),
+    (0x0102_1997, FileSystem::Doubtful("9p")),
+    (libc::FUSE_SUPER_MAGIC as u32, FileSystem::Doubtful("FUSE")),
+    (libc::HOSTFS_SUPER_MAGIC as u32, FileSystem::Doubtful("hostfs")),
+    (0x786f_4256, FileSystem::Doubtful("VirtualBox shared folder")),
+    (0xbacb_acbc, FileSystem::Doubtful("VMware shared folder")),
+    (0x7c7c_6673, FileSystem::Doubtful("Parallels shared folder")),
+];
+
 #[cfg(not(target_os = "linux"))]
-pub(super) fn file_system(_folder: &Path) -> Option<FileSystem> {
+pub(super) fn file_system(_path: &Path) -> Option<FileSystem> {
     None
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_system_has_one_number_and_one_meaning() {
+        let mut numbers: Vec<_> = FILE_SYSTEMS.iter().map(|(number, _)| number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), FILE_SYSTEMS.len());
+    }
+
+    #[test]
+    fn memory_is_told_from_a_disk() {
+        // Not on every machine, but where it is there it is this.
+        if Path::new("/dev/shm").is_dir() {
+            assert_eq!(file_system(Path::new("/dev/shm")), Some(FileSystem::Memory("tmpfs")));
+        }
+        assert_eq!(file_system(Path::new("/proc/self/no/such/folder")), None);
+    }
 }

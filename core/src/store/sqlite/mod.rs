@@ -71,6 +71,8 @@ pub struct SqliteStore {
     slot: Option<Arc<gate::Slot>>,
     opened: Opened,
     deadline: Arc<Deadline>,
+    /// Files that this store has created and not told of.
+    created: Vec<String>,
     /// When this process's descriptors are to be looked at again.
     next_look: Option<Instant>,
 }
@@ -91,6 +93,7 @@ impl SqliteStore {
                 wait: options.busy,
                 micros: AtomicU64::new(0),
             }),
+            created: Vec::new(),
             next_look: None,
             options,
         }
@@ -160,6 +163,7 @@ impl SqliteStore {
         // Before anything is opened: closing it again would drop the other library's locks.
         self.next_look = None;
         self.check_descriptors()?;
+        let is_new = identity(&self.path).is_none();
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
@@ -203,6 +207,12 @@ impl SqliteStore {
             )
         })?;
         self.check_durability()?;
+        if is_new {
+            self.created.push(format!(
+                "created `{}`: it holds no numbers yet, so they begin at 1",
+                self.path.display()
+            ));
+        }
         Ok(connection)
     }
 
@@ -234,17 +244,35 @@ impl SqliteStore {
                 self.path.display()
             ))?;
         }
-        let folder = self.path.parent().unwrap_or(Path::new("/")).to_owned();
+        let folder = self.opened.real.parent().unwrap_or(Path::new("/")).to_owned();
+        let path = self.path.display();
+        let device = |path: &Path| identity(path).map(|(device, _)| device);
+        if device(&self.opened.real).is_some_and(|file| device(&folder) != Some(file)) {
+            // A container that mounts the file alone keeps the log in its own layer, where no other process sees it.
+            let found = format!(
+                "`{path}` is mounted by itself, and SQLite's log would lie on another file system; mount its folder"
+            );
+            self.judge(found)?;
+        }
+        let path = self.path.display();
         match file_system(&folder) {
             Some(FileSystem::Network(name)) => self.judge(format!(
-                "`{}` is on a {name} file system, whose locks do not keep two machines apart; use a local disk or a \
-                 server store",
-                self.path.display()
+                "`{path}` is on {name}, a file system of several machines, where SQLite's log and locks do not keep them \
+                 apart; use a local disk or a server store"
             )),
+            Some(FileSystem::Memory(name)) => self.judge(format!(
+                "`{path}` is on {name}, which is lost when the machine stops, and numbers begin at 1 again; use a disk"
+            )),
+            Some(FileSystem::Layer(name)) => {
+                self.opened.warnings.push(format!(
+                    "`{path}` is on {name}, a container's own layer: it is gone with the container, and numbers begin at 1 \
+                     again; use a volume"
+                ));
+                Ok(())
+            }
             Some(FileSystem::Doubtful(name)) => {
                 self.opened.warnings.push(format!(
-                    "`{}` is on a {name} file system; keymill cannot tell whether its locks and fsync hold",
-                    self.path.display()
+                    "`{path}` is on {name}; keymill cannot tell whether its locks and fsync hold"
                 ));
                 Ok(())
             }
@@ -455,6 +483,10 @@ impl Store for SqliteStore {
 
     fn warnings(&mut self) -> Option<Vec<String>> {
         self.slot.as_ref().map(|_| self.opened.warnings.clone())
+    }
+
+    fn created(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.created)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
