@@ -92,9 +92,9 @@
  * What went wrong, as a number that is the same in every language.
  */
 enum km_code
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+#if (defined(__cplusplus) && __cplusplus >= 201103L) || __STDC_VERSION__ >= 202311L
   : int32_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+#endif /* (defined(__cplusplus) && __cplusplus >= 201103L) || __STDC_VERSION__ >= 202311L */
  {
     /**
      * No error.
@@ -175,15 +175,15 @@ enum km_code
     /**
      * A defect in keymill itself.
      */
-    KM_INTERNAL = 19,
+    KM_INTERNAL = 19
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
 typedef enum km_code km_code;
 #else
 typedef int32_t km_code;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
+#endif /* __STDC_VERSION__ >= 202311L */
+#endif /* __cplusplus */
 
 /**
  * A mill: one store, one background thread, any number of sources. Opaque.
@@ -233,7 +233,8 @@ typedef struct {
 /**
  * A cursor over a source of numbers, owned by one thread at a time: the fastest way to ids one by one. Make it with
  * KM_CURSOR_INIT(source), take with km_cursor_next. Nothing is to be freed; what is left in it is lost. The source is not
- * freed while cursors over it are used. The fields are the library's own.
+ * freed while cursors over it are used. Do not copy one: both copies would give the same numbers. The fields are the
+ * library's own.
  */
 typedef struct {
     /**
@@ -268,7 +269,7 @@ typedef struct {
 
 #ifdef __cplusplus
 extern "C" {
-#endif // __cplusplus
+#endif /* __cplusplus */
 
 /**
  * Opens a mill from one string: "sqlite:FILE", "memory:", "mysql://user:password@host:port/database", "postgres://…" and
@@ -472,8 +473,8 @@ const char *km_code_name(int32_t code);
 const char *km_version(void);
 
 #ifdef __cplusplus
-}  // extern "C"
-#endif  // __cplusplus
+}  /* extern "C" */
+#endif  /* __cplusplus */
 
 /* The start of a km_parts. */
 #define KM_PARTS_INIT { sizeof(km_parts), 0, 0, 0, 0, 0, { 0 } }
@@ -487,12 +488,21 @@ const char *km_version(void);
 #define KM_LOAD_WORD(word) (*(const volatile uint64_t *)(word))
 #endif
 
+/* C90 has no `inline`. */
+#if defined(__cplusplus) || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 199901L)
+#define KM_INLINE static inline
+#elif defined(__GNUC__)
+#define KM_INLINE static __inline__
+#else
+#define KM_INLINE static
+#endif
+
 /*
  * The next id of a cursor, without a call: one plain load and one add while the block lasts. Ids rise within a cursor.
  *
  * As km_source_next.
  */
-static inline km_code km_cursor_next(km_cursor *cursor, uint64_t *id) {
+KM_INLINE km_code km_cursor_next(km_cursor *cursor, uint64_t *id) {
     if (cursor != NULL && id != NULL && cursor->next < cursor->end
         && KM_LOAD_WORD(cursor->word) == cursor->leased_at) {
         *id = cursor->next++;

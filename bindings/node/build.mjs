@@ -17,6 +17,8 @@ const platform = `${process.platform}-${process.arch}${process.platform === 'lin
 const native = join(here, 'native', `keymill.${platform}.node`)
 copyFileSync(join(target, 'release', 'libkeymill_node.so'), native)
 
+for (const licence of ['LICENSE-MIT', 'LICENSE-APACHE']) copyFileSync(join(root, 'core', licence), join(here, licence))
+
 // The codes as a type, from the one list there is.
 const codes = createRequire(import.meta.url)(native).codes()
 writeFileSync(

@@ -13,7 +13,8 @@ use crate::handle::{Out, held, km_source, null};
 
 /// A cursor over a source of numbers, owned by one thread at a time: the fastest way to ids one by one. Make it with
 /// KM_CURSOR_INIT(source), take with km_cursor_next. Nothing is to be freed; what is left in it is lost. The source is not
-/// freed while cursors over it are used. The fields are the library's own.
+/// freed while cursors over it are used. Do not copy one: both copies would give the same numbers. The fields are the
+/// library's own.
 #[repr(C)]
 #[derive(Debug)]
 pub struct km_cursor {

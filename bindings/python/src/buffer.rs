@@ -1,13 +1,14 @@
 //! The caller's buffers of ids, through the buffer protocol. (floor 5)
 //!
-//! The limited API has the protocol from 3.11 on only; the wheel runs from 3.9 on. The functions and the struct are
-//! declared here: `PyObject_GetBuffer`, `PyBuffer_Release` and the layout of `Py_buffer` have been exported and unchanged
-//! since CPython 3.3 (PEP 3118; the limited API adopted exactly these in 3.11, which froze them for good). PyPy's struct
-//! is longer, but no abi3 wheel is loaded there.
+//! The limited API has the protocol from 3.11 on only; the wheel runs from 3.9 on and may not link to it. So the two
+//! functions are looked up in the running interpreter, and the struct is declared here: `PyObject_GetBuffer`,
+//! `PyBuffer_Release` and the layout of `Py_buffer` have been exported and unchanged since CPython 3.3 (PEP 3118; the limited
+//! API adopted exactly these in 3.11, which froze them for good). PyPy's struct is longer, but no abi3 wheel is loaded there.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::OnceLock;
 
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
@@ -34,9 +35,37 @@ struct View {
 // The struct the limited API froze in 3.11: nine words and two ints.
 const _: () = assert!(size_of::<View>() == 9 * size_of::<usize>() + 2 * size_of::<c_int>());
 
+type GetBuffer = unsafe extern "C" fn(exporter: *mut PyObject, view: *mut View, flags: c_int) -> c_int;
+type ReleaseBuffer = unsafe extern "C" fn(view: *mut View);
+
+/// The protocol's functions, as the running interpreter exports them.
+#[derive(Clone, Copy)]
+struct Protocol {
+    get: GetBuffer,
+    release: ReleaseBuffer,
+}
+
 unsafe extern "C" {
-    fn PyObject_GetBuffer(exporter: *mut PyObject, view: *mut View, flags: c_int) -> c_int;
-    fn PyBuffer_Release(view: *mut View);
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+fn protocol() -> Option<Protocol> {
+    static FOUND: OnceLock<Option<Protocol>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // SAFETY: NULL is RTLD_DEFAULT on Linux, and both names are NUL-terminated.
+        let [get, release] = [c"PyObject_GetBuffer", c"PyBuffer_Release"]
+            .map(|name| unsafe { dlsym(ptr::null_mut(), name.as_ptr()) });
+        if get.is_null() || release.is_null() {
+            return None;
+        }
+        // SAFETY: functions of CPython by these names have these types since 3.3.
+        Some(unsafe {
+            Protocol {
+                get: std::mem::transmute::<*mut c_void, GetBuffer>(get),
+                release: std::mem::transmute::<*mut c_void, ReleaseBuffer>(release),
+            }
+        })
+    })
 }
 
 /// `PyBUF_FORMAT | PyBUF_STRIDES | PyBUF_ND | PyBUF_WRITABLE`: strides are asked for so that a buffer with gaps is told
@@ -48,17 +77,23 @@ const RECORDS_RO: c_int = 0x4 | 0x10 | 0x8;
 /// A writable buffer of 64-bit integers, held until dropped.
 pub(crate) struct Ids {
     view: Box<View>,
+    protocol: Protocol,
     count: usize,
 }
 
 impl Ids {
     /// The buffer of an object, or what is wrong with it.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Ids> {
-        let Some(view) = view(object, RECORDS) else {
+        let Some(protocol) = protocol() else {
+            return Err(bad_argument(
+                "this interpreter exports no buffer protocol; use take instead of fill",
+            ));
+        };
+        let Some(asked) = view(protocol, object, RECORDS) else {
             // Asking again is the only way to tell the reasons apart.
-            return Err(bad_argument(match view(object, RECORDS_RO) {
+            return Err(bad_argument(match view(protocol, object, RECORDS_RO) {
                 Some(ids) => {
-                    drop(Ids { view: ids, count: 0 });
+                    drop(Ids { view: ids, protocol, count: 0 });
                     "the buffer is read-only; fill needs one it may write to, as array.array(\"Q\", bytes(8 * n))".to_owned()
                 }
                 None => format!(
@@ -67,7 +102,7 @@ impl Ids {
                 ),
             }));
         };
-        let mut ids = Ids { view, count: 0 };
+        let mut ids = Ids { view: asked, protocol, count: 0 };
         ids.count = ids.check()?;
         Ok(ids)
     }
@@ -140,10 +175,10 @@ impl Ids {
     }
 }
 
-fn view(object: &Bound<'_, PyAny>, flags: c_int) -> Option<Box<View>> {
+fn view(protocol: Protocol, object: &Bound<'_, PyAny>, flags: c_int) -> Option<Box<View>> {
     let mut view = Box::new(MaybeUninit::<View>::zeroed());
     // SAFETY: the interpreter is attached; the view is writable and stays where it is until it is released.
-    let answer = unsafe { PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) };
+    let answer = unsafe { (protocol.get)(object.as_ptr(), view.as_mut_ptr(), flags) };
     if answer != 0 {
         drop(PyErr::take(object.py()));
         return None;
@@ -156,6 +191,6 @@ impl Drop for Ids {
     fn drop(&mut self) {
         // SAFETY: a view that `PyObject_GetBuffer` filled in, released once; the interpreter is attached, because `Ids`
         // lives inside one call.
-        unsafe { PyBuffer_Release(ptr::from_mut(&mut *self.view)) };
+        unsafe { (self.protocol.release)(ptr::from_mut(&mut *self.view)) };
     }
 }

@@ -38,7 +38,9 @@ CODES: Final[Mapping[str, int]]
 _Id = TypeVar("_Id", int, str)
 _Option: TypeAlias = Union[str, bool, int, float, timedelta, None]
 
-class _Parts(TypedDict, total=False):
+# Which of these an id has depends on its source's kind: a snowflake time, worker and sequence, a segment number, a serial
+# date and number. All are declared, so that parse(id)["worker"] type-checks; another kind's key raises KeyError.
+class _Parts(TypedDict):
     time: str
     worker: int
     sequence: int

@@ -121,6 +121,23 @@ public final class Source implements LongSupplier {
     }
 
     /**
+     * Leases numbers that follow each other to the caller alone, for a program that counts by itself: at least one and at
+     * most {@code count}; one where ids do not follow each other ({@code delta=}). What is not used is lost. Later
+     * calls of other verbs may give lower numbers.
+     *
+     * @param count how many at most
+     * @return the numbers
+     * @throws KeymillException as {@link #next}; {@link Code#INVALID_ARGUMENT} for a count below 1, and for snowflakes and
+     *     serials
+     */
+    public Range lease(long count) {
+        if (count < 1) {
+            throw KeymillException.argument(count + " numbers cannot be leased; ask for at least 1");
+        }
+        return well.range(count);
+    }
+
+    /**
      * Ids without end.
      *
      * @return the stream; sequential, each id made when it is asked for

@@ -302,6 +302,17 @@ final class Well {
         return lacks < block / 2 ? Math.max(lacks, lease.size(block)) : lacks;
     }
 
+    /** Leases at most {@code count} numbers to the caller; waits until there is one. */
+    Range range(long count) {
+        checkNumbers();
+        Lease lease = new Lease(false);
+        Wait wait = new Wait(label);
+        for (long pause = lease(lease, count, 1, wait); pause != 0; pause = lease(lease, count, 1, wait)) {
+            wait.pause(pause);
+        }
+        return new Range(lease.lo, lease.hi);
+    }
+
     void checkNumbers() {
         if (givesText()) {
             refuse(address);

@@ -44,6 +44,33 @@ class SourceTest {
     }
 
     @Test
+    void a_lease_is_a_range_that_nobody_else_gets() {
+        for (String order : new String[] {"process", "thread"}) {
+            Source orders = mill.segment("leased_" + order + "?order=" + order);
+            Set<Long> ids = new HashSet<>();
+            assertTrue(ids.add(orders.next()));
+            long leased = 0;
+            while (leased < 5000) {
+                Range range = orders.lease(700);
+                assertTrue(range.size() >= 1 && range.size() <= 700, range.toString());
+                assertEquals(range.first() + range.size(), range.end());
+                assertTrue(range.stream().allMatch(ids::add), range.toString());
+                leased += range.size();
+                assertTrue(ids.add(orders.next()));
+                assertTrue(Arrays.stream(orders.take(10)).allMatch(ids::add));
+            }
+        }
+        Range last = mill.segment("end?start=9223372036854775807").lease(10);
+        assertEquals("[9223372036854775807, 9223372036854775808)", last.toString());
+        assertArrayEquals(new long[] {Long.MAX_VALUE}, last.stream().toArray());
+        assertEquals(1, mill.segment("strided?scheme=tiny_id_info&delta=3&remainder=2").lease(10).size());
+        refused(Code.INVALID_ARGUMENT, () -> mill.segment("orders").lease(0));
+        refused(Code.INVALID_ARGUMENT, () -> mill.segment("orders").lease(-1));
+        refused(Code.INVALID_ARGUMENT, () -> mill.source("snowflake:tx?worker=1").lease(10));
+        refused(Code.INVALID_ARGUMENT, () -> mill.source("serial:t/c").lease(10));
+    }
+
+    @Test
     void every_third_number_comes_by_every_verb() {
         for (String order : new String[] {"process", "thread"}) {
             Source orders = mill.segment("orders_" + order + "?scheme=tiny_id_info&delta=3&remainder=2&order=" + order);
