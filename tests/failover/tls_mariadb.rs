@@ -2,10 +2,12 @@
 //! authority, and nobody falls back to plain text.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use keymill::{Code, Error, Mill};
 use keymill_tests::authority::Authority;
 use keymill_tests::mariadb::{self, Private};
+use keymill_tests::worker::in_a_process_of_its_own;
 use mysql::prelude::Queryable;
 
 /// A server with this authority's certificate.
@@ -100,4 +102,68 @@ fn a_socket_file_is_used_instead_of_a_host() {
     assert!(error.message.contains("sockx"), "{error}");
     // The shared server is still told by host and port.
     assert!(first_id(&mariadb::url()).is_ok());
+}
+
+/// Rust, Java, Python and Node ignore SIGPIPE; a C program dies of it. rustls writes by `writev`, which raises it.
+#[test]
+fn a_server_that_ends_under_tls_raises_no_sigpipe_in_its_clients_process() {
+    const NAME: &str = "tls_mariadb::a_server_that_ends_under_tls_raises_no_sigpipe_in_its_clients_process";
+    if !in_a_process_of_its_own(NAME) {
+        return;
+    }
+    // SAFETY: the default action, as a C program has it; no handler of ours is involved.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let authority = Authority::new();
+    let server = authority.server("");
+    let url = verified(&server.url().replace("127.0.0.1", "localhost"), &authority.file("ca.pem"));
+    let mill = Mill::open(&format!("{url}&connect_timeout=1s&timeout=1s")).expect("a mill opens lazily");
+    mill.init(&[], false).expect("a table");
+    // Each of them keeps statements open on the connection, which are closed one by one when it is dropped.
+    let sources: Vec<_> = (0..4)
+        .map(|n| mill.source(&format!("segment:s{n}?step=1&max_step=1&deadline=300ms")).expect("a source"))
+        .collect();
+    let all = |ok: bool| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        for source in &sources {
+            loop {
+                let answer = source.next();
+                if answer.is_ok() == ok {
+                    break;
+                }
+                assert!(
+                    Instant::now() < deadline,
+                    "the server's end, or its return, is not noticed: {answer:?}"
+                );
+            }
+        }
+    };
+    for orderly in [false, true, false] {
+        all(true);
+        assert!(signals_are_blocked() >= 1, "no thread of keymill's was found");
+        if orderly {
+            server.root().query_drop("SHUTDOWN").expect("root may");
+            all(false);
+        }
+        // What is left of it: it may still be writing its pages.
+        server.kill();
+        all(false);
+        server.start_again();
+    }
+    all(true);
+}
+
+/// That each of keymill's threads in this process blocks SIGPIPE and SIGTERM; how many there are.
+fn signals_are_blocked() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("the threads").flatten();
+    // A thread may end while its file is read.
+    let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    let ours: Vec<String> = statuses.filter(|status| status.starts_with("Name:\tkeymill-")).collect();
+    for status in &ours {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a mask").trim();
+        let mask = u64::from_str_radix(mask, 16).expect("a mask");
+        for signal in [libc::SIGPIPE, libc::SIGTERM] {
+            assert!(mask & 1 << (signal - 1) != 0, "signal {signal} is not blocked in: {status}");
+        }
+    }
+    ours.len()
 }
