@@ -48,6 +48,8 @@ impl Authority {
              -addext basicConstraints=critical,CA:TRUE",
         );
         authority.sign("server", "localhost", extension);
+        std::fs::set_permissions(authority.file("server.key"), PermissionsExt::from_mode(0o644))
+            .expect("a mode");
         authority.sign("client", "keymill", "extendedKeyUsage=clientAuth");
         authority
     }
@@ -60,8 +62,6 @@ impl Authority {
         self.openssl(&format!(
             "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out {name}.pem -days 2 -extfile names"
         ));
-        std::fs::set_permissions(self.file(&format!("{name}.key")), PermissionsExt::from_mode(0o644))
-            .expect("a mode");
     }
 
     fn openssl(&self, arguments: &str) {

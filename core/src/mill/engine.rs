@@ -55,6 +55,7 @@ fn store_for(config: &StoreConfig, folder: &Path, on_panic: &OnPanic) -> Result<
 }
 
 /// What makes a store: once for a life of a mill, and again after a panic of its driver.
+#[cfg_attr(not(feature = "sqlite"), allow(unused_variables))]
 fn maker_for(config: &StoreConfig, folder: &Path) -> Result<MakeStore> {
     match config {
         StoreConfig::Memory { name, script } => {

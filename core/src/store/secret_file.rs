@@ -1,4 +1,4 @@
-//! Files that hold a password: a configuration file, or what `password_file=` names. (floor 2)
+//! Files that hold a password or a private key: a configuration file, or what `password_file=` and `key=` name. (floor 2)
 //!
 //! The rule is libpq's for `.pgpass`, with the exceptions of a service and of a container:
 //! * users outside the file's owner and group may not read or write it;
@@ -12,9 +12,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use zeroize::Zeroizing;
+
 /// A file's text, and why it may not hold a password.
 pub(crate) struct SecretFile {
-    pub(crate) text: String,
+    pub(crate) text: Zeroizing<String>,
     /// Who else can read it and what to run, as the end of a sentence that names the file.
     pub(crate) exposed: Option<String>,
 }
@@ -30,16 +32,18 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<SecretFile> {
     if !found.is_file() {
         return Err(wrong("it is not a regular file".to_owned()));
     }
-    let mut bytes = Vec::new();
+    // Of its size from the start: a buffer that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(found.len().min(most) as usize + 1));
     (&file).take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(wrong(format!("it is longer than {most} bytes")));
     }
-    let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+    let text =
+        String::from_utf8(std::mem::take(&mut bytes)).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
     // SAFETY: takes no arguments, touches no memory and always succeeds.
     let user = unsafe { libc::geteuid() };
     let exposed = exposed(found.mode(), found.uid() == user, path).filter(|_| !is_mounted_read_only(&file));
-    Ok(SecretFile { text, exposed })
+    Ok(SecretFile { text: Zeroizing::new(text), exposed })
 }
 
 /// What is wrong with the rights of a file that holds a password.

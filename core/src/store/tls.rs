@@ -120,6 +120,7 @@ mod encrypted {
     };
 
     use super::{Fault, FaultKind, Mode, SocketAddr};
+    use crate::store::secret_file;
     use crate::store::server::Tls;
 
     fn refused(message: String) -> Fault {
@@ -144,9 +145,15 @@ mod encrypted {
         match (&tls.cert, &tls.key) {
             (Some(cert), Some(key)) => {
                 let chain = certificates_in(cert, "the client's certificate")?;
-                let file = key.display();
-                let key = PrivateKeyDer::from_pem_file(key)
-                    .map_err(|error| refused(format!("the client's key `{file}` cannot be read: {error}")))?;
+                let wrong =
+                    |why: &dyn fmt::Display| refused(format!("the client's key `{}` {why}", key.display()));
+                let file = secret_file::read(key, 1 << 20)
+                    .map_err(|error| wrong(&format_args!("cannot be read: {error}")))?;
+                if let Some(exposed) = file.exposed {
+                    return Err(wrong(&exposed));
+                }
+                let key = PrivateKeyDer::from_pem_slice(file.text.as_bytes())
+                    .map_err(|error| wrong(&format_args!("cannot be read: {error}")))?;
                 builder
                     .with_client_auth_cert(chain, key)
                     .map_err(|error| refused(format!("`cert=` and `key=` cannot be used together: {error}")))

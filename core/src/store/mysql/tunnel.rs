@@ -58,7 +58,9 @@ pub(super) struct Tunnel {
 impl Tunnel {
     /// Connects to the server and waits for the driver at [`Tunnel::socket`].
     pub(super) fn open(options: &Options, target: &Target, mode: Mode) -> Result<Tunnel, Fault> {
-        let Target::Tcp { host, address } = target else { unreachable!("a socket file is never encrypted") };
+        let Target::Tcp { host, address } = target else {
+            return Err(Fault::new(FaultKind::Refused, "a socket file is never encrypted"));
+        };
         let limit = options.read_timeout.max(Duration::from_millis(1));
         let config = tls::client_config(&options.tls, mode)?;
         let name = tls::server_name(host, *address, mode)?;
