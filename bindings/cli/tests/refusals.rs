@@ -279,36 +279,25 @@ fn standard_output_that_is_full_is_an_error() {
 }
 
 #[test]
-fn a_database_of_another_program_is_left_alone_until_init() {
+fn a_database_of_another_program_is_left_alone_by_init_too() {
     let home = Home::new();
-    let db = rusqlite::Connection::open(home.path().join("app.db")).unwrap();
+    let path = home.path().join("app.db");
+    let db = rusqlite::Connection::open(&path).unwrap();
     db.execute_batch("CREATE TABLE users (id INTEGER); INSERT INTO users VALUES (7)").unwrap();
     drop(db);
-    let mill = |args: &[&str]| home.run(&[&["--mill", "sqlite:app.db"], args].concat());
-    let message = mill(&["take", "segment:orders", "5"]).refused("STORE_REFUSED");
-    assert!(message.contains("run `keymill --mill 'sqlite:app.db' init 'segment:orders'`"), "{message}");
-    assert!(!message.contains("with this --mill"), "{message}");
-    mill(&["status", "segment:orders"]).done();
-    mill(&["init", "segment:orders"]).done();
-    assert_eq!(mill(&["take", "segment:orders", "5"]).done(), "1\n2\n3\n4\n5\n");
-    let db = rusqlite::Connection::open(home.path().join("app.db")).unwrap();
-    assert_eq!(db.query_one("SELECT id FROM users", [], |row| row.get::<_, i64>(0)).unwrap(), 7);
-}
-
-#[test]
-fn the_init_an_error_asks_for_is_the_one_that_helps() {
-    let home = Home::new();
-    let db = rusqlite::Connection::open(home.path().join("app.db")).unwrap();
-    db.execute_batch("CREATE TABLE users (id INTEGER)").unwrap();
-    drop(db);
-    for spec in ["segment:it's?table=mine", "serial:cust/id?table=kp&number=0000", "segment:orders"] {
-        let message = home.run(&["--mill", "sqlite:app.db", "next", spec]).refused("STORE_REFUSED");
-        let command = message.split('`').find(|part| part.starts_with("keymill ")).unwrap_or_default();
-        assert!(command.contains(" init '"), "{message}");
-        let line = command.replacen("keymill", "$K", 1);
-        assert!(home.shell(&line).done().contains("created: "), "{message}");
-        home.run(&["--mill", "sqlite:app.db", "next", spec]).done();
+    let before = std::fs::read(&path).unwrap();
+    for args in [
+        &["take", "segment:orders", "5"][..],
+        &["next", "segment:it's?table=mine"],
+        &["init", "segment:orders"],
+        &["init", "--dry-run", "serial:cust/id?table=kp&number=0000"],
+    ] {
+        let message = home.run(&[&["--mill", "sqlite:app.db"], args].concat()).refused("STORE_REFUSED");
+        for part in ["table `users` of another program", "name a file of keymill's own"] {
+            assert!(message.contains(part), "{message}");
+        }
     }
+    assert_eq!(std::fs::read(&path).unwrap(), before, "not a byte of it was changed");
 }
 
 #[test]

@@ -140,6 +140,14 @@ impl Store for Guarded {
         self.run(|store| store.warnings()).ok().flatten()
     }
 
+    fn created(&mut self) -> Vec<String> {
+        // A store that is not made yet has created nothing.
+        if self.store.is_none() {
+            return Vec::new();
+        }
+        self.run(|store| store.created()).unwrap_or_default()
+    }
+
     fn news(&mut self) -> Vec<Fault> {
         self.run(|store| store.news()).unwrap_or_default()
     }

@@ -115,7 +115,7 @@ pub(super) fn refuse_foreign(path: &Path, why: &str) -> Fault {
         FaultKind::Refused,
         format!(
             "`{}` {why}; name a file of keymill's own, such as sqlite:ids.db: two SQLite libraries in one process drop each \
-             other's locks on a file they share. To move a source out of this file run `keymill repair` on the new one, N \
+             other's locks on a file they share. A source that has a row in this one begins in the new one at 1: repair it there, \
              above every number issued",
             path.display()
         ),

@@ -294,7 +294,7 @@ impl SqliteStore {
         let Some(descriptor) = found else { return Ok(()) };
         self.judge(format!(
             "`{}` is open in this process outside keymill too (descriptor {descriptor}), as by a SQLite library of the program's \
-             own (Python's sqlite3, better-sqlite3, sqlite-jdbc); two SQLite libraries in one process drop each other's locks, \
+             own (Python's sqlite3, better-sqlite3, sqlite-jdbc) or a second copy of this one; two SQLite libraries in one process drop each other's locks, \
              and the file is damaged: name a file of keymill's own that nothing else in this program opens",
             self.path.display()
         ))
