@@ -458,3 +458,35 @@ fn a_replica_that_takes_writes_is_passed_over_or_refused_or_warned_about() {
     store.reserve(&ask(&key, next)).expect("a range");
     assert!(store.facts().expect("facts").warnings.is_empty());
 }
+
+#[test]
+fn a_table_that_somebody_locks_is_told_by_the_server_and_no_statement_is_left_waiting() {
+    let server = Private::start("");
+    let options = mariadb::options_of(&server.url());
+    let key = key(Scheme::Keymill, "orders");
+    let mut store = mariadb::store(options.clone());
+    store.init(&[Arc::clone(&key)], false).expect("init");
+    let mut next = 0;
+    for _ in 0..3 {
+        next = store.reserve(&ask(&key, next)).expect("a range").hi;
+    }
+    let (mut root, mut watcher) = (server.root(), server.root());
+    for lock in [format!("LOCK TABLES ids.{} WRITE", key.table), "FLUSH TABLES WITH READ LOCK".to_owned()] {
+        root.query_drop(&lock).expect("root may do that");
+        for _ in 0..3 {
+            let fault = store.reserve(&ask(&key, next)).expect_err("the table is locked");
+            assert!(
+                matches!(fault.kind, FaultKind::Held | FaultKind::Unavailable),
+                "{lock}: {:?}: {fault}",
+                fault.kind
+            );
+        }
+        let sql = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'keymill' AND COMMAND = 'Query'";
+        let waiting: Option<u64> = watcher.query_first(sql).expect("a list");
+        assert_eq!(waiting, Some(0), "{lock}");
+        root.query_drop("UNLOCK TABLES").expect("root may do that");
+        let got = store.reserve(&ask(&key, next)).expect("a range");
+        assert_eq!(got.lo, next, "{lock}: nothing was reserved meanwhile");
+        next = got.hi;
+    }
+}

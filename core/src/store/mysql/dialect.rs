@@ -76,6 +76,11 @@ impl Dialect {
         if self == Dialect::MariaDb {
             settings.push(format!("SET SESSION idle_transaction_timeout = {}", lock_wait * 5));
         }
+        if self != Dialect::TiDb {
+            // A table that somebody alters or locks: the server would go on waiting when nobody waits for its answer any more,
+            // once for each attempt.
+            settings.push(format!("SET SESSION lock_wait_timeout = {lock_wait}"));
+        }
         // No gap locks: sixteen processes that use a key for the first time would deadlock on them. Statement-based
         // binary logs allow no such transactions; there the deadlocks are retried.
         if self != Dialect::TiDb && !statement_binlog {
