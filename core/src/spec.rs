@@ -94,6 +94,15 @@ impl Spec {
         self.key.serial.as_ref().map(|s| &s.pattern)
     }
 
+    /// Whether numbers in memory can end by themselves: with their period, or when they outlive `ttl`.
+    #[must_use]
+    pub fn has_ends(&self) -> bool {
+        // The period of a pattern without a date is 0 at any time.
+        self.rules.ttl_ms.is_some()
+            || self.key.scheme.keeps_ttl()
+            || self.pattern().is_some_and(|pattern| pattern.period_at(0) != 0)
+    }
+
     /// The most bytes a text of the source can have.
     #[must_use]
     pub fn text_len(&self) -> usize {

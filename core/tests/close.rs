@@ -21,3 +21,26 @@ fn a_closed_mill_has_let_go_of_its_file() {
         assert_eq!(open, 0);
     }
 }
+
+#[test]
+fn a_close_gives_back_what_many_sources_did_not_use_and_leaves_alone_what_another_process_went_past() {
+    const SOURCES: usize = 250;
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("sqlite:{}", folder.path().join("ids.db").display());
+    let name = |n: usize| format!("segment:s{n}?step=100&buffer=1ms");
+    let (mill, other) = (keymill::Mill::open(&config).unwrap(), keymill::Mill::open(&config).unwrap());
+    let sources: Vec<_> = (0..SOURCES).map(|n| mill.source(&name(n)).unwrap()).collect();
+    for source in &sources {
+        assert_eq!(source.next().unwrap(), 1);
+    }
+    // Of every tenth another process has reserved since.
+    for n in (0..SOURCES).step_by(10) {
+        assert_eq!(other.source(&name(n)).unwrap().next().unwrap(), 101);
+    }
+    mill.close();
+    let mill = keymill::Mill::open(&config).unwrap();
+    for n in 0..SOURCES {
+        let next = mill.source(&name(n)).unwrap().next().unwrap();
+        assert_eq!(next, if n % 10 == 0 { 201 } else { 2 }, "source {n}");
+    }
+}

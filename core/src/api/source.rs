@@ -307,11 +307,7 @@ impl Source {
     /// revokes a [`Lease`](super::Lease) (and a fork): a language that sees every close itself need not compare the word.
     #[must_use]
     pub fn expires(&self) -> bool {
-        let spec = self.spec();
-        // The period of a pattern without a date is 0 at any time.
-        spec.rules.ttl_ms.is_some()
-            || spec.key.scheme.keeps_ttl()
-            || spec.pattern().is_some_and(|pattern| pattern.period_at(0) != 0)
+        self.spec().has_ends()
     }
 
     /// The same for every copy of one source, and for no other source of this process: a language that keeps a cursor

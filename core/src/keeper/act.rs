@@ -18,6 +18,7 @@ use crate::time::Clock;
 use crate::well::Well;
 
 use super::Keeper;
+use super::expiry::Expiry;
 use super::plan::{Answer, Ask, Flight, Now};
 
 /// The keeper never sleeps longer than this: a wall clock that was set is noticed, a lost wake-up heals.
@@ -57,6 +58,8 @@ pub(crate) struct Executor {
     pub(crate) tally: Arc<MillTally>,
     pub(crate) events: Arc<Events>,
     pub(crate) health: Health,
+    /// Started with the first source whose numbers can end by themselves.
+    pub(crate) expiry: Option<Expiry>,
 }
 
 /// What the executor remembers of warnings and defects.
@@ -91,7 +94,7 @@ impl Executor {
         loop {
             while let Ok(command) = self.commands.try_recv() {
                 match command {
-                    Command::Add(well) => self.keeper.add(well),
+                    Command::Add(well) => self.add(well),
                     Command::Run(errand) => self.run_errand(errand),
                     Command::ClockMoved(done) => {
                         self.keeper.clock_moved();
@@ -131,8 +134,29 @@ impl Executor {
         }
     }
 
+    fn add(&mut self, well: Arc<Well>) {
+        // A manual clock moves by a call, which the keeper answers.
+        if well.spec.has_ends() && matches!(self.clock, Clock::System) {
+            if self.expiry.is_none() {
+                self.expiry = Expiry::start(self.clock.clone());
+            }
+            if let Some(expiry) = &self.expiry {
+                expiry.add(well.clone());
+            }
+        }
+        self.keeper.add(well);
+    }
+
+    /// The store is about to be asked: dates are ended by the other thread meanwhile.
+    fn about_to_wait(&self) {
+        if let Some(expiry) = &self.expiry {
+            expiry.keeper_waits();
+        }
+    }
+
     /// An errand that panics harms nobody else. Its caller hears of it, because its answer never comes.
     fn run_errand(&mut self, errand: Errand) {
+        self.about_to_wait();
         let Some(store) = self.store.as_deref_mut() else { return };
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| errand(store))) {
             self.defect("a call", payload);
@@ -170,6 +194,9 @@ impl Executor {
         let now = self.now();
         let Some(store) = self.store.as_deref_mut() else { return false };
         let Some(flight) = self.keeper.attend(now, store.batch()) else { return false };
+        if let Some(expiry) = &self.expiry {
+            expiry.keeper_waits();
+        }
         let started = Instant::now();
         let (slots, answers) = match flight {
             Flight::Alone(slot, ask) => (vec![slot], vec![Some(fly(store, &ask))]),

@@ -46,6 +46,8 @@ impl Scene {
             tally: tally.clone(),
             events: events.clone(),
             health: Health::default(),
+
+            expiry: None,
         };
         let thread = crate::thread::spawn("keeper", move || executor.run()).expect("a thread");
         belfry.answered_by(thread.thread().clone());

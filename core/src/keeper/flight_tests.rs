@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossbeam::channel;
+use crossbeam::channel::{self, Receiver, Sender};
 
 use super::Keeper;
 use super::act::{Command, Executor};
@@ -15,6 +15,7 @@ use crate::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
 use crate::segment::Sight;
 use crate::store::{Facts, Row, Store};
 use crate::time::{Clock, ManualClock};
+use crate::well::Well;
 
 fn spec(text: &str) -> Arc<crate::spec::Spec> {
     Arc::new(MillConfig::parse("memory:").and_then(|config| config.spec(text)).expect("a spec"))
@@ -317,6 +318,7 @@ fn executor(
         tally: Arc::default(),
         events: Arc::new(crate::events::Events::new()),
         health: crate::keeper::act::Health::default(),
+        expiry: None,
     };
     (executor, asked, sender)
 }
@@ -355,4 +357,98 @@ fn what_a_store_leaves_unanswered_is_asked_alone() {
     // ordering: Relaxed — a count of this thread.
     assert_eq!(asked.load(Ordering::Relaxed), 1 + 3, "the fourth, and the last two");
     assert_eq!(executor.tally.latency().count, 8);
+}
+
+/// A store that serves one source and is silent for every other until the test lets it go.
+struct Silent {
+    asked: Sender<()>,
+    goes_on: Receiver<()>,
+    next: u64,
+}
+
+impl Store for Silent {
+    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        if request.key.serial.is_none() && !request.key.name.contains("aging") {
+            let _ = self.asked.send(());
+            let _ = self.goes_on.recv();
+            return Err(Fault::new(FaultKind::Unavailable, "silent"));
+        }
+        let lo = self.next;
+        self.next += request.len;
+        Ok(Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None })
+    }
+    fn give_back(&mut self, _: &Key, _: u64, _: u64, _: u64) -> Result<bool, Fault> {
+        Ok(true)
+    }
+    fn raise(&mut self, _: &Key, _: Option<u64>, _: u64) -> Result<u64, Fault> {
+        Ok(0)
+    }
+    fn look(&mut self, _: &Key) -> Result<Option<Row>, Fault> {
+        Ok(None)
+    }
+    fn init(&mut self, _: &[Arc<Key>], _: bool) -> Result<Vec<String>, Fault> {
+        Ok(Vec::new())
+    }
+    fn repair(&mut self, _: &Key, _: Mark) -> Result<(Option<Row>, Row), Fault> {
+        Err(Fault::new(FaultKind::Refused, "nothing is repaired here"))
+    }
+    fn facts(&mut self) -> Result<Facts, Fault> {
+        Ok(Facts::default())
+    }
+}
+
+/// Takes from a source whose keeper waits for a silent store, until nothing is left.
+fn left_while_the_store_is_silent(spec_of_the_source: &str) {
+    let (asked, is_asked) = channel::unbounded();
+    let (lets_go, goes_on) = channel::unbounded();
+    let (commands, inbox) = channel::unbounded();
+    let belfry = Arc::new(Belfry::default());
+    let executor = Executor {
+        keeper: Keeper::new(1, belfry.clone()),
+        store: Some(Box::new(Silent { asked, goes_on, next: 1 })),
+        clock: Clock::System,
+        commands: inbox,
+        tally: Arc::default(),
+        events: Arc::new(crate::events::Events::new()),
+        health: crate::keeper::act::Health::default(),
+        expiry: None,
+    };
+    let thread = std::thread::spawn(move || executor.run());
+    belfry.answered_by(thread.thread().clone());
+    let well = |text: &str, slot| {
+        let well = Arc::new(Well::new(spec(text), belfry.clone(), slot, Clock::System).expect("a source"));
+        commands.send(Command::Add(well.clone())).expect("a keeper");
+        belfry.wake();
+        well
+    };
+    let dated = well(spec_of_the_source, 0);
+    dated.lease(1).expect("a number");
+    let other = well("segment:other", 1);
+    assert!(other.try_next().is_err());
+    is_asked.recv_timeout(Duration::from_secs(30)).expect("the keeper asks the store, which is silent");
+    // Far more than the source's numbers live, far less than they would last.
+    let began = std::time::Instant::now();
+    while dated.supply().expect("numbers").take(1).is_ok() {
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{spec_of_the_source}: numbers outlive their time"
+        );
+        std::thread::yield_now();
+    }
+    drop(lets_go);
+    let (done, wait) = channel::bounded(1);
+    commands.send(Command::Close(done)).expect("a keeper");
+    belfry.wake();
+    wait.recv_timeout(Duration::from_secs(30)).expect("a close");
+    thread.join().expect("no panic");
+}
+
+#[test]
+fn a_date_ends_while_the_keeper_waits_for_a_silent_store() {
+    left_while_the_store_is_silent("serial:t/c?date=yyyyMMddHHmmss&step=900000000&number=0000000000");
+}
+
+#[test]
+fn a_time_to_live_ends_while_the_keeper_waits_for_a_silent_store() {
+    left_while_the_store_is_silent("segment:aging?step=900000000&ttl=1s");
 }

@@ -6,6 +6,7 @@
 pub(crate) mod act;
 #[cfg(test)]
 mod defect_tests;
+pub(crate) mod expiry;
 #[cfg(test)]
 mod flight_tests;
 #[cfg(test)]
@@ -92,6 +93,7 @@ impl Keeper {
     /// Looks at a source and does what the planner says.
     pub fn look(&mut self, slot: Slot, now: Now) {
         let Some(well) = self.wells.get(&slot) else { return };
+        well.expire(now);
         for action in self.planner.look(slot, &well.view(), now) {
             well.act(action, now);
         }

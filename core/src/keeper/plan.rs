@@ -72,8 +72,12 @@ pub enum Answer {
 pub(crate) enum Action {
     /// Put this segment into the supply.
     Publish(Segment),
-    /// Drop what belongs to another period than this one.
+    /// Keep this segment until its period begins.
+    KeepAhead(Segment),
+    /// Drop what belongs to another period than this one, and begin with what was kept for it.
     DropOtherPeriods(u64),
+    /// What is in memory ends at this wall time, and this long after it was reserved.
+    Ends { wall_ms: Option<i64>, ttl_ms: Option<u64> },
     /// Drop what was reserved at or before this boot time.
     DropOlder(u64),
     /// Ring when fewer than this many numbers are left.
@@ -114,8 +118,8 @@ struct Plan {
     period: u64,
     /// The wall time at which `period` is over.
     period_end_ms: Option<i64>,
-    /// The next period's first segment, held until that period begins.
-    ahead: Option<Segment>,
+    /// The next period, whose first segment is reserved: the source holds it until that period begins.
+    ahead: Option<u64>,
     /// What the next flight asks for, if one is wanted.
     wanted: Option<Want>,
     /// What the flight under way asked for; `None` while there is none, so that no flight carries a source twice.
@@ -421,7 +425,6 @@ impl Planner {
     pub(crate) fn give_back(&self, slot: Slot, rest: &[(u64, u64, u64)]) -> Option<(u64, u64, u64)> {
         let plan = self.plans.get(slot)?.as_ref()?;
         let mut rest: Vec<_> = rest.to_vec();
-        rest.extend(plan.ahead.map(|s| (s.period, s.lo, s.hi)));
         let (period, mut lo, hi) = rest.pop()?;
         if (Mark { period, next: hi }) != plan.seen {
             return None;

@@ -142,6 +142,7 @@ impl Engine {
             commands: inbox,
             tally: engine.tally.clone(),
             events: engine.events.clone(),
+            expiry: None,
             health: Health::default(),
         };
         let thread = thread::spawn("keymill-keeper", move || executor.run()).map_err(|error| {

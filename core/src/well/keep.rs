@@ -7,7 +7,7 @@ use crate::error::{Code, Error};
 use crate::keeper::plan::{Action, Now, View};
 
 use super::refusal::Refusal;
-use super::{ROUND_TRIP, Spring, Tally, Well};
+use super::{ROUND_TRIP, Spring, Well};
 
 /// How long a snowflake rests whose stored mark is ahead of this machine's clock. The next caller after that asks the
 /// store again: the clock may have been set right, or the mark repaired.
@@ -74,19 +74,13 @@ impl Well {
     /// Carries out what the planner decided.
     pub(crate) fn act(&self, action: Action, now: Now) {
         match (action, &self.spring) {
-            (Action::Publish(segment), Spring::Numbers(supply)) => {
-                self.tally.refilled(segment.len(), now);
-                if !supply.publish(segment) {
-                    Tally::add(&self.tally.lost, segment.len());
-                }
-                self.supplied();
-            }
+            (Action::Publish(segment), Spring::Numbers(supply)) => self.publish(supply, segment, now),
+            (Action::KeepAhead(segment), Spring::Numbers(_)) => self.keep_ahead(segment),
             (Action::DropOtherPeriods(keep), Spring::Numbers(supply)) => {
-                Tally::add(&self.tally.lost, supply.drop_other_periods(keep).lost);
+                self.drop_other_periods(supply, keep, now);
             }
-            (Action::DropOlder(born), Spring::Numbers(supply)) => {
-                Tally::add(&self.tally.lost, supply.drop_older(born).lost);
-            }
+            (Action::Ends { wall_ms, ttl_ms }, Spring::Numbers(_)) => self.set_ends(wall_ms, ttl_ms),
+            (Action::DropOlder(born), Spring::Numbers(supply)) => self.drop_older(supply, born),
             (Action::RingAt(left), Spring::Numbers(supply)) => supply.ring_at(left),
             (Action::Start(before), Spring::Time { generator, .. }) => match generator.start(before) {
                 // ordering: Relaxed — read by the keeper itself.
@@ -114,7 +108,7 @@ impl Well {
     }
 
     /// Numbers are there: whoever waits may look.
-    fn supplied(&self) {
+    pub(super) fn supplied(&self) {
         self.answered();
         self.stand().refusal = None;
         self.changed.notify_all();
@@ -147,7 +141,7 @@ impl Well {
     /// Closes for good; answers with what nobody was given.
     pub(crate) fn close(&self) -> Unused {
         let unused = match &self.spring {
-            Spring::Numbers(supply) => Unused::Ranges(supply.close()),
+            Spring::Numbers(supply) => Unused::Ranges(self.close_supply(supply)),
             Spring::Time { generator, word } => {
                 word.revoke();
                 match generator.close() {

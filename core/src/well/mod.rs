@@ -3,6 +3,7 @@
 //! Callers take; who finds nothing rings and waits here, on this source's own condition, until its own deadline. The
 //! keeper looks, publishes, and posts why it could not. No I/O is done under any lock of a well.
 
+mod expiry;
 mod flakes;
 mod keep;
 mod refusal;
@@ -21,6 +22,7 @@ use crate::serial::Prefix;
 use crate::snowflake::Generator;
 use crate::spec::{Body, Spec};
 use crate::time::Clock;
+use expiry::Calendar;
 pub(crate) use keep::Unused;
 use refusal::Standing;
 pub(crate) use tally::Tally;
@@ -52,6 +54,8 @@ pub struct Well {
     started: AtomicBool,
     /// Where the mark stands is not asked again before this boot time: this machine's clock is behind it.
     start_again_ms: AtomicU64,
+    /// When what is in memory ends; whoever publishes or drops segments holds it.
+    calendar: Mutex<Calendar>,
     standing: Mutex<Standing>,
     changed: Condvar,
     /// Numbers that sleeping callers want in all, and those of `try_next` since the store answered last: whoever looks in
@@ -94,6 +98,7 @@ impl Well {
             clock,
             started: AtomicBool::new(false),
             start_again_ms: AtomicU64::new(0),
+            calendar: Mutex::default(),
             standing: Mutex::default(),
             changed: Condvar::new(),
             wanted: AtomicU64::new(0),

@@ -127,19 +127,21 @@ impl Planner {
             && asked == range.period
             && plan.period_end_ms.is_some_and(|end| now.wall_ms < end);
         if reserved_ahead {
-            plan.ahead = Some(segment);
+            plan.ahead = Some(segment.period);
+            actions.push(Action::KeepAhead(segment));
             return actions;
         }
         if range.period != plan.period {
             // The row's period is ahead of our clock, or this is the first segment: from here on it is ours too.
+            // What was reserved ahead for that period comes first; it lies below the new range, which `seen` has shown.
             actions.push(Action::DropOtherPeriods(range.period));
             plan.period = range.period;
-            // What was reserved ahead for that period comes first; it lies below the new range, which `seen` has shown.
-            if let Some(ahead) = plan.ahead.take().filter(|ahead| ahead.period == range.period) {
-                actions.push(Action::Publish(ahead));
-            }
+            plan.ahead = None;
         }
         plan.period_end_ms = pattern.and_then(|p| p.period_end_ms(range.period));
+        if plan.spec.has_ends() {
+            actions.push(Action::Ends { wall_ms: plan.period_end_ms, ttl_ms: plan.rules().ttl_ms });
+        }
         plan.note_landing(segment.len(), asked_len, now);
         if plan.period_end_ms.is_some() {
             self.dated.insert(slot);

@@ -31,7 +31,8 @@ pub(super) fn next_period(plan: &Plan, rate: u64, now: Now) -> Option<u64> {
 }
 
 impl Planner {
-    /// Ends a period that is over; answers with what is then left in memory.
+    /// Ends a period that is over; answers with what is then left in memory. The source has dropped its numbers by itself, and
+    /// begun with those that were reserved ahead (`Well::expire`): here it is taken note of.
     pub(super) fn turn_period(&mut self, slot: Slot, left: u64, now: Now, actions: &mut Vec<Action>) -> u64 {
         let Some(plan) = self.plan(slot) else { return left };
         let over = plan.period_end_ms.is_some_and(|end| now.wall_ms >= end);
@@ -41,21 +42,14 @@ impl Planner {
         let Some(pattern) = plan.spec.pattern() else { return left };
         let today = pattern.period_at(now.wall_ms);
         actions.push(Action::DropOtherPeriods(today));
-        match plan.ahead.take().filter(|segment| segment.period == today) {
-            Some(segment) => {
-                let len = segment.len();
-                plan.period = today;
-                plan.period_end_ms = pattern.period_end_ms(today);
-                actions.push(Action::Publish(segment));
-                len
-            }
-            None => {
-                plan.period = today;
-                plan.period_end_ms = None;
-                self.dated.remove(&slot);
-                0
-            }
+        plan.period = today;
+        if plan.ahead.take() == Some(today) {
+            plan.period_end_ms = pattern.period_end_ms(today);
+            return left;
         }
+        plan.period_end_ms = None;
+        self.dated.remove(&slot);
+        0
     }
 
     /// Finds the sources whose period is over or about to be, and sets the time of the next check.

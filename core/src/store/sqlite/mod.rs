@@ -25,7 +25,8 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use super::rows::{self, Rows, Together};
 use super::transactions::Transactions;
 use super::{
-    Durability, Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Store,
+    Durability, Facts, Fault, FaultKind, GiveBack, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row,
+    Store,
 };
 use file::{Deadline, FileSystem, Owner, commit, fault, file_system, identity, is_busy, log_of, owner, real};
 use records::{Open, age_of};
@@ -404,6 +405,31 @@ impl Store for SqliteStore {
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
         self.give_back_in_one(key, period, lo, hi)
+    }
+
+    /// One transaction, and so one fsync, for all of them.
+    fn give_back_all(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
+        self.with_connection(|store, connection| {
+            let transaction = store.begin(connection)?;
+            let path = &store.path;
+            let mut answers = Vec::with_capacity(ranges.len());
+            for GiveBack { key, period, lo, hi } in ranges {
+                let given = ensure_table(&transaction, key, &mut store.opened, path).and_then(|()| {
+                    rows::give_back(&mut Open { transaction: &transaction, path }, key, *period, *lo, *hi)
+                });
+                match given {
+                    Ok(given) => answers.push(given),
+                    // A row that is refused was not changed, and says nothing about the others.
+                    Err(fault) if !fault.kind.is_outage() && !transaction.is_autocommit() => {
+                        answers.push(false)
+                    }
+                    Err(fault) => return Err(fault),
+                }
+            }
+            store.end(transaction)?;
+            Ok(answers)
+        })
+        .map_err(|fault| rows::during(&format!("giving back {} ranges", ranges.len()), fault))
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {

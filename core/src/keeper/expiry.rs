@@ -1,0 +1,63 @@
+//! The expiry thread of a mill: it ends dates and times to live while the keeper's thread waits for a store. (floor 3)
+//!
+//! The keeper does the same at each of its looks; but a store that is silent holds it for its timeout, and a number must not
+//! bear yesterday's date for so long. The thread is started with the first source whose numbers can end. It sleeps until the
+//! next end and is woken when the keeper begins to wait, because an end may be nearer by then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam::channel::{self, Receiver, Sender};
+
+use crate::thread::spawn;
+use crate::time::Clock;
+use crate::well::Well;
+
+use super::plan::Now;
+
+/// The wall clock is looked at this often while an end is to come: it may be set meanwhile.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// The way to the thread, which ends when this is dropped.
+pub(crate) struct Expiry {
+    to_thread: Sender<Option<Arc<Well>>>,
+}
+
+impl Expiry {
+    /// Starts the thread. `None` where the system starts no further one: then the keeper alone ends dates.
+    pub(crate) fn start(clock: Clock) -> Option<Expiry> {
+        let (to_thread, inbox) = channel::unbounded();
+        spawn("keymill-expiry", move || run(&inbox, &clock)).ok()?;
+        Some(Expiry { to_thread })
+    }
+
+    /// Takes a source in.
+    pub(crate) fn add(&self, well: Arc<Well>) {
+        // A thread that ended is missed by nobody but the clock: the keeper ends dates too.
+        let _ = self.to_thread.send(Some(well));
+    }
+
+    /// The keeper is about to wait for a store.
+    pub(crate) fn keeper_waits(&self) {
+        let _ = self.to_thread.send(None);
+    }
+}
+
+fn run(inbox: &Receiver<Option<Arc<Well>>>, clock: &Clock) {
+    let mut wells: Vec<Arc<Well>> = Vec::new();
+    loop {
+        let now = Now { boot_ms: clock.boot_ms(), wall_ms: clock.wall_ms() };
+        let next = wells.iter().filter_map(|well| well.expire(now)).min();
+        let message = match next {
+            Some(ms) => inbox.recv_timeout(Duration::from_millis(ms).min(LONGEST_SLEEP)),
+            None => inbox.recv().map_err(|_| channel::RecvTimeoutError::Disconnected),
+        };
+        match message {
+            Ok(well) => wells.extend(well),
+            Err(channel::RecvTimeoutError::Timeout) => {}
+            Err(channel::RecvTimeoutError::Disconnected) => return,
+        }
+        // Many flights may have begun meanwhile: one look is enough for all of them.
+        wells.extend(inbox.try_iter().flatten());
+    }
+}

@@ -1,0 +1,107 @@
+//! When a source's numbers in memory end by themselves: with their period, or with their time to live.
+//!
+//! The end is known when they are reserved, so a source can drop them without its keeper, whose thread may be waiting for a
+//! store. Two threads do so: the keeper at each look, and the mill's expiry thread (`keeper::expiry`) while the keeper is busy.
+//! The calendar's lock makes one of them at a time publish or drop; callers never take it.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use crate::keeper::plan::Now;
+use crate::segment::{Segment, Supply};
+
+use super::{Spring, Tally, Well};
+
+/// When what is in memory ends, and what follows it.
+#[derive(Debug, Default)]
+pub(super) struct Calendar {
+    /// The wall time at which the present period is over.
+    end_ms: Option<i64>,
+    /// How long a segment lives.
+    ttl_ms: Option<u64>,
+    /// The next period's first segment, until that period begins.
+    ahead: Option<Segment>,
+}
+
+impl Well {
+    fn calendar(&self) -> MutexGuard<'_, Calendar> {
+        self.calendar.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops what has ended by now and begins with what was reserved ahead. Answers with how long what is left lasts, in
+    /// milliseconds; `None`: it has no end.
+    pub(crate) fn expire(&self, now: Now) -> Option<u64> {
+        let Spring::Numbers(supply) = &self.spring else { return None };
+        let mut calendar = self.calendar();
+        if calendar.end_ms.is_some_and(|end| now.wall_ms >= end)
+            && let Some(pattern) = self.spec.pattern()
+        {
+            let today = pattern.period_at(now.wall_ms);
+            let goes_on = self.begin(supply, &mut calendar, today, now);
+            calendar.end_ms = if goes_on { pattern.period_end_ms(today) } else { None };
+        }
+        let until_end = calendar.end_ms.map(|end| end.saturating_sub(now.wall_ms).max(1).unsigned_abs());
+        let mut until_age = None;
+        if let (Some(ttl), Some(born)) = (calendar.ttl_ms, supply.sight().born_ms) {
+            if now.boot_ms >= born.saturating_add(ttl) {
+                Tally::add(&self.tally.lost, supply.drop_older(now.boot_ms - ttl).lost);
+            }
+            let born = supply.sight().born_ms;
+            until_age = born.map(|born| born.saturating_add(ttl).saturating_sub(now.boot_ms).max(1));
+        }
+        until_end.into_iter().chain(until_age).min()
+    }
+
+    /// Drops every other period and publishes what was kept for this one; `true` if anything was.
+    fn begin(&self, supply: &Supply, calendar: &mut Calendar, period: u64, now: Now) -> bool {
+        Tally::add(&self.tally.lost, supply.drop_other_periods(period).lost);
+        let Some(segment) = calendar.ahead.take_if(|ahead| ahead.period <= period) else { return false };
+        if segment.period < period {
+            Tally::add(&self.tally.lost, segment.len());
+            return false;
+        }
+        self.publish_under(supply, segment, now);
+        true
+    }
+
+    fn publish_under(&self, supply: &Supply, segment: Segment, now: Now) {
+        self.tally.refilled(segment.len(), now);
+        if !supply.publish(segment) {
+            Tally::add(&self.tally.lost, segment.len());
+        }
+        self.supplied();
+    }
+
+    pub(super) fn publish(&self, supply: &Supply, segment: Segment, now: Now) {
+        let _one_at_a_time = self.calendar();
+        self.publish_under(supply, segment, now);
+    }
+
+    pub(super) fn keep_ahead(&self, segment: Segment) {
+        if let Some(before) = self.calendar().ahead.replace(segment) {
+            Tally::add(&self.tally.lost, before.len());
+        }
+    }
+
+    pub(super) fn drop_other_periods(&self, supply: &Supply, period: u64, now: Now) {
+        let mut calendar = self.calendar();
+        self.begin(supply, &mut calendar, period, now);
+    }
+
+    pub(super) fn drop_older(&self, supply: &Supply, born_ms: u64) {
+        let _one_at_a_time = self.calendar();
+        Tally::add(&self.tally.lost, supply.drop_older(born_ms).lost);
+    }
+
+    pub(super) fn set_ends(&self, wall_ms: Option<i64>, ttl_ms: Option<u64>) {
+        let mut calendar = self.calendar();
+        (calendar.end_ms, calendar.ttl_ms) = (wall_ms, ttl_ms);
+    }
+
+    /// Closes the supply; what was kept for the next period follows what was left of this one.
+    pub(super) fn close_supply(&self, supply: &Supply) -> Vec<(u64, u64, u64)> {
+        let mut calendar = self.calendar();
+        let mut rest = supply.close();
+        rest.extend(calendar.ahead.take().map(|ahead| (ahead.period, ahead.lo, ahead.hi)));
+        rest
+    }
+}
