@@ -421,7 +421,7 @@ impl Store for SqliteStore {
                     Ok(given) => answers.push(given),
                     // A row that is refused was not changed, and says nothing about the others.
                     Err(fault) if !fault.kind.is_outage() && !transaction.is_autocommit() => {
-                        answers.push(false)
+                        answers.push(false);
                     }
                     Err(fault) => return Err(fault),
                 }
