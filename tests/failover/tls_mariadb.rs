@@ -114,7 +114,7 @@ fn a_server_that_ends_under_tls_raises_no_sigpipe_in_its_clients_process() {
     // SAFETY: the default action, as a C program has it; no handler of ours is involved.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let authority = Authority::new();
-    let server = authority.server("");
+    let server = server(&authority, "");
     let url = verified(&server.url().replace("127.0.0.1", "localhost"), &authority.file("ca.pem"));
     let mill = Mill::open(&format!("{url}&connect_timeout=1s&timeout=1s")).expect("a mill opens lazily");
     mill.init(&[], false).expect("a table");
