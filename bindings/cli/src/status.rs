@@ -132,6 +132,14 @@ impl Sight {
         Value::Object(object)
     }
 
+    /// The table, with its schema where the store has schemas and has found it.
+    fn table(&self, facts: &Facts) -> String {
+        let table = self.shown("table");
+        let own = format!(".{}", table.to_ascii_lowercase());
+        let mut found = facts.tables.iter().filter(|_| !is_interleaved(facts));
+        found.find(|found| found.ends_with(&own)).cloned().unwrap_or(table)
+    }
+
     fn columns(&self, facts: &Facts) -> Vec<String> {
         let mut reserved = match &self.standing {
             Ok(standing) if standing.row.is_none() => "none yet".to_owned(),
@@ -153,7 +161,7 @@ impl Sight {
         vec![
             self.shown("source"),
             self.shown("scheme"),
-            format!("{}:{}", facts.dialect, self.shown("table")),
+            format!("{}:{}", facts.dialect, self.table(facts)),
             reserved,
             unknown(),
             unknown(),
@@ -196,8 +204,11 @@ fn opened(mill: &Mill, sources: &[String]) -> Result<Vec<Source>> {
 pub fn status(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
     // A spec that is wrong is said before anything is asked or printed.
     let opened = opened(mill, sources)?;
-    let facts = mill.facts()?;
+    // Where nobody answers, no source is asked.
+    mill.facts()?;
     let sights: Vec<Sight> = opened.iter().map(Sight::of).collect();
+    // Now the tables of the sources have been looked for.
+    let facts = mill.facts()?;
     if json {
         print::json(&json!({
             "version": keymill::VERSION,
@@ -206,6 +217,7 @@ pub fn status(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
             "store_version": facts.version,
             "durability": facts.durability,
             "tls": facts.tls,
+            "tables": facts.tables,
             "warnings": facts.warnings,
             "sources": sights.iter().map(|sight| sight.json(&facts)).collect::<Vec<_>>(),
         }))?;
@@ -232,6 +244,8 @@ fn status_text(store: &str, facts: &Facts, sights: &[Sight]) -> String {
     }
     if !facts.tls.is_empty() {
         line("tls", &facts.tls);
+    if !facts.tables.is_empty() {
+        line("tables", &facts.tables.join(", "));
     }
     for warning in &facts.warnings {
         line("warning", warning);
