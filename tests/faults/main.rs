@@ -9,6 +9,7 @@ mod held_rows;
 mod many;
 mod mariadb_options;
 mod mill;
+mod postgres_options;
 mod process_numbers;
 mod rates;
 mod server_faults;

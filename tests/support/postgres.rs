@@ -160,6 +160,17 @@ impl Private {
         Private(Server::prepare("postgres", arguments))
     }
 
+    /// A PgBouncer in front of it, in transaction mode and with one connection to the server, unless these settings say
+    /// otherwise; how its clients find it.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    #[must_use]
+    pub fn pooler(&self, settings: &[&str]) -> Options {
+        let words: Vec<_> = std::iter::once("pooler").chain(settings.iter().copied()).collect();
+        options_of(&self.ci(&words))
+    }
+
     /// How its clients find it.
     #[must_use]
     pub fn options(&self) -> Options {

@@ -244,6 +244,7 @@ fn status_text(store: &str, facts: &Facts, sights: &[Sight]) -> String {
     }
     if !facts.tls.is_empty() {
         line("tls", &facts.tls);
+    }
     if !facts.tables.is_empty() {
         line("tables", &facts.tables.join(", "));
     }

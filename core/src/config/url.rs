@@ -97,6 +97,12 @@ fn options(query: &str, store: &[&str], name: &str) -> Result<BTreeMap<String, S
                 shown(pair)
             )));
         };
+        if let Some(own) = own_word(option).filter(|_| SERVER.iter().all(|server| store.contains(server))) {
+            return Err(Error::config(format!(
+                "option `{}` is another client's; write {own}",
+                shown(option)
+            )));
+        }
         if !store.contains(&option) && !MILL.contains(&option) {
             let valid: Vec<_> = store.iter().chain(MILL).copied().collect();
             return Err(Error::config(format!(
@@ -110,6 +116,26 @@ fn options(query: &str, store: &[&str], name: &str) -> Result<BTreeMap<String, S
         }
     }
     Ok(found)
+}
+
+/// What keymill calls an option that URLs of other clients have.
+fn own_word(option: &str) -> Option<&'static str> {
+    Some(match option {
+        "sslmode" | "ssl-mode" | "ssl_mode" | "ssl" | "useSSL" => "`tls=…`",
+        "sslrootcert" | "ssl-ca" | "ssl_ca" => "`ca=FILE.pem`",
+        "sslcert" | "ssl-cert" | "ssl_cert" => "`cert=FILE.pem`",
+        "sslkey" | "ssl-key" | "ssl_key" => "`key=FILE.pem`",
+        "options" | "currentSchema" | "search_path" => {
+            "`schema=NAME`, which names the schema of keymill's tables"
+        }
+        "host" | "port" | "dbname" | "user" => {
+            "it in front of the `?`: store://user:password@host:port/database"
+        }
+        "password" | "passfile" => "the password as user:password@host, or `password_file=FILE`",
+        "connectTimeout" | "connection_timeout" => "`connect_timeout=2s`",
+        "socketTimeout" | "read_timeout" | "statement_timeout" => "`timeout=2s`",
+        _ => return None,
+    })
 }
 
 fn bad(option: &str, value: &str, valid: &str) -> Error {
@@ -224,7 +250,7 @@ const POSTGRES: Kind = Kind {
     shape: "write postgres://user:password@host:port/database",
     user: true,
     database: true,
-    more: &["target_session_attrs"],
+    more: &["target_session_attrs", "schema"],
 };
 
 const REDIS: Kind = Kind {
@@ -339,6 +365,7 @@ fn server(kind: &Kind, rest: &str, query: &str) -> Result<(Options, BTreeMap<Str
         password: Secret::new(decode(password.unwrap_or_default())?),
         password_source,
         database: decode(database)?,
+        schema: schema(&options)?,
         durability: durability(&options)?,
         connect_timeout: time(&options, "connect_timeout", 2000)?,
         read_timeout: time(&options, "timeout", 2000)?,
@@ -355,6 +382,16 @@ pub(super) fn password_file(path: &str) -> Result<PasswordSource> {
         Ok(absolute) => Ok(PasswordSource::File(absolute)),
         Err(error) => Err(Error::config(format!("`password_file={}` names no file: {error}", shown(path)))),
     }
+}
+
+/// `schema=NAME`, as the server's catalogue has it.
+fn schema(options: &BTreeMap<String, String>) -> Result<Option<String>> {
+    let Some(name) = options.get("schema") else { return Ok(None) };
+    // A longer one would be cut by the server in silence.
+    if name.is_empty() || name.len() > 63 || name.chars().any(char::is_control) || name.starts_with("pg_") {
+        return Err(bad("schema", name, "the name of a schema of at most 63 bytes, as the server has it"));
+    }
+    Ok(Some(name.clone()))
 }
 
 /// `tls=off|prefer|require|verify`, `ca=FILE` with the authorities that are believed, and `cert=` and `key=` with what this

@@ -25,6 +25,11 @@ pub(crate) trait Connection {
     /// Tables are to be checked anew.
     fn forget_tables(&mut self);
 
+    /// The statement that creates a table, with the schema where it is to be, on servers that have such.
+    fn placed(&self, _key: &Key, statement: String) -> String {
+        statement
+    }
+
     /// Creates a table or a sequence.
     fn create(&mut self, statement: &str) -> Result<(), Fault>;
 
@@ -105,7 +110,7 @@ pub(crate) trait Connected {
     fn create_tables(
         &mut self,
         keys: &[Arc<Key>],
-        create: fn(&Key) -> String,
+        create: impl Fn(&Key) -> String,
         dry_run: bool,
     ) -> Result<Vec<String>, Fault> {
         let tables = rows::tables(keys, create, dry_run)?;
@@ -123,7 +128,7 @@ pub(crate) trait Connected {
             // A user without the right to create may well run `init` on tables that are there.
             for (key, statement) in tables {
                 if !session.check_table(key)? {
-                    missing.push((key, statement));
+                    missing.push((key, session.placed(key, statement)));
                 }
             }
             if !dry_run && !missing.is_empty() {

@@ -95,7 +95,7 @@ const COSID: Counter<'static> = Counter {
         "last_fetch_time",
         "UNIX_TIMESTAMP()",
         "CAST(strftime('%s', 'now') AS INTEGER)",
-        "CAST(EXTRACT(EPOCH FROM now()) AS BIGINT)",
+        "CAST(EXTRACT(EPOCH FROM CURRENT_TIMESTAMP) AS BIGINT)",
     )),
 };
 

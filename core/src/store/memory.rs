@@ -368,6 +368,7 @@ impl Store for MemoryStore {
             durability: vec!["memory=lost with the process".to_owned()],
             tls: String::new(),
             warnings: Vec::new(),
+            tables: Vec::new(),
         })
     }
 }

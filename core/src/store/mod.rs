@@ -79,6 +79,8 @@ pub struct Facts {
     pub tls: String,
     /// What is wrong with them, empty when nothing is.
     pub warnings: Vec<String>,
+    /// Where the tables asked for so far were found, `schema.table`, where the store has schemas.
+    pub tables: Vec<String>,
 }
 
 /// `durability=refuse|warn`: what to do about settings that lose commits.

@@ -86,6 +86,8 @@ pub struct Options {
     pub password_source: PasswordSource,
     /// The database.
     pub database: String,
+    /// The schema of the tables, on PostgreSQL; else it is found by the user's `search_path`.
+    pub schema: Option<String>,
     /// How long one address may take to accept.
     pub connect_timeout: Duration,
     /// How long one answer may take. Repeated attempts at one reservation end after as long again.
@@ -109,6 +111,7 @@ impl Default for Options {
             password: Secret::default(),
             password_source: PasswordSource::default(),
             database: String::new(),
+            schema: None,
             connect_timeout: Duration::from_secs(2),
             read_timeout: Duration::from_secs(2),
             idle_timeout: Duration::from_secs(50),

@@ -598,6 +598,7 @@ impl Store for Interleaved {
                         let before = if all.tls.is_empty() { "" } else { "; " };
                         all.tls.push_str(&format!("{before}{name}: {}", facts.tls));
                     }
+                    all.tables.extend(facts.tables.iter().map(|table| format!("{name}: {table}")));
                     all.warnings.extend(facts.warnings.iter().map(|warning| format!("{name}: {warning}")));
                 }
                 Err(fault) => all.warnings.push(format!("{name}: {fault}")),

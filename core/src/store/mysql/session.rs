@@ -134,6 +134,7 @@ impl Connection for Session {
             durability: self.server.durability.clone(),
             tls: self.protection.words().to_owned(),
             warnings: self.warnings.clone(),
+            tables: Vec::new(),
         };
         (facts, self.server.read_only)
     }

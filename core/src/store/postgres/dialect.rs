@@ -4,82 +4,211 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use postgres_protocol::escape::escape_identifier;
+
 use crate::store::FaultKind;
 use crate::store::server::READ_ONLY;
 
-/// A statement as the shared code writes it, with `` `name` `` and `?`, in PostgreSQL's words: `"name"` and `$n`. Names are
-/// folded to lower case, as PostgreSQL does with names that nobody quotes: who writes `table=ORDERS` finds what
-/// `CREATE TABLE ORDERS` made.
+/// A statement as the shared code writes it, with `` `name` ``, `?` and bare operators, in PostgreSQL's words: `"name"`, `$n`
+/// and `OPERATOR(pg_catalog.=)`. Names are folded to lower case, as PostgreSQL does with names that nobody quotes: who writes
+/// `table=ORDERS` finds what `CREATE TABLE ORDERS` made. What stands in double quotes stays as it is.
+///
+/// A bare operator is looked up in every schema of the `search_path`, and another role's `public.=(varchar, text)` fits
+/// `varchar = text` better than the server's own. Functions and types are written with `pg_catalog.` where they stand.
+/// `LIKE`, `BETWEEN`, `IN` and `IS DISTINCT FROM` look operators up too and cannot be qualified: no statement uses them.
 pub(super) fn translated(sql: &str) -> String {
-    let mut out = String::with_capacity(sql.len() + 8);
-    let (mut in_name, mut in_text, mut values) = (false, false, 0);
-    for c in sql.chars() {
+    const OPERATOR: &str = "+-/<>=~!@#%^&|";
+    let mut out = String::with_capacity(sql.len() * 2);
+    let (mut quote, mut values) = (None, 0);
+    // In the list after `SET` a bare `=` assigns.
+    let (mut word, mut assigning) = (String::new(), false);
+    let mut chars = sql.chars().peekable();
+    while let Some(c) = chars.next() {
+        if let Some(open) = quote {
+            let closes = c == open;
+            quote = quote.filter(|_| !closes);
+            match open {
+                '`' => out.push(if closes { '"' } else { c.to_ascii_lowercase() }),
+                _ => out.push(c),
+            }
+            continue;
+        }
+        if c.is_ascii_alphanumeric() || c == '_' {
+            word.push(c);
+            out.push(c);
+            continue;
+        }
+        match std::mem::take(&mut word).as_str() {
+            "SET" => assigning = true,
+            "WHERE" | "RETURNING" => assigning = false,
+            _ => {}
+        }
         match c {
-            '\'' if !in_name => {
-                in_text = !in_text;
-                out.push(c);
+            '`' | '\'' | '"' => {
+                quote = Some(c);
+                out.push(if c == '`' { '"' } else { c });
             }
-            '`' if !in_text => {
-                in_name = !in_name;
-                out.push('"');
-            }
-            '?' if !in_text && !in_name => {
+            '?' => {
                 values += 1;
                 let _ = write!(out, "${values}");
             }
-            _ if in_name => out.push(c.to_ascii_lowercase()),
+            _ if OPERATOR.contains(c) => {
+                let mut operator = String::from(c);
+                while let Some(more) = chars.next_if(|next| OPERATOR.contains(*next)) {
+                    operator.push(more);
+                }
+                if assigning && operator == "=" {
+                    out.push_str(&operator);
+                } else {
+                    let _ = write!(out, "OPERATOR(pg_catalog.{operator})");
+                }
+            }
             _ => out.push(c),
         }
     }
     out
 }
 
-/// Settings of every session. A lock held too long, or a statement that hangs, ends in the server's own answer before the
-/// read timeout would make an unknown outcome of it; a client that vanished with its machine does not keep a row's lock.
-pub(super) fn session(read_timeout: Duration) -> String {
-    let ms = u64::try_from(read_timeout.as_millis()).unwrap_or(u64::MAX).clamp(1, i32::MAX as u64 / 5);
+/// The name as SQL, quoted as it is.
+pub(super) fn identifier(name: &str) -> String {
+    escape_identifier(name)
+}
+
+/// How long the server waits: for a lock, and for a whole statement. A lock held too long, or a statement that hangs, ends in
+/// the server's own answer before the read timeout would make an unknown outcome of it; a client that vanished with its
+/// machine does not keep a row's lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    ms: u64,
+}
+
+impl Limits {
+    pub(super) fn new(read_timeout: Duration) -> Limits {
+        let ms = u64::try_from(read_timeout.as_millis()).unwrap_or(u64::MAX);
+        Limits { ms: ms.clamp(1, i32::MAX as u64 / 5) }
+    }
+
+    /// How long a lock is waited for.
+    pub(super) fn lock(self) -> Duration {
+        Duration::from_millis((self.ms / 2).max(1))
+    }
+
+    fn statement_ms(self) -> u64 {
+        (self.ms * 3 / 4).max(1)
+    }
+
+    fn idle_ms(self) -> u64 {
+        (self.ms * 5).max(1000)
+    }
+}
+
+/// Settings of a session that is ours alone. One that a pooler shares with others gets none: they would stay behind for the
+/// next client, and the next transaction may be on another connection.
+pub(super) fn session(limits: Limits) -> String {
     format!(
-        "SET lock_timeout = {lock}; SET statement_timeout = {statement}; \
-         SET idle_in_transaction_session_timeout = {idle}; \
+        "SET lock_timeout = {}; SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
          SET client_min_messages = warning; SET standard_conforming_strings = on; \
          SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
-        lock = (ms / 2).max(1),
-        statement = (ms * 3 / 4).max(1),
-        idle = (ms * 5).max(1000),
+        limits.lock().as_millis(),
+        limits.statement_ms(),
+        limits.idle_ms(),
+    )
+}
+
+/// How a transaction begins that may lock rows: with every setting of its own on which a reservation relies, whatever the
+/// role, the database or another client of a pooler has set. Its only row is that of [`pinned`].
+///
+/// * `client_min_messages`: the server says in a warning that a commit was let go before its standby had it.
+/// * `client_encoding`: a name that is read in another encoding would be another row.
+/// * Read only or not is left as it is: by `default_transaction_read_only` a DBA stops the writing.
+pub(super) fn begin(limits: Limits, lock: Duration, synchronous_commit: &str) -> [String; 2] {
+    let lock = u64::try_from(lock.as_millis()).unwrap_or(u64::MAX).clamp(1, i32::MAX as u64);
+    [
+        "BEGIN ISOLATION LEVEL READ COMMITTED".to_owned(),
+        format!(
+            "SELECT {}, pg_catalog.set_config('lock_timeout', '{lock}', true), \
+             pg_catalog.set_config('statement_timeout', '{}', true), \
+             pg_catalog.set_config('idle_in_transaction_session_timeout', '{}', true), \
+             pg_catalog.set_config('client_min_messages', 'warning', true), \
+             pg_catalog.set_config('client_encoding', 'UTF8', true)",
+            pinned(synchronous_commit),
+            limits.statement_ms(),
+            limits.idle_ms(),
+        ),
+    ]
+}
+
+/// Columns of a statement that commits by itself, or of a transaction's first: they make its commit wait as this says, which
+/// holds until after that commit, and answer with [`WATCHED`] as they are at that moment.
+pub(super) fn pinned(synchronous_commit: &str) -> String {
+    format!(
+        "pg_catalog.set_config('synchronous_commit', '{synchronous_commit}', true), \
+         pg_catalog.current_setting('fsync', true), pg_catalog.current_setting('full_page_writes', true), \
+         pg_catalog.current_setting('synchronous_standby_names', true)"
+    )
+}
+
+/// A condition that always holds, of a statement that commits by itself on a connection which others share: it is evaluated
+/// before any row is locked.
+pub(super) fn own_limits(limits: Limits) -> String {
+    format!(
+        " AND (SELECT pg_catalog.concat(pg_catalog.set_config('lock_timeout', '{}', true), \
+         pg_catalog.set_config('client_min_messages', 'warning', true))) IS NOT NULL",
+        limits.lock().as_millis()
     )
 }
 
 /// Somebody holds a row: its lock was waited for in vain.
 pub(super) const HELD: &str = "55P03";
 
-/// The setting of a transaction that locks many rows: who holds one of them holds up all, so none is waited for long. Rivals
-/// that reserve together too are through in milliseconds.
-pub(super) fn hasty(wait: Duration) -> String {
-    let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    format!("SET LOCAL lock_timeout = {}", ms.clamp(1, i32::MAX as u64))
-}
+/// The server's settings that [`pinned`] and [`ABOUT`] answer with, each of which a reload changes under a live connection.
+pub(super) const WATCHED: [&str; 3] = ["fsync", "full_page_writes", "synchronous_standby_names"];
 
-/// The settings that decide whether a commit survives, in the order of [`ABOUT`]'s columns after the third.
-pub(super) const DURABILITY: [&str; 3] = ["synchronous_commit", "fsync", "full_page_writes"];
+/// What is asked of every server: version, in recovery, read-only, `synchronous_commit` as this role and database have it,
+/// and [`WATCHED`]. `reset_val`: what another client of a pooler has set does not count.
+pub(super) const ABOUT: &str = "SELECT pg_catalog.current_setting('server_version'), \
+     pg_catalog.pg_is_in_recovery()::pg_catalog.text, pg_catalog.current_setting('transaction_read_only'), \
+     (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'synchronous_commit'), \
+     pg_catalog.current_setting('fsync', true), pg_catalog.current_setting('full_page_writes', true), \
+     pg_catalog.current_setting('synchronous_standby_names', true)";
 
-/// What is asked of every server: version, in recovery, read-only, [`DURABILITY`], the synchronous standbys. That commits wait
-/// is made this session's own setting: one that is changed in the server's file would else reach live sessions.
-pub(super) const ABOUT: &str = "SELECT current_setting('server_version'), pg_is_in_recovery()::text, \
-     current_setting('transaction_read_only'), \
-     set_config('synchronous_commit', current_setting('synchronous_commit'), false), current_setting('fsync'), \
-     current_setting('full_page_writes'), current_setting('synchronous_standby_names')";
+/// The schemas that this role may use and finds tables in, by the `search_path` of the role and the database, in its order.
+pub(super) const PATH: &str = "SELECT s.name::pg_catalog.text FROM \
+     (SELECT pg_catalog.set_config('search_path', reset_val, true) AS path FROM pg_catalog.pg_settings \
+     WHERE name = 'search_path' OFFSET 0) AS p, \
+     LATERAL pg_catalog.unnest(pg_catalog.current_schemas(p.path IS NULL)) WITH ORDINALITY AS s(name, place) \
+     ORDER BY s.place";
+
+/// Every relation of this name: its schema, what it is, how it is kept, whether this user may use the schema and read it.
+pub(super) const RELATIONS: &str = "SELECT n.nspname::pg_catalog.text, c.relkind::pg_catalog.text, \
+     c.relpersistence::pg_catalog.text, pg_catalog.has_schema_privilege(n.oid, 'USAGE')::pg_catalog.text, \
+     pg_catalog.has_table_privilege(c.oid, 'SELECT')::pg_catalog.text, c.oid::pg_catalog.int8 \
+     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+     WHERE c.relname = CAST(? AS pg_catalog.name) AND n.nspname !~ '^pg_(temp|toast)'";
 
 /// Which data these are, and the timeline they are written on: the first eight digits of a log file's name.
-pub(super) const HISTORY: &str = "SELECT system_identifier::text, \
-     substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM pg_catalog.pg_control_system()";
+pub(super) const HISTORY: &str = "SELECT system_identifier::pg_catalog.text, \
+     pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) \
+     FROM pg_catalog.pg_control_system()";
 
 /// The two ends of the connection as the server sees them.
-pub(super) const ENDS: &str =
-    "SELECT host(inet_client_addr()), inet_client_port(), host(inet_server_addr()), inet_server_port()";
+pub(super) const ENDS: &str = "SELECT pg_catalog.host(pg_catalog.inet_client_addr()), pg_catalog.inet_client_port(), \
+     pg_catalog.host(pg_catalog.inet_server_addr()), pg_catalog.inet_server_port()";
+
+/// The value of `synchronous_commit` to pin: the configured one, or the server's default where it is none that is known.
+pub(super) fn commit_waits(configured: &str) -> &'static str {
+    ["off", "local", "remote_write", "remote_apply"]
+        .into_iter()
+        .find(|known| *known == configured)
+        .unwrap_or("on")
+}
 
 /// Why a setting loses commits; `None` where it does not.
 pub(super) fn unsafe_setting(name: &str, value: &str) -> Option<String> {
     let remedy = match (name, value) {
+        ("synchronous_commit" | "fsync" | "full_page_writes", "") => {
+            return Some(format!("the server does not tell its {name}, so a crash may lose commits"));
+        }
         ("synchronous_commit", "off") => "`ALTER ROLE … SET synchronous_commit = on` is enough",
         ("fsync" | "full_page_writes", "off") => "set it to `on`",
         _ => return None,
@@ -113,14 +242,18 @@ pub(super) fn meaning(code: &str, committing: bool) -> Meaning {
         }
         "53300" | "53400" => plain(FaultKind::Unavailable, true, "the server has too many connections"),
         "53100" => plain(FaultKind::Unavailable, false, "the server's disk is full; make room"),
-        "57014" => plain(FaultKind::Unavailable, true, "the server ended the statement"),
+        "57014" => plain(FaultKind::Unavailable, false, "the server ended the statement"),
         "57P01" | "57P02" | "57P05" => plain(FaultKind::Unavailable, true, "the server ended the session"),
         "57P03" => plain(FaultKind::Unavailable, true, "the server is starting up or shutting down"),
         "25006" => plain(FaultKind::Unavailable, true, READ_ONLY),
         "25P02" | "25P03" => plain(FaultKind::Unavailable, true, ""),
         "28P01" | "28000" => plain(FaultKind::Refused, true, "check user and password"),
         "3D000" => plain(FaultKind::Refused, true, "create the database, then run `keymill init`"),
-        "3F000" => plain(FaultKind::Refused, true, "no schema to create in; set the user's search_path"),
+        "3F000" => plain(
+            FaultKind::Refused,
+            true,
+            "create the schema, or name another with `schema=` in the store's URL",
+        ),
         "42P01" => plain(FaultKind::Refused, false, "run `keymill init`"),
         "42501" => plain(
             FaultKind::Refused,
@@ -144,10 +277,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_and_placeholders_are_postgresqls() {
+    fn quotes_placeholders_and_operators_are_postgresqls() {
         assert_eq!(
-            translated("UPDATE `KeyProducer` SET `NEXT` = ? WHERE `a` LIKE ? ESCAPE '`?|' AND x = ?"),
-            "UPDATE \"keyproducer\" SET \"next\" = $1 WHERE \"a\" LIKE $2 ESCAPE '`?|' AND x = $3"
+            translated(
+                "UPDATE `KeyProducer` SET `NEXT` = `NEXT` + ?, b = ? WHERE `a` >= ? AND c !~ '[^0-9]=`?' RETURNING d"
+            ),
+            "UPDATE \"keyproducer\" SET \"next\" = \"next\" OPERATOR(pg_catalog.+) $1, b = $2 \
+             WHERE \"a\" OPERATOR(pg_catalog.>=) $3 AND c OPERATOR(pg_catalog.!~) '[^0-9]=`?' RETURNING d"
+        );
+        assert_eq!(
+            translated("SELECT a = ANY (b), x - 1 FROM \"My = `?` Schema\".\"T\" OFFSET 0"),
+            "SELECT a OPERATOR(pg_catalog.=) ANY (b), x OPERATOR(pg_catalog.-) 1 FROM \"My = `?` Schema\".\"T\" OFFSET 0"
         );
     }
 
@@ -174,13 +314,15 @@ mod tests {
             assert_eq!(unsafe_setting("synchronous_commit", value), None);
         }
         assert!(unsafe_setting("fsync", "off").is_some());
+        assert!(unsafe_setting("fsync", "").is_some(), "a setting that is not told");
+        assert_eq!(["remote_apply", "on", "of\'f"].map(commit_waits), ["remote_apply", "on", "on"]);
     }
 
     #[test]
     fn waiting_ends_on_the_server_before_it_ends_here() {
-        let settings = session(Duration::from_secs(2));
+        let settings = session(Limits::new(Duration::from_secs(2)));
         assert!(settings.contains("lock_timeout = 1000;"), "{settings}");
         assert!(settings.contains("SET statement_timeout = 1500;"), "{settings}");
-        assert!(session(Duration::MAX).contains("lock_timeout"), "no overflow");
+        assert!(session(Limits::new(Duration::MAX)).contains("lock_timeout"), "no overflow");
     }
 }

@@ -122,6 +122,10 @@ pub(super) fn not_connected(options: &Options, target: &Target, failed: Failed) 
                 options.user
             );
         }
+        (None, Some(broken)) if broken.kind() == io::ErrorKind::InvalidData => {
+            fault.message =
+                format!("it does not answer as PostgreSQL does ({broken}); is it a PostgreSQL server?");
+        }
         (Some(_), _) | (None, Some(_)) => {}
         (None, None) if error.is_closed() => {}
         // A way to log in that is not spoken, or no PostgreSQL.

@@ -11,6 +11,7 @@
 mod dialect;
 mod error;
 mod name;
+mod place;
 mod prepared;
 mod schemes;
 mod sequence;
@@ -19,7 +20,7 @@ mod values;
 mod wire;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::connected::Connected;
@@ -31,9 +32,9 @@ use super::{
     Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store,
 };
 use crate::time::Clock;
-use schemes::Open;
 pub use schemes::create_table;
-use session::{History, Session};
+use schemes::{Open, create_table_in};
+use session::{History, Session, Shared};
 
 /// After this long without a question a connection is asked first whether it lives: firewalls and servers close idle ones.
 const IDLE_MS: u64 = 30_000;
@@ -44,6 +45,8 @@ pub struct PostgresStore {
     session: Option<Session>,
     /// Where this process has written last.
     history: Option<History>,
+    /// What this process knows of the server beyond one connection.
+    shared: Shared,
 }
 
 impl fmt::Debug for PostgresStore {
@@ -59,7 +62,7 @@ impl PostgresStore {
     /// A store on this server. Nothing is connected yet.
     #[must_use]
     pub fn new(options: Options) -> PostgresStore {
-        PostgresStore { options, session: None, history: None }
+        PostgresStore { options, session: None, history: None, shared: Shared::default() }
     }
 
     /// The first host that takes writes, but none that was replaced: a primary that comes back after a failover takes writes
@@ -68,7 +71,7 @@ impl PostgresStore {
         let (mut failures, mut replaced) = (Vec::new(), Vec::new());
         let (mut best, mut fallback): (Option<(String, Session)>, Option<Session>) = (None, None);
         for target in self.options.targets(&mut failures) {
-            let session = match Session::open(&self.options, &target, Clock::System.boot_ms()) {
+            let session = match Session::open(&self.options, &target, &self.shared, Clock::System.boot_ms()) {
                 Ok(session) => session,
                 Err(fault) if fault.kind == FaultKind::Unavailable || best.is_some() => {
                     failures.push(format!("{target}: {}", fault.message));
@@ -116,15 +119,11 @@ impl Session {
     ) -> Result<Option<T>, Fault> {
         self.again = false;
         self.duplicate = false;
-        if self.hasty {
-            let said = self.say(&format!("BEGIN; {}", dialect::hasty(rows::HASTE)), Phase::Ask);
-            if said.is_err() {
-                // It may have begun all the same.
-                self.roll_back();
-            }
-            said?;
-        } else {
-            self.say("BEGIN", Phase::Ask)?;
+        let wait = if self.hasty { rows::HASTE } else { self.limits().lock() };
+        if let Err(fault) = self.begin(wait) {
+            // It may have begun all the same.
+            self.roll_back();
+            return Err(fault);
         }
         self.spoiled = false;
         let answer = work(&mut Open { session: self });
@@ -155,11 +154,11 @@ impl Session {
             return;
         }
         // What the failed statement meant is still to be asked.
-        let (again, duplicate) = (self.again, self.duplicate);
+        let (again, duplicate, code) = (self.again, self.duplicate, self.code.take());
         if self.say("ROLLBACK", Phase::Ask).is_err() {
             self.broken = true;
         }
-        (self.again, self.duplicate) = (again, duplicate);
+        (self.again, self.duplicate, self.code) = (again, duplicate, code);
     }
 }
 
@@ -253,10 +252,10 @@ impl Store for PostgresStore {
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
         self.with_session(|session| {
-            session.check_table(key)?;
             if key.scheme == Scheme::Sequence {
                 return session.sequence_row(key);
             }
+            session.check_table(key)?;
             rows::look(&mut Open { session }, key)
         })
         .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
@@ -271,10 +270,17 @@ impl Store for PostgresStore {
         for key in keys {
             schemes::check_kept_here(key).map_err(|fault| rows::during(rows::creating(dry_run), fault))?;
         }
-        self.create_tables(keys, create_table, dry_run)
+        let schema = self.options.schema.clone();
+        let create = |key: &Key| match &schema {
+            Some(schema) => create_table_in(schema, key),
+            None => create_table(key),
+        };
+        self.create_tables(keys, create, dry_run)
     }
 
     fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
+        self.with_session(|session| session.check_table(old))
+            .map_err(|fault| rows::during(&format!("importing `{}`", new.name), fault))?;
         self.hand_over_in_one(old, new, period)
     }
 
@@ -300,7 +306,11 @@ impl Store for PostgresStore {
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
-        self.all_facts()
+        let mut facts = self.all_facts()?;
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        facts.tables = shared.schemas.iter().map(|(table, schema)| format!("{schema}.{table}")).collect();
+        facts.tables.sort();
+        Ok(facts)
     }
 
     fn release_idle(&mut self, now_ms: u64) -> Option<u64> {

@@ -1,6 +1,5 @@
 //! Names of tables and sequences, as PostgreSQL takes them. (floor 2)
 
-use super::values::Value;
 use crate::store::{Fault, FaultKind, rows};
 
 /// A table's name stands in SQL as it is; a longer one would be cut in silence, and two tables be one.
@@ -13,9 +12,4 @@ pub(super) fn check_name(table: &str) -> Result<(), Fault> {
         FaultKind::Refused,
         format!("`{table}` is longer than the 63 characters of a name in PostgreSQL"),
     ))
-}
-
-/// The name as `to_regclass` reads it.
-pub(super) fn quoted(table: &str) -> Value {
-    Value::from(format!("\"{}\"", table.to_ascii_lowercase()))
 }

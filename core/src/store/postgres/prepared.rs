@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use postgres_protocol::escape::escape_literal;
 use tokio_postgres::Statement;
 
 use super::dialect;
@@ -90,7 +91,8 @@ impl Prepared {
         if used.times > OFTEN {
             return Way::Name { prepare: None, execute };
         }
-        let types: Vec<_> = values.iter().map(|value| value.of_type().name().to_owned()).collect();
+        let types: Vec<_> =
+            values.iter().map(|value| format!("pg_catalog.{}", value.of_type().name())).collect();
         let types = if types.is_empty() { String::new() } else { format!(" ({})", types.join(", ")) };
         let prepare = Some(format!("PREPARE {name}{types} AS {}", dialect::translated(sql)));
         Way::Name { prepare, execute }
@@ -127,16 +129,7 @@ fn write_literal(out: &mut String, value: &Value) {
             let _ = write!(out, "'{}'", number.cast_signed());
         }
         Value::Text(None) => out.push_str("NULL"),
-        Value::Text(Some(text)) => {
-            out.push_str("E'");
-            for c in text.chars() {
-                if matches!(c, '\'' | '\\') {
-                    out.push(c);
-                }
-                out.push(c);
-            }
-            out.push('\'');
-        }
+        Value::Text(Some(text)) => out.push_str(&escape_literal(text)),
     }
 }
 
@@ -162,8 +155,8 @@ mod tests {
             panic!("a third use is worth a name")
         };
         let name = format!("{}_0", prepared.prefix);
-        assert_eq!(prepare, format!("PREPARE {name} (int8, text) AS SELECT $1, $2"));
-        assert_eq!(execute, format!("EXECUTE {name}('7', E'a')"));
+        assert_eq!(prepare, format!("PREPARE {name} (pg_catalog.int8, pg_catalog.text) AS SELECT $1, $2"));
+        assert_eq!(execute, format!("EXECUTE {name}('7', 'a')"));
         assert_eq!(prepared.way("SELECT ?, ?", &values), Way::Name { prepare: None, execute });
         prepared.give_up();
         assert_eq!(prepared.way("SELECT ?, ?", &values), Way::Plain);
@@ -184,9 +177,10 @@ mod tests {
     #[test]
     fn no_value_ends_its_quotes() {
         let mut prepared = Prepared::new(false);
-        let values = [Value::from(1 << 63), Value::from(r"a'; DROP \' x\"), Value::Text(None)];
+        let values =
+            [Value::from(1 << 63), Value::from(r"a'; DROP \' x\"), Value::Text(None), Value::from("it's")];
         let sql = execute(&mut prepared, "SELECT 1", &values);
-        assert!(sql.ends_with(r"('-9223372036854775808', E'a''; DROP \\'' x\\', NULL)"), "{sql}");
+        assert!(sql.ends_with(r"('-9223372036854775808',  E'a''; DROP \\'' x\\', NULL, 'it''s')"), "{sql}");
     }
 
     #[test]

@@ -5,7 +5,9 @@
 use std::time::{Duration, Instant};
 
 use super::Phase;
-use super::name::{check_name, quoted};
+use super::dialect;
+use super::name::check_name;
+use super::place::{Place, Relation, chosen};
 use super::sequence;
 use super::session::{self, Session};
 use super::values::{Value, cell, number, text};
@@ -106,6 +108,12 @@ pub fn create_table(key: &Key) -> String {
     }
 }
 
+/// The same in this schema.
+pub(super) fn create_table_in(schema: &str, key: &Key) -> String {
+    let name = format!("\"{}\"", key.table.to_ascii_lowercase());
+    create_table(key).replacen(&name, &Place::new(schema, &key.table).quoted, 1)
+}
+
 /// Tickets are counted by AUTO_INCREMENT, which is MySQL's.
 pub(super) fn check_kept_here(key: &Key) -> Result<(), Fault> {
     if key.scheme == Scheme::Sequence { Ok(()) } else { rows::check_kept_here(key) }
@@ -146,12 +154,8 @@ impl Session {
         if *scheme == Scheme::Sequence {
             return self.check_sequence(key);
         }
-        let found = self.ask(
-            "SELECT relkind::text, relpersistence::text FROM pg_catalog.pg_class WHERE oid = to_regclass(?)",
-            &[quoted(table)],
-        )?;
-        let Some(found) = found.first() else { return Ok(false) };
-        let (kind, kept) = (text(found, 0).unwrap_or_default(), text(found, 1).unwrap_or_default());
+        let Some(found) = self.find(key)? else { return Ok(false) };
+        let Relation { kind, kept, oid, .. } = found;
         let wrong = |what: String| {
             let scheme = scheme.name();
             Fault::new(
@@ -165,9 +169,10 @@ impl Session {
             return Err(wrong("it is no table, but a view, an index or a sequence".to_owned()));
         }
         let columns = self.ask(
-            "SELECT attname::text, format_type(atttypid, NULL) FROM pg_catalog.pg_attribute \
-             WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped",
-            &[quoted(table)],
+            "SELECT attname::pg_catalog.text, pg_catalog.format_type(atttypid, NULL::pg_catalog.int4) \
+             FROM pg_catalog.pg_attribute \
+             WHERE attrelid = CAST(? AS pg_catalog.oid) AND attnum > 0 AND NOT attisdropped",
+            &[oid.into()],
         )?;
         let (needed, unique) = shape(key);
         for (name, data_type) in &needed {
@@ -182,11 +187,12 @@ impl Session {
         }
         // Without a unique key two first users of a key would make two rows of it.
         let indexes = self.ask(
-            "SELECT i.indexrelid::text, a.attname::text FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a \
-             ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) \
-             WHERE i.indrelid = to_regclass(?) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL \
+            "SELECT i.indexrelid::pg_catalog.text, a.attname::pg_catalog.text \
+             FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a \
+             ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1]) \
+             WHERE i.indrelid = CAST(? AS pg_catalog.oid) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL \
              AND i.indexprs IS NULL",
-            &[quoted(table)],
+            &[oid.into()],
         )?;
         let index_is_ours = |index: &Option<String>| {
             indexes
@@ -198,8 +204,94 @@ impl Session {
             return Err(wrong(format!("it has no primary key ({})", unique.join(", "))));
         }
         self.check_kept(table, &kept)?;
+        self.check_dependents(table, &kind, oid).map_err(|fault| match fault {
+            ShapeError::Wrong(what) => wrong(what),
+            ShapeError::Fault(fault) => fault,
+        })?;
         self.checked.push((*scheme, place));
         Ok(true)
+    }
+
+    /// Which relation the table or sequence of this key is; its place is remembered.
+    pub(super) fn find(&mut self, key: &Key) -> Result<Option<Relation>, Fault> {
+        let table = &key.table;
+        let found = self.relations_named(table)?;
+        let Some(found) = chosen(table, &found, &self.server.path, self.known_schema(table).as_deref())?
+        else {
+            self.places.remove(table);
+            return Ok(None);
+        };
+        self.remember_place(table, Place::new(&found.schema, table));
+        Ok(Some(found.clone()))
+    }
+
+    /// Every relation of this name.
+    fn relations_named(&mut self, table: &str) -> Result<Vec<Relation>, Fault> {
+        let yes = |row: &tokio_postgres::Row, at| text(row, at).as_deref() == Some("true");
+        Ok(self
+            .ask(dialect::RELATIONS, &[table.to_ascii_lowercase().into()])?
+            .iter()
+            .map(|row| Relation {
+                schema: text(row, 0).unwrap_or_default(),
+                kind: text(row, 1).unwrap_or_default(),
+                kept: text(row, 2).unwrap_or_default(),
+                usable: yes(row, 3),
+                readable: yes(row, 4),
+                oid: number(row, 5).unwrap_or_default(),
+            })
+            .collect())
+    }
+
+    /// Refuses a table whose statements are not done on its own rows alone: one with rules, or with children; one whose
+    /// partitions lose what is in them; one that a logical subscription overwrites.
+    fn check_dependents(&mut self, table: &str, kind: &str, oid: u64) -> Result<(), ShapeError> {
+        let found = self.ask(
+            "WITH RECURSIVE below(oid) AS (\
+             SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = CAST(? AS pg_catalog.oid) \
+             UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN below b ON i.inhparent = b.oid) \
+             SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_rewrite WHERE ev_class = CAST(? AS pg_catalog.oid))::pg_catalog.text, \
+             EXISTS (SELECT 1 FROM below)::pg_catalog.text, \
+             EXISTS (SELECT 1 FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid \
+             WHERE c.relpersistence <> 'p')::pg_catalog.text, \
+             EXISTS (SELECT 1 FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid \
+             WHERE c.relkind = 'f')::pg_catalog.text",
+            &[oid.into(), oid.into()],
+        )?;
+        let yes = |at| found.first().and_then(|row| text(row, at)).as_deref() == Some("true");
+        if yes(0) {
+            return Err(ShapeError::Wrong(
+                "it has a rule (`CREATE RULE`), so other statements are carried out".into(),
+            ));
+        }
+        if kind == "r" && yes(1) {
+            return Err(ShapeError::Wrong(
+                "other tables inherit from it, and no key is unique in all of them".into(),
+            ));
+        }
+        if yes(3) {
+            return Err(ShapeError::Wrong("a partition of it is a foreign table".into()));
+        }
+        if yes(2) {
+            self.judge(format!("a partition of `{table}` is UNLOGGED, and a crash empties it"))?;
+        }
+        let overwritten = self.ask(
+            "SELECT s.subname::pg_catalog.text FROM pg_catalog.pg_subscription_rel r \
+             JOIN pg_catalog.pg_subscription s ON s.oid = r.srsubid \
+             WHERE s.subenabled AND r.srrelid = CAST(? AS pg_catalog.oid)",
+            &[oid.into()],
+        );
+        match overwritten {
+            Ok(rows) => match rows.first().and_then(|row| text(row, 0)) {
+                Some(name) => Ok(self.judge(format!(
+                    "subscription `{name}` overwrites `{table}` with the rows of another server (disable it before numbers \
+                     are counted here)"
+                ))?),
+                None => Ok(()),
+            },
+            // Older servers tell only superusers.
+            Err(fault) if fault.kind == FaultKind::Refused && !self.broken => Ok(()),
+            Err(fault) => Err(fault.into()),
+        }
     }
 
     /// What is not written to the log is gone after a crash.
@@ -213,9 +305,14 @@ impl Session {
 
     /// Carries out a statement of [`create_table`]; somebody else may do the same at this moment.
     pub(super) fn create(&mut self, statement: &str) -> Result<(), Fault> {
-        match self.say(statement, Phase::Write) {
-            Err(_) if std::mem::take(&mut self.duplicate) => self.say(statement, Phase::Write),
-            Err(fault) if fault.message.contains("error 42501") => Err(Fault::new(
+        // What the statement calls `TEXT` is the server's own. Statements that go together are one transaction.
+        let whole = format!(
+            "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), {}; {statement}",
+            self.pinned()
+        );
+        match self.say(&whole, Phase::Write) {
+            Err(_) if std::mem::take(&mut self.duplicate) => self.say(&whole, Phase::Write),
+            Err(_) if self.code.as_deref() == Some("42501") => Err(Fault::new(
                 FaultKind::Refused,
                 "this user may not create in this schema; let one who may run what `keymill init --dry-run` prints, and \
                  grant this one SELECT, INSERT and UPDATE on it",
@@ -309,9 +406,11 @@ impl Session {
         // `highest + len` is at most `last + 1`; where that is 2^63 the column cannot hold it as a sum.
         let highest = highest.min(MAX_NUMBER - request.len);
         let sql = format!(
-            "UPDATE `{}` SET next = next + ?, updated_at = now() WHERE name = ? AND period = ? AND next >= ? \
-             AND next <= ? RETURNING next",
-            key.table
+            "UPDATE {} SET next = next + ?, updated_at = CURRENT_TIMESTAMP WHERE name = ? AND period = ? \
+             AND next >= ? AND next <= ?{} RETURNING next, {}",
+            self.place(key)?,
+            self.own_limits(),
+            self.pinned(),
         );
         let values = [
             request.len.into(),
@@ -334,6 +433,7 @@ impl Session {
         let [row] = found else {
             return if found.is_empty() { Ok(None) } else { Err(self.many(found.len())) };
         };
+        self.check_watched_row(row, 1)?;
         let after = number(row, 0);
         let reserved = match (&fast.leap, Counter::of_key(&request.key)) {
             (Some((leap, known)), Some(counter)) => {
@@ -361,7 +461,7 @@ impl Session {
             return Ok(None);
         };
         let value = format!("`{}` + ?", counter.maximum);
-        let mut sql = counter.update(&key.table, &value, Tongue::Postgres);
+        let mut sql = self.at(key, &counter.update(TABLE, &value, Tongue::Postgres))?;
         let mut values: Vec<Value> = vec![leap.len.into(), name.into(), lowest.into(), highest.into()];
         sql.push_str(&format!(" AND `{0}` >= ? AND `{0}` <= ?", counter.maximum));
         let own = counter.own;
@@ -375,8 +475,13 @@ impl Session {
             sql.push_str(&format!(" AND `{column}` = ?"));
             values.push(value.into());
         }
-        sql.push_str(&format!(" RETURNING `{}`", counter.maximum));
+        sql.push_str(&format!("{} RETURNING `{}`, {}", self.own_limits(), counter.maximum, self.pinned()));
         Ok(Some(Fast { sql, values, from: (lowest, highest), leap: Some((leap, known)) }))
+    }
+
+    /// A statement of the shared code on [`TABLE`], on the table of this key.
+    fn at(&self, key: &Key, sql: &str) -> Result<String, Fault> {
+        Ok(sql.replacen(&format!("`{TABLE}`"), &self.place(key)?, 1))
     }
 
     fn many(&mut self, rows: usize) -> Fault {
@@ -393,6 +498,23 @@ impl Session {
             FaultKind::Unknown,
             format!("the server answered with a row that did not go on from {lowest} to {highest}"),
         )
+    }
+}
+
+/// What stands for the table in statements of the shared code; no column is called so.
+const TABLE: &str = ".";
+
+/// What is wrong with the rules, children and subscriptions of a table.
+enum ShapeError {
+    /// With the table.
+    Wrong(String),
+    /// With the question, or with what the table's settings lose.
+    Fault(Fault),
+}
+
+impl From<Fault> for ShapeError {
+    fn from(fault: Fault) -> ShapeError {
+        ShapeError::Fault(fault)
     }
 }
 
@@ -435,11 +557,15 @@ impl Open<'_> {
     pub(super) fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
         let Some((column, seconds)) = rows::touched(key) else { return Ok(None) };
         let age = if seconds {
-            format!("EXTRACT(EPOCH FROM CURRENT_TIMESTAMP)::bigint - `{column}`")
+            format!("CAST(EXTRACT(EPOCH FROM CURRENT_TIMESTAMP) AS BIGINT) - `{column}`")
         } else {
-            format!("EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - `{column}`)::bigint")
+            format!("CAST(EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - `{column}`) AS BIGINT)")
         };
-        let select = |by: &str| format!("SELECT {age} FROM `{}` WHERE {by}", key.table);
+        if !self.session.check_table(key)? {
+            return Ok(None);
+        }
+        let place = self.session.place(key)?;
+        let select = |by: &str| format!("SELECT {age} FROM {place} WHERE {by}");
         let found = match (key.scheme, Counter::of_key(key)) {
             (Scheme::KeyProducer, _) => self.session.ask(&select(&producer_row(key).0), &producer(key)?)?,
             (_, Some(counter)) => self
@@ -451,12 +577,41 @@ impl Open<'_> {
     }
 }
 
+/// Whether an index on a column of this type itself serves its text.
+fn is_text(of_type: String) -> bool {
+    matches!(of_type.as_str(), "text" | "character varying")
+}
+
+impl Open<'_> {
+    /// The table of `init=max`: in the schema of the URL, or the only one of its name along the `search_path`.
+    fn business_table(&mut self, table: &str) -> Result<(String, u64), Fault> {
+        let found = self.session.relations_named(table)?;
+        let schema =
+            self.session.schema.as_deref().filter(|schema| found.iter().any(|of| of.schema == **schema));
+        let near: Vec<Relation> = found
+            .iter()
+            .filter(|of| schema.is_some() || self.session.server.path.contains(&of.schema))
+            .cloned()
+            .collect();
+        let Some(one) = chosen(table, &near, &self.session.server.path, schema)? else {
+            return Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "`init=max` reads table `{table}`, which is not in a schema of this user's search_path"
+                ),
+            ));
+        };
+        Ok((Place::new(&one.schema, table).quoted, one.oid))
+    }
+}
+
 impl Rows for Open<'_> {
     fn read(&mut self, key: &Key, lock: bool) -> Result<Option<Stored>, Fault> {
-        let (table, lock) = (&key.table, if lock { " FOR UPDATE" } else { "" });
+        let lock = if lock { " FOR UPDATE" } else { "" };
+        let place = self.session.place(key)?;
         match key.scheme {
             Scheme::Keymill => {
-                let sql = format!("SELECT period, next FROM `{table}` WHERE name = ?{lock}");
+                let sql = format!("SELECT period, next FROM {place} WHERE name = ?{lock}");
                 let found = self.session.ask(&sql, &[key.name.as_str().into()])?;
                 let Some(row) = found.first() else { return Ok(None) };
                 let next = number(row, 1).map_or_else(|| cell(row, 1), |next| Cell::Number(next.into()));
@@ -464,7 +619,7 @@ impl Rows for Open<'_> {
             }
             Scheme::KeyProducer => {
                 let (row, serial) = producer_row(key);
-                let sql = format!("SELECT `{serial}` FROM `{table}` WHERE {row}{lock}");
+                let sql = format!("SELECT `{serial}` FROM {place} WHERE {row}{lock}");
                 let found = self.session.ask(&sql, &producer(key)?)?;
                 let Some(row) = found.first() else { return Ok(None) };
                 match cell(row, 0) {
@@ -479,7 +634,8 @@ impl Rows for Open<'_> {
             _ => {
                 let Some(counter) = Counter::of_key(key) else { return Ok(None) };
                 let name = counter.row_name(key)?;
-                let found = self.session.ask(&format!("{}{lock}", counter.select(table)), &[name.into()])?;
+                let select = format!("{}{lock}", self.session.at(key, &counter.select(TABLE))?);
+                let found = self.session.ask(&select, &[name.into()])?;
                 let Some(row) = found.first() else { return Ok(None) };
                 let cells: Vec<Cell> = (0..row.len()).map(|column| cell(row, column)).collect();
                 let place = (key.place(), name.to_owned());
@@ -492,16 +648,16 @@ impl Rows for Open<'_> {
     }
 
     fn insert(&mut self, key: &Key, new: &Stored) -> Result<bool, Fault> {
-        let table = &key.table;
+        let place = self.session.place(key)?;
         let made = match new {
             Stored::Segment(mark) => {
-                let sql = format!("INSERT INTO `{table}` (name, period, next) VALUES (?, ?, ?)");
+                let sql = format!("INSERT INTO {place} (name, period, next) VALUES (?, ?, ?)");
                 self.change(&sql, &[key.name.as_str().into(), mark.period.into(), mark.next.into()])
             }
             Stored::Serial(text) => {
                 let columns = ["MAXSERIALNO", "TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"];
                 let columns = columns.map(|column| format!("`{}`", key.columns.own(column))).join(", ");
-                let sql = format!("INSERT INTO `{table}` ({columns}) VALUES (?, ?, ?, ?, ?)");
+                let sql = format!("INSERT INTO {place} ({columns}) VALUES (?, ?, ?, ?, ?)");
                 let [of_table, column, date, number] = producer(key)?;
                 self.change(&sql, &[Value::Text(text.clone()), of_table, column, date, number])
             }
@@ -509,7 +665,8 @@ impl Rows for Open<'_> {
                 let Some(counter) = Counter::of_key(key) else { return Ok(false) };
                 let mut values: Vec<Value> = vec![counter.row_name(key)?.into()];
                 values.extend(counter.insert_values(row).into_iter().map(Value::from));
-                self.change(&counter.insert(table, Tongue::Postgres), &values)
+                let sql = self.session.at(key, &counter.insert(TABLE, Tongue::Postgres))?;
+                self.change(&sql, &values)
             }
         };
         // Somebody else has just created it.
@@ -517,11 +674,11 @@ impl Rows for Open<'_> {
     }
 
     fn replace(&mut self, key: &Key, old: &Stored, new: &Stored) -> Result<bool, Fault> {
-        let table = &key.table;
+        let place = self.session.place(key)?;
         match (old, new) {
             (Stored::Segment(old), Stored::Segment(new)) => {
                 let sql = format!(
-                    "UPDATE `{table}` SET period = ?, next = ?, updated_at = now() \
+                    "UPDATE {place} SET period = ?, next = ?, updated_at = CURRENT_TIMESTAMP \
                      WHERE name = ? AND period = ? AND next = ?"
                 );
                 let values = [
@@ -537,18 +694,19 @@ impl Rows for Open<'_> {
                 // Equality that holds for two NULLs.
                 let (row, serial) = producer_row(key);
                 let sql = format!(
-                    "UPDATE `{table}` SET `{serial}` = ? WHERE {row} AND `{serial}` IS NOT DISTINCT FROM ?"
+                    "UPDATE {place} SET `{serial}` = ? WHERE {row} AND (`{serial}` = ? OR (`{serial}` IS NULL AND ? IS NULL))"
                 );
                 let [of_table, column, date, number] = producer(key)?;
                 let (new, old) = (Value::Text(new.clone()), Value::Text(old.clone()));
-                self.change(&sql, &[new, of_table, column, date, number, old])
+                self.change(&sql, &[new, of_table, column, date, number, old.clone(), old])
             }
             (Stored::Counter(old), Stored::Counter(new)) => {
                 let Some(counter) = Counter::of_key(key) else { return Ok(false) };
                 let mut values: Vec<Value> = vec![new.maximum.into(), counter.row_name(key)?.into()];
                 values.push(old.maximum.into());
                 values.extend(counter.version.map(|_| Value::from(old.version)));
-                self.change(&counter.replace(table, Tongue::Postgres), &values)
+                let sql = self.session.at(key, &counter.replace(TABLE, Tongue::Postgres))?;
+                self.change(&sql, &values)
             }
             _ => Ok(false),
         }
@@ -556,21 +714,29 @@ impl Rows for Open<'_> {
 
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault> {
         let SerialKey { table, column, .. } = serial;
+        let column = column.to_ascii_lowercase();
+        let of = format!("{table}.{column}");
+        if let Some(fault) = self.session.recent_timeout(&of) {
+            return Err(fault);
+        }
+        let (place, oid) = self.business_table(table)?;
         let kind = self.session.ask(
-            "SELECT CAST(CAST(atttypid AS REGTYPE) AS TEXT) FROM pg_attribute WHERE attrelid = TO_REGCLASS(?) AND attname = ?",
-            &[format!("\"{table}\"").to_ascii_lowercase().into(), column.to_ascii_lowercase().into()],
+            "SELECT pg_catalog.format_type(atttypid, NULL::pg_catalog.int4) FROM pg_catalog.pg_attribute \
+             WHERE attrelid = CAST(? AS pg_catalog.oid) AND attname = CAST(? AS pg_catalog.name)",
+            &[oid.into(), column.as_str().into()],
         )?;
         // Bytes that are cast to text become hexadecimal digits of themselves.
         let text_of = match kind.first().and_then(|row| text(row, 0)).as_deref() {
-            Some("bytea") => format!("CONVERT_FROM(`{column}`, 'UTF8')"),
-            _ => format!("CAST(`{column}` AS TEXT)"),
+            Some("bytea") => format!("pg_catalog.convert_from(`{column}`, 'UTF8')"),
+            _ => format!("CAST(`{column}` AS pg_catalog.text)"),
         };
+        let length = "pg_catalog.char_length(number)";
         let sql = format!(
-            "SELECT number FROM (SELECT SUBSTRING({text_of} FROM CAST(? AS INTEGER)) AS number \
-             FROM `{table}` WHERE {text_of} LIKE ? ESCAPE '|') AS found \
-             WHERE number !~ '[^0-9]' AND CHAR_LENGTH(number) BETWEEN ? AND ? \
-             AND (CHAR_LENGTH(number) = ? OR LEFT(number, 1) <> '0') \
-             ORDER BY CHAR_LENGTH(number) DESC, number COLLATE \"C\" DESC LIMIT 1"
+            "SELECT number FROM (SELECT pg_catalog.substr({text_of}, CAST(? AS INTEGER)) AS number \
+             FROM {place} WHERE {text_of} ~~ pg_catalog.like_escape(?, '|')) AS found \
+             WHERE number !~ '[^0-9]' AND {length} >= ? AND {length} <= ? \
+             AND ({length} = ? OR pg_catalog.left(number, 1) <> '0') \
+             ORDER BY {length} DESC, number COLLATE pg_catalog.\"C\" DESC LIMIT 1"
         );
         let mut like = String::with_capacity(prefix.len() + 1);
         for c in prefix.chars() {
@@ -583,13 +749,30 @@ impl Rows for Open<'_> {
         let (shortest, longest) = (digits.shortest as u64, digits.longest as u64);
         let start = prefix.chars().count() as u64 + 1;
         let values = [start.into(), like.into(), shortest.into(), longest.into(), shortest.into()];
-        let found = self.session.ask(&sql, &values)?;
-        Ok(found.first().and_then(|row| text(row, 0)))
+        match self.session.ask(&sql, &values) {
+            Ok(found) => Ok(found.first().and_then(|row| text(row, 0))),
+            // By `statement_timeout`: nothing goes on there.
+            Err(_) if self.session.code.as_deref() == Some("57014") => {
+                let index = match text_of.strip_prefix("CAST") {
+                    Some(_) if kind.first().and_then(|row| text(row, 0)).is_some_and(is_text) => {
+                        format!("{} text_pattern_ops", dialect::identifier(&column))
+                    }
+                    _ => format!("({}) text_pattern_ops", dialect::translated(&text_of)),
+                };
+                Err(self.session.search_timed_out(
+                    of,
+                    &format!("`CREATE INDEX ON {place} ({index})` lets it be found at once"),
+                ))
+            }
+            Err(fault) => Err(fault),
+        }
     }
 
     fn taker(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
-        let sql =
-            format!("SELECT name FROM `{}` WHERE name > ? AND name < ? ORDER BY name LIMIT 1", key.table);
+        let sql = format!(
+            "SELECT name FROM {} WHERE name > ? AND name < ? ORDER BY name LIMIT 1",
+            self.session.place(key)?
+        );
         let found = self.session.ask(&sql, &[record.into(), rows::beyond(record).as_str().into()])?;
         let name = found.first().and_then(|row| text(row, 0));
         Ok(name.and_then(|name| name.strip_prefix(record).map(str::to_owned)))

@@ -9,16 +9,17 @@
 
 use super::Phase;
 use super::PostgresStore;
-use super::name::{check_name, quoted};
+use super::name::check_name;
 use super::session::Session;
-use super::values::{Value, number, text};
+use super::values::{number, text};
 use crate::store::connected::Connected;
 use crate::store::rows;
 use crate::store::sequences::{exhausted, row_at, used_before, went_backwards};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row};
 
 /// The advisory lock of a sequence: `keym` and its number in the catalogue. Who draws shares it, who raises has it alone.
-const LOCK: &str = "(1801812333::bigint << 32) | to_regclass(?)::oid::bigint";
+const LOCK: &str =
+    "(1801812333::pg_catalog.int8 << 32) | pg_catalog.to_regclass(?)::pg_catalog.oid::pg_catalog.int8";
 
 /// What loses values here, restored backups apart.
 const LOSER: &str = "a failover";
@@ -36,13 +37,14 @@ impl Session {
         let wrong = |what: String| {
             Fault::new(FaultKind::Refused, format!("`{table}` {what}; name another sequence with `table=`"))
         };
+        let Some(relation) = self.find(key)? else { return Ok(false) };
         let found = self.ask(
-            "SELECT c.relpersistence::text, s.seqincrement, s.seqcycle::text FROM pg_catalog.pg_class c \
-             LEFT JOIN pg_catalog.pg_sequence s ON s.seqrelid = c.oid WHERE c.oid = to_regclass(?)",
-            &[quoted(table)],
+            "SELECT seqcache, seqincrement, seqcycle::pg_catalog.text FROM pg_catalog.pg_sequence \
+             WHERE seqrelid = CAST(? AS pg_catalog.oid)",
+            &[relation.oid.into()],
         )?;
-        let Some(row) = found.first() else { return Ok(false) };
-        let Some(cycle) = text(row, 2) else { return Err(wrong("is a table, not a sequence".to_owned())) };
+        let Some(row) = found.first() else { return Err(wrong("is a table, not a sequence".to_owned())) };
+        let cycle = text(row, 2).unwrap_or_default();
         match number(row, 1) {
             Some(found) if found == *step => {}
             Some(found) if found > 0 => {
@@ -56,8 +58,23 @@ impl Session {
         if cycle != "false" {
             return Err(wrong("starts over at its end (CYCLE)".to_owned()));
         }
-        let kept = text(row, 0).unwrap_or_default();
-        self.check_kept(table, &kept)?;
+        // Each connection then takes that many values at once and issues them as it likes: behind a pooler, and among
+        // processes, they come in no order, and each lower one looks like a sequence that was set back.
+        match number(row, 0) {
+            Some(1) => {}
+            cache => {
+                let cache = cache.map_or_else(|| "more than one".to_owned(), |cache| cache.to_string());
+                let place = self.place(key)?;
+                return Err(Fault::new(
+                    FaultKind::Refused,
+                    format!(
+                        "`{table}` hands out {cache} values at a time to each connection (CACHE {cache}), so they come in no \
+                         order: `ALTER SEQUENCE {place} CACHE 1`"
+                    ),
+                ));
+            }
+        }
+        self.check_kept(table, &relation.kept)?;
         self.checked.push((*scheme, key.place()));
         Ok(true)
     }
@@ -65,13 +82,8 @@ impl Session {
     /// The sequence, or what to do about its absence.
     fn need_sequence(&mut self, key: &Key) -> Result<(), Fault> {
         check_name(&key.table)?;
-        if self.check_table(key)? {
-            return Ok(());
-        }
-        Err(Fault::new(
-            FaultKind::Refused,
-            format!("sequence `{}` is missing; run `keymill init`", key.table),
-        ))
+        self.check_table(key)?;
+        self.place(key).map(drop)
     }
 
     /// The value that comes next.
@@ -79,7 +91,8 @@ impl Session {
         if !self.check_table(key)? {
             return Ok(None);
         }
-        let found = self.ask(&format!("SELECT last_value, is_called::text FROM `{}`", key.table), &[])?;
+        let select = format!("SELECT last_value, is_called::pg_catalog.text FROM {}", self.place(key)?);
+        let found = self.ask(&select, &[])?;
         let next = found.first().and_then(|row| {
             let last = number(row, 0)?;
             Some(if text(row, 1)? == "true" { last.saturating_add(key.step) } else { last })
@@ -93,36 +106,43 @@ impl Session {
     /// Only upwards. Between the look at the sequence and `setval` somebody may draw beyond, and would be followed by the same
     /// values again: so whoever draws shares a lock that this one has alone, and looks after it has it.
     fn set_value(&mut self, key: &Key, used: u64) -> Result<(), Fault> {
-        let lock = format!("SELECT pg_advisory_xact_lock({LOCK})::text");
-        self.run(&lock, &[quoted(&key.table)], Phase::Write)?;
-        let sql = format!("SELECT setval(to_regclass(?), ?) FROM `{}` s WHERE s.last_value < ?", key.table);
-        self.run(&sql, &[quoted(&key.table), Value::from(used), Value::from(used)], Phase::Write)?;
+        let place = self.place(key)?;
+        let lock = format!("SELECT pg_catalog.pg_advisory_xact_lock({LOCK})::pg_catalog.text");
+        self.run(&lock, &[place.as_str().into()], Phase::Write)?;
+        let sql = format!(
+            "SELECT pg_catalog.setval(pg_catalog.to_regclass(?), ?) FROM {place} s WHERE s.last_value < ?"
+        );
+        self.run(&sql, &[place.as_str().into(), used.into(), used.into()], Phase::Write)?;
         Ok(())
     }
 
     fn next_value(&mut self, request: &Request) -> Result<Reserved, Fault> {
         let key = &request.key;
         self.need_sequence(key)?;
+        let place = self.place(key)?;
         // In one statement, so that a sequence that was set back is left where it stands: it would else, value by value,
         // come up to where this process stands, and pass what other nodes have issued on its way.
         let sql = format!(
-            "SELECT pg_advisory_xact_lock_shared({LOCK})::text, nextval(to_regclass(?)), \
-             pg_logical_emit_message(true, 'keymill', '')::text FROM `{}` s \
-             WHERE s.last_value >= CASE WHEN s.is_called THEN ? ELSE ? END",
-            key.table
+            "SELECT pg_catalog.pg_advisory_xact_lock_shared({LOCK})::pg_catalog.text, \
+             pg_catalog.nextval(pg_catalog.to_regclass(?)), \
+             pg_catalog.pg_logical_emit_message(true, 'keymill', ''::pg_catalog.text)::pg_catalog.text, {} FROM {place} s \
+             WHERE s.last_value >= CASE WHEN s.is_called THEN ? ELSE ? END{}",
+            self.pinned(),
+            self.own_limits(),
         );
         let seen = request.high_water.next.min(MAX_NUMBER);
         let values =
-            [quoted(&key.table), quoted(&key.table), seen.saturating_sub(key.step).into(), seen.into()];
+            [place.as_str().into(), place.as_str().into(), seen.saturating_sub(key.step).into(), seen.into()];
         let found = match self.run(&sql, &values, Phase::Commit) {
             Ok(rows) => rows,
-            Err(fault) if fault.message.contains("error 2200H") => return Err(exhausted(request)),
+            Err(_) if self.code.as_deref() == Some("2200H") => return Err(exhausted(request)),
             Err(fault) => return Err(fault),
         };
         let Some(row) = found.first() else {
             let stands = self.sequence_row(key)?.map_or(0, |row| row.mark.next);
             return Err(went_backwards(request, stands, LOSER));
         };
+        self.check_watched_row(row, 3)?;
         let lo = number(row, 1).filter(|lo| *lo > 0).ok_or_else(|| {
             Fault::new(FaultKind::Refused, format!("sequence `{}` named no positive value", key.table))
         })?;
@@ -156,8 +176,8 @@ impl PostgresStore {
             rows::not_lower(before.as_ref(), to)?;
             // `setval` says which value has been used last.
             if before.as_ref().is_none_or(|row| row.mark < to) {
-                session.say("BEGIN", Phase::Ask)?;
-                let raised = session.set_value(key, used);
+                let began = session.begin(session.limits().lock());
+                let raised = began.and_then(|()| session.set_value(key, used));
                 match raised.and_then(|()| session.say("COMMIT", Phase::Commit)) {
                     Ok(()) => {}
                     Err(fault) => {

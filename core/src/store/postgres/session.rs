@@ -3,14 +3,17 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
-use super::dialect::{self, HELD};
+use super::dialect::{self, HELD, Limits};
 use super::error::{judge, not_connected};
+use super::place::Place;
 use super::prepared::{self, Prepared, Way};
+use super::schemes::create_table_in;
 use super::values::{Value, number, text, typed};
 use super::wire::{Failed, Said, Wire};
 use crate::store::connected::Connection;
@@ -18,15 +21,19 @@ use crate::store::counter::CounterRow;
 use crate::store::rows::HeldRow;
 use crate::store::server::{Options, Phase, READ_ONLY, Target};
 use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme, Secret};
+use crate::time::Clock;
 
 /// What the server said about itself when the connection was made.
 #[derive(Debug, Default)]
 pub(super) struct Server {
     pub(super) version: String,
-    pub(super) durability: Vec<String>,
     pub(super) read_only: bool,
-    /// Whom its commits wait for; empty: for nobody.
-    pub(super) standbys: String,
+    /// `synchronous_commit` as this role has it; empty where the server does not tell.
+    pub(super) configured: String,
+    /// [`dialect::WATCHED`] as they were last seen.
+    pub(super) watched: [String; dialect::WATCHED.len()],
+    /// The schemas of this role's `search_path`.
+    pub(super) path: Vec<String>,
     /// `None` for a replica, and where this user may not know.
     pub(super) history: Option<History>,
 }
@@ -38,9 +45,56 @@ pub(super) struct History {
     pub(super) timeline: u32,
 }
 
+impl Server {
+    /// `synchronous_commit` of every commit of ours.
+    fn commit_waits(&self) -> &'static str {
+        dialect::commit_waits(&self.configured)
+    }
+
+    /// The standbys that are waited for; empty: none.
+    fn standbys(&self) -> &str {
+        let [.., standbys] = &self.watched;
+        if matches!(self.commit_waits(), "local" | "off") { "" } else { standbys }
+    }
+
+    /// The settings that decide whether a commit survives, for people.
+    fn durability(&self) -> Vec<String> {
+        let mut lines = vec![format!("synchronous_commit={}", self.configured)];
+        lines.extend(dialect::WATCHED.iter().zip(&self.watched).map(|(name, value)| match value.as_str() {
+            "" if *name == "synchronous_standby_names" => {
+                format!("{name}= (no standby is waited for: a failover to one may lose commits)")
+            }
+            value => format!("{name}={value}"),
+        }));
+        lines
+    }
+}
+
+/// What outlives a connection.
+#[derive(Debug, Default)]
+pub(super) struct SharedState {
+    /// The schemas in which this process has found its tables, by the name of each: it goes on there and nowhere else.
+    pub(super) schemas: HashMap<String, String>,
+    /// By table and column: until which boot time the largest serial is not looked for again, and what is said meanwhile.
+    slow: HashMap<String, (u64, Fault)>,
+}
+
+/// Shared by a store and its connection.
+pub(super) type Shared = Arc<Mutex<SharedState>>;
+
+/// How long a question is not asked again that the server had to end.
+const REST_MS: u64 = 60_000;
+
 /// A connection and what is known about it.
 pub(crate) struct Session {
     wire: Wire,
+    /// The server sees both ends of the connection as we do: nobody shares it.
+    direct: bool,
+    /// The schema that the URL names.
+    pub(super) schema: Option<String>,
+    shared: Shared,
+    /// Tables that were found, by the names of their keys.
+    pub(super) places: HashMap<String, Place>,
     pub(super) server: Server,
     policy: Durability,
     password: Secret,
@@ -62,6 +116,8 @@ pub(crate) struct Session {
     pub(super) again: bool,
     /// The last error was a duplicate key.
     pub(super) duplicate: bool,
+    /// The SQLSTATE of the last error.
+    pub(super) code: Option<String>,
     /// A statement of the open transaction has failed: `COMMIT` would roll back and call that a success.
     pub(super) spoiled: bool,
 }
@@ -95,6 +151,14 @@ impl Connection for Session {
 
     fn forget_tables(&mut self) {
         self.checked.clear();
+        self.places.clear();
+    }
+
+    fn placed(&self, key: &Key, statement: String) -> String {
+        match self.schema_to_create_in(&key.table) {
+            Some(schema) => create_table_in(&schema, key),
+            None => statement,
+        }
     }
 
     fn create(&mut self, statement: &str) -> Result<(), Fault> {
@@ -109,9 +173,10 @@ impl Connection for Session {
         let facts = Facts {
             dialect: "postgresql".to_owned(),
             version: self.server.version.clone(),
-            durability: self.server.durability.clone(),
+            durability: self.server.durability(),
             tls: self.wire.protection.words().to_owned(),
             warnings: self.warnings.clone(),
+            tables: Vec::new(),
         };
         (facts, self.server.read_only)
     }
@@ -133,11 +198,20 @@ impl Connection for Session {
 
 impl Session {
     /// Connects, sets the session up and finds out who the server is.
-    pub(super) fn open(options: &Options, target: &Target, now_ms: u64) -> Result<Session, Fault> {
+    pub(super) fn open(
+        options: &Options,
+        target: &Target,
+        shared: &Shared,
+        now_ms: u64,
+    ) -> Result<Session, Fault> {
         let options = &*options.signed_in()?;
         let wire = Wire::open(options, target).map_err(|failed| not_connected(options, target, failed))?;
         let mut session = Session {
             wire,
+            direct: false,
+            schema: options.schema.clone(),
+            shared: Arc::clone(shared),
+            places: HashMap::new(),
             server: Server::default(),
             policy: options.durability,
             password: options.password.clone(),
@@ -152,11 +226,12 @@ impl Session {
             broken: false,
             again: false,
             duplicate: false,
+            code: None,
             spoiled: false,
         };
+        session.direct = session.is_direct()?;
+        session.prepared = Prepared::new(session.direct);
         session.introduce()?;
-        let direct = session.is_direct()?;
-        session.prepared = Prepared::new(direct);
         Ok(session)
     }
 
@@ -181,37 +256,151 @@ impl Session {
     }
 
     fn introduce(&mut self) -> Result<(), Fault> {
-        self.say(&dialect::session(self.limit), Phase::Ask)?;
+        if self.direct {
+            self.say(&dialect::session(self.limits()), Phase::Ask)?;
+        }
         let about = self.ask(dialect::ABOUT, &[])?;
         let said = |column| about.first().and_then(|row| text(row, column)).unwrap_or_default();
-        let (recovery, read_only, standbys) = (said(1), said(2), said(6));
+        let (recovery, read_only) = (said(1), said(2));
         self.server.version = said(0);
         self.server.read_only = recovery == "true" || read_only == "on";
-        for (at, name) in dialect::DURABILITY.into_iter().enumerate() {
-            let value = said(3 + at);
-            self.server.durability.push(format!("{name}={value}"));
-            if let Some(found) = dialect::unsafe_setting(name, &value) {
+        self.server.configured = said(3);
+        self.server.watched = [said(4), said(5), said(6)];
+        let [fsync, full_page_writes, standbys] = self.server.watched.clone();
+        for (name, value) in [
+            ("synchronous_commit", &self.server.configured.clone()),
+            ("fsync", &fsync),
+            ("full_page_writes", &full_page_writes),
+        ] {
+            if let Some(found) = dialect::unsafe_setting(name, value) {
                 self.judge(found)?;
             }
         }
-        if !self.server.read_only {
-            self.server.history = self.history()?;
-        }
-        let local = said(3) == "local";
-        if !matches!(said(3).as_str(), "local" | "off") {
-            self.server.standbys.clone_from(&standbys);
-        }
-        self.server.durability.push(match standbys.as_str() {
-            "" => "synchronous_standby_names= (no standby is waited for: a failover to one may lose commits)"
-                .to_owned(),
-            names => format!("synchronous_standby_names={names}"),
-        });
-        if local && !standbys.is_empty() {
+        if self.server.configured == "local" && !standbys.is_empty() {
             self.warnings.push(format!(
                 "the server has synchronous_commit=local, so commits do not wait for `{standbys}`, and a failover loses some"
             ));
         }
+        if !self.server.read_only {
+            self.server.history = self.history()?;
+        }
+        let path = self.ask(dialect::PATH, &[])?;
+        let usual = |schema: &String| !schema.starts_with("pg_");
+        self.server.path = path.iter().filter_map(|row| text(row, 0)).filter(usual).collect();
         Ok(())
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        Limits::new(self.limit)
+    }
+
+    /// Judges the settings that a commit was made under: the server may have been told others since the connection was made.
+    /// Where they lose commits the answer of that statement is not used.
+    fn check_watched(&mut self, settings: [String; dialect::WATCHED.len()]) -> Result<(), Fault> {
+        if settings == self.server.watched {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut self.server.watched, settings.clone());
+        for ((name, value), before) in dialect::WATCHED.iter().zip(&settings).zip(&before) {
+            if value == before {
+                continue;
+            }
+            if let Some(found) = dialect::unsafe_setting(name, value) {
+                self.judge(found).inspect_err(|_| self.broken = true)?;
+            } else if *name == "synchronous_standby_names" && value.is_empty() {
+                self.warnings.push(format!(
+                    "synchronous_standby_names was `{before}` and is empty now: commits wait for no standby any more"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Columns that make a commit wait, see [`dialect::pinned`], and what a statement that commits by itself is to have in its
+    /// condition.
+    pub(super) fn pinned(&self) -> String {
+        dialect::pinned(self.server.commit_waits())
+    }
+
+    /// What a statement that commits by itself has in its condition besides.
+    pub(super) fn own_limits(&self) -> String {
+        if self.direct { String::new() } else { dialect::own_limits(self.limits()) }
+    }
+
+    /// Judges the columns of [`Session::pinned`], which begin here.
+    pub(super) fn check_watched_row(&mut self, row: &Row, first: usize) -> Result<(), Fault> {
+        let said = |at| text(row, first + 1 + at).unwrap_or_default();
+        self.check_watched([said(0), said(1), said(2)])
+    }
+
+    /// Begins a transaction; a row that somebody holds is waited for as long as this.
+    pub(super) fn begin(&mut self, wait: Duration) -> Result<(), Fault> {
+        let words = dialect::begin(self.limits(), wait, self.server.commit_waits()).join("; ");
+        self.wire.unreplicated();
+        let answer = self.wire.ask(self.limit, |client| client.simple_query(&words));
+        let answer = answer.map_err(|failed| self.failed(&failed, Phase::Ask))?;
+        let row = answer.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let said =
+            |at: usize| row.and_then(|row| row.try_get(1 + at).ok().flatten()).unwrap_or_default().to_owned();
+        self.check_watched([said(0), said(1), said(2)])
+    }
+
+    fn shared(&self) -> MutexGuard<'_, SharedState> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server had to end the search for the largest serial of this column.
+    pub(super) fn search_timed_out(&mut self, of: String, remedy: &str) -> Fault {
+        let fault = Fault::new(
+            FaultKind::Unavailable,
+            format!(
+                "`init=max` looked for the largest serial in `{of}` for three quarters of `timeout`, and the server ended it: \
+                 {remedy}; else raise `timeout`. It is not looked for again for {} s",
+                REST_MS / 1000
+            ),
+        );
+        self.shared().slow.insert(of, (Clock::System.boot_ms() + REST_MS, fault.clone()));
+        fault
+    }
+
+    /// What was said of it the last time, if that is not long ago.
+    pub(super) fn recent_timeout(&self, of: &str) -> Option<Fault> {
+        let mut shared = self.shared();
+        let (until, fault) = shared.slow.get(of)?;
+        if *until > Clock::System.boot_ms() {
+            return Some(fault.clone());
+        }
+        shared.slow.remove(of);
+        None
+    }
+
+    /// The schema where this table is said to be, by the URL or because this process has found it there.
+    pub(super) fn known_schema(&self, table: &str) -> Option<String> {
+        self.schema.clone().or_else(|| self.shared().schemas.get(&table.to_ascii_lowercase()).cloned())
+    }
+
+    /// This table was found: this process stays with it.
+    pub(super) fn remember_place(&mut self, table: &str, place: Place) {
+        let schema = place.schema.clone();
+        self.shared().schemas.entry(table.to_ascii_lowercase()).or_insert(schema);
+        self.places.insert(table.to_owned(), place);
+    }
+
+    /// `"schema"."table"` of a key whose table was checked.
+    pub(super) fn place(&self, key: &Key) -> Result<String, Fault> {
+        self.places.get(&key.table).map(|place| place.quoted.clone()).ok_or_else(|| {
+            let what = if key.scheme == Scheme::Sequence { "sequence" } else { "table" };
+            Fault::new(FaultKind::Refused, format!("{what} `{}` is missing; run `keymill init`", key.table))
+        })
+    }
+
+    /// The schema in which a table is created that is not there.
+    pub(super) fn schema_to_create_in(&self, table: &str) -> Option<String> {
+        self.known_schema(table)
+            .or_else(|| self.server.path.iter().find(|schema| *schema != "information_schema").cloned())
     }
 
     fn history(&mut self) -> Result<Option<History>, Fault> {
@@ -310,7 +499,8 @@ impl Session {
         wait: Duration,
     ) -> Result<Together, Fault> {
         let plain = |words: &str| Said::Plain(words.to_owned(), Vec::new());
-        let mut statements = vec![plain("BEGIN"), plain(&dialect::hasty(wait))];
+        let began = dialect::begin(self.limits(), wait, self.server.commit_waits());
+        let mut statements: Vec<_> = began.map(|words| plain(&words)).into();
         for (sql, values) in changes {
             let way = self.prepared.way(sql, values);
             let named =
@@ -355,7 +545,11 @@ impl Session {
         // Those of `BEGIN`, of the setting, and of `COMMIT`, are none.
         found.pop();
         self.replicated(Phase::Commit)?;
-        Ok(Together::All(found.into_iter().skip(2).collect()))
+        let mut found = found.into_iter().skip(1);
+        if let Some(row) = found.next().as_ref().and_then(|rows| rows.first()) {
+            self.check_watched_row(row, 0)?;
+        }
+        Ok(Together::All(found.collect()))
     }
 
     /// How many rows a change changed, inside a transaction.
@@ -365,11 +559,10 @@ impl Session {
         answer.map_err(|failed| self.failed(&failed, Phase::Write))
     }
 
-    /// Statements without values, by the simple protocol.
+    /// Statements without values, by the simple protocol, in PostgreSQL's own words.
     pub(super) fn say(&mut self, sql: &str, phase: Phase) -> Result<(), Fault> {
-        let words = dialect::translated(sql);
         self.wire.unreplicated();
-        let answer = self.wire.ask(self.limit, |client| client.batch_execute(&words));
+        let answer = self.wire.ask(self.limit, |client| client.batch_execute(sql));
         answer.map_err(|failed| self.failed(&failed, phase))?;
         self.replicated(phase)
     }
@@ -417,13 +610,14 @@ impl Session {
             Failed::Silent => phase == Phase::Commit,
             other => other.code() == Some(HELD),
         };
-        if waits && !self.server.standbys.is_empty() {
+        if waits && !self.server.standbys().is_empty() {
             judged.fault.message.push_str(&format!(
                 "; commits wait for `{}` (synchronous_standby_names): if that standby is gone, start it again or take it out of \
                  the setting",
-                self.server.standbys
+                self.server.standbys()
             ));
         }
+        self.code = failed.code().map(str::to_owned);
         self.broken |= judged.broken;
         self.again = judged.again;
         self.duplicate = judged.duplicate;

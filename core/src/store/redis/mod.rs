@@ -265,6 +265,7 @@ impl RedisStore {
                 durability: session.server.durability(wait_replicas),
                 tls: session.wire.protection.words().to_owned(),
                 warnings,
+                tables: Vec::new(),
             })
         })
         .map_err(|fault| rows::during("asking the server about itself", fault))

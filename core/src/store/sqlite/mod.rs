@@ -527,6 +527,7 @@ impl Store for SqliteStore {
                     "`{}` does not exist yet; the first id creates it",
                     self.path.display()
                 )],
+                tables: Vec::new(),
             });
         }
         self.with_connection(|store, _| {
@@ -542,6 +543,7 @@ impl Store for SqliteStore {
                 ],
                 tls: String::new(),
                 warnings: store.opened.warnings.clone(),
+                tables: Vec::new(),
             })
         })
         .map_err(|fault| rows::during(&format!("opening `{}`", self.path.display()), fault))

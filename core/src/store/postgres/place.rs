@@ -1,0 +1,149 @@
+//! In which schema a table stands. Pure. (floor 2)
+//!
+//! A table's name alone is looked up along the `search_path`, and whoever may create a schema, or changes that path, decides
+//! which table it is: an empty copy that comes first would begin at 1 again. So a table is looked for once, by its name, in
+//! all schemas; every statement then names `"schema"."table"`. Where more than one could be meant nothing is assumed: the
+//! store's URL has to say `schema=`.
+
+use super::dialect::identifier;
+use crate::store::{Fault, FaultKind};
+
+/// Where a table or a sequence is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) schema: String,
+    /// `"schema"."table"`.
+    pub(super) quoted: String,
+}
+
+impl Place {
+    /// The place of this table in this schema; its name is folded, as in [`translated`](super::dialect::translated).
+    pub(super) fn new(schema: &str, table: &str) -> Place {
+        let quoted = format!("{}.{}", identifier(schema), identifier(&table.to_ascii_lowercase()));
+        Place { schema: schema.to_owned(), quoted }
+    }
+}
+
+/// A relation that has the name of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Relation {
+    pub(super) schema: String,
+    /// As `pg_class.relkind` says it.
+    pub(super) kind: String,
+    /// As `pg_class.relpersistence` says it.
+    pub(super) kept: String,
+    /// This user may use the schema.
+    pub(super) usable: bool,
+    /// This user may read the table.
+    pub(super) readable: bool,
+    pub(super) oid: u64,
+}
+
+/// Which of the relations of this name is the table; `None`: there is none yet.
+///
+/// `schema`: where it is said to be, by the URL or because this process has counted there. `path`: the schemas where the name
+/// alone would find it.
+pub(super) fn chosen<'n>(
+    table: &str,
+    found: &'n [Relation],
+    path: &[String],
+    schema: Option<&str>,
+) -> Result<Option<&'n Relation>, Fault> {
+    if let Some(schema) = schema {
+        return Ok(found.iter().find(|of| of.schema == schema));
+    }
+    let on_path = |of: &Relation| path.contains(&of.schema);
+    // A view on the path hides a table behind it. Elsewhere only what could have been counted in matters.
+    let counts = |of: &&Relation| of.readable && matches!(of.kind.as_str(), "r" | "p" | "S");
+    let here: Vec<_> = found.iter().filter(|of| of.usable && on_path(of)).collect();
+    let elsewhere: Vec<_> = found.iter().filter(|of| of.usable && !on_path(of)).filter(counts).collect();
+    match (here.as_slice(), elsewhere.as_slice()) {
+        ([], []) => Ok(None),
+        ([one], []) => Ok(Some(one)),
+        ([], [one]) => Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "table `{table}` is not in a schema of this user's search_path, but there is one in schema `{0}`: if it is \
+                 the one, write `schema={0}` in the store's URL, else the schema where the table is to be",
+                one.schema
+            ),
+        )),
+        _ => {
+            let mut schemas: Vec<_> =
+                here.iter().chain(&elsewhere).map(|of| format!("`{}`", of.schema)).collect();
+            schemas.sort();
+            Err(Fault::new(
+                FaultKind::Refused,
+                format!(
+                    "there is a table `{table}` in each of the schemas {}, and what was issued by one is unknown to the \
+                     other: write in the store's URL which it is, `schema=NAME`",
+                    schemas.join(", ")
+                ),
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(schema: &str) -> Relation {
+        Relation {
+            schema: schema.to_owned(),
+            kind: "r".to_owned(),
+            usable: true,
+            readable: true,
+            ..Relation::default()
+        }
+    }
+
+    fn choose(found: &[Relation], path: &[&str], schema: Option<&str>) -> Result<Option<String>, String> {
+        let path: Vec<_> = path.iter().map(ToString::to_string).collect();
+        chosen("t", found, &path, schema)
+            .map(|one| one.map(|one| one.schema.clone()))
+            .map_err(|fault| fault.message)
+    }
+
+    #[test]
+    fn a_table_that_is_the_only_one_is_found_by_the_search_path() {
+        assert_eq!(choose(&[], &["a", "public"], None), Ok(None));
+        assert_eq!(choose(&[table("public")], &["a", "public"], None), Ok(Some("public".to_owned())));
+        let closed = Relation { usable: false, ..table("b") };
+        assert_eq!(choose(&[table("public"), closed], &["public"], None), Ok(Some("public".to_owned())));
+        let secret = Relation { readable: false, ..table("b") };
+        assert_eq!(choose(&[table("public"), secret], &["public"], None), Ok(Some("public".to_owned())));
+    }
+
+    #[test]
+    fn a_second_table_of_the_name_is_refused_wherever_it_is() {
+        let both = [table("keymill"), table("public")];
+        for path in [&["keymill", "public"][..], &["public", "keymill"], &["public"], &["keymill"], &[]] {
+            let message = choose(&both, path, None).unwrap_err();
+            assert!(message.contains("`keymill`, `public`") && message.contains("schema="), "{message}");
+        }
+        let unread = Relation { readable: false, ..table("keymill") };
+        assert!(choose(&[unread, table("public")], &["keymill", "public"], None).is_err(), "it comes first");
+        let view = Relation { kind: "v".to_owned(), ..table("keymill") };
+        assert!(choose(&[view.clone(), table("public")], &["keymill", "public"], None).is_err());
+        assert_eq!(choose(&[view, table("public")], &["public"], None), Ok(Some("public".to_owned())));
+    }
+
+    #[test]
+    fn a_table_that_is_off_the_path_is_not_made_anew() {
+        let message = choose(&[table("shop")], &["public"], None).unwrap_err();
+        assert!(message.contains("`schema=shop`"), "{message}");
+    }
+
+    #[test]
+    fn a_schema_that_is_named_decides() {
+        let both = [table("keymill"), table("public")];
+        assert_eq!(choose(&both, &["keymill"], Some("public")), Ok(Some("public".to_owned())));
+        assert_eq!(choose(&both, &["keymill"], Some("new")), Ok(None));
+    }
+
+    #[test]
+    fn any_schema_can_be_quoted() {
+        assert_eq!(Place::new("My \"own\" x-1", "T").quoted, "\"My \"\"own\"\" x-1\".\"t\"");
+    }
+}
