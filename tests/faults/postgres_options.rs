@@ -321,7 +321,7 @@ fn tables_are_created_in_the_schema_that_the_url_names_or_the_first_of_the_searc
 
 /// Functions, operators, types and tables that have the names of the server's own, in schema `public`. Each says that it was
 /// taken for the other and fails. The owner is no superuser.
-const TRAPS: &str = r#"
+const TRAPS: &str = r"
 CREATE FUNCTION public.trap(what pg_catalog.text) RETURNS bool LANGUAGE plpgsql AS
   $$ BEGIN RAISE EXCEPTION 'captured as %: %', current_user, what USING ERRCODE = 'XX000'; END $$;
 DO $$
@@ -371,7 +371,7 @@ BEGIN
     EXECUTE format('CREATE VIEW public.%I AS SELECT public.trap(%L)', name, 'table ' || name);
   END LOOP;
 END $$;
-"#;
+";
 
 fn failed(doing: &str, round: u64, fault: &Fault) -> ! {
     panic!("{doing}, round {round}: {fault}")
