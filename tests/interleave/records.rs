@@ -87,8 +87,6 @@ fn numbers_of_a_renamed_column_that_was_counted_by_one_store_are_refused() {
         Box::new(SqliteStore::new(file.clone(), sqlite::Options::default()))
     }));
     let one = keymill_tests::request(&key(Scheme::SequenceTable, &[]), 10);
-    let fault = store.reserve(&one).expect_err("the table of the records is missing");
-    assert!(fault.message.contains("keymill init"), "{fault}");
     store.init(std::slice::from_ref(&one.key), false).unwrap();
     store.reserve(&one).unwrap();
     let other = keymill_tests::request(&key(Scheme::SequenceTable, &[("cur_id", "other_id")]), 10);

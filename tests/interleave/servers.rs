@@ -91,6 +91,8 @@ fn config(folder: &Path, name: &str, stores: &[String], more: &str) -> String {
     let list: Vec<String> = stores.iter().map(|store| format!("\"{store}\"")).collect();
     let file = folder.join(name);
     std::fs::write(&file, format!("stores = [{}]\n{more}", list.join(", "))).unwrap();
+    // It holds a password.
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     format!("file:{}", file.display())
 }
 
