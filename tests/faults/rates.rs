@@ -129,7 +129,7 @@ fn every_rate_is_served_from_cold_and_after_silence_without_a_flood_of_refills()
                     "{store:8} {rate:7} {seconds:2} s {from:13} {refills:4} refills, {most_unused:9} unused at most"
                 );
                 // Each refill takes an eighth of the buffer at least, or was pressing: then it quadrupled what there was.
-                let most = 30.0 + 8.0 * took.as_secs_f64() / seconds as f64;
+                let most = 30.0 + 8.0 * took.as_secs_f64() / f64::from(seconds);
                 assert!((refills as f64) < most, "{store} at {rate} {from}: {refills} refills in {took:?}");
                 assert!(most_unused <= 40_000_000 + 2_000, "{store} at {rate} {from}: {most_unused} unused");
             }
