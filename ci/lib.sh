@@ -15,6 +15,18 @@ need() {
     $sudo apt-get install -y -qq "$2" >/dev/null 2>&1 || { $sudo apt-get update -qq; $sudo apt-get install -y -qq "$2" >/dev/null; }
 }
 
+# nightly COMPONENT...: Rust's nightly toolchain with these components; a line that says so, where it cannot be had.
+nightly() {
+    local component missing=
+    for component in "$@"; do
+        rustup component list --installed --toolchain nightly 2>/dev/null | grep -q "^$component" || missing=1
+    done
+    [ -z "$missing" ] || rustup toolchain install nightly --profile minimal ${*/#/-c } >/dev/null 2>&1 || {
+        echo "not run: Rust's nightly toolchain with $* cannot be installed on this machine"
+        skipped=$((skipped + 1)); return 1
+    }
+}
+
 # check NAME COMMAND...: one line, and the command's output if it failed.
 check() {
     local name=$1 output; shift

@@ -23,7 +23,7 @@ thread_local! {
 
 /// Signals that report a fault of the running instruction. They go to the thread that caused them; blocked, they would end the
 /// process instead of reaching the handler of a Java machine, a sanitizer, a debugger or a system-call filter.
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 const SYNCHRONOUS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
@@ -80,12 +80,12 @@ pub(crate) fn panic_words(payload: Box<dyn Any + Send>) -> String {
 }
 
 /// While it lives, the calling thread receives no asynchronous signal.
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 struct Blocked {
     before: libc::sigset_t,
 }
 
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 impl Blocked {
     fn new() -> io::Result<Self> {
         // SAFETY: all-zero bytes are a valid `sigset_t`, which `sigfillset` then sets as a whole.
@@ -105,7 +105,7 @@ impl Blocked {
     }
 }
 
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 impl Drop for Blocked {
     fn drop(&mut self) {
         // SAFETY: `before` was filled in by `new`. The call cannot fail: the set came from the same thread.
@@ -113,11 +113,11 @@ impl Drop for Blocked {
     }
 }
 
-/// Other systems have no signals per thread.
-#[cfg(not(unix))]
+/// Other systems have no signals per thread. Miri has no signals at all.
+#[cfg(not(all(unix, not(miri))))]
 struct Blocked;
 
-#[cfg(not(unix))]
+#[cfg(not(all(unix, not(miri))))]
 impl Blocked {
     #[expect(clippy::unnecessary_wraps, reason = "as on Unix")]
     fn new() -> io::Result<Self> {
