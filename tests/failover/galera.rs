@@ -392,7 +392,7 @@ fn a_lost_quorum_is_an_outage_with_that_reason_and_heals_by_itself() {
     for (waited, error) in takers.errors() {
         assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
         // A thread that is woken is late on a busy machine; the quorum is lost for longer.
-        assert!(waited < Duration::from_secs(3), "a caller waited {waited:?} with a deadline of 1 s");
+        assert!(waited < Duration::from_secs(10), "a caller waited {waited:?} with a deadline of 1 s");
     }
     println!("galera: {ids} ids round a lost quorum, none twice; {} errors", takers.errors().len());
 }
