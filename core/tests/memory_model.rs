@@ -11,7 +11,7 @@ use keymill::{Code, Mill, Source};
 const THREADS: usize = 3;
 
 /// How many ids each thread takes. Some of the sources reserve ten at a time, so that the keeper works beside the takers.
-const IDS: usize = if cfg!(miri) { 12 } else { 3_000 };
+const IDS: usize = if cfg!(miri) { 6 } else { 3_000 };
 
 const SPECS: [&str; 4] = [
     "segment:orders?step=10&deadline=5m",
@@ -106,7 +106,9 @@ fn a_close_ends_every_thread_that_takes_and_every_lease() {
             };
             let takers: Vec<_> = (0..THREADS).map(|_| scope.spawn(taker)).collect();
             // ordering: Relaxed — a count.
-            while taken.load(Ordering::Relaxed) < IDS && !takers.iter().any(|taker| taker.is_finished()) {
+            while taken.load(Ordering::Relaxed) < IDS
+                && !takers.iter().any(thread::ScopedJoinHandle::is_finished)
+            {
                 thread::yield_now();
             }
             mill.close();

@@ -74,6 +74,7 @@ fn maker_for(config: &StoreConfig, folder: &Path) -> Result<MakeStore> {
         }
         #[cfg(not(feature = "sqlite"))]
         StoreConfig::Sqlite { .. } => {
+            let _ = folder; // only a file has a place there
             Err(Error::config("this build has no SQLite; build with the feature `sqlite`"))
         }
         #[cfg(feature = "mysql")]
