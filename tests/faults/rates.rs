@@ -193,8 +193,9 @@ fn an_outage_is_served_from_memory_to_the_last_number() {
             assert!(!taker.is_finished(), "{:?}", taker.join());
             thread::yield_now();
         }
-        server.kill();
+        // From here on: how long the kill itself takes is the outage's too.
         let (served_before, left) = (pace.taken(), stats(&orders).left);
+        server.kill();
         // The taker ends with its first error, which must not come before the runway has ended.
         let down = Instant::now();
         while !taker.is_finished() {
