@@ -124,6 +124,7 @@ impl MysqlStore {
                 nowait: false,
                 durability: Vec::new(),
                 read_only: false,
+                in_cluster: false,
                 replicates: false,
             },
             guard: Guard::default(),

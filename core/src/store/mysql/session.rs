@@ -40,6 +40,8 @@ pub(super) struct Server {
     pub(super) nowait: bool,
     pub(super) durability: Vec<String>,
     pub(super) read_only: bool,
+    /// It is a node of a Galera cluster.
+    pub(super) in_cluster: bool,
     /// It takes writes and carries out those of another server, which is therefore a primary too.
     pub(super) replicates: bool,
 }
@@ -211,6 +213,18 @@ impl Session {
 
     /// One statement that commits by itself, in one packet with the tests of the server's options before and after it.
     fn commit_alone(&mut self, sql: &str) -> Result<Changed, Fault> {
+        if self.server.in_cluster {
+            // A node repeats by itself a statement that commits by itself and lost against another node
+            // (`wsrep_retry_autocommit`), and answers with the number of the attempt that was undone.
+            self.begin()?;
+            if let Err(fault) = self.run(sql, (), Phase::Write) {
+                self.roll_back();
+                return Err(fault);
+            }
+            let changed = (self.connection.affected_rows(), self.connection.last_insert_id());
+            self.commit()?;
+            return Ok(changed);
+        }
         let (alone, within) = (self.guard.alone.clone(), self.guard.within.clone());
         let (Some(alone), Some(within)) = (alone, within) else {
             self.say(sql, Phase::Commit)?;
@@ -525,6 +539,7 @@ impl Session {
             self.say(&setting, Phase::Ask)?;
         }
         let in_cluster = self.join_cluster()?;
+        self.server.in_cluster = in_cluster;
         self.check_read_only()?;
         self.check_durability(log_bin)?;
         self.check_status()?;
@@ -578,7 +593,7 @@ impl Session {
         }
         // Who may do so can keep a session's statements on one node.
         self.guard_on("@@SESSION.wsrep_on".to_owned(), "= 1".to_owned(), Some("1".to_owned()));
-        self.say("SET SESSION wsrep_sync_wait = 1", Phase::Ask)?;
+        self.say("SET SESSION wsrep_sync_wait = 1, wsrep_retry_autocommit = 0", Phase::Ask)?;
         Ok(true)
     }
 
