@@ -40,7 +40,9 @@ fn main() -> ExitCode {
         }
     };
     // Behind the error, whose line is the first.
-    notes.iter().for_each(|note| print::note(note));
+    for note in &notes {
+        print::note(note);
+    }
     code
 }
 

@@ -80,7 +80,7 @@ pub struct Options {
     pub socket: Option<PathBuf>,
     /// The user.
     pub user: String,
-    /// The user's password; [`Options::signed_in`] fills it in where it stands in a file.
+    /// The user's password; `signed_in` fills it in where it stands in a file.
     pub password: Secret,
     /// Where the password comes from.
     pub password_source: PasswordSource,
