@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use keymill::{Code, Error, Mill};
 use keymill_tests::authority::Authority;
 use keymill_tests::mariadb::{self, Private};
+use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::worker::in_a_process_of_its_own;
 use mysql::prelude::Queryable;
 
@@ -150,6 +151,50 @@ fn a_server_that_ends_under_tls_raises_no_sigpipe_in_its_clients_process() {
         server.start_again();
     }
     all(true);
+}
+
+/// The tunnel's thread waits for the driver to close its end. A forked child has a copy of that end, so closing is not enough.
+#[test]
+fn a_connection_that_is_given_up_after_a_fork_ends_although_its_server_is_silent() {
+    const NAME: &str =
+        "tls_mariadb::a_connection_that_is_given_up_after_a_fork_ends_although_its_server_is_silent";
+    if !in_a_process_of_its_own(NAME) {
+        return;
+    }
+    let authority = Authority::new();
+    let server = server(&authority, "");
+    let hosts = mariadb::options_of(&server.url()).hosts;
+    let proxy = Proxy::start(hosts[0].clone());
+    let (host, port) = proxy.address();
+    let direct = format!("{}:{}", hosts[0].0, hosts[0].1);
+    let url = server.url().replace(&direct, &format!("{host}:{port},{direct}"));
+    let mill = Mill::open(&format!("{url}?tls=require&timeout=500ms")).expect("a mill opens lazily");
+    mill.init(&[], false).expect("a table");
+    let source = mill.source("segment:orders?step=1&max_step=1&deadline=300ms").expect("a source");
+    source.next().expect("an id by the first host");
+    // SAFETY: the child only sleeps and exits.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: as above; nothing of the parent's is touched.
+        unsafe {
+            libc::sleep(120);
+            libc::_exit(0);
+        }
+    }
+    proxy.set(Answers::Hold);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let found = loop {
+        let answer = source.next();
+        if answer.is_ok() || Instant::now() > deadline {
+            break answer;
+        }
+    };
+    // SAFETY: `pid` is our child, which was not waited for yet.
+    unsafe {
+        libc::kill(pid, libc::SIGKILL);
+        libc::waitpid(pid, std::ptr::null_mut(), 0);
+    }
+    found.expect("an id by the second host");
 }
 
 /// That each of keymill's threads in this process blocks SIGPIPE and SIGTERM; how many there are.

@@ -43,6 +43,8 @@ struct Found {
     protection: Option<Protection>,
     /// Why it ended here, where this end ended it.
     fault: Option<Fault>,
+    /// The thread's end of the driver's connection once more.
+    driver: Option<UnixStream>,
 }
 
 /// A thread between the driver and a server.
@@ -76,6 +78,8 @@ impl Tunnel {
         let carrier = thread::spawn("keymill-tls", move || {
             let ended = accept(&listener, limit).and_then(|driver| {
                 drop(listener);
+                let again = driver.try_clone()?;
+                note(&found, |found| found.driver = Some(again));
                 let mut carrier = Carrier::new(driver, server, limit)?;
                 carrier.log_in(config, name, mode, &found)?;
                 carrier.carry()
@@ -128,6 +132,11 @@ impl Drop for Tunnel {
     /// After the driver: its end of the connection is closed by now.
     fn drop(&mut self) {
         self.taken();
+        // A forked child may have a copy of the driver's end, and then its close ends nothing. What the driver wrote before (its
+        // goodbye) is still carried.
+        if let Some(driver) = note(&self.found, |found| found.driver.take()) {
+            let _ = driver.shutdown(Shutdown::Read);
+        }
         if let Some(carrier) = self.carrier.take() {
             // A thread that runs on could outlive the library it runs.
             let _ = carrier.join();
