@@ -71,8 +71,15 @@ impl Well {
         self.supplied();
     }
 
+    /// Publishes what was reserved, unless its end came while the request was under way: no caller may take a number of it in
+    /// the moment before the keeper's next look drops it.
     pub(super) fn publish(&self, supply: &Supply, segment: Segment, now: Now) {
-        let _one_at_a_time = self.calendar();
+        let calendar = self.calendar();
+        if calendar.end_ms.is_some_and(|end| now.wall_ms >= end) {
+            self.tally.refilled(segment.len(), now);
+            Tally::add(&self.tally.lost, segment.len());
+            return;
+        }
         self.publish_under(supply, segment, now);
     }
 
@@ -103,5 +110,43 @@ impl Well {
         let mut rest = supply.close();
         rest.extend(calendar.ahead.take().map(|ahead| (ahead.period, ahead.lo, ahead.hi)));
         rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::bell::Belfry;
+    use crate::config::MillConfig;
+    use crate::keeper::plan::Action;
+    use crate::serial::Prefix;
+    use crate::time::{Clock, ManualClock};
+
+    /// A source of serial numbers, the present period and its end.
+    fn dated(wall_ms: i64) -> (Well, u64, i64) {
+        let spec = MillConfig::parse("memory:").and_then(|c| c.spec("serial:a/b?zone=UTC")).expect("a spec");
+        let clock = Clock::Manual(Arc::new(ManualClock::new(wall_ms)));
+        let well = Well::new(Arc::new(spec), Arc::new(Belfry::default()), 0, clock).expect("a well");
+        let pattern = well.spec.pattern().expect("a pattern");
+        let period = pattern.period_at(wall_ms);
+        let end = pattern.period_end_ms(period).expect("an end");
+        (well, period, end)
+    }
+
+    #[test]
+    fn a_range_whose_period_ended_while_it_was_reserved_is_given_to_nobody() {
+        for (late_ms, issued) in [(-1, true), (0, false), (1_500, false)] {
+            let (well, period, end) = dated(1_795_218_600_000);
+            let now = Now { boot_ms: 1_000_000, wall_ms: end + late_ms };
+            let segment = Segment { lo: 1, hi: 101, period, born_ms: now.boot_ms, prefix: Prefix::EMPTY };
+            well.act(Action::Ends { wall_ms: Some(end), ttl_ms: None }, now);
+            well.act(Action::Publish(segment), now);
+            // Before the keeper's next look, as a caller who waits takes it.
+            assert_eq!(well.try_next().is_ok(), issued, "{late_ms} ms after the end");
+            let (reserved, lost) = (Tally::get(&well.tally.reserved), Tally::get(&well.tally.lost));
+            assert_eq!((reserved, lost), (100, if issued { 0 } else { 100 }));
+        }
     }
 }

@@ -45,6 +45,8 @@ impl Planner {
         plan.period = today;
         if plan.ahead.take() == Some(today) {
             plan.period_end_ms = pattern.period_end_ms(today);
+            // The source knows it, unless it ended the period by itself just before these numbers came.
+            actions.push(Action::Ends { wall_ms: plan.period_end_ms, ttl_ms: plan.rules().ttl_ms });
             return left;
         }
         plan.period_end_ms = None;

@@ -156,3 +156,34 @@ fn a_store_that_is_back_is_asked_for_everybody_at_once() {
     planner.answer(other, lost(), at(now));
     assert!(planner.wake_at(at(now)).is_some_and(|at| at <= now + 50));
 }
+
+#[test]
+fn the_end_of_a_period_whose_numbers_came_ahead_is_told_when_it_begins() {
+    let mut planner = planner_of("serial:a/b?zone=UTC");
+    let spec = MillConfig::parse("memory:").and_then(|c| c.spec("serial:a/b?zone=UTC")).expect("a spec");
+    let pattern = spec.pattern().expect("a pattern");
+    let today = pattern.period_at(at(0).wall_ms);
+    let end = pattern.period_end_ms(today).expect("an end");
+    let at = |boot_ms: u64, wall_ms: i64| Now { boot_ms, wall_ms };
+    let sight =
+        |left, issued, wanted| View::Supply(Sight { left, issued, wanted, room: 8, ..Sight::default() });
+    planner.look(0, &sight(0, 0, 1), at(0, end - 5_000));
+    next(&mut planner, at(0, end - 5_000)).expect("a request for today");
+    let range = crate::reservation::Reserved { lo: 1, hi: 1001, period: today, ttl_ms: None };
+    planner.answer(0, Ok(Answer::Reserved(range)), at(0, end - 5_000));
+    planner.look(0, &sight(900_000, 2, 0), at(3_000, end - 2_000));
+    planner.look(0, &sight(900_000, 300, 0), at(4_500, end - 500));
+    let (_, ask) = next(&mut planner, at(4_500, end - 500)).expect("a request ahead");
+    let Ask::Reserve(ask) = ask else { panic!("{ask:?}") };
+    let tomorrow = pattern.period_at(end);
+    assert_eq!(ask.period, tomorrow);
+    let range = crate::reservation::Reserved { period: tomorrow, ..range };
+    let kept = planner.answer(0, Ok(Answer::Reserved(range)), at(4_600, end - 400));
+    assert!(matches!(kept.as_slice(), [Action::KeepAhead(_)]), "{kept:?}");
+    let begun = planner.look(0, &sight(900_000, 300, 0), at(5_000, end));
+    let ends = pattern.period_end_ms(tomorrow);
+    assert!(
+        begun.iter().any(|action| matches!(action, Action::Ends { wall_ms, .. } if *wall_ms == ends)),
+        "{begun:?}"
+    );
+}
