@@ -122,6 +122,23 @@ fn a_server_made_a_replica_that_still_takes_writes_is_left_at_once() {
 }
 
 #[test]
+fn a_server_that_stops_telling_its_role_is_left_at_once() {
+    let private = Private::start("--replica-read-only no");
+    let mut admin = redis::connection_of(&private.url());
+    redis::say::<()>(&mut admin, &["ACL", "SETUSER", "ids", "on", ">secret", "~*", "+@all"]);
+    let url = private.url().replace("default:", "ids:");
+    let mut store = at(&url);
+    assert_eq!(store.reserve(&request(10)).unwrap().lo, 1);
+    // What it was when the connection was made says nothing: it may be a replica by now.
+    redis::say::<()>(&mut admin, &["ACL", "SETUSER", "ids", "-info"]);
+    redis::say::<()>(&mut admin, &["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
+    let parts = ["does not say whether it is a master", "`+info`", "never used"];
+    says(store.reserve(&request(10)), FaultKind::Unavailable, &parts);
+    says(store.reserve(&request(10)), FaultKind::Unavailable, &parts[..2]);
+    assert_eq!(redis::say::<u64>(&mut admin, &["HGET", ROW, "next"]), 21, "no other range was taken");
+}
+
+#[test]
 fn a_name_says_whose_connection_it_is_and_an_idle_one_is_closed() {
     let private = Private::start("");
     let mut admin = redis::connection_of(&private.url());

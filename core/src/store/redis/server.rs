@@ -77,7 +77,10 @@ impl Server {
         }
         match info.first().and_then(text) {
             Some(info) => self.info.extend(fields(&info)),
-            None => complete = false,
+            None => {
+                self.info.remove("role");
+                complete = false;
+            }
         }
         complete
     }
@@ -314,7 +317,9 @@ mod tests {
         assert!(server.not_writable(Durability::Warn).is_some());
         assert!(!server.take_answers(true, &[Value::Nil, policy, bulk("role:master\r\n")]));
         assert_eq!(server.losses().len(), 2, "{:?}", server.losses());
+        assert_eq!(server.not_writable(Durability::Refuse), None);
         assert!(!server.take_answers(false, &[]));
+        assert!(server.not_writable(Durability::Refuse).is_some_and(|why| why.contains("`+info`")));
         assert!(server.durability(0).contains(&"min-replicas-to-write=1".to_owned()));
     }
 

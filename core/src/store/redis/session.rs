@@ -107,7 +107,7 @@ impl Session {
             Err(fault) => return Err(fault),
         }
         self.server.take_config(&next());
-        // What is refused here stays unknown: then the whole `INFO` has to do.
+        // What is refused here stays unknown, as it would be with each reservation.
         self.server.take_answers(true, &answers.collect::<Vec<_>>());
         if let Some(why) = self.server.is_no_store() {
             return Err(Fault::new(FaultKind::Refused, why));
