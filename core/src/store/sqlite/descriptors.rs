@@ -42,6 +42,7 @@ mod imp {
     use rusqlite::ffi;
 
     use super::super::file::identity;
+    use super::super::gate::Pass;
 
     /// Device and number.
     type Inode = (u64, u64);
@@ -115,7 +116,10 @@ mod imp {
     }
 
     /// Replaces SQLite's system calls, once in a process's life. Without them everything works as SQLite does by itself.
-    pub(in super::super) fn install() {
+    ///
+    /// Only for who holds a [`Pass`]: a fork in the middle of this would leave the child a beginning that never ends, and every
+    /// operation there would wait for it.
+    pub(in super::super) fn install(_pass: &Pass) {
         INSTALLED.get_or_init(|| {
             if let Some(calls) = present_calls() {
                 replace(CALLS.get_or_init(|| calls));
@@ -421,7 +425,7 @@ mod imp {
         work()
     }
 
-    pub(in super::super) fn install() {}
+    pub(in super::super) fn install(_pass: &super::super::gate::Pass) {}
 
     pub(in super::super) fn know(_file: &File) {}
 

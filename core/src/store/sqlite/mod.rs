@@ -105,7 +105,6 @@ impl SqliteStore {
         &mut self,
         work: impl FnOnce(&mut SqliteStore, &mut Connection) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        descriptors::install();
         descriptors::in_keymill(|| self.with_connection_of_keymill(work))
     }
 
@@ -127,6 +126,7 @@ impl SqliteStore {
         };
         self.slot = Some(Arc::clone(&slot));
         let pass = gate::enter();
+        descriptors::install(&pass);
         self.deadline.set();
         let mut held = slot.lock(&pass);
         if held.is_some()
