@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use keymill::store::redis::{Options, RedisStore};
-use keymill::store::{Durability, FaultKind, Mark, Request, Reserved, Store};
+use keymill::store::server::PasswordSource;
+use keymill::store::{Durability, FaultKind, Mark, Request, Reserved, Secret, Store};
 use keymill_tests::assert_disjoint;
 use keymill_tests::redis::{self, Private};
 
@@ -336,4 +337,44 @@ fn sentinels_are_asked_before_each_reservation_by_connections_that_stay() {
     assert_eq!(store.release_idle(u64::MAX), None);
     store.reserve(&request(10)).unwrap();
     assert_eq!(accepted(), [3, 2, 3]);
+}
+
+#[test]
+fn a_sentinel_with_a_password_gets_the_one_that_stands_in_the_password_file() {
+    let private = Private::start("");
+    let master = redis::options_of(&private.url()).server.hosts[0].clone();
+    let (port, logged_in) = (master.1.to_string(), AtomicBool::new(false));
+    let sentinel = Fake::start(move |words| match words[0].as_str() {
+        "AUTH" => {
+            // ordering: Relaxed — a flag, nothing hangs on it; here and below.
+            logged_in.store(words.last().is_some_and(|word| word == "secret"), Ordering::Relaxed);
+            "+OK\r\n".to_owned()
+        }
+        _ if !logged_in.load(Ordering::Relaxed) => "-NOAUTH Authentication required.\r\n".to_owned(),
+        _ if words[1] == "MASTER" => array(&[
+            "name",
+            "mymaster",
+            "ip",
+            "127.0.0.1",
+            "port",
+            &port,
+            "flags",
+            "master",
+            "config-epoch",
+            "1",
+        ]),
+        _ => array(&["127.0.0.1", &port]),
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    let mut private_file = std::fs::OpenOptions::new();
+    std::os::unix::fs::OpenOptionsExt::mode(&mut private_file, 0o600);
+    let mut file_of_ours = private_file.write(true).create_new(true).open(&file).unwrap();
+    std::io::Write::write_all(&mut file_of_ours, b"secret\n").unwrap();
+    let mut options = redis::options_of(&private.url());
+    options.sentinel = Some("mymaster".to_owned());
+    options.server.hosts = vec![sentinel.place()];
+    options.server.password = Secret::default();
+    options.server.password_source = PasswordSource::File(file);
+    assert_eq!(redis::store(options).reserve(&request(10)).unwrap().lo, 1);
 }

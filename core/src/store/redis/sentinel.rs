@@ -137,15 +137,17 @@ impl Sentinels {
 
     fn ask_at(&self, target: &Target) -> Result<(Word, Wire), Fault> {
         let mut wire = Wire::open(target, &self.options)?;
-        // Most Sentinels have no password; of those that have one it is the servers'.
-        match (self.question(&mut wire), login(&self.options)) {
-            (Err(fault), Some(login)) if fault.message.starts_with("NOAUTH") => {
-                let mut wire = Wire::open(target, &self.options)?;
+        match self.question(&mut wire) {
+            // Most Sentinels have no password; of those that have one it is the servers'.
+            Err(fault) if fault.message.starts_with("NOAUTH") => {
+                let options = self.options.signed_in()?;
+                let Some(login) = login(&options) else { return Err(fault) };
+                let mut wire = Wire::open(target, &options)?;
                 wire.ask(login)?;
                 let word = self.question(&mut wire)?;
                 Ok((word, wire))
             }
-            (answer, _) => answer.map(|word| (word, wire)),
+            answer => answer.map(|word| (word, wire)),
         }
     }
 
