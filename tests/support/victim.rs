@@ -7,7 +7,7 @@ use mysql::prelude::Queryable;
 use crate::ci::Server;
 use crate::{mariadb, postgres, redis};
 
-const MISSING: &str = "table `keymill_segment` is missing; run `keymill ";
+const MISSING: &str = "table `keymill_segment` is missing; run `";
 const READ_ONLY: &str = "read-only";
 const PASSWORD: &str = "check user and password";
 const CROWDED: &str = "the server has too many connections";

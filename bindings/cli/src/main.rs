@@ -17,7 +17,7 @@ mod steps;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use keymill::{MILL_VARIABLE, Mill, OldRow, Result};
+use keymill::{DEFAULT_MILL, MILL_VARIABLE, Mill, OldRow, Result};
 
 use args::{Args, Verb};
 
@@ -58,8 +58,17 @@ fn run(args: &Args, notes: &mut Vec<String>) -> Result<()> {
                 None => Mill::open_default()?,
             };
             let answer = with_mill(&mill, args);
-            if args.mill.is_none() && std::env::var_os(MILL_VARIABLE).is_none() {
-                notes.extend(created(&mill));
+            let config = args.mill.clone().or_else(|| std::env::var(MILL_VARIABLE).ok());
+            match config.as_deref() {
+                None => {
+                    let why = format!("neither --mill nor {MILL_VARIABLE} names a mill");
+                    notes.extend(created(&mill, &why));
+                }
+                // A TOML file may leave the store out.
+                Some(file) if file.starts_with("file:") && mill.store() == DEFAULT_MILL => {
+                    notes.extend(created(&mill, &format!("`{file}` names no other store")));
+                }
+                Some(_) => {}
             }
             mill.close();
             answer
@@ -68,14 +77,11 @@ fn run(args: &Args, notes: &mut Vec<String>) -> Result<()> {
 }
 
 /// The default mill made a new file: perhaps a setting is missing, or the working folder is another one than it was.
-fn created(mill: &Mill) -> Vec<String> {
+fn created(mill: &Mill, why: &str) -> Vec<String> {
     let events = mill.events();
     let created = events.iter().filter(|event| event.kind == "store_created");
     let note = |event: &keymill::Event| {
-        format!(
-            "keymill: {}; neither --mill nor {MILL_VARIABLE} names a mill, so it is the default one of this folder",
-            event.message
-        )
+        format!("keymill: {}; {why}, so it is the default one of this folder", event.message)
     };
     created.map(note).collect()
 }

@@ -16,7 +16,7 @@ const init = (...specs) => execFileSync('keymill', ['--mill', server, 'init', ..
 test('a table that is missing is told with the command that makes it', { skip }, async () => {
   const mill = open(server)
   const no = mill.serial(`missing_${own}`, 'id', { table: `missing_${own}` })
-  await assert.rejects(no.nextAsync(), { code: 'STORE_REFUSED', message: /`keymill --mill 'mysql:\/\/USER:PASSWORD@[\w.:/]+' init 'serial:[^']*'`/ })
+  await assert.rejects(no.nextAsync(), { code: 'STORE_REFUSED', message: /`KEYMILL_CONFIG='mysql:\/\/USER:PASSWORD@[\w.:/]+' keymill init 'serial:[^']*'`/ })
   assert.throws(() => no.next(), { code: 'STORE_REFUSED' })
   mill.close()
 })

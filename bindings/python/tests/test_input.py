@@ -178,7 +178,7 @@ def test_an_unreachable_store_is_told_within_the_deadline_without_its_password()
 def test_a_missing_table_says_what_to_run(mysql):
     with keymill.open(mysql) as mill:
         words = refused("STORE_REFUSED", mill.segment("orders", table="never_made").next)
-        assert re.search("run `keymill --mill 'mysql://USER:PASSWORD@[^']+' init 'segment:orders[?]table=never_made'`", words)
+        assert re.search("run `KEYMILL_CONFIG='mysql://USER:PASSWORD@[^']+' keymill init 'segment:orders[?]table=never_made'`", words)
 
 
 def test_errors_carry_code_message_and_hint(mill):

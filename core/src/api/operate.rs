@@ -62,7 +62,10 @@ impl Source {
             let age = if row.is_some() { store.age(&key)? } else { None };
             Ok((row, age, store.warnings_of(&key)?))
         });
-        let (row, changed_seconds_ago, warnings) = answer.map_err(|error| self.failed(error))?;
+        let (row, changed_seconds_ago, mut warnings) = answer.map_err(|error| self.failed(error))?;
+        for warning in &mut warnings {
+            *warning = self.with_commands(warning);
+        }
         let pattern = self.spec().pattern();
         let mark = row.as_ref().map(|row| row.mark).unwrap_or_default();
         let stride = self.stride();

@@ -67,19 +67,19 @@ impl Source {
     }
 
     /// A message whose commands can be typed as they are, but for a server's login: that is never shown.
-    fn with_commands(&self, message: &str) -> String {
+    pub(super) fn with_commands(&self, message: &str) -> String {
         let config = &self.shared.mill.config;
         if matches!(config.store, StoreConfig::Memory { .. }) {
             // No other process reaches it.
             return message.to_owned();
         }
         let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
-        let (mill, spec) = (quoted(&config.typed), quoted(&self.spec().text));
+        let (keymill, spec) = (&config.command, quoted(&self.spec().text));
         let name = &self.key().name;
         message
-            .replace("`keymill init`", &format!("`keymill --mill {mill} init {spec}`"))
-            .replace(&format!("`keymill repair '{name}'"), &format!("`keymill --mill {mill} repair {spec}"))
-            .replace("`keymill repair`", &format!("`keymill --mill {mill} repair {spec} --to N --yes`"))
+            .replace("`keymill init`", &format!("`{keymill} init {spec}`"))
+            .replace(&format!("`keymill repair '{name}'"), &format!("`{keymill} repair {spec}"))
+            .replace("`keymill repair`", &format!("`{keymill} repair {spec} --to N --yes`"))
     }
 
     #[cold]
@@ -479,16 +479,17 @@ mod tests {
         let init = "it is missing; run `keymill init`, or not";
         let spec = "segment:it's?table=mine";
         for (mill, named) in [
-            ("mysql://app:hush@db:3307/ids", "mysql://USER:PASSWORD@db:3307/ids"),
-            ("mysql://app:hush@x/ids?socket=/run/my.sock", "mysql://USER:PASSWORD@x/ids?socket=/run/my.sock"),
-            ("mysql://app@db/ids?tls=verify", "mysql://USER:PASSWORD@db/ids?tls=verify"),
-            ("sqlite:/srv/100%25%3F.db", "sqlite:/srv/100%25%3F.db"),
+            ("mysql://app:hush@db:3307/ids", "KEYMILL_CONFIG='mysql://USER:PASSWORD@db:3307/ids' keymill"),
+            (
+                "mysql://app:hush@x/ids?socket=/my",
+                "KEYMILL_CONFIG='mysql://USER:PASSWORD@x/ids?socket=/my' keymill",
+            ),
+            ("mysql://app@db/ids?password_file=pw", "keymill --mill 'mysql://USER@db/ids?password_file=pw'"),
+            ("sqlite:/srv/100%25%3F.db", "keymill --mill 'sqlite:/srv/100%25%3F.db'"),
         ] {
             assert_eq!(
                 told(mill, spec, init),
-                format!(
-                    r"it is missing; run `keymill --mill '{named}' init 'segment:it'\''s?table=mine'`, or not"
-                )
+                format!(r"it is missing; run `{named} init 'segment:it'\''s?table=mine'`, or not")
             );
         }
         let serial = "serial:t/c?number=000000&scheme=keymill";

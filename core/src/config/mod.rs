@@ -157,8 +157,8 @@ pub struct MillConfig {
     pub manual_clock: Option<i64>,
     /// How many sources may be opened: each keeps its memory until the mill is closed.
     pub max_sources: usize,
-    /// What opened it, as it can be typed again: a server's login is left out.
-    pub typed: String,
+    /// The beginning of a command with what opened it, as it can be typed again: a server's login is left out.
+    pub command: String,
     /// Option defaults by kind, from a TOML file.
     pub kinds: BTreeMap<String, Options>,
     /// Options by source, from a TOML file.
@@ -197,7 +197,7 @@ impl MillConfig {
             Some(path) => toml::read(path),
             None => url::parse(config),
         }?;
-        read.typed = without_login(config);
+        read.command = command(config);
         Ok(read)
     }
 
@@ -250,16 +250,22 @@ fn from_environment(server: &mut server::Options, password: Option<&std::ffi::Os
     Ok(())
 }
 
-/// A configuration string with `USER:PASSWORD` for a server's login, where it has one.
-fn without_login(config: &str) -> String {
+/// The beginning of a command on this configuration, with `USER:PASSWORD` for a server's login, where it has one. No password
+/// stands among a command's arguments, where every user of the machine reads it.
+fn command(config: &str) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+    let with_argument = |text: &str| format!("keymill --mill {}", quoted(text));
     let servers = ["mysql", "mariadb", "postgres", "postgresql", "redis", "rediss"];
     let Some((scheme, rest)) = config.split_once("://").filter(|(scheme, _)| servers.contains(scheme)) else {
-        return config.to_owned();
+        return with_argument(config);
     };
     // As the URL is read: an option has no `@`.
     match rest.rsplit_once('@') {
-        Some((_, place)) => format!("{scheme}://USER:PASSWORD@{place}"),
-        None => config.to_owned(),
+        Some((login, place)) if login.contains(':') => {
+            format!("{MILL_VARIABLE}={} keymill", quoted(&format!("{scheme}://USER:PASSWORD@{place}")))
+        }
+        Some((_, place)) => with_argument(&format!("{scheme}://USER@{place}")),
+        None => with_argument(config),
     }
 }
 

@@ -54,12 +54,12 @@ fn exposed(mode: u32, is_ours: bool, path: &Path) -> Option<String> {
     let mode = mode & 0o777;
     if is_ours && mode & (GROUP | OTHERS) != 0 {
         return Some(format!(
-            "has mode {mode:03o}, so other users can read or change the password: run `chmod 600 {path}`"
+            "has mode {mode:03o}, so other users can read or change it: run `chmod 600 {path}`"
         ));
     }
     (mode & OTHERS != 0).then(|| {
         format!(
-            "has mode {mode:03o}, so every user of this machine can read or change the password: have its owner run \
+            "has mode {mode:03o}, so every user of this machine can read or change it: have its owner run \
              `chmod 640 {path}` and give it a group of this program's user"
         )
     })

@@ -202,14 +202,28 @@ pub(crate) fn hide(message: &str, password: &Secret) -> String {
     if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
 }
 
-/// What may also be behind a refused login.
+/// A refused login: as whom, with which password, and what else may be behind it.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) fn or_else(mode: super::tls::Mode, tls: &Tls) -> &'static str {
-    match (mode, &tls.cert) {
-        (super::tls::Mode::Off, _) => " (or the server demands TLS: `tls=verify`)",
-        (_, None) => " (or the server demands a certificate of this user: `cert=FILE.pem&key=FILE.pem`)",
-        (_, Some(_)) => " (or the server does not know this user's certificate)",
-    }
+pub(crate) fn login_refused(options: &Options, mode: super::tls::Mode) -> String {
+    use super::tls::Mode;
+    const CHECK: &str = "check user and password";
+    let with = match &options.password_source {
+        PasswordSource::File(path) => format!("with the password in `{}`; {CHECK}", path.display()),
+        PasswordSource::Environment => format!("with the password in {PASSWORD_VARIABLE}; {CHECK}"),
+        _ if options.password.reveal().is_empty() => {
+            format!("without a password; {CHECK}, which `password_file=FILE` or {PASSWORD_VARIABLE} names")
+        }
+        _ => format!("with this password; {CHECK}"),
+    };
+    let or_else = match (mode, &options.tls.cert) {
+        (Mode::Off, _) => "the server demands TLS: `tls=verify`",
+        (Mode::Prefer, None) => {
+            "the server demands TLS: `tls=require`; or a certificate of this user: `cert=FILE.pem&key=FILE.pem`"
+        }
+        (_, None) => "the server demands a certificate of this user: `cert=FILE.pem&key=FILE.pem`",
+        (_, Some(_)) => "the server does not know this user's certificate",
+    };
+    format!("the server refuses user `{}` {with} (or {or_else})", options.user)
 }
 
 /// How long what was sent may stay without an acknowledgement before the connection counts as broken.

@@ -74,12 +74,23 @@ impl Mode {
 }
 
 /// A server asked for the password itself where nobody knows who the server is. `how` names the method.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn password_withheld(how: &str) -> Fault {
+    withheld(&format!("the server wants {how}, and it was not sent"), ", or a login that sends only a proof")
+}
+
+/// Redis has no other login than the password itself.
+#[cfg(feature = "redis")]
+pub(crate) fn auth_withheld() -> Fault {
+    withheld("`AUTH` would send the password in clear, and it was not sent", "")
+}
+
+fn withheld(what: &str, other_way: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
-            "the server wants {how}, and it was not sent: nothing proves who answers there; use `tls=verify` (with `ca=FILE.pem` \
-             for an authority of your own), or a login that sends only a proof, or write `tls=off` to send it all the same"
+            "{what}: nothing proves who answers there; use `tls=verify` (with `ca=FILE.pem` for an authority of your \
+             own){other_way}, or write `tls=off` to send it all the same"
         ),
     )
 }
@@ -123,6 +134,8 @@ mod encrypted {
     use crate::store::secret_file;
     use crate::store::server::Tls;
 
+    const CLIENT_CERT: &str = "the certificate has to be one of X.509 version 3, and the key its own";
+
     fn refused(message: String) -> Fault {
         Fault::new(FaultKind::Refused, message)
     }
@@ -154,9 +167,9 @@ mod encrypted {
                 }
                 let key = PrivateKeyDer::from_pem_slice(file.text.as_bytes())
                     .map_err(|error| wrong(&format_args!("cannot be read: {error}")))?;
-                builder
-                    .with_client_auth_cert(chain, key)
-                    .map_err(|error| refused(format!("`cert=` and `key=` cannot be used together: {error}")))
+                builder.with_client_auth_cert(chain, key).map_err(|error| {
+                    refused(format!("`cert=` and `key=` cannot be used together: {error}; {CLIENT_CERT}"))
+                })
             }
             _ => Ok(builder.with_no_client_auth()),
         }
@@ -274,7 +287,7 @@ mod encrypted {
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             ) => "write the host as the certificate has it",
             Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-                "name its authority's certificate: `ca=FILE.pem`"
+                "name the certificate of the authority that signed it: `ca=FILE.pem`"
             }
             Error::InvalidCertificate(_) => "the server needs another certificate",
             Error::AlertReceived(_) => {

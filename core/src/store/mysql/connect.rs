@@ -15,7 +15,7 @@ use super::guard::Guard;
 use super::session::{Server, Session};
 #[cfg(feature = "rustls")]
 use super::tunnel::Tunnel;
-use crate::store::server::{Options, Target, or_else};
+use crate::store::server::{Options, Target, login_refused};
 use crate::store::tls::{Mode, Protection};
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
@@ -79,13 +79,9 @@ impl MysqlStore {
                 return fault;
             }
             let mut fault = judge_error(&error, Phase::Ask, &options.password).fault;
-            let tls = or_else(mode, &options.tls);
             match &error {
                 Error::MySqlError(said) if matches!(said.code, 1045 | 1698) => {
-                    fault.message = format!(
-                        "the server refuses user `{}` with this password; check user and password{tls}",
-                        options.user
-                    );
+                    fault.message = login_refused(options, mode);
                 }
                 // Without TLS in this build the driver is told to read the server's key from a folder.
                 Error::IoError(error) if error.kind() == io::ErrorKind::IsADirectory => {

@@ -244,6 +244,10 @@ pub(super) fn meaning(code: &str, committing: bool) -> Meaning {
         "53100" => plain(FaultKind::Unavailable, false, "the server's disk is full; make room"),
         "57014" => plain(FaultKind::Unavailable, false, "the server ended the statement"),
         "57P01" | "57P02" | "57P05" => plain(FaultKind::Unavailable, true, "the server ended the session"),
+        // PgBouncer in statement mode; elsewhere a server and a driver that do not understand each other.
+        "08P01" => {
+            plain(FaultKind::Unavailable, true, "behind a pooler, use its transaction or session mode")
+        }
         "57P03" => plain(FaultKind::Unavailable, true, "the server is starting up or shutting down"),
         "25006" => plain(FaultKind::Unavailable, true, READ_ONLY),
         "25P02" | "25P03" => plain(FaultKind::Unavailable, true, ""),
@@ -258,7 +262,7 @@ pub(super) fn meaning(code: &str, committing: bool) -> Meaning {
         "42501" => plain(
             FaultKind::Refused,
             false,
-            "grant this user SELECT, INSERT and UPDATE on the table (a sequence: SELECT and UPDATE)",
+            "grant this user USAGE on the schema, and SELECT, INSERT and UPDATE on the table (a sequence: SELECT and UPDATE)",
         ),
         "42703" | "42804" | "42883" => plain(FaultKind::Refused, false, "the table is of another shape"),
         "22001" | "22003" | "22021" | "22P05" => {

@@ -6,7 +6,7 @@ use tokio_postgres::error::Severity;
 
 use super::dialect::{self, HELD, Meaning};
 use super::wire::{Failed, Objection};
-use crate::store::server::{Options, Phase, Target, hide, or_else, unreached};
+use crate::store::server::{Options, Phase, Target, hide, login_refused, unreached};
 use crate::store::tls::{Mode, not_offered, password_withheld};
 use crate::store::{Fault, FaultKind, Secret};
 
@@ -116,11 +116,7 @@ pub(super) fn not_connected(options: &Options, target: &Target, failed: Failed) 
     }
     match (error.as_db_error(), broken) {
         (Some(said), _) if matches!(said.code().code(), "28P01" | "28000") => {
-            let tls = or_else(mode, &options.tls);
-            fault.message = format!(
-                "the server refuses user `{}` with this password; check user and password{tls}",
-                options.user
-            );
+            fault.message = login_refused(options, mode);
         }
         (None, Some(broken)) if broken.kind() == io::ErrorKind::InvalidData => {
             fault.message =

@@ -314,8 +314,8 @@ impl Session {
             Err(_) if std::mem::take(&mut self.duplicate) => self.say(&whole, Phase::Write),
             Err(_) if self.code.as_deref() == Some("42501") => Err(Fault::new(
                 FaultKind::Refused,
-                "this user may not create in this schema; let one who may run what `keymill init --dry-run` prints, and \
-                 grant this one SELECT, INSERT and UPDATE on it",
+                "this user may not create in the schema; let one who may run what `keymill init --dry-run` prints, which \
+                 names it, and grant this one SELECT, INSERT and UPDATE on the table",
             )),
             other => other,
         }

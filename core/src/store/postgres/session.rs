@@ -393,7 +393,12 @@ impl Session {
     pub(super) fn place(&self, key: &Key) -> Result<String, Fault> {
         self.places.get(&key.table).map(|place| place.quoted.clone()).ok_or_else(|| {
             let what = if key.scheme == Scheme::Sequence { "sequence" } else { "table" };
-            Fault::new(FaultKind::Refused, format!("{what} `{}` is missing; run `keymill init`", key.table))
+            let place =
+                self.schema.as_ref().map_or_else(String::new, |schema| format!(" in schema `{schema}`"));
+            Fault::new(
+                FaultKind::Refused,
+                format!("{what} `{}` is missing{place}; run `keymill init`", key.table),
+            )
         })
     }
 

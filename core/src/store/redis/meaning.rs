@@ -38,12 +38,15 @@ pub(super) fn of(code: &str, details: &str) -> Meaning {
         "MISCONF" => unavailable(false, "the server cannot write to its disk; make room, see its log"),
         "OOM" => unavailable(false, "the server has reached maxmemory; raise it"),
         "TRYAGAIN" => unavailable(false, ""),
-        "NOAUTH" => refused(true, "the server wants a password: redis://user:password@host"),
+        "NOAUTH" => refused(
+            true,
+            "the server wants a password: `password_file=FILE`, KEYMILL_PASSWORD or redis://user:password@host",
+        ),
         "WRONGPASS" => refused(true, "check user and password"),
         "NOPERM" => refused(
             false,
             "allow this user `~keymill_segment:* +evalsha +eval +hmget +hset +hincrby +pttl +exists +info +config|get \
-             +client|setname +select +wait`",
+             +client|setname +select +wait` (with `table=NAME` in the source: `~NAME:*`)",
         ),
         "WRONGTYPE" => refused(
             false,
@@ -59,9 +62,10 @@ pub(super) fn of(code: &str, details: &str) -> Meaning {
         "ERR" if says("max number of clients") => {
             unavailable(true, "the server has too many connections; raise maxclients")
         }
-        "ERR" if says("without any password configured") || says("no password is set") => {
-            refused(true, "the server knows no password for this user; leave it out of the URL")
-        }
+        "ERR" if says("without any password configured") || says("no password is set") => refused(
+            true,
+            "the server knows no password for this user; leave out that of the URL, `password_file=` or KEYMILL_PASSWORD",
+        ),
         // Redis 7.0's words for a right that is missing inside a script.
         "ERR" if says("the user executing the script can't") => of("NOPERM", ""),
         "ERR" if says("db index") || says("invalid db") => {

@@ -11,7 +11,7 @@ use redis::{Cmd, Parser, RedisError, Value};
 
 use super::meaning;
 use crate::store::server::{Target, hide, unreached};
-use crate::store::tls::{Mode, Protection, password_withheld};
+use crate::store::tls::{Mode, Protection, auth_withheld};
 use crate::store::{Fault, FaultKind, Secret, server};
 
 /// What a command that is cut off leaves behind.
@@ -84,7 +84,7 @@ impl Wire {
         let limit = options.read_timeout.max(at_least);
         let mode = Mode::of(options, target);
         if !options.password.reveal().is_empty() && !mode.may_send_password(mode.encrypted()) {
-            return Err(password_withheld("the password in clear, as Redis does (`AUTH`)"));
+            return Err(auth_withheld());
         }
         let (stream, protection) = match target {
             Target::Socket(path) => {
