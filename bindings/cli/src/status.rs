@@ -315,6 +315,15 @@ pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
         return failed.map_or(Ok(()), Err);
     }
     let mut text = mill.metrics();
+    // The mill's own text has it after the first answer to a reservation, and none was asked for here.
+    if let Ok(facts) = mill.facts() {
+        let _ = writeln!(
+            text,
+            "# HELP keymill_store_warnings Settings of the store that it is warned about, as `keymill status` lists them.\n\
+             # TYPE keymill_store_warnings gauge\nkeymill_store_warnings {}",
+            facts.warnings.len()
+        );
+    }
     let mut series = |name: &str, help: &str, value: &dyn Fn(&Sight) -> Option<String>| {
         let rows: Vec<_> = sights.iter().filter_map(|sight| Some((sight, value(sight)?))).collect();
         if !rows.is_empty() {

@@ -173,6 +173,7 @@ fn metrics_are_prometheus_text_with_the_store_s_word() {
     home.run(&["take", "segment:order", "5"]).done();
     let text = home.run(&["metrics", "segment:order"]).done();
     assert!(text.contains("keymill_store_next{source=\"segment:order\"} 6\n"), "{text}");
+    assert!(text.contains("\nkeymill_store_warnings 0\n"), "{text}");
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let value = line.rsplit_once(' ').map(|(_, value)| value.parse::<f64>());
         assert!(matches!(value, Some(Ok(_))), "{line}");
@@ -302,6 +303,24 @@ fn a_default_that_creates_a_file_says_so_once() {
     assert_eq!(home.run(&["next", "segment:a"]).err, "");
     // A file that is named is meant.
     assert_eq!(home.run(&["--mill", "sqlite:named.db", "next", "segment:a"]).err, "");
+}
+
+#[test]
+fn a_toml_file_without_a_store_says_that_the_default_file_is_created() {
+    let home = Home::new();
+    home.file("keymill.toml", "[segment]\nbuffer = \"10s\"\n");
+    let next = ["--mill", "file:keymill.toml", "next", "segment:a"];
+    let first = home.run(&next);
+    assert!(first.err.contains("keymill.db`") && first.err.contains("`file:keymill.toml`"), "{first:?}");
+    assert_eq!(home.run(&next).err, "");
+}
+
+#[test]
+fn an_import_that_only_looks_creates_no_file() {
+    let home = Home::new();
+    let looked = home.run(&["import", "segment:a", "--from", "leaf_alloc"]);
+    looked.refused("STORE_REFUSED");
+    assert!(!home.path().join("keymill.db").exists());
 }
 
 #[test]
