@@ -64,7 +64,7 @@ pub(super) fn of(code: &str, details: &str) -> Meaning {
         }
         "ERR" if says("without any password configured") || says("no password is set") => refused(
             true,
-            "the server knows no password for this user; leave out that of the URL, `password_file=` or KEYMILL_PASSWORD",
+            "the server knows no password for this user; leave it out of the URL, `password_file=` and KEYMILL_PASSWORD",
         ),
         // Redis 7.0's words for a right that is missing inside a script.
         "ERR" if says("the user executing the script can't") => of("NOPERM", ""),
