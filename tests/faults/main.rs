@@ -4,6 +4,8 @@
 //! (`ci/mariadb run ci/postgres run ci/redis run cargo test …`); servers that are hurt belong to one test each.
 
 mod any_answer;
+#[cfg(target_os = "linux")]
+mod closed_descriptors;
 mod fork_lookup;
 mod held_rows;
 mod many;

@@ -12,10 +12,20 @@
 //! * `open` and `close` pass through here too, so it is known which descriptors are this SQLite's. Any other descriptor of
 //!   this process on the same file belongs to a second library and is reported by [`foreign`].
 //! * A descriptor of ours is not closed while there is a foreign one: closing it would drop the other library's locks.
+//!
+//! The program may also close keymill's descriptors: code that makes a daemon calls `closefrom(3)`, and a number that is
+//! closed twice may be one of ours the second time. The next file or socket of the program gets the number, and SQLite
+//! would write its log there; its locks are gone. So device and inode of each descriptor are remembered and compared with
+//! `fstat` before each operation, after its commit ([`closed`]) and before each system call that SQLite makes with a
+//! keymill descriptor: a call on a descriptor that changed fails with EBADF. SQLite shares a file's state among all
+//! connections of a process, so a file with such a descriptor is not used again in this process.
 
 use std::path::{Path, PathBuf};
 
-pub(super) use imp::{foreign, in_keymill, install, know};
+pub(super) use imp::{closed, foreign, in_keymill, install, know, shortage};
+
+/// Device and number of a file.
+pub(super) type Inode = (u64, u64);
 
 /// The files that SQLite opens for a database, the database itself first. `database` is without symbolic links.
 pub(super) fn files_of(database: &Path) -> [PathBuf; 4] {
@@ -30,10 +40,11 @@ pub(super) fn files_of(database: &Path) -> [PathBuf; 4] {
 mod imp {
     use std::cell::Cell;
     use std::collections::BTreeMap;
-    use std::ffi::{CStr, c_char, c_int};
+    use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
     use std::fs::File;
     use std::mem::MaybeUninit;
     use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, RawFd};
+    use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,14 +54,17 @@ mod imp {
 
     use super::super::file::identity;
     use super::super::gate::Pass;
-
-    /// Device and number.
-    type Inode = (u64, u64);
+    use super::Inode;
 
     type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
     type Close = unsafe extern "C" fn(c_int) -> c_int;
     /// Variadic in C. On 64-bit Linux an integer or a pointer is passed to both kinds of function in the same way.
     type Control = unsafe extern "C" fn(c_int, c_int, usize) -> c_int;
+    type Write = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
+    type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
+    type Truncate = unsafe extern "C" fn(c_int, i64) -> c_int;
+    type Stat = unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int;
+    type Map = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
     type Any = unsafe extern "C" fn();
 
     /// SQLite's system calls as they were before ours.
@@ -60,6 +74,11 @@ mod imp {
         open: Open,
         close: Close,
         control: Control,
+        write: Write,
+        read: Read,
+        truncate: Truncate,
+        stat: Stat,
+        map: Map,
     }
 
     static CALLS: OnceCell<Calls> = OnceCell::new();
@@ -72,6 +91,7 @@ mod imp {
         locks: BTreeMap::new(),
         kept: Vec::new(),
         known: Vec::new(),
+        closed: BTreeMap::new(),
     });
 
     /// Opens and closes that have begun, and those that the table knows of. Where the two differ, a descriptor may be open and
@@ -82,6 +102,8 @@ mod imp {
     thread_local! {
         /// This thread is inside an operation of keymill's: what SQLite opens is keymill's file.
         static IN_KEYMILL: Cell<bool> = const { Cell::new(false) };
+        /// EMFILE or ENFILE, where SQLite could open no file for want of descriptors since this thread entered keymill.
+        static SHORTAGE: Cell<Option<c_int>> = const { Cell::new(None) };
     }
 
     struct Table {
@@ -90,17 +112,31 @@ mod imp {
         /// Every descriptor that this copy of SQLite has open.
         open: BTreeMap<RawFd, Descriptor>,
         /// The descriptor that takes an inode's locks; ends with the inode's last one in `open`.
-        locks: BTreeMap<Inode, File>,
+        locks: BTreeMap<Inode, Lock>,
         /// Closed as far as SQLite knows, and open because of a foreign descriptor.
         kept: Vec<(RawFd, Inode)>,
-        /// Opened by keymill without SQLite.
-        known: Vec<RawFd>,
+        /// Opened by keymill without SQLite; with a database, its locks rest on this one.
+        known: Vec<(RawFd, Option<Descriptor>)>,
+        /// Databases of which the program has closed a descriptor of keymill's, with that descriptor. For the rest of this
+        /// process's life: SQLite's own state of the file is not to be trusted.
+        closed: BTreeMap<Inode, RawFd>,
     }
 
+    #[derive(Clone, Copy)]
     struct Descriptor {
         inode: Inode,
+        /// The database to which the file belongs.
+        database: Inode,
+        /// Opened by keymill.
+        keymill: bool,
         /// Opened by keymill, and a file that SQLite locks.
         ours: bool,
+    }
+
+    #[derive(Clone, Copy)]
+    struct Lock {
+        fd: RawFd,
+        database: Inode,
     }
 
     /// Runs `work`; files that SQLite opens in it on this thread are keymill's.
@@ -112,7 +148,20 @@ mod imp {
             }
         }
         let _leave = Leave(IN_KEYMILL.replace(true));
+        SHORTAGE.set(None);
         work()
+    }
+
+    /// EMFILE or ENFILE, where that kept SQLite from opening a file in this thread's operation.
+    pub(in super::super) fn shortage() -> Option<i32> {
+        SHORTAGE.get()
+    }
+
+    /// A descriptor of keymill's on this database, its log or its locks, that the program has closed.
+    pub(in super::super) fn closed(database: Inode) -> Option<RawFd> {
+        let mut table = table();
+        table.look_for_closed(database);
+        table.closed.get(&database).copied()
     }
 
     /// Replaces SQLite's system calls, once in a process's life. Without them everything works as SQLite does by itself.
@@ -144,13 +193,20 @@ mod imp {
             unsafe { get(vfs, name.as_ptr()) }
         };
         let (open, close, control) = (call(c"open")?, call(c"close")?, call(c"fcntl")?);
-        // SAFETY: SQLite calls the three as functions of these types (`osOpen`, `osClose`, `osFcntl` of os_unix.c).
+        let (write, read, map) = (call(c"write")?, call(c"read")?, call(c"mmap")?);
+        let (truncate, stat) = (call(c"ftruncate")?, call(c"fstat")?);
+        // SAFETY: SQLite calls each as a function of this type (`osOpen`, `osClose`, `osFcntl` and so on of os_unix.c).
         Some(unsafe {
             Calls {
                 vfs: vfs as usize,
                 open: std::mem::transmute::<Any, Open>(open),
                 close: std::mem::transmute::<Any, Close>(close),
                 control: std::mem::transmute::<Any, Control>(control),
+                write: std::mem::transmute::<Any, Write>(write),
+                read: std::mem::transmute::<Any, Read>(read),
+                truncate: std::mem::transmute::<Any, Truncate>(truncate),
+                stat: std::mem::transmute::<Any, Stat>(stat),
+                map: std::mem::transmute::<Any, Map>(map),
             }
         })
     }
@@ -165,6 +221,11 @@ mod imp {
                 (c"open", std::mem::transmute::<Open, Any>(open)),
                 (c"close", std::mem::transmute::<Close, Any>(close)),
                 (c"fcntl", std::mem::transmute::<Control, Any>(control)),
+                (c"write", std::mem::transmute::<Write, Any>(write)),
+                (c"read", std::mem::transmute::<Read, Any>(read)),
+                (c"ftruncate", std::mem::transmute::<Truncate, Any>(truncate)),
+                (c"fstat", std::mem::transmute::<Stat, Any>(stat)),
+                (c"mmap", std::mem::transmute::<Map, Any>(map)),
             ]
         };
         for (name, call) in ours {
@@ -173,9 +234,12 @@ mod imp {
         }
     }
 
-    /// A descriptor that keymill opened without SQLite, and never closes.
-    pub(in super::super) fn know(file: &File) {
-        table().known.push(file.as_raw_fd());
+    /// A descriptor that keymill opened without SQLite for this database's locks, and never closes.
+    pub(in super::super) fn know(file: &File, database: Inode) {
+        let fd = file.as_raw_fd();
+        let descriptor =
+            inode_of(fd).map(|(inode, _)| Descriptor { inode, database, keymill: true, ours: false });
+        table().known.push((fd, descriptor));
     }
 
     /// A descriptor of this process on the database, or on a file that SQLite keeps beside it, which is not this SQLite's.
@@ -196,9 +260,8 @@ mod imp {
         let kept = std::mem::take(&mut table.kept);
         let (free, kept) = kept.into_iter().partition::<Vec<_>, _>(|(_, inode)| inodes.contains(inode));
         table.kept = kept;
-        for (fd, _) in free {
-            // SAFETY: the descriptor is only in `kept`, and nobody but this table uses it.
-            drop(unsafe { File::from_raw_fd(fd) });
+        for (fd, inode) in free {
+            close_ours(fd, inode);
         }
         None
     }
@@ -236,44 +299,146 @@ mod imp {
     impl Table {
         /// In a forked or cloned child: a descriptor that was inherited shares its locks with the parent's.
         fn renew(&mut self) {
-            self.locks.retain(|_, file| match reopened(file.as_raw_fd(), &mut self.known) {
-                Some(fresh) => {
-                    *file = fresh;
-                    true
+            // What the child has closed already and a file of its own may have now.
+            self.kept.retain(|(fd, inode)| inode_is(*fd, *inode));
+            for (inode, lock) in std::mem::take(&mut self.locks) {
+                if !inode_is(lock.fd, inode) {
+                    self.closed.insert(lock.database, lock.fd);
+                } else {
+                    if let Ok(Some(fd)) = self.reopened(lock.fd) {
+                        self.locks.insert(inode, Lock { fd, ..lock });
+                    }
+                    close_ours(lock.fd, inode);
                 }
-                None => false,
-            });
+            }
         }
 
-        fn enter(&mut self, fd: RawFd, path: &CStr) {
-            let Some((inode, is_file)) = inode_of(fd) else { return };
+        fn look_for_closed(&mut self, database: Inode) {
+            let descriptors = self.open.iter().map(|(fd, descriptor)| (*fd, *descriptor));
+            let known = self.known.iter().filter_map(|(fd, descriptor)| Some((*fd, (*descriptor)?)));
+            let opened = descriptors.chain(known).filter(|(_, descriptor)| descriptor.keymill);
+            let opened = opened.map(|(fd, descriptor)| (fd, descriptor.inode, descriptor.database));
+            let locks = self.locks.iter().map(|(inode, lock)| (lock.fd, *inode, lock.database));
+            let changed =
+                opened.chain(locks).find(|(fd, inode, of)| *of == database && !inode_is(*fd, *inode));
+            if let Some((fd, _, _)) = changed {
+                self.closed.entry(database).or_insert(fd);
+            }
+        }
+
+        /// Whether SQLite may use this descriptor: `false` where it was keymill's and the program has closed it.
+        fn is_usable(&mut self, fd: RawFd) -> bool {
+            let Some(Descriptor { inode, database, keymill: true, .. }) = self.open.get(&fd).copied() else {
+                return true;
+            };
+            if !inode_is(fd, inode) {
+                self.closed.entry(database).or_insert(fd);
+            }
+            !self.closed.contains_key(&database)
+        }
+
+        /// Another number for a descriptor that was just opened, where its own stands here already: the program has closed
+        /// that one, and the connection to which it belonged may still use the number. The error is the system's.
+        fn renumbered(&mut self, fd: RawFd) -> Result<RawFd, c_int> {
+            let databases: Vec<Inode> = {
+                let opened = self.open.get(&fd).filter(|descriptor| descriptor.keymill);
+                let lock = self.locks.values().filter(|lock| lock.fd == fd);
+                opened
+                    .map(|descriptor| descriptor.database)
+                    .into_iter()
+                    .chain(lock.map(|l| l.database))
+                    .collect()
+            };
+            if databases.is_empty() {
+                return Ok(fd);
+            }
+            for database in databases {
+                self.closed.entry(database).or_insert(fd);
+            }
+            let highest = self.locks.values().map(|lock| lock.fd).chain(self.open.keys().copied()).max();
+            // SAFETY: the descriptor was just opened, for this call alone.
+            let fresh = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, highest.unwrap_or(fd) + 1) };
+            let error = if fresh < 0 { errno() } else { 0 };
+            // SAFETY: as above; nothing has used it yet.
+            drop(unsafe { File::from_raw_fd(fd) });
+            if fresh < 0 { Err(error) } else { Ok(fresh) }
+        }
+
+        /// The same file once more, by a descriptor that shares nothing with this one and can take locks of its own. `None`:
+        /// there are no such locks here. The error is the system's: no descriptor is free.
+        fn reopened(&mut self, fd: RawFd) -> Result<Option<RawFd>, c_int> {
+            let path = format!("/proc/thread-self/fd/{fd}");
+            let opened = File::options().read(true).write(true).open(&path).or_else(|_| File::open(&path));
+            let fresh = match opened {
+                Ok(file) => self.renumbered(file.into_raw_fd())?,
+                Err(error) => match error.raw_os_error() {
+                    Some(full @ (libc::EMFILE | libc::ENFILE)) => return Err(full),
+                    _ => return Ok(None),
+                },
+            };
+            let mut lock = whole_file(libc::F_WRLCK);
+            // SAFETY: the descriptor is open and `lock` outlives the call. A kernel without such locks answers EINVAL.
+            let refused = unsafe { libc::fcntl(fresh, libc::F_OFD_GETLK, &raw mut lock) };
+            let same = inode_of(fresh) == inode_of(fd);
+            if same && refused == 0 && fresh > 2 {
+                return Ok(Some(fresh));
+            }
+            // Not as standard output, which others write to. Nor closed again: that would drop a foreign library's locks.
+            self.known.push((fresh, None));
+            Ok(None)
+        }
+
+        /// Takes in a descriptor that SQLite has opened. Its number may change; the error is the system's.
+        fn enter(&mut self, fd: RawFd, path: &CStr) -> Result<RawFd, c_int> {
+            let fd = self.renumbered(fd)?;
+            let Some((inode, is_file)) = inode_of(fd) else { return Ok(fd) };
             let name = path.to_bytes();
             let locked = is_file && !name.ends_with(b"-wal") && !name.ends_with(b"-journal");
-            let ours = locked && IN_KEYMILL.get();
+            let keymill = IN_KEYMILL.get();
+            let ours = locked && keymill;
+            let beside: [&[u8]; 3] = [b"-wal", b"-shm", b"-journal"];
+            let database = beside
+                .iter()
+                .find_map(|suffix| name.strip_suffix(*suffix))
+                .and_then(|name| identity(Path::new(OsStr::from_bytes(name))))
+                .unwrap_or(inode);
             // Where this SQLite has the file open already, for the program, its locks stay what they are.
-            if ours
-                && !self.open.values().any(|other| other.inode == inode)
-                && let Some(file) = reopened(fd, &mut self.known)
-            {
-                self.locks.insert(inode, file);
+            if ours && !self.open.values().any(|other| other.inode == inode) {
+                match self.reopened(fd) {
+                    Ok(Some(fd)) => drop(self.locks.insert(inode, Lock { fd, database })),
+                    Ok(None) => {}
+                    Err(error) => {
+                        close_ours(fd, inode);
+                        return Err(error);
+                    }
+                }
             }
-            self.open.insert(fd, Descriptor { inode, ours });
+            self.open.insert(fd, Descriptor { inode, database, keymill, ours });
+            Ok(fd)
         }
 
         /// Takes a descriptor out; `true`: it is to stay open.
         fn leave(&mut self, fd: RawFd) -> bool {
-            let Some(Descriptor { inode, ours }) = self.open.remove(&fd) else { return false };
+            if !self.is_usable(fd) {
+                // The number is no longer ours to close; it stays here, so that it is known to have been.
+                return true;
+            }
+            let Some(Descriptor { inode, ours, .. }) = self.open.remove(&fd) else { return false };
             // This one and those of its inode are not foreign.
-            self.known.push(fd);
+            self.known.push((fd, None));
             let keep = ours && self.foreign(&[inode]).is_some();
             self.known.pop();
             let is_last = !self.open.values().any(|other| other.inode == inode);
-            if let Some(file) = self.locks.remove(&inode) {
+            if let Some(lock) = self.locks.remove(&inode) {
                 if !is_last {
-                    self.locks.insert(inode, file);
+                    self.locks.insert(inode, lock);
+                } else if !inode_is(lock.fd, inode) {
+                    self.closed.entry(lock.database).or_insert(lock.fd);
                 } else if keep {
-                    unlock(&file);
-                    self.kept.push((file.into_raw_fd(), inode));
+                    unlock(lock.fd);
+                    self.kept.push((lock.fd, inode));
+                } else {
+                    close_ours(lock.fd, inode);
                 }
             }
             if keep {
@@ -292,9 +457,9 @@ mod imp {
 
         fn knows(&self, fd: RawFd) -> bool {
             self.open.contains_key(&fd)
-                || self.known.contains(&fd)
+                || self.known.iter().any(|(known, _)| *known == fd)
                 || self.kept.iter().any(|(kept, _)| *kept == fd)
-                || self.locks.values().any(|file| file.as_raw_fd() == fd)
+                || self.locks.values().any(|lock| lock.fd == fd)
         }
     }
 
@@ -310,6 +475,27 @@ mod imp {
         Some(((found.st_dev, found.st_ino), found.st_mode & libc::S_IFMT == libc::S_IFREG))
     }
 
+    fn inode_is(fd: RawFd, inode: Inode) -> bool {
+        inode_of(fd).is_some_and(|(found, _)| found == inode)
+    }
+
+    /// Closes a descriptor of the table's, unless the program has closed it and opened something else.
+    fn close_ours(fd: RawFd, inode: Inode) {
+        if inode_is(fd, inode) {
+            // SAFETY: the descriptor is the table's, which has just taken it out.
+            drop(unsafe { File::from_raw_fd(fd) });
+        }
+    }
+
+    fn errno() -> c_int {
+        std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+    }
+
+    fn set_errno(error: c_int) {
+        // SAFETY: the pointer is to this thread's own variable.
+        unsafe { *libc::__errno_location() = error };
+    }
+
     fn is_on(fd: RawFd, inodes: &[Inode]) -> bool {
         inode_of(fd).is_some_and(|(inode, _)| inodes.contains(&inode))
     }
@@ -321,27 +507,6 @@ mod imp {
         flags >= 0 && flags & libc::O_PATH == 0
     }
 
-    /// The same file once more, by a descriptor that shares nothing with this one and can take locks of its own.
-    fn reopened(fd: RawFd, known: &mut Vec<RawFd>) -> Option<File> {
-        let path = format!("/proc/thread-self/fd/{fd}");
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .or_else(|_| File::open(&path))
-            .ok()
-            .filter(|file| inode_of(file.as_raw_fd()) == inode_of(fd))?;
-        let mut lock = whole_file(libc::F_WRLCK);
-        // SAFETY: the descriptor is open and `lock` outlives the call. A kernel without such locks answers EINVAL.
-        let refused = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
-        if refused == 0 && file.as_raw_fd() > 2 {
-            return Some(file);
-        }
-        // Not as standard output, which others write to. Nor closed again: that would drop a foreign library's locks.
-        known.push(file.into_raw_fd());
-        None
-    }
-
     fn whole_file(kind: c_int) -> libc::flock {
         // SAFETY: zero is a valid value of every field.
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -350,10 +515,10 @@ mod imp {
         lock
     }
 
-    fn unlock(file: &File) {
+    fn unlock(fd: RawFd) {
         let lock = whole_file(libc::F_UNLCK);
         // SAFETY: the descriptor is open and `lock` outlives the call.
-        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+        unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw const lock) };
     }
 
     unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
@@ -361,11 +526,71 @@ mod imp {
         let _change = Change::begin();
         // SAFETY: the arguments are SQLite's own.
         let fd = unsafe { (calls.open)(path, flags, mode) };
-        if fd >= 0 {
-            // SAFETY: SQLite's paths end with NUL and outlive the call.
-            table().enter(fd, unsafe { CStr::from_ptr(path) });
+        // SAFETY: SQLite's paths end with NUL and outlive the call.
+        let entered = if fd < 0 { Err(errno()) } else { table().enter(fd, unsafe { CStr::from_ptr(path) }) };
+        entered.unwrap_or_else(|error| {
+            if matches!(error, libc::EMFILE | libc::ENFILE) {
+                SHORTAGE.set(Some(error));
+            }
+            set_errno(error);
+            -1
+        })
+    }
+
+    /// Whether SQLite may use this descriptor; where not, the call is to fail as on one that is closed.
+    fn usable(fd: c_int) -> bool {
+        let usable = table().is_usable(fd);
+        if !usable {
+            set_errno(libc::EBADF);
         }
-        fd
+        usable
+    }
+
+    unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: usize) -> isize {
+        match CALLS.get() {
+            // SAFETY: the arguments are SQLite's own.
+            Some(calls) if usable(fd) => unsafe { (calls.write)(fd, from, len) },
+            _ => -1,
+        }
+    }
+
+    unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: usize) -> isize {
+        match CALLS.get() {
+            // SAFETY: the arguments are SQLite's own.
+            Some(calls) if usable(fd) => unsafe { (calls.read)(fd, to, len) },
+            _ => -1,
+        }
+    }
+
+    unsafe extern "C" fn truncate(fd: c_int, len: i64) -> c_int {
+        match CALLS.get() {
+            // SAFETY: the arguments are SQLite's own.
+            Some(calls) if usable(fd) => unsafe { (calls.truncate)(fd, len) },
+            _ => -1,
+        }
+    }
+
+    unsafe extern "C" fn stat(fd: c_int, to: *mut libc::stat) -> c_int {
+        match CALLS.get() {
+            // SAFETY: the arguments are SQLite's own.
+            Some(calls) if usable(fd) => unsafe { (calls.stat)(fd, to) },
+            _ => -1,
+        }
+    }
+
+    unsafe extern "C" fn map(
+        at: *mut c_void,
+        len: usize,
+        protection: c_int,
+        flags: c_int,
+        fd: c_int,
+        offset: i64,
+    ) -> *mut c_void {
+        match CALLS.get() {
+            // SAFETY: the arguments are SQLite's own.
+            Some(calls) if usable(fd) => unsafe { (calls.map)(at, len, protection, flags, fd, offset) },
+            _ => libc::MAP_FAILED,
+        }
     }
 
     unsafe extern "C" fn close(fd: c_int) -> c_int {
@@ -388,9 +613,20 @@ mod imp {
             _ => return unsafe { (calls.control)(fd, command, argument) },
         };
         let locks = {
-            let table = table();
+            let mut table = table();
+            if !table.is_usable(fd) {
+                set_errno(libc::EBADF);
+                return -1;
+            }
             let inode = table.open.get(&fd).map(|descriptor| descriptor.inode);
-            inode.and_then(|inode| table.locks.get(&inode)).map(AsRawFd::as_raw_fd)
+            match inode.and_then(|inode| Some((inode, *table.locks.get(&inode)?))) {
+                Some((inode, lock)) if !inode_is(lock.fd, inode) => {
+                    table.closed.entry(lock.database).or_insert(lock.fd);
+                    set_errno(libc::EBADF);
+                    return -1;
+                }
+                found => found.map(|(_, lock)| lock.fd),
+            }
         };
         let Some(locks) = locks else {
             // SAFETY: the arguments are SQLite's own.
@@ -421,13 +657,24 @@ mod imp {
     use std::fs::File;
     use std::path::Path;
 
+    use super::Inode;
+
     pub(in super::super) fn in_keymill<T>(work: impl FnOnce() -> T) -> T {
         work()
     }
 
     pub(in super::super) fn install(_pass: &super::super::gate::Pass) {}
 
-    pub(in super::super) fn know(_file: &File) {}
+    pub(in super::super) fn know(_file: &File, _database: Inode) {}
+
+    /// SQLite's descriptors are not known here.
+    pub(in super::super) fn closed(_database: Inode) -> Option<i32> {
+        None
+    }
+
+    pub(in super::super) fn shortage() -> Option<i32> {
+        None
+    }
 
     pub(in super::super) fn foreign(database: &Path) -> Option<i32> {
         // Nothing lists a process's descriptors everywhere.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction};
 
+use super::descriptors;
 use crate::store::{Fault, FaultKind, Scheme};
 
 /// `PRAGMA application_id` of files that keymill made: "kmil".
@@ -141,6 +142,19 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
+/// SQLite could not open a file because the process, or the machine, has no descriptor left.
+pub(super) fn no_descriptor(path: &Path) -> Fault {
+    let whose = if descriptors::shortage() == Some(libc::ENFILE) { "this machine" } else { "this process" };
+    Fault::new(
+        FaultKind::Unavailable,
+        format!(
+            "`{}` cannot be opened: {whose} has no file descriptor left; close files or sockets that are not needed, or raise \
+             the limit (`ulimit -n`)",
+            path.display()
+        ),
+    )
+}
+
 /// What SQLite said, as a fault of ours.
 pub(super) fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
     let file = path.display();
@@ -161,6 +175,7 @@ pub(super) fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
             FaultKind::Refused,
             format!("`{file}` cannot be written; make the file and its folder writable for this user"),
         ),
+        ErrorCode::CannotOpen if descriptors::shortage().is_some() => no_descriptor(path),
         ErrorCode::CannotOpen if !folder.is_dir() => Fault::new(
             FaultKind::Refused,
             format!("`{file}` cannot be opened: there is no folder `{}`; create it", folder.display()),

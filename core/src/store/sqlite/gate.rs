@@ -13,6 +13,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -24,7 +25,7 @@ use once_cell::sync::OnceCell;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
-use super::descriptors;
+use super::descriptors::{self, Inode};
 
 /// Lower 32 bits: operations in progress. Bit 32: a thread is forking.
 static GATE: AtomicU64 = AtomicU64::new(0);
@@ -54,9 +55,25 @@ const PATIENCE: Duration = Duration::from_secs(10);
 static SLOTS: Mutex<Vec<Weak<Slot>>> = Mutex::new(Vec::new());
 static HANDLERS: OnceCell<()> = OnceCell::new();
 
+/// A connection to a file. Where the program has closed its descriptors it is never closed: they may be the program's.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) connection: ManuallyDrop<Connection>,
+    pub(super) database: Inode,
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if descriptors::closed(self.database).is_none() {
+            // SAFETY: dropped here alone, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.connection) };
+        }
+    }
+}
+
 /// A connection that a fork may close.
 #[derive(Debug, Default)]
-pub(super) struct Slot(Mutex<Option<Connection>>);
+pub(super) struct Slot(Mutex<Option<OpenFile>>);
 
 impl Slot {
     /// A slot that forks know of. `None`: the fork handlers could not be registered (no memory).
@@ -71,7 +88,7 @@ impl Slot {
     }
 
     /// The connection. Only for who holds a [`Pass`].
-    pub(super) fn lock<'a>(&'a self, _pass: &'a Pass) -> MutexGuard<'a, Option<Connection>> {
+    pub(super) fn lock<'a>(&'a self, _pass: &'a Pass) -> MutexGuard<'a, Option<OpenFile>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,6 +142,7 @@ pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
     if !CLONED.load(Ordering::Relaxed) {
         return Ok(());
     }
+    let of = std::fs::metadata(database).map(|at| (at.dev(), at.ino()))?;
     let mut index = database.as_os_str().to_owned();
     index.push("-shm");
     for (path, (start, len)) in [(database, SHARED), (Path::new(&index), SWITCH)] {
@@ -137,7 +155,7 @@ pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
             continue;
         }
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        descriptors::know(&file);
+        descriptors::know(&file, of);
         // SAFETY: zero is a valid value of every field of `flock`.
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
         lock.l_type = libc::F_RDLCK as libc::c_short;
@@ -205,7 +223,7 @@ extern "C" fn before() {
         if let Some(connection) = held.take() {
             // The next operation opens it again: copying the log back into the file would only cost two fsyncs. That
             // it fails is no harm.
-            let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+            let _ = connection.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
             drop(connection);
         }
         true

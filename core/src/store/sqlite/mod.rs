@@ -15,6 +15,7 @@ mod records;
 mod schemes;
 
 use std::collections::HashSet;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -28,7 +29,9 @@ use super::{
     Durability, Facts, Fault, FaultKind, GiveBack, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row,
     Store,
 };
+use descriptors::Inode;
 use file::{Deadline, FileSystem, Owner, commit, fault, file_system, identity, is_busy, log_of, owner, real};
+use gate::OpenFile;
 use records::{Open, age_of};
 pub use schemes::create_table;
 use schemes::{Found, create, ensure_table, found_table};
@@ -129,12 +132,20 @@ impl SqliteStore {
         descriptors::install(&pass);
         self.deadline.set();
         let mut held = slot.lock(&pass);
+        if let Some(open) = &*held
+            && let Err(fault) = self.check_own_descriptors(open.database)
+        {
+            // Dropping it leaves it open.
+            *held = None;
+            return Err(fault);
+        }
         if held.is_some()
             && self.moved()
             && let Some(stale) = held.take()
         {
             // Its log is nobody else's any more: copied back, it would overwrite what others have committed since.
-            let _ = stale.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+            let off = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            let _ = stale.connection.set_db_config(off, true);
         }
         if held.is_some() {
             self.check_descriptors()?;
@@ -143,7 +154,9 @@ impl SqliteStore {
             Some(connection) => connection,
             None => self.open()?,
         };
-        let answer = work(self, &mut connection);
+        let answer = work(self, &mut connection.connection);
+        // What was committed without its locks may be reserved by another process too.
+        self.check_own_descriptors(connection.database)?;
         // `Refused` and its like leave the connection as it was; after anything else the next operation starts clean.
         let broken = matches!(&answer, Err(fault) if matches!(fault.kind, FaultKind::Unknown | FaultKind::Unavailable));
         if !broken {
@@ -158,8 +171,11 @@ impl SqliteStore {
             || self.opened.log.is_some() && identity(&log_of(&self.opened.real)) != self.opened.log
     }
 
-    fn open(&mut self) -> Result<Connection, Fault> {
+    fn open(&mut self) -> Result<OpenFile, Fault> {
         self.opened = Opened { real: real(&self.path), ..Opened::default() };
+        if let Some(database) = identity(&self.path) {
+            self.check_own_descriptors(database)?;
+        }
         self.check_file_system()?;
         // Before anything is opened: closing it again would drop the other library's locks.
         self.next_look = None;
@@ -172,6 +188,10 @@ impl SqliteStore {
         let path = &self.path;
         let at = |error: &rusqlite::Error| fault(path, error);
         let mut connection = Connection::open_with_flags(path, flags).map_err(|error| at(&error))?;
+        if descriptors::shortage().is_some() && connection.is_readonly("main").map_err(|error| at(&error))? {
+            // SQLite has tried again for reading alone, with a descriptor that another thread had closed meanwhile.
+            return Err(file::no_descriptor(path));
+        }
         let deadline = Arc::clone(&self.deadline);
         connection.busy_handler(Some(move |_| deadline.pause())).map_err(|error| at(&error))?;
         // Triggers and views of a file that somebody else wrote get no functions with effects.
@@ -214,7 +234,22 @@ impl SqliteStore {
                 self.path.display()
             ));
         }
-        Ok(connection)
+        Ok(OpenFile { connection: ManuallyDrop::new(connection), database: self.opened.file })
+    }
+
+    /// Refuses a file of which the program has closed keymill's descriptors. No option accepts that: the next write would go
+    /// into what the program has opened since.
+    fn check_own_descriptors(&self, database: Inode) -> Result<(), Fault> {
+        let Some(descriptor) = descriptors::closed(database) else { return Ok(()) };
+        Err(Fault::new(
+            FaultKind::Unsafe,
+            format!(
+                "this program closed descriptor {descriptor}, by which keymill had `{}` open, as `closefrom` and `close` in a loop \
+                 do; keymill leaves the file alone for the rest of this process: restart it, open the mill after such code \
+                 or let that code close the program's own descriptors only",
+                self.path.display()
+            ),
+        ))
     }
 
     fn check_durability(&mut self) -> Result<(), Fault> {
