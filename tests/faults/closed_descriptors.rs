@@ -16,6 +16,7 @@ const SCENE: &str = "KEYMILL_TEST_CLOSED";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// More than keymill has descriptors.
 const FILES: usize = 60;
+const ORDERS: &str = "segment:closed_descriptors?step=10&max_step=10&deadline=20s";
 const TEXT: &str = "the program's own\n";
 
 /// Files of the program, opened one after the other, so that they get the lowest free numbers.
@@ -66,7 +67,7 @@ fn take(source: &Source, ids: &mut Vec<u64>, most: usize) -> Result<(), keymill:
 }
 
 fn source(mill: &Mill) -> Source {
-    mill.source("segment:orders?step=10&max_step=10&deadline=20s").expect("a source")
+    mill.source(ORDERS).expect("a source")
 }
 
 /// The ids that a child makes and prints into a file of its own.
@@ -87,7 +88,8 @@ fn in_a_child(fork: impl FnOnce() -> libc::pid_t, log: &Path, work: impl FnOnce(
 }
 
 fn keep(log: &Path, ids: &[u64]) -> std::io::Result<()> {
-    std::fs::write(log, ids.iter().map(|id| format!("{id}\n")).collect::<String>())
+    let lines: Vec<String> = ids.iter().map(u64::to_string).collect();
+    std::fs::write(log, lines.join("\n"))
 }
 
 /// Not a test of its own: what the others start. Without its variable it does nothing.
@@ -179,16 +181,35 @@ fn a_process_closes_what_it_did_not_open() {
             });
             take(&source, &mut ids, 1000).expect("ids");
         }
-        "server" => {
-            close_all();
-            let mut own = Own::open(folder);
-            // Either ids or an error in time: the connection is gone as if the network were.
-            if let Err(error) = take(&source, &mut ids, 1000) {
-                eprintln!("{error}");
+        "none left" => {
+            let limit = libc::rlimit { rlim_cur: 200, rlim_max: 200 };
+            // SAFETY: the limit is this process's own, and lives through the call.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+            let (mut refused, mut served) = (0, 0);
+            for left in 0..10 {
+                for file in [format!("new-{left}.db"), "ids.db".to_owned()] {
+                    let mill =
+                        Mill::open(&format!("sqlite:{}", folder.join(file).display())).expect("a mill");
+                    let source = mill.source("segment:orders?deadline=300ms").expect("a source");
+                    let mut full: Vec<File> =
+                        std::iter::from_fn(|| File::open("/dev/null").ok()).take(200).collect();
+                    full.truncate(full.len() - left);
+                    match source.next() {
+                        Ok(_) => served += 1,
+                        Err(error) => {
+                            assert_eq!(error.code, Code::StoreUnavailable, "{error}");
+                            assert!(error.to_string().contains("no file descriptor left"), "{error}");
+                            refused += 1;
+                        }
+                    }
+                    drop(full);
+                    let give_up = Instant::now() + PATIENCE;
+                    while let Err(error) = source.next() {
+                        assert!(Instant::now() < give_up, "it never recovers: {error}");
+                    }
+                }
             }
-            mill.close();
-            drop((mill, source));
-            own.check();
+            assert!(refused > 2 && served > 2, "{refused} refused, {served} served");
         }
         _ => panic!("no scene {scene}"),
     }
@@ -251,6 +272,11 @@ fn sqlite_is_refused_after_the_program_closed_any_one_descriptor() {
             play(&real, &config, &format!("each|{}|{nth}", real.join(file).display()));
         }
     }
+}
+
+#[test]
+fn sqlite_without_a_free_descriptor_is_unavailable_and_recovers() {
+    on_a_file("none left");
 }
 
 #[test]

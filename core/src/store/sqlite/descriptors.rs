@@ -302,13 +302,13 @@ mod imp {
             // What the child has closed already and a file of its own may have now.
             self.kept.retain(|(fd, inode)| inode_is(*fd, *inode));
             for (inode, lock) in std::mem::take(&mut self.locks) {
-                if !inode_is(lock.fd, inode) {
-                    self.closed.insert(lock.database, lock.fd);
-                } else {
+                if inode_is(lock.fd, inode) {
                     if let Ok(Some(fd)) = self.reopened(lock.fd) {
                         self.locks.insert(inode, Lock { fd, ..lock });
                     }
                     close_ours(lock.fd, inode);
+                } else {
+                    self.closed.insert(lock.database, lock.fd);
                 }
             }
         }
