@@ -516,3 +516,69 @@ fn a_raw_clone_that_outlives_its_parent_keeps_the_log_it_writes_to() {
     assert_eq!(ranges.len(), 100 + 1 + 5 + 1);
     assert_disjoint(ranges);
 }
+
+#[test]
+fn a_journal_mode_that_another_program_set_is_set_back_and_costs_no_number() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    let request = bench.request("orders", 10);
+    let mut next = bench.open().reserve(&request).unwrap().hi;
+    for mode in ["delete", "truncate", "persist", "memory", "off"] {
+        let other = rusqlite::Connection::open(path).unwrap();
+        let set: String =
+            other.query_one(&format!("PRAGMA journal_mode={mode}"), [], |row| row.get(0)).unwrap();
+        assert_eq!(set, mode, "nobody has the file open");
+        // The other program still has the file open, in its own mode.
+        for others in [Some(other), None] {
+            let mut store = bench.open();
+            let reserved = store.reserve(&request).unwrap();
+            assert_eq!(reserved.lo, next, "{mode}");
+            next = reserved.hi;
+            assert!(store.facts().unwrap().durability.contains(&"journal_mode=wal".to_owned()), "{mode}");
+            // Nor can it be changed under a store.
+            let late = rusqlite::Connection::open(path).unwrap();
+            let set =
+                late.query_one(&format!("PRAGMA journal_mode={mode}"), [], |row| row.get::<_, String>(0));
+            assert!(set.as_ref().is_err() || set.as_ref().is_ok_and(|set| set == "wal"), "{mode}: {set:?}");
+            let reserved = store.reserve(&request).unwrap();
+            assert_eq!(reserved.lo, next, "{mode}");
+            next = reserved.hi;
+            drop(others);
+        }
+        assert_eq!(mark_and_journal(&bench), (MARK, "wal".to_owned()));
+    }
+    assert_eq!(bench.stands_at("orders"), Some(next));
+}
+
+#[test]
+fn a_file_that_another_program_has_in_exclusive_mode_is_unavailable_until_it_lets_go() {
+    for store_first in [false, true] {
+        let bench = Bench::sqlite(Kind::Segment);
+        let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+        let options = sqlite::Options { busy: Duration::from_millis(200), ..sqlite::Options::default() };
+        let request = bench.request("orders", 10);
+        let mut store = SqliteStore::new(path.clone(), options.clone());
+        let mut next = store.reserve(&request).unwrap().hi;
+        if !store_first {
+            store = SqliteStore::new(path.clone(), options);
+        }
+        let other = rusqlite::Connection::open(path).unwrap();
+        let taken = other.execute_batch("PRAGMA locking_mode=EXCLUSIVE; BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS keymill_segment (name)");
+        if store_first {
+            // What keymill has open does not become another program's alone: it writes beside it.
+            let _ = taken.and_then(|()| other.execute_batch("COMMIT"));
+        } else {
+            taken.unwrap();
+            other.execute_batch("COMMIT").unwrap();
+            let fault = store.reserve(&request).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
+            assert!(fault.message.contains("stayed locked"), "{fault}");
+        }
+        drop(other);
+        for _ in 0..2 {
+            let reserved = store.reserve(&request).unwrap();
+            assert_eq!(reserved.lo, next);
+            next = reserved.hi;
+        }
+    }
+}

@@ -17,7 +17,8 @@
 //! closed twice may be one of ours the second time. The next file or socket of the program gets the number, and SQLite
 //! would write its log there; its locks are gone. So device and inode of each descriptor are remembered and compared with
 //! `fstat` before each operation, after its commit ([`closed`]) and before each system call that SQLite makes with a
-//! keymill descriptor: a call on a descriptor that changed fails with EBADF. SQLite shares a file's state among all
+//! keymill descriptor: a call on a descriptor that changed fails with EBADF. Between the two the program may still close it;
+//! so the log, which is written most, has a high number: the program's next files get lower ones. SQLite shares a file's state among all
 //! connections of a process, so a file with such a descriptor is not used again in this process.
 
 use std::path::{Path, PathBuf};
@@ -80,6 +81,10 @@ mod imp {
         stat: Stat,
         map: Map,
     }
+
+    /// From here on are the numbers of the logs' descriptors, where the limit allows it: the lowest free one goes to a file of
+    /// the program.
+    const HIGH: RawFd = 512;
 
     static CALLS: OnceCell<Calls> = OnceCell::new();
     static INSTALLED: OnceCell<()> = OnceCell::new();
@@ -337,27 +342,31 @@ mod imp {
             !self.closed.contains_key(&database)
         }
 
-        /// Another number for a descriptor that was just opened, where its own stands here already: the program has closed
-        /// that one, and the connection to which it belonged may still use the number. The error is the system's.
-        fn renumbered(&mut self, fd: RawFd) -> Result<RawFd, c_int> {
-            let databases: Vec<Inode> = {
-                let opened = self.open.get(&fd).filter(|descriptor| descriptor.keymill);
-                let lock = self.locks.values().filter(|lock| lock.fd == fd);
-                opened
-                    .map(|descriptor| descriptor.database)
-                    .into_iter()
-                    .chain(lock.map(|l| l.database))
-                    .collect()
-            };
-            if databases.is_empty() {
+        /// A number from `least` on for a descriptor that was just opened, where the limit allows it. Its present one has to be
+        /// given up where it stands here already: the program has closed that one, and the connection to which it belonged may
+        /// still use the number. The error is the system's.
+        fn renumbered(&mut self, fd: RawFd, least: RawFd) -> Result<RawFd, c_int> {
+            let opened = self.open.get(&fd).filter(|descriptor| descriptor.keymill);
+            let locks = self.locks.values().filter(|lock| lock.fd == fd).map(|lock| lock.database);
+            let closed: Vec<Inode> =
+                opened.map(|descriptor| descriptor.database).into_iter().chain(locks).collect();
+            for database in &closed {
+                self.closed.entry(*database).or_insert(fd);
+            }
+            if closed.is_empty() && fd >= least {
                 return Ok(fd);
             }
-            for database in databases {
-                self.closed.entry(database).or_insert(fd);
-            }
             let highest = self.locks.values().map(|lock| lock.fd).chain(self.open.keys().copied()).max();
-            // SAFETY: the descriptor was just opened, for this call alone.
-            let fresh = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, highest.unwrap_or(fd) + 1) };
+            let above = highest.map_or(0, |highest| highest + 1).max(fd + 1);
+            // SAFETY: the descriptor was just opened, and is not used anywhere else.
+            let mut fresh = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, least.max(above)) };
+            if fresh < 0 {
+                if closed.is_empty() {
+                    return Ok(fd);
+                }
+                // SAFETY: as above. The limit on descriptors may be low.
+                fresh = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, above) };
+            }
             let error = if fresh < 0 { errno() } else { 0 };
             // SAFETY: as above; nothing has used it yet.
             drop(unsafe { File::from_raw_fd(fd) });
@@ -370,7 +379,7 @@ mod imp {
             let path = format!("/proc/thread-self/fd/{fd}");
             let opened = File::options().read(true).write(true).open(&path).or_else(|_| File::open(&path));
             let fresh = match opened {
-                Ok(file) => self.renumbered(file.into_raw_fd())?,
+                Ok(file) => self.renumbered(file.into_raw_fd(), 0)?,
                 Err(error) => match error.raw_os_error() {
                     Some(full @ (libc::EMFILE | libc::ENFILE)) => return Err(full),
                     _ => return Ok(None),
@@ -390,9 +399,11 @@ mod imp {
 
         /// Takes in a descriptor that SQLite has opened. Its number may change; the error is the system's.
         fn enter(&mut self, fd: RawFd, path: &CStr) -> Result<RawFd, c_int> {
-            let fd = self.renumbered(fd)?;
-            let Some((inode, is_file)) = inode_of(fd) else { return Ok(fd) };
             let name = path.to_bytes();
+            // Nobody locks the log, so one descriptor of it can be closed.
+            let least = if IN_KEYMILL.get() && name.ends_with(b"-wal") { HIGH } else { 0 };
+            let fd = self.renumbered(fd, least)?;
+            let Some((inode, is_file)) = inode_of(fd) else { return Ok(fd) };
             let locked = is_file && !name.ends_with(b"-wal") && !name.ends_with(b"-journal");
             let keymill = IN_KEYMILL.get();
             let ours = locked && keymill;
