@@ -5,9 +5,9 @@
 //! next end and is woken when the keeper begins to wait, because an end may be nearer by then.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossbeam::channel::{self, Receiver, Sender};
+use crossbeam::channel::{self, Receiver, RecvTimeoutError, Sender};
 
 use crate::thread::spawn;
 use crate::time::Clock;
@@ -43,21 +43,36 @@ impl Expiry {
     }
 }
 
+/// A look at all sources takes one part in so many of this thread's time at most: the keeper may wait thousands of times a
+/// second, and a mill may have a hundred thousand sources.
+const SHARE: u32 = 10;
+
 fn run(inbox: &Receiver<Option<Arc<Well>>>, clock: &Clock) {
     let mut wells: Vec<Arc<Well>> = Vec::new();
     loop {
+        let began = Instant::now();
         let now = Now { boot_ms: clock.boot_ms(), wall_ms: clock.wall_ms() };
         let next = wells.iter().filter_map(|well| well.expire(now)).min();
-        let message = match next {
-            Some(ms) => inbox.recv_timeout(Duration::from_millis(ms).min(LONGEST_SLEEP)),
-            None => inbox.recv().map_err(|_| channel::RecvTimeoutError::Disconnected),
+        let looked = Instant::now();
+        let due = next.map(|ms| looked + Duration::from_millis(ms).min(LONGEST_SLEEP));
+        let message = match due {
+            Some(due) => inbox.recv_deadline(due),
+            None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match message {
             Ok(well) => wells.extend(well),
-            Err(channel::RecvTimeoutError::Timeout) => {}
-            Err(channel::RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return,
         }
         // Many flights may have begun meanwhile: one look is enough for all of them.
-        wells.extend(inbox.try_iter().flatten());
+        let rested = looked + (looked - began) * SHARE;
+        let until = due.map_or(rested, |due| due.min(rested));
+        loop {
+            match inbox.recv_deadline(until) {
+                Ok(well) => wells.extend(well),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
     }
 }

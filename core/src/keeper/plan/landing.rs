@@ -6,6 +6,7 @@ use crate::segment::Segment;
 use crate::serial::Prefix;
 use crate::spec::Body;
 
+use super::period::until_check;
 use super::{Action, Answer, Now, Planner, Slot, Want};
 
 /// The shortest wait between two tries of a store that fails, and the longest in the first minute.
@@ -143,9 +144,10 @@ impl Planner {
             actions.push(Action::Ends { wall_ms: plan.period_end_ms, ttl_ms: plan.rules().ttl_ms });
         }
         plan.note_landing(segment.len(), asked_len, now);
-        if plan.period_end_ms.is_some() {
+        if let Some(end) = plan.period_end_ms {
             self.dated.insert(slot);
-            self.next_period_check_ms = now.boot_ms;
+            // For this source alone: a check of all of them with each landing would take n² steps for n sources.
+            self.next_period_check_ms = self.next_period_check_ms.min(now.boot_ms + until_check(end, now));
         }
         actions.push(Action::Publish(segment));
         actions

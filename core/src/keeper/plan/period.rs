@@ -30,6 +30,13 @@ pub(super) fn next_period(plan: &Plan, rate: u64, now: Now) -> Option<u64> {
     None
 }
 
+/// How long until a source whose period ends at `end` wants a check: first the moment to reserve ahead, then the end itself.
+pub(super) fn until_check(end: i64, now: Now) -> u64 {
+    let ahead = (end - AHEAD_MS).saturating_sub(now.wall_ms);
+    let next = if ahead > 0 { ahead } else { end.saturating_sub(now.wall_ms) };
+    next.clamp(1, PERIOD_CHECK_MS as i64).unsigned_abs()
+}
+
 impl Planner {
     /// Ends a period that is over; answers with what is then left in memory. The source has dropped its numbers by itself, and
     /// begun with those that were reserved ahead (`Well::expire`): here it is taken note of.
@@ -56,17 +63,15 @@ impl Planner {
 
     /// Finds the sources whose period is over or about to be, and sets the time of the next check.
     pub(super) fn check_periods(&mut self, now: Now, due: &mut Vec<Slot>) {
-        let mut next = PERIOD_CHECK_MS as i64;
+        let mut next = PERIOD_CHECK_MS;
         for &slot in &self.dated {
             let Some(end) = self.plans[slot].as_ref().and_then(|plan| plan.period_end_ms) else { continue };
-            // First the moment to reserve ahead, then the end itself.
-            let ahead = (end - AHEAD_MS).saturating_sub(now.wall_ms);
-            if ahead <= 0 {
+            if end - AHEAD_MS <= now.wall_ms {
                 due.push(slot);
             }
-            next = next.min(if ahead > 0 { ahead } else { end.saturating_sub(now.wall_ms) });
+            next = next.min(until_check(end, now));
         }
-        self.next_period_check_ms = now.boot_ms + next.max(1) as u64;
+        self.next_period_check_ms = now.boot_ms + next;
     }
 
     /// The wall clock was set: compare the periods at once.

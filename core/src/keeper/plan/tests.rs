@@ -187,3 +187,32 @@ fn the_end_of_a_period_whose_numbers_came_ahead_is_told_when_it_begins() {
         "{begun:?}"
     );
 }
+
+#[test]
+fn a_landing_has_no_other_dated_source_checked() {
+    let mut planner = planner_of("serial:a/b?zone=UTC");
+    let spec = MillConfig::parse("memory:").and_then(|c| c.spec("serial:c/d?zone=UTC")).expect("a spec");
+    let pattern = spec.pattern().expect("a pattern");
+    let today = pattern.period_at(at(0).wall_ms);
+    let end = pattern.period_end_ms(today).expect("an end");
+    planner.add(1, Arc::new(spec.clone()));
+    let mut land = |planner: &mut Planner, slot: Slot, lo: u64, now: Now| {
+        planner.look(slot, &View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() }), now);
+        next(planner, now).expect("a request");
+        let range = crate::reservation::Reserved { lo, hi: lo + 1000, period: today, ttl_ms: None };
+        planner.answer(slot, Ok(Answer::Reserved(range)), now);
+    };
+    let now = |boot_ms: u64, before_end_ms: i64| Now { boot_ms, wall_ms: end - before_end_ms };
+    land(&mut planner, 0, 1, now(10_000, 60_000));
+    planner.due(now(10_000, 60_000));
+    assert_eq!(planner.next_period_check_ms, 11_000);
+    land(&mut planner, 1, 1, now(10_100, 59_900));
+    assert_eq!(planner.next_period_check_ms, 11_000, "the second one is checked with the first");
+    // But where its own moment is nearer than the next check, that counts.
+    planner.due(now(11_000, 2_950));
+    assert_eq!(planner.next_period_check_ms, 11_950);
+    land(&mut planner, 0, 1001, now(11_900, 700));
+    assert_eq!(planner.next_period_check_ms, 11_950);
+    planner.due(now(11_950, 650));
+    assert_eq!(planner.next_period_check_ms, 12_600, "at the end");
+}
