@@ -197,6 +197,25 @@ fn a_connection_that_is_given_up_after_a_fork_ends_although_its_server_is_silent
     found.expect("an id by the second host");
 }
 
+#[test]
+fn a_mill_that_is_closed_under_tls_is_no_aborted_client() {
+    let authority = Authority::new();
+    let server = server(&authority, "");
+    let mut root = server.root();
+    let mut status = |name: &str| -> u64 {
+        let question = format!("SHOW GLOBAL STATUS LIKE '{name}'");
+        root.query_first::<(String, u64), _>(question).expect("a status").expect("a row").1
+    };
+    for _ in 0..20 {
+        first_id(&format!("{}?tls=require", server.url())).expect("an id");
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while status("Threads_connected") > 1 {
+        assert!(Instant::now() < deadline, "a connection stays");
+    }
+    assert_eq!(status("Aborted_clients"), 0);
+}
+
 /// That each of keymill's threads in this process blocks SIGPIPE and SIGTERM; how many there are.
 fn signals_are_blocked() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("the threads").flatten();
