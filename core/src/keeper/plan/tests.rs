@@ -196,7 +196,7 @@ fn a_landing_has_no_other_dated_source_checked() {
     let today = pattern.period_at(at(0).wall_ms);
     let end = pattern.period_end_ms(today).expect("an end");
     planner.add(1, Arc::new(spec.clone()));
-    let mut land = |planner: &mut Planner, slot: Slot, lo: u64, now: Now| {
+    let land = |planner: &mut Planner, slot: Slot, lo: u64, now: Now| {
         planner.look(slot, &View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() }), now);
         next(planner, now).expect("a request");
         let range = crate::reservation::Reserved { lo, hi: lo + 1000, period: today, ttl_ms: None };
