@@ -65,7 +65,7 @@ fn several_stores_are_not_repaired_while_one_of_them_is_read_only() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("keymill.toml");
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());
-    std::fs::write(&config, format!("stores = [{file:?}, {:?}]", server.url())).unwrap();
+    keymill_tests::write_private(&config, &format!("stores = [{file:?}, {:?}]", server.url()));
     let config = format!("file:{}", config.display());
     begin(&config);
     server.root().query_drop("SET GLOBAL read_only = 1").unwrap();

@@ -90,9 +90,7 @@ fn tickets_of_two_servers_are_shared_by_chunks() {
 fn config(folder: &Path, name: &str, stores: &[String], more: &str) -> String {
     let list: Vec<String> = stores.iter().map(|store| format!("\"{store}\"")).collect();
     let file = folder.join(name);
-    std::fs::write(&file, format!("stores = [{}]\n{more}", list.join(", "))).unwrap();
-    // It holds a password.
-    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    keymill_tests::write_private(&file, &format!("stores = [{}]\n{more}", list.join(", ")));
     format!("file:{}", file.display())
 }
 

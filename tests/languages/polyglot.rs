@@ -203,7 +203,7 @@ fn every_language_takes_from_each_server_and_from_several_at_once() {
     let file = home.path().join("keymill.toml");
     // What a language cannot pass on in a string it need not: chunk and list stand in the file.
     let toml = format!("stores = {stores:?}\nchunk = 1000\n[source.\"segment:{name}\"]\nblock = 16\n");
-    fs::write(&file, toml).expect("a configuration");
+    keymill_tests::write_private(&file, &toml);
     let several = format!("file:{}", file.display());
     let places = [("postgres", &stores[1]), ("redis", &stores[2]), ("stores", &several)];
     for (place, config) in places {

@@ -50,3 +50,12 @@ pub fn assert_disjoint(mut ranges: Vec<(u64, u64)>) -> u64 {
     }
     ranges.iter().map(|(lo, hi)| hi - lo).sum()
 }
+
+/// Writes a file that only its owner may read, as one that holds a password has to be.
+///
+/// # Panics
+/// Where the file cannot be written.
+pub fn write_private(file: &std::path::Path, text: &str) {
+    std::fs::write(file, text).expect("a file");
+    std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("a mode");
+}

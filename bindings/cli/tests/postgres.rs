@@ -15,7 +15,8 @@ fn init_status_and_repair_work_on_postgresql() {
     assert!(missing.contains("init 'segment:orders?table=cli_"), "{missing}");
     let script = mill(&["init", "--dry-run", &spec]).done();
     assert!(
-        script.starts_with("CREATE TABLE IF NOT EXISTS \"public\".\"cli_") && script.ends_with("(fillfactor = 50);\n"),
+        script.starts_with("CREATE TABLE IF NOT EXISTS \"public\".\"cli_")
+            && script.ends_with("(fillfactor = 50);\n"),
         "{script}"
     );
     for said in ["created: cli_", "exists: cli_"] {

@@ -367,10 +367,7 @@ fn a_sentinel_with_a_password_gets_the_one_that_stands_in_the_password_file() {
     });
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("password");
-    let mut private_file = std::fs::OpenOptions::new();
-    std::os::unix::fs::OpenOptionsExt::mode(&mut private_file, 0o600);
-    let mut file_of_ours = private_file.write(true).create_new(true).open(&file).unwrap();
-    std::io::Write::write_all(&mut file_of_ours, b"secret\n").unwrap();
+    keymill_tests::write_private(&file, "secret\n");
     let mut options = redis::options_of(&private.url());
     options.sentinel = Some("mymaster".to_owned());
     options.server.hosts = vec![sentinel.place()];
