@@ -439,13 +439,24 @@ impl Ledger {
         self.rows[key].issues.insert((period, lo), new);
     }
 
-    /// Whether these numbers lie in what a row once forgot, and were reserved once more after that.
+    /// Whether each of these numbers lies in what a row once forgot, and was reserved once more after that. Two losses in a row
+    /// forget adjoining numbers, so one reservation may lie in both.
     fn was_forgotten(&self, key: KeyId, period: u64, from: u64, to: u64, last_reserved: Micros) -> bool {
-        self.rows[key].losses.iter().any(|loss| {
-            last_reserved >= loss.at
-                && Mark { period, next: from } >= loss.from
-                && Mark { period, next: to } <= loss.to
-        })
+        let mut next = from;
+        while next < to {
+            let here = Mark { period, next };
+            let forgotten_to = self.rows[key]
+                .losses
+                .iter()
+                .filter(|loss| last_reserved >= loss.at && loss.from <= here && here < loss.to)
+                .map(|loss| if loss.to.period > period { to } else { loss.to.next })
+                .max();
+            match forgotten_to {
+                Some(end) => next = end,
+                None => return false,
+            }
+        }
+        true
     }
 
     /// A caller was given a snowflake.
@@ -523,15 +534,25 @@ impl Ledger {
         self.holders[holder].by_clock
     }
 
+    /// Whether this snowflake has issued an id in this life.
+    #[must_use]
+    pub fn has_begun(&self, holder: usize) -> bool {
+        self.holders[holder].highest_tick.is_some()
+    }
+
     /// Since when a snowflake has issued ids that its store's mark does not cover.
     #[must_use]
     pub fn uncovered_since(&self, holder: usize) -> Option<Micros> {
         self.holders[holder].uncovered_since
     }
 
-    /// That was too long, and nothing excuses it.
+    /// That was too long, and nothing excuses it but a row that is lost or another's: then no mark is raised any more.
     pub fn left_uncovered(&mut self, holder: usize, since: Micros, at: Micros) {
         self.holders[holder].uncovered_since = None;
+        let row = &self.rows[self.holders[holder].key];
+        if !row.losses.is_empty() || row.moved_by_others {
+            return;
+        }
         self.violate(at, holder, &format!("ids have been above the stored mark since {}", clock(since)));
     }
 
@@ -628,7 +649,8 @@ pub struct Excuses {
     pub store: bool,
     /// A clock of this world was wrong enough.
     pub clock: bool,
-    /// A snowflake begins with a tick, and a tick is longer than it may lead and than a caller waits for.
+    /// A snowflake begins with a tick that no other life has used: one that is longer than a caller waits for may have to come
+    /// first, and one that is longer than a generator may lead each time.
     pub tick: bool,
 }
 

@@ -145,7 +145,8 @@ impl World {
             clock: self.was_clock_wrong(machine, &spec),
             tick: match &spec.body {
                 keymill::simulation::Body::Snowflake { layout, max_lead_ms, .. } => {
-                    layout.unit_ms() >= 1_000 && layout.unit_ms().unsigned_abs() > *max_lead_ms
+                    layout.unit_ms() >= 1_000
+                        && (layout.unit_ms().unsigned_abs() > *max_lead_ms || !self.ledger.has_begun(holder))
                 }
                 _ => false,
             },

@@ -141,6 +141,15 @@ impl Session {
     /// Makes sure, once per connection, that the table is what the scheme needs. `false`: it is not there, or this user
     /// may not see it; the first statement's own error says which.
     pub(super) fn check_table(&mut self, key: &Key) -> Result<bool, Fault> {
+        let answer = self.look_at_table(key);
+        // On a connection whose answers belong to earlier questions every table has another shape. The next attempt asks on a
+        // new one.
+        self.broken |= answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Refused);
+        answer
+    }
+
+    /// The same, and the connection is kept whatever is found: others may be served by it.
+    pub(super) fn look_at_table(&mut self, key: &Key) -> Result<bool, Fault> {
         let Key { scheme, table, .. } = key;
         if *scheme == Scheme::Sequence {
             return self.check_sequence(key);

@@ -44,7 +44,7 @@ impl Session {
                 continue;
             }
             // A table that is missing would spoil it for all; alone, it is told.
-            match self.check_table(&request.key) {
+            match self.look_at_table(&request.key) {
                 Ok(true) => {}
                 Err(fault) if self.broken => return Err(fault),
                 Ok(false) | Err(_) => continue,
