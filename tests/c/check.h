@@ -43,7 +43,9 @@ static inline size_t scaled(size_t n) {
 /* "sqlite:FILE" of a store that does not exist yet, with options "?fork=error" or "". */
 static inline const char *fresh_store(const char *name, const char *options) {
     static char config[4200];
+    const char *store = getenv("KEYMILL_C_STORE");
     const char *folder = getenv("KEYMILL_C_SCRATCH");
+    if (store) return store;
     char path[4096];
     snprintf(path, sizeof path, "%s/%s.db", folder ? folder : ".", name);
     remove(path);
