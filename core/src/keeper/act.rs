@@ -79,7 +79,7 @@ impl Executor {
     pub(crate) fn run(mut self) {
         crate::random::seed();
         while let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.work())) {
-            // Unwind safety: the planner is replaced; a close that was begun is ended by whoever asked for it.
+            // Unwind safety: the planner is replaced; a close that has begun is completed by its caller.
             if self.store.is_none() {
                 return;
             }
@@ -154,7 +154,7 @@ impl Executor {
         }
     }
 
-    /// An errand that panics harms nobody else. Its caller hears of it, because its answer never comes.
+    /// A panic in an errand affects only its caller, whose answer channel is closed.
     fn run_errand(&mut self, errand: Errand) {
         self.about_to_wait();
         let Some(store) = self.store.as_deref_mut() else { return };
@@ -286,7 +286,7 @@ impl Executor {
         self.health.warned = Some((warnings, Instant::now()));
     }
 
-    /// Sleeps until a source is due, a connection has been idle for long enough, or somebody wakes the thread.
+    /// Sleeps until a source is due, a connection has been idle for long enough, or another thread wakes it.
     fn sleep(&self, now: Now, idle_in_ms: Option<u64>) {
         let due_in_ms = self.keeper.wake_at(now).map(|at| at.saturating_sub(now.boot_ms));
         let pause = [due_in_ms, idle_in_ms].into_iter().flatten().min();

@@ -100,7 +100,7 @@ fn callers_hear_of_a_defect_at_once_and_the_keeper_goes_on() {
     assert_eq!(error.code, Code::Internal, "{error}");
     assert!(error.message.contains("scripted to panic"), "{error}");
     assert!(error.retry_after.is_some());
-    // What was reserved when it panicked is nobody's; everything else goes on.
+    // A range reserved by the panicking call is never used; everything else goes on.
     let mut got = Vec::new();
     while got.len() < 100 {
         match orders.next() {

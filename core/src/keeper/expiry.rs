@@ -33,7 +33,7 @@ impl Expiry {
 
     /// Takes a source in.
     pub(crate) fn add(&self, well: Arc<Well>) {
-        // A thread that ended is missed by nobody but the clock: the keeper ends dates too.
+        // If the thread has ended, the keeper still ends dates at each of its looks.
         let _ = self.to_thread.send(Some(well));
     }
 

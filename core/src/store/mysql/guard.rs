@@ -1,7 +1,7 @@
 //! The test that stands before and after whatever changes a row. (floor 2)
 //!
 //! A server's options change while a connection lives: a primary is set read-only before it is replaced, the flush of the log
-//! is turned off under load, a proxy hands the next statement to a session that was set up by somebody else. So the server
+//! is turned off under load, a proxy hands the next statement to a session that another client has set up. So the server
 //! itself judges its options with each reservation, in the same packet and without a round trip:
 //!
 //! ```sql
