@@ -299,18 +299,7 @@ fn sentinels_are_asked_before_each_reservation_by_connections_that_stay() {
         Fake::start(move |words| match words.get(1).map(String::as_str) {
             Some("MASTER") => {
                 *asked.lock().unwrap() += 1;
-                array(&[
-                    "name",
-                    "mymaster",
-                    "ip",
-                    "127.0.0.1",
-                    "port",
-                    &port,
-                    "flags",
-                    "master",
-                    "config-epoch",
-                    "1",
-                ])
+                master_at(&port)
             }
             Some("GET-MASTER-ADDR-BY-NAME") => array(&["127.0.0.1", &port]),
             _ => "-ERR unknown command\r\n".to_owned(),
@@ -351,18 +340,7 @@ fn a_sentinel_with_a_password_gets_the_one_that_stands_in_the_password_file() {
             "+OK\r\n".to_owned()
         }
         _ if !logged_in.load(Ordering::Relaxed) => "-NOAUTH Authentication required.\r\n".to_owned(),
-        _ if words[1] == "MASTER" => array(&[
-            "name",
-            "mymaster",
-            "ip",
-            "127.0.0.1",
-            "port",
-            &port,
-            "flags",
-            "master",
-            "config-epoch",
-            "1",
-        ]),
+        _ if words[1] == "MASTER" => master_at(&port),
         _ => array(&["127.0.0.1", &port]),
     });
     let folder = tempfile::tempdir().unwrap();
@@ -374,4 +352,9 @@ fn a_sentinel_with_a_password_gets_the_one_that_stands_in_the_password_file() {
     options.server.password = Secret::default();
     options.server.password_source = PasswordSource::File(file);
     assert_eq!(redis::store(options).reserve(&request(10)).unwrap().lo, 1);
+}
+
+/// What a Sentinel says of the master `mymaster` on this port.
+fn master_at(port: &str) -> String {
+    array(&["name", "mymaster", "ip", "127.0.0.1", "port", port, "flags", "master", "config-epoch", "1"])
 }
