@@ -84,7 +84,7 @@ pub enum StoreConfig {
 /// instead would count from another row.
 pub fn default_mill() -> Result<String> {
     match std::env::var(MILL_VARIABLE) {
-        Ok(config) if config.is_empty() => Err(Error::config(format!(
+        Ok(config) if config.trim().is_empty() => Err(Error::config(format!(
             "{MILL_VARIABLE} is empty; set it to a mill, such as {DEFAULT_MILL}, or unset it"
         ))),
         Ok(config) => Ok(config),

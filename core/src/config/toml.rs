@@ -108,16 +108,19 @@ fn parse(text: &str) -> Result<MillConfig> {
     };
     if let Some(path) = file.password_file {
         let source = url::password_file(&path)?;
-        let mut servers = 0;
+        let mut takers = 0;
         config.store.servers(&mut |server| {
-            servers += 1;
             if server.password_source == PasswordSource::None {
                 server.password_source = source.clone();
+                takers += 1;
             }
             Ok(())
         })?;
-        if servers == 0 {
-            return Err(Error::config("`password_file` is for server stores; leave it out"));
+        if takers == 0 {
+            return Err(Error::config(
+                "`password_file` serves no store here: it is for server stores whose URL names neither a password nor a \
+                 `password_file=` of its own; leave it out",
+            ));
         }
     }
     let mut own = Options::new();
@@ -311,8 +314,10 @@ mod tests {
         })?;
         let file = |path: &str| PasswordSource::File(path.into());
         assert_eq!(found, [file("/run/secrets/ids"), PasswordSource::Url, file("/c")]);
-        let error = parse("store = \"sqlite:a.db\"\npassword_file = \"/x\"").map(drop).unwrap_err();
-        assert!(error.message.contains("server stores"), "{}", error.message);
+        for store in ["sqlite:a.db", "mysql://u:topsecret@b/x", "mysql://u@b/x?password_file=/y"] {
+            let error = parse(&format!("store = \"{store}\"\npassword_file = \"/x\"")).map(drop).unwrap_err();
+            assert!(error.message.contains("server stores"), "{store}: {}", error.message);
+        }
         Ok(())
     }
 

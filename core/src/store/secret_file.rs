@@ -26,24 +26,37 @@ pub(crate) struct SecretFile {
 /// # Errors
 /// Those of opening and reading; `InvalidData` where it is no regular file, too long, or not UTF-8.
 pub(crate) fn read(path: &Path, most: u64) -> io::Result<SecretFile> {
-    let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    let (file, mut bytes) = contents(path, most)?;
+    let found = file.metadata()?;
+    let text =
+        String::from_utf8(std::mem::take(&mut bytes)).map_err(|_| invalid("it is not UTF-8".to_owned()))?;
+    // SAFETY: takes no arguments, touches no memory and always succeeds.
+    let user = unsafe { libc::geteuid() };
+    let exposed = exposed(found.mode(), found.uid() == user, path).filter(|_| !is_mounted_read_only(&file));
+    Ok(SecretFile { text: Zeroizing::new(text), exposed })
+}
+
+/// The bytes of a regular file of at most `most` bytes, and the file itself.
+///
+/// # Errors
+/// Those of opening and reading; `InvalidData` where it is no regular file or too long.
+pub(crate) fn contents(path: &Path, most: u64) -> io::Result<(File, Zeroizing<Vec<u8>>)> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)?;
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(wrong("it is not a regular file".to_owned()));
+        return Err(invalid("it is not a regular file".to_owned()));
     }
     // Of its size from the start: a buffer that grows leaves copies behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(found.len().min(most) as usize + 1));
     (&file).take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        return Err(wrong(format!("it is longer than {most} bytes")));
+        return Err(invalid(format!("it is longer than {most} bytes")));
     }
-    let text =
-        String::from_utf8(std::mem::take(&mut bytes)).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
-    // SAFETY: takes no arguments, touches no memory and always succeeds.
-    let user = unsafe { libc::geteuid() };
-    let exposed = exposed(found.mode(), found.uid() == user, path).filter(|_| !is_mounted_read_only(&file));
-    Ok(SecretFile { text: Zeroizing::new(text), exposed })
+    Ok((file, bytes))
+}
+
+fn invalid(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// What is wrong with the rights of a file that holds a password.

@@ -194,7 +194,8 @@ mod encrypted {
         let wrong = |error: &dyn fmt::Display| {
             refused(format!("{what} `{}` cannot be read: {error}", file.display()))
         };
-        let found = CertificateDer::pem_file_iter(file).map_err(|error| wrong(&error))?;
+        let (_, bytes) = secret_file::contents(file, 16 << 20).map_err(|error| wrong(&error))?;
+        let found = CertificateDer::pem_slice_iter(&bytes);
         let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
         if found.is_empty() {
             return Err(wrong(&"it has to be a PEM file with a certificate"));

@@ -23,6 +23,54 @@ pub(super) enum Phase {
     Commit,
 }
 
+/// Reads until a moment, however few bytes each read brings: a socket's own timeout begins anew with each read.
+struct Until<'a, S> {
+    stream: &'a mut S,
+    moment: Instant,
+}
+
+impl<S: Read + Timed> Read for Until<'_, S> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self.moment.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => return Err(io::ErrorKind::TimedOut.into()),
+            left => self.stream.set_read_timeout(left)?,
+        }
+        self.stream.read(bytes)
+    }
+}
+
+impl<S: Write> Write for Until<'_, S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// How long one read may wait.
+trait Timed {
+    fn set_read_timeout(&self, limit: Duration) -> io::Result<()>;
+}
+
+impl Timed for TcpStream {
+    fn set_read_timeout(&self, limit: Duration) -> io::Result<()> {
+        TcpStream::set_read_timeout(self, Some(limit))
+    }
+}
+
+impl Timed for Stream {
+    fn set_read_timeout(&self, limit: Duration) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_read_timeout(Some(limit)),
+            Stream::Socket(stream) => stream.set_read_timeout(Some(limit)),
+            #[cfg(feature = "rustls")]
+            Stream::Encrypted(stream) => stream.sock.set_read_timeout(Some(limit)),
+        }
+    }
+}
+
 /// The bytes to and from a server. The library would install its TLS provider in the whole process, and believe what it likes.
 enum Stream {
     Tcp(TcpStream),
@@ -154,7 +202,7 @@ impl Wire {
         }
     }
 
-    /// The same, with the answers that came before the connection was cut off. All together take no longer than two may.
+    /// The same, with the answers that came before the connection was cut off. All together take no longer than one may.
     pub(super) fn exchange_until_cut(
         &mut self,
         commands: &[Cmd],
@@ -169,13 +217,9 @@ impl Wire {
         if let Err(error) = self.stream.write_all(&packed).and_then(|()| self.stream.flush()) {
             return (answers, Some(self.cut(&error.into(), phase)));
         }
+        let mut answered = Until { stream: &mut self.stream, moment: began + self.limit };
         for _ in commands {
-            let answer = if began.elapsed() > self.limit {
-                Err(io::Error::from(io::ErrorKind::TimedOut).into())
-            } else {
-                self.parser.parse_value(&mut self.stream)
-            };
-            match answer {
+            match self.parser.parse_value(&mut answered) {
                 Ok(answer) => answers.push(answer),
                 Err(error) => return (answers, Some(self.cut(&error, phase))),
             }
@@ -254,8 +298,9 @@ fn encrypted(
     };
     let mut tls = rustls::ClientConnection::new(Arc::new(config), name)
         .map_err(|error| broke(&io::Error::other(error)))?;
+    let moment = Instant::now() + options.read_timeout.max(Duration::from_millis(1));
     while tls.is_handshaking() {
-        tls.complete_io(&mut stream).map_err(|error| broke(&error))?;
+        tls.complete_io(&mut Until { stream: &mut stream, moment }).map_err(|error| broke(&error))?;
     }
     Ok(Stream::Encrypted(Box::new(rustls::StreamOwned::new(tls, stream))))
 }
@@ -300,5 +345,40 @@ fn words_of(error: &io::Error) -> String {
         kind => {
             unreached(kind, &error.to_string()).unwrap_or_else(|| format!("the connection broke: {error}"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A server that answers with one long text, a byte each ten milliseconds: one second and a half in all.
+    fn drip(listener: &TcpListener) -> io::Result<()> {
+        let (mut client, _) = listener.accept()?;
+        let answer = format!("$150\r\n{}\r\n", "x".repeat(150));
+        for byte in answer.bytes() {
+            client.write_all(&[byte])?;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_answer_that_arrives_in_time_byte_by_byte_may_be_late_as_a_whole() -> io::Result<()> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let address = listener.local_addr()?;
+        let server = std::thread::spawn(move || drip(&listener));
+        let options = server::Options { read_timeout: Duration::from_millis(300), ..Default::default() };
+        let target = Target::Tcp { host: "localhost".to_owned(), address };
+        let mut wire = Wire::open(&target, &options).expect("a connection");
+        let fault = wire.ask(redis::cmd("GET").arg("name").take()).expect_err("an answer that is too late");
+        assert_eq!(fault.kind, FaultKind::Unavailable);
+        assert!(wire.broken);
+        drop(wire);
+        // The server was cut off.
+        let _ = server.join();
+        Ok(())
     }
 }
