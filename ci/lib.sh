@@ -27,11 +27,12 @@ nightly() {
     }
 }
 
-# check NAME COMMAND...: one line, and the command's output if it failed.
+# check NAME COMMAND...: one line, with the seconds from five on, and the command's output if it failed.
 check() {
-    local name=$1 output; shift
+    local name=$1 output started=$SECONDS took=; shift
     if output=$("$@" 2>&1); then
-        echo "ok $name"; passed=$((passed + 1))
+        [ $((SECONDS - started)) -lt 5 ] || took=" ($((SECONDS - started)) s)"
+        echo "ok $name$took"; passed=$((passed + 1))
     else
         echo "FAILED $name"; failed=$((failed + 1)); printf '%s\n' "$output" | tail -n 40 | sed 's/^/    /'
     fi

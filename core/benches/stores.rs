@@ -1,7 +1,7 @@
 //! What a reservation costs on each store and scheme, beside the cheapest statements of the same server; what large batches
 //! and floods of new sources cost. How it is measured and what is to be reached: `README.md` beside this file.
 //!
-//! `ci/mariadb run ci/postgres run ci/redis run cargo bench -p keymill --bench stores`; `-- --quick` for a first look, `-- --only batch` for one section.
+//! `ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo bench -p keymill --bench stores`; `-- --quick` for a first look, `-- --only batch` for one section.
 //! A server whose variable is not set is named and left out.
 
 mod leaf;
@@ -79,7 +79,7 @@ const UPDATE: &str = "UPDATE";
 const STATEMENT: f64 = 0.9;
 const TRANSACTION: f64 = 0.45;
 
-/// `scheme://user:password@host:port/database`, as the scripts of `ci/` print it.
+/// `scheme://user:password@host:port/database`, as the scripts of `ci/servers/` print it.
 fn options(url: &str) -> Options {
     let parts = || {
         let (_, rest) = url.split_once("://")?;
@@ -194,7 +194,7 @@ fn postgres_statements() -> Vec<(Scheme, &'static str, &'static str, Vec<i64>)> 
     ]
 }
 
-/// keymill's own store on a server that the scripts of `ci/` started.
+/// keymill's own store on a server that the scripts of `ci/servers/` started.
 fn store_of(server: &str, url: &str) -> Box<dyn Store> {
     let options = options(url);
     match server {
@@ -601,7 +601,7 @@ fn main() {
     let given = |flag: &str| args.iter().any(|a| a == flag);
     if !given("--bench") {
         println!(
-            "a benchmark, not a test: ci/mariadb run ci/postgres run ci/redis run cargo bench -p keymill --bench stores"
+            "a benchmark, not a test: ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo bench -p keymill --bench stores"
         );
         return;
     }

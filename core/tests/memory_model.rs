@@ -1,5 +1,5 @@
-//! Threads that take, lease, close and drop at the same time, on the store in memory: small enough for Miri (`ci/miri`), and what
-//! ThreadSanitizer (`ci/tsan`) and an ordinary run do at length.
+//! Threads that take, lease, close and drop at the same time, on the store in memory: small enough for Miri (`ci/steps/miri`), and what
+//! ThreadSanitizer (`ci/steps/tsan`) and an ordinary run do at length.
 
 use std::collections::HashSet;
 use std::sync::Barrier;

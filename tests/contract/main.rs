@@ -1,7 +1,7 @@
 //! One suite for every store and scheme: what `keymill::store::Store` promises, proved against the real thing.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it), PostgreSQL by `KEYMILL_TEST_POSTGRES`
-//! (`ci/postgres run …`), Redis by `KEYMILL_TEST_REDIS` (`ci/redis run …`); without them those tests fail and say so,
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it), PostgreSQL by `KEYMILL_TEST_POSTGRES`
+//! (`ci/servers/postgres run …`), Redis by `KEYMILL_TEST_REDIS` (`ci/servers/redis run …`); without them those tests fail and say so,
 //! because a suite that skips in silence proves nothing.
 
 mod bench;
@@ -33,7 +33,7 @@ fn kind<T: std::fmt::Debug>(answer: Result<T, Fault>) -> FaultKind {
     fault.kind
 }
 
-/// A promise that cannot be kept or broken here, with the reason; `ci/pairs` shows it in the table of pairs and promises.
+/// A promise that cannot be kept or broken here, with the reason; `ci/steps/pairs` shows it in the table of pairs and promises.
 fn not_kept(reason: &str) {
     // A test's thread bears its name.
     println!("not kept in {}: {reason}", std::thread::current().name().unwrap_or("?"));

@@ -1,7 +1,7 @@
 //! A MariaDB Galera cluster of three nodes, each of which writes: conflicts that show at the commit, nodes that answer with
 //! yesterday's row, a node killed, a quorum lost.
 //!
-//! The cluster is found by `KEYMILL_TEST_GALERA`, which `ci/galera run` sets; the tests hurt its nodes, so they run one after
+//! The cluster is found by `KEYMILL_TEST_GALERA`, which `ci/servers/galera run` sets; the tests hurt its nodes, so they run one after
 //! the other.
 
 use std::path::Path;
@@ -25,7 +25,7 @@ const NODES: [usize; 3] = [1, 2, 3];
 /// The cluster's URL: three hosts.
 fn url() -> String {
     std::env::var("KEYMILL_TEST_GALERA")
-        .unwrap_or_else(|_| panic!("KEYMILL_TEST_GALERA is not set; run `ci/galera run`"))
+        .unwrap_or_else(|_| panic!("KEYMILL_TEST_GALERA is not set; run `ci/servers/galera run`"))
 }
 
 /// The URL with this node first, and `others` of them behind it.
@@ -46,10 +46,11 @@ fn connection_at(node: usize) -> mysql::Conn {
     mariadb::connection_of(&url_from(node, 0))
 }
 
-/// `ci/galera VERB NODE`.
+/// `ci/servers/galera VERB NODE`.
 fn cluster(verb: &str, node: usize) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/galera");
-    let output = Command::new(script).args([verb, &node.to_string()]).output().expect("ci/galera can be run");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/servers/galera");
+    let output =
+        Command::new(script).args([verb, &node.to_string()]).output().expect("ci/servers/galera can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

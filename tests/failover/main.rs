@@ -1,5 +1,5 @@
 //! Several servers, one of which is the primary: failover, replicas, clusters, encrypted connections. Each test starts its own
-//! servers, except `galera`, whose cluster `ci/galera run` starts.
+//! servers, except `galera`, whose cluster `ci/servers/galera run` starts.
 
 mod galera;
 mod mariadb;

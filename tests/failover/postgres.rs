@@ -1,5 +1,5 @@
 //! PostgreSQL under blows: failed over to a replica that has not everything and to one
-//! that has, restored from a backup. Servers of their own; `ci/postgres` starts them.
+//! that has, restored from a backup. Servers of their own; `ci/servers/postgres` starts them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
 //! Commands that are pointed at a replica, whose rows may be older than the primary's: `status` says so, `repair` refuses
-//! before it shows anything. Servers of their own; `ci/mariadb`, `ci/postgres` and `ci/redis` start them.
+//! before it shows anything. Servers of their own; `ci/servers/mariadb`, `ci/servers/postgres` and `ci/servers/redis` start them.
 
 use keymill::{Code, Mill};
 use keymill_tests::{mariadb, postgres, redis};

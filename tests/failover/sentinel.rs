@@ -1,5 +1,5 @@
 //! A master that is killed, and the replica that three Sentinels make the master: what a mill that follows them does.
-//! `ci/redis` starts the servers; each test has its own.
+//! `ci/servers/redis` starts the servers; each test has its own.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Whatever a server answers, at whichever of its statements: no number comes twice, nothing that was not answered is used, the
 //! next reservation works, and nobody is told of a row that went backwards or of numbers that ran out where neither is so.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

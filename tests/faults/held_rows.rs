@@ -1,6 +1,6 @@
 //! Somebody holds some rows for long: the callers of other sources of the same mill get their numbers all the same.
 //!
-//! `ci/mariadb run ci/postgres run cargo test …` names the servers.
+//! `ci/servers/mariadb run ci/servers/postgres run cargo test …` names the servers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

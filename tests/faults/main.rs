@@ -1,7 +1,7 @@
 //! What fails, and what a mill makes of it: processes, servers, wires, answers, locks, load.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`
-//! (`ci/mariadb run ci/postgres run ci/redis run cargo test …`); servers that are hurt belong to one test each.
+//! (`ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …`); servers that are hurt belong to one test each.
 
 mod any_answer;
 #[cfg(target_os = "linux")]

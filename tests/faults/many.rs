@@ -1,7 +1,7 @@
 //! Many sources of one mill: they share a connection, and what they need at the same time goes to the store in one go. Each
 //! of them is as safe as if it had gone alone.
 //!
-//! `ci/mariadb run ci/postgres run ci/redis run cargo test …` names the servers.
+//! `ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …` names the servers.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Options of a MariaDB that change what a statement means, at the login or while a mill runs: no number comes twice, or the
 //! reservation is refused with the option's name. And what a mill leaves behind on a server: connections and statements.
 //!
-//! Each test has servers of its own, started by `ci/mariadb`.
+//! Each test has servers of its own, started by `ci/servers/mariadb`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What else is in a PostgreSQL: settings of the server and the role, other clients of one pooler, other schemas and their
 //! owners. No number comes twice for any of them, or the reservation is refused in words that name what to change.
 //!
-//! Each test has a server of its own, started by `ci/postgres`, and a PgBouncer in front of it where it needs one.
+//! Each test has a server of its own, started by `ci/servers/postgres`, and a PgBouncer in front of it where it needs one.
 
 use std::io::{Read, Write};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The servers that the scripts of `ci/` start for one test: known by their process, not by its number alone. A number that has
+//! The servers that the scripts of `ci/servers/` start for one test: known by their process, not by its number alone. A number that has
 //! become free is soon given to another process or thread, of another test's server perhaps.
 
 use std::fs;

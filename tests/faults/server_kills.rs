@@ -1,5 +1,5 @@
 //! A server that is killed again and again under the reservations of every scheme it keeps: what was answered is never
-//! answered again. Servers of their own; `ci/mariadb`, `ci/postgres` and `ci/redis` start them.
+//! answered again. Servers of their own; `ci/servers/mariadb`, `ci/servers/postgres` and `ci/servers/redis` start them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -2,7 +2,7 @@
 //! says nothing: the error says what is likely, within the time that an answer may take.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`
-//! (`ci/mariadb run ci/postgres run ci/redis run cargo test …`).
+//! (`ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …`).
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};

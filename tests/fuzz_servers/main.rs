@@ -1,4 +1,4 @@
-//! Servers that answer wrongly, by seed: `fuzz_servers SEED` replays one, `fuzz_servers --seeds N [--from S]` runs many. `ci/fuzz`
+//! Servers that answer wrongly, by seed: `fuzz_servers SEED` replays one, `fuzz_servers --seeds N [--from S]` runs many. `ci/steps/fuzz`
 //! starts the servers and runs it.
 //!
 //! A seed stands between a mill and a real MariaDB, PostgreSQL or Redis and spoils some of the server's messages: bytes, lengths,
@@ -81,14 +81,14 @@ fn run(first: u64, count: u64) -> ExitCode {
                 Ok((_, Ok(outcome))) => total.add(&outcome),
                 Ok((seed, Err(why))) => {
                     failed += 1;
-                    println!("FAILED seed {seed}: {why}; replay it with `ci/fuzz {seed}`");
+                    println!("FAILED seed {seed}: {why}; replay it with `ci/steps/fuzz {seed}`");
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     for place in &running {
                         let stuck = *place.lock().unwrap_or_else(PoisonError::into_inner);
                         if let Some((seed, _)) = stuck.filter(|(_, since)| since.elapsed() > STUCK) {
-                            println!("FAILED seed {seed}: it hangs; replay it with `ci/fuzz {seed}`");
+                            println!("FAILED seed {seed}: it hangs; replay it with `ci/steps/fuzz {seed}`");
                             // Its thread would be waited for.
                             std::process::exit(1);
                         }

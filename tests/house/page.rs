@@ -1,7 +1,7 @@
 //! The page for the people who run the database, `core/src/store/README.md`: its tables are what `init --dry-run` prints, its
-//! grants are enough and none too many, and its alerts name metrics that exist. Its shell blocks are run by `ci/examples`.
+//! grants are enough and none too many, and its alerts name metrics that exist. Its shell blocks are run by `ci/steps/examples`.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it); the Redis is the test's own.
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it); the Redis is the test's own.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ fn grants() -> Vec<(Scheme, String)> {
 }
 
 fn root(sql: &str) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/mariadb");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/servers/mariadb");
     let output = Command::new(script).args(["root", "-e", sql]).output().unwrap();
     assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -351,7 +351,7 @@ fn every_alert_on_the_page_names_metrics_that_exist_and_is_read_by_promtool() {
     let file = folder.path().join("rules.yml");
     std::fs::write(&file, rules).unwrap();
     let checked = Command::new("promtool").args(["check", "rules"]).arg(&file).output();
-    let checked = checked.expect("promtool can be run: `ci/setup` installs it (package prometheus)");
+    let checked = checked.expect("promtool can be run: `ci/steps/setup` installs it (package prometheus)");
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     let mill = Mill::open("memory:").unwrap();
     mill.source("segment:orders").unwrap().take(5000).unwrap();

@@ -1,7 +1,7 @@
 //! Several stores behind one source (`stores = […]`): one may die and ids go on, none comes twice, and whoever counts
 //! otherwise is refused.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test -p keymill-tests --test interleave`); the servers that
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test -p keymill-tests --test interleave`); the servers that
 //! are killed are the tests' own.
 
 mod losses;

@@ -1,6 +1,6 @@
 //! CosId's own segments beside keymill's on one row of its table: two of its nodes, two mills, none twice.
 //!
-//! `ci/cosid` compiles the node and names it in `KEYMILL_TEST_COSID`, the class path of `CosidNode`.
+//! `ci/steps/cosid` compiles the node and names it in `KEYMILL_TEST_COSID`, the class path of `CosidNode`.
 
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
@@ -17,7 +17,8 @@ const STEP: u64 = 100;
 
 #[test]
 fn two_nodes_of_cosid_and_two_mills_on_one_row_never_take_a_number_twice() {
-    let classes = std::env::var("KEYMILL_TEST_COSID").expect("KEYMILL_TEST_COSID is not set; run `ci/cosid`");
+    let classes =
+        std::env::var("KEYMILL_TEST_COSID").expect("KEYMILL_TEST_COSID is not set; run `ci/steps/cosid`");
     let (config, name) = (mariadb::url(), format!("orders{}", fastrand::u32(..)));
     let spec = format!("segment:shop.{name}?scheme=cosid&step={STEP}&buffer=20ms");
     let mills: Vec<Mill> = (0..2).map(|_| Mill::open(&config).expect("a mill")).collect();

@@ -3,7 +3,7 @@
 //!
 //! Each language on PostgreSQL, on Redis and on several stores at once as well: what a configuration can name, all can open.
 //!
-//! `ci/polyglot` builds the workers and names them in `KEYMILL_TEST_WORKERS`: one a line, `NAME PROGRAM ARGUMENT…` with
+//! `ci/steps/polyglot` builds the workers and names them in `KEYMILL_TEST_WORKERS`: one a line, `NAME PROGRAM ARGUMENT…` with
 //! tabs between; a worker is given CONFIG, SPEC and LOG. One whose name starts with `old` takes serials only and is not
 //! killed.
 
@@ -34,7 +34,7 @@ struct Language {
 
 fn languages() -> Vec<Language> {
     let list = std::env::var("KEYMILL_TEST_WORKERS")
-        .expect("KEYMILL_TEST_WORKERS names the workers; run `ci/polyglot`");
+        .expect("KEYMILL_TEST_WORKERS names the workers; run `ci/steps/polyglot`");
     let others = list.lines().filter(|line| !line.is_empty()).map(|line| {
         let mut parts = line.split('\t').map(str::to_owned);
         Language { name: parts.next().unwrap_or_default(), command: parts.collect() }

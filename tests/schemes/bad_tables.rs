@@ -2,7 +2,7 @@
 //! MariaDB, in front of it a scripted server for answers no MariaDB gives, and on SQLite. (`beside.rs` has the rows that
 //! other programs' operators spoil, `tickets.rs` and `sequences.rs` what the server itself counts.)
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
 use std::path::Path;
 use std::sync::Arc;

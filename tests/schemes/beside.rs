@@ -1,7 +1,7 @@
 //! Keymill on the tables of other programs: their nodes beside ours on one row, speaking their own SQL; the row's own say
 //! in step and time to live; rows that make no sense.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

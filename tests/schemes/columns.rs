@@ -1,6 +1,6 @@
 //! `columns=`: tables whose columns a shop has named anew, on MariaDB, PostgreSQL and SQLite.
 //!
-//! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES` (`ci/mariadb run ci/postgres run cargo test …`).
+//! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES` (`ci/servers/mariadb run ci/servers/postgres run cargo test …`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,7 +1,7 @@
 //! How mills end on the servers: a thousand sources given back at a close, a fork under load, a Redis that comes back empty.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`
-//! (`ci/mariadb run ci/postgres run ci/redis run cargo test …`).
+//! (`ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …`).
 
 use std::collections::HashSet;
 use std::fs::{self, File};

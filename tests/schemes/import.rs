@@ -1,8 +1,8 @@
 //! `keymill import`: rows of other programs' tables handed over while old nodes are at work, cut at every point, and run a
 //! second time.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it), PostgreSQL by `KEYMILL_TEST_POSTGRES`
-//! (`ci/postgres run …`).
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it), PostgreSQL by `KEYMILL_TEST_POSTGRES`
+//! (`ci/servers/postgres run …`).
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

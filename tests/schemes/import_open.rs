@@ -1,7 +1,7 @@
 //! `keymill import` while mills have the old row or the new one open, with numbers of it in memory: on MariaDB and on a
 //! SQLite file.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};

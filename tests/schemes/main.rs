@@ -2,7 +2,7 @@
 //! old tables, and the rows and answers that make no sense.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`
-//! (`ci/mariadb run ci/postgres run ci/redis run cargo test …`).
+//! (`ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …`).
 
 mod bad_tables;
 mod beside;

@@ -1,6 +1,6 @@
 //! A million ids of each scheme on each store, by eight processes at once: none twice, and how many round trips that took.
 //!
-//! Servers are found by their variables (`ci/mariadb run cargo test …` sets `KEYMILL_TEST_MYSQL`).
+//! Servers are found by their variables (`ci/servers/mariadb run cargo test …` sets `KEYMILL_TEST_MYSQL`).
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -117,7 +117,7 @@ fn a_million_ids_of_each_scheme_on_sqlite_and_none_twice() {
 
 #[test]
 fn a_million_ids_of_each_scheme_on_mariadb_and_none_twice() {
-    let config = server("KEYMILL_TEST_MYSQL", "ci/mariadb");
+    let config = server("KEYMILL_TEST_MYSQL", "ci/servers/mariadb");
     let segments =
         ["keymill", "sequence_table", "leaf_alloc", "tiny_id_info", "cosid", "auto_increment", "ticket"];
     for spec in specs(&segments, &["keymill", "key_producer"]) {
@@ -127,7 +127,7 @@ fn a_million_ids_of_each_scheme_on_mariadb_and_none_twice() {
 
 #[test]
 fn a_million_ids_of_each_scheme_on_postgresql_and_none_twice() {
-    let config = server("KEYMILL_TEST_POSTGRES", "ci/postgres");
+    let config = server("KEYMILL_TEST_POSTGRES", "ci/servers/postgres");
     let segments = ["keymill", "sequence_table", "leaf_alloc", "tiny_id_info", "cosid", "sequence"];
     for spec in specs(&segments, &["keymill", "key_producer"]) {
         million("postgres", &config, &spec);
@@ -136,7 +136,7 @@ fn a_million_ids_of_each_scheme_on_postgresql_and_none_twice() {
 
 #[test]
 fn a_million_ids_of_each_scheme_on_redis_and_none_twice() {
-    let config = server("KEYMILL_TEST_REDIS", "ci/redis");
+    let config = server("KEYMILL_TEST_REDIS", "ci/servers/redis");
     for spec in specs(&["keymill"], &["keymill"]) {
         million("redis", &config, &spec);
     }

@@ -1,7 +1,7 @@
 //! A node that finds its row as it left it reserves with one statement, whatever the scheme; where the row has moved, or was
 //! set back, the longer way decides and nothing is lost by the attempt.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

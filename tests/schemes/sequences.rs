@@ -2,7 +2,7 @@
 //! keeps it stands here; what only PostgreSQL promises in `postgres`, and that MariaDB is refused in `mariadb`.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES`
-//! (`ci/mariadb run ci/postgres run cargo test …` sets them).
+//! (`ci/servers/mariadb run ci/servers/postgres run cargo test …` sets them).
 
 mod mariadb;
 mod postgres;

@@ -1,7 +1,7 @@
 //! Rows of every delta-th number, as tinyid has them: its nodes beside ours, databases that share the numbers out, processes
 //! that are killed, and rows that say something else than the source.
 //!
-//! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES` (`ci/mariadb run ci/postgres run cargo test …`).
+//! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES` (`ci/servers/mariadb run ci/servers/postgres run cargo test …`).
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};

@@ -1,7 +1,7 @@
 //! Schemes `auto_increment` and `ticket` on MariaDB: each ticket is worth `step` numbers, and what goes wrong with such
 //! tables.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};

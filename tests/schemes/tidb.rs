@@ -1,8 +1,8 @@
 //! The statements and judgements for TiDB, in front of a scripted server that speaks as one: version, error numbers at every
 //! statement, the value of a rolled-back attempt. Rows are kept by the MariaDB behind it, so this proves what keymill does
-//! with such answers, and nothing about a TiDB. No TiDB was at hand; `ci/tidb` says what is run against one that is.
+//! with such answers, and nothing about a TiDB. No TiDB was at hand; `ci/steps/tidb` says what is run against one that is.
 //!
-//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/mariadb run cargo test …` sets it).
+//! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

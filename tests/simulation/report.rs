@@ -164,7 +164,8 @@ pub fn many(total: &Total) -> String {
     let _ = writeln!(out, "faults    {}", list(&total.faults));
     let _ = writeln!(out, "refusals  {}", list(&total.refusals));
     for (seed, violation) in total.failed.iter().take(10) {
-        let _ = writeln!(out, "FAILED    seed {seed}: {violation}\n          replay: ci/simulate {seed}");
+        let _ =
+            writeln!(out, "FAILED    seed {seed}: {violation}\n          replay: ci/steps/simulate {seed}");
     }
     let _ = writeln!(out, "{} of {} seeds failed", total.failed.len(), total.seeds);
     out

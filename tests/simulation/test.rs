@@ -4,7 +4,7 @@ use keymill_tests::simulation::mutant::Mutant;
 use keymill_tests::simulation::ramp::{self, Ramp, ramp};
 use keymill_tests::simulation::{report, scale};
 
-/// Enough for every kind of fault to come up, few enough for an unoptimised build. `ci/simulate` runs many more.
+/// Enough for every kind of fault to come up, few enough for an unoptimised build. `ci/steps/simulate` runs many more.
 const SEEDS: u64 = if cfg!(debug_assertions) { 20 } else { 120 };
 
 /// Seeds that failed once, each for its own reason.

@@ -66,7 +66,7 @@ impl Authority {
 
     fn openssl(&self, arguments: &str) {
         let run = Command::new("openssl").args(arguments.split(' ')).current_dir(&self.folder).output();
-        let run = run.expect("`openssl` is installed (`ci/setup`)");
+        let run = run.expect("`openssl` is installed (`ci/steps/setup`)");
         assert!(run.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&run.stderr));
     }
 

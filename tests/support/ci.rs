@@ -1,4 +1,4 @@
-//! The servers that the scripts of `ci/` start: one that all tests share, and private ones for tests that hurt a server.
+//! The servers that the scripts of `ci/servers` start: one that all tests share, and private ones for tests that hurt a server.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,14 +7,16 @@ use std::time::Duration;
 use keymill::store::Secret;
 use keymill::store::server::Options;
 
-/// Where the shared server of `ci/SCRIPT` is: `scheme://user:password@host:port/database`, in this variable.
+/// Where the shared server of `ci/servers/SCRIPT` is: `scheme://user:password@host:port/database`, in this variable.
 ///
 /// # Panics
 /// Where the variable is missing: a test that cannot run fails and says why.
 #[must_use]
 pub fn shared(script: &str, variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {
-        panic!("{variable} is not set; run `ci/{script} run cargo test -p keymill-tests --test contract`")
+        panic!(
+            "{variable} is not set; run `ci/servers/{script} run cargo test -p keymill-tests --test contract`"
+        )
     })
 }
 
@@ -49,7 +51,7 @@ pub fn options_of(scheme: &str, url: &str) -> Options {
     parts().unwrap_or_else(|| panic!("`{url}` is not {scheme}://user:password@host:port,…/database"))
 }
 
-/// A server of one test, kept by `ci/SCRIPT` in a folder of its own and stopped with the test.
+/// A server of one test, kept by `ci/servers/SCRIPT` in a folder of its own and stopped with the test.
 #[derive(Debug)]
 pub struct Server {
     folder: tempfile::TempDir,
@@ -106,7 +108,7 @@ impl Server {
         self.ci_with(&["start"], &format!("{} {more}", self.arguments));
     }
 
-    /// `ci/SCRIPT WORDS…`; what it says.
+    /// `ci/servers/SCRIPT WORDS…`; what it says.
     ///
     /// # Panics
     /// Where that fails.
@@ -115,13 +117,13 @@ impl Server {
     }
 
     fn ci_with(&self, words: &[&str], arguments: &str) -> String {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci").join(self.script);
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/servers").join(self.script);
         let output = Command::new(&script)
             .args(words)
             .env("KEYMILL_CI_DIR", self.folder.path())
             .env(format!("KEYMILL_CI_{}_ARGS", self.script.to_uppercase()), arguments)
             .output()
-            .unwrap_or_else(|error| panic!("ci/{} cannot be run: {error}", self.script));
+            .unwrap_or_else(|error| panic!("ci/servers/{} cannot be run: {error}", self.script));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }

@@ -65,7 +65,7 @@ pub fn say(sql: &str) {
     connection().query_drop(sql).expect("the statement is carried out");
 }
 
-/// A MariaDB of one test, started by `ci/mariadb` in a folder of its own and stopped with the test.
+/// A MariaDB of one test, started by `ci/servers/mariadb` in a folder of its own and stopped with the test.
 #[derive(Debug)]
 pub struct Private(Server);
 

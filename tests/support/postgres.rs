@@ -128,7 +128,7 @@ impl Sql {
     }
 }
 
-/// A PostgreSQL of one test, with a replica if it wants one, started by `ci/postgres` in a folder of its own and stopped
+/// A PostgreSQL of one test, with a replica if it wants one, started by `ci/servers/postgres` in a folder of its own and stopped
 /// with the test.
 #[derive(Debug)]
 pub struct Private(Server);

@@ -70,7 +70,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// A Redis of one test, started by `ci/redis` in a folder of its own and stopped with the test.
+/// A Redis of one test, started by `ci/servers/redis` in a folder of its own and stopped with the test.
 #[derive(Debug)]
 pub struct Private(Server);
 

@@ -74,7 +74,7 @@ pub fn held_against(step: &Value, answer: &Answer) -> Result<(), String> {
     }
 }
 
-/// Notes that a case was run, where `KEYMILL_VECTORS_RAN` names a file for that; `ci/vectors` compares the lists.
+/// Notes that a case was run, where `KEYMILL_VECTORS_RAN` names a file for that; `ci/steps/vectors` compares the lists.
 ///
 /// # Panics
 /// Where the file cannot be written.

@@ -18,7 +18,7 @@ const FULL: &str = "maxclients";
 /// What a scenario does to a server of its own, in each store's own way. Where a caller is to be told why, the method
 /// answers with words that the error holds.
 pub trait Victim {
-    /// What a script of `ci/` does to it.
+    /// What a script of `ci/servers/` does to it.
     fn server(&self) -> &Server;
 
     /// Where it is, without options.

@@ -1,7 +1,7 @@
 //! What an operator does and sees: tables made and told apart from those that were there, one table of where things stand,
 //! metrics that Prometheus reads, rows raised and taken over.
 //!
-//! `promtool` comes with the distribution's package `prometheus` (`ci/setup` installs it).
+//! `promtool` comes with the distribution's package `prometheus` (`ci/steps/setup` installs it).
 
 mod common;
 
@@ -22,7 +22,7 @@ fn assert_prometheus_reads(text: &str) {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("promtool can be run: `ci/setup` installs it (package prometheus)");
+        .expect("promtool can be run: `ci/steps/setup` installs it (package prometheus)");
     tool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let ran = Ran::from(tool.wait_with_output().unwrap());
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "", ""), "{text}");

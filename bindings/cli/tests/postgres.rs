@@ -1,4 +1,4 @@
-//! An operator's verbs on a PostgreSQL server, found by `KEYMILL_TEST_POSTGRES` (`ci/postgres run cargo test …` sets it).
+//! An operator's verbs on a PostgreSQL server, found by `KEYMILL_TEST_POSTGRES` (`ci/servers/postgres run cargo test …` sets it).
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::Home;
 #[test]
 fn init_status_and_repair_work_on_postgresql() {
     let url = std::env::var("KEYMILL_TEST_POSTGRES")
-        .expect("KEYMILL_TEST_POSTGRES is not set; run `ci/postgres run cargo test -p keymill-cli`");
+        .expect("KEYMILL_TEST_POSTGRES is not set; run `ci/servers/postgres run cargo test -p keymill-cli`");
     let home = Home::new();
     let spec = format!("segment:orders?table=cli_{}", std::process::id());
     let mill = |args: &[&str]| home.run(&[&["--mill", url.as_str()], args].concat());

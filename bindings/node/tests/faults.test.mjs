@@ -1,4 +1,4 @@
-// Processes killed, a server killed, signals in a wait. The server is the one of `ci/mariadb`.
+// Processes killed, a server killed, signals in a wait. The server is the one of `ci/servers/mariadb`.
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'

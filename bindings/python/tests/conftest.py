@@ -26,7 +26,7 @@ def sqlite(tmp_path):
 
 @pytest.fixture(scope="session")
 def mysql():
-    """The CI's MariaDB: run the tests with `ci/python` or `ci/mariadb run`."""
+    """The CI's MariaDB: run the tests with `ci/steps/python` or `ci/servers/mariadb run`."""
     url = os.environ.get("KEYMILL_TEST_MYSQL")
     if not url:
         pytest.skip("KEYMILL_TEST_MYSQL names no server")

@@ -75,13 +75,13 @@ def test_thirty_kills_make_no_duplicate(mysql, tmp_path, kind):
 
 
 def server(verb):
-    subprocess.run([ROOT / "ci" / "mariadb", verb], check=True, stdout=subprocess.DEVNULL, timeout=120)
+    subprocess.run([ROOT / "ci" / "servers" / "mariadb", verb], check=True, stdout=subprocess.DEVNULL, timeout=120)
 
 
 def test_a_store_that_is_gone_for_ten_seconds(mysql):
     """No error while the runway lasts, then the right code within the deadline, then recovery by itself."""
     if "KEYMILL_CI_DIR" not in os.environ:
-        pytest.skip("only a server of one's own may be stopped: run ci/python")
+        pytest.skip("only a server of one's own may be stopped: run ci/steps/python")
     name = f"py_outage_{time.time_ns()}"
     deadline, rate = 0.5, 2000
     with keymill.open(mysql) as mill:

@@ -1,5 +1,5 @@
 //! The cell and the ring under the model checker: every interleaving of two or three threads, and the reorderings the
-//! memory model allows. Run by `ci/loom`.
+//! memory model allows. Run by `ci/steps/loom`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc as StdArc;

@@ -144,7 +144,7 @@ class WaitTest {
         }
     }
 
-    /** Run with one carrier (ci/java does): a virtual thread that pinned it while waiting would stop the others. */
+    /** Run with one carrier (ci/steps/java does): a virtual thread that pinned it while waiting would stop the others. */
     @Test
     void virtual_threads_wait_without_their_carrier_and_get_distinct_ids() throws Exception {
         ExecutorService each = virtualThreads();
