@@ -47,24 +47,17 @@ fn every_package_has_the_version_of_the_workspace() {
         let inherited = manifest["package"]["version"].get("workspace").and_then(Value::as_bool);
         assert_eq!(inherited, Some(true), "{member}: version.workspace = true");
     }
-    if root().join("bindings/node/package.json").exists() {
-        let package: serde_json::Value =
-            serde_json::from_str(&read("bindings/node/package.json")).expect("JSON");
-        assert_eq!(package["version"].as_str(), Some(VERSION), "bindings/node/package.json");
-    }
-    if root().join("bindings/java/pom.xml").exists() {
-        let pom = read("bindings/java/pom.xml");
-        let own = pom.split_once("<artifactId>keymill</artifactId>").expect("its artifact").1;
-        let version = own.split_once("<version>").and_then(|(_, rest)| rest.split_once("</version>"));
-        assert_eq!(version.expect("its version").0, VERSION, "bindings/java/pom.xml");
-    }
-    if root().join("bindings/python/pyproject.toml").exists() {
-        let project = table("bindings/python/pyproject.toml")["project"].clone();
-        // Dynamic: maturin takes the crate's.
-        let dynamic = || project.get("dynamic").is_some_and(|list| list.to_string().contains("version"));
-        let same = project.get("version").map_or_else(dynamic, |version| version.as_str() == Some(VERSION));
-        assert!(same, "bindings/python/pyproject.toml");
-    }
+    let package: serde_json::Value = serde_json::from_str(&read("bindings/node/package.json")).expect("JSON");
+    assert_eq!(package["version"].as_str(), Some(VERSION), "bindings/node/package.json");
+    let pom = read("bindings/java/java/pom.xml");
+    let own = pom.split_once("<artifactId>keymill</artifactId>").expect("its artifact").1;
+    let version = own.split_once("<version>").and_then(|(_, rest)| rest.split_once("</version>"));
+    assert_eq!(version.expect("its version").0, VERSION, "bindings/java/java/pom.xml");
+    // Dynamic: maturin takes the crate's.
+    let project = table("bindings/python/pyproject.toml")["project"].clone();
+    let dynamic = || project.get("dynamic").is_some_and(|list| list.to_string().contains("version"));
+    let same = project.get("version").map_or_else(dynamic, |version| version.as_str() == Some(VERSION));
+    assert!(same, "bindings/python/pyproject.toml");
 }
 
 #[test]
@@ -72,11 +65,11 @@ fn what_must_not_drift_is_pinned_exactly_and_in_one_place() {
     /// A package, and the folders that may use it.
     const HOMES: [(&str, &[&str]); 7] = [
         ("cbindgen", &["ffi"]),
-        ("pyo3", &["bindings/python"]),
-        ("napi", &["bindings/node"]),
-        ("napi-build", &["bindings/node"]),
-        ("napi-derive", &["bindings/node"]),
-        ("jni", &["bindings/java"]),
+        ("pyo3", &["bindings/python/rust"]),
+        ("napi", &["bindings/node/rust"]),
+        ("napi-build", &["bindings/node/rust"]),
+        ("napi-derive", &["bindings/node/rust"]),
+        ("jni", &["bindings/java/rust"]),
         ("mysql", &["core", "tests"]),
     ];
     let shared = shared_dependencies();
@@ -171,9 +164,9 @@ fn a_binding_with_figures_shows_all_of_them() {
         .map(|(name, _)| name)
         .collect();
     assert!(fields.len() > 10 && fields.contains(&"runway_seconds"), "{fields:?}");
-    let python = read("bindings/python/src/source.rs");
+    let python = read("bindings/python/rust/src/source.rs");
     let typed = read("bindings/python/python/keymill/__init__.pyi");
-    let (node, typescript) = (read("bindings/node/src/source.rs"), read("bindings/node/ts/native.ts"));
+    let (node, typescript) = (read("bindings/node/rust/src/source.rs"), read("bindings/node/ts/native.ts"));
     for field in fields {
         for (file, text, shown) in [
             ("python", &python, format!("dict.set_item(\"{field}\", ")),

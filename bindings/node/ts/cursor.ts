@@ -6,7 +6,7 @@
 //     of 2^32 and rise by one, so the low half tells two values of one word apart; the native source keeps the word from
 //     being given to another, and a Node process is never a fork.
 //   * the bench's word: raised when a second context (worker) sits down at a source with `order=process`; see
-//     `bindings/node/src/seat.rs`.
+//     `bindings/node/rust/src/seat.rs`.
 // No engine merges loads of typed arrays over calls, since any of them may be shared memory; one that did within a loop
 // would notice a revocation at the end of the block. It could delay a change, never repeat a number.
 import { translated } from './error'

@@ -52,7 +52,7 @@ export interface SourceStats {
   refusal?: string
 }
 
-/** What `bindings/node/src` exports; a test compares the names. */
+/** What `bindings/node/rust/src` exports; a test compares the names. */
 export interface Native {
   codes(): string[]
   version(): string

@@ -27,7 +27,7 @@ import org.junit.jupiter.api.TestFactory;
 
 /** Plays tests/vectors, which every language plays. */
 class VectorsTest {
-    private static final Path FOLDER = Paths.get(System.getProperty("keymill.root", "../.."), "tests", "vectors");
+    private static final Path FOLDER = Paths.get(System.getProperty("keymill.root", "../../.."), "tests", "vectors");
 
     @TestFactory
     List<DynamicTest> every_case_is_as_it_says() throws IOException {

@@ -32,7 +32,7 @@ class CodesTest {
 
     @Test
     void the_version_is_the_workspaces() throws Exception {
-        Path manifest = Paths.get(System.getProperty("keymill.root", "../.."), "Cargo.toml");
+        Path manifest = Paths.get(System.getProperty("keymill.root", "../../.."), "Cargo.toml");
         Matcher version = Pattern.compile("(?m)^version = \"(.*)\"$").matcher(new String(Files.readAllBytes(manifest)));
         version.find();
         assertEquals(version.group(1), Native.version());
