@@ -1,5 +1,5 @@
-//! The schemes, one by one: tables of other programs with their nodes beside ours, the database's own counters, import from
-//! old tables, and the rows and answers that make no sense.
+//! The schemes, one by one: tables of other programs with their nodes beside ours, the database's own counters, and the rows
+//! and answers that make no sense.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`
 //! (`ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …`).
@@ -8,8 +8,6 @@ mod bad_tables;
 mod beside;
 mod columns;
 mod ends;
-mod import;
-mod import_open;
 mod million;
 mod round_trips;
 mod sequences;

@@ -1,5 +1,4 @@
 //! Runs the real binary in a folder of its own.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

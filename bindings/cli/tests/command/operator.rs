@@ -3,12 +3,10 @@
 //!
 //! `promtool` comes with the distribution's package `prometheus` (`ci/steps/setup` installs it).
 
-mod common;
-
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use common::{Home, Ran};
+use crate::common::{Home, Ran};
 use serde_json::json;
 
 const MONTH: &str = "serial:t/c?date=yyyyMM&number=0000&zone=UTC";

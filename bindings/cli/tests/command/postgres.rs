@@ -1,8 +1,6 @@
 //! An operator's verbs on a PostgreSQL server, found by `KEYMILL_TEST_POSTGRES` (`ci/servers/postgres run cargo test …` sets it).
 
-mod common;
-
-use common::Home;
+use crate::common::Home;
 
 #[test]
 fn init_status_and_repair_work_on_postgresql() {

@@ -1,14 +1,12 @@
 //! The command as people use it: every verb, on files in a temporary folder.
 
-mod common;
-
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
-use common::Home;
+use crate::common::Home;
 use serde_json::json;
 
 #[test]
@@ -277,7 +275,7 @@ fn every_verb_s_help_has_examples_that_run_the_verb() {
 fn the_environment_names_the_mill_unless_the_command_line_does() {
     let home = Home::new();
     let mill = |config: &str, args: &[&str]| {
-        common::Ran::from(home.command(args).env("KEYMILL_CONFIG", config).output().unwrap())
+        crate::common::Ran::from(home.command(args).env("KEYMILL_CONFIG", config).output().unwrap())
     };
     assert_eq!(mill("sqlite:other.db", &["take", "segment:a", "2"]).done(), "1\n2\n");
     assert!(home.path().join("other.db").exists() && !home.path().join("keymill.db").exists());
@@ -287,7 +285,7 @@ fn the_environment_names_the_mill_unless_the_command_line_does() {
     assert!(!home.path().join("keymill.db").exists(), "an empty setting opens no default");
     mill("nonsense", &["next", "segment:a"]).refused("INVALID_CONFIG");
     let garbage = OsStr::from_bytes(&[0xff]);
-    let ran: common::Ran =
+    let ran: crate::common::Ran =
         home.command(&["next", "segment:a"]).env("KEYMILL_CONFIG", garbage).output().unwrap().into();
     ran.refused("INVALID_CONFIG");
 }
@@ -437,7 +435,7 @@ fn eight_processes_on_one_file_never_share_an_id() {
         .collect();
     let mut ids = HashSet::new();
     for child in children {
-        let taken = common::Ran::from(child.wait_with_output().unwrap()).ids();
+        let taken = crate::common::Ran::from(child.wait_with_output().unwrap()).ids();
         assert_eq!(taken.len(), 5000);
         assert!(taken.windows(2).all(|pair| pair[0] < pair[1]));
         for id in taken {

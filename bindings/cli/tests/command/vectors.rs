@@ -3,19 +3,17 @@
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use vectors::{Answer, Case, held_against};
+use support::{Answer, Case, held_against};
 
-#[path = "../../../tests/support/vectors.rs"]
-mod vectors;
-
-mod common;
+#[path = "../../../../tests/support/vectors.rs"]
+mod support;
 
 /// What `keymill steps` says to these lines.
 fn steps(lines: &str) -> Output {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("steps");
     std::fs::write(&file, lines).expect("the steps are written");
-    Command::new(common::BINARY)
+    Command::new(crate::common::BINARY)
         .arg("steps")
         .current_dir(folder.path())
         .env_remove("KEYMILL_CONFIG")
@@ -43,14 +41,14 @@ fn answer(line: &str) -> Answer {
 #[test]
 fn every_case_is_as_it_says() {
     let mut wrong = Vec::new();
-    for case in vectors::cases() {
+    for case in support::cases() {
         let answers = played(&case);
         assert_eq!(answers.len(), case.steps.len(), "{}: one answer a step", case.name);
         let broken =
             case.steps.iter().zip(&answers).find_map(|(step, answer)| held_against(step, answer).err());
         match broken {
             Some(broken) => wrong.push(format!("{}: {broken}", case.name)),
-            None => vectors::ran(&case),
+            None => support::ran(&case),
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,8 +1,6 @@
 //! Bad input, table by table: one clear line, the right exit code, nothing on standard output, and no id lost.
 
-mod common;
-
-use common::{BINARY, Home, Ran};
+use crate::common::{BINARY, Home, Ran};
 
 /// After a refusal the source goes on where it stood.
 #[track_caller]
@@ -238,8 +236,8 @@ fn a_folder_that_is_missing_or_not_writable_is_refused() {
             assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{place}");
         }
     }
-    if common::is_root() {
-        common::skipped("a folder without the right to write: root may write everywhere");
+    if crate::common::is_root() {
+        crate::common::skipped("a folder without the right to write: root may write everywhere");
         return;
     }
     let ran = home.shell("mkdir locked && chmod 555 locked && $K --mill sqlite:locked/x.db next segment:a");

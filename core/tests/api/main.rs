@@ -1,0 +1,12 @@
+//! The public API. `fork` is a program of its own, because it changes the process's folder.
+
+mod close;
+mod cold;
+mod config;
+mod memory_model;
+mod order;
+mod panics;
+mod pending;
+mod refusals;
+mod strides;
+mod text;
