@@ -1,4 +1,4 @@
-//! How callers call the keeper: a queue of sources that rang, and a thread to wake. (floor 1)
+//! How callers call the keeper: a queue of sources that rang, and a thread to wake.
 //!
 //! A bell is rung at most once until it is answered, so a dry source under a thousand callers is one entry. Ringing
 //! takes no lock; crossbeam's `SegQueue` allocates one block per 31 entries, off the id path.

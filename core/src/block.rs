@@ -1,4 +1,4 @@
-//! Blocks: part of a segment leased to one thread or one handle, which then counts without sharing. (floor 1)
+//! Blocks: part of a segment leased to one thread or one handle, which then counts without sharing.
 //!
 //! Each number costs one add and one compare with the revocation word. A block dies with the word: when a period
 //! ends, the segment that callers are served from grows too old, the mill closes, or the process turns out to be a forked

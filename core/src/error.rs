@@ -1,4 +1,4 @@
-//! The one list of error codes, and the error every verb answers with. (floor 0)
+//! The one list of error codes, and the error every verb answers with.
 //!
 //! The numbers are part of every language's surface: they are added to, never changed, never used twice.
 

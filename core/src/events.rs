@@ -1,4 +1,4 @@
-//! Events: what an operator would want to read in a log. Pulled, never pushed, so no foreign code runs here. (floor 3)
+//! Events: what an operator would want to read in a log. Pulled, never pushed, so no foreign code runs here.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! Metrics: counted where things happen, rendered here as Prometheus text. (floor 3)
+//! Metrics: counted where things happen, rendered here as Prometheus text.
 //!
 //! Ids are not counted one by one: the counter they come from is the count.
 

@@ -1,5 +1,5 @@
 //! Random numbers of the operating system, for names that must differ between machines, and for the pauses of machines that
-//! were started together. (floor 0)
+//! were started together.
 //!
 //! `fastrand` alone seeds itself from the clock and the thread's number, which are the same on machines that boot from one
 //! image.

@@ -1,4 +1,4 @@
-//! The words in which a planner asks for numbers and a store answers: keys, marks, requests, faults. (floor 0)
+//! The words in which a planner asks for numbers and a store answers: keys, marks, requests, faults.
 
 use std::fmt;
 use std::sync::Arc;

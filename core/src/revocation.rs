@@ -1,4 +1,4 @@
-//! Revocation words: one word a source, which every owner of a block compares with a plain load. (floor 0)
+//! Revocation words: one word a source, which every owner of a block compares with a plain load.
 //!
 //! A word is raised when numbers that were already taken must no longer be issued: a period ended, a segment grew too
 //! old, the source was closed. And it is **zero in a forked child**: words live on pages the kernel wipes at fork

@@ -1,4 +1,4 @@
-//! What a source is, once its spec string has been read: the kind, and every option with its default filled in. (floor 1)
+//! What a source is, once its spec string has been read: the kind, and every option with its default filled in.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Every delta-th number: which numbers of a row are a source's own. (floor 0)
+//! Every delta-th number: which numbers of a row are a source's own.
 //!
 //! tinyid's rows have a `delta` and a `remainder`: a range `(max_id, max_id + step]` is taken as ever, and of it only the
 //! ids with `id % delta == remainder` are issued; another database's row issues the others. So there are two ways to

@@ -1,4 +1,4 @@
-//! Atomics and spinning, taken from std or, under `--cfg loom`, from the model checker. (floor 0)
+//! Atomics and spinning, taken from std or, under `--cfg loom`, from the model checker.
 //!
 //! Every algorithm of the id path imports its atomics from here, so the code that loom explores is the code that ships.
 

@@ -1,4 +1,4 @@
-//! Starts keymill's own threads so that none of them receives a signal of the host program. (floor 0)
+//! Starts keymill's own threads so that none of them receives a signal of the host program.
 //!
 //! A signal that is sent to a process is delivered to any thread that does not block it. Without this module the keeper would
 //! be such a thread: a program that blocks `SIGTERM` and waits for it with `signalfd` would be terminated, a handler would run

@@ -1,4 +1,4 @@
-//! Handles and iterators: who owns a block of numbers counts through it alone. (floor 4)
+//! Handles and iterators: who owns a block of numbers counts through it alone.
 
 use crate::block::Block;
 use crate::error::{Error, Result};

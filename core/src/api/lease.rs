@@ -1,4 +1,4 @@
-//! Leases and batches for languages that count, make texts or wait by themselves. (floor 4)
+//! Leases and batches for languages that count, make texts or wait by themselves.
 
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};

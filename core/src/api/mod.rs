@@ -1,4 +1,4 @@
-//! The waist: every language translates these verbs and nothing else. (floor 4)
+//! The waist: every language translates these verbs and nothing else.
 //!
 //! One door: is this process a fork (a word the kernel wipes) → is the mill closed → the verb → count the error.
 //! Types that cross are plain: `u64`, UTF-8 text, buffers of the caller, an opaque mill and source. Configuration

@@ -1,4 +1,4 @@
-//! What an operator asks of a source: where its row stands, and to take over the row of another program's table. (floor 4)
+//! What an operator asks of a source: where its row stands, and to take over the row of another program's table.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A source, as its callers see it: ids one by one and in batches, and what a source is. (floor 4)
+//! A source, as its callers see it: ids one by one and in batches, and what a source is.
 
 use std::fmt;
 use std::sync::Arc;

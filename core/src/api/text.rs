@@ -1,4 +1,4 @@
-//! Serial numbers, and ids in decimal, as text. (floor 4)
+//! Serial numbers, and ids in decimal, as text.
 
 use crate::block;
 use crate::error::{Code, Error, Result};

@@ -1,4 +1,4 @@
-//! Configuration: one string opens a mill, one string names a source; every default stands in this folder. (floor 3)
+//! Configuration: one string opens a mill, one string names a source; every default stands in this folder.
 
 mod spec;
 mod toml;

@@ -1,4 +1,4 @@
-//! A source's spec string, `kind:name?option=value&…`, read into what the mill needs. (floor 3)
+//! A source's spec string, `kind:name?option=value&…`, read into what the mill needs.
 //!
 //! Every option of every kind stands in one table, so that an unknown one can be answered with the valid ones and no
 //! language can forget one.

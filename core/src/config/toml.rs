@@ -1,4 +1,4 @@
-//! The TOML file: a store or several, mill options, defaults by kind, options by source. (floor 3)
+//! The TOML file: a store or several, mill options, defaults by kind, options by source.
 
 use std::collections::BTreeMap;
 use std::path::Path;

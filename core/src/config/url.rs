@@ -1,4 +1,4 @@
-//! Store URLs: `memory:`, `sqlite:PATH`, `mysql://user:password@host:port/database?option=value`, `postgres://…`. (floor 3)
+//! Store URLs: `memory:`, `sqlite:PATH`, `mysql://user:password@host:port/database?option=value`, `postgres://…`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

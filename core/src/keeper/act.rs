@@ -1,4 +1,4 @@
-//! The executor: the keeper's thread, which carries flights to the store and sleeps until somebody rings. (floor 3)
+//! The executor: the keeper's thread, which carries flights to the store and sleeps until somebody rings.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

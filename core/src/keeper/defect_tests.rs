@@ -1,4 +1,4 @@
-//! Tests of a keeper whose own code panics: callers hear of it at once, and the mill goes on. (floor 3)
+//! Tests of a keeper whose own code panics: callers hear of it at once, and the mill goes on.
 //!
 //! The store stands without its guard here, so its scripted panic passes through the keeper's code as a defect of its own would.
 

@@ -1,4 +1,4 @@
-//! The expiry thread of a mill: it ends dates and times to live while the keeper's thread waits for a store. (floor 3)
+//! The expiry thread of a mill: it ends dates and times to live while the keeper's thread waits for a store.
 //!
 //! The keeper does the same at each of its looks; but a store that is silent holds it for its timeout, and a number must not
 //! bear yesterday's date for so long. The thread is started with the first source whose numbers can end. It sleeps until the

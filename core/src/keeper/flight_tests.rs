@@ -1,4 +1,4 @@
-//! Tests of flights that carry several sources: who flies with whom, and what a failure of them all counts. (floor 3)
+//! Tests of flights that carry several sources: who flies with whom, and what a failure of them all counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The keeper: the one background thread of a mill. It refills, renews, turns periods, and owns every connection. (floor 3)
+//! The keeper: the one background thread of a mill. It refills, renews, turns periods, and owns every connection.
 //!
 //! It is two things. [`plan::Planner`] decides and does nothing; this file and `act` do what was decided. What is
 //! here is still without I/O and without a clock, so the simulation drives it too; `act` adds the thread and the store.

@@ -1,4 +1,4 @@
-//! The planner: decides what the keeper does, and does none of it. (floor 1)
+//! The planner: decides what the keeper does, and does none of it.
 //!
 //! It is fed the time, what the supplies hold and what the store answered; it answers with actions. No clock, no
 //! socket, no thread: one seed can drive thousands of planners in virtual time (`tests/simulation`), and what is

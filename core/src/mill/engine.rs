@@ -1,4 +1,4 @@
-//! One life of a mill: a keeper thread with its store, and the wells it serves. A forked child starts another. (floor 3)
+//! One life of a mill: a keeper thread with its store, and the wells it serves. A forked child starts another.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A mill: configuration, keeper thread, sources; and its second life in a forked child. (floor 3)
+//! A mill: configuration, keeper thread, sources; and its second life in a forked child.
 
 mod engine;
 mod shared;

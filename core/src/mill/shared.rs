@@ -1,4 +1,4 @@
-//! What the copies of a mill and of a source share, and how they come to life again in a forked child. (floor 3)
+//! What the copies of a mill and of a source share, and how they come to life again in a forked child.
 //!
 //! The child must not touch anything its parent's threads may have been holding: not the old engine's locks, not its
 //! queues, not its connections. So the child builds a new engine and leaves the old one where it is, for ever. Which

@@ -1,4 +1,4 @@
-//! The cell: one shared counter over a segment that can be replaced under the callers' hands. (floor 1)
+//! The cell: one shared counter over a segment that can be replaced under the callers' hands.
 //!
 //! A sequence lock whose readers also write: a taker loads the version, counts with one `fetch_add`, and believes the
 //! number only if the version still stands. (Sequence locks: Boehm, "Can seqlocks get along with programming language

@@ -1,4 +1,4 @@
-//! Segments (号段): ranges that a store has reserved for this process, and how callers count through them. (floor 1)
+//! Segments (号段): ranges that a store has reserved for this process, and how callers count through them.
 //!
 //! * A number is handed out at most once: the cell accepts a number only if the segment it was counted from is still
 //!   the one that was current when the count began.

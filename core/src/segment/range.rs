@@ -1,4 +1,4 @@
-//! A reserved range with what callers need to know about it. (floor 1)
+//! A reserved range with what callers need to know about it.
 
 use crate::serial::Prefix;
 

@@ -1,4 +1,4 @@
-//! The supply of one source: the cell that callers count in, and a ring of segments ahead of it. (floor 1)
+//! The supply of one source: the cell that callers count in, and a ring of segments ahead of it.
 //!
 //! The keeper publishes; a caller that uses a segment up moves the next one into the cell itself, so a caller waits
 //! for a store only when the ring is dry. The ring is crossbeam's bounded `ArrayQueue` (Vyukov's algorithm); it is

@@ -1,4 +1,4 @@
-//! How many numbers to reserve, and when: the adaptive step and the rate it follows. (floor 1)
+//! How many numbers to reserve, and when: the adaptive step and the rate it follows.
 //!
 //! `len = max(min_step, min(max_step, qps × buffer))`, from the seed's segment design. Here `qps × buffer` is a floor of what
 //! lies in memory, so that an outage as long as `buffer` is served from there whenever it begins. The seed counts each id in a

@@ -1,4 +1,4 @@
-//! Writes a serial number: date part, then the zero-padded number. No allocation, no `format!`. (floor 0)
+//! Writes a serial number: date part, then the zero-padded number. No allocation, no `format!`.
 //!
 //! Eight digits are made in one machine word ("SWAR"), after Paul Khuong, "How to print integers really fast"
 //! (<https://pvk.ca/Blog/2017/12/22/appnexus-common-framework-its-out-also-how-to-print-integers-faster/>).

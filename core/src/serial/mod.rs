@@ -1,4 +1,4 @@
-//! Serial numbers: a date part and a zero-padded number, `20261120000001`. Pure functions and types. (floor 0)
+//! Serial numbers: a date part and a zero-padded number, `20261120000001`. Pure functions and types.
 //!
 //! The patterns are those of KeyFactory, which are Java's `SimpleDateFormat` and `DecimalFormat`; the text is the
 //! same, byte for byte. What is promised on top:

@@ -1,4 +1,4 @@
-//! Reads a date pattern and a number pattern, and refuses what could make one text twice. (floor 0)
+//! Reads a date pattern and a number pattern, and refuses what could make one text twice.
 //!
 //! The letters are those of Java's `SimpleDateFormat`
 //! (<https://docs.oracle.com/javase/8/docs/api/java/text/SimpleDateFormat.html>), as far as every date gets the same

@@ -1,4 +1,4 @@
-//! Periods: civil local time cut to what a date pattern shows, and when each begins and ends. (floor 0)
+//! Periods: civil local time cut to what a date pattern shows, and when each begins and ends.
 //!
 //! Time zones and calendar are jiff's. What is added here is that a period never falls: where clocks go back, the
 //! hour that comes twice belongs to the latest period already reached, as the row's does.

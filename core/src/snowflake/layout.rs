@@ -1,4 +1,4 @@
-//! Which bits of a snowflake mean what: time, worker, sequence, and the day on which the time field is over. (floor 0)
+//! Which bits of a snowflake mean what: time, worker, sequence, and the day on which the time field is over.
 //!
 //! A layout is data, written `time:41@1ms,worker:10,seq:12`, most significant field first. The presets are Twitter's
 //! (<https://github.com/twitter-archive/snowflake>), uid-generator's (<https://github.com/baidu/uid-generator>),

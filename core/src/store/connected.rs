@@ -1,4 +1,4 @@
-//! What the stores of SQL servers do alike: one connection, made when it is needed and kept while it may be used. (floor 2)
+//! What the stores of SQL servers do alike: one connection, made when it is needed and kept while it may be used.
 
 use std::collections::HashSet;
 use std::sync::Arc;

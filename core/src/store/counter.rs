@@ -1,6 +1,6 @@
 //! Tables that keep one row a name and in it how far numbers have been handed out: IDSnowman's `sequence_table`, Leaf's
 //! `leaf_alloc`, tinyid's `tiny_id_info`, CosId's `cosid`. Their shape stands here once, as data: which columns, and
-//! whether the maximum is the last number handed out or the next one. (floor 2)
+//! whether the maximum is the last number handed out or the next one.
 //!
 //! The rivals' programs may work on the same row at the same time, so nothing of theirs is changed in meaning:
 //! * IDSnowman (the seed): `SET cur_id = LAST_INSERT_ID(cur_id + step)`, and the batch that ends at 800 begins at 601 where

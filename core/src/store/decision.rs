@@ -1,5 +1,5 @@
 //! What a row and a request make of each other: the one place where a range is decided, for every store and scheme.
-//! Pure: no I/O, no clock. (floor 2)
+//! Pure: no I/O, no clock.
 
 use super::share::Share;
 use super::{FAR, Fault, FaultKind, MAX_NUMBER, Mark, Request, Reserved, Scheme};

@@ -1,4 +1,4 @@
-//! A store whose driver may panic: a panic costs one answer and one connection, never the keeper. (floor 2)
+//! A store whose driver may panic: a panic costs one answer and one connection, never the keeper.
 //!
 //! A driver parses what a server sends, and some parsers panic on what they do not expect. What the panicking call had asked of
 //! the server may or may not have been done, so the fault is `Unknown` and its range is never used. Nothing is known of the

@@ -1,5 +1,5 @@
 //! Handing a row of another program's table over to `keymill_segment`, so that whoever still works on the old row never
-//! meets the numbers of the new one. (floor 2)
+//! meets the numbers of the new one.
 //!
 //! One transaction: the old row is locked and moved [`FAR`] away first, then the new row is made to begin where the old
 //! one stood. A crash in between leaves both as they were. What is left on the old row says what was done, and a record

@@ -1,4 +1,4 @@
-//! Reservations in memory: for tests, vectors, the simulation, and programs that need ids of one run only. (floor 2)
+//! Reservations in memory: for tests, vectors, the simulation, and programs that need ids of one run only.
 //!
 //! A [`Memory`] is the "server"; any number of [`MemoryStore`]s are its clients. Its outcomes can be scripted, so that a
 //! lost answer or a restored backup happens exactly where a test wants it.

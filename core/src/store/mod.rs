@@ -1,4 +1,4 @@
-//! Where reservations are kept. All I/O of keymill happens behind the trait `Store`, on the keeper's thread. (floor 2)
+//! Where reservations are kept. All I/O of keymill happens behind the trait `Store`, on the keeper's thread.
 //!
 //! What every store promises, and what `tests/` proves on each of them with one contract suite:
 //! * two reservations of one key never overlap, whoever made them;

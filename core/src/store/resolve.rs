@@ -1,5 +1,5 @@
 //! Addresses of hosts' names, looked up on a thread of their own so that a silent name server costs no more than the time
-//! that is allowed. (floor 2)
+//! that is allowed.
 //!
 //! The system's look-up cannot be given a time limit, and it cannot be relied on in a forked child: glibc reads its
 //! configuration under a lock, and if a thread of the parent held that lock at the moment of the fork, every look-up in the

@@ -1,5 +1,5 @@
 //! The verbs of [`Store`](super::Store), written once over "read a row, write a row under its lock". Every store brings
-//! its own [`Rows`], opens a transaction, calls one function of this file and commits. (floor 2)
+//! its own [`Rows`], opens a transaction, calls one function of this file and commits.
 //!
 //! `key_producer` keeps a text where `keymill_segment` keeps numbers; that difference ends here ([`mark_of`],
 //! [`stored_at`]). The text is the date part and the padded number of the highest serial reserved, so the next number is

@@ -1,4 +1,4 @@
-//! Files that hold a password or a private key: a configuration file, or what `password_file=` and `key=` name. (floor 2)
+//! Files that hold a password or a private key: a configuration file, or what `password_file=` and `key=` name.
 //!
 //! The rule is libpq's for `.pgpass`, with the exceptions of a service and of a container:
 //! * users outside the file's owner and group may not read or write it;

@@ -1,5 +1,5 @@
 //! What a SQL sequence that counts in steps is on every server: its values are 1, 1 + step, …, and the value *v* owns
-//! `[v, v + step)`. (floor 2)
+//! `[v, v + step)`.
 
 use super::{Fault, FaultKind, MAX_NUMBER, Mark, Request, Row};
 

@@ -1,4 +1,4 @@
-//! What every server store is told: where, as whom, how patiently, how privately. (floor 2)
+//! What every server store is told: where, as whom, how patiently, how privately.
 
 use std::borrow::Cow;
 use std::fmt;

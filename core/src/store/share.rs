@@ -1,4 +1,4 @@
-//! Which numbers are a store's: of N stores with chunks of W numbers, store *i* owns chunks *i*, *i* + N, *i* + 2N … (floor 2)
+//! Which numbers are a store's: of N stores with chunks of W numbers, store *i* owns chunks *i*, *i* + N, *i* + 2N …
 //!
 //! A store counts its own numbers 1, 2, 3 … without gaps, so its rows look like anybody's. Its local chunk *c* is the global
 //! chunk *c*·N + *i*: inside a chunk both count alike, and what rises in a store rises for its callers. The ticket servers

@@ -1,5 +1,5 @@
 //! What `tls=` means, for every server store: which certificates are believed, what this program shows of itself, and when a
-//! password may be sent. (floor 2)
+//! password may be sent.
 //!
 //! A password is sent as it is, or under a key that came from the server, only where the server's certificate was verified or
 //! where the configuration says `tls=off`. Over a connection that anybody may have answered, only proofs are sent from which a

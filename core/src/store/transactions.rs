@@ -1,4 +1,4 @@
-//! The verbs of [`Store`](super::Store) that are one transaction each, with what is said when they fail. (floor 2)
+//! The verbs of [`Store`](super::Store) that are one transaction each, with what is said when they fail.
 
 use super::rows::{self, Rows};
 use super::{Fault, Handover, Key, Mark, Row, handover};

@@ -1,4 +1,4 @@
-//! A clock that moves only when told to: `clock=manual`. Tests and vectors run scenarios on it. (floor 0)
+//! A clock that moves only when told to: `clock=manual`. Tests and vectors run scenarios on it.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

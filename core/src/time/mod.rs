@@ -1,4 +1,4 @@
-//! The clocks a mill may run on. Time is passed in as a value everywhere above this module. (floor 0)
+//! The clocks a mill may run on. Time is passed in as a value everywhere above this module.
 //!
 //! * *wall*: milliseconds since 1970, what people and layouts mean by time. It may jump, in both directions.
 //! * *coarse wall*: the same, up to one kernel tick (1 to 4 ms) old, an order of magnitude cheaper to read.

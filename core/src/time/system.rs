@@ -1,4 +1,4 @@
-//! The machine's clocks, read through the vDSO: no system call, no thread that has to keep them. (floor 0)
+//! The machine's clocks, read through the vDSO: no system call, no thread that has to keep them.
 
 use std::mem::MaybeUninit;
 

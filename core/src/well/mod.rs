@@ -1,4 +1,4 @@
-//! A well: one source's numbers, its callers and the refusal they are told, shared between callers and keeper. (floor 1)
+//! A well: one source's numbers, its callers and the refusal they are told, shared between callers and keeper.
 //!
 //! Callers take; who finds nothing rings and waits here, on this source's own condition, until its own deadline. The
 //! keeper looks, publishes, and posts why it could not. No I/O is done under any lock of a well.

@@ -1,4 +1,4 @@
-//! Who flies next, and with whom. (floor 1)
+//! Who flies next, and with whom.
 //!
 //! Two lines of sources: those whose callers wait, and the others. A flight takes from one of them only; what the store will not
 //! serve in company flies alone.

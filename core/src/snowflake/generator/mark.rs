@@ -1,4 +1,4 @@
-//! The mark: the tick under which everything may have been issued, as the keeper reads, stores and raises it. (floor 1)
+//! The mark: the tick under which everything may have been issued, as the keeper reads, stores and raises it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The snowflake generator of one worker: lock-free, no system call and no allocation per id. (floor 1)
+//! The snowflake generator of one worker: lock-free, no system call and no allocation per id.
 //!
 //! One word, `next`, counts *positions*: upper bits the tick, lower bits the sequence. It never falls to a position that
 //! was issued, and each is taken by one read-modify-write, so two calls can never get the same one; everything else

@@ -1,4 +1,4 @@
-//! Why there is no id, and what a clock that steps back means. (floor 1)
+//! Why there is no id, and what a clock that steps back means.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Even low digits: where a tick's sequence starts, and what is passed over within one. (floor 1)
+//! Even low digits: where a tick's sequence starts, and what is passed over within one.
 
 use super::word::{Core, Moment};
 

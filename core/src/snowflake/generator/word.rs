@@ -1,4 +1,4 @@
-//! The word that counts positions, and when one of them may be taken. (floor 1)
+//! The word that counts positions, and when one of them may be taken.
 
 // Counts and estimates that may have any value without harm: kept out of the model checker, whose work they would
 // multiply by every stale value they can show.

@@ -1,5 +1,5 @@
 //! One source over several stores: `stores = ["mysql://a/ids", "mysql://b/ids"]`. One of them may die, and ids go on.
-//! (floor 2)
+//!
 //!
 //! It is a [`Store`] over other stores, so keeper, planner and callers know nothing of it. Each store owns every N-th chunk
 //! of the numbers (`share`) and counts its own in a row of its own, so no two of them can reserve the same number, dead or

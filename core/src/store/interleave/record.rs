@@ -1,4 +1,4 @@
-//! What is recorded in each store: whose share its row holds. (floor 2)
+//! What is recorded in each store: whose share its row holds.
 //!
 //! Under scheme `keymill` the row itself says so: a segment has no periods, so the column `period` holds the share's code.
 //! Row and record cannot part, each reservation compares them in the store, and a mill that is not interleaved, or otherwise,

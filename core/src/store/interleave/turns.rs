@@ -1,4 +1,4 @@
-//! Whose turn a source's next reservation is, and who rests. (floor 2)
+//! Whose turn a source's next reservation is, and who rests.
 
 use std::time::{Duration, Instant};
 

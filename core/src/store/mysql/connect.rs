@@ -1,4 +1,4 @@
-//! How a connection is made: host after host, every timeout set, encrypted if asked for. (floor 2)
+//! How a connection is made: host after host, every timeout set, encrypted if asked for.
 
 use std::collections::{HashMap, HashSet};
 use std::io;

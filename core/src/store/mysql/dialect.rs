@@ -1,5 +1,5 @@
 //! What MySQL, MariaDB and TiDB have in common and where they differ: versions, session settings, durability, and what
-//! their error numbers mean for a reservation. (floor 2)
+//! their error numbers mean for a reservation.
 
 use std::time::Duration;
 

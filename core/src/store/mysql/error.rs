@@ -1,4 +1,4 @@
-//! What a driver's error means for a reservation, in words. (floor 2)
+//! What a driver's error means for a reservation, in words.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The test that stands before and after whatever changes a row. (floor 2)
+//! The test that stands before and after whatever changes a row.
 //!
 //! A server's options change while a connection lives: a primary is set read-only before it is replaced, the flush of the log
 //! is turned off under load, a proxy hands the next statement to a session that another client has set up. So the server

@@ -1,4 +1,4 @@
-//! Reservations in MySQL, MariaDB or TiDB. (floor 2)
+//! Reservations in MySQL, MariaDB or TiDB.
 //!
 //! One connection, opened when it is first needed. Rules, each bought with a duplicate somewhere:
 //! * A connection that has answered with anything but a result or an error packet is closed and never used again: after

@@ -1,4 +1,4 @@
-//! The tables of MySQL, MariaDB and TiDB: their DDL, their shape, and the statements on their rows. (floor 2)
+//! The tables of MySQL, MariaDB and TiDB: their DDL, their shape, and the statements on their rows.
 
 use mysql::{Params, Value};
 

@@ -1,4 +1,4 @@
-//! A SQL sequence that counts in steps: the value *v* owns `[v, v + step)`. (floor 2)
+//! A SQL sequence that counts in steps: the value *v* owns `[v, v + step)`.
 //!
 //! * MariaDB hands out the values of its sequences again after a crash (MDEV-36288; seen in this project's own measurements:
 //!   forty `NEXTVAL`, `kill -9`, the same forty again). There the scheme is refused unless `unsafe=on`.

@@ -1,5 +1,5 @@
 //! A connection and what is known about it: questions, changes, transactions, and the settings that decide whether a commit
-//! survives. (floor 2)
+//! survives.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};

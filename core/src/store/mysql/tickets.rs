@@ -1,4 +1,4 @@
-//! Ranges named by an AUTO_INCREMENT column: ticket *t* owns `[(t-1)·step+1, t·step]`. (floor 2)
+//! Ranges named by an AUTO_INCREMENT column: ticket *t* owns `[(t-1)·step+1, t·step]`.
 //!
 //! Two forms, both the seed's (IDSnowman 1a and 1b; the second is Flickr's ticket server,
 //! <http://code.flickr.net/2010/02/08/ticket-servers-distributed-unique-primary-keys-on-the-cheap/>): `auto_increment`

@@ -1,4 +1,4 @@
-//! Reservations of several sources in one go. (floor 2)
+//! Reservations of several sources in one go.
 //!
 //! One packet of several statements, one transaction: one round trip and one flush of the log for all of them. (Without the
 //! transaction each statement is a commit and a flush of its own, which is most of what a reservation costs.) So they are

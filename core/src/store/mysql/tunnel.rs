@@ -1,4 +1,4 @@
-//! A connection that is encrypted here and not by the driver. (floor 2)
+//! A connection that is encrypted here and not by the driver.
 //!
 //! The driver's own TLS installs a provider of ciphers in the whole process, believes public authorities beside the ones it is
 //! given, and sends the password itself to whoever ends the encryption. It takes no stream of ours. So it is connected to a

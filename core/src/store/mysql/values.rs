@@ -1,4 +1,4 @@
-//! What a column of an answer holds, and how a value stands in a statement. (floor 2)
+//! What a column of an answer holds, and how a value stands in a statement.
 
 use std::fmt::Write as _;
 

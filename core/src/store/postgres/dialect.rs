@@ -1,5 +1,5 @@
 //! What PostgreSQL says and wants to hear: placeholders and quotes, session settings, and what its SQLSTATEs mean for a
-//! reservation. Pure. (floor 2)
+//! reservation. Pure.
 
 use std::fmt::Write as _;
 use std::time::Duration;

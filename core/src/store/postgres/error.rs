@@ -1,4 +1,4 @@
-//! What PostgreSQL's answers mean. (floor 2)
+//! What PostgreSQL's answers mean.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Reservations in PostgreSQL. (floor 2)
+//! Reservations in PostgreSQL.
 //!
 //! One connection, opened when it is first needed, on a runtime of its own that runs only while the keeper waits. Rules,
 //! each bought with a duplicate somewhere:

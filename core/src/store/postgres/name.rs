@@ -1,4 +1,4 @@
-//! Names of tables and sequences, as PostgreSQL takes them. (floor 2)
+//! Names of tables and sequences, as PostgreSQL takes them.
 
 use crate::store::{Fault, FaultKind, rows};
 

@@ -1,4 +1,4 @@
-//! In which schema a table stands. Pure. (floor 2)
+//! In which schema a table stands. Pure.
 //!
 //! A table's name alone is looked up along the `search_path`, and whoever may create a schema, or changes that path, decides
 //! which table it is: an empty copy that comes first would begin at 1 again. So a table is looked for once, by its name, in

@@ -1,4 +1,4 @@
-//! Statements that the server parses and plans once. (floor 2)
+//! Statements that the server parses and plans once.
 //!
 //! On a connection that the server itself sees with both its ends, the driver's own prepared statements do: they cost the
 //! server next to nothing. Behind a pooler that shares connections by transaction, a prepared statement may be gone, and its

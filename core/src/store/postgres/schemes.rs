@@ -1,4 +1,4 @@
-//! The tables of PostgreSQL: their DDL, their shape, and the statements on their rows. (floor 2)
+//! The tables of PostgreSQL: their DDL, their shape, and the statements on their rows.
 //!
 //! Names are written in lower case, as an old node finds them that quotes nothing.
 

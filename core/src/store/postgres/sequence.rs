@@ -1,4 +1,4 @@
-//! A SQL sequence that counts in steps: the value *v* owns `[v, v + step)`. (floor 2)
+//! A SQL sequence that counts in steps: the value *v* owns `[v, v + step)`.
 //!
 //! `SELECT nextval(…)` alone is not durable. A sequence writes one log record for 32 values, ahead; only the transaction
 //! that wrote it waits for the disk when it commits. Whoever draws one of the other 31, after a first one that was rolled

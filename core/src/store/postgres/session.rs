@@ -1,4 +1,4 @@
-//! One connection's life: what the server said about itself, questions and changes, and what their errors mean. (floor 2)
+//! One connection's life: what the server said about itself, questions and changes, and what their errors mean.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What goes into a statement and what comes back in a column. (floor 2)
+//! What goes into a statement and what comes back in a column.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};

@@ -1,4 +1,4 @@
-//! A connection: the socket, its encryption, and the task that reads it, on a runtime of its own. (floor 2)
+//! A connection: the socket, its encryption, and the task that reads it, on a runtime of its own.
 //!
 //! The runtime has no threads; it runs while the keeper waits for an answer, and each wait has an end. What ends a
 //! connection ends its runtime with it, so that no late answer is left anywhere to be taken for the next one.

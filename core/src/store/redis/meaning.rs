@@ -1,4 +1,4 @@
-//! What a Redis server's error says about a reservation, by the word it begins with. (floor 2)
+//! What a Redis server's error says about a reservation, by the word it begins with.
 //!
 //! Redis refuses before it does anything: an error answer to a script of ours means that nothing was changed.
 

@@ -1,5 +1,5 @@
 //! Reservations in Redis or Valkey: one key for each row, `keymill_segment:segment:orders`, a hash of `period` and `next`.
-//! (floor 2)
+//!
 //!
 //! One connection, opened when it is first needed. Rules, each bought with a duplicate somewhere:
 //! * A reservation is one script, which the server runs alone: it takes the next numbers only where the row stands where

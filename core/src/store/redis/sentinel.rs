@@ -1,4 +1,4 @@
-//! Who is the master? Sentinels know. (floor 2)
+//! Who is the master? Sentinels know.
 //!
 //! Every Sentinel answers for itself, and one that is cut off from the others goes on naming a master that they have
 //! replaced. No failover happens without more than half of them, so more than half of those listed have to answer. All are

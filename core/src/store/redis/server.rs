@@ -1,4 +1,4 @@
-//! What a Redis server says about itself, and what that means for a commit. (floor 2)
+//! What a Redis server says about itself, and what that means for a commit.
 //!
 //! A reservation survives the server's machine only if the append-only file is written and flushed before the answer:
 //! `appendonly yes`, `appendfsync always`, and no pause of that during rewrites. And only if the row is never evicted. All of

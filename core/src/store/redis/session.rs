@@ -1,4 +1,4 @@
-//! A connection to a server that keeps rows, with what is known about it: login, durability, the two scripts. (floor 2)
+//! A connection to a server that keeps rows, with what is known about it: login, durability, the two scripts.
 
 use std::sync::LazyLock;
 use std::time::Duration;

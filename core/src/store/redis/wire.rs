@@ -1,4 +1,4 @@
-//! One connection: opened with its timeouts set, asked, and never used again after anything but an answer. (floor 2)
+//! One connection: opened with its timeouts set, asked, and never used again after anything but an answer.
 
 use std::error::Error;
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! The descriptors through which this copy of SQLite has files open, and locks that another copy cannot drop. (floor 2)
+//! The descriptors through which this copy of SQLite has files open, and locks that another copy cannot drop.
 //!
 //! SQLite locks with `fcntl`, and POSIX locks belong to the process, not to the descriptor. When a second SQLite library in
 //! the same process (Python's `sqlite3`, better-sqlite3, sqlite-jdbc) closes the file, the first one's locks are gone without

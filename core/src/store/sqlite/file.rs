@@ -1,5 +1,5 @@
 //! The file: who it is, whose it is, what it lies on, how long it is waited for, and what SQLite's errors about it mean.
-//! (floor 2)
+//!
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

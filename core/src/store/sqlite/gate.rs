@@ -1,4 +1,4 @@
-//! SQLite and `fork`: no connection of this process is open at the moment of a fork. (floor 2)
+//! SQLite and `fork`: no connection of this process is open at the moment of a fork.
 //!
 //! SQLite must not be carried across a fork (sqlite.org/howtocorrupt.html §2.6). It keeps one list of open files per
 //! process, which says which locks the process holds; a child inherits the list but not the POSIX locks. It would then

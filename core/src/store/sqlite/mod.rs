@@ -1,4 +1,4 @@
-//! Reservations in a SQLite file: the default, and right for every process of one machine. (floor 2)
+//! Reservations in a SQLite file: the default, and right for every process of one machine.
 //!
 //! * Write-ahead log with `synchronous=FULL`: a commit survives loss of power. `NORMAL` would not.
 //! * `BEGIN IMMEDIATE … COMMIT`, and COMMIT's own result decides: `UPDATE … RETURNING` stepped once reports ranges that

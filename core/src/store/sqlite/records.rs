@@ -1,4 +1,4 @@
-//! Rows inside an open transaction, and their age. (floor 2)
+//! Rows inside an open transaction, and their age.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The tables of SQLite: their DDL, their shape, and how they come to be. (floor 2)
+//! The tables of SQLite: their DDL, their shape, and how they come to be.
 
 use std::path::Path;
 
