@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 use std::time::{Duration, Instant};
 
-use keymill::{Mill, Pending, Source};
+use keymill::binding::Pending;
+use keymill::{Mill, Source};
 
 /// Texts of a source, one by one.
 fn texts(source: &Source, count: usize) -> Vec<String> {

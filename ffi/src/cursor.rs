@@ -1,7 +1,7 @@
 //! A cursor: a block of numbers that C counts through inline, without a call.
 //!
 //! The inline half, `km_cursor_next`, stands in `cbindgen.toml`, and with it what a cursor's fields mean. The technique is
-//! the core's own (`keymill::Lease`): a number of the block may be issued while the revocation word reads what it read
+//! the core's own (`keymill::binding::Lease`): a number of the block may be issued while the revocation word reads what it read
 //! when the block was leased.
 
 use std::sync::atomic::Ordering;

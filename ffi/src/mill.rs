@@ -20,7 +20,7 @@ pub const KM_EVENT_SIZE: usize = 1024;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn km_mill_open(config: *const c_char, mill: *mut *mut km_mill) -> Code {
     enter(|| {
-        keymill_core::thread::quiet_panics();
+        keymill_core::binding::quiet_panics();
         // SAFETY: the conventions page; so below.
         let (config, mill) = unsafe { (text_in(config, "config")?, Out::new(mill, "mill")?) };
         mill.set(give(if config.is_empty() { Mill::open_default()? } else { Mill::open(config)? }));

@@ -156,7 +156,7 @@ fn camel(name: &str) -> String {
 
 #[test]
 fn a_binding_with_figures_shows_all_of_them() {
-    let core = read("core/src/metrics.rs");
+    let core = read("core/src/engine/metrics.rs");
     let body = core.split_once("pub struct Stats {").and_then(|(_, rest)| rest.split_once("\n}")).unwrap().0;
     let fields: Vec<_> = body
         .lines()

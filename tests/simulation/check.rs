@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use keymill::Code;
-use keymill::keeper::plan::{Answer, Ask};
+use keymill::planner::{Answer, Ask};
 use keymill::simulation::Rules;
 use keymill::store::{FaultKind, Mark};
 

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use keymill::keeper::plan::{Answer, Ask};
+use keymill::planner::{Answer, Ask};
 use keymill::store::{Fault, FaultKind, Mark, Reserved};
 
 use super::check::KeyId;

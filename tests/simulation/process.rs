@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keymill::keeper::Keeper;
-use keymill::keeper::plan::Now;
+use keymill::planner::Now;
 use keymill::serial::SerialPattern;
 use keymill::simulation::{Belfry, Body, Order, Well};
 use keymill::store::Key;

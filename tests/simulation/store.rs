@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use keymill::keeper::plan::{Answer, Ask};
+use keymill::planner::{Answer, Ask};
 use keymill::store::memory::{Memory, MemoryStore, Snapshot};
 use keymill::store::{Fault, FaultKind, Key, Mark, Store};
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use keymill::keeper::plan::{Answer, Ask, Slot};
+use keymill::planner::{Answer, Ask, Slot};
 use keymill::store::{GiveBack, Key};
 
 use super::check::{Figures, KeyId, Ledger, Life, clock};

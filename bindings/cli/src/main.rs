@@ -23,7 +23,7 @@ use args::{Args, Verb};
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    keymill::thread::quiet_panics();
+    keymill::binding::quiet_panics();
     let mut notes = Vec::new();
     let code = match run(&args, &mut notes) {
         Ok(()) => signal::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from),

@@ -88,7 +88,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
 /// Text without what a terminal obeys: a name from a database must not move its cursor or fake a line.
 #[must_use]
 pub fn one_line(text: &str) -> String {
-    keymill::printable(text.to_owned())
+    keymill::binding::printable(text.to_owned())
 }
 
 /// A line for a person, on standard error.

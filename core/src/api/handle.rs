@@ -1,8 +1,8 @@
 //! Handles and iterators: who owns a block of numbers counts through it alone.
 
-use crate::block::Block;
-use crate::error::{Error, Result};
-use crate::mill::Way;
+use crate::base::error::{Error, Result};
+use crate::engine::Way;
+use crate::segment::block::Block;
 use crate::serial::{MAX_TEXT, write_serial};
 use crate::well::Spring;
 

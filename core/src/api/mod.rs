@@ -5,25 +5,23 @@
 //! crosses as one string, so no language can forget an option.
 
 mod handle;
-mod lease;
 mod operate;
 mod source;
-mod text;
+pub(crate) mod text;
 
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::error::{Error, Result, printable};
+use crate::base::reservation::Key;
 use crate::config::{MillConfig, default_mill};
-use crate::error::{Error, Result, printable};
-use crate::events::Event;
-use crate::metrics::{self, Latency, MillTally, Stats};
-use crate::mill::{SharedMill, SharedSource};
-use crate::reservation::Key;
+use crate::engine::events::Event;
+use crate::engine::metrics::{self, Latency, MillTally, Stats};
+use crate::engine::{SharedMill, SharedSource};
 use crate::store::Facts;
 use crate::time::Clock;
 
 pub use handle::{Handle, Iter};
-pub use lease::{Lease, Pending};
 pub use operate::{OldRow, Standing};
 pub use source::{Kind, Source};
 
@@ -114,7 +112,7 @@ impl Mill {
     /// Every open source's figures, by name.
     #[must_use]
     pub fn stats(&self) -> Vec<Stats> {
-        self.shared.present().map_or_else(Vec::new, crate::mill::Engine::all_stats)
+        self.shared.present().map_or_else(Vec::new, crate::engine::Engine::all_stats)
     }
 
     /// Takes the events that happened since the last call; at most the last 256 are kept.

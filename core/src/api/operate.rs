@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::base::error::{Error, Result, shown};
+use crate::base::reservation::{Key, Scheme};
 use crate::config::spec_string;
-use crate::error::{Error, Result, shown};
-use crate::reservation::{Key, Scheme};
 use crate::store::{
     Handover, Row, check_schemes, during, handed_over, not_imported, one_of_several, step_of,
 };

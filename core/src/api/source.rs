@@ -4,16 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::block::{self, Block};
+use crate::base::error::{Error, Result, shown};
+use crate::base::reservation::{Key, Mark};
+use crate::base::stride::Stride;
 use crate::config::StoreConfig;
-use crate::error::{Error, Result, shown};
-use crate::metrics::Stats;
-use crate::mill::{SharedSource, Way};
-use crate::reservation::{Key, Mark};
+use crate::engine::metrics::Stats;
+use crate::engine::{SharedSource, Way};
+use crate::planner::spec::{Body, Order, Spec};
 use crate::segment::Miss;
-use crate::spec::{Body, Order, Spec};
+use crate::segment::block::{self, Block};
 use crate::store::Row;
-use crate::stride::Stride;
 use crate::well::Well;
 
 use super::{Handle, Iter, Mill, Parts};
@@ -33,7 +33,7 @@ pub enum Kind {
 /// A named generator inside a mill. Copies are one source; any thread may use any copy.
 #[derive(Clone)]
 pub struct Source {
-    pub(super) shared: Arc<SharedSource>,
+    pub(crate) shared: Arc<SharedSource>,
 }
 
 impl fmt::Debug for Source {
@@ -43,7 +43,7 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    pub(super) fn spec(&self) -> &Spec {
+    pub(crate) fn spec(&self) -> &Spec {
         &self.shared.spec
     }
 
@@ -56,7 +56,7 @@ impl Source {
     /// Counts an error on its way out. The store that asks for `keymill init` or `repair` knows a table and a row, only
     /// the source its mill and its spec.
     #[cold]
-    pub(super) fn failed(&self, mut error: Error) -> Error {
+    pub(crate) fn failed(&self, mut error: Error) -> Error {
         if error.message.contains("`keymill ") {
             error.message = self.with_commands(&error.message);
         }
@@ -67,7 +67,7 @@ impl Source {
     }
 
     /// A message whose commands can be typed as they are, but for a server's login: that is never shown.
-    pub(super) fn with_commands(&self, message: &str) -> String {
+    pub(crate) fn with_commands(&self, message: &str) -> String {
         let config = &self.shared.mill.config;
         if matches!(config.store, StoreConfig::Memory { .. }) {
             // No other process reaches it.
@@ -83,7 +83,7 @@ impl Source {
     }
 
     #[cold]
-    pub(super) fn wants_text(&self) -> Error {
+    pub(crate) fn wants_text(&self) -> Error {
         Error::argument(format!(
             "`{}` hands out texts, not numbers: a number without its date would not be unique; ask it for texts",
             self.label()
@@ -92,7 +92,7 @@ impl Source {
 
     /// The well, if this source hands out numbers.
     #[inline]
-    pub(super) fn numbers(&self) -> Result<&Well> {
+    pub(crate) fn numbers(&self) -> Result<&Well> {
         if matches!(self.shared.way, Way::SharedText | Way::ThreadText) {
             return Err(self.wants_text());
         }
@@ -134,7 +134,7 @@ impl Source {
     /// An id of the generator, quietly, answering in registers.
     #[expect(clippy::inline_always, reason = "as for `next`")]
     #[inline(always)]
-    pub(super) fn quick_time(&self) -> Option<u64> {
+    pub(crate) fn quick_time(&self) -> Option<u64> {
         let well = self.shared.last_well();
         if well.is_ours() { well.quick_time() } else { None }
     }
@@ -147,7 +147,7 @@ impl Source {
     }
 
     /// The well of this process, and the miss if it happened there.
-    pub(super) fn well_after(&self, miss: Option<Miss>) -> Result<(&Well, Option<Miss>)> {
+    pub(crate) fn well_after(&self, miss: Option<Miss>) -> Result<(&Well, Option<Miss>)> {
         let well = self.shared.last_well();
         if well.is_ours() { Ok((well, miss)) } else { Ok((self.shared.well()?, None)) }
     }
@@ -268,6 +268,35 @@ impl Source {
         Ok(())
     }
 
+    /// Leases `[lo, hi)`, at least one and at most `count` numbers, to the caller alone: one, where ids do not follow each
+    /// other (`delta=`). What is not used is lost.
+    ///
+    /// # Errors
+    /// As [`Source::next`]; `INVALID_ARGUMENT` for a count of 0 and for snowflakes.
+    pub fn lease(&self, count: u64) -> Result<(u64, u64)> {
+        if count == 0 {
+            return Err(self.failed(Error::argument("a lease of 0 numbers; ask for at least 1")));
+        }
+        let taken =
+            self.numbers().and_then(|well| well.lease(self.at_most(count))).map_err(|e| self.failed(e))?;
+        Ok(self.ids_of(taken.lo, taken.hi))
+    }
+
+    /// How many ids of a run of `count` lie side by side.
+    pub(crate) fn at_most(&self, count: u64) -> u64 {
+        if self.shared.way == Way::Strided { 1 } else { count }
+    }
+
+    /// What was counted, as ids: with a stride it is one.
+    pub(crate) fn ids_of(&self, lo: u64, hi: u64) -> (u64, u64) {
+        if self.shared.way == Way::Strided {
+            let id = self.stride().nth(lo);
+            (id, id + 1)
+        } else {
+            (lo, hi)
+        }
+    }
+
     /// What this source hands out.
     #[must_use]
     pub fn kind(&self) -> Kind {
@@ -284,7 +313,7 @@ impl Source {
         self.spec().order == Order::Thread
     }
 
-    /// Whether its ids follow each other, so that a language may count through a [`Lease`](super::Lease) by itself. Where
+    /// Whether its ids follow each other, so that a language may count through a [`Lease`](crate::binding::Lease) by itself. Where
     /// not, a lease holds one id, and batches are the core's: a clock's ids have gaps, and so have every delta-th number.
     #[must_use]
     pub fn counts(&self) -> bool {
@@ -304,7 +333,7 @@ impl Source {
     }
 
     /// Whether numbers in memory may end by themselves: a period ends, or they outlive `ttl`. Where not, only a close
-    /// revokes a [`Lease`](super::Lease) (and a fork): a language that sees every close itself need not compare the word.
+    /// revokes a [`Lease`](crate::binding::Lease) (and a fork): a language that sees every close itself need not compare the word.
     #[must_use]
     pub fn expires(&self) -> bool {
         self.spec().has_ends()
@@ -330,7 +359,7 @@ impl Source {
     pub fn parse(&self, id: u64) -> Result<Parts> {
         match &self.spec().body {
             Body::Serial { .. } => Err(self.failed(self.wants_text())),
-            Body::Segment if id == 0 || id > crate::reservation::MAX_NUMBER => {
+            Body::Segment if id == 0 || id > crate::base::reservation::MAX_NUMBER => {
                 Err(self.failed(Error::argument(format!(
                     "{id} is no id of `{}`: ids lie from 1 to 9223372036854775807",
                     self.label()
@@ -400,7 +429,7 @@ impl Source {
     /// `FORKED`, `CLOSED`.
     pub fn stats(&self) -> Result<Stats> {
         let well = self.shared.well()?;
-        Ok(crate::mill::Engine::stats(well))
+        Ok(crate::engine::Engine::stats(well))
     }
 
     /// What the store's row says; `None` where there is none yet.
@@ -467,7 +496,7 @@ impl IntoIterator for &Source {
 #[cfg(all(test, feature = "sqlite", feature = "mysql"))]
 mod tests {
     use super::*;
-    use crate::error::Code;
+    use crate::base::error::Code;
 
     fn told(mill: &str, spec: &str, message: &str) -> String {
         let source = Mill::open(mill).and_then(|mill| mill.source(spec)).expect("a source");

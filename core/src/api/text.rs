@@ -1,8 +1,8 @@
 //! Serial numbers, and ids in decimal, as text.
 
-use crate::block;
-use crate::error::{Code, Error, Result};
-use crate::mill::Way;
+use crate::base::error::{Code, Error, Result};
+use crate::engine::Way;
+use crate::segment::block;
 use crate::segment::{Miss, Taken};
 use crate::serial::{MAX_TEXT, Prefix, write_number, write_serial};
 use crate::well::{Tally, Well};
@@ -10,7 +10,7 @@ use crate::well::{Tally, Well};
 use super::Source;
 
 /// The writers of `serial` write UTF-8 only: a date part that was checked, then digits.
-pub(super) fn ascii(bytes: &[u8]) -> &str {
+pub(crate) fn ascii(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 

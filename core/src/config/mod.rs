@@ -11,8 +11,8 @@ use std::time::Duration;
 pub use spec::spec_string;
 pub(crate) use spec::{check_options, parse as parse_spec};
 
-use crate::error::{Error, Result};
-use crate::spec::{Body, Spec};
+use crate::base::error::{Error, Result};
+use crate::planner::spec::{Body, Spec};
 use crate::store::memory::Step;
 use crate::store::server::PasswordSource;
 use crate::store::{Durability, Secret, server};

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use crate::error::{Error, Result, shown};
-use crate::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
+use crate::base::error::{Error, Result, shown};
+use crate::base::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
+use crate::base::stride::Stride;
+use crate::planner::spec::{Body, Order, Spec};
 use crate::segment::Rules;
 use crate::serial::SerialPattern;
 use crate::snowflake::{ClockBack, Layout};
-use crate::spec::{Body, Order, Spec};
 use crate::store;
-use crate::stride::Stride;
 
 use super::{Options, duration};
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 use crossbeam::channel;
 
 use super::Keeper;
-use super::act::{Command, Executor, Health};
-use crate::bell::Belfry;
+use super::executor::{Command, Executor, Health};
+use crate::base::bell::Belfry;
+use crate::base::error::Code;
 use crate::config::MillConfig;
-use crate::error::Code;
-use crate::events::Events;
-use crate::metrics::{self, MillTally};
-use crate::spec::Spec;
+use crate::engine::events::Events;
+use crate::engine::metrics::{self, MillTally};
+use crate::planner::spec::Spec;
 use crate::store::memory::{Memory, MemoryStore, Step};
 use crate::time::Clock;
 use crate::well::Well;
@@ -49,7 +49,7 @@ impl Scene {
 
             expiry: None,
         };
-        let thread = crate::thread::spawn("keeper", move || executor.run()).expect("a thread");
+        let thread = crate::base::thread::spawn("keeper", move || executor.run()).expect("a thread");
         belfry.answered_by(thread.thread().clone());
         Scene { memory, belfry, commands, tally, events, thread: Some(thread) }
     }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{self, Receiver, RecvTimeoutError, Sender};
 
-use crate::thread::spawn;
+use crate::base::thread::spawn;
 use crate::time::Clock;
 use crate::well::Well;
 
-use super::plan::Now;
+use crate::planner::Now;
 
 /// The wall clock is looked at this often while an end is to come: it may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);

@@ -7,17 +7,17 @@ use std::time::Duration;
 use crossbeam::channel::{self, Receiver, Sender};
 
 use super::Keeper;
-use super::act::{Command, Executor};
-use super::plan::{Action, Answer, Ask, Flight, Now, Planner, Slot, View};
-use crate::bell::Belfry;
+use super::executor::{Command, Executor};
+use crate::base::bell::Belfry;
+use crate::base::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
 use crate::config::MillConfig;
-use crate::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
+use crate::planner::{Action, Answer, Ask, Flight, Now, Planner, Slot, View};
 use crate::segment::Sight;
 use crate::store::{Facts, Row, Store};
 use crate::time::{Clock, ManualClock};
 use crate::well::Well;
 
-fn spec(text: &str) -> Arc<crate::spec::Spec> {
+fn spec(text: &str) -> Arc<crate::planner::spec::Spec> {
     Arc::new(MillConfig::parse("memory:").and_then(|config| config.spec(text)).expect("a spec"))
 }
 
@@ -316,8 +316,8 @@ fn executor(
         clock,
         commands,
         tally: Arc::default(),
-        events: Arc::new(crate::events::Events::new()),
-        health: crate::keeper::act::Health::default(),
+        events: Arc::new(crate::engine::events::Events::new()),
+        health: crate::keeper::executor::Health::default(),
         expiry: None,
     };
     (executor, asked, sender)
@@ -409,8 +409,8 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
         clock: Clock::System,
         commands: inbox,
         tally: Arc::default(),
-        events: Arc::new(crate::events::Events::new()),
-        health: crate::keeper::act::Health::default(),
+        events: Arc::new(crate::engine::events::Events::new()),
+        health: crate::keeper::executor::Health::default(),
         expiry: None,
     };
     let thread = std::thread::spawn(move || executor.run());

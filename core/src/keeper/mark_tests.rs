@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Keeper;
-use super::plan::{Answer, Ask, Flight, Now};
-use crate::bell::Belfry;
+use crate::base::bell::Belfry;
+use crate::base::error::Code;
 use crate::config::MillConfig;
-use crate::error::Code;
+use crate::planner::{Answer, Ask, Flight, Now};
 use crate::store::Store;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::time::{Clock, ManualClock};
@@ -167,7 +167,9 @@ fn a_close_raises_a_mark_that_the_store_did_not_hear_of() {
         let id = process.well.try_next().expect(spec);
         process.close();
         let row = process.store.look(&process.well.spec.key).expect("a look").expect("a row");
-        let crate::spec::Body::Snowflake { layout, .. } = &process.well.spec.body else { panic!("{spec}") };
+        let crate::planner::spec::Body::Snowflake { layout, .. } = &process.well.spec.body else {
+            panic!("{spec}")
+        };
         assert_eq!(row.mark.next, layout.unpack(id).tick + 1, "{spec}");
     }
 }
@@ -184,13 +186,15 @@ fn a_start_and_a_close_in_turn_leave_the_mark_where_it_is() {
             process.close();
             marks.push(process.store.look(&process.well.spec.key).expect("a look").map(|row| row.mark.next));
         }
-        let crate::spec::Body::Snowflake { layout, .. } = &spec_of(spec).body else { panic!("{spec}") };
+        let crate::planner::spec::Body::Snowflake { layout, .. } = &spec_of(spec).body else {
+            panic!("{spec}")
+        };
         let tick = layout.tick_at(BEGIN).unsigned_abs();
         assert!(marks.iter().flatten().all(|mark| *mark <= tick + 2), "{spec}: {marks:?}");
     }
 }
 
-fn spec_of(text: &str) -> crate::spec::Spec {
+fn spec_of(text: &str) -> crate::planner::spec::Spec {
     MillConfig::parse("memory:").and_then(|config| config.spec(text)).expect("a spec")
 }
 

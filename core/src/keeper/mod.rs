@@ -1,11 +1,11 @@
 //! The keeper: the one background thread of a mill. It refills, renews, turns periods, and owns every connection.
 //!
-//! It is two things. [`plan::Planner`] decides and does nothing; this file and `act` do what was decided. What is
-//! here is still without I/O and without a clock, so the simulation drives it too; `act` adds the thread and the store.
+//! It is two things. [`Planner`] decides and does nothing; this file and `executor` do what was decided. What is
+//! here is still without I/O and without a clock, so the simulation drives it too; `executor` adds the thread and the store.
 
-pub(crate) mod act;
 #[cfg(test)]
 mod defect_tests;
+pub(crate) mod executor;
 pub(crate) mod expiry;
 #[cfg(test)]
 mod flight_tests;
@@ -13,18 +13,17 @@ mod flight_tests;
 mod mark_tests;
 #[cfg(test)]
 mod outage_tests;
-pub mod plan;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::bell::Belfry;
-use crate::error::{Error, Result};
-use crate::reservation::{Fault, GiveBack};
-use crate::spec::Spec;
+use crate::base::bell::Belfry;
+use crate::base::error::{Error, Result};
+use crate::base::reservation::{Fault, GiveBack};
+use crate::planner::spec::Spec;
+use crate::planner::{Action, Answer, Ask, Flight, LastMark, Now, Planner, Slot};
 use crate::time::Clock;
 use crate::well::{Tally, Unused, Well};
-use plan::{Action, Answer, Ask, Flight, LastMark, Now, Planner, Slot};
 
 /// What a mill that is closing tells its store.
 #[derive(Debug, Default)]
@@ -187,8 +186,8 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::reservation::FaultKind;
     use crate::config::MillConfig;
-    use crate::reservation::FaultKind;
     use crate::time::ManualClock;
 
     #[test]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Keeper;
-use super::plan::{Answer, Ask, Flight, Now};
-use crate::bell::Belfry;
+use crate::base::bell::Belfry;
+use crate::base::reservation::{Fault, FaultKind};
 use crate::config::MillConfig;
-use crate::reservation::{Fault, FaultKind};
+use crate::planner::{Answer, Ask, Flight, Now};
 use crate::store::Store;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::time::{Clock, ManualClock};

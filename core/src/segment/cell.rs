@@ -14,8 +14,8 @@
 //!
 //! "Lock-free" is said of counting only: while a segment is being replaced (a few instructions, no I/O), takers spin.
 
+use crate::base::sync::{AtomicU64, Backoff, CachePadded, Ordering, fence};
 use crate::serial::Prefix;
-use crate::sync::{AtomicU64, Backoff, CachePadded, Ordering, fence};
 
 use super::range::Segment;
 

@@ -7,7 +7,7 @@ use std::sync::Arc as StdArc;
 use loom::sync::Arc;
 use loom::thread;
 
-use crate::bell::{Belfry, Bell};
+use crate::base::bell::{Belfry, Bell};
 use crate::serial::{Prefix, SerialPattern};
 
 use super::cell::Miss;

@@ -6,6 +6,7 @@
 //!   there is one counter.
 //! * Gaps are normal: a dropped segment, a crash, a count that lost a race all leave numbers that nobody gets.
 
+pub(crate) mod block;
 mod cell;
 #[cfg(all(test, loom))]
 mod loom;

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::bell::Bell;
-use crate::revocation::Word;
+use crate::base::bell::Bell;
+use crate::base::revocation::Word;
+use crate::base::sync::{ArrayQueue, AtomicBool, AtomicU64, Backoff, Ordering};
 use crate::serial::Prefix;
-use crate::sync::{ArrayQueue, AtomicBool, AtomicU64, Backoff, Ordering};
 
 use super::cell::{Cell, Count, Miss, Replacing};
 use super::range::Segment;

@@ -11,7 +11,7 @@ mod format;
 mod pattern;
 mod period;
 
-use crate::error::Result;
+use crate::base::error::Result;
 
 pub use format::{MAX_PREFIX, MAX_TEXT, Prefix, push_serial, write_number, write_serial};
 
@@ -162,7 +162,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::error::Code;
+    use crate::base::error::Code;
 
     const ZONES: [&str; 14] = [
         "UTC",

@@ -10,7 +10,7 @@ use std::fmt;
 
 use jiff::{Timestamp, civil, tz::TimeZone};
 
-use crate::error::{Code, Error, Result};
+use crate::base::error::{Code, Error, Result};
 
 /// The epoch of a layout that names none.
 pub const DEFAULT_EPOCH: &str = "2025-01-01";

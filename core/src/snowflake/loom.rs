@@ -8,7 +8,7 @@ use ::loom::thread;
 
 use super::generator::{ClockBack, Core, Refusal, Time};
 use super::layout::Layout;
-use crate::sync::{AtomicU64, Ordering};
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::time::Stamp;
 
 /// A clock that the model moves.

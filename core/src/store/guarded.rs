@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Facts, Fault, FaultKind, GiveBack, Handover, Key, Mark, Request, Reserved, Row, Store};
-use crate::thread::panic_words;
+use crate::base::thread::panic_words;
 
 /// Makes a store that is not connected yet.
 pub(crate) type MakeStore = Box<dyn Fn() -> Box<dyn Store> + Send>;

@@ -47,10 +47,10 @@ pub(crate) use rows::{during, step_of};
 
 pub use handover::{FAR, Handover};
 
-pub use crate::reservation::{
+pub use crate::base::reservation::{
     Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
 };
-pub use crate::stride::Stride;
+pub use crate::base::stride::Stride;
 
 /// The most requests that go to a store at once. More would save little, and who waits for the first of them waits for all.
 pub const MOST_AT_ONCE: usize = 64;

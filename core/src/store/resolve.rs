@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{self, Receiver, RecvTimeoutError};
 
-use crate::thread;
+use crate::base::thread;
 
 /// What a look-up found.
 type Found = io::Result<Vec<IpAddr>>;

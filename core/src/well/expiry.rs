@@ -6,7 +6,7 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
-use crate::keeper::plan::Now;
+use crate::planner::Now;
 use crate::segment::{Segment, Supply};
 
 use super::{Spring, Tally, Well};
@@ -118,9 +118,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::bell::Belfry;
+    use crate::base::bell::Belfry;
     use crate::config::MillConfig;
-    use crate::keeper::plan::Action;
+    use crate::planner::Action;
     use crate::serial::Prefix;
     use crate::time::{Clock, ManualClock};
 

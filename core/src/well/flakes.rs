@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use crate::error::{Code, Error, Result};
+use crate::base::error::{Code, Error, Result};
 use crate::snowflake::{Generator, Refusal, Why};
 
 use super::{ROUND_TRIP, Tally, Well};

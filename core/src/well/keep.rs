@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::error::{Code, Error};
-use crate::keeper::plan::{Action, Now, View};
+use crate::base::error::{Code, Error};
+use crate::planner::{Action, Now, View};
 
 use super::refusal::Refusal;
 use super::{ROUND_TRIP, Spring, Well};

@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use crate::bell::{Belfry, Bell};
-use crate::error::{Error, Result};
-use crate::revocation::Word;
+use crate::base::bell::{Belfry, Bell};
+use crate::base::error::{Error, Result};
+use crate::base::revocation::Word;
+use crate::planner::spec::{Body, Spec};
 use crate::segment::{Miss, Refused, Supply, Taken};
 use crate::serial::Prefix;
 use crate::snowflake::Generator;
-use crate::spec::{Body, Spec};
 use crate::time::Clock;
 use expiry::Calendar;
 pub(crate) use keep::Unused;

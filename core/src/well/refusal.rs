@@ -3,7 +3,7 @@
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::error::{Code, Error};
+use crate::base::error::{Code, Error};
 
 use super::{ROUND_TRIP, Spring, Well};
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::keeper::plan::Now;
+use crate::planner::Now;
 
 /// What a source's counters say.
 #[derive(Debug, Default)]

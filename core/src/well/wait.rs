@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::error::{Code, Error, Result};
+use crate::base::error::{Code, Error, Result};
 use crate::segment::{Refused, Supply, Taken};
 use crate::serial::Prefix;
 

@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use keymill::{Code, Error, Kind, Lease, Mill, Pending, Result, Source};
+use keymill::binding::{Lease, Pending};
+use keymill::{Code, Error, Kind, Mill, Result, Source};
 
 fn source(config: &str, spec: &str) -> (Mill, Source) {
     let mill = Mill::open(config).unwrap();

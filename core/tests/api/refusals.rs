@@ -133,7 +133,7 @@ trait Refusal {
     fn into_refusal(self) -> Error;
 }
 
-impl Refusal for keymill::Pending {
+impl Refusal for keymill::binding::Pending {
     fn into_refusal(mut self) -> Error {
         loop {
             match self.poll() {

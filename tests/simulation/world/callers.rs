@@ -1,6 +1,6 @@
 //! Callers: when they come, what they take, how long they wait, and whether a refusal is excused.
 
-use keymill::keeper::plan::Slot;
+use keymill::planner::Slot;
 use keymill::{Code, Error};
 
 use super::super::check::{Excuses, Life};

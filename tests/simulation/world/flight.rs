@@ -4,7 +4,7 @@
 //! answers come together (SQLite, MariaDB, PostgreSQL), or one statement after another, any of which may be the last that is
 //! carried out, or the last that is heard of (Redis).
 
-use keymill::keeper::plan::{self, Answer, Ask, Slot};
+use keymill::planner::{self, Answer, Ask, Slot};
 use keymill::store::Fault as Refusal;
 
 use super::{Event, World};
@@ -50,10 +50,10 @@ enum Fate {
 }
 
 impl World {
-    pub(super) fn send(&mut self, life: Life, planned: plan::Flight) {
+    pub(super) fn send(&mut self, life: Life, planned: planner::Flight) {
         let Some(process) = &mut self.processes[life] else { return };
         let (db, machine) = (process.db, process.machine);
-        if let plan::Flight::Alone(_, ask) = &planned
+        if let planner::Flight::Alone(_, ask) = &planned
             && self.saboteur.swallows(ask)
         {
             self.attend_at(life, self.now + 1, true);
@@ -62,8 +62,8 @@ impl World {
         let flight = self.flights.len();
         process.flight = Some(flight);
         let asks = match planned {
-            plan::Flight::Alone(slot, ask) => vec![(slot, ask)],
-            plan::Flight::Together(slots, requests) => {
+            planner::Flight::Alone(slot, ask) => vec![(slot, ask)],
+            planner::Flight::Together(slots, requests) => {
                 slots.into_iter().zip(requests.into_iter().map(Ask::Reserve)).collect()
             }
         };

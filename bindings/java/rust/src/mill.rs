@@ -37,7 +37,7 @@ extern "system" fn Java_io_keymill_MillBox_open<'local>(
     config: JByteArray<'local>,
 ) -> jlong {
     enter_with(&mut env, 0, |env| {
-        keymill::thread::quiet_panics();
+        keymill::binding::quiet_panics();
         let mill =
             if config.is_null() { Mill::open_default()? } else { Mill::open(&text_in(env, &config)?)? };
         Ok(Box::into_raw(Box::new(Held { mill, sources: Mutex::default() })) as jlong)

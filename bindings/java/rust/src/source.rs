@@ -5,7 +5,8 @@ use std::time::Duration;
 use jni::EnvUnowned;
 use jni::objects::{JByteArray, JLongArray, JObject, JString};
 use jni::sys::{jint, jlong};
-use keymill::{Code, Error, Kind, Pending, Result, Source};
+use keymill::binding::Pending;
+use keymill::{Code, Error, Kind, Result, Source};
 
 use crate::door::{enter, enter_with, rows_out, text_in, text_out};
 

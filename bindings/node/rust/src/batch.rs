@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 
-use keymill::{Error, Pending};
+use keymill::Error;
+use keymill::binding::Pending;
 use napi::Result;
 use napi::bindgen_prelude::{BigUint64ArraySlice, Either, External, Null};
 use napi_derive::napi;

@@ -37,7 +37,7 @@ impl Drop for MillBox {
         let Some(open) = self.share.get_mut().take() else { return };
         // Collected, or its worker or process ended, without a close: that may wait for a store, and nobody may wait here.
         if Arc::strong_count(&open) == 1 {
-            let _ = keymill::thread::spawn("keymill-close", move || drop(open));
+            let _ = keymill::binding::spawn("keymill-close", move || drop(open));
         }
     }
 }

@@ -53,7 +53,7 @@ impl Drop for OpenMill {
 
 /// The mill of `config`; none given: the environment's, else the default.
 pub fn open(config: Option<String>) -> Result<Arc<OpenMill>> {
-    keymill::thread::quiet_panics();
+    keymill::binding::quiet_panics();
     let config = match config {
         Some(config) => config,
         None => keymill::default_mill()?,

@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use keymill::{Code, Error, Kind, Layout, Lease, Source};
+use keymill::binding::Lease;
+use keymill::{Code, Error, Kind, Layout, Source};
 use napi::bindgen_prelude::{BigUint64ArraySlice, Either, External, Unknown};
 use napi::{Env, Result};
 use napi_derive::napi;

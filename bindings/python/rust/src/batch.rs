@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use keymill::{Kind, Pending, Result, Source};
+use keymill::binding::Pending;
+use keymill::{Kind, Result, Source};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};

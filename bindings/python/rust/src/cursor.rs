@@ -12,7 +12,8 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use keymill::{Lease, Result, Source};
+use keymill::binding::Lease;
+use keymill::{Result, Source};
 use pyo3::prelude::*;
 
 /// How many ids a cursor asks for one by one before it leases blocks: a program that takes a few ids and closes gives

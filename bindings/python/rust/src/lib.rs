@@ -39,7 +39,7 @@ static INTERPRETER: AtomicI64 = AtomicI64::new(-1);
 fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     refuse_a_second_interpreter(py)?;
-    keymill::thread::quiet_panics();
+    keymill::binding::quiet_panics();
     cursor::ask_for_the_lock(py)?;
     module.add_class::<mill::Mill>()?;
     module.add_class::<source::Source>()?;

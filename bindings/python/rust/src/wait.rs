@@ -75,7 +75,7 @@ pub(crate) fn errand<T: Send + 'static>(
     verb: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
     let (tell, mut told) = mpsc::sync_channel(1);
-    keymill::thread::spawn("keymill-errand", move || {
+    keymill::binding::spawn("keymill-errand", move || {
         let _ = tell.send(verb());
     })
     .map_err(|e| {

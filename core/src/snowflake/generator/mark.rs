@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::refusal::until;
 use super::word::{Core, END, ticks_after};
 use super::{Time, rfc3339};
-use crate::error::{Code, Error, Result};
-use crate::sync::{Ordering, fence};
+use crate::base::error::{Code, Error, Result};
+use crate::base::sync::{Ordering, fence};
 
 impl Core {
     /// A mark at or below this is due: a third of its reach is gone, the next tick is not covered, or counting ahead has

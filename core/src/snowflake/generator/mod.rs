@@ -28,8 +28,8 @@ mod tests;
 use std::time::Duration;
 
 use super::layout::{Layout, rfc3339};
-use crate::error::{Code, Error, Result};
-use crate::sync::Ordering;
+use crate::base::error::{Code, Error, Result};
+use crate::base::sync::Ordering;
 use crate::time::{Clock, Stamp};
 
 pub use refusal::{ClockBack, Refusal, Why};

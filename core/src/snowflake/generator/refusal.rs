@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{Code, Error, Result};
+use crate::base::error::{Code, Error, Result};
 
 /// What to do when the wall clock steps back.
 ///

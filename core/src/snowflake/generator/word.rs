@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64 as Figure;
 
 use super::refusal::{ClockBack, Refusal, Why, until};
 use super::{Layout, Time};
-use crate::error::{Error, Result};
-use crate::sync::{AtomicBool, AtomicU64, CachePadded, Ordering, fence};
+use crate::base::error::{Error, Result};
+use crate::base::sync::{AtomicBool, AtomicU64, CachePadded, Ordering, fence};
 use crate::time::Stamp;
 
 /// At and above this, `next` counts nothing. Positions are below it, because a layout has at most 63 bits; the calls that

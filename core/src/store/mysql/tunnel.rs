@@ -25,10 +25,10 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
 use super::error::UNHEARD;
+use crate::base::thread;
 use crate::store::server::{Options, Target, unreached};
 use crate::store::tls::{self, Mode, Protection};
 use crate::store::{Fault, FaultKind};
-use crate::thread;
 
 /// `CLIENT_SSL` of the protocol's capabilities.
 const CLIENT_SSL: u32 = 0x0800;
@@ -170,7 +170,7 @@ fn private_socket() -> io::Result<(PathBuf, UnixListener)> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     // A container's file system may be read-only but for its shared memory; and a socket's path may have 107 bytes.
     for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
-        let folder = parent.join(format!("keymill-{:016x}", crate::random::u64()));
+        let folder = parent.join(format!("keymill-{:016x}", crate::base::random::u64()));
         let made = DirBuilder::new().mode(0o700).create(&folder).and_then(|()| {
             let listener = UnixListener::bind(folder.join(SOCKET)).inspect_err(|_| {
                 let _ = std::fs::remove_dir(&folder);

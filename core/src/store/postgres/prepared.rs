@@ -56,7 +56,7 @@ pub(super) enum Way {
 impl Prepared {
     /// None yet. The process's number keeps forked children apart, which share their parent's chance.
     pub(super) fn new(direct: bool) -> Prepared {
-        let prefix = format!("keymill_{:x}_{:x}", std::process::id(), crate::random::u64());
+        let prefix = format!("keymill_{:x}_{:x}", std::process::id(), crate::base::random::u64());
         Prepared { prefix, direct, ..Prepared::default() }
     }
 

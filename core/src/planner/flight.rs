@@ -3,7 +3,7 @@
 //! Two lines of sources: those whose callers wait, and the others. A flight takes from one of them only; what the store will not
 //! serve in company flies alone.
 
-use crate::reservation::Request;
+use crate::base::reservation::Request;
 
 use super::{Ask, Now, Planner, Slot, Want};
 

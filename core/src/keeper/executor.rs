@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
 
-use crate::error::{Code, Error};
-use crate::events::{Event, Events};
-use crate::metrics::MillTally;
-use crate::reservation::Fault;
+use crate::base::error::{Code, Error};
+use crate::base::reservation::Fault;
+use crate::base::thread::panic_words;
+use crate::engine::events::{Event, Events};
+use crate::engine::metrics::MillTally;
 use crate::store::Store;
-use crate::thread::panic_words;
 use crate::time::Clock;
 use crate::well::Well;
 
 use super::Keeper;
 use super::expiry::Expiry;
-use super::plan::{Answer, Ask, Flight, Now};
+use crate::planner::{Answer, Ask, Flight, Now};
 
 /// The keeper never sleeps longer than this: a wall clock that was set is noticed, a lost wake-up heals.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
@@ -77,7 +77,7 @@ impl Executor {
     /// Works until the mill is closed. A panic of a driver never gets here (`store::guarded`); one of keymill's own code ends
     /// the planner, not the thread.
     pub(crate) fn run(mut self) {
-        crate::random::seed();
+        crate::base::random::seed();
         while let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.work())) {
             // Unwind safety: the planner is replaced; a close that has begun is completed by its caller.
             if self.store.is_none() {
@@ -183,7 +183,7 @@ impl Executor {
         let rest = (DEFECT_REST.0 * (1 << self.health.defects.min(10))).min(DEFECT_REST.1);
         self.health.rests_until = Some(now + rest);
         self.keeper.start_anew(
-            crate::random::u64(),
+            crate::base::random::u64(),
             &Error::new(Code::Internal, message).after(rest),
             self.now(),
         );

@@ -1,10 +1,10 @@
 //! What the store answered: what is published of it, and who rests after a refusal.
 
-use crate::error::{Code, Error};
-use crate::reservation::{Fault, FaultKind, Mark, Reserved};
+use crate::base::error::{Code, Error};
+use crate::base::reservation::{Fault, FaultKind, Mark, Reserved};
+use crate::planner::spec::Body;
 use crate::segment::Segment;
 use crate::serial::Prefix;
-use crate::spec::Body;
 
 use super::period::until_check;
 use super::{Action, Answer, Now, Planner, Slot, Want};

@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossbeam::queue::ArrayQueue;
 
-use crate::error::printable;
-use crate::reservation::{Fault, FaultKind};
+use crate::base::error::printable;
+use crate::base::reservation::{Fault, FaultKind};
 use crate::snowflake::layout::rfc3339;
 
 /// How many events are kept; the oldest make room.

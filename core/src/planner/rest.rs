@@ -34,8 +34,8 @@ mod tests {
 
     use super::super::{Action, Answer, Ask, Flight, Planner, View};
     use super::*;
+    use crate::base::reservation::{Request, Reserved};
     use crate::config::MillConfig;
-    use crate::reservation::{Request, Reserved};
 
     /// What the store is asked next.
     fn next(planner: &mut Planner, now: Now) -> Option<Request> {

@@ -1,15 +1,18 @@
-//! Leases and batches for languages that count, make texts or wait by themselves.
+//! What the bindings need beside the public verbs: leases and batches for languages that count, make texts or wait by
+//! themselves, and threads that take no signals of the host program. Unstable.
 
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
-use crate::mill::Way;
+pub use crate::base::error::printable;
+use crate::base::error::{Error, Result};
+pub use crate::base::thread::{quiet_panics, spawn};
+use crate::engine::Way;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 use crate::well::{Spring, Tally};
 
-use super::text::ascii;
-use super::{Kind, Source};
+use crate::api::text::ascii;
+use crate::api::{Kind, Source};
 
 /// Numbers leased to the caller alone, with the word that revokes them: all a language needs to count by itself.
 ///
@@ -33,20 +36,6 @@ pub struct Lease {
 }
 
 impl Source {
-    /// Leases `[lo, hi)`, at least one and at most `count` numbers, to the caller alone: one, where ids do not follow each
-    /// other (`delta=`). What is not used is lost.
-    ///
-    /// # Errors
-    /// As [`Source::next`]; `INVALID_ARGUMENT` for a count of 0 and for snowflakes.
-    pub fn lease(&self, count: u64) -> Result<(u64, u64)> {
-        if count == 0 {
-            return Err(self.failed(Error::argument("a lease of 0 numbers; ask for at least 1")));
-        }
-        let taken =
-            self.numbers().and_then(|well| well.lease(self.at_most(count))).map_err(|e| self.failed(e))?;
-        Ok(self.ids_of(taken.lo, taken.hi))
-    }
-
     /// Leases at most `count` numbers (0: as many as the source's `block=` says) for a cursor of the caller's own. A
     /// snowflake gives one id, and so does a source with a stride, so that a cursor works on every source of numbers.
     ///
@@ -81,21 +70,6 @@ impl Source {
         let mut lease = self.try_run(self.at_most(count), enough)?;
         (lease.lo, lease.hi) = self.ids_of(lease.lo, lease.hi);
         Ok(lease)
-    }
-
-    /// How many ids of a run of `count` lie side by side.
-    fn at_most(&self, count: u64) -> u64 {
-        if self.shared.way == Way::Strided { 1 } else { count }
-    }
-
-    /// What was counted, as ids: with a stride it is one.
-    fn ids_of(&self, lo: u64, hi: u64) -> (u64, u64) {
-        if self.shared.way == Way::Strided {
-            let id = self.stride().nth(lo);
-            (id, id + 1)
-        } else {
-            (lo, hi)
-        }
     }
 
     /// A run of what the source counts: with a stride, no ids yet.

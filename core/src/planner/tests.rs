@@ -1,8 +1,8 @@
 //! Doubtful marks, and places in line.
 
 use super::*;
+use crate::base::reservation::{Fault, FaultKind};
 use crate::config::MillConfig;
-use crate::reservation::{Fault, FaultKind};
 
 fn planner_of(spec: &str) -> Planner {
     let spec = MillConfig::parse("memory:").and_then(|config| config.spec(spec)).expect("a spec");
@@ -147,7 +147,7 @@ fn a_store_that_is_back_is_asked_for_everybody_at_once() {
     }
     now = planner.wake_at(at(now)).expect("a time");
     let (slot, _) = next(&mut planner, at(now)).expect("a try");
-    let range = crate::reservation::Reserved { lo: 1, hi: 1001, period: 0, ttl_ms: None };
+    let range = crate::base::reservation::Reserved { lo: 1, hi: 1001, period: 0, ttl_ms: None };
     planner.answer(slot, Ok(Answer::Reserved(range)), at(now));
     let (other, _) = next(&mut planner, at(now)).expect("the other source's turn");
     assert_ne!(slot, other);
@@ -169,7 +169,7 @@ fn the_end_of_a_period_whose_numbers_came_ahead_is_told_when_it_begins() {
         |left, issued, wanted| View::Supply(Sight { left, issued, wanted, room: 8, ..Sight::default() });
     planner.look(0, &sight(0, 0, 1), at(0, end - 5_000));
     next(&mut planner, at(0, end - 5_000)).expect("a request for today");
-    let range = crate::reservation::Reserved { lo: 1, hi: 1001, period: today, ttl_ms: None };
+    let range = crate::base::reservation::Reserved { lo: 1, hi: 1001, period: today, ttl_ms: None };
     planner.answer(0, Ok(Answer::Reserved(range)), at(0, end - 5_000));
     planner.look(0, &sight(900_000, 2, 0), at(3_000, end - 2_000));
     planner.look(0, &sight(900_000, 300, 0), at(4_500, end - 500));
@@ -177,7 +177,7 @@ fn the_end_of_a_period_whose_numbers_came_ahead_is_told_when_it_begins() {
     let Ask::Reserve(ask) = ask else { panic!("{ask:?}") };
     let tomorrow = pattern.period_at(end);
     assert_eq!(ask.period, tomorrow);
-    let range = crate::reservation::Reserved { period: tomorrow, ..range };
+    let range = crate::base::reservation::Reserved { period: tomorrow, ..range };
     let kept = planner.answer(0, Ok(Answer::Reserved(range)), at(4_600, end - 400));
     assert!(matches!(kept.as_slice(), [Action::KeepAhead(_)]), "{kept:?}");
     let begun = planner.look(0, &sight(900_000, 300, 0), at(5_000, end));
@@ -199,7 +199,7 @@ fn a_landing_has_no_other_dated_source_checked() {
     let land = |planner: &mut Planner, slot: Slot, lo: u64, now: Now| {
         planner.look(slot, &View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() }), now);
         next(planner, now).expect("a request");
-        let range = crate::reservation::Reserved { lo, hi: lo + 1000, period: today, ttl_ms: None };
+        let range = crate::base::reservation::Reserved { lo, hi: lo + 1000, period: today, ttl_ms: None };
         planner.answer(slot, Ok(Answer::Reserved(range)), now);
     };
     let now = |boot_ms: u64, before_end_ms: i64| Now { boot_ms, wall_ms: end - before_end_ms };

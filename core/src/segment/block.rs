@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::segment::Taken;
 use crate::serial::Prefix;
 use crate::well::{Tally, Well};

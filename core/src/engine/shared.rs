@@ -2,21 +2,21 @@
 //!
 //! The child must not touch anything its parent's threads may have been holding: not the old engine's locks, not its
 //! queues, not its connections. So the child builds a new engine and leaves the old one where it is, for ever. Which
-//! process one is in is told by a word the kernel wiped at the fork (see [`crate::revocation`]).
+//! process one is in is told by a word the kernel wiped at the fork (see [`crate::base::revocation`]).
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use crate::base::error::{Code, Error, Result};
+use crate::base::revocation::ForkLock;
 use crate::config::{Fork, MillConfig};
-use crate::error::{Code, Error, Result};
-use crate::events::Event;
-use crate::revocation::ForkLock;
-use crate::spec::{Body, Order, Spec};
+use crate::engine::events::Event;
+use crate::planner::spec::{Body, Order, Spec};
 use crate::time::{Clock, ManualClock};
 use crate::well::Well;
 
-use super::engine::Engine;
+use super::Engine;
 
 pub(crate) struct SharedMill {
     pub(crate) config: Arc<MillConfig>,

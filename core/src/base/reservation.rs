@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::printable;
+use crate::base::error::printable;
+use crate::base::stride::Stride;
 use crate::serial::SerialPattern;
-use crate::stride::Stride;
 
 /// The largest number keymill hands out: positive in a signed 64-bit column.
 pub const MAX_NUMBER: u64 = i64::MAX as u64;

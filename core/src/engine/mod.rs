@@ -1,5 +1,11 @@
 //! One life of a mill: a keeper thread with its store, and the wells it serves. A forked child starts another.
 
+pub(crate) mod events;
+pub(crate) mod metrics;
+mod shared;
+
+pub(crate) use shared::{SharedMill, SharedSource, Way};
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,18 +14,18 @@ use std::time::Duration;
 
 use crossbeam::channel::{self, Sender};
 
-use crate::bell::Belfry;
+use crate::base::bell::Belfry;
+use crate::base::error::{Code, Error, Result, shown};
+use crate::base::revocation::Word;
+use crate::base::thread;
 use crate::config::{MillConfig, StoreConfig};
-use crate::error::{Code, Error, Result, shown};
-use crate::events::{Event, Events};
+use crate::engine::events::{Event, Events};
+use crate::engine::metrics::{MillTally, Stats};
 use crate::keeper::Keeper;
-use crate::keeper::act::{Command, Executor, Health};
-use crate::metrics::{MillTally, Stats};
-use crate::revocation::Word;
-use crate::spec::{Body, Spec};
+use crate::keeper::executor::{Command, Executor, Health};
+use crate::planner::spec::{Body, Spec};
 use crate::store::guarded::{Guarded, MakeStore, OnPanic};
 use crate::store::{Fault, FaultKind, Store, interleave, memory};
-use crate::thread;
 use crate::time::Clock;
 use crate::well::{Spring, Tally, Well};
 
@@ -137,7 +143,7 @@ impl Engine {
             events.push(Event::new("driver_panicked", message));
         });
         let executor = Executor {
-            keeper: Keeper::new(crate::random::u64(), belfry.clone()),
+            keeper: Keeper::new(crate::base::random::u64(), belfry.clone()),
             store: Some(store_for(&config.store, folder, &on_panic)?),
             clock,
             commands: inbox,

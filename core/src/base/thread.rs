@@ -12,7 +12,7 @@ use std::panic;
 use std::sync::Once;
 use std::thread::{Builder, JoinHandle};
 
-use crate::error::shown;
+use crate::base::error::shown;
 
 thread_local! {
     /// The thread was started by [`spawn`].

@@ -1,8 +1,8 @@
 //! Periods of serial numbers: when one is over, and when the next is reserved.
 
-use crate::reservation::Scheme;
+use crate::base::reservation::Scheme;
+use crate::planner::spec::Body;
 use crate::serial::SerialPattern;
-use crate::spec::Body;
 
 use super::{Action, Now, Plan, Planner, Slot};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::reservation::Key;
+use crate::base::reservation::Key;
 use crate::segment::Rules;
 use crate::serial::SerialPattern;
 use crate::snowflake::{ClockBack, Layout};

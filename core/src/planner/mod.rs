@@ -12,15 +12,16 @@ mod flight;
 mod landing;
 mod period;
 mod rest;
+pub mod spec;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::error::Error;
-use crate::reservation::{Key, Mark, Request, Reserved};
+use crate::base::error::Error;
+use crate::base::reservation::{Key, Mark, Request, Reserved};
+use crate::planner::spec::{Body, Spec};
 use crate::segment::{Last, Meter, Rules, Segment, Sight};
-use crate::spec::{Body, Spec};
 pub use flight::Flight;
 use period::next_period;
 
