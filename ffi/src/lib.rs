@@ -1,5 +1,4 @@
 //! The C ABI: each function checks what C may get wrong, calls one verb of the core's waist, and answers with a code.
-//! (floor 5)
 //!
 //! * `error`: the one door, `enter`, and the thread's last message.
 //! * `handle`: what C holds; the only place where pointers change their type.

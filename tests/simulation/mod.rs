@@ -1,4 +1,4 @@
-//! A deterministic simulation: from one seed, many mills in virtual time on stores that fail. (floor 6)
+//! A deterministic simulation: from one seed, many mills in virtual time on stores that fail.
 //!
 //! The code simulated is the code that ships: [`keymill::keeper::Keeper`] with its planner, the wells callers take from,
 //! and the memory store's row code. Replaced are the thread that carries flights, the wire, and the time. Every history

@@ -1,4 +1,4 @@
-//! The generator under the loom model checker: every interleaving and every weak-memory outcome of small runs. (tests)
+//! The generator under the loom model checker: every interleaving and every weak-memory outcome of small runs.
 //!
 //! `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --release -p keymill --lib snowflake::loom
 //! --target-dir target/loom`. Time is a loom atomic, so the checker also explores where a clock move falls.

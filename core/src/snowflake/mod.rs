@@ -1,7 +1,7 @@
 //! Snowflakes: ids made of time, a worker and a sequence, without asking anybody per id.
 //!
-//! * [`layout`] (floor 0) says which bits mean what, and when the time field is over. Pure.
-//! * [`generator`] (floor 1) hands out the positions of one worker. It reads clocks through the vDSO and does no I/O:
+//! * [`layout`] says which bits mean what, and when the time field is over. Pure.
+//! * [`generator`] hands out the positions of one worker. It reads clocks through the vDSO and does no I/O:
 //!   worker ids and the persisted high-water mark are given to it by the keeper.
 //!
 //! What is promised, in the order in which it is defended:

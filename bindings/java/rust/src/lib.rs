@@ -1,4 +1,4 @@
-//! keymill for Java: translations of the waist, and nothing else. (floor 5)
+//! keymill for Java: translations of the waist, and nothing else.
 //!
 //! * `door`: how a call comes in and how an error becomes a `KeymillException`.
 //! * `mill`, `source`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.Well`.

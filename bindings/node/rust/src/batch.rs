@@ -1,4 +1,4 @@
-//! Batches: all of the ids or none, asked for again until they are complete. (floor 5)
+//! Batches: all of the ids or none, asked for again until they are complete.
 
 use std::cell::RefCell;
 

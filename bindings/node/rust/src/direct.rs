@@ -1,4 +1,4 @@
-//! Ids straight from the core by the cheapest call there is: a function made for one source. (floor 5)
+//! Ids straight from the core by the cheapest call there is: a function made for one source.
 //!
 //! For ids that do not follow each other, and where several contexts share a source. It bypasses the macros of napi: converting arguments, and
 //! above all proving that an opaque value is ours, costs several times the id.

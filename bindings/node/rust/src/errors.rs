@@ -1,4 +1,4 @@
-//! Errors on their way to JavaScript, and the door every function passes through. (floor 5)
+//! Errors on their way to JavaScript, and the door every function passes through.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,4 +1,4 @@
-//! A mill's verbs. (floor 5)
+//! A mill's verbs.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};

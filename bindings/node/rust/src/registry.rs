@@ -1,4 +1,4 @@
-//! The mills of this process, by what they were opened with. (floor 5)
+//! The mills of this process, by what they were opened with.
 //!
 //! A worker that opens what another has open gets the same mill: one set of segments, one order of ids. It closes with
 //! its last holder, and who opens its name meanwhile waits for that: two mills at once would be two processes to each

@@ -1,4 +1,4 @@
-//! Who counts from a source: JavaScript contexts (threads) that hold it, each in a seat. (floor 5)
+//! Who counts from a source: JavaScript contexts (threads) that hold it, each in a seat.
 //!
 //! With `order=process` ids rise over all threads, so a block that one thread counts through by itself is sound only while
 //! no other thread takes ids. Each source therefore has one bench. Blocks are leased under its lock and only while one

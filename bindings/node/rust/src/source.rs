@@ -1,4 +1,4 @@
-//! A source's verbs: blocks for cursors in JavaScript, and single ids where a block would be wrong. (floor 5)
+//! A source's verbs: blocks for cursors in JavaScript, and single ids where a block would be wrong.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;

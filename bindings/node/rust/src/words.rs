@@ -1,4 +1,4 @@
-//! Words of Rust memory as JavaScript sees them: views, never copies. (floor 5)
+//! Words of Rust memory as JavaScript sees them: views, never copies.
 
 use std::ffi::c_void;
 use std::ptr;

@@ -1,4 +1,4 @@
-//! Batches: many ids, all of them or none. (floor 5)
+//! Batches: many ids, all of them or none.
 //!
 //! A batch of segment ids begins with what the cursor holds and goes on with what the core leases, at every try: so it
 //! never overtakes numbers that are still in the cursor, and what the cursor gives after the batch is greater than what

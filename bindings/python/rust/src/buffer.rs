@@ -1,4 +1,4 @@
-//! The caller's buffers of ids, through the buffer protocol. (floor 5)
+//! The caller's buffers of ids, through the buffer protocol.
 //!
 //! The limited API has the protocol from 3.11 on only; the wheel runs from 3.9 on and may not link to it. So the two
 //! functions are looked up in the running interpreter, and the struct is declared here: `PyObject_GetBuffer`,

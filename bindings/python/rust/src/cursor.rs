@@ -1,4 +1,4 @@
-//! A cursor: numbers leased ahead and counted through without a locked instruction. (floor 5)
+//! A cursor: numbers leased ahead and counted through without a locked instruction.
 //!
 //! The interpreter's lock is what makes it right: no verb lets go of the lock between reading `next` and writing it
 //! back, so of two threads one comes first. One cursor serves all copies of a source, so ids rise over all threads of
@@ -132,6 +132,7 @@ impl Cursor {
         let refills = self.refills.load(Ordering::Relaxed);
         // 0: as many as the source's `block=` says.
         let lease = source.try_lease(u64::from(refills < SINGLES), 1)?;
+        // ordering: Relaxed — the interpreter's lock, as above.
         self.refills.store(refills + 1, Ordering::Relaxed);
         self.word.store(ptr::from_ref(lease.word).cast_mut(), Ordering::Relaxed);
         self.leased_at.store(lease.leased_at, Ordering::Relaxed);

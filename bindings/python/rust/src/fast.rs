@@ -1,4 +1,4 @@
-//! The ways most ids go, without what a general call costs: the methods `next` and `fill`, and iteration. (floor 5)
+//! The ways most ids go, without what a general call costs: the methods `next` and `fill`, and iteration.
 //!
 //! pyo3's entry to a method keeps a count of the thread's attachments, which is a call into the thread's storage and a
 //! third of the time an id takes. Here the interpreter calls a function of ours that takes a number from the cursor and

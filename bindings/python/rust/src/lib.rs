@@ -1,4 +1,4 @@
-//! keymill for Python: translations of the waist, and nothing else. (floor 5)
+//! keymill for Python: translations of the waist, and nothing else.
 //!
 //! * `cursor`: numbers leased ahead, counted through while the interpreter's lock is held.
 //! * `taker`: what a source and a handle have in common: one id, now or after a wait.

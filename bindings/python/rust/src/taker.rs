@@ -1,4 +1,4 @@
-//! One id, now or after a wait: what a source and a handle have in common. (floor 5)
+//! One id, now or after a wait: what a source and a handle have in common.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Waiting: without the interpreter's lock, hearing signals, holding nothing. (floor 5)
+//! Waiting: without the interpreter's lock, hearing signals, holding nothing.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
