@@ -83,7 +83,7 @@ fn a_connection_ended_by_the_server_is_replaced() {
         )
         .unwrap();
     let fault = store.reserve(&request).unwrap_err();
-    assert_eq!(fault.kind, FaultKind::Held, "{fault}");
+    assert_eq!(fault.kind, FaultKind::Locked, "{fault}");
     assert!(fault.message.contains("1205"), "the lock wait ends in the server's own answer: {fault}");
     tamper.query_drop("ROLLBACK").unwrap();
     assert_eq!(store.reserve(&request).unwrap().lo, 11);

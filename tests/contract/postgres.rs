@@ -175,7 +175,7 @@ fn a_lock_held_too_long_ends_in_the_servers_own_answer() {
         holder.say(&format!("BEGIN; SELECT * FROM {} FOR UPDATE", bench.table));
         let began = Instant::now();
         let fault = store.reserve(&request).unwrap_err();
-        assert_eq!(fault.kind, FaultKind::Held, "nothing is unknown: {fault}");
+        assert_eq!(fault.kind, FaultKind::Locked, "nothing is unknown: {fault}");
         assert!(fault.message.contains("55P03"), "{fault}");
         assert!(began.elapsed() < 5 * read_timeout, "{:?}", began.elapsed());
         holder.say("ROLLBACK");

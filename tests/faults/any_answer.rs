@@ -207,7 +207,7 @@ fn play(table: &Table, mut scene: Scene, other: &mut MysqlStore, place: &str) ->
             Err(fault) => assert!(
                 matches!(
                     fault.kind,
-                    FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Refused | FaultKind::Held
+                    FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Refused | FaultKind::Locked
                 ),
                 "{place}: {:?}: {fault}",
                 fault.kind

@@ -358,7 +358,7 @@ fn a_row_that_somebody_holds_keeps_the_others_waiting_once_and_not_for_long(plac
     let times = [(); 5].map(|()| {
         let began = Instant::now();
         let fault = store.reserve(&sources.request(5)).expect_err("somebody holds it");
-        assert_eq!(fault.kind, FaultKind::Held, "{fault}");
+        assert_eq!(fault.kind, FaultKind::Locked, "{fault}");
         began.elapsed()
     });
     // What is longer in one of them is the machine's.

@@ -476,7 +476,7 @@ fn a_table_that_somebody_locks_is_told_by_the_server_and_no_statement_is_left_wa
         for _ in 0..3 {
             let fault = store.reserve(&ask(&key, next)).expect_err("the table is locked");
             assert!(
-                matches!(fault.kind, FaultKind::Held | FaultKind::Unavailable),
+                matches!(fault.kind, FaultKind::Locked | FaultKind::Unavailable),
                 "{lock}: {:?}: {fault}",
                 fault.kind
             );

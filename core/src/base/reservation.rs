@@ -287,8 +287,8 @@ pub enum FaultKind {
     Unavailable,
     /// The connection died or timed out in mid-flight: whatever was in flight may or may not have happened. Burn it.
     Unknown,
-    /// Nothing was changed: somebody holds this row, and other rows may well be free.
-    Held,
+    /// Nothing was changed: another transaction holds this row's lock. Other rows may be free.
+    Locked,
     /// The store understood and said no: missing table, missing right, a row that makes no sense.
     Refused,
     /// The row is below the caller's high water, or gone.

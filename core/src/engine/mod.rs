@@ -357,7 +357,7 @@ impl Drop for Engine {
 /// A store's fault, as the error of a verb that is not a reservation.
 pub(crate) fn error_of(fault: &Fault) -> Error {
     let code = match fault.kind {
-        FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Held => Code::StoreUnavailable,
+        FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked => Code::StoreUnavailable,
         FaultKind::Refused => Code::StoreRefused,
         FaultKind::WentBackwards => Code::StoreWentBackwards,
         FaultKind::Unsafe => Code::StoreUnsafe,

@@ -22,7 +22,7 @@ impl Planner {
     /// The store answered a flight. `view` is the source as it is now.
     pub(crate) fn answer(&mut self, slot: Slot, answer: Result<Answer, Fault>, now: Now) -> Vec<Action> {
         let outage = answer.as_ref().is_err_and(|fault| fault.kind.is_outage());
-        let held = answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Held);
+        let held = answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked);
         let actions = match answer {
             Ok(answer) => {
                 // Of one flight some may have been answered before the connection died.
@@ -155,7 +155,7 @@ impl Planner {
 
     fn refused(&mut self, slot: Slot, fault: Fault, now: Now) -> Action {
         let code = match fault.kind {
-            FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Held => Code::StoreUnavailable,
+            FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked => Code::StoreUnavailable,
             FaultKind::Refused => Code::StoreRefused,
             FaultKind::WentBackwards => Code::StoreWentBackwards,
             FaultKind::Unsafe => Code::StoreUnsafe,

@@ -94,7 +94,7 @@ pub(crate) trait Connected {
         }
         let answer = work(self);
         if let Some(session) = self.kept() {
-            if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Held) {
+            if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked) {
                 session.held().insert(row);
             } else {
                 session.held().remove(&row);

@@ -53,7 +53,7 @@ pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Jud
             fault: if HELD.contains(&code) {
                 let found =
                     format!("error {code}: {message} (another transaction holds its row: let it end)");
-                Fault::new(FaultKind::Held, found)
+                Fault::new(FaultKind::Locked, found)
             } else {
                 Fault::new(FaultKind::Unavailable, format!("error {code}: {message}"))
             },

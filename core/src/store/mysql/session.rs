@@ -641,7 +641,7 @@ impl Session {
                 Ok(None) => None,
                 // One lock's wait is enough: the other sources wait too. (To TiDB such an error may be a conflict like others.)
                 Err(fault)
-                    if fault.kind == FaultKind::Held
+                    if fault.kind == FaultKind::Locked
                         && !self.hasty
                         && self.server.dialect != Dialect::TiDb =>
                 {
@@ -679,7 +679,7 @@ impl Session {
             Err(Stopped::At(_, error)) => self.failed(&error, Phase::Ask),
         };
         Err(match fault.kind {
-            FaultKind::Held => Fault::new(FaultKind::Unavailable, NOT_CAUGHT_UP),
+            FaultKind::Locked => Fault::new(FaultKind::Unavailable, NOT_CAUGHT_UP),
             _ => fault,
         })
     }

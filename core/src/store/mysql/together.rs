@@ -138,7 +138,7 @@ impl Session {
         let by_server = matches!(error, mysql::Error::MySqlError(_));
         self.roll_back();
         if by_server && at < commit || self.again {
-            let held = fault.kind == FaultKind::Held && !self.broken;
+            let held = fault.kind == FaultKind::Locked && !self.broken;
             return Ok(if held { Carried::HeldAt(at) } else { Carried::None });
         }
         Err(fault)

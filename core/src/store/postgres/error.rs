@@ -47,7 +47,7 @@ pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged 
             fault: if code == HELD {
                 let found =
                     format!("error {code}: {message} (another transaction holds its row: let it end)");
-                Fault::new(FaultKind::Held, found)
+                Fault::new(FaultKind::Locked, found)
             } else {
                 Fault::new(FaultKind::Unavailable, format!("error {code}: {message}"))
             },

@@ -212,7 +212,7 @@ impl Transactions for PostgresStore {
                     Ok(None) if session.broken => return Err(rows::rolled_back_badly()),
                     Ok(None) => {}
                     // One lock's wait is enough: the other sources wait too.
-                    Err(fault) if fault.kind == FaultKind::Held => return Err(fault),
+                    Err(fault) if fault.kind == FaultKind::Locked => return Err(fault),
                     Err(fault) if session.again && !session.broken => conflict = fault,
                     Err(fault) => return Err(fault),
                 }
@@ -331,7 +331,7 @@ impl PostgresStore {
             }
             match session.reserve_fast(request) {
                 // The transaction repeats it, with a pause.
-                Err(fault) if fault.kind != FaultKind::Held && session.again && !session.broken => Ok(None),
+                Err(fault) if fault.kind != FaultKind::Locked && session.again && !session.broken => Ok(None),
                 other => other,
             }
         });

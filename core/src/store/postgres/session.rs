@@ -538,7 +538,7 @@ impl Session {
                     // The server's own word on what came before the commit is as good as a rollback. (Were it `BEGIN` that
                     // failed, the others would have been carried out for nobody.)
                     let undone = failed.is_said() && at + 1 < statements.len() || self.again;
-                    let held = at.checked_sub(2).filter(|_| fault.kind == FaultKind::Held && !self.broken);
+                    let held = at.checked_sub(2).filter(|_| fault.kind == FaultKind::Locked && !self.broken);
                     return match held {
                         _ if !undone => Err(fault),
                         Some(change) => Ok(Together::HeldAt(change)),
