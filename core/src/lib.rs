@@ -55,4 +55,4 @@ pub use engine::events::Event;
 pub use engine::metrics::{Latency, Stats};
 pub use serial::SerialPattern;
 pub use snowflake::Layout;
-pub use store::{Facts, Handover, Row};
+pub use store::{Facts, Import, Row};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use keymill::store::{Facts, Fault, Handover, Key, Mark, Request, Reserved, Row, Store};
+use keymill::store::{Facts, Fault, Import, Key, Mark, Request, Reserved, Row, Store};
 
 pub struct Counted(pub Box<dyn Store>);
 
@@ -51,8 +51,8 @@ impl Store for Counted {
         Ok((before.map(|row| counted(key, row)), counted(key, after)))
     }
 
-    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
-        self.0.hand_over(old, new, period)
+    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
+        self.0.import(old, new, period)
     }
 
     fn release_idle(&mut self, now_ms: u64) -> Option<u64> {

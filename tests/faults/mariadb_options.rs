@@ -195,7 +195,7 @@ fn changes(store: &mut MysqlStore, key: &Arc<Key>, next: u64) -> Vec<(&'static s
     }
     if key.scheme == Scheme::LeafAlloc {
         let new = self::key(Scheme::Keymill, "imported");
-        tell("import", store.hand_over(key, &new, 0).map(drop));
+        tell("import", store.import(key, &new, 0).map(drop));
     }
     told
 }

@@ -409,10 +409,8 @@ fn exercise(options: &Options, round: u64) {
                 table: "keymill_segment".into(),
                 ..(*one.key).clone()
             });
-            store
-                .hand_over(&one.key, &new, period)
-                .unwrap_or_else(|fault| failed("hand over", round, &fault));
-            store.taker(&one.key, &new).unwrap_or_else(|fault| failed("taker", round, &fault));
+            store.import(&one.key, &new, period).unwrap_or_else(|fault| failed("import", round, &fault));
+            store.new_owner(&one.key, &new).unwrap_or_else(|fault| failed("new owner", round, &fault));
         }
     }
     store

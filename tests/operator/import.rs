@@ -1,4 +1,4 @@
-//! `keymill import`: rows of other programs' tables handed over while old nodes are at work, cut at every point, and run a
+//! `keymill import`: rows of other programs' tables imported while old nodes are at work, cut at every point, and run a
 //! second time.
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it), PostgreSQL by `KEYMILL_TEST_POSTGRES`
@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use keymill::store::FAR;
-use keymill::{Code, Handover, Mill, OldRow, Source};
+use keymill::store::PARKED_AT;
+use keymill::{Code, Import, Mill, OldRow, Source};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::rivals::{self, PROGRAMS, Program};
 use keymill_tests::{mariadb, postgres};
@@ -63,7 +63,7 @@ impl Tables {
         self.say(&format!("INSERT INTO {{old}} ({}) VALUES ({})", program.row.0, program.row.1));
     }
 
-    fn import(&self, program: &Program, source: &Source, dry_run: bool) -> keymill::Result<Handover> {
+    fn import(&self, program: &Program, source: &Source, dry_run: bool) -> keymill::Result<Import> {
         source.import(&from(program.scheme.name(), &self.old), dry_run)
     }
 }
@@ -103,7 +103,7 @@ fn old_nodes_hammering_through_an_import_never_take_a_number_of_ours() {
         let taken = AtomicU32::new(0);
         let mill = Mill::open(&mariadb::url()).unwrap();
         let orders = mill.source(&tables.orders()).unwrap();
-        let (mut ranges, ours, handed) = std::thread::scope(|scope| {
+        let (mut ranges, ours, imported) = std::thread::scope(|scope| {
             let ends = Stops(&stop);
             let nodes: Vec<_> = (0..4)
                 .map(|_| {
@@ -125,7 +125,7 @@ fn old_nodes_hammering_through_an_import_never_take_a_number_of_ours() {
                 until("old nodes take ranges", || taken.load(Ordering::Relaxed) >= from + count);
             };
             more(100);
-            let handed = tables.import(program, &orders, false).unwrap();
+            let imported = tables.import(program, &orders, false).unwrap();
             let mut ours = Vec::new();
             for _ in 0..50 {
                 ours.extend(orders.take(100).unwrap());
@@ -133,20 +133,25 @@ fn old_nodes_hammering_through_an_import_never_take_a_number_of_ours() {
             more(100);
             drop(ends);
             let ranges: Vec<_> = nodes.into_iter().flat_map(|node| node.join().unwrap()).collect();
-            (ranges, ours, handed)
+            (ranges, ours, imported)
         });
         ranges.sort_unstable();
-        let before: Vec<_> = ranges.iter().filter(|(lo, _)| *lo < FAR).collect();
+        let before: Vec<_> = ranges.iter().filter(|(lo, _)| *lo < PARKED_AT).collect();
         let after = ranges.len() - before.len();
         assert!(before.len() >= 100 && after >= 50, "{} before, {after} after", before.len());
         // Nothing overlaps, and nothing is lost between the last old number and our first.
         for pair in ranges.windows(2) {
             assert!(pair[0].1 <= pair[1].0, "{:?}: {:?} and {:?}", program.scheme, pair[0], pair[1]);
         }
-        assert_eq!(before.last().unwrap().1, handed.new_after.mark.next, "{:?}: {handed:?}", program.scheme);
-        assert_eq!(ours.first(), Some(&handed.new_after.mark.next));
-        assert!(ours.windows(2).all(|pair| pair[0] < pair[1]) && *ours.last().unwrap() < FAR);
-        assert_eq!(handed.old_after.mark.next, handed.old.mark.next + FAR);
+        assert_eq!(
+            before.last().unwrap().1,
+            imported.new_after.mark.next,
+            "{:?}: {imported:?}",
+            program.scheme
+        );
+        assert_eq!(ours.first(), Some(&imported.new_after.mark.next));
+        assert!(ours.windows(2).all(|pair| pair[0] < pair[1]) && *ours.last().unwrap() < PARKED_AT);
+        assert_eq!(imported.old_after.mark.next, imported.old.mark.next + PARKED_AT);
         println!(
             "import   {}: {} old ranges before, {after} after, {} of ours from {}",
             program.scheme.name(),
@@ -176,8 +181,8 @@ fn a_connection_cut_at_any_answer_leaves_both_rows_or_neither() {
             let answer = tables.import(program, &orders, false);
             proxy.set(Answers::Pass);
             let (old, new) = tables.rows(program.maximum);
-            let neither = new.is_none() && old < FAR && answer.is_err();
-            let both = new == Some(1) && old >= FAR;
+            let neither = new.is_none() && old < PARKED_AT && answer.is_err();
+            let both = new == Some(1) && old >= PARKED_AT;
             assert!(neither || both, "{:?} cut {cut}: {old} {new:?} {answer:?}", program.scheme);
             undone += u32::from(neither);
             done += u32::from(both);
@@ -204,14 +209,14 @@ fn a_second_import_says_that_it_is_done_and_changes_nothing() {
         let orders = mill.source(&tables.orders()).unwrap();
         let shown = tables.import(program, &orders, true).unwrap();
         assert_eq!(tables.rows(program.maximum), (7000, None), "a dry run writes nothing");
-        let handed = tables.import(program, &orders, false).unwrap();
-        assert_eq!(shown, handed, "what is shown is what is done");
-        assert!(!handed.was_done());
+        let imported = tables.import(program, &orders, false).unwrap();
+        assert_eq!(shown, imported, "what is shown is what is done");
+        assert!(!imported.was_done());
         let first = orders.next().unwrap();
-        assert_eq!(first, handed.old.mark.next);
+        assert_eq!(first, imported.old.mark.next);
         // An old node goes on up there, and the second import lets it.
         let far = (program.node)(&mut mariadb::connection(), &tables.old).0;
-        assert_eq!(far, first + FAR);
+        assert_eq!(far, first + PARKED_AT);
         let stands = tables.rows(program.maximum);
         for dry_run in [true, false] {
             assert!(tables.import(program, &orders, dry_run).unwrap().was_done());
@@ -245,8 +250,8 @@ fn what_could_count_a_number_twice_is_refused_and_nothing_is_changed() {
     refused("stands at 4999, below 5000");
     // Ours stands above: it is left where it is, and the old row moved.
     tables.say("UPDATE {new} SET next = 5001");
-    let handed = tables.import(program, &orders, false).unwrap();
-    assert_eq!((handed.new_after.mark.next, handed.old_after.mark.next), (5001, 5000 + FAR));
+    let imported = tables.import(program, &orders, false).unwrap();
+    assert_eq!((imported.new_after.mark.next, imported.old_after.mark.next), (5001, 5000 + PARKED_AT));
     // A new row that is gone is not made again.
     tables.say("DELETE FROM {new} WHERE name = 'segment:orders'");
     refused("is gone");
@@ -310,9 +315,9 @@ fn serials_go_on_where_key_factory_stood_and_its_nodes_are_far_away_for_the_day(
         }
     };
     old_node(&mut texts, 3);
-    let handed = import(false).unwrap();
-    assert_eq!(handed.old.text, "MAXSERIALNO=20260101000150");
-    assert_eq!(handed.new_after.mark.next, 151);
+    let imported = import(false).unwrap();
+    assert_eq!(imported.old.text, "MAXSERIALNO=20260101000150");
+    assert_eq!(imported.new_after.mark.next, 151);
     old_node(&mut texts, 3);
     let ours = serials.take_text(2000).unwrap();
     assert_eq!(ours[0], "20260101000151");
@@ -333,7 +338,7 @@ fn serials_go_on_where_key_factory_stood_and_its_nodes_are_far_away_for_the_day(
 }
 
 #[test]
-fn a_file_s_rows_are_handed_over_while_an_old_node_writes_them() {
+fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
     for program in &PROGRAMS {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ids.db");
@@ -372,18 +377,18 @@ fn a_file_s_rows_are_handed_over_while_an_old_node_writes_them() {
             (node.join().unwrap(), ours)
         });
         old.sort_unstable();
-        let stood = *old.iter().rfind(|end| **end < FAR).unwrap();
+        let stood = *old.iter().rfind(|end| **end < PARKED_AT).unwrap();
         let first = if scheme == "leaf_alloc" { stood } else { stood + 1 };
         assert_eq!((ours[0], ours[4999]), (first, first + 4999), "{scheme}");
         assert!(
-            old.last().is_some_and(|end| *end > FAR)
+            old.last().is_some_and(|end| *end > PARKED_AT)
                 && orders.import(&from(scheme, scheme), false).unwrap().was_done()
         );
     }
 }
 
 #[test]
-fn rows_on_postgres_are_handed_over_while_mills_still_write_the_old_one() {
+fn rows_on_postgres_are_imported_while_mills_still_write_the_old_one() {
     let mill = Mill::open(&postgres::url()).unwrap();
     for program in &PROGRAMS {
         let scheme = program.scheme.name();
@@ -399,18 +404,18 @@ fn rows_on_postgres_are_handed_over_while_mills_still_write_the_old_one() {
         let orders = mill.source(&ours).unwrap();
         let import = |dry_run| orders.import(&from(scheme, &old), dry_run).unwrap();
         let shown = import(true);
-        let handed = import(false);
+        let imported = import(false);
         // The other mill may reserve ahead in between.
         assert!(
-            shown.old.mark <= handed.old.mark && shown.new == handed.new,
-            "{scheme}: {shown:?} {handed:?}"
+            shown.old.mark <= imported.old.mark && shown.new == imported.new,
+            "{scheme}: {shown:?} {imported:?}"
         );
         let first = orders.next().unwrap();
-        assert!(first > 120 && first == handed.old.mark.next, "{scheme}: {first}");
+        assert!(first > 120 && first == imported.old.mark.next, "{scheme}: {first}");
         // What it had in memory, and then what is far away.
         let rest = late.take(5000).unwrap();
-        assert!(rest.iter().all(|id| *id < first || *id > FAR), "{scheme}");
-        assert!(rest.last().is_some_and(|id| *id > FAR), "{scheme}");
+        assert!(rest.iter().all(|id| *id < first || *id > PARKED_AT), "{scheme}");
+        assert!(rest.last().is_some_and(|id| *id > PARKED_AT), "{scheme}");
         assert!(import(false).was_done());
         let standing = orders.standing().unwrap();
         assert!(standing.changed_seconds_ago.is_some_and(|age| age < 100), "{scheme}: {standing:?}");
@@ -444,14 +449,14 @@ fn a_row_that_another_source_has_taken_is_refused_with_that_source_s_name() {
         for dry_run in [true, false] {
             let error = second.import(&row, dry_run).unwrap_err();
             assert_eq!(error.code, Code::StoreRefused, "{error}");
-            assert!(error.message.contains("was handed over to `segment:first` before"), "{error}");
+            assert!(error.message.contains("was imported into `segment:first` before"), "{error}");
             assert!(first.import(&row, dry_run).unwrap().was_done());
         }
         // Another row of the same table is free.
         let other = "segment:more?scheme=leaf_alloc&step=50";
         take(&format!("{other}&table={old_table}"), 9_500);
-        let handed = second.import(&OldRow { row: Some("more"), ..row }, false).unwrap_err();
-        assert!(handed.message.contains("stands at 9000, below 9501"), "{handed}");
+        let imported = second.import(&OldRow { row: Some("more"), ..row }, false).unwrap_err();
+        assert!(imported.message.contains("stands at 9000, below 9501"), "{imported}");
         second.repair(10_000, false).unwrap();
         second.import(&OldRow { row: Some("more"), ..row }, false).unwrap();
         assert_eq!((first.next().unwrap(), second.next().unwrap()), (121, 10_000));
@@ -501,10 +506,10 @@ fn a_row_whose_table_calls_its_columns_otherwise_is_named_with_columns() {
             assert_eq!(unknown.code, Code::InvalidConfig, "{unknown}");
             let row = OldRow { columns: Some(columns), ..row };
             let shown = source.import(&row, true).unwrap();
-            let handed = source.import(&row, false).unwrap();
-            assert_eq!(shown, handed, "{scheme}");
-            assert_eq!(handed.new_after.mark, handed.old.mark, "{scheme}: {handed:?}");
-            assert_eq!(handed.new_after.mark.next, 8, "{scheme}: {handed:?}");
+            let imported = source.import(&row, false).unwrap();
+            assert_eq!(shown, imported, "{scheme}");
+            assert_eq!(imported.new_after.mark, imported.old.mark, "{scheme}: {imported:?}");
+            assert_eq!(imported.new_after.mark.next, 8, "{scheme}: {imported:?}");
             assert!(source.import(&row, false).unwrap().was_done());
             mill.close();
             if url.starts_with("mysql") {

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use keymill::store::FAR;
-use keymill::{Code, Error, Handover, Mill, OldRow, Source};
+use keymill::store::PARKED_AT;
+use keymill::{Code, Error, Import, Mill, OldRow, Source};
 use keymill_tests::mariadb;
 use keymill_tests::takers::{Takers, until};
 
@@ -64,17 +64,17 @@ impl Place {
         format!("segment:orders?table={}&min_step=50&max_step=400{more}", self.new)
     }
 
-    fn import_into(&self, source: &Source) -> keymill::Result<Handover> {
+    fn import_into(&self, source: &Source) -> keymill::Result<Import> {
         let old = OldRow { scheme: self.scheme, table: Some(&self.old), ..OldRow::default() };
         source.import(&old, false)
     }
 
     /// By a process of its own, as the command does.
-    fn import(&self) -> keymill::Result<Handover> {
+    fn import(&self) -> keymill::Result<Import> {
         let mill = self.mill();
-        let handed = self.import_into(&mill.source(&self.new_spec("")).unwrap());
+        let imported = self.import_into(&mill.source(&self.new_spec("")).unwrap());
         mill.close();
-        handed
+        imported
     }
 
     fn drop_tables(&self) {
@@ -114,29 +114,29 @@ fn with_both_open(options: &str, play: impl Fn(&Place, &Source, &Source)) {
 fn a_mill_with_the_old_row_open_uses_up_what_it_has_and_goes_on_far_away() {
     with_both_open("", |place, old, new| {
         let (theirs, ours) = (Takers::default(), Takers::default());
-        let mut handed = None;
+        let mut imported = None;
         theirs.beside(&[old, old], 17, Duration::from_millis(1), || {
             until("the old row is in use", Duration::from_secs(60), || theirs.count() > 500);
-            handed = Some(place.import().unwrap());
+            imported = Some(place.import().unwrap());
             ours.beside(&[new, new], 17, Duration::from_millis(1), || {
                 until("the new row is in use", Duration::from_secs(60), || ours.count() > 1000);
-                until("the old one is too", Duration::from_secs(60), || theirs.highest() > FAR);
+                until("the old one is too", Duration::from_secs(60), || theirs.highest() > PARKED_AT);
             });
         });
         no_errors(&theirs);
         no_errors(&ours);
-        let first = handed.unwrap().new_after.mark.next;
+        let first = imported.unwrap().new_after.mark.next;
         let (theirs, mut ours) = (theirs.got(), ours.got());
         ours.sort_unstable();
         assert_eq!(ours[0], first);
-        assert!(ours.last().is_some_and(|last| *last < FAR));
+        assert!(ours.last().is_some_and(|last| *last < PARKED_AT));
         // What was in memory lies below, what came afterwards far above.
-        assert!(theirs.iter().all(|id| *id < first || *id > FAR), "{}", place.scheme);
+        assert!(theirs.iter().all(|id| *id < first || *id > PARKED_AT), "{}", place.scheme);
         // What it gives back at its close is far away as well: the new row is not lowered, and only its own mill raises it.
         let stands = || new.standing().unwrap().row.unwrap().mark.next;
         let before = stands();
         old.mill().close();
-        assert!((before..FAR).contains(&stands()));
+        assert!((before..PARKED_AT).contains(&stands()));
         let after = new.take(2000).unwrap();
         assert_unique(theirs.into_iter().chain(ours).chain(after), place);
     });
@@ -146,9 +146,9 @@ fn a_mill_with_the_old_row_open_uses_up_what_it_has_and_goes_on_far_away() {
 fn a_mill_with_the_new_source_open_and_not_asked_yet_begins_where_the_old_row_stood() {
     with_both_open("", |place, old, new| {
         let mut ids = old.take(120).unwrap();
-        let handed = place.import().unwrap();
+        let imported = place.import().unwrap();
         ids.extend(new.take(700).unwrap());
-        assert_eq!(ids[120], handed.new_after.mark.next, "{}", place.scheme);
+        assert_eq!(ids[120], imported.new_after.mark.next, "{}", place.scheme);
         ids.extend(old.take(700).unwrap());
         assert_unique(ids, place);
     });
@@ -161,14 +161,14 @@ fn a_mill_with_the_new_source_in_use_above_the_old_row_goes_on_as_if_nothing_had
         let takers = Takers::default();
         takers.beside(&[new, new], 17, Duration::from_millis(1), || {
             until("the new row is in use", Duration::from_secs(60), || takers.count() > 500);
-            let handed = place.import().unwrap();
-            assert!(handed.new_after.mark.next > 100_000 && handed.old_after.mark.next > FAR);
+            let imported = place.import().unwrap();
+            assert!(imported.new_after.mark.next > 100_000 && imported.old_after.mark.next > PARKED_AT);
             let so_far = takers.count();
             until("it still is", Duration::from_secs(60), || takers.count() > so_far + 1000);
         });
         no_errors(&takers);
         ids.extend(takers.got());
-        assert!(ids.iter().all(|id| *id < FAR));
+        assert!(ids.iter().all(|id| *id < PARKED_AT));
         ids.extend(old.take(700).unwrap());
         assert_unique(ids, place);
     });
@@ -192,7 +192,7 @@ fn a_mill_with_the_new_source_in_use_below_the_old_row_is_to_be_closed_before_th
         );
         // The old row counts on where it stood.
         ids.extend(old.take(500).unwrap());
-        assert!(ids.iter().all(|id| *id < FAR));
+        assert!(ids.iter().all(|id| *id < PARKED_AT));
         new_mill.close();
         let new_mill = place.mill();
         let new = new_mill.source(&place.new_spec("")).unwrap();
@@ -224,14 +224,14 @@ fn the_first_id_of_the_new_source_and_an_import_at_once_leave_one_of_two_histori
             // Both are connected: what follows is one transaction each.
             into.standing().unwrap();
             new.standing().unwrap();
-            let (one, handed) = std::thread::scope(|scope| {
+            let (one, imported) = std::thread::scope(|scope| {
                 let one = scope.spawn(|| new.next().unwrap());
-                let handed = place.import_into(&into);
-                (one.join().unwrap(), handed)
+                let imported = place.import_into(&into);
+                (one.join().unwrap(), imported)
             });
-            match handed {
-                Ok(handed) => {
-                    assert!(one >= handed.new_after.mark.next && one > 500, "{one} {handed:?}");
+            match imported {
+                Ok(imported) => {
+                    assert!(one >= imported.new_after.mark.next && one > 500, "{one} {imported:?}");
                     ids.push(one);
                     ids.extend(new.take(700).unwrap());
                     first += 1;
@@ -277,14 +277,14 @@ fn of_two_sources_that_take_one_row_at_once_one_has_it_and_the_other_is_told_who
                 row: Some(&row),
                 ..OldRow::default()
             };
-            let handed = std::thread::scope(|scope| {
+            let imported = std::thread::scope(|scope| {
                 let threads = sources.each_ref().map(|source| scope.spawn(|| source.import(&old, false)));
                 threads.map(|thread| thread.join().unwrap())
             });
-            let won = handed.iter().position(Result::is_ok).expect("one of them has it");
-            let error = handed[1 - won].as_ref().expect_err("one of them has it not");
+            let won = imported.iter().position(Result::is_ok).expect("one of them has it");
+            let error = imported[1 - won].as_ref().expect_err("one of them has it not");
             assert_eq!(error.code, Code::StoreRefused, "{error}");
-            let says = format!("was handed over to `segment:taker_{round}_{won}` before");
+            let says = format!("was imported into `segment:taker_{round}_{won}` before");
             assert!(error.message.contains(&says), "{error}");
             ids.push(sources[won].next().unwrap());
             mills.iter().for_each(Mill::close);

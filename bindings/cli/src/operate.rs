@@ -98,9 +98,9 @@ pub fn repair(source: &Source, to: u64, yes: bool, json: bool) -> Result<()> {
 
 /// Takes another program's row over; without `yes` only shows what would be.
 pub fn import(source: &Source, old: &OldRow<'_>, yes: bool, json: bool) -> Result<()> {
-    let handed = source.import(old, !yes)?;
-    let done_before = handed.was_done();
-    let new = handed.new.as_ref().map(|row| row.text.clone());
+    let imported = source.import(old, !yes)?;
+    let done_before = imported.was_done();
+    let new = imported.new.as_ref().map(|row| row.text.clone());
     let state = match (done_before, yes) {
         (true, _) => "already imported",
         (false, true) => "yes",
@@ -110,8 +110,8 @@ pub fn import(source: &Source, old: &OldRow<'_>, yes: bool, json: bool) -> Resul
         return print::json(&json!({
             "source": source.label(),
             "from": old.scheme,
-            "old": { "before": handed.old.text, "after": handed.old_after.text },
-            "new": { "before": new, "after": handed.new_after.text },
+            "old": { "before": imported.old.text, "after": imported.old_after.text },
+            "new": { "before": new, "after": imported.new_after.text },
             "already_imported": done_before,
             "written": yes && !done_before,
         }));
@@ -119,10 +119,10 @@ pub fn import(source: &Source, old: &OldRow<'_>, yes: bool, json: bool) -> Resul
     let fields = [
         ("source", source.label().to_owned()),
         ("from", old.scheme.to_owned()),
-        ("old row before", handed.old.text),
-        ("old row after", handed.old_after.text),
+        ("old row before", imported.old.text),
+        ("old row after", imported.old_after.text),
         ("new row before", new.unwrap_or_else(|| "no row yet".to_owned())),
-        ("new row after", handed.new_after.text),
+        ("new row after", imported.new_after.text),
         ("written", state.to_owned()),
     ];
     print::fields(false, &fields)?;

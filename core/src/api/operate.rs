@@ -1,4 +1,4 @@
-//! What an operator asks of a source: where its row stands, and to take over the row of another program's table.
+//! What an operator asks of a source: where its row stands, and to import the row of another program's table.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::base::error::{Error, Result, shown};
 use crate::base::reservation::{Key, Scheme};
 use crate::config::spec_string;
 use crate::store::{
-    Handover, Row, check_schemes, during, handed_over, not_imported, one_of_several, step_of,
+    Import, Row, check_schemes, during, not_imported, one_of_several, planned_import, step_of,
 };
 
 use super::Source;
@@ -86,18 +86,18 @@ impl Source {
         Ok(Standing { row, reserved_to, used, changed_seconds_ago, other_period, step, warnings })
     }
 
-    /// The schemes whose rows [`Source::import`] takes over.
+    /// The schemes whose rows [`Source::import`] imports.
     pub const IMPORTS: [&'static str; 5] =
         ["leaf_alloc", "tiny_id_info", "cosid", "key_producer", "sequence_table"];
 
-    /// Hands the row of another program over to this source, in one transaction: the old row is moved 2^62 numbers away
+    /// Imports the row of another program into this source, in one transaction: the old row is moved 2^62 numbers away
     /// first, so that old nodes that still run never meet this source's numbers, then this source's row begins where the
-    /// old one stood. A second time does nothing. With `dry_run` nothing is written.
+    /// old one stood. A second import changes nothing. With `dry_run` nothing is written.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for a scheme without such rows, `INVALID_CONFIG` for columns that it has not, `STORE_REFUSED`
-    /// where there is no row, where another source has taken it, or where numbers could come twice; `STORE_UNAVAILABLE`.
-    pub fn import(&self, old: &OldRow<'_>, dry_run: bool) -> Result<Handover> {
+    /// where there is no row, where another source has imported it, or where numbers could come twice; `STORE_UNAVAILABLE`.
+    pub fn import(&self, old: &OldRow<'_>, dry_run: bool) -> Result<Import> {
         let old = self.old_key(old).map_err(|error| self.failed(error))?;
         let new = self.spec().key.clone();
         let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
@@ -111,13 +111,13 @@ impl Source {
                 fault
             })?;
             let new_row = store.look(&new)?;
-            let taker = store.taker(&old, &new)?;
-            let seen = handed_over(&old, &new, (old_row, new_row), taker.as_deref(), period);
+            let new_owner = store.new_owner(&old, &new)?;
+            let seen = planned_import(&old, &new, (old_row, new_row), new_owner.as_deref(), period);
             let seen = seen.map_err(|mut fault| {
                 fault.message.insert_str(0, &format!("importing `{}` failed: ", new.name));
                 fault
             })?;
-            if dry_run || seen.was_done() { Ok(seen) } else { store.hand_over(&old, &new, period) }
+            if dry_run || seen.was_done() { Ok(seen) } else { store.import(&old, &new, period) }
         });
         answer.map_err(|error| self.failed(error))
     }

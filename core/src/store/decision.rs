@@ -2,7 +2,7 @@
 //! Pure: no I/O, no clock.
 
 use super::share::Share;
-use super::{FAR, Fault, FaultKind, MAX_NUMBER, Mark, Request, Reserved, Scheme};
+use super::{Fault, FaultKind, MAX_NUMBER, Mark, PARKED_AT, Request, Reserved, Scheme};
 
 /// The range that `request` gets from a row that stands at `row` (`None`: there is no row, or one that says nothing).
 ///
@@ -12,7 +12,7 @@ use super::{FAR, Fault, FaultKind, MAX_NUMBER, Mark, Request, Reserved, Scheme};
 /// `WentBackwards`, `ClockBehind`, `Exhausted`, or `Refused` for a row that makes no sense. The row is to stay as it is.
 pub(crate) fn decide(row: Option<Mark>, request: &Request) -> Result<Reserved, Fault> {
     // No day has so many serials. (One that may widen is unique up there as long as the day lasts.)
-    let far = |row: Mark| row.next > FAR && (request.last <= FAR || row.period < request.period);
+    let far = |row: Mark| row.next > PARKED_AT && (request.last <= PARKED_AT || row.period < request.period);
     if request.key.scheme == Scheme::KeyProducer && row.is_some_and(far) {
         return Err(imported(request));
     }
@@ -257,14 +257,14 @@ mod tests {
         let mut left = Request { period: 21, period_max: 21, last: 999_999, ..request() };
         Arc::make_mut(&mut left.key).scheme = Scheme::KeyProducer;
         for day in [20, 21] {
-            let fault = decide(Some(mark(day, FAR + 1)), &left).expect_err("it was imported");
+            let fault = decide(Some(mark(day, PARKED_AT + 1)), &left).expect_err("it was imported");
             assert_eq!(fault.kind, FaultKind::Refused);
             assert!(fault.message.contains("`scheme=keymill`"), "{fault}");
         }
         assert_eq!(decide(Some(mark(21, 7)), &left).map(|r| r.lo), Ok(7));
         left.last = MAX_NUMBER;
-        assert_eq!(decide(Some(mark(21, FAR + 1)), &left).map(|r| r.lo), Ok(FAR + 1));
-        assert_eq!(kind(decide(Some(mark(20, FAR + 1)), &left)), FaultKind::Refused);
+        assert_eq!(decide(Some(mark(21, PARKED_AT + 1)), &left).map(|r| r.lo), Ok(PARKED_AT + 1));
+        assert_eq!(kind(decide(Some(mark(20, PARKED_AT + 1)), &left)), FaultKind::Refused);
     }
 
     #[test]

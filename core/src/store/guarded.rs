@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{Facts, Fault, FaultKind, GiveBack, Handover, Key, Mark, Request, Reserved, Row, Store};
+use super::{Facts, Fault, FaultKind, GiveBack, Import, Key, Mark, Request, Reserved, Row, Store};
 use crate::base::thread::panic_words;
 
 /// Makes a store that is not connected yet.
@@ -114,16 +114,16 @@ impl Store for Guarded {
         self.ask(|store| store.would_repair(key, to))
     }
 
-    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
-        self.ask(|store| store.hand_over(old, new, period))
+    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
+        self.ask(|store| store.import(old, new, period))
     }
 
     fn writable(&mut self) -> Result<(), Fault> {
         self.ask(|store| store.writable())
     }
 
-    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
-        self.ask(|store| store.taker(old, new))
+    fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.ask(|store| store.new_owner(old, new))
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {

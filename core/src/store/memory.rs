@@ -11,8 +11,7 @@ use super::counter::Counter;
 use super::rows::{self, Digits, ProducerKey, Rows, Stored};
 use super::transactions::Transactions;
 use super::{
-    Facts, Fault, FaultKind, Handover, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey,
-    Store,
+    Facts, Fault, FaultKind, Import, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey, Store,
 };
 
 /// What happens to the next request that writes.
@@ -284,7 +283,7 @@ impl Rows for State {
         Ok(None)
     }
 
-    fn taker(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
+    fn new_owner(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
         let begins = identity(&Key { name: record.to_owned(), ..key.clone() })?;
         Ok(self.rows.keys().filter_map(|id| id.strip_prefix(&begins)).min().map(str::to_owned))
     }
@@ -353,12 +352,12 @@ impl Store for MemoryStore {
         self.repair_in_one(key, to)
     }
 
-    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
-        self.hand_over_in_one(old, new, period)
+    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
+        self.import_in_one(old, new, period)
     }
 
-    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
-        self.taker_in_one(old, new)
+    fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.new_owner_in_one(old, new)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {

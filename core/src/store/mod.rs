@@ -24,7 +24,7 @@ mod connected;
 mod counter;
 mod decision;
 pub(crate) mod guarded;
-mod handover;
+mod import;
 mod rows;
 pub(crate) mod secret_file;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -42,10 +42,10 @@ use zeroize::Zeroizing;
 
 pub(crate) use counter::{columns_of, not_imported};
 pub(crate) use decision::one_of_several;
-pub(crate) use handover::{check_schemes, handed_over};
+pub(crate) use import::{check_schemes, planned_import};
 pub(crate) use rows::{during, step_of};
 
-pub use handover::{FAR, Handover};
+pub use import::{Import, PARKED_AT};
 
 pub use crate::base::reservation::{
     Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
@@ -211,12 +211,11 @@ pub trait Store: Send {
         Ok((before, after))
     }
 
-    /// Moves another program's row out of the way and makes `new` begin where it stood, in one transaction; `period` is
-    /// the present one.
+    /// Parks another program's row and makes `new` begin where it stood, in one transaction; `period` is the present one.
     ///
     /// # Errors
     /// See [`FaultKind`]; `Refused` where numbers could come twice, and on stores without tables of other programs.
-    fn hand_over(&mut self, old: &Key, _new: &Key, _period: u64) -> Result<Handover, Fault> {
+    fn import(&mut self, old: &Key, _new: &Key, _period: u64) -> Result<Import, Fault> {
         let message =
             format!("this store keeps no rows of scheme `{}`, so none can be imported", old.scheme.name());
         Err(Fault::new(FaultKind::Refused, message))
@@ -230,11 +229,11 @@ pub trait Store: Send {
         Ok(())
     }
 
-    /// The source that this row of another program was handed over to, by the record in the table of `new`.
+    /// The source that this row of another program was imported into, by the record in the table of `new`.
     ///
     /// # Errors
     /// See [`FaultKind`].
-    fn taker(&mut self, _old: &Key, _new: &Key) -> Result<Option<String>, Fault> {
+    fn new_owner(&mut self, _old: &Key, _new: &Key) -> Result<Option<String>, Fault> {
         Ok(None)
     }
 

@@ -47,9 +47,9 @@ pub(crate) trait Rows {
     /// Of the business column's texts that are `prefix` and then only digits, the digits of the numerically largest.
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault>;
 
-    /// What follows `record`, which ends with `>`, in the first name of this key's table that begins with it: who took a
-    /// row over.
-    fn taker(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault>;
+    /// The source that a row was imported into: what follows `record`, which ends with `>`, in the first name of this key's
+    /// table that begins with it.
+    fn new_owner(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault>;
 }
 
 /// The name after all that begin with this record: `>` becomes `?`.

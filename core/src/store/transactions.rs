@@ -1,7 +1,7 @@
 //! The verbs of [`Store`](super::Store) that are one transaction each, with what is said when they fail.
 
 use super::rows::{self, Rows};
-use super::{Fault, Handover, Key, Mark, Row, handover};
+use super::{Fault, Import, Key, Mark, Row, import};
 #[cfg(feature = "_sql")]
 use super::{Request, Reserved};
 
@@ -37,13 +37,13 @@ pub(crate) trait Transactions {
             .map_err(|fault| rows::during(&format!("repairing `{}`", key.name), fault))
     }
 
-    fn hand_over_in_one(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
-        self.transact(new, period, |rows| handover::hand_over(rows, old, new, period))
+    fn import_in_one(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
+        self.transact(new, period, |rows| import::import(rows, old, new, period))
             .map_err(|fault| rows::during(&format!("importing `{}`", new.name), fault))
     }
 
-    fn taker_in_one(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
-        self.transact(new, 0, |rows| rows.taker(new, &handover::record_of(old)).map(Some))
+    fn new_owner_in_one(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.transact(new, 0, |rows| rows.new_owner(new, &import::record_of(old)).map(Some))
             .map_err(|fault| rows::during(&format!("importing `{}`", new.name), fault))
     }
 }

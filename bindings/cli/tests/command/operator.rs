@@ -331,7 +331,7 @@ fn import_shows_then_writes_then_says_that_it_is_done() {
     for more in [&[][..], &["--yes"][..]] {
         let other = ["import", "segment:b", "--from", "leaf_alloc", "--row", "orders"];
         let taken = home.run(&[&other[..], more].concat()).refused("STORE_REFUSED");
-        assert!(taken.contains("was handed over to `segment:orders` before"), "{taken}");
+        assert!(taken.contains("was imported into `segment:orders` before"), "{taken}");
     }
     let renamed = "segment:c?scheme=cosid&table=ours&columns=last_max_id:highest,name:who";
     home.run(&["take", renamed, "5"]).done();

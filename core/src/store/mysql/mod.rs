@@ -32,7 +32,7 @@ use super::rows::{self, Rows};
 use super::server::Phase;
 pub use super::server::{Options, Tls, TlsMode};
 use super::transactions::Transactions;
-use super::{Facts, Fault, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store};
+use super::{Facts, Fault, Import, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store};
 use crate::time::Clock;
 use schemes::Open;
 pub use schemes::create_table;
@@ -188,12 +188,12 @@ impl Store for MysqlStore {
         self.repair_in_one(key, to)
     }
 
-    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
-        self.hand_over_in_one(old, new, period)
+    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
+        self.import_in_one(old, new, period)
     }
 
-    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
-        self.taker_in_one(old, new)
+    fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.new_owner_in_one(old, new)
     }
 
     fn writable(&mut self) -> Result<(), Fault> {

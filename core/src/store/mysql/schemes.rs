@@ -589,7 +589,7 @@ impl Rows for Open<'_> {
         Ok(found.first().and_then(|row| text(row, 0)))
     }
 
-    fn taker(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
+    fn new_owner(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
         // As it stands now, not as it stood when the transaction began.
         let sql = format!(
             "SELECT `name` FROM `{}` WHERE `name` > ? AND `name` < ? ORDER BY `name` LIMIT 1 FOR UPDATE",

@@ -29,7 +29,7 @@ use super::server::Phase;
 pub use super::server::{Options, Tls, TlsMode};
 use super::transactions::Transactions;
 use super::{
-    Facts, Fault, FaultKind, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store,
+    Facts, Fault, FaultKind, Import, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store,
 };
 use crate::time::Clock;
 pub use schemes::create_table;
@@ -278,14 +278,14 @@ impl Store for PostgresStore {
         self.create_tables(keys, create, dry_run)
     }
 
-    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
+    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
         self.with_session(|session| session.check_table(old))
             .map_err(|fault| rows::during(&format!("importing `{}`", new.name), fault))?;
-        self.hand_over_in_one(old, new, period)
+        self.import_in_one(old, new, period)
     }
 
-    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
-        self.taker_in_one(old, new)
+    fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.new_owner_in_one(old, new)
     }
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {

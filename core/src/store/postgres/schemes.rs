@@ -768,7 +768,7 @@ impl Rows for Open<'_> {
         }
     }
 
-    fn taker(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
+    fn new_owner(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
         let sql = format!(
             "SELECT name FROM {} WHERE name > ? AND name < ? ORDER BY name LIMIT 1",
             self.session.place(key)?

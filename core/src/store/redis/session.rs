@@ -460,7 +460,7 @@ impl Rows for Open<'_> {
         ))
     }
 
-    fn taker(&mut self, _key: &Key, _record: &str) -> Result<Option<String>, Fault> {
+    fn new_owner(&mut self, _key: &Key, _record: &str) -> Result<Option<String>, Fault> {
         // Redis keeps no rows of other programs.
         Ok(None)
     }

@@ -26,7 +26,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use super::rows::{self, Rows, Together};
 use super::transactions::Transactions;
 use super::{
-    Durability, Facts, Fault, FaultKind, GiveBack, Handover, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row,
+    Durability, Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row,
     Store,
 };
 use descriptors::Inode;
@@ -534,16 +534,16 @@ impl Store for SqliteStore {
         self.repair_in_one(key, to)
     }
 
-    fn hand_over(&mut self, old: &Key, new: &Key, period: u64) -> Result<Handover, Fault> {
-        self.hand_over_in_one(old, new, period)
+    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
+        self.import_in_one(old, new, period)
     }
 
-    fn taker(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+    fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
         // A look creates nothing.
         if identity(&self.path).is_none() {
             return Ok(None);
         }
-        self.taker_in_one(old, new)
+        self.new_owner_in_one(old, new)
     }
 
     fn warnings(&mut self) -> Option<Vec<String>> {

@@ -151,7 +151,7 @@ impl Rows for Open<'_> {
             .map_err(|error| fault(self.path, &error))
     }
 
-    fn taker(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
+    fn new_owner(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault> {
         let sql =
             format!("SELECT name FROM \"{}\" WHERE name > ?1 AND name < ?2 ORDER BY name LIMIT 1", key.table);
         let name: Option<String> = self
