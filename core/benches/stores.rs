@@ -14,7 +14,7 @@ use keymill::Mill;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::postgres::PostgresStore;
 use keymill::store::redis::RedisStore;
-use keymill::store::server::Options;
+use keymill::store::server::ServerOptions;
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, Key, MAX_NUMBER, MOST_AT_ONCE, Mark, Request, Scheme, Secret, Store};
 use mysql::prelude::Queryable;
@@ -80,19 +80,19 @@ const STATEMENT: f64 = 0.9;
 const TRANSACTION: f64 = 0.45;
 
 /// `scheme://user:password@host:port/database`, as the scripts of `ci/servers/` print it.
-fn options(url: &str) -> Options {
+fn options(url: &str) -> ServerOptions {
     let parts = || {
         let (_, rest) = url.split_once("://")?;
         let (login, place) = rest.rsplit_once('@')?;
         let (user, password) = login.split_once(':')?;
         let (hosts, database) = place.split_once('/')?;
         let (host, port) = hosts.split_once(':')?;
-        Some(Options {
+        Some(ServerOptions {
             hosts: vec![(host.to_owned(), port.parse().ok()?)],
             user: user.to_owned(),
             password: Secret::new(password),
             database: database.to_owned(),
-            ..Options::default()
+            ..ServerOptions::default()
         })
     };
     parts().unwrap_or_else(|| panic!("`{url}` is not scheme://user:password@host:port/database"))
@@ -200,7 +200,7 @@ fn store_of(server: &str, url: &str) -> Box<dyn Store> {
     match server {
         "MariaDB" => Box::new(MysqlStore::new(options)),
         "PostgreSQL" => Box::new(PostgresStore::new(options)),
-        _ => Box::new(RedisStore::new(keymill::store::redis::Options {
+        _ => Box::new(RedisStore::new(keymill::store::redis::RedisOptions {
             server: options,
             sentinel: None,
             wait_replicas: 0,
@@ -405,7 +405,7 @@ fn sqlite_bed(folder: &tempfile::TempDir) -> Bed {
                 .expect("settings");
             connection
         };
-        let store = || Box::new(SqliteStore::new(path.clone(), sqlite::Options::default()));
+        let store = || Box::new(SqliteStore::new(path.clone(), sqlite::SqliteOptions::default()));
         // The store's own first: it says how the file's log is kept.
         let mut schemes: Vec<Row> =
             [Scheme::Keymill, Scheme::SequenceTable, Scheme::LeafAlloc, Scheme::TinyIdInfo, Scheme::Cosid]
@@ -645,7 +645,7 @@ fn main() {
         println!("| store | one after another | in one go | times |\n|---|---:|---:|---:|");
         let path = folder.path().join("together.db");
         let mut stores: Vec<(&str, Box<dyn Store>)> =
-            vec![("SQLite", Box::new(SqliteStore::new(path, sqlite::Options::default())))];
+            vec![("SQLite", Box::new(SqliteStore::new(path, sqlite::SqliteOptions::default())))];
         stores.extend(servers.iter().map(|(server, url)| (*server, store_of(server, url))));
         for (name, store) in stores {
             all.insert(format!("together {name}"), together(name, store, rounds));

@@ -216,7 +216,9 @@ impl Bench {
     fn open_bare(&self) -> Box<dyn Store> {
         match &self.place {
             Place::Memory(memory) => Box::new(MemoryStore::new(Arc::clone(memory))),
-            Place::Sqlite(path, _) => Box::new(SqliteStore::new(path.clone(), sqlite::Options::default())),
+            Place::Sqlite(path, _) => {
+                Box::new(SqliteStore::new(path.clone(), sqlite::SqliteOptions::default()))
+            }
             Place::MariaDb => Box::new(mariadb::store(mariadb::options())),
             Place::TiDb(url) => Box::new(mariadb::store(mariadb::options_of(url))),
             Place::Postgres => Box::new(postgres::store(postgres::options())),

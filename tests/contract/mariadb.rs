@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 
 use keymill::store::memory::Memory;
-use keymill::store::mysql::Options;
+use keymill::store::mysql::ServerOptions;
 use keymill::store::{Durability, FaultKind, Mark, Store};
 use keymill_tests::mariadb;
 use mysql::prelude::Queryable;
@@ -62,7 +62,7 @@ fn a_wrong_password_or_right_is_refused_and_never_shown() {
 fn a_connection_ended_by_the_server_is_replaced() {
     let bench = Bench::mariadb(Kind::Serial);
     let read_timeout = std::time::Duration::from_secs(4);
-    let mut store = mariadb::store(Options { read_timeout, ..mariadb::options() });
+    let mut store = mariadb::store(ServerOptions { read_timeout, ..mariadb::options() });
     let request = bench.request("orders", 10);
     store.reserve(&request).unwrap();
     let mut tamper = mariadb::connection();

@@ -66,7 +66,7 @@ fn the_readme_s_table_of_stores_and_schemes_is_what_the_code_does() {
     let open = |store: &str| -> Option<Box<dyn Store>> {
         match store {
             "memory" => Some(Box::new(MemoryStore::new(Memory::new()))),
-            "SQLite" => Some(Box::new(SqliteStore::new(file.clone(), sqlite::Options::default()))),
+            "SQLite" => Some(Box::new(SqliteStore::new(file.clone(), sqlite::SqliteOptions::default()))),
             "MariaDB" => Some(Box::new(mariadb::store(mariadb::options()))),
             "PostgreSQL" => Some(Box::new(postgres::store(postgres::options()))),
             "Redis" => Some(Box::new(redis::store(redis::options()))),

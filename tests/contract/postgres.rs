@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keymill::store::memory::Memory;
-use keymill::store::postgres::{Options, Tls, TlsMode};
+use keymill::store::postgres::{ServerOptions, Tls, TlsMode};
 use keymill::store::{Durability, FaultKind, Mark, Request, Secret, Store};
 use keymill_tests::postgres::{self, Private, Sql};
 use keymill_tests::proxy::Proxy;
@@ -72,7 +72,7 @@ fn init_max_reads_numbers_kept_as_bytes() {
 fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
     let bench = Bench::postgres(Kind::Segment);
     let request = bench.request("orders", 1);
-    let refused = |options: Options| {
+    let refused = |options: ServerOptions| {
         let mut store = postgres::store(options.clone());
         let fault = store.reserve(&request).unwrap_err();
         let shown = format!("{fault} {fault:?} {options:?} {store:?}");
@@ -80,16 +80,16 @@ fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
         (fault.kind, fault.message)
     };
     let password = Secret::new("wrong-horse-battery");
-    let (kind, message) = refused(Options { password, ..postgres::options() });
+    let (kind, message) = refused(ServerOptions { password, ..postgres::options() });
     assert!(kind == FaultKind::Refused && message.contains("check user and password"), "{message}");
-    let (kind, message) = refused(Options { database: "no_such".into(), ..postgres::options() });
+    let (kind, message) = refused(ServerOptions { database: "no_such".into(), ..postgres::options() });
     assert!(kind == FaultKind::Refused && message.contains("create the database"), "{message}");
     let root = Sql::root(&postgres::url());
     root.say(&format!(
         "DROP ROLE IF EXISTS clerk; CREATE ROLE clerk LOGIN PASSWORD 'clerk'; GRANT SELECT ON {} TO clerk",
         bench.table
     ));
-    let clerk = Options { user: "clerk".into(), password: Secret::new("clerk"), ..postgres::options() };
+    let clerk = ServerOptions { user: "clerk".into(), password: Secret::new("clerk"), ..postgres::options() };
     let (kind, message) = refused(clerk.clone());
     assert!(kind == FaultKind::Refused && message.contains("grant this user"), "{message}");
     root.say(&format!("GRANT INSERT, UPDATE ON {} TO clerk", bench.table));
@@ -99,7 +99,7 @@ fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
     assert!(fault.kind == FaultKind::Refused && fault.message.contains("init --dry-run"), "{fault}");
     root.say("DROP OWNED BY clerk; DROP ROLE clerk");
     let hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 5432)];
-    let (kind, message) = refused(Options { hosts, ..postgres::options() });
+    let (kind, message) = refused(ServerOptions { hosts, ..postgres::options() });
     assert_eq!(kind, FaultKind::Unavailable, "{message}");
 }
 
@@ -168,7 +168,7 @@ fn a_lock_held_too_long_ends_in_the_servers_own_answer() {
     for kind in [Kind::Segment, Kind::Serial] {
         let bench = Bench::postgres(kind);
         let read_timeout = Duration::from_secs(4);
-        let mut store = postgres::store(Options { read_timeout, ..postgres::options() });
+        let mut store = postgres::store(ServerOptions { read_timeout, ..postgres::options() });
         let request = bench.request("orders", 10);
         store.reserve(&request).unwrap();
         let holder = Sql::shared();
@@ -237,7 +237,7 @@ fn a_server_that_stops_waiting_for_its_disk_loses_nothing_of_live_connections() 
     private.start_again();
     let fault = postgres::store(private.options()).reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unsafe, "a new connection is told: {fault}");
-    let options = Options { durability: Durability::Warn, ..private.options() };
+    let options = ServerOptions { durability: Durability::Warn, ..private.options() };
     ranges.push(postgres::store(options).reserve(&request).map(|got| (got.lo, got.hi)).unwrap());
     assert_disjoint(ranges);
 }
@@ -423,7 +423,7 @@ fn a_certificate_is_verified_for_its_authority_and_its_name() {
 #[test]
 fn a_server_without_tls_is_refused_where_it_is_wanted() {
     let bench = Bench::postgres(Kind::Segment);
-    let options = Options { tls: Tls::verify(None), ..postgres::options() };
+    let options = ServerOptions { tls: Tls::verify(None), ..postgres::options() };
     let fault = postgres::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
     assert!(fault.message.contains("TLS"), "{fault}");
@@ -438,7 +438,7 @@ fn a_socket_is_as_good_as_a_host() {
     let port = private.options().hosts[0].1;
     let file = folder.join(format!(".s.PGSQL.{port}"));
     for (at, socket) in [folder, file].into_iter().enumerate() {
-        let options = Options { socket: Some(socket), ..private.options() };
+        let options = ServerOptions { socket: Some(socket), ..private.options() };
         let mut store = postgres::store(options);
         store.init(&[Arc::clone(&request.key)], false).unwrap();
         assert_eq!(store.reserve(&request).unwrap().lo, 1 + 10 * at as u64);

@@ -8,7 +8,7 @@ mod settings;
 use std::time::{Duration, Instant};
 
 use keymill::store::memory::{Memory, MemoryStore};
-use keymill::store::redis::{Options, RedisStore};
+use keymill::store::redis::{RedisOptions, RedisStore};
 use keymill::store::{Durability, Fault, FaultKind, MAX_NUMBER, Mark, Request, Secret, Store};
 use keymill_tests::redis::{self, Private};
 
@@ -350,12 +350,12 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
     let private = Private::start("");
     let mut admin = redis::connection_of(&private.url());
     let options = redis::options_of(&private.url());
-    let careless = Options {
-        server: keymill::store::server::Options {
+    let careless = RedisOptions {
+        server: keymill::store::server::ServerOptions {
             durability: Durability::Warn,
             ..redis::options_of(&private.url()).server
         },
-        ..Options::default()
+        ..RedisOptions::default()
     };
     let mut next = 1;
     for (name, value, safe) in [

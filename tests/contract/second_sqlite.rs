@@ -123,7 +123,8 @@ fn a_file_that_another_sqlite_library_of_this_process_has_open_is_refused() {
         assert!(fault.message.contains("name a file of keymill's own"), "{fault}");
         assert_eq!(kind(bench.open().reserve(&request)), FaultKind::Unsafe, "a new store refuses it too");
         // `durability=warn` accepts it, and says so.
-        let options = sqlite::Options { durability: Durability::Warn, ..sqlite::Options::default() };
+        let options =
+            sqlite::SqliteOptions { durability: Durability::Warn, ..sqlite::SqliteOptions::default() };
         let mut warned = SqliteStore::new(place(&bench).to_owned(), options);
         let before = warned.reserve(&request).unwrap().hi;
         let facts = warned.facts().unwrap();
@@ -169,7 +170,8 @@ fn a_child_reserves_while_another_library_writes_to_the_same_file() {
         place: Place::Sqlite(path.to_owned(), None),
         table: "keymill_segment".to_owned(),
     });
-    let options = sqlite::Options { durability: Durability::Warn, busy: std::time::Duration::from_secs(5) };
+    let options =
+        sqlite::SqliteOptions { durability: Durability::Warn, busy: std::time::Duration::from_secs(5) };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..ROUNDS {

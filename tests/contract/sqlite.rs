@@ -130,7 +130,7 @@ fn a_file_deleted_or_replaced_under_a_running_process_went_backwards() {
 #[test]
 fn a_missing_folder_or_right_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
-    let open = |path: PathBuf| SqliteStore::new(path, sqlite::Options::default());
+    let open = |path: PathBuf| SqliteStore::new(path, sqlite::SqliteOptions::default());
     let bench = Bench::memory(Kind::Segment);
     let request = bench.request("orders", 10);
     let fault = open(folder.path().join("no/such/ids.db")).reserve(&request).unwrap_err();
@@ -168,8 +168,8 @@ impl Drop for Mount {
 }
 
 /// For files on tmpfs, which are refused otherwise.
-fn on_memory() -> sqlite::Options {
-    sqlite::Options { durability: Durability::Warn, ..sqlite::Options::default() }
+fn on_memory() -> sqlite::SqliteOptions {
+    sqlite::SqliteOptions { durability: Durability::Warn, ..sqlite::SqliteOptions::default() }
 }
 
 #[test]
@@ -182,8 +182,9 @@ fn a_file_that_a_restart_of_the_machine_deletes_is_refused_unless_that_is_accept
     // By its own name, and by one on a disk that leads to it, before and after the file is there.
     for _ in 0..2 {
         for path in [mount.0.path().join("ids.db"), link.clone()] {
-            let fault =
-                SqliteStore::new(path.clone(), sqlite::Options::default()).reserve(&request).unwrap_err();
+            let fault = SqliteStore::new(path.clone(), sqlite::SqliteOptions::default())
+                .reserve(&request)
+                .unwrap_err();
             assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
             assert!(fault.message.contains("is on tmpfs"), "{fault}");
             let mut warned = SqliteStore::new(path, on_memory());
@@ -204,7 +205,7 @@ fn a_file_that_is_mounted_without_its_folder_is_refused() {
     std::fs::write(&inside, "").unwrap();
     let run = |command: &mut Command| assert!(command.status().unwrap().success());
     run(Command::new("mount").arg("--bind").arg(path).arg(&inside));
-    let fault = SqliteStore::new(inside.clone(), sqlite::Options::default())
+    let fault = SqliteStore::new(inside.clone(), sqlite::SqliteOptions::default())
         .reserve(&bench.request("orders", 10))
         .unwrap_err();
     run(Command::new("umount").arg(&inside));
@@ -283,7 +284,8 @@ fn a_lock_that_stays_ends_within_the_deadline() {
     bench.open().reserve(&bench.request("orders", 10)).unwrap();
     let blocker = rusqlite::Connection::open(path).unwrap();
     blocker.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let options = sqlite::Options { busy: Duration::from_millis(300), ..sqlite::Options::default() };
+    let options =
+        sqlite::SqliteOptions { busy: Duration::from_millis(300), ..sqlite::SqliteOptions::default() };
     let mut store = SqliteStore::new(path.clone(), options);
     let times = [(); 4].map(|()| {
         let began = Instant::now();
@@ -555,7 +557,8 @@ fn a_file_that_another_program_has_in_exclusive_mode_is_unavailable_until_it_let
     for store_first in [false, true] {
         let bench = Bench::sqlite(Kind::Segment);
         let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
-        let options = sqlite::Options { busy: Duration::from_millis(200), ..sqlite::Options::default() };
+        let options =
+            sqlite::SqliteOptions { busy: Duration::from_millis(200), ..sqlite::SqliteOptions::default() };
         let request = bench.request("orders", 10);
         let mut store = SqliteStore::new(path.clone(), options.clone());
         let mut next = store.reserve(&request).unwrap().hi;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use keymill::store::server::Options;
+use keymill::store::server::ServerOptions;
 use keymill::store::{FaultKind, Mark, Store};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::{assert_disjoint, mariadb, postgres, redis};
@@ -24,7 +24,7 @@ fn on_each_server(promise: impl Fn(&Bench)) {
 }
 
 /// A store of this bench's server, told otherwise.
-fn open(bench: &Bench, told: impl FnOnce(&mut Options)) -> Box<dyn Store> {
+fn open(bench: &Bench, told: impl FnOnce(&mut ServerOptions)) -> Box<dyn Store> {
     if let Place::Redis = bench.place {
         let mut options = redis::options();
         told(&mut options.server);
@@ -40,7 +40,7 @@ fn open(bench: &Bench, told: impl FnOnce(&mut Options)) -> Box<dyn Store> {
 }
 
 /// The same through a proxy.
-fn open_through(bench: &Bench, told: impl FnOnce(&mut Options)) -> (Proxy, Box<dyn Store>) {
+fn open_through(bench: &Bench, told: impl FnOnce(&mut ServerOptions)) -> (Proxy, Box<dyn Store>) {
     let mut proxy = None;
     let store = open(bench, |options| {
         let between = Proxy::start(options.hosts[0].clone());

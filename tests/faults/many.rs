@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keymill::serial::SerialPattern;
-use keymill::store::server::Options;
+use keymill::store::server::ServerOptions;
 use keymill::store::{
     Columns, Durability, FaultKind, Key, MOST_AT_ONCE, Mark, Request, Reserved, Scheme, SerialKey, Store,
     sqlite,
@@ -78,7 +78,8 @@ impl Place {
         match &self.address {
             Some(address) => self.open_at(address.clone()),
             None => {
-                let options = sqlite::Options { durability: Durability::Warn, busy: Duration::from_secs(2) };
+                let options =
+                    sqlite::SqliteOptions { durability: Durability::Warn, busy: Duration::from_secs(2) };
                 Box::new(sqlite::SqliteStore::new(self.path.clone(), options))
             }
         }
@@ -90,13 +91,13 @@ impl Place {
 
     /// One that waits no longer for an answer.
     fn open_for(&self, address: (String, u16), read_timeout: Duration) -> Box<dyn Store> {
-        let told = |options: Options| Options { hosts: vec![address], read_timeout, ..options };
+        let told = |options: ServerOptions| ServerOptions { hosts: vec![address], read_timeout, ..options };
         match self.kind {
             "mariadb" => Box::new(mariadb::store(told(mariadb::options()))),
             "postgres" => Box::new(postgres::store(told(postgres::options()))),
             _ => {
                 let options = redis::options();
-                Box::new(redis::store(redis::Options { server: told(options.server), ..options }))
+                Box::new(redis::store(redis::RedisOptions { server: told(options.server), ..options }))
             }
         }
     }

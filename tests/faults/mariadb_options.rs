@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keymill::Mill;
-use keymill::store::mysql::{MysqlStore, Options, Secret};
+use keymill::store::mysql::{MysqlStore, Secret, ServerOptions};
 use keymill::store::{Columns, Durability, Fault, FaultKind, Key, Mark, Request, Scheme, Store};
 use keymill_tests::disguise::Disguise;
 use keymill_tests::mariadb::Private;
@@ -69,9 +69,9 @@ fn ask(key: &Arc<Key>, next: u64) -> Request {
 }
 
 /// What a connection of somebody else sees of the row: the lowest number that is not reserved.
-fn committed(options: &Options, key: &Key) -> u64 {
+fn committed(options: &ServerOptions, key: &Key) -> u64 {
     let durability = Durability::Warn;
-    mariadb::store(Options { durability, ..options.clone() })
+    mariadb::store(ServerOptions { durability, ..options.clone() })
         .look(key)
         .expect("a look")
         .expect("a row")
@@ -80,11 +80,11 @@ fn committed(options: &Options, key: &Key) -> u64 {
 }
 
 /// A user whom `read_only` does not stop.
-fn boss(server: &Private) -> Options {
+fn boss(server: &Private) -> ServerOptions {
     let mut root = server.root();
     root.query_drop("CREATE USER IF NOT EXISTS boss@'%' IDENTIFIED BY 'secret'").expect("a user");
     root.query_drop("GRANT ALL ON *.* TO boss@'%'").expect("rights");
-    Options { user: "boss".to_owned(), ..mariadb::options_of(&server.url()) }
+    ServerOptions { user: "boss".to_owned(), ..mariadb::options_of(&server.url()) }
 }
 
 #[test]
@@ -139,7 +139,8 @@ fn a_primary_that_was_set_read_only_is_not_written_even_by_those_whom_the_server
         (Private::start(""), new.join().expect("a server"))
     });
     let (at_old, at_new) = (boss(&old), boss(&new));
-    let both = Options { hosts: [at_old.hosts.clone(), at_new.hosts.clone()].concat(), ..at_old.clone() };
+    let both =
+        ServerOptions { hosts: [at_old.hosts.clone(), at_new.hosts.clone()].concat(), ..at_old.clone() };
     for scheme in SCHEMES {
         old.root().query_drop("SET GLOBAL read_only = 0").expect("root may set that");
         let key = key(scheme, "orders");
@@ -251,7 +252,7 @@ fn settings_that_are_changed_under_load_are_seen_before_the_next_range_is_believ
             assert_eq!(committed(&options, &key), next, "{setting}={unsafe_value}, {scheme:?}");
             if kind == FaultKind::Unsafe {
                 let mut careless =
-                    mariadb::store(Options { durability: Durability::Warn, ..options.clone() });
+                    mariadb::store(ServerOptions { durability: Durability::Warn, ..options.clone() });
                 next = careless.reserve(&ask(&key, next)).expect("a range").hi;
             }
             root.query_drop(format!("SET GLOBAL {setting} = {safe}")).expect("root may set that");
@@ -266,7 +267,7 @@ fn settings_that_are_changed_under_load_are_seen_before_the_next_range_is_believ
     mariadb::store(options).reserve(&request(&key(Scheme::Keymill, "orders"), 10)).expect("a range");
 }
 
-fn committed_or_0(options: &Options, key: &Key) -> u64 {
+fn committed_or_0(options: &ServerOptions, key: &Key) -> u64 {
     mariadb::store(options.clone()).look(key).expect("a look").map_or(0, |row| row.mark.next)
 }
 
@@ -281,12 +282,12 @@ fn a_user_who_logs_in_by_ed25519_gets_ids() {
     ] {
         root.query_drop(sql).expect("root may do that");
     }
-    let options = Options { user: "edward".to_owned(), ..mariadb::options_of(&server.url()) };
+    let options = ServerOptions { user: "edward".to_owned(), ..mariadb::options_of(&server.url()) };
     let key = key(Scheme::Keymill, "orders");
     let mut store = mariadb::store(options.clone());
     store.init(&[Arc::clone(&key)], false).expect("init");
     assert_eq!(store.reserve(&request(&key, 10)).expect("a range").lo, 1);
-    let wrong = Options { password: Secret::new("guessed"), ..options };
+    let wrong = ServerOptions { password: Secret::new("guessed"), ..options };
     let fault = mariadb::store(wrong).reserve(&request(&key, 10)).expect_err("another password");
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
 }
@@ -347,7 +348,8 @@ fn a_proxy_that_hands_each_question_to_another_session_cannot_keep_a_commit_back
         for scheme in SCHEMES {
             let key = key(scheme, &format!("orders{round}"));
             let disguise = Disguise::plain(options.hosts[0].clone());
-            let mut store = mariadb::store(Options { hosts: vec![disguise.address()], ..options.clone() });
+            let mut store =
+                mariadb::store(ServerOptions { hosts: vec![disguise.address()], ..options.clone() });
             let mut next = 0;
             for _ in 0..5 {
                 // By the second time the row is there, and one statement is all.
@@ -431,22 +433,23 @@ fn a_replica_that_takes_writes_is_passed_over_or_refused_or_warned_about() {
     until("the table is there", PATIENCE, || {
         mariadb::store(at_replica.clone()).look(&key).is_ok_and(|row| row.is_none())
     });
-    let hosts = |of: &[&Options]| of.iter().flat_map(|options| options.hosts.clone()).collect::<Vec<_>>();
-    let dead = Options { hosts: vec![("127.0.0.1".to_owned(), 1)], ..at_primary.clone() };
+    let hosts =
+        |of: &[&ServerOptions]| of.iter().flat_map(|options| options.hosts.clone()).collect::<Vec<_>>();
+    let dead = ServerOptions { hosts: vec![("127.0.0.1".to_owned(), 1)], ..at_primary.clone() };
     // The primary is named too: it is found, wherever it stands in the list.
-    let both = Options { hosts: hosts(&[&at_replica, &at_primary]), ..at_primary.clone() };
+    let both = ServerOptions { hosts: hosts(&[&at_replica, &at_primary]), ..at_primary.clone() };
     let next = mariadb::store(both).reserve(&ask(&key, 0)).expect("a range").hi;
     assert_eq!(committed(&at_primary, &key), next);
     until("the row is there", PATIENCE, || committed_or_0(&at_replica, &key) == next);
     // The primary cannot be reached from here, and goes on elsewhere.
-    let cut_off = Options { hosts: hosts(&[&dead, &at_replica]), ..at_primary.clone() };
+    let cut_off = ServerOptions { hosts: hosts(&[&dead, &at_replica]), ..at_primary.clone() };
     let mut store = mariadb::store(cut_off.clone());
     assert_eq!(store.look(&key).expect("a look").expect("a row").mark.next, next);
     let fault = store.reserve(&ask(&key, next)).expect_err("a replica");
     assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
     assert!(fault.message.contains("replicates from another server"), "{fault}");
     // Who says that it is right so, and who names no other host, is warned.
-    for options in [Options { durability: Durability::Warn, ..cut_off.clone() }, at_replica.clone()] {
+    for options in [ServerOptions { durability: Durability::Warn, ..cut_off.clone() }, at_replica.clone()] {
         let mut store = mariadb::store(options);
         store.reserve(&ask(&key, next)).expect("a range");
         let facts = store.facts().expect("facts");

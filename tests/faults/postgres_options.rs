@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keymill::serial::SerialPattern;
-use keymill::store::postgres::Options;
+use keymill::store::postgres::ServerOptions;
 use keymill::store::{
     Columns, Durability, Fault, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store, Stride,
 };
@@ -272,7 +272,7 @@ fn an_empty_copy_of_a_table_in_another_schema_is_not_counted_in() {
         refused(store(server.options()).reserve(&ten(&one.key, 0)), &both);
         refused(store(server.options()).look(&one.key), &both);
         refused(store(server.options()).init(&[Arc::clone(&one.key)], false), &both);
-        let named = |schema: &str| Options { schema: Some(schema.to_owned()), ..server.options() };
+        let named = |schema: &str| ServerOptions { schema: Some(schema.to_owned()), ..server.options() };
         assert_eq!(store(named("public")).reserve(&ten(&one.key, 0)).unwrap().lo, 31);
         assert_eq!(store(named("keymill")).reserve(&ten(&one.key, 0)).unwrap().lo, 1);
         // A search_path that does not lead to the table is no reason to make another.
@@ -295,7 +295,7 @@ fn tables_are_created_in_the_schema_that_the_url_names_or_the_first_of_the_searc
     root.say("CREATE SCHEMA \"My \"\"Shop\"\"\" AUTHORIZATION keymill; CREATE SCHEMA keymill AUTHORIZATION keymill");
     for scheme in SCHEMES {
         let keys = [key(scheme, "orders")];
-        let named = Options { schema: Some("My \"Shop\"".to_owned()), ..server.options() };
+        let named = ServerOptions { schema: Some("My \"Shop\"".to_owned()), ..server.options() };
         let mut there = store(named.clone());
         let statements = there.init(&keys, true).unwrap();
         assert!(statements[0].contains(" \"My \"\"Shop\"\"\".\""), "{statements:?}");
@@ -315,7 +315,7 @@ fn tables_are_created_in_the_schema_that_the_url_names_or_the_first_of_the_searc
     let mut by_path = store(server.options());
     let statements = by_path.init(&[Arc::new(other)], false).unwrap();
     assert!(statements[0].contains("\"keymill\".\"by_path\""), "{statements:?}");
-    let nowhere = Options { schema: Some("nowhere".to_owned()), ..server.options() };
+    let nowhere = ServerOptions { schema: Some("nowhere".to_owned()), ..server.options() };
     refused(store(nowhere).init(&[key(Scheme::Keymill, "orders")], false), &["nowhere", "schema="]);
 }
 
@@ -378,7 +378,7 @@ fn failed(doing: &str, round: u64, fault: &Fault) -> ! {
 }
 
 /// Every statement of a store, once at least.
-fn exercise(options: &Options, round: u64) {
+fn exercise(options: &ServerOptions, round: u64) {
     let mut store = store(options.clone());
     let facts = store.facts().unwrap_or_else(|fault| failed("facts", round, &fault));
     assert!(facts.warnings.is_empty(), "{facts:?}");
@@ -448,8 +448,11 @@ fn nothing_of_another_role_is_taken_for_the_servers_own() {
          CREATE TABLE cust_bytes (id bytea); INSERT INTO cust_bytes VALUES ('202611200077'); \
          GRANT SELECT ON cust_text, cust_bytes TO keymill",
     );
-    let evil =
-        Options { user: "evil".into(), password: keymill::store::Secret::new("evil"), ..server.options() };
+    let evil = ServerOptions {
+        user: "evil".into(),
+        password: keymill::store::Secret::new("evil"),
+        ..server.options()
+    };
     Sql::to(&evil).say(TRAPS);
     let caught = root.try_say("SET search_path = public, pg_catalog; SELECT 1 = 1").unwrap_err();
     assert!(format!("{caught:?}").contains("captured as postgres"), "the traps work: {caught:?}");
@@ -478,7 +481,7 @@ fn a_server_that_is_told_to_lose_commits_is_noticed_by_the_next_statement() {
             let mut one = Counting::new(scheme, "orders");
             let mut live = store(server.options());
             live.init(&[Arc::clone(&one.key)], false).unwrap();
-            let mut warned = store(Options { durability: Durability::Warn, ..server.options() });
+            let mut warned = store(ServerOptions { durability: Durability::Warn, ..server.options() });
             for _ in 0..3 {
                 one.next(&mut live).unwrap();
                 one.next(&mut warned).unwrap();
@@ -579,7 +582,7 @@ fn a_search_for_the_largest_serial_that_takes_too_long_ends_on_the_server_and_is
     let of = Arc::new(of);
     store(server.options()).init(&[Arc::clone(&of)], false).unwrap();
     for options in [server.options(), pooled] {
-        let mut store = store(Options { read_timeout: Duration::from_secs(2), ..options });
+        let mut store = store(ServerOptions { read_timeout: Duration::from_secs(2), ..options });
         let running = || {
             root.rows("SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND usename = 'keymill'")
                 [0][0]
@@ -723,11 +726,11 @@ fn a_port_that_speaks_something_else_is_no_question_of_certificates() {
             let _ = stream.write_all(b"R\x00\x00\x00\x03garbage garbage garbage\n");
         }
     });
-    let options = Options {
+    let options = ServerOptions {
         hosts: vec![("127.0.0.1".to_owned(), port)],
         user: "app".to_owned(),
         database: "ids".to_owned(),
-        ..Options::default()
+        ..ServerOptions::default()
     };
     let fault = store(options).reserve(&ten(&key(Scheme::Keymill, "orders"), 0)).unwrap_err();
     assert!(!fault.message.contains("ca="), "{fault}");

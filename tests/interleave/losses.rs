@@ -99,7 +99,7 @@ fn a_row_deleted_in_a_sqlite_file_is_never_made_again() {
         let key = key(scheme, "orders");
         let file = |name: &str| folder.path().join(name);
         let open = |file: &Path| -> Box<dyn Store> {
-            Box::new(SqliteStore::new(file.to_owned(), sqlite::Options::default()))
+            Box::new(SqliteStore::new(file.to_owned(), sqlite::SqliteOptions::default()))
         };
         Pair {
             key: Arc::clone(&key),

@@ -54,7 +54,7 @@ fn two_columns_of_one_row_never_get_each_others_numbers() {
     }
     let open = || {
         of_stores(files.each_ref().map(|file| -> Box<dyn Store> {
-            Box::new(SqliteStore::new(file.clone(), sqlite::Options::default()))
+            Box::new(SqliteStore::new(file.clone(), sqlite::SqliteOptions::default()))
         }))
     };
     let one = keymill_tests::request(&key(Scheme::SequenceTable, &[]), 10);
@@ -84,7 +84,7 @@ fn numbers_of_a_renamed_column_that_was_counted_by_one_store_are_refused() {
         rusqlite::Connection::open(file).unwrap().execute_batch(&table).unwrap();
     }
     let mut store = of_stores(files.each_ref().map(|file| -> Box<dyn Store> {
-        Box::new(SqliteStore::new(file.clone(), sqlite::Options::default()))
+        Box::new(SqliteStore::new(file.clone(), sqlite::SqliteOptions::default()))
     }));
     let one = keymill_tests::request(&key(Scheme::SequenceTable, &[]), 10);
     store.init(std::slice::from_ref(&one.key), false).unwrap();

@@ -35,7 +35,7 @@ fn stores_of_different_kinds_serve_every_scheme_together() {
         let open = || {
             let mysql: Box<dyn Store> = Box::new(mariadb::store(mariadb::options()));
             let file = folder.path().join("ids.db");
-            let sqlite: Box<dyn Store> = Box::new(SqliteStore::new(file, sqlite::Options::default()));
+            let sqlite: Box<dyn Store> = Box::new(SqliteStore::new(file, sqlite::SqliteOptions::default()));
             let memory: Box<dyn Store> = Box::new(MemoryStore::new(Arc::clone(&memory)));
             let stores = [("mysql", mysql), ("sqlite", sqlite), ("memory", memory)];
             Interleaved::new(

@@ -203,7 +203,7 @@ fn redis_user() -> Vec<String> {
 }
 
 /// All that a program and its operator ask of a Redis, the first complaint included.
-fn redis_job(options: &redis::Options) -> Result<(), String> {
+fn redis_job(options: &redis::RedisOptions) -> Result<(), String> {
     let mut store = redis::store(options.clone());
     let key = key(Scheme::Keymill);
     let mut request = keymill_tests::request(&key, 10);

@@ -137,7 +137,7 @@ fn two_schemes_on_one_table_are_refused_on_sqlite() {
     let tables = TABLES.into_iter().filter(|scheme| !scheme.is_ticket());
     for made_for in tables.clone() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || SqliteStore::new(folder.path().join("ids.db"), sqlite::Options::default());
+        let open = || SqliteStore::new(folder.path().join("ids.db"), sqlite::SqliteOptions::default());
         let mut store = open();
         store.reserve(&request(&key(made_for, "t"), 10)).unwrap();
         for other in tables.clone().filter(|other| *other != made_for) {
@@ -161,7 +161,7 @@ fn columns_that_nobody_needs_are_left_alone() {
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ids.db");
-    let open = || SqliteStore::new(file.clone(), sqlite::Options::default());
+    let open = || SqliteStore::new(file.clone(), sqlite::SqliteOptions::default());
     let key = key(Scheme::Keymill, "keymill_segment");
     open().init(&[Arc::clone(&key)], false).unwrap();
     tamper(&file, "ALTER TABLE keymill_segment ADD stores INTEGER NOT NULL DEFAULT 1");
@@ -281,7 +281,7 @@ fn a_row_that_makes_no_sense_is_refused_on_sqlite() {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("ids.db");
             let key = key(scheme, "t");
-            let mut store = SqliteStore::new(file.clone(), sqlite::Options::default());
+            let mut store = SqliteStore::new(file.clone(), sqlite::SqliteOptions::default());
             // A shop's table, less strict than its authors'.
             store.init(&[Arc::clone(&key)], false).unwrap();
             let ddl: String = rusqlite::Connection::open(&file)
@@ -293,7 +293,7 @@ fn a_row_that_makes_no_sense_is_refused_on_sqlite() {
             tamper(&file, &loose);
             store.reserve(&request(&key, 10)).unwrap();
             tamper(&file, &format!("UPDATE t SET {column} = {value}"));
-            let again = &mut SqliteStore::new(file.clone(), sqlite::Options::default());
+            let again = &mut SqliteStore::new(file.clone(), sqlite::SqliteOptions::default());
             for store in [&mut store, again] {
                 refused(store, &key, &[&says, "nothing was changed"]);
             }

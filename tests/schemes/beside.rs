@@ -243,7 +243,7 @@ fn a_text_where_a_number_should_be_is_refused_on_sqlite() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ids.db");
         let key = key(program.scheme, "t");
-        let mut store = SqliteStore::new(file.clone(), sqlite::Options::default());
+        let mut store = SqliteStore::new(file.clone(), sqlite::SqliteOptions::default());
         store.reserve(&request(&key, 10)).unwrap();
         let other = rusqlite::Connection::open(&file).unwrap();
         for (value, says) in [("'many'", "holds `many`"), ("-7", "holds -7"), ("0.5", "holds `0.5`")] {

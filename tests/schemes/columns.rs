@@ -138,7 +138,7 @@ fn a_table_of_renamed_columns_is_made_and_used_on_sqlite() {
     for (scheme, columns) in RENAMED {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ids.db");
-        let mut store = SqliteStore::new(file.clone(), sqlite::Options::default());
+        let mut store = SqliteStore::new(file.clone(), sqlite::SqliteOptions::default());
         let key = key(scheme, "t", columns);
         works(&mut store, &key, columns);
         let connection = rusqlite::Connection::open(&file).unwrap();

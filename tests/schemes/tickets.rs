@@ -325,7 +325,7 @@ fn stores_without_auto_increment_say_so() {
         let file = folder.path().join("ids.db");
         let stores: [Box<dyn Store>; 2] = [
             Box::new(MemoryStore::new(Memory::new())),
-            Box::new(SqliteStore::new(file, sqlite::Options::default())),
+            Box::new(SqliteStore::new(file, sqlite::SqliteOptions::default())),
         ];
         for mut store in stores {
             let fault = store.reserve(&table.request("orders")).unwrap_err();

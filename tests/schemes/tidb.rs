@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use keymill::store::mysql::{MysqlStore, Options};
+use keymill::store::mysql::{MysqlStore, ServerOptions};
 use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::disguise::{self, Answer, Disguise, TIDB};
 use keymill_tests::mariadb;
@@ -65,7 +65,7 @@ impl Table {
     /// One that waits no longer for an answer.
     fn open_for(&self, read_timeout: Duration) -> MysqlStore {
         let hosts = vec![self.disguise.address()];
-        mariadb::store(Options { hosts, read_timeout, ..mariadb::options() })
+        mariadb::store(ServerOptions { hosts, read_timeout, ..mariadb::options() })
     }
 
     fn request(&self, next: u64) -> Request {

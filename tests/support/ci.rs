@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use keymill::store::Secret;
-use keymill::store::server::Options;
+use keymill::store::server::ServerOptions;
 
 /// Where the shared server of `ci/servers/SCRIPT` is: `scheme://user:password@host:port/database`, in this variable.
 ///
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Panics
 /// Where it is not `SCHEME://user:password@host:port,…/database`.
 #[must_use]
-pub fn options_of(scheme: &str, url: &str) -> Options {
+pub fn options_of(scheme: &str, url: &str) -> ServerOptions {
     let parts = || {
         let (user, rest) = url.strip_prefix(scheme)?.strip_prefix("://")?.split_once(':')?;
         let (password, rest) = rest.split_once('@')?;
@@ -38,14 +38,14 @@ pub fn options_of(scheme: &str, url: &str) -> Options {
             let (host, port) = host.split_once(':')?;
             Some((host.to_owned(), port.parse().ok()?))
         };
-        Some(Options {
+        Some(ServerOptions {
             hosts: hosts.split(',').map(place).collect::<Option<_>>()?,
             user: user.to_owned(),
             password: Secret::new(password),
             database: database.to_owned(),
             connect_timeout: PATIENCE,
             read_timeout: PATIENCE,
-            ..Options::default()
+            ..ServerOptions::default()
         })
     };
     parts().unwrap_or_else(|| panic!("`{url}` is not {scheme}://user:password@host:port,…/database"))

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use keymill::store::mysql::{MysqlStore, Options};
+use keymill::store::mysql::{MysqlStore, ServerOptions};
 
 use crate::ci::{self, Server};
 
@@ -21,19 +21,19 @@ pub fn url() -> String {
 /// # Panics
 /// Where it is not of the form above.
 #[must_use]
-pub fn options_of(url: &str) -> Options {
+pub fn options_of(url: &str) -> ServerOptions {
     ci::options_of("mysql", url)
 }
 
 /// Options for the shared test server.
 #[must_use]
-pub fn options() -> Options {
+pub fn options() -> ServerOptions {
     options_of(&url())
 }
 
 /// A store of these options.
 #[must_use]
-pub fn store(options: Options) -> MysqlStore {
+pub fn store(options: ServerOptions) -> MysqlStore {
     MysqlStore::new(options)
 }
 

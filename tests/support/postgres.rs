@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use keymill::store::Secret;
-use keymill::store::postgres::{Options, PostgresStore};
+use keymill::store::postgres::{PostgresStore, ServerOptions};
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
 use crate::ci::{self, Server};
@@ -22,19 +22,19 @@ pub fn url() -> String {
 /// # Panics
 /// Where it is not of the form above.
 #[must_use]
-pub fn options_of(url: &str) -> Options {
+pub fn options_of(url: &str) -> ServerOptions {
     ci::options_of("postgres", url)
 }
 
 /// Options for the shared test server.
 #[must_use]
-pub fn options() -> Options {
+pub fn options() -> ServerOptions {
     options_of(&url())
 }
 
 /// A store of these options.
 #[must_use]
-pub fn store(options: Options) -> PostgresStore {
+pub fn store(options: ServerOptions) -> PostgresStore {
     PostgresStore::new(options)
 }
 
@@ -60,13 +60,17 @@ impl Sql {
     /// To this server as its superuser.
     #[must_use]
     pub fn root(url: &str) -> Sql {
-        Sql::to(&Options { user: "postgres".to_owned(), password: Secret::new("root"), ..options_of(url) })
+        Sql::to(&ServerOptions {
+            user: "postgres".to_owned(),
+            password: Secret::new("root"),
+            ..options_of(url)
+        })
     }
 
     /// # Panics
     /// Where there is no server.
     #[must_use]
-    pub fn to(options: &Options) -> Sql {
+    pub fn to(options: &ServerOptions) -> Sql {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let mut config = Config::new();
         config.user(&options.user).password(options.password.reveal()).dbname(&options.database);
@@ -166,14 +170,14 @@ impl Private {
     /// # Panics
     /// Where it does not start.
     #[must_use]
-    pub fn pooler(&self, settings: &[&str]) -> Options {
+    pub fn pooler(&self, settings: &[&str]) -> ServerOptions {
         let words: Vec<_> = std::iter::once("pooler").chain(settings.iter().copied()).collect();
         options_of(&self.ci(&words))
     }
 
     /// How its clients find it.
     #[must_use]
-    pub fn options(&self) -> Options {
+    pub fn options(&self) -> ServerOptions {
         options_of(&self.url())
     }
 }

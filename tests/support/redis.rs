@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use keymill::store::redis::Options;
+pub use keymill::store::redis::RedisOptions;
 use keymill::store::redis::RedisStore;
 
 use crate::ci::{self, Server};
@@ -22,21 +22,21 @@ pub fn url() -> String {
 /// # Panics
 /// Where it is not of the form above.
 #[must_use]
-pub fn options_of(url: &str) -> Options {
+pub fn options_of(url: &str) -> RedisOptions {
     let (place, sentinel) =
         url.split_once("?sentinel=").map_or((url, None), |(place, of)| (place, Some(of.to_owned())));
-    Options { server: ci::options_of("redis", place), sentinel, wait_replicas: 0 }
+    RedisOptions { server: ci::options_of("redis", place), sentinel, wait_replicas: 0 }
 }
 
 /// Options for the shared test server.
 #[must_use]
-pub fn options() -> Options {
+pub fn options() -> RedisOptions {
     options_of(&url())
 }
 
 /// A store of these options.
 #[must_use]
-pub fn store(options: Options) -> RedisStore {
+pub fn store(options: RedisOptions) -> RedisStore {
     RedisStore::new(options)
 }
 

@@ -56,7 +56,7 @@ pub enum StoreConfig {
         busy: Duration,
     },
     /// `mysql://user:password@host:port/database`.
-    Mysql(server::Options),
+    Mysql(server::ServerOptions),
     /// `stores = […]` of a TOML file: several stores serve each source together.
     Interleaved {
         /// The stores, in the order that their rows record.
@@ -65,11 +65,11 @@ pub enum StoreConfig {
         chunk: u64,
     },
     /// `postgres://user:password@host:port/database`.
-    Postgres(server::Options),
+    Postgres(server::ServerOptions),
     /// `redis://user:password@host:port/0`.
     Redis {
         /// The server, or with `sentinel` the Sentinels.
-        server: server::Options,
+        server: server::ServerOptions,
         /// `sentinel=NAME`: the name by which the Sentinels know the master.
         sentinel: Option<String>,
         /// `wait_replicas=N`: how many replicas have to acknowledge a reservation.
@@ -117,7 +117,7 @@ impl StoreConfig {
     }
 
     /// Calls `change` with the options of each server among the stores.
-    fn servers(&mut self, change: &mut dyn FnMut(&mut server::Options) -> Result<()>) -> Result<()> {
+    fn servers(&mut self, change: &mut dyn FnMut(&mut server::ServerOptions) -> Result<()>) -> Result<()> {
         match self {
             StoreConfig::Memory { .. } | StoreConfig::Sqlite { .. } => Ok(()),
             StoreConfig::Interleaved { stores, .. } => {
@@ -234,7 +234,7 @@ impl MillConfig {
 
 /// Gives the environment's password to a server whose URL names none. It is read now: later another thread of the program
 /// may be changing its environment.
-fn from_environment(server: &mut server::Options, password: Option<&std::ffi::OsStr>) -> Result<()> {
+fn from_environment(server: &mut server::ServerOptions, password: Option<&std::ffi::OsStr>) -> Result<()> {
     let (PasswordSource::None, Some(password)) = (&server.password_source, password) else { return Ok(()) };
     let variable = server::PASSWORD_VARIABLE;
     let password = password.to_str().ok_or_else(|| Error::config(format!("{variable} is not UTF-8")))?;

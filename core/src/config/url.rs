@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::base::error::{Error, Result, shown};
 use crate::store::memory::Step;
-use crate::store::server::{Options, PasswordSource, Tls, TlsMode};
+use crate::store::server::{PasswordSource, ServerOptions, Tls, TlsMode};
 use crate::store::{Durability, Secret};
 
 use super::{Fork, MillConfig, StoreConfig, duration};
@@ -319,7 +319,7 @@ fn redis(rest: &str, query: &str) -> Result<MillConfig> {
 }
 
 /// `//user:password@host:port,host:port/database` and the options of a server.
-fn server(kind: &Kind, rest: &str, query: &str) -> Result<(Options, BTreeMap<String, String>)> {
+fn server(kind: &Kind, rest: &str, query: &str) -> Result<(ServerOptions, BTreeMap<String, String>)> {
     let Kind { name, shape, .. } = kind;
     // A password that holds a `?` ends up here: nothing of it may be repeated.
     if query.contains('@') {
@@ -358,7 +358,7 @@ fn server(kind: &Kind, rest: &str, query: &str) -> Result<(Options, BTreeMap<Str
         (None, Some(path)) => password_file(path)?,
         (None, None) => PasswordSource::None,
     };
-    let server = Options {
+    let server = ServerOptions {
         hosts: places,
         socket: options.get("socket").map(PathBuf::from),
         user: decode(user)?,
@@ -371,7 +371,7 @@ fn server(kind: &Kind, rest: &str, query: &str) -> Result<(Options, BTreeMap<Str
         read_timeout: time(&options, "timeout", 2000)?,
         idle_timeout: time(&options, "idle_timeout", 50_000)?,
         tls: tls(&options)?,
-        ..Options::default()
+        ..ServerOptions::default()
     };
     Ok((server, options))
 }

@@ -72,7 +72,7 @@ fn maker_for(config: &StoreConfig, folder: &Path) -> Result<MakeStore> {
         }
         #[cfg(feature = "sqlite")]
         StoreConfig::Sqlite { path, durability, busy } => {
-            let options = crate::store::sqlite::Options { durability: *durability, busy: *busy };
+            let options = crate::store::sqlite::SqliteOptions { durability: *durability, busy: *busy };
             let path = folder.join(path);
             Ok(Box::new(move || {
                 Box::new(crate::store::sqlite::SqliteStore::new(path.clone(), options.clone()))
@@ -106,7 +106,7 @@ fn maker_for(config: &StoreConfig, folder: &Path) -> Result<MakeStore> {
         }
         #[cfg(feature = "redis")]
         StoreConfig::Redis { server, sentinel, wait_replicas } => {
-            let options = crate::store::redis::Options {
+            let options = crate::store::redis::RedisOptions {
                 server: server.clone(),
                 sentinel: sentinel.clone(),
                 wait_replicas: *wait_replicas,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::rows::HeldRow;
-use super::server::{LOOKED_AT_READ_ONLY, Options};
+use super::server::{LOOKED_AT_READ_ONLY, ServerOptions};
 use super::{Durability, Facts, Fault, FaultKind, Key, rows};
 use crate::time::Clock;
 
@@ -53,7 +53,7 @@ pub(crate) trait Connection {
 pub(crate) trait Connected {
     type Connection: Connection;
 
-    fn options(&mut self) -> &mut Options;
+    fn options(&mut self) -> &mut ServerOptions;
 
     /// Where the connection is kept while nobody uses it.
     fn kept(&mut self) -> &mut Option<Self::Connection>;

@@ -21,15 +21,11 @@ pub mod sqlite;
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod connected;
-mod counter;
-mod decision;
 pub(crate) mod guarded;
-mod import;
-mod rows;
+mod model;
 pub(crate) mod secret_file;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sequences;
-mod share;
 #[cfg(feature = "_server")]
 #[cfg_attr(not(feature = "rustls"), allow(dead_code, unused_imports))]
 mod tls;
@@ -40,12 +36,14 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-pub(crate) use counter::{columns_of, not_imported};
-pub(crate) use decision::one_of_several;
-pub(crate) use import::{check_schemes, planned_import};
-pub(crate) use rows::{during, step_of};
+use model::{counter, import, rows};
 
-pub use import::{Import, PARKED_AT};
+pub(crate) use model::counter::{columns_of, not_imported};
+pub(crate) use model::decide::one_of_several;
+pub(crate) use model::import::{check_schemes, planned_import};
+pub(crate) use model::rows::{during, step_of};
+
+pub use model::import::{Import, PARKED_AT};
 
 pub use crate::base::reservation::{
     Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,

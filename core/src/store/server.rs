@@ -73,7 +73,7 @@ pub enum PasswordSource {
 
 /// Which server, as whom, and how patiently.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct ServerOptions {
     /// Hosts and ports; the first is the favourite, the others are tried when it does not answer or is read-only.
     pub hosts: Vec<(String, u16)>,
     /// A socket file, instead of hosts.
@@ -102,9 +102,9 @@ pub struct Options {
     pub resolver: Resolver,
 }
 
-impl Default for Options {
+impl Default for ServerOptions {
     fn default() -> Self {
-        Options {
+        ServerOptions {
             hosts: Vec::new(),
             socket: None,
             user: String::new(),
@@ -122,7 +122,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl ServerOptions {
     /// The place without user and password: `db1:3306,db2:3306/ids`.
     #[must_use]
     pub fn shown(&self) -> String {
@@ -138,12 +138,12 @@ impl Options {
     /// # Errors
     /// [`FaultKind::Refused`]: the password file cannot be read, or others can.
     #[cfg_attr(not(feature = "_server"), allow(dead_code))]
-    pub(crate) fn signed_in(&self) -> Result<Cow<'_, Options>, Fault> {
+    pub(crate) fn signed_in(&self) -> Result<Cow<'_, ServerOptions>, Fault> {
         let PasswordSource::File(path) = &self.password_source else { return Ok(Cow::Borrowed(self)) };
         let password = password_in(path).map_err(|why| {
             Fault::new(FaultKind::Refused, format!("the password file `{}` {why}", path.display()))
         })?;
-        Ok(Cow::Owned(Options { password, ..self.clone() }))
+        Ok(Cow::Owned(ServerOptions { password, ..self.clone() }))
     }
 
     /// Every address to try, the favourite's first; names that nobody knows go to `failures`. A driver would give up after
@@ -204,7 +204,7 @@ pub(crate) fn hide(message: &str, password: &Secret) -> String {
 
 /// A refused login: as whom, with which password, and what else may be behind it.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) fn login_refused(options: &Options, mode: super::tls::Mode) -> String {
+pub(crate) fn login_refused(options: &ServerOptions, mode: super::tls::Mode) -> String {
     use super::tls::Mode;
     const CHECK: &str = "check user and password";
     let with = match &options.password_source {

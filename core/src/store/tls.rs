@@ -7,7 +7,7 @@
 
 use std::net::SocketAddr;
 
-use super::server::{Options, Target, TlsMode};
+use super::server::{ServerOptions, Target, TlsMode};
 use super::{Fault, FaultKind};
 
 /// What is done on one connection.
@@ -43,7 +43,7 @@ impl Protection {
 impl Mode {
     /// The mode of a connection to this place. Without `tls=` a socket file and a loopback address are not encrypted: what is
     /// sent does not leave the machine.
-    pub(crate) fn of(options: &Options, target: &Target) -> Mode {
+    pub(crate) fn of(options: &ServerOptions, target: &Target) -> Mode {
         let address = match target {
             // A socket file is never encrypted.
             Target::Socket(_) => return Mode::Off,
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     fn to(mode: TlsMode, address: &str) -> Mode {
-        let options = Options { tls: Tls { mode, ..Tls::default() }, ..Options::default() };
+        let options = ServerOptions { tls: Tls { mode, ..Tls::default() }, ..ServerOptions::default() };
         let address = address.parse().unwrap();
         Mode::of(&options, &Target::Tcp { host: "db".to_owned(), address })
     }
@@ -322,7 +322,10 @@ mod tests {
             assert_eq!(to(TlsMode::Default, there), Mode::Prefer, "{there}");
             assert_eq!(to(TlsMode::Off, there), Mode::Off, "{there}");
         }
-        let options = Options { tls: Tls { mode: TlsMode::Verify, ..Tls::default() }, ..Options::default() };
+        let options = ServerOptions {
+            tls: Tls { mode: TlsMode::Verify, ..Tls::default() },
+            ..ServerOptions::default()
+        };
         assert_eq!(Mode::of(&options, &Target::Socket("/run/db".into())), Mode::Off);
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use keymill::store::redis::{Options, RedisStore};
+use keymill::store::redis::{RedisOptions, RedisStore};
 use keymill::store::server::PasswordSource;
 use keymill::store::{Durability, FaultKind, Mark, Request, Reserved, Secret, Store};
 use keymill_tests::assert_disjoint;
@@ -225,7 +225,7 @@ fn like_redis(says: Says) -> Fake {
 }
 
 fn of(fake: &Fake, durability: Durability) -> RedisStore {
-    let mut options = Options::default();
+    let mut options = RedisOptions::default();
     options.server.hosts = vec![fake.place()];
     options.server.durability = durability;
     redis::store(options)

@@ -1,6 +1,6 @@
-//! What is recorded in each store: whose share its row holds.
+//! What is recorded in each store: whose partition its row holds.
 //!
-//! Under scheme `keymill` the row itself says so: a segment has no periods, so the column `period` holds the share's code.
+//! Under scheme `keymill` the row itself says so: a segment has no periods, so the column `period` holds the partition's code.
 //! Row and record cannot part, each reservation compares them in the store, and a mill that is not interleaved, or otherwise,
 //! is refused there too: the row's period is not its own. Other programs' tables have no place for it; there the record is a
 //! mark of its own in `keymill_segment`, compared when a process first uses the source. It cannot keep anybody out who does
@@ -13,21 +13,21 @@
 
 use std::sync::Arc;
 
-use super::{Seat, Share, View};
+use super::{Member, MemberRow, Partition};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Row, Scheme, rows};
 
 /// What a store holds of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Its share, of which `next` is the lowest own number not yet reserved.
+pub(super) enum Recorded {
+    /// Its partition, of which `next` is the lowest own number not yet reserved.
     Ours { next: u64 },
-    /// The record of its share, but no row: the row was deleted.
+    /// The record of its partition, but no row: the row was deleted.
     Lost,
     /// Neither record nor numbers.
     Nothing,
     /// Numbers below `next` of a source that is not interleaved.
     Plain { next: u64 },
-    /// The share of this code.
+    /// The partition of this code.
     Foreign { code: u64 },
 }
 
@@ -51,36 +51,36 @@ pub(super) fn key_of(key: &Key) -> Key {
     }
 }
 
-impl Seat {
+impl Member {
     /// Where the marks of the source's row lie: the period that its numbers are kept in.
     pub(super) fn period(&self, key: &Key) -> u64 {
-        if in_row(key) { self.share.code() } else { 0 }
+        if in_row(key) { self.partition.code() } else { 0 }
     }
 
     /// What this store holds of a source.
-    pub(super) fn inspect(&mut self, key: &Key) -> Result<Found, Fault> {
+    pub(super) fn inspect(&mut self, key: &Key) -> Result<Recorded, Fault> {
         self.inspect_from(key, 1)
     }
 
     /// The same for a source whose numbers begin at `start`: numbers below it are never given by any store.
-    pub(super) fn inspect_from(&mut self, key: &Key, start: u64) -> Result<Found, Fault> {
-        let share = self.share;
+    pub(super) fn inspect_from(&mut self, key: &Key, start: u64) -> Result<Recorded, Fault> {
+        let partition = self.partition;
         let row = self.store.look(key)?.map(|row| row.mark);
         if in_row(key) {
             return Ok(match row {
-                Some(Mark { period, next }) if period == share.code() => Found::Ours { next },
-                None | Some(Mark { period: 0, next: 0..=1 }) => Found::Nothing,
-                Some(Mark { period: 0, next }) => Found::Plain { next },
-                Some(Mark { period, .. }) => Found::Foreign { code: period },
+                Some(Mark { period, next }) if period == partition.code() => Recorded::Ours { next },
+                None | Some(Mark { period: 0, next: 0..=1 }) => Recorded::Nothing,
+                Some(Mark { period: 0, next }) => Recorded::Plain { next },
+                Some(Mark { period, .. }) => Recorded::Foreign { code: period },
             });
         }
         let next = row.map_or(0, |mark| mark.next);
         Ok(match self.store.look(&key_of(key))?.map_or(0, |row| row.mark.next) {
-            code if code == share.code() && is_missing(key, row) => Found::Lost,
-            code if code == share.code() => Found::Ours { next },
-            0 if next <= unused(key, start) => Found::Nothing,
-            0 => Found::Plain { next },
-            code => Found::Foreign { code },
+            code if code == partition.code() && is_missing(key, row) => Recorded::Lost,
+            code if code == partition.code() => Recorded::Ours { next },
+            0 if next <= unused(key, start) => Recorded::Nothing,
+            0 => Recorded::Plain { next },
+            code => Recorded::Foreign { code },
         })
     }
 
@@ -89,7 +89,7 @@ impl Seat {
         if key.scheme.is_ticket() {
             return self.draw_first_ticket(key);
         }
-        let to = self.share.first(start);
+        let to = self.partition.first(start);
         match self.store.repair(key, Mark { period: 0, next: to }) {
             // It stands higher: another process made it, and has drawn from it since.
             Err(fault) if fault.kind == FaultKind::Refused => match self.store.look(key)? {
@@ -123,28 +123,28 @@ impl Seat {
 
     /// Where the row of a new source stands before its first number.
     pub(super) fn first(&self, key: &Key, start: u64) -> u64 {
-        if in_row(key) { self.share.first(start) } else { unused(key, self.share.first(start)) }
+        if in_row(key) { self.partition.first(start) } else { unused(key, self.partition.first(start)) }
     }
 
     /// Why a store with such a row is not used at all; `None` where it may be.
-    pub(super) fn refusal(&self, key: &Key, found: &Found) -> Option<String> {
+    pub(super) fn refusal(&self, key: &Key, found: &Recorded) -> Option<String> {
         match found {
-            Found::Ours { .. } | Found::Lost | Found::Nothing => None,
-            Found::Plain { next } => Some(format!(
-                "its row holds numbers up to {} of a source with one store, which its share would give again; nothing was \
+            Recorded::Ours { .. } | Recorded::Lost | Recorded::Nothing => None,
+            Recorded::Plain { next } => Some(format!(
+                "its row holds numbers up to {} of a source with one store, which its partition would give again; nothing was \
                  changed. Name another source, or close every mill that uses this one and run `keymill repair '{}' --to N \
                  --yes` with this file, N above every number that was ever issued",
                 next.saturating_sub(1),
                 key.name
             )),
-            Found::Foreign { code } => {
-                let recorded =
-                    Share::of_code(*code).map_or_else(|| format!("code {code}"), |other| other.to_string());
+            Recorded::Foreign { code } => {
+                let recorded = Partition::of_code(*code)
+                    .map_or_else(|| format!("code {code}"), |other| other.to_string());
                 Some(format!(
                     "its row was recorded as {recorded}, and this mill opens it as {}: with other `stores`, another order or \
                      another `chunk` numbers would come twice; nothing was changed. Open it with the `stores` and the `chunk` \
                      it was begun with",
-                    self.share
+                    self.partition
                 ))
             }
         }
@@ -153,27 +153,27 @@ impl Seat {
     /// Makes sure that this store is the one this mill takes it for, where its siblings have numbers out.
     pub(super) fn know(&mut self, key: &Key) -> Result<(), Fault> {
         match self.inspect(key)? {
-            Found::Ours { .. } => Ok(()),
-            Found::Nothing | Found::Lost => Err(lost(key)),
+            Recorded::Ours { .. } => Ok(()),
+            Recorded::Nothing | Recorded::Lost => Err(lost(key)),
             other => Err(Fault::new(FaultKind::Refused, self.refusal(key, &other).unwrap_or_default())),
         }
     }
 
-    /// Records its share for a source that no store has given a number of; answers with where a plain mill's row stood that
+    /// Records its partition for a source that no store has given a number of; answers with where a plain mill's row stood that
     /// has come since that was looked at, else 0.
     pub(super) fn record(&mut self, key: &Key, start: u64) -> Result<u64, Fault> {
         let recorded = if in_row(key) {
             let plain = |before: Option<Row>| before.filter(|row| row.mark.period == 0);
             self.store
-                .repair(key, Mark { period: self.share.code(), next: start })
+                .repair(key, Mark { period: self.partition.code(), next: start })
                 .map(|(before, _)| plain(before).map_or(0, |row| row.mark.next))
         } else {
-            self.store.raise(&key_of(key), Some(0), self.share.code()).map(|_| 0)
+            self.store.raise(&key_of(key), Some(0), self.partition.code()).map(|_| 0)
         };
         match recorded {
             // Somebody else did, and what they wrote is looked at next; or nobody may.
             Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Taken) => {
-                if self.inspect(key)? == Found::Nothing { Err(fault) } else { Ok(0) }
+                if self.inspect(key)? == Recorded::Nothing { Err(fault) } else { Ok(0) }
             }
             other => other,
         }
@@ -181,49 +181,49 @@ impl Seat {
 
     /// Whether an operator may make this row stand at `to`, a number of all stores: nobody may have been given a number above
     /// it in another way of counting.
-    pub(super) fn may_adopt(&self, key: &Key, found: &Found, to: u64) -> Result<(), Fault> {
+    pub(super) fn may_adopt(&self, key: &Key, found: &Recorded, to: u64) -> Result<(), Fault> {
         if to == 0 {
             return Err(Fault::new(FaultKind::Refused, "numbers begin at 1, so 0 cannot be the next one"));
         }
         match found {
-            Found::Ours { .. } | Found::Lost | Found::Nothing => Ok(()),
-            Found::Plain { next } if *next <= to => Ok(()),
-            Found::Plain { next } => Err(Fault::new(
+            Recorded::Ours { .. } | Recorded::Lost | Recorded::Nothing => Ok(()),
+            Recorded::Plain { next } if *next <= to => Ok(()),
+            Recorded::Plain { next } => Err(Fault::new(
                 FaultKind::Refused,
                 format!("its row stands at {next}, above {to}, and repair never lowers a row"),
             )),
-            Found::Foreign { .. } => {
+            Recorded::Foreign { .. } => {
                 Err(Fault::new(FaultKind::Refused, self.refusal(key, found).unwrap_or_default()))
             }
         }
     }
 
-    /// Raises the row to the first own number at or above `to`, a number of all stores, and records the share.
-    pub(super) fn raise_to(&mut self, key: &Arc<Key>, found: &Found, to: u64) -> Result<(), Fault> {
-        let own = Mark { period: self.period(key), next: self.share.first(to) };
+    /// Raises the row to the first own number at or above `to`, a number of all stores, and records the partition.
+    pub(super) fn raise_to(&mut self, key: &Arc<Key>, found: &Recorded, to: u64) -> Result<(), Fault> {
+        let own = Mark { period: self.period(key), next: self.partition.first(to) };
         match found {
-            Found::Ours { next } if *next >= own.next => {}
+            Recorded::Ours { next } if *next >= own.next => {}
             // Another program's row counts on by itself, and may stand higher than it has to.
-            Found::Plain { next } if !in_row(key) && *next >= own.next => {}
+            Recorded::Plain { next } if !in_row(key) && *next >= own.next => {}
             _ => self.store.repair(key, own).map(drop)?,
         }
         if key.scheme.is_ticket() {
             self.draw_first_ticket(key)?;
         }
         if !in_row(key) {
-            self.store.raise(&key_of(key), None, self.share.code())?;
+            self.store.raise(&key_of(key), None, self.partition.code())?;
         }
         Ok(())
     }
 
     /// Where [`raise_to`](Self::raise_to) would leave the row, in its own numbers.
-    pub(super) fn would_stand(&self, key: &Key, found: &Found, to: u64) -> Result<u64, Fault> {
-        let first = Mark { period: 0, next: self.share.first(to) };
+    pub(super) fn would_stand(&self, key: &Key, found: &Recorded, to: u64) -> Result<u64, Fault> {
+        let first = Mark { period: 0, next: self.partition.first(to) };
         // Tickets are whole ones.
         let own = if key.scheme.is_ticket() { rows::moved(key, None, first)?.mark.next } else { first.next };
         Ok(match found {
-            Found::Ours { next } => own.max(*next),
-            Found::Plain { next } if !in_row(key) => own.max(*next),
+            Recorded::Ours { next } => own.max(*next),
+            Recorded::Plain { next } if !in_row(key) => own.max(*next),
             _ => own,
         })
     }
@@ -232,11 +232,11 @@ impl Seat {
     /// `last` are the own numbers that the caller may have.
     pub(super) fn request_for(&self, request: &Request, seen: u64, lowest: u64, last: u64) -> Request {
         let key = &request.key;
-        let share = self.share;
+        let partition = self.partition;
         let period = self.period(key);
         let want = seen.max(lowest);
         // No more than the chunk holds, as far as that is known: what runs over its end would skip the other stores' numbers.
-        let len = request.len.min(share.left(want));
+        let len = request.len.min(partition.left(want));
         // The row is there, or was deleted: 0 is no number to begin at, so the row is never made anew. A jump is measured from 0.
         let own = Request { len, last, period, period_max: period, start: 0, ..request.clone() };
         if key.scheme.is_ticket() {
@@ -254,7 +254,13 @@ impl Seat {
     }
 
     /// A fault of a reservation, in the numbers that callers know.
-    pub(super) fn explain(&mut self, request: &Request, asked: &Request, view: &View, fault: Fault) -> Fault {
+    pub(super) fn explain(
+        &mut self,
+        request: &Request,
+        asked: &Request,
+        row: &MemberRow,
+        fault: Fault,
+    ) -> Fault {
         let told = [FaultKind::WentBackwards, FaultKind::ClockBehind, FaultKind::Refused];
         if !told.contains(&fault.kind) {
             return said(asked, fault);
@@ -263,15 +269,17 @@ impl Seat {
         if let Some(why) = found.as_ref().ok().and_then(|found| self.refusal(&request.key, found)) {
             return Fault::new(FaultKind::Refused, why);
         }
-        if fault.kind != FaultKind::WentBackwards && !matches!(found, Ok(Found::Lost)) {
+        if fault.kind != FaultKind::WentBackwards && !matches!(found, Ok(Recorded::Lost)) {
             return said(asked, fault);
         }
-        let seen = match view.seen {
+        let seen = match row.seen {
             0 => "this process has seen none of its numbers yet".to_owned(),
-            seen => format!("this process has seen {}", self.share.stands(seen)),
+            seen => format!("this process has seen {}", self.partition.stands(seen)),
         };
         let stands = match found {
-            Ok(Found::Ours { next }) if next > 0 => format!("its row stands at {}", self.share.stands(next)),
+            Ok(Recorded::Ours { next }) if next > 0 => {
+                format!("its row stands at {}", self.partition.stands(next))
+            }
             Ok(_) => "its row is gone".to_owned(),
             Err(_) => "its row is below or gone".to_owned(),
         };
@@ -279,13 +287,13 @@ impl Seat {
     }
 
     /// A row as it is kept there, in all stores' numbers.
-    pub(super) fn shown(&self, key: &Key, found: &Found) -> String {
+    pub(super) fn shown(&self, key: &Key, found: &Recorded) -> String {
         match found {
-            Found::Lost => "its row is gone; `keymill repair` it".to_owned(),
-            Found::Ours { next: 0 } | Found::Nothing => "no row".to_owned(),
-            Found::Ours { next } => format!("next={}", self.share.stands(*next)),
-            Found::Plain { next } => format!("next={next} of a source with one store"),
-            other @ Found::Foreign { .. } => self.refusal(key, other).unwrap_or_default(),
+            Recorded::Lost => "its row is gone; `keymill repair` it".to_owned(),
+            Recorded::Ours { next: 0 } | Recorded::Nothing => "no row".to_owned(),
+            Recorded::Ours { next } => format!("next={}", self.partition.stands(*next)),
+            Recorded::Plain { next } => format!("next={next} of a source with one store"),
+            other @ Recorded::Foreign { .. } => self.refusal(key, other).unwrap_or_default(),
         }
     }
 }

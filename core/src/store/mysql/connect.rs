@@ -15,7 +15,7 @@ use super::guard::Guard;
 use super::session::{Server, Session};
 #[cfg(feature = "rustls")]
 use super::tunnel::Tunnel;
-use crate::store::server::{Options, Target, login_refused};
+use crate::store::server::{ServerOptions, Target, login_refused};
 use crate::store::tls::{Mode, Protection};
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
@@ -158,7 +158,7 @@ pub(super) enum Line {
 
 impl Line {
     #[cfg(feature = "rustls")]
-    fn to(target: &Target, mode: Mode, options: &Options) -> Result<Line, Fault> {
+    fn to(target: &Target, mode: Mode, options: &ServerOptions) -> Result<Line, Fault> {
         match mode {
             Mode::Off => Ok(Line::Plain),
             _ => Tunnel::open(options, target, mode).map(Line::Tunnel),
@@ -166,7 +166,7 @@ impl Line {
     }
 
     #[cfg(not(feature = "rustls"))]
-    fn to(_: &Target, mode: Mode, _: &Options) -> Result<Line, Fault> {
+    fn to(_: &Target, mode: Mode, _: &ServerOptions) -> Result<Line, Fault> {
         match mode {
             Mode::Off | Mode::Prefer => Ok(Line::Plain),
             Mode::Require | Mode::Verify => Err(crate::store::tls::no_tls_here()),

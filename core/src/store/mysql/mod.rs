@@ -30,7 +30,7 @@ pub use super::Secret;
 use super::connected::Connected;
 use super::rows::{self, Rows};
 use super::server::Phase;
-pub use super::server::{Options, Tls, TlsMode};
+pub use super::server::{ServerOptions, Tls, TlsMode};
 use super::transactions::Transactions;
 use super::{Facts, Fault, Import, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store};
 use crate::time::Clock;
@@ -46,7 +46,7 @@ const IDLE_MS: u64 = 30_000;
 
 /// A client of one server.
 pub struct MysqlStore {
-    options: Options,
+    options: ServerOptions,
     session: Option<Session>,
     scans: Scans,
 }
@@ -63,7 +63,7 @@ impl fmt::Debug for MysqlStore {
 impl MysqlStore {
     /// A store on this server. Nothing is connected yet.
     #[must_use]
-    pub fn new(options: Options) -> MysqlStore {
+    pub fn new(options: ServerOptions) -> MysqlStore {
         MysqlStore { options, session: None, scans: Scans::default() }
     }
 }
@@ -71,7 +71,7 @@ impl MysqlStore {
 impl Connected for MysqlStore {
     type Connection = Session;
 
-    fn options(&mut self) -> &mut Options {
+    fn options(&mut self) -> &mut ServerOptions {
         &mut self.options
     }
 
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_password_is_never_shown() {
-        let options = Options { password: Secret::new("opensesame"), ..Options::default() };
+        let options = ServerOptions { password: Secret::new("opensesame"), ..ServerOptions::default() };
         let shown = format!("{options:?} {:?}", MysqlStore::new(options.clone()));
         assert!(!shown.contains("opensesame"), "{shown}");
         assert_eq!(

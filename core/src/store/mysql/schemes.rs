@@ -5,7 +5,7 @@ use mysql::{Params, Value};
 use super::values::{cell, number, spelled, text};
 use super::{Phase, Session, sequence, tickets};
 use crate::store::counter::{Cell, Counter, CounterRow, Leap, Tongue, segment_of};
-use crate::store::decision::decide;
+use crate::store::model::decide::decide;
 use crate::store::rows::{self, Digits, ProducerKey, Rows, Stored, producer_row, stored_at};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey};
 

@@ -20,7 +20,7 @@ use super::values::{spelled, text};
 use crate::store::connected::Connection;
 use crate::store::counter::CounterRow;
 use crate::store::rows::{HASTE, HeldRow, Rows, moved_on, rolled_back_badly};
-use crate::store::server::{Options, Phase, READ_ONLY};
+use crate::store::server::{Phase, READ_ONLY, ServerOptions};
 use crate::store::tls::Protection;
 use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme, SerialKey};
 use crate::time::Clock;
@@ -527,7 +527,7 @@ fn is_on(value: &str) -> bool {
 }
 impl Session {
     /// Finds out who the server is, sets the session up, and checks what decides whether a commit survives.
-    pub(super) fn introduce(&mut self, options: &Options) -> Result<(), Fault> {
+    pub(super) fn introduce(&mut self, options: &ServerOptions) -> Result<(), Fault> {
         self.server.version = self.variable("version")?.unwrap_or_default();
         self.server.dialect = Dialect::of(&self.server.version);
         self.server.nowait = self.server.dialect.has_nowait(&self.server.version);

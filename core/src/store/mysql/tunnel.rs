@@ -26,7 +26,7 @@ use rustls::{ClientConfig, ClientConnection};
 
 use super::error::UNHEARD;
 use crate::base::thread;
-use crate::store::server::{Options, Target, unreached};
+use crate::store::server::{ServerOptions, Target, unreached};
 use crate::store::tls::{self, Mode, Protection};
 use crate::store::{Fault, FaultKind};
 
@@ -59,7 +59,7 @@ pub(super) struct Tunnel {
 
 impl Tunnel {
     /// Connects to the server and waits for the driver at [`Tunnel::socket`].
-    pub(super) fn open(options: &Options, target: &Target, mode: Mode) -> Result<Tunnel, Fault> {
+    pub(super) fn open(options: &ServerOptions, target: &Target, mode: Mode) -> Result<Tunnel, Fault> {
         let Target::Tcp { host, address } = target else {
             return Err(Fault::new(FaultKind::Refused, "a socket file is never encrypted"));
         };
@@ -156,7 +156,7 @@ fn not_dialled(error: &io::Error) -> Fault {
     Fault::new(FaultKind::Unavailable, words)
 }
 
-fn dial(address: std::net::SocketAddr, options: &Options) -> io::Result<TcpStream> {
+fn dial(address: std::net::SocketAddr, options: &ServerOptions) -> io::Result<TcpStream> {
     let server = TcpStream::connect_timeout(&address, options.connect_timeout.max(Duration::from_millis(1)))?;
     server.set_nodelay(true)?;
     crate::store::server::give_up_after(&server, options.read_timeout)?;

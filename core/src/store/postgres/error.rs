@@ -6,7 +6,7 @@ use tokio_postgres::error::Severity;
 
 use super::dialect::{self, HELD, Meaning};
 use super::wire::{Failed, Objection};
-use crate::store::server::{Options, Phase, Target, hide, login_refused, unreached};
+use crate::store::server::{Phase, ServerOptions, Target, hide, login_refused, unreached};
 use crate::store::tls::{Mode, not_offered, password_withheld};
 use crate::store::{Fault, FaultKind, Secret};
 
@@ -86,7 +86,7 @@ fn missing_table(message: &str) -> String {
 }
 
 /// A connection that was not made.
-pub(super) fn not_connected(options: &Options, target: &Target, failed: Failed) -> Fault {
+pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Failed) -> Fault {
     let failed = match failed {
         Failed::Fault(fault) => return fault,
         other => other,

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use super::connected::Connected;
 use super::rows::{self, Rows};
 use super::server::Phase;
-pub use super::server::{Options, Tls, TlsMode};
+pub use super::server::{ServerOptions, Tls, TlsMode};
 use super::transactions::Transactions;
 use super::{
     Facts, Fault, FaultKind, Import, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Scheme, Store,
@@ -41,7 +41,7 @@ const IDLE_MS: u64 = 30_000;
 
 /// A client of one server, or of the one among several that takes writes.
 pub struct PostgresStore {
-    options: Options,
+    options: ServerOptions,
     session: Option<Session>,
     /// Where this process has written last.
     history: Option<History>,
@@ -61,7 +61,7 @@ impl fmt::Debug for PostgresStore {
 impl PostgresStore {
     /// A store on this server. Nothing is connected yet.
     #[must_use]
-    pub fn new(options: Options) -> PostgresStore {
+    pub fn new(options: ServerOptions) -> PostgresStore {
         PostgresStore { options, session: None, history: None, shared: Shared::default() }
     }
 
@@ -165,7 +165,7 @@ impl Session {
 impl Connected for PostgresStore {
     type Connection = Session;
 
-    fn options(&mut self) -> &mut Options {
+    fn options(&mut self) -> &mut ServerOptions {
         &mut self.options
     }
 
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_password_is_never_shown() {
-        let options = Options { password: Secret::new("opensesame"), ..Options::default() };
+        let options = ServerOptions { password: Secret::new("opensesame"), ..ServerOptions::default() };
         let shown = format!("{options:?} {:?}", PostgresStore::new(options.clone()));
         assert!(!shown.contains("opensesame"), "{shown}");
     }

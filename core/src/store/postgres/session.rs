@@ -19,7 +19,7 @@ use super::wire::{Failed, Said, Wire};
 use crate::store::connected::Connection;
 use crate::store::counter::CounterRow;
 use crate::store::rows::HeldRow;
-use crate::store::server::{Options, Phase, READ_ONLY, Target};
+use crate::store::server::{Phase, READ_ONLY, ServerOptions, Target};
 use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme, Secret};
 use crate::time::Clock;
 
@@ -199,7 +199,7 @@ impl Connection for Session {
 impl Session {
     /// Connects, sets the session up and finds out who the server is.
     pub(super) fn open(
-        options: &Options,
+        options: &ServerOptions,
         target: &Target,
         shared: &Shared,
         now_ms: u64,

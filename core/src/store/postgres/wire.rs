@@ -25,7 +25,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
 
 use crate::store::Fault;
-use crate::store::server::{Options, Target};
+use crate::store::server::{ServerOptions, Target};
 use crate::store::tls::{Mode, Protection};
 
 /// How long any connection may take.
@@ -113,7 +113,7 @@ impl Drop for Wire {
 
 impl Wire {
     /// Connects and logs in, each within its timeout.
-    pub(super) fn open(options: &Options, target: &Target) -> Result<Wire, Failed> {
+    pub(super) fn open(options: &ServerOptions, target: &Target) -> Result<Wire, Failed> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(Failed::Io)?;
         let mut config = Config::new();
         config
@@ -257,7 +257,7 @@ async fn plug(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
 /// Logs in over TCP, encrypted and verified as the configuration says.
 fn greet_privately(
     runtime: &Runtime,
-    options: &Options,
+    options: &ServerOptions,
     config: &mut Config,
     stream: tokio::net::TcpStream,
     target: &Target,
@@ -291,7 +291,7 @@ fn greet_privately(
 /// Logs in and starts the task that reads the answers.
 fn greet<S, T>(
     runtime: &Runtime,
-    options: &Options,
+    options: &ServerOptions,
     config: &Config,
     stream: S,
     tls: T,
@@ -450,7 +450,7 @@ mod encrypted {
     use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
     use tokio_postgres_rustls::MakeRustlsConnect;
 
-    use super::{Failed, Guarded, Options, Stage};
+    use super::{Failed, Guarded, ServerOptions, Stage};
     use crate::store::tls::{self, Mode};
 
     /// Whom to believe, and what may be sent then.
@@ -466,7 +466,7 @@ mod encrypted {
         pub(super) fn to(
             host: &str,
             address: std::net::SocketAddr,
-            options: &Options,
+            options: &ServerOptions,
             mode: Mode,
             used: Arc<AtomicBool>,
         ) -> Result<Tunnel, Failed> {

@@ -34,9 +34,9 @@ use session::{Open, Session, check};
 
 /// Which server, and what only Redis is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct RedisOptions {
     /// Which server, as whom, and how patiently; or with `sentinel` which Sentinels.
-    pub server: super::server::Options,
+    pub server: super::server::ServerOptions,
     /// The name by which the Sentinels know the master.
     pub sentinel: Option<String>,
     /// How many replicas have to acknowledge a reservation before it counts.
@@ -45,7 +45,7 @@ pub struct Options {
 
 /// A client of one server, or of whichever server the Sentinels call the master.
 pub struct RedisStore {
-    options: Options,
+    options: RedisOptions,
     sentinels: Option<Sentinels>,
     session: Option<Session>,
 }
@@ -62,7 +62,7 @@ impl fmt::Debug for RedisStore {
 impl RedisStore {
     /// A store on this server. Nothing is connected yet.
     #[must_use]
-    pub fn new(options: Options) -> RedisStore {
+    pub fn new(options: RedisOptions) -> RedisStore {
         let sentinels = options.sentinel.as_ref().map(|name| Sentinels::new(&options.server, name));
         RedisStore { options, sentinels, session: None }
     }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_password_is_never_shown() {
-        let mut options = Options::default();
+        let mut options = RedisOptions::default();
         options.server.password = Secret::new("opensesame");
         let shown = format!("{options:?} {:?}", RedisStore::new(options.clone()));
         assert!(!shown.contains("opensesame"), "{shown}");

@@ -11,7 +11,7 @@ use redis::{Value, cmd};
 
 use super::session::{login, text};
 use super::wire::{Phase, Wire};
-use crate::store::server::{Options, Target};
+use crate::store::server::{ServerOptions, Target};
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
 
@@ -20,7 +20,7 @@ const PASSED_OVER_MS: u64 = 10_000;
 
 /// The Sentinels that watch one master.
 pub(super) struct Sentinels {
-    options: Options,
+    options: ServerOptions,
     name: String,
     /// For each host: until when it is passed over, in boot time.
     silent_until: Vec<u64>,
@@ -47,7 +47,7 @@ struct Word {
 }
 
 impl Sentinels {
-    pub(super) fn new(options: &Options, name: &str) -> Sentinels {
+    pub(super) fn new(options: &ServerOptions, name: &str) -> Sentinels {
         Sentinels {
             silent_until: vec![0; options.hosts.len()],
             connections: options.hosts.iter().map(|_| None).collect(),

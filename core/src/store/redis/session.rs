@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value, cmd};
 
-use super::Options;
+use super::RedisOptions;
 use super::server::{Finding, Server, questions, replicas_to_write};
 use super::wire::{Phase, Wire};
 use crate::store::rows::{self, Digits, Rows, Stored, Together};
@@ -52,7 +52,7 @@ pub(super) fn place(key: &Key) -> String {
 
 impl Session {
     /// Connects, logs in, and checks what decides whether a commit survives.
-    pub(super) fn open(target: &Target, options: &Options) -> Result<Session, Fault> {
+    pub(super) fn open(target: &Target, options: &RedisOptions) -> Result<Session, Fault> {
         let server = options.server.signed_in()?;
         let mut session = Session {
             wire: Wire::open(target, &server)?,
@@ -68,7 +68,7 @@ impl Session {
         Ok(session)
     }
 
-    fn introduce(&mut self, options: &Options, server: &server::Options) -> Result<(), Fault> {
+    fn introduce(&mut self, options: &RedisOptions, server: &server::ServerOptions) -> Result<(), Fault> {
         let mut commands = Vec::new();
         let login = login(server);
         let logs_in = login.is_some();
@@ -364,7 +364,7 @@ fn bounds(request: &Request) -> Option<(u64, u64)> {
     (lowest <= highest).then_some((lowest, highest))
 }
 
-pub(super) fn login(options: &crate::store::server::Options) -> Option<Cmd> {
+pub(super) fn login(options: &crate::store::server::ServerOptions) -> Option<Cmd> {
     let (user, password) = (options.user.as_str(), options.password.reveal());
     match (user, password) {
         ("", "") => None,

@@ -127,7 +127,7 @@ pub(super) struct Wire {
 
 impl Wire {
     /// Connects; nothing is said yet.
-    pub(super) fn open(target: &Target, options: &server::Options) -> Result<Wire, Fault> {
+    pub(super) fn open(target: &Target, options: &server::ServerOptions) -> Result<Wire, Fault> {
         let at_least = Duration::from_millis(1); // a timeout of zero would mean none
         let limit = options.read_timeout.max(at_least);
         let mode = Mode::of(options, target);
@@ -284,7 +284,7 @@ fn encrypted(
     mut stream: TcpStream,
     host: &str,
     address: std::net::SocketAddr,
-    options: &server::Options,
+    options: &server::ServerOptions,
     mode: Mode,
 ) -> Result<Stream, Fault> {
     use crate::store::tls::{client_config, refusal, server_name};
@@ -310,7 +310,7 @@ fn encrypted(
     _: TcpStream,
     _: &str,
     _: std::net::SocketAddr,
-    _: &server::Options,
+    _: &server::ServerOptions,
     _: Mode,
 ) -> Result<Stream, Fault> {
     Err(crate::store::tls::no_tls_here())
@@ -370,7 +370,8 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let address = listener.local_addr()?;
         let server = std::thread::spawn(move || drip(&listener));
-        let options = server::Options { read_timeout: Duration::from_millis(300), ..Default::default() };
+        let options =
+            server::ServerOptions { read_timeout: Duration::from_millis(300), ..Default::default() };
         let target = Target::Tcp { host: "localhost".to_owned(), address };
         let mut wire = Wire::open(&target, &options).expect("a connection");
         let fault = wire.ask(redis::cmd("GET").arg("name").take()).expect_err("an answer that is too late");

@@ -38,16 +38,16 @@ use schemes::{Found, create, ensure_table, found_table};
 
 /// How a file is used.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SqliteOptions {
     /// What to do about a file system that cannot be trusted.
     pub durability: Durability,
     /// How long one operation may wait for other processes in all.
     pub busy: Duration,
 }
 
-impl Default for Options {
+impl Default for SqliteOptions {
     fn default() -> Self {
-        Options { durability: Durability::default(), busy: Duration::from_secs(2) }
+        SqliteOptions { durability: Durability::default(), busy: Duration::from_secs(2) }
     }
 }
 
@@ -71,7 +71,7 @@ struct Opened {
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
-    options: Options,
+    options: SqliteOptions,
     slot: Option<Arc<gate::Slot>>,
     opened: Opened,
     deadline: Arc<Deadline>,
@@ -84,7 +84,7 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// A store on this file. Nothing is opened yet; a relative path is taken from the present working folder.
     #[must_use]
-    pub fn new(path: PathBuf, options: Options) -> SqliteStore {
+    pub fn new(path: PathBuf, options: SqliteOptions) -> SqliteStore {
         // A daemon may change its working folder before the first reservation. An absolute path is also never one of
         // SQLite's special names, `:memory:` and `file:…`.
         let path = std::path::absolute(&path).unwrap_or(path);

@@ -1,8 +1,8 @@
 //! What a row and a request make of each other: the one place where a range is decided, for every store and scheme.
 //! Pure: no I/O, no clock.
 
-use super::share::Share;
-use super::{Fault, FaultKind, MAX_NUMBER, Mark, PARKED_AT, Request, Reserved, Scheme};
+use super::partition::Partition;
+use crate::store::{Fault, FaultKind, MAX_NUMBER, Mark, PARKED_AT, Request, Reserved, Scheme};
 
 /// The range that `request` gets from a row that stands at `row` (`None`: there is no row, or one that says nothing).
 ///
@@ -66,11 +66,11 @@ fn healed(row: Option<Mark>, request: &Request) -> Result<Mark, Fault> {
 /// What a mill with one store is told of a row that is several stores' together; `None` for any other row. Not for serials:
 /// a period of theirs is a date.
 pub(crate) fn one_of_several(at: Mark) -> Option<Fault> {
-    let share = Share::of_code(at.period)?;
+    let partition = Partition::of_code(at.period)?;
     Some(Fault::new(
         FaultKind::Refused,
         format!(
-            "its row is one of several: {share}; alone it would give numbers of the other stores too; nothing was \
+            "its row is one of several: {partition}; alone it would give numbers of the other stores too; nothing was \
              changed. Open it with the TOML file that lists its `stores`"
         ),
     ))

@@ -10,9 +10,9 @@ use std::fmt;
 
 use crate::store::MAX_NUMBER;
 
-/// A store's share of the numbers.
+/// A store's partition of the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct Partition {
     /// How many stores there are.
     pub(crate) stores: u64,
     /// Which of them this is, from 0.
@@ -21,7 +21,7 @@ pub(crate) struct Share {
     pub(crate) chunk: u64,
 }
 
-/// Where the parts of a share's code begin: `N ii WWWWWWWWWWWWWW`, in decimal digits, so that a person can read it.
+/// Where the parts of a partition's code begin: `N ii WWWWWWWWWWWWWW`, in decimal digits, so that a person can read it.
 const INDEX: u64 = 100_000_000_000_000;
 const STORES: u64 = 100 * INDEX;
 
@@ -30,21 +30,21 @@ pub(crate) const MOST_STORES: usize = 99;
 /// The widest chunk; the code has digits for it.
 pub(crate) const WIDEST_CHUNK: u64 = 10_000_000_000_000;
 
-impl Share {
-    /// The share as one number, below 2^63, that a row keeps: 2 stores, the second of them, chunks of 10 000 000 are
+impl Partition {
+    /// The partition as one number, below 2^63, that a row keeps: 2 stores, the second of them, chunks of 10 000 000 are
     /// `20100000010000000`.
     pub(crate) fn code(self) -> u64 {
         self.stores * STORES + self.index * INDEX + self.chunk
     }
 
-    /// The share that a row's code names; `None` where it is none.
-    pub(crate) fn of_code(code: u64) -> Option<Share> {
-        let share = Share { stores: code / STORES, index: code / INDEX % 100, chunk: code % INDEX };
-        let sound = share.stores >= 2
-            && share.stores <= MOST_STORES as u64
-            && share.index < share.stores
-            && (1..=WIDEST_CHUNK).contains(&share.chunk);
-        sound.then_some(share)
+    /// The partition that a row's code names; `None` where it is none.
+    pub(crate) fn of_code(code: u64) -> Option<Partition> {
+        let partition = Partition { stores: code / STORES, index: code / INDEX % 100, chunk: code % INDEX };
+        let sound = partition.stores >= 2
+            && partition.stores <= MOST_STORES as u64
+            && partition.index < partition.stores
+            && (1..=WIDEST_CHUNK).contains(&partition.chunk);
+        sound.then_some(partition)
     }
 
     /// The number of all stores that is this store's own number `local`; `None` beyond 2^63-1.
@@ -84,7 +84,7 @@ impl Share {
 }
 
 /// As messages and documents count: from 1.
-impl fmt::Display for Share {
+impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "store {} of {} with chunk={}", self.index + 1, self.stores, self.chunk)
     }
@@ -94,17 +94,17 @@ impl fmt::Display for Share {
 mod tests {
     use super::*;
 
-    fn shares(stores: u64, chunk: u64) -> Vec<Share> {
-        (0..stores).map(|index| Share { stores, index, chunk }).collect()
+    fn partitions(stores: u64, chunk: u64) -> Vec<Partition> {
+        (0..stores).map(|index| Partition { stores, index, chunk }).collect()
     }
 
     #[test]
     fn every_number_belongs_to_one_store_and_one_place_there() {
         for (stores, chunk) in [(2, 1), (2, 3), (3, 10), (5, 7)] {
-            let shares = shares(stores, chunk);
-            let mut all: Vec<u64> = shares
+            let partitions = partitions(stores, chunk);
+            let mut all: Vec<u64> = partitions
                 .iter()
-                .flat_map(|share| (1..=20 * chunk).map(|local| share.global(local).expect("small")))
+                .flat_map(|partition| (1..=20 * chunk).map(|local| partition.global(local).expect("small")))
                 .collect();
             all.sort_unstable();
             assert_eq!(all, (1..=20 * chunk * stores).collect::<Vec<_>>(), "{stores} stores, chunk {chunk}");
@@ -113,14 +113,14 @@ mod tests {
 
     #[test]
     fn the_first_at_or_above_and_the_last_at_or_below_are_each_others_neighbours() {
-        for share in shares(3, 4) {
+        for partition in partitions(3, 4) {
             for global in 1..200 {
-                let first = share.first(global);
-                assert!(share.global(first).expect("small") >= global);
-                assert!(first == 1 || share.global(first - 1).expect("small") < global);
-                let last = share.last(global);
-                assert!(last == 0 || share.global(last).expect("small") <= global);
-                assert!(share.global(last + 1).expect("small") > global);
+                let first = partition.first(global);
+                assert!(partition.global(first).expect("small") >= global);
+                assert!(first == 1 || partition.global(first - 1).expect("small") < global);
+                let last = partition.last(global);
+                assert!(last == 0 || partition.global(last).expect("small") <= global);
+                assert!(partition.global(last + 1).expect("small") > global);
             }
         }
     }
@@ -128,15 +128,15 @@ mod tests {
     #[test]
     fn the_end_of_the_numbers_is_no_wrap() {
         for chunk in [1, 1000, WIDEST_CHUNK] {
-            let shares = shares(3, chunk);
+            let partitions = partitions(3, chunk);
             let lasts: Vec<u64> =
-                shares.iter().map(|s| s.global(s.last(MAX_NUMBER)).expect("kept")).collect();
+                partitions.iter().map(|s| s.global(s.last(MAX_NUMBER)).expect("kept")).collect();
             assert!(lasts.contains(&MAX_NUMBER), "one of them owns the last number");
-            for share in shares {
-                assert_eq!(share.global(share.last(MAX_NUMBER) + 1), None);
-                assert_eq!(share.global(u64::MAX), None);
-                assert_eq!(share.stands(u64::MAX), MAX_NUMBER + 1);
-                assert!(share.first(MAX_NUMBER + 1) > share.last(MAX_NUMBER));
+            for partition in partitions {
+                assert_eq!(partition.global(partition.last(MAX_NUMBER) + 1), None);
+                assert_eq!(partition.global(u64::MAX), None);
+                assert_eq!(partition.stands(u64::MAX), MAX_NUMBER + 1);
+                assert!(partition.first(MAX_NUMBER + 1) > partition.last(MAX_NUMBER));
             }
         }
     }
@@ -145,13 +145,13 @@ mod tests {
     fn a_code_reads_back_and_anything_else_is_none() {
         for stores in [2, 3, 99] {
             for chunk in [1, 10_000_000, WIDEST_CHUNK] {
-                for share in shares(stores, chunk) {
-                    assert_eq!(Share::of_code(share.code()), Some(share));
-                    assert!(share.code() <= MAX_NUMBER, "fits a signed column");
+                for partition in partitions(stores, chunk) {
+                    assert_eq!(Partition::of_code(partition.code()), Some(partition));
+                    assert!(partition.code() <= MAX_NUMBER, "fits a signed column");
                 }
             }
         }
-        assert_eq!(Share { stores: 2, index: 1, chunk: 10_000_000 }.code(), 20_100_000_010_000_000);
+        assert_eq!(Partition { stores: 2, index: 1, chunk: 10_000_000 }.code(), 20_100_000_010_000_000);
         // A day of a serial, a plain row, one store, the third of two, no chunk.
         for code in [
             20_261_120_000_000_000,
@@ -160,7 +160,7 @@ mod tests {
             20_200_000_000_001_000,
             20_100_000_000_000_000,
         ] {
-            assert_eq!(Share::of_code(code), None, "{code}");
+            assert_eq!(Partition::of_code(code), None, "{code}");
         }
     }
 }

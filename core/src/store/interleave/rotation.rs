@@ -46,7 +46,7 @@ impl LastResorts {
 
 /// A source's row in one of the stores.
 #[derive(Clone, Debug, Default)]
-pub(super) struct View {
+pub(super) struct MemberRow {
     /// What is recorded there has been compared.
     pub(super) known: bool,
     /// One past the last own number that this process was given; 0: none yet.
@@ -57,19 +57,19 @@ pub(super) struct View {
 /// Own numbers `[lo, hi)` of a store, reserved and not issued yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeftOver {
-    pub(super) seat: usize,
+    pub(super) member: usize,
     pub(super) lo: u64,
     pub(super) hi: u64,
     pub(super) since: Instant,
     pub(super) ttl_ms: Option<u64>,
 }
 
-/// One source's turns.
+/// One source's rotation.
 #[derive(Clone, Debug)]
-pub(super) struct Turns {
+pub(super) struct Rotation {
     /// Every store has been asked whether it is the right one.
     pub(super) begun: bool,
     pub(super) turn: usize,
-    pub(super) views: Vec<View>,
+    pub(super) rows: Vec<MemberRow>,
     pub(super) left_over: Option<LeftOver>,
 }

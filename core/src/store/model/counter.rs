@@ -11,7 +11,7 @@
 //!   the next is the same, so a [`Mark`] is that next one, and nobody notices which node moved the row.
 //! * CosId: a segment is `(last_max_id - step, last_max_id]`: *last*.
 
-use super::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Stride};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Stride};
 
 /// What a row's maximum says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -516,11 +516,16 @@ impl Counter<'_> {
     }
 
     /// The range that ends where the maximum stands now.
-    pub(crate) fn leapt(&self, leap: &Leap, known: &CounterRow, maximum: u64) -> Option<super::Reserved> {
+    pub(crate) fn leapt(
+        &self,
+        leap: &Leap,
+        known: &CounterRow,
+        maximum: u64,
+    ) -> Option<crate::store::Reserved> {
         let (lowest, highest) = leap.from;
         let before = maximum.checked_sub(leap.len).filter(|before| (lowest..=highest).contains(before))?;
         let lo = self.mark(&CounterRow { maximum: before, ..*known }).next;
         let hi = self.after(maximum);
-        (lo < hi).then(|| super::Reserved { lo, hi, period: 0, ttl_ms: Counter::ttl_ms(known) })
+        (lo < hi).then(|| crate::store::Reserved { lo, hi, period: 0, ttl_ms: Counter::ttl_ms(known) })
     }
 }

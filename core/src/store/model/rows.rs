@@ -7,8 +7,8 @@
 //! where it finds NULL: what was there is not known, so nobody begins at 1 from it.
 
 use super::counter::{Counter, CounterRow};
-use super::decision::{decide, one_of_several, place};
-use super::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
+use super::decide::{decide, one_of_several, place};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
 
 /// A row as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -280,7 +280,7 @@ pub(crate) fn would_fail(key: &Key, mut fault: Fault) -> Fault {
 /// What is said of a table that lacks a column: some schemes' may be called otherwise.
 #[cfg(feature = "_sql")]
 pub(crate) fn missing_column(key: &Key, name: &str) -> String {
-    let otherwise = if super::columns_of(key.scheme).is_empty() {
+    let otherwise = if crate::store::columns_of(key.scheme).is_empty() {
         ""
     } else {
         " (if it is called otherwise, say so with `columns=`)"

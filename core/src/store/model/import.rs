@@ -13,7 +13,7 @@
 
 use super::counter::Counter;
 use super::rows::{self, Rows};
-use super::{Fault, FaultKind, Key, Mark, Row, Scheme};
+use crate::store::{Fault, FaultKind, Key, Mark, Row, Scheme};
 
 /// How far an imported row is moved away: half of all numbers.
 pub const PARKED_AT: u64 = 1 << 62;
@@ -116,8 +116,8 @@ fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Resul
             "the new row exists already and stands at {}, below {} in `{table}`: two programs have counted the same \
              numbers. If no number of the new row is in use, close every mill that has it open and raise it with \
              `keymill repair`, N above both",
-            super::decision::place(new),
-            super::decision::place(old),
+            super::decide::place(new),
+            super::decide::place(old),
         )),
     }
 }
