@@ -35,7 +35,7 @@ pub mod serial;
 /// What `tests/simulation` drives that nobody else should: wells without threads, specs without a mill.
 #[doc(hidden)]
 pub mod simulation {
-    pub use crate::base::bell::Belfry;
+    pub use crate::base::waker::ReadyQueue;
     pub use crate::config::MillConfig;
     pub use crate::planner::spec::{Body, Order, Spec};
     pub use crate::segment::{Rules, Taken};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use keymill::keeper::Keeper;
 use keymill::planner::Now;
 use keymill::serial::SerialPattern;
-use keymill::simulation::{Belfry, Body, Order, Well};
+use keymill::simulation::{Body, Order, ReadyQueue, Well};
 use keymill::store::Key;
 use keymill::time::{Clock, ManualClock};
 use keymill::{Error, Layout};
@@ -124,7 +124,7 @@ pub struct Process {
     pub db: usize,
     /// Its keeper.
     pub keeper: Keeper,
-    belfry: Arc<Belfry>,
+    ready: Arc<ReadyQueue>,
     /// Its sources, by slot.
     pub sources: Vec<Source>,
     /// The flight under way.
@@ -144,12 +144,12 @@ impl Process {
     /// A process on this machine.
     #[must_use]
     pub fn start(machine: usize, db: usize, clock: &Machine, seed: u64) -> Process {
-        let belfry = Arc::new(Belfry::default());
+        let ready = Arc::new(ReadyQueue::default());
         Process {
             machine,
             db,
-            keeper: Keeper::new(seed, belfry.clone()),
-            belfry,
+            keeper: Keeper::new(seed, ready.clone()),
+            ready,
             sources: Vec::new(),
             flight: None,
             attend_at: Micros::MAX,
@@ -189,7 +189,7 @@ impl Process {
     /// Whether the keeper was called and has not looked yet.
     #[must_use]
     pub fn is_called(&self) -> bool {
-        self.belfry.is_rung()
+        !self.ready.is_empty()
     }
 
     /// The ledger's number of the source that has this very key.

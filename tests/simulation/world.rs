@@ -504,8 +504,8 @@ impl World {
         }
     }
 
-    /// After callers were served: somebody may have rung.
-    fn answer_bell(&mut self, life: Life) {
+    /// After callers were served: they may have queued a source.
+    fn serve_ready(&mut self, life: Life) {
         let Some(process) = &self.processes[life] else { return };
         if process.flight.is_none() && process.is_called() {
             let wakes_in = self.rng.u64(20..300);

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use crossbeam::channel::{self, Sender};
 
-use crate::base::bell::Belfry;
 use crate::base::error::{Code, Error, Result, shown};
 use crate::base::revocation::Word;
 use crate::base::thread;
+use crate::base::waker::ReadyQueue;
 use crate::config::{MillConfig, StoreConfig};
 use crate::engine::events::{Event, Events};
 use crate::engine::metrics::{MillTally, Stats};
@@ -36,7 +36,7 @@ const ERRAND_WAIT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Engine {
     clock: Clock,
-    belfry: Arc<Belfry>,
+    ready: Arc<ReadyQueue>,
     commands: Sender<Command>,
     wells: Mutex<HashMap<String, Arc<Well>>>,
     next_slot: AtomicUsize,
@@ -122,11 +122,11 @@ fn maker_for(config: &StoreConfig, folder: &Path) -> Result<MakeStore> {
 
 impl Engine {
     pub(crate) fn start(config: &MillConfig, folder: &Path, clock: Clock, revived: bool) -> Result<Self> {
-        let belfry = Arc::new(Belfry::default());
+        let ready = Arc::new(ReadyQueue::default());
         let (commands, inbox) = channel::unbounded();
         let engine = Engine {
             clock: clock.clone(),
-            belfry: belfry.clone(),
+            ready: ready.clone(),
             commands,
             wells: Mutex::default(),
             next_slot: AtomicUsize::new(0),
@@ -143,7 +143,7 @@ impl Engine {
             events.push(Event::new("driver_panicked", message));
         });
         let executor = Executor {
-            keeper: Keeper::new(crate::base::random::u64(), belfry.clone()),
+            keeper: Keeper::new(crate::base::random::u64(), ready.clone()),
             store: Some(store_for(&config.store, folder, &on_panic)?),
             clock,
             commands: inbox,
@@ -160,7 +160,7 @@ impl Engine {
                 ),
             )
         })?;
-        belfry.answered_by(thread.thread().clone());
+        ready.set_keeper(thread.thread().clone());
         Ok(engine)
     }
 
@@ -191,7 +191,7 @@ impl Engine {
 
     fn command(&self, command: Command) -> Result<()> {
         self.commands.send(command).map_err(|_| self.no_keeper())?;
-        self.belfry.wake();
+        self.ready.unpark();
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl Engine {
         }
         // ordering: Relaxed — only uniqueness matters.
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);
-        let well = Arc::new(Well::new(spec.clone(), self.belfry.clone(), slot, self.clock.clone())?);
+        let well = Arc::new(Well::new(spec.clone(), self.ready.clone(), slot, self.clock.clone())?);
         self.command(Command::Add(well.clone()))?;
         wells.insert(identity, well.clone());
         Ok(well)

@@ -9,8 +9,8 @@ use crossbeam::channel;
 
 use super::Keeper;
 use super::executor::{Command, Executor, Health};
-use crate::base::bell::Belfry;
 use crate::base::error::Code;
+use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::engine::events::Events;
 use crate::engine::metrics::{self, MillTally};
@@ -21,7 +21,7 @@ use crate::well::Well;
 
 struct Scene {
     memory: Arc<Memory>,
-    belfry: Arc<Belfry>,
+    ready: Arc<ReadyQueue>,
     commands: channel::Sender<Command>,
     tally: Arc<MillTally>,
     events: Arc<Events>,
@@ -35,11 +35,11 @@ fn spec(text: &str) -> Arc<Spec> {
 impl Scene {
     fn new() -> Scene {
         let memory = Memory::new();
-        let belfry = Arc::new(Belfry::default());
+        let ready = Arc::new(ReadyQueue::default());
         let (commands, inbox) = channel::unbounded();
         let (tally, events) = (Arc::<MillTally>::default(), Arc::new(Events::new()));
         let executor = Executor {
-            keeper: Keeper::new(1, belfry.clone()),
+            keeper: Keeper::new(1, ready.clone()),
             store: Some(Box::new(MemoryStore::new(memory.clone()))),
             clock: Clock::System,
             commands: inbox,
@@ -50,12 +50,12 @@ impl Scene {
             expiry: None,
         };
         let thread = crate::base::thread::spawn("keeper", move || executor.run()).expect("a thread");
-        belfry.answered_by(thread.thread().clone());
-        Scene { memory, belfry, commands, tally, events, thread: Some(thread) }
+        ready.set_keeper(thread.thread().clone());
+        Scene { memory, ready, commands, tally, events, thread: Some(thread) }
     }
 
     fn well(&self, slot: usize, text: &str) -> Arc<Well> {
-        let well = Well::new(spec(text), self.belfry.clone(), slot, Clock::System).expect("a well");
+        let well = Well::new(spec(text), self.ready.clone(), slot, Clock::System).expect("a well");
         let well = Arc::new(well);
         self.say(Command::Add(well.clone()));
         well
@@ -63,7 +63,7 @@ impl Scene {
 
     fn say(&self, command: Command) {
         self.commands.send(command).expect("a keeper that lives");
-        self.belfry.wake();
+        self.ready.unpark();
     }
 
     fn closes(&self) {
@@ -77,7 +77,7 @@ impl Drop for Scene {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = self.commands.send(Command::Close(channel::bounded(1).0));
-            self.belfry.wake();
+            self.ready.unpark();
             thread.join().expect("the keeper never panics out of its thread");
         }
     }

@@ -1,4 +1,4 @@
-//! The executor: the keeper's thread, which carries flights to the store and sleeps until somebody rings.
+//! The executor: the keeper's thread, which carries flights to the store and sleeps until a source is queued.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -189,7 +189,7 @@ impl Executor {
         );
     }
 
-    /// Attends to whoever rang or is due, and carries one flight; `false` when there was none.
+    /// Serves the sources that are queued or due, and carries one flight; `false` when there was none.
     pub(super) fn turn(&mut self) -> bool {
         let now = self.now();
         let Some(store) = self.store.as_deref_mut() else { return false };

@@ -8,8 +8,8 @@ use crossbeam::channel::{self, Receiver, Sender};
 
 use super::Keeper;
 use super::executor::{Command, Executor};
-use crate::base::bell::Belfry;
 use crate::base::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
+use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Action, Answer, Ask, Flight, Now, Planner, Slot, View};
 use crate::segment::Sight;
@@ -300,9 +300,9 @@ fn executor(
     answer: fn(usize) -> Option<Result<Reserved, Fault>>,
     short: usize,
 ) -> (Executor, Arc<AtomicU64>, channel::Sender<Command>) {
-    let belfry = Arc::new(Belfry::default());
+    let ready = Arc::new(ReadyQueue::default());
     let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
-    let mut keeper = Keeper::new(1, belfry);
+    let mut keeper = Keeper::new(1, ready);
     for slot in 0..8 {
         let well = keeper.open(slot, spec(&format!("segment:s{slot}")), clock.clone()).expect("a well");
         assert!(well.try_next().is_err(), "nothing is in memory, so the caller asks");
@@ -402,9 +402,9 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
     let (asked, is_asked) = channel::unbounded();
     let (lets_go, goes_on) = channel::unbounded();
     let (commands, inbox) = channel::unbounded();
-    let belfry = Arc::new(Belfry::default());
+    let ready = Arc::new(ReadyQueue::default());
     let executor = Executor {
-        keeper: Keeper::new(1, belfry.clone()),
+        keeper: Keeper::new(1, ready.clone()),
         store: Some(Box::new(Silent { asked, goes_on, next: 1 })),
         clock: Clock::System,
         commands: inbox,
@@ -414,11 +414,11 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
         expiry: None,
     };
     let thread = std::thread::spawn(move || executor.run());
-    belfry.answered_by(thread.thread().clone());
+    ready.set_keeper(thread.thread().clone());
     let well = |text: &str, slot| {
-        let well = Arc::new(Well::new(spec(text), belfry.clone(), slot, Clock::System).expect("a source"));
+        let well = Arc::new(Well::new(spec(text), ready.clone(), slot, Clock::System).expect("a source"));
         commands.send(Command::Add(well.clone())).expect("a keeper");
-        belfry.wake();
+        ready.unpark();
         well
     };
     let dated = well(spec_of_the_source, 0);
@@ -438,7 +438,7 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
     drop(lets_go);
     let (done, wait) = channel::bounded(1);
     commands.send(Command::Close(done)).expect("a keeper");
-    belfry.wake();
+    ready.unpark();
     wait.recv_timeout(Duration::from_secs(30)).expect("a close");
     thread.join().expect("no panic");
 }

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Keeper;
-use crate::base::bell::Belfry;
 use crate::base::error::Code;
+use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Answer, Ask, Flight, Now};
 use crate::store::Store;
@@ -19,7 +19,7 @@ const BEGIN: i64 = 1_795_249_800_123;
 /// A process with one snowflake, on a clock that the test moves.
 struct Process {
     keeper: Keeper,
-    belfry: Arc<Belfry>,
+    ready: Arc<ReadyQueue>,
     well: Arc<Well>,
     clock: Arc<ManualClock>,
     store: MemoryStore,
@@ -31,11 +31,11 @@ struct Process {
 impl Process {
     fn start(spec: &str, memory: &Arc<Memory>, wall_ms: i64) -> Process {
         let spec = MillConfig::parse("memory:").and_then(|config| config.spec(spec)).expect("a spec");
-        let (belfry, clock) = (Arc::new(Belfry::default()), Arc::new(ManualClock::new(wall_ms)));
-        let mut keeper = Keeper::new(1, belfry.clone());
+        let (ready, clock) = (Arc::new(ReadyQueue::default()), Arc::new(ManualClock::new(wall_ms)));
+        let mut keeper = Keeper::new(1, ready.clone());
         let well = keeper.open(0, Arc::new(spec), Clock::Manual(clock.clone())).expect("a source");
         let store = MemoryStore::new(memory.clone());
-        Process { keeper, belfry, well, clock, store, writes: 0, ids: Vec::new() }
+        Process { keeper, ready, well, clock, store, writes: 0, ids: Vec::new() }
     }
 
     fn now(&self) -> Now {
@@ -54,11 +54,11 @@ impl Process {
         }
     }
 
-    /// Lets time pass. The keeper wakes for a ring and for its own timers, and for nothing else.
+    /// Lets time pass. The keeper runs when a source is queued and when a timer is due, and at no other time.
     fn pass(&mut self, ms: u64) {
         let end = self.clock.boot_ms() + ms;
         loop {
-            if self.belfry.is_rung() {
+            if !self.ready.is_empty() {
                 self.wake();
             }
             let now = self.clock.boot_ms();
@@ -76,7 +76,7 @@ impl Process {
         if let Ok(id) = self.well.try_next() {
             self.ids.push(id);
         }
-        if self.belfry.is_rung() {
+        if !self.ready.is_empty() {
             self.wake();
         }
     }
@@ -102,7 +102,7 @@ fn live(process: &mut Process) {
         process.call();
         process.pass(1_000);
     }
-    // The last one is covered as every other is: by the keeper's answer to its ring.
+    // The last one is covered as every other is: by the keeper that it wakes.
     process.call();
 }
 

@@ -17,9 +17,9 @@ mod outage_tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::base::bell::Belfry;
 use crate::base::error::{Error, Result};
 use crate::base::reservation::{Fault, GiveBack};
+use crate::base::waker::ReadyQueue;
 use crate::planner::spec::Spec;
 use crate::planner::{Action, Answer, Ask, Flight, LastMark, Now, Planner, Slot};
 use crate::time::Clock;
@@ -40,26 +40,26 @@ pub struct LastWords {
 pub struct Keeper {
     planner: Planner,
     wells: HashMap<Slot, Arc<Well>>,
-    belfry: Arc<Belfry>,
+    ready: Arc<ReadyQueue>,
 }
 
 impl Keeper {
     /// A keeper without sources; its jitter follows `seed`.
     #[must_use]
-    pub fn new(seed: u64, belfry: Arc<Belfry>) -> Self {
-        Keeper { planner: Planner::new(seed), wells: HashMap::new(), belfry }
+    pub fn new(seed: u64, ready: Arc<ReadyQueue>) -> Self {
+        Keeper { planner: Planner::new(seed), wells: HashMap::new(), ready }
     }
 
     /// Takes a source in.
     pub fn add(&mut self, well: Arc<Well>) {
-        let slot = well.bell.slot();
+        let slot = well.waker.slot();
         // First, so that a keeper that starts anew knows the source whatever happens in the planner.
         let well = self.wells.entry(slot).or_insert(well);
         self.planner.add(slot, well.spec.clone());
-        // A caller may have rung before the keeper knew the source: that ring went to nobody, and no caller rings
-        // again before it is answered.
-        if well.bell.answer() {
-            well.bell.ring();
+        // A caller may have queued the source before the keeper knew it: that entry was dropped, and no caller queues the
+        // source again before it is acknowledged.
+        if well.waker.acknowledge() {
+            well.waker.wake();
         }
     }
 
@@ -68,16 +68,16 @@ impl Keeper {
     /// # Errors
     /// As the source's kind says.
     pub fn open(&mut self, slot: Slot, spec: Arc<Spec>, clock: Clock) -> Result<Arc<Well>> {
-        let well = Arc::new(Well::new(spec, self.belfry.clone(), slot, clock)?);
+        let well = Arc::new(Well::new(spec, self.ready.clone(), slot, clock)?);
         self.add(well.clone());
         Ok(well)
     }
 
-    /// Answers every bell and timer, then says which flight is next, if any: one for `most` sources or fewer.
+    /// Serves every queued source and every timer, then says which flight is next, if any: one for `most` sources or fewer.
     pub fn attend(&mut self, now: Now, most: usize) -> Option<Flight> {
-        while let Some(slot) = self.belfry.next() {
-            // While nothing can be asked of the store for it, a ring stays unanswered: its callers go on from memory, and
-            // none of them rings again.
+        while let Some(slot) = self.ready.pop() {
+            // While the store may not be asked for it, the source is not acknowledged: its callers go on from memory, and
+            // none of them wakes the keeper again.
             let is_waited_for = self.wells.get(&slot).is_some_and(|well| well.is_waited_for());
             if !self.planner.postpone(slot, is_waited_for, now) {
                 self.look(slot, now);
@@ -120,13 +120,13 @@ impl Keeper {
         for (slot, well) in &self.wells {
             self.planner.add_if_missing(*slot, &well.spec);
             well.act(Action::Fail(error.clone()), now);
-            // A ring may have been taken from the queue and never answered.
-            well.bell.answer();
-            well.bell.ring();
+            // The source may have been taken from the queue and not acknowledged.
+            well.waker.acknowledge();
+            well.waker.wake();
         }
     }
 
-    /// When to attend again at the latest, on the boot clock; `None`: when a bell rings.
+    /// When to attend again at the latest, on the boot clock; `None`: when a source is queued.
     #[must_use]
     pub fn wake_at(&self, now: Now) -> Option<u64> {
         self.planner.wake_at(now)
@@ -191,13 +191,13 @@ mod tests {
     use crate::time::ManualClock;
 
     #[test]
-    fn a_ring_before_the_keeper_knew_the_source_is_answered() {
-        let belfry = Arc::new(Belfry::default());
-        let mut keeper = Keeper::new(1, belfry.clone());
+    fn a_source_queued_before_the_keeper_knew_it_is_served() {
+        let ready = Arc::new(ReadyQueue::default());
+        let mut keeper = Keeper::new(1, ready.clone());
         let spec = MillConfig::parse("memory:").and_then(|c| c.spec("segment:early")).expect("a spec");
         let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
-        let well = Arc::new(Well::new(Arc::new(spec), belfry, 0, clock).expect("a well"));
-        assert!(well.try_next().is_err(), "nothing is in memory, so the caller rings");
+        let well = Arc::new(Well::new(Arc::new(spec), ready, 0, clock).expect("a well"));
+        assert!(well.try_next().is_err(), "nothing is in memory, so the caller wakes the keeper");
         assert!(keeper.attend(Now::default(), 1).is_none(), "nobody knows the source yet");
         keeper.add(well);
         assert!(keeper.attend(Now::default(), 1).is_some(), "the caller still waits for a number");
@@ -205,15 +205,15 @@ mod tests {
 
     #[test]
     fn what_a_caller_asked_who_does_not_wait_stands_until_the_store_has_answered() {
-        let belfry = Arc::new(Belfry::default());
-        let mut keeper = Keeper::new(1, belfry.clone());
+        let ready = Arc::new(ReadyQueue::default());
+        let mut keeper = Keeper::new(1, ready.clone());
         let spec = MillConfig::parse("memory:").and_then(|c| c.spec("segment:asked")).expect("a spec");
         let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
-        let well = Arc::new(Well::new(Arc::new(spec), belfry, 0, clock).expect("a well"));
+        let well = Arc::new(Well::new(Arc::new(spec), ready, 0, clock).expect("a well"));
         keeper.add(well.clone());
         assert!(well.try_next().is_err(), "nothing is in memory, so the caller asks and goes");
         keeper.look(0, Now::default());
-        // A timer, or a second ring.
+        // A timer, or a second caller.
         keeper.look(0, Now::default());
         let flight = keeper.attend(Now::default(), 1);
         assert!(matches!(flight, Some(Flight::Alone(0, _))), "a flight for the caller who asked: {flight:?}");

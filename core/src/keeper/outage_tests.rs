@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Keeper;
-use crate::base::bell::Belfry;
 use crate::base::reservation::{Fault, FaultKind};
+use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Answer, Ask, Flight, Now};
 use crate::store::Store;
@@ -15,7 +15,7 @@ use crate::well::Well;
 /// A process with one source, whose store is down when the test says so.
 struct Process {
     keeper: Keeper,
-    belfry: Arc<Belfry>,
+    ready: Arc<ReadyQueue>,
     well: Arc<Well>,
     clock: Arc<ManualClock>,
     store: MemoryStore,
@@ -27,12 +27,12 @@ struct Process {
 impl Process {
     fn of(spec: &str) -> Process {
         let spec = MillConfig::parse("memory:").and_then(|config| config.spec(spec)).expect("a spec");
-        let belfry = Arc::new(Belfry::default());
+        let ready = Arc::new(ReadyQueue::default());
         let clock = Arc::new(ManualClock::new(1_795_249_800_123));
-        let mut keeper = Keeper::new(1, belfry.clone());
+        let mut keeper = Keeper::new(1, ready.clone());
         let well = keeper.open(0, Arc::new(spec), Clock::Manual(clock.clone())).expect("a source");
         let store = MemoryStore::new(Memory::new());
-        Process { keeper, belfry, well, clock, store, down: None, wakes: 0, tries: 0 }
+        Process { keeper, ready, well, clock, store, down: None, wakes: 0, tries: 0 }
     }
 
     fn now(&self) -> Now {
@@ -65,7 +65,7 @@ impl Process {
             }
             for _ in 0..each {
                 let taken = self.well.try_next();
-                if self.belfry.is_rung() {
+                if !self.ready.is_empty() {
                     self.wake();
                 }
                 assert!(
@@ -124,10 +124,10 @@ fn a_caller_who_finds_nothing_while_the_store_rests_is_served_at_its_next_try() 
     let mut process = Process::of("segment:s?step=100");
     process.take(1, 50);
     process.down = Some(FaultKind::Unavailable);
-    // The last of them finds nothing, and rings while nothing can be asked of the store.
+    // The last of them finds nothing, and wakes the keeper while the store may not be asked.
     for _ in 0..200 {
         let _ = process.well.try_next();
-        if process.belfry.is_rung() {
+        if !process.ready.is_empty() {
             process.wake();
         }
     }

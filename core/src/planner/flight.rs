@@ -19,7 +19,7 @@ pub enum Flight {
 impl Planner {
     pub(super) fn line_up(&mut self, slot: Slot, urgent: bool) {
         let Some(plan) = self.plan(slot) else { return };
-        // One place in each line at most: callers may ring a thousand times a second while the store rests. Two places
+        // One place in each line at most: callers may wake the keeper a thousand times a second while the store rests. Two places
         // are harmless: a source that wants nothing when its turn comes is passed over.
         if plan.in_urgent {
             return;

@@ -81,8 +81,8 @@ pub(crate) enum Action {
     Ends { wall_ms: Option<i64>, ttl_ms: Option<u64> },
     /// Drop what was reserved at or before this boot time.
     DropOlder(u64),
-    /// Ring when fewer than this many numbers are left.
-    RingAt(u64),
+    /// Wake the keeper when fewer than this many numbers are left.
+    WakeBelow(u64),
     /// Tell callers who find nothing why; `retry_ms` is when the next try is due.
     Fail(Error),
     /// The snowflake's mark stands here: start above it.
@@ -323,7 +323,7 @@ impl Planner {
         // Look again when half of it is gone, so that a rate that rises is seen before the end.
         if left > 1 {
             let mark = rest.map_or_else(|| rules.low_water(rate), |rest| rest.pressing);
-            actions.push(Action::RingAt(mark.max(left / 2).min(left - 1)));
+            actions.push(Action::WakeBelow(mark.max(left / 2).min(left - 1)));
         }
         if wants {
             self.line_up(slot, lacking > 0);
@@ -406,7 +406,7 @@ impl Planner {
         due
     }
 
-    /// When to wake at the latest, on the boot clock; `None`: when somebody rings.
+    /// When to wake at the latest, on the boot clock; `None`: when a source is queued.
     #[must_use]
     pub fn wake_at(&self, now: Now) -> Option<u64> {
         let mut at = self.timers.first().map(|&(at, _)| at);

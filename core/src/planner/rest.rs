@@ -66,19 +66,19 @@ mod tests {
             Stage { planner, now, left: 0, issued: 0, reserved: 0, refills: 0, most: u64::MAX }
         }
 
-        /// A look, and the flights that come of it; answers with where the bell hangs.
+        /// A look, and the flights that come of it; returns the low-water mark.
         fn look(&mut self, mut wanted: u64) -> u64 {
-            let mut bell = 0;
+            let mut low_water = 0;
             loop {
                 let (issued, left) = (self.issued, self.left);
                 let sight = Sight { issued, left, room: 8, wanted, born_ms: None };
                 for action in self.planner.look(0, &View::Supply(sight), self.now) {
                     match action {
-                        Action::RingAt(at) => bell = at,
+                        Action::WakeBelow(at) => low_water = at,
                         other => panic!("{other:?}"),
                     }
                 }
-                let Some(asked) = next(&mut self.planner, self.now) else { return bell };
+                let Some(asked) = next(&mut self.planner, self.now) else { return low_water };
                 let len = asked.len.min(self.most);
                 let (lo, hi) = (self.reserved + 1, self.reserved + 1 + len);
                 let range = Reserved { lo, hi, period: 0, ttl_ms: None };
@@ -92,20 +92,20 @@ mod tests {
         }
 
         fn first_id(&mut self) -> u64 {
-            let bell = self.look(1);
+            let low_water = self.look(1);
             (self.issued, self.left) = (1, self.left - 1);
-            bell
+            low_water
         }
 
-        /// Takes so many a millisecond, and looks whenever the bell rings or a timer is due.
-        fn take(&mut self, each_ms: u64, ms: u64, bell: &mut u64) {
+        /// Takes so many a millisecond, and looks whenever the low-water mark is crossed or a timer is due.
+        fn take(&mut self, each_ms: u64, ms: u64, low_water: &mut u64) {
             for _ in 0..ms {
                 self.now.boot_ms += 1;
                 self.now.wall_ms += 1;
                 assert!(self.left >= each_ms, "dry after {}: {} left", self.issued, self.left);
                 (self.issued, self.left) = (self.issued + each_ms, self.left - each_ms);
-                if self.left < *bell || !self.planner.due(self.now).is_empty() {
-                    *bell = self.look(0);
+                if self.left < *low_water || !self.planner.due(self.now).is_empty() {
+                    *low_water = self.look(0);
                 }
             }
         }
@@ -116,9 +116,9 @@ mod tests {
         for silence_ms in [0, 60_000, 3_600_000] {
             for (rate, few) in [(2_000, 5), (100_000, 6)] {
                 let mut stage = Stage::of("segment:orders");
-                let mut bell = stage.first_id();
-                stage.take(0, silence_ms, &mut bell);
-                stage.take(rate / 1000, 3_000, &mut bell);
+                let mut low_water = stage.first_id();
+                stage.take(0, silence_ms, &mut low_water);
+                stage.take(rate / 1000, 3_000, &mut low_water);
                 assert!(stage.refills <= few, "{rate} after {silence_ms}: {} refills", stage.refills);
                 assert!(stage.left > rate * 25, "{rate} after {silence_ms}: {} left", stage.left);
             }
@@ -128,11 +128,11 @@ mod tests {
     #[test]
     fn a_refill_rests_no_longer_than_an_eighth_of_the_target() {
         let mut stage = Stage::of("segment:orders?buffer=4s");
-        let mut bell = stage.first_id();
-        stage.take(100, 400, &mut bell);
+        let mut low_water = stage.first_id();
+        stage.take(100, 400, &mut low_water);
         let (refills, left) = (stage.refills, stage.left);
         assert!(left < 4 * 40_000, "a refill is wanted, and rests: {left} left");
-        stage.take(100, 500, &mut bell);
+        stage.take(100, 500, &mut low_water);
         assert_eq!(stage.refills, refills + 1, "its timer woke the keeper");
     }
 
@@ -140,11 +140,11 @@ mod tests {
     fn a_steady_rate_never_meets_the_rest() {
         for buffer in [1, 3, 30] {
             let mut stage = Stage::of(&format!("segment:orders?buffer={buffer}s"));
-            let mut bell = stage.first_id();
-            stage.take(100, buffer * 2_000, &mut bell);
+            let mut low_water = stage.first_id();
+            stage.take(100, buffer * 2_000, &mut low_water);
             let (refills, full) = (stage.refills, buffer * 100_000);
             for _ in 0..buffer * 1_000 {
-                stage.take(100, 1, &mut bell);
+                stage.take(100, 1, &mut low_water);
                 assert!(stage.left >= full, "{} left, and the buffer is {full}", stage.left);
                 assert!(stage.left <= full * 6 / 5 + 2_000, "{} left, and the buffer is {full}", stage.left);
             }
@@ -156,8 +156,8 @@ mod tests {
     fn a_store_that_gives_less_than_was_asked_for_is_asked_again_at_once() {
         let mut stage = Stage::of("segment:orders");
         stage.most = 100_000;
-        let mut bell = stage.first_id();
-        stage.take(100, 3_000, &mut bell);
+        let mut low_water = stage.first_id();
+        stage.take(100, 3_000, &mut low_water);
         assert!(stage.left >= 3_000_000, "{} left", stage.left);
     }
 

@@ -39,8 +39,8 @@ const PREFIX_WORDS: usize = 9;
 /// The part that takers only read.
 struct Head {
     version: AtomicU64,
-    /// Takers of one number go on quietly below this; at it they ring the keeper once.
-    bell: AtomicU64,
+    /// Takers of one number go on quietly below this number; the first one past it wakes the keeper.
+    low_water: AtomicU64,
     /// One past the last number.
     hi: AtomicU64,
     lo: AtomicU64,
@@ -60,8 +60,8 @@ pub(super) struct Cell {
 
 /// What one count came to.
 pub(super) enum Count {
-    /// `[lo, hi)` is the caller's. `rang`: the bell's mark was crossed.
-    Got { lo: u64, hi: u64, version: u64, rang: bool },
+    /// `[lo, hi)` is the caller's. `crossed`: the low-water mark was crossed.
+    Got { lo: u64, hi: u64, version: u64, crossed: bool },
     /// The segment of this version is used up.
     UsedUp { version: u64 },
     /// No segment.
@@ -109,7 +109,7 @@ impl Cell {
             next: CachePadded::new(AtomicU64::new(NOWHERE)),
             head: CachePadded::new(Head {
                 version: AtomicU64::new(EMPTY),
-                bell: AtomicU64::new(0),
+                low_water: AtomicU64::new(0),
                 hi: AtomicU64::new(0),
                 lo: AtomicU64::new(0),
                 period: AtomicU64::new(0),
@@ -132,7 +132,7 @@ impl Cell {
     ///
     /// Count and date part are believed or dropped together: the words are read between the two loads of the version,
     /// so if it stands, nobody replaced the segment from before the count until after the last word was read. One `Acquire`
-    /// on each word is enough, as it is for the bell: a word of a later segment was stored after that replacement's
+    /// on each word is enough, as it is for the low-water mark: a word of a later segment was stored after that replacement's
     /// `LOCKED`, so whoever reads it sees at least `LOCKED` in the second load.
     #[inline]
     pub(super) fn take_one_dated(&self) -> Result<(u64, Prefix), Miss> {
@@ -157,9 +157,9 @@ impl Cell {
     #[inline]
     fn believe(&self, version: u64, number: u64) -> Result<(), Miss> {
         // ordering: Acquire — a mark written by a later replacement brings its LOCKED with it, for the load below.
-        let bell = self.head.bell.load(Ordering::Acquire);
+        let low_water = self.head.low_water.load(Ordering::Acquire);
         // ordering: Acquire — cannot move before the count; pairs with the release in `Cell::replacing`.
-        if number < bell && self.head.version.load(Ordering::Acquire) == version {
+        if number < low_water && self.head.version.load(Ordering::Acquire) == version {
             return Ok(());
         }
         Err(Miss { version, number })
@@ -205,7 +205,7 @@ impl Cell {
             // ordering: Acquire — as in `take_one`: the bounds read here belong to `version` if it stands below.
             let hi = self.head.hi.load(Ordering::Acquire);
             // ordering: Acquire — as above.
-            let bell = self.head.bell.load(Ordering::Acquire);
+            let low_water = self.head.low_water.load(Ordering::Acquire);
             // ordering: Acquire — pairs with the release in `Cell::replacing`.
             let now = self.head.version.load(Ordering::Acquire);
             if now == version {
@@ -213,7 +213,7 @@ impl Cell {
                     return Count::UsedUp { version };
                 }
                 let end = hi.min(number.saturating_add(want));
-                return Count::Got { lo: number, hi: end, version, rang: end > bell };
+                return Count::Got { lo: number, hi: end, version, crossed: end > low_water };
             }
             if now != version | LOCKED {
                 // The segment was replaced: what was counted may lie in either run. Nobody gets it.
@@ -287,7 +287,7 @@ impl Cell {
     pub(super) fn install(&self, right: Replacing, segment: &Segment) {
         // ordering: Release on each — a taker that reads one of these too early also sees LOCKED.
         let release = Ordering::Release;
-        self.head.bell.store(segment.hi, release);
+        self.head.low_water.store(segment.hi, release);
         self.head.hi.store(segment.hi, release);
         self.head.lo.store(segment.lo, release);
         self.head.period.store(segment.period, release);
@@ -318,16 +318,16 @@ impl Cell {
 
     /// Gives the right back; the segment and its version stand.
     pub(super) fn keep(&self, right: Replacing) {
-        // ordering: Release — publishes a bell that was hung under the right.
+        // ordering: Release — publishes a low-water mark that was set under the right.
         self.head.version.store(right.version, Ordering::Release);
     }
 
-    /// Hangs the bell at `at`, inside the segment; takers of one number past it ring once.
-    pub(super) fn hang_bell(&self, _right: &Replacing, at: u64) {
+    /// Sets the low-water mark to `at`, inside the segment.
+    pub(super) fn set_low_water(&self, _right: &Replacing, at: u64) {
         // ordering: Relaxed — read under the right.
         let hi = self.head.hi.load(Ordering::Relaxed);
         // ordering: Release — pairs with the acquire in `take_one`.
-        self.head.bell.store(at.min(hi), Ordering::Release);
+        self.head.low_water.store(at.min(hi), Ordering::Release);
     }
 
     /// The date part of the segment of `version`; `None` if that has been replaced, or the cell holds no text.

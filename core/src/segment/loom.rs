@@ -7,7 +7,7 @@ use std::sync::Arc as StdArc;
 use loom::sync::Arc;
 use loom::thread;
 
-use crate::base::bell::{Belfry, Bell};
+use crate::base::waker::{ReadyQueue, Waker};
 use crate::serial::{Prefix, SerialPattern};
 
 use super::cell::Miss;
@@ -15,7 +15,7 @@ use super::range::Segment;
 use super::ring::{Supply, Taken};
 
 fn supply(with_text: bool) -> Arc<Supply> {
-    Arc::new(Supply::new(with_text, StdArc::new(Bell::new(StdArc::new(Belfry::default()), 0))))
+    Arc::new(Supply::new(with_text, StdArc::new(Waker::new(StdArc::new(ReadyQueue::default()), 0))))
 }
 
 fn segment(lo: u64, hi: u64, period: u64) -> Segment {
@@ -195,7 +195,7 @@ fn two_days_that_both_begin_at_one_never_make_one_serial_twice() {
 }
 
 #[test]
-fn a_bell_that_is_hung_while_takers_count_loses_no_number() {
+fn a_low_water_mark_that_is_set_while_takers_count_loses_no_number() {
     loom::model(|| {
         let supply = supply(false);
         supply.publish(segment(1, 5, 0));
@@ -203,7 +203,7 @@ fn a_bell_that_is_hung_while_takers_count_loses_no_number() {
             let supply = supply.clone();
             thread::spawn(move || [take_one(&supply), take_one(&supply)])
         };
-        supply.ring_at(2);
+        supply.wake_below(2);
         let mine = take_one(&supply);
         let theirs = taker.join().unwrap();
         let all = all_different(mine.into_iter().chain(theirs.into_iter().flatten()));

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::base::bell::Bell;
 use crate::base::revocation::Word;
 use crate::base::sync::{ArrayQueue, AtomicBool, AtomicU64, Backoff, Ordering};
+use crate::base::waker::Waker;
 use crate::serial::Prefix;
 
 use super::cell::{Cell, Count, Miss, Replacing};
@@ -74,21 +74,21 @@ pub(crate) struct Supply {
     issued_before: AtomicU64,
     /// Something was published since the last revocation.
     lent: AtomicBool,
-    /// Rung when the bell's mark is crossed or the supply is found dry.
-    bell: Arc<Bell>,
+    /// Woken when the low-water mark is crossed or the supply is found dry.
+    waker: Arc<Waker>,
     /// Bumped when what was taken must no longer be issued; zero in a forked child.
     word: Word,
 }
 
 impl Supply {
-    pub(crate) fn new(with_text: bool, bell: Arc<Bell>) -> Self {
+    pub(crate) fn new(with_text: bool, waker: Arc<Waker>) -> Self {
         Supply {
             cell: Cell::new(with_text),
             ring: ArrayQueue::new(RING),
             ahead: AtomicU64::new(0),
             issued_before: AtomicU64::new(0),
             lent: AtomicBool::new(false),
-            bell,
+            waker,
             word: Word::new(),
         }
     }
@@ -133,23 +133,23 @@ impl Supply {
     #[cold]
     fn follow(&self, count: Count) -> Option<Result<Taken, Refused>> {
         match count {
-            Count::Got { lo, hi, version, rang } => {
-                if rang {
+            Count::Got { lo, hi, version, crossed } => {
+                if crossed {
                     self.silence(version);
-                    self.ring_bell();
+                    self.wake_keeper();
                 }
                 Some(Ok(Taken { lo, hi, version }))
             }
             Count::UsedUp { version } => {
                 if let Some(right) = self.cell.replacing(version) {
                     self.advance(right);
-                    self.ring_bell();
+                    self.wake_keeper();
                 }
                 None
             }
             Count::Empty { version } => {
                 if self.ring.is_empty() {
-                    self.ring_bell();
+                    self.wake_keeper();
                     return Some(Err(Refused::Dry));
                 }
                 if let Some(right) = self.cell.replacing(version) {
@@ -162,10 +162,10 @@ impl Supply {
         }
     }
 
-    /// After the first ring, takers of this segment go on undisturbed to its end.
+    /// The keeper is woken once a segment: its later takers go on undisturbed to its end.
     fn silence(&self, version: u64) {
         if let Some(right) = self.cell.replacing(version) {
-            self.cell.hang_bell(&right, u64::MAX);
+            self.cell.set_low_water(&right, u64::MAX);
             self.cell.keep(right);
         }
     }
@@ -196,8 +196,8 @@ impl Supply {
         self.ahead.fetch_sub(segment.len(), Ordering::Relaxed);
     }
 
-    fn ring_bell(&self) {
-        self.bell.ring();
+    fn wake_keeper(&self) {
+        self.waker.wake();
     }
 
     /// The keeper adds a segment; `false` if the ring is full or the supply closed, and the segment is lost.
@@ -288,16 +288,16 @@ impl Supply {
         rest
     }
 
-    /// Hangs the bell so that it rings when fewer than `left` numbers remain in memory.
-    pub(crate) fn ring_at(&self, left: u64) {
+    /// Sets the low-water mark: the keeper is woken when fewer than `left` numbers remain in memory.
+    pub(crate) fn wake_below(&self, left: u64) {
         // ordering: Relaxed — a statistic.
         let ahead = self.ahead.load(Ordering::Relaxed);
         let Some(right) = self.cell.replacing_now() else { return };
         match self.cell.current(&right) {
-            // The end of a segment rings by itself.
+            // The end of a segment wakes the keeper anyway.
             Some(now) if left > ahead => {
                 let at = now.hi.saturating_sub(left - ahead).max(now.lo);
-                self.cell.hang_bell(&right, at);
+                self.cell.set_low_water(&right, at);
             }
             _ => {}
         }

@@ -118,7 +118,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::base::bell::Belfry;
+    use crate::base::waker::ReadyQueue;
     use crate::config::MillConfig;
     use crate::planner::Action;
     use crate::serial::Prefix;
@@ -128,7 +128,7 @@ mod tests {
     fn dated(wall_ms: i64) -> (Well, u64, i64) {
         let spec = MillConfig::parse("memory:").and_then(|c| c.spec("serial:a/b?zone=UTC")).expect("a spec");
         let clock = Clock::Manual(Arc::new(ManualClock::new(wall_ms)));
-        let well = Well::new(Arc::new(spec), Arc::new(Belfry::default()), 0, clock).expect("a well");
+        let well = Well::new(Arc::new(spec), Arc::new(ReadyQueue::default()), 0, clock).expect("a well");
         let pattern = well.spec.pattern().expect("a pattern");
         let period = pattern.period_at(wall_ms);
         let end = pattern.period_end_ms(period).expect("an end");

@@ -18,7 +18,7 @@ impl Well {
     #[inline]
     pub(super) fn feed(&self, generator: &Generator) {
         if generator.wants_keeper() {
-            self.bell.ring();
+            self.waker.wake();
         }
     }
 
@@ -56,7 +56,7 @@ impl Well {
     pub(super) fn time_error(&self, generator: &Generator, refusal: Refusal) -> Error {
         if needs_keeper(refusal) {
             let posted = self.not_ready(1);
-            self.bell.ring();
+            self.waker.wake();
             if posted.code != Code::NotReady {
                 return posted;
             }
@@ -103,7 +103,7 @@ impl Well {
                 if let Some(error) = self.verdict(&standing, before, 1, now, give_up_at) {
                     return Err(error);
                 }
-                self.bell.ring();
+                self.waker.wake();
                 // The keeper may have answered between the try and the lock: look again soon.
                 left.min(Duration::from_millis(20))
             } else {

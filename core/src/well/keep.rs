@@ -25,11 +25,11 @@ pub(crate) enum Unused {
 impl Well {
     /// What the planner decides by.
     pub(crate) fn view(&self) -> View {
-        self.bell.answer();
+        self.waker.acknowledge();
         match &self.spring {
             Spring::Numbers(supply) => {
                 let mut sight = supply.sight();
-                // ordering: Relaxed — acquired with the bell.
+                // ordering: Relaxed — acquired by the acknowledgement.
                 let asked = self.asked.load(Ordering::Relaxed);
                 if asked > 0 && asked <= sight.left {
                     // It came by another's flight: kept, it would be reserved for once more when that is used up.
@@ -37,7 +37,7 @@ impl Well {
                     let _ = self.asked.compare_exchange(asked, 0, Ordering::Relaxed, Ordering::Relaxed);
                 }
                 // After `sight`: whoever took what that found missing wants nothing any more.
-                // ordering: Relaxed — acquired with the bell.
+                // ordering: Relaxed — acquired by the acknowledgement.
                 sight.wanted = self.wanted.load(Ordering::Relaxed).max(asked);
                 View::Supply(sight)
             }
@@ -63,7 +63,7 @@ impl Well {
     /// Whether a caller lacks numbers, or a snowflake its first mark.
     pub(crate) fn is_waited_for(&self) -> bool {
         match &self.spring {
-            // ordering: Relaxed on both — acquired with the ring that made the keeper look.
+            // ordering: Relaxed on both — acquired with the wake that made the keeper look.
             Spring::Numbers(_) => {
                 self.wanted.load(Ordering::Relaxed) > 0 || self.asked.load(Ordering::Relaxed) > 0
             }
@@ -81,7 +81,7 @@ impl Well {
             }
             (Action::Ends { wall_ms, ttl_ms }, Spring::Numbers(_)) => self.set_ends(wall_ms, ttl_ms),
             (Action::DropOlder(born), Spring::Numbers(supply)) => self.drop_older(supply, born),
-            (Action::RingAt(left), Spring::Numbers(supply)) => supply.ring_at(left),
+            (Action::WakeBelow(left), Spring::Numbers(supply)) => supply.wake_below(left),
             (Action::Start(before), Spring::Time { generator, .. }) => match generator.start(before) {
                 // ordering: Relaxed — read by the keeper itself.
                 Ok(()) => self.started.store(true, Ordering::Relaxed),

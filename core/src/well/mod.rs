@@ -1,6 +1,6 @@
 //! A well: one source's numbers, its callers and the refusal they are told, shared between callers and keeper.
 //!
-//! Callers take; who finds nothing rings and waits here, on this source's own condition, until its own deadline. The
+//! Callers take; who finds nothing wakes the keeper and waits here, on this source's own condition, until its own deadline. The
 //! keeper looks, publishes, and posts why it could not. No I/O is done under any lock of a well.
 
 mod expiry;
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use crate::base::bell::{Belfry, Bell};
 use crate::base::error::{Error, Result};
 use crate::base::revocation::Word;
+use crate::base::waker::{ReadyQueue, Waker};
 use crate::planner::spec::{Body, Spec};
 use crate::segment::{Miss, Refused, Supply, Taken};
 use crate::serial::Prefix;
@@ -48,7 +48,7 @@ pub struct Well {
     /// The word of [`Well::word`], where the id path need not ask which spring it is.
     alive: &'static AtomicU64,
     pub(crate) tally: Tally,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) waker: Arc<Waker>,
     clock: Clock,
     /// The snowflake's generator knows where the stored mark stood.
     started: AtomicBool,
@@ -74,11 +74,11 @@ static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Well {
     /// A well without numbers yet.
-    pub fn new(spec: Arc<Spec>, belfry: Arc<Belfry>, slot: usize, clock: Clock) -> Result<Self> {
-        let bell = Arc::new(Bell::new(belfry, slot));
+    pub fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, slot: usize, clock: Clock) -> Result<Self> {
+        let waker = Arc::new(Waker::new(ready, slot));
         let spring = match &spec.body {
-            Body::Segment => Spring::Numbers(Supply::new(false, bell.clone())),
-            Body::Serial { .. } => Spring::Numbers(Supply::new(true, bell.clone())),
+            Body::Segment => Spring::Numbers(Supply::new(false, waker.clone())),
+            Body::Serial { .. } => Spring::Numbers(Supply::new(true, waker.clone())),
             Body::Snowflake { layout, worker, clock_back, max_lead_ms } => Spring::Time {
                 generator: Generator::new(*layout, *worker, *clock_back, *max_lead_ms, clock.clone())?,
                 word: Word::new(),
@@ -94,7 +94,7 @@ impl Well {
             },
             spring,
             tally: Tally::default(),
-            bell,
+            waker,
             clock,
             started: AtomicBool::new(false),
             start_again_ms: AtomicU64::new(0),
@@ -231,11 +231,11 @@ impl Well {
                 Err(Refused::Dry) => {}
             }
         }
-        // ordering: Relaxed — `Bell::ring` publishes it.
+        // ordering: Relaxed — `Waker::wake` publishes it.
         self.asked.fetch_max(ask.max(1), Ordering::Relaxed);
         // What stands before the keeper hears of it: the same call in the same state has the same answer.
         let refusal = self.not_ready(enough);
-        self.bell.ring();
+        self.waker.wake();
         Err(refusal)
     }
 

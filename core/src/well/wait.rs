@@ -134,9 +134,9 @@ impl Well {
             if let Some(error) = self.verdict(&standing, before, enough, now, give_up_at) {
                 return Err(error);
             }
-            // ordering: Relaxed — `Bell::ring` publishes it.
+            // ordering: Relaxed — `Waker::wake` publishes it.
             self.wanted.fetch_add(enough, Ordering::Relaxed);
-            self.bell.ring();
+            self.waker.wake();
             let (guard, _) = self
                 .changed
                 .wait_timeout(standing, (give_up_at - now).min(LONGEST_NAP))

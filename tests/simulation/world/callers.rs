@@ -85,7 +85,7 @@ impl World {
             }
             Err(error) => self.wait_or_go(life, slot, caller, &error),
         }
-        self.answer_bell(life);
+        self.serve_ready(life);
     }
 
     /// Ids above the stored mark are a few round trips old at most, unless something hinders.
