@@ -485,7 +485,7 @@ impl World {
             return;
         }
         let now = self.machines[process.machine].sync(self.now);
-        if let Some(flight) = process.keeper.attend(now, self.together) {
+        if let Some(flight) = process.keeper.poll(now, self.together) {
             self.send(life, flight);
             return;
         }

@@ -319,12 +319,12 @@ impl Engine {
             ..Stats::default()
         };
         match &well.spring {
-            Spring::Numbers(supply) => {
-                let sight = supply.sight();
-                stats.issued = sight.issued;
-                stats.left = sight.left;
+            Spring::Numbers(buffer) => {
+                let snapshot = buffer.snapshot();
+                stats.issued = snapshot.issued;
+                stats.left = snapshot.left;
                 stats.rate = Tally::get(&well.tally.rate_per_1000s) as f64 / 1000.0;
-                stats.runway_seconds = (stats.rate > 0.0).then(|| sight.left as f64 / stats.rate);
+                stats.runway_seconds = (stats.rate > 0.0).then(|| snapshot.left as f64 / stats.rate);
             }
             Spring::Time { generator, .. } => {
                 stats.issued = generator.issued();

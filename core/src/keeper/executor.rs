@@ -193,7 +193,7 @@ impl Executor {
     pub(super) fn turn(&mut self) -> bool {
         let now = self.now();
         let Some(store) = self.store.as_deref_mut() else { return false };
-        let Some(flight) = self.keeper.attend(now, store.batch()) else { return false };
+        let Some(flight) = self.keeper.poll(now, store.batch()) else { return false };
         if let Some(expiry) = &self.expiry {
             expiry.keeper_waits();
         }

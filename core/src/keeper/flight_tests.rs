@@ -12,7 +12,7 @@ use crate::base::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Action, Answer, Ask, Flight, Now, Planner, Slot, View};
-use crate::segment::Sight;
+use crate::segment::Snapshot;
 use crate::store::{Facts, Row, Store};
 use crate::time::{Clock, ManualClock};
 use crate::well::Well;
@@ -36,14 +36,14 @@ fn at(boot_ms: u64) -> Now {
 
 /// A caller waits for a number of this source.
 fn lack(planner: &mut Planner, slot: Slot, now: Now) {
-    let dry = View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() });
-    planner.look(slot, &dry, now);
+    let dry = View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() });
+    planner.check(slot, &dry, now);
 }
 
 /// This source runs low; nobody waits for it.
 fn run_low(planner: &mut Planner, slot: Slot, now: Now) {
-    let low = View::Supply(Sight { left: 1, room: 8, issued: 10 * now.boot_ms, ..Sight::default() });
-    planner.look(slot, &low, now);
+    let low = View::Segments(Snapshot { left: 1, room: 8, issued: 10 * now.boot_ms, ..Snapshot::default() });
+    planner.check(slot, &low, now);
 }
 
 fn together(flight: Option<Flight>) -> Vec<Slot> {
@@ -131,7 +131,7 @@ fn a_snowflakes_mark_flies_alone_and_keeps_its_place() {
     for slot in [0, 1] {
         lack(&mut planner, slot, at(0));
     }
-    planner.look(4, &View::Time { wanted_mark: Some(0), waiting: true }, at(0));
+    planner.check(4, &View::Snowflake { wanted_mark: Some(0), waiting: true }, at(0));
     for slot in [2, 3] {
         lack(&mut planner, slot, at(0));
     }
@@ -428,7 +428,7 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
     is_asked.recv_timeout(Duration::from_secs(30)).expect("the keeper asks the store, which is silent");
     // Far more than the source's numbers live, far less than they would last.
     let began = std::time::Instant::now();
-    while dated.supply().expect("numbers").take(1).is_ok() {
+    while dated.buffer().expect("numbers").take(1).is_ok() {
         assert!(
             began.elapsed() < Duration::from_secs(20),
             "{spec_of_the_source}: numbers outlive their time"

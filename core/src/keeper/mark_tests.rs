@@ -44,7 +44,7 @@ impl Process {
 
     /// What the keeper's thread does when it wakes.
     fn wake(&mut self) {
-        while let Some(flight) = self.keeper.attend(self.now(), 1) {
+        while let Some(flight) = self.keeper.poll(self.now(), 1) {
             let Flight::Alone(slot, Ask::Raise { key, expect, to }) = flight else {
                 panic!("a snowflake asks for marks only: {flight:?}")
             };

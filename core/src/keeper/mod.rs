@@ -74,26 +74,26 @@ impl Keeper {
     }
 
     /// Serves every queued source and every timer, then says which flight is next, if any: one for `most` sources or fewer.
-    pub fn attend(&mut self, now: Now, most: usize) -> Option<Flight> {
+    pub fn poll(&mut self, now: Now, most: usize) -> Option<Flight> {
         while let Some(slot) = self.ready.pop() {
             // While the store may not be asked for it, the source is not acknowledged: its callers go on from memory, and
             // none of them wakes the keeper again.
             let is_waited_for = self.wells.get(&slot).is_some_and(|well| well.is_waited_for());
             if !self.planner.postpone(slot, is_waited_for, now) {
-                self.look(slot, now);
+                self.check(slot, now);
             }
         }
         for slot in self.planner.due(now) {
-            self.look(slot, now);
+            self.check(slot, now);
         }
         self.planner.next_flight(now, most)
     }
 
     /// Looks at a source and does what the planner says.
-    pub fn look(&mut self, slot: Slot, now: Now) {
+    pub fn check(&mut self, slot: Slot, now: Now) {
         let Some(well) = self.wells.get(&slot) else { return };
         well.expire(now);
-        for action in self.planner.look(slot, &well.view(), now) {
+        for action in self.planner.check(slot, &well.view(), now) {
             well.act(action, now);
         }
         well.tally.set_rate(self.planner.rate_per_1000s(slot, now));
@@ -105,7 +105,7 @@ impl Keeper {
         for action in self.planner.answer(slot, answer, now) {
             well.act(action, now);
         }
-        self.look(slot, now);
+        self.check(slot, now);
     }
 
     /// The store would not serve this source together with others, and changed nothing for it.
@@ -198,9 +198,9 @@ mod tests {
         let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
         let well = Arc::new(Well::new(Arc::new(spec), ready, 0, clock).expect("a well"));
         assert!(well.try_next().is_err(), "nothing is in memory, so the caller wakes the keeper");
-        assert!(keeper.attend(Now::default(), 1).is_none(), "nobody knows the source yet");
+        assert!(keeper.poll(Now::default(), 1).is_none(), "nobody knows the source yet");
         keeper.add(well);
-        assert!(keeper.attend(Now::default(), 1).is_some(), "the caller still waits for a number");
+        assert!(keeper.poll(Now::default(), 1).is_some(), "the caller still waits for a number");
     }
 
     #[test]
@@ -212,13 +212,13 @@ mod tests {
         let well = Arc::new(Well::new(Arc::new(spec), ready, 0, clock).expect("a well"));
         keeper.add(well.clone());
         assert!(well.try_next().is_err(), "nothing is in memory, so the caller asks and goes");
-        keeper.look(0, Now::default());
+        keeper.check(0, Now::default());
         // A timer, or a second caller.
-        keeper.look(0, Now::default());
-        let flight = keeper.attend(Now::default(), 1);
+        keeper.check(0, Now::default());
+        let flight = keeper.poll(Now::default(), 1);
         assert!(matches!(flight, Some(Flight::Alone(0, _))), "a flight for the caller who asked: {flight:?}");
         keeper.land(0, Err(Fault::new(FaultKind::Unavailable, "down")), Now::default());
         let later = Now { boot_ms: 60_000, ..Now::default() };
-        assert!(keeper.attend(later, 1).is_none(), "nobody asked since the store answered");
+        assert!(keeper.poll(later, 1).is_none(), "nobody asked since the store answered");
     }
 }

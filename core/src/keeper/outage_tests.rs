@@ -42,7 +42,7 @@ impl Process {
     /// What the keeper's thread does when it wakes.
     fn wake(&mut self) {
         self.wakes += 1;
-        while let Some(flight) = self.keeper.attend(self.now(), 1) {
+        while let Some(flight) = self.keeper.poll(self.now(), 1) {
             let Flight::Alone(slot, ask) = flight else { panic!("one source: {flight:?}") };
             self.tries += 1;
             let answer = match (self.down, ask) {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use crate::base::error::Error;
 use crate::base::reservation::{Key, Mark, Request, Reserved};
 use crate::planner::spec::{Body, Spec};
-use crate::segment::{Last, Meter, Rules, Segment, Sight};
+use crate::segment::{Last, Meter, Rules, Segment, Snapshot};
 pub use flight::Flight;
 use period::next_period;
 
@@ -29,7 +29,7 @@ use period::next_period;
 const MAX_JUMP_STEPS: u64 = 1_000;
 
 /// How often a source is looked at whose store rests from everything but waiting callers.
-const LOOK_MS: u64 = 1_000;
+const CHECK_MS: u64 = 1_000;
 
 /// A source's place in its planner.
 pub type Slot = usize;
@@ -71,7 +71,7 @@ pub enum Answer {
 /// What the executor shall do to a source.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Put this segment into the supply.
+    /// Put this segment into the buffer.
     Publish(Segment),
     /// Keep this segment until its period begins.
     KeepAhead(Segment),
@@ -94,10 +94,10 @@ pub(crate) enum Action {
 /// What the executor sees of a source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum View {
-    /// A supply of segments.
-    Supply(Sight),
+    /// A buffer of segments.
+    Segments(Snapshot),
     /// A snowflake: the mark it wants in the store now, and whether a caller waits for it.
-    Time { wanted_mark: Option<u64>, waiting: bool },
+    Snowflake { wanted_mark: Option<u64>, waiting: bool },
 }
 
 /// What a close does to a snowflake's mark in the store.
@@ -280,34 +280,34 @@ impl Planner {
     }
 
     /// Looks at a source and decides what it needs.
-    pub(crate) fn look(&mut self, slot: Slot, view: &View, now: Now) -> Vec<Action> {
+    pub(crate) fn check(&mut self, slot: Slot, view: &View, now: Now) -> Vec<Action> {
         let mut actions = Vec::new();
         match view {
-            View::Supply(sight) => self.look_at_supply(slot, sight, now, &mut actions),
-            View::Time { wanted_mark, waiting } => self.look_at_time(slot, *wanted_mark, *waiting, now),
+            View::Segments(snapshot) => self.check_buffer(slot, snapshot, now, &mut actions),
+            View::Snowflake { wanted_mark, waiting } => self.check_mark(slot, *wanted_mark, *waiting, now),
         }
         actions
     }
 
-    fn look_at_supply(&mut self, slot: Slot, sight: &Sight, now: Now, actions: &mut Vec<Action>) {
-        let mut left = sight.left;
+    fn check_buffer(&mut self, slot: Slot, snapshot: &Snapshot, now: Now, actions: &mut Vec<Action>) {
+        let mut left = snapshot.left;
         left = self.turn_period(slot, left, now, actions);
-        if let Some(action) = self.drop_aged(slot, sight, now) {
+        if let Some(action) = self.drop_aged(slot, snapshot, now) {
             // What stays is seen at the next look, which is due at once.
             actions.push(action);
             return;
         }
         let Some(plan) = self.plan(slot) else { return };
-        plan.meter.sample(now.boot_ms, sight.issued);
-        plan.last_issued = sight.issued;
-        let rate = plan.meter.per_1000s(now.boot_ms, sight.issued);
+        plan.meter.sample(now.boot_ms, snapshot.issued);
+        plan.last_issued = snapshot.issued;
+        let rate = plan.meter.per_1000s(now.boot_ms, snapshot.issued);
         let rules = plan.rules();
-        let lacking = sight.wanted.saturating_sub(left);
+        let lacking = snapshot.wanted.saturating_sub(left);
         // Once the next period is reserved the row stands there, and a refill would bring its date early: what lies in
         // memory serves the last moments of this one, unless somebody truly lacks a number.
         let held_back = plan.ahead.is_some() && lacking == 0;
-        let len = if sight.room == 0 || held_back { 0 } else { rules.step(rate, left, lacking) };
-        plan.see_landing(sight);
+        let len = if snapshot.room == 0 || held_back { 0 } else { rules.step(rate, left, lacking) };
+        plan.see_landing(snapshot);
         let rest = if lacking == 0 { plan.rest(rate, left, len, now) } else { None };
         let len = if rest.is_some() { 0 } else { len };
         let pattern = plan.spec.pattern();
@@ -334,9 +334,9 @@ impl Planner {
     }
 
     /// Drops segments that outlived `ttl`; else sets the timer to when the oldest will have.
-    fn drop_aged(&mut self, slot: Slot, sight: &Sight, now: Now) -> Option<Action> {
+    fn drop_aged(&mut self, slot: Slot, snapshot: &Snapshot, now: Now) -> Option<Action> {
         let ttl = self.plan(slot)?.rules().ttl_ms?;
-        let born = sight.born_ms?;
+        let born = snapshot.born_ms?;
         let aged = now.boot_ms >= born + ttl;
         self.set_timer(slot, if aged { now.boot_ms } else { born + ttl });
         aged.then(|| Action::DropOlder(now.boot_ms - ttl))
@@ -358,7 +358,7 @@ impl Planner {
         }
     }
 
-    fn look_at_time(&mut self, slot: Slot, wanted_mark: Option<u64>, waiting: bool, now: Now) {
+    fn check_mark(&mut self, slot: Slot, wanted_mark: Option<u64>, waiting: bool, now: Now) {
         let Some(plan) = self.plan(slot) else { return };
         plan.wanted = wanted_mark.map(|to| Want::Mark { to });
         let again = now.boot_ms + (plan.spec.rules.buffer_ms / 3).max(1);
@@ -378,7 +378,7 @@ impl Planner {
         let Some(plan) = self.plan(slot) else { return false };
         let mut until = urgent.max(plan.retry_at_ms);
         if now.boot_ms >= until && !is_waited_for {
-            until = calm.min(now.boot_ms + LOOK_MS);
+            until = calm.min(now.boot_ms + CHECK_MS);
         }
         if now.boot_ms >= until || plan.wanted.is_none() {
             return false;

@@ -1,6 +1,6 @@
 //! When a refill rests: what the planner remembers of the one before.
 
-use crate::segment::{Last, Rest, Sight};
+use crate::segment::{Last, Rest, Snapshot};
 
 use super::{Now, Plan};
 
@@ -14,10 +14,10 @@ impl Plan {
     }
 
     /// The first look after a refill landed: what its flight cost.
-    pub(super) fn see_landing(&mut self, sight: &Sight) {
+    pub(super) fn see_landing(&mut self, snapshot: &Snapshot) {
         if let (Some((len, issued)), Some(last)) = (self.landed.take(), &mut self.last) {
-            let was_dry = sight.left <= len;
-            last.taken = if was_dry { u64::MAX } else { sight.issued.saturating_sub(issued) };
+            let was_dry = snapshot.left <= len;
+            last.taken = if was_dry { u64::MAX } else { snapshot.issued.saturating_sub(issued) };
         }
     }
 
@@ -67,12 +67,12 @@ mod tests {
         }
 
         /// A look, and the flights that come of it; returns the low-water mark.
-        fn look(&mut self, mut wanted: u64) -> u64 {
+        fn check(&mut self, mut wanted: u64) -> u64 {
             let mut low_water = 0;
             loop {
                 let (issued, left) = (self.issued, self.left);
-                let sight = Sight { issued, left, room: 8, wanted, born_ms: None };
-                for action in self.planner.look(0, &View::Supply(sight), self.now) {
+                let snapshot = Snapshot { issued, left, room: 8, wanted, born_ms: None };
+                for action in self.planner.check(0, &View::Segments(snapshot), self.now) {
                     match action {
                         Action::WakeBelow(at) => low_water = at,
                         other => panic!("{other:?}"),
@@ -92,7 +92,7 @@ mod tests {
         }
 
         fn first_id(&mut self) -> u64 {
-            let low_water = self.look(1);
+            let low_water = self.check(1);
             (self.issued, self.left) = (1, self.left - 1);
             low_water
         }
@@ -105,7 +105,7 @@ mod tests {
                 assert!(self.left >= each_ms, "dry after {}: {} left", self.issued, self.left);
                 (self.issued, self.left) = (self.issued + each_ms, self.left - each_ms);
                 if self.left < *low_water || !self.planner.due(self.now).is_empty() {
-                    *low_water = self.look(0);
+                    *low_water = self.check(0);
                 }
             }
         }
@@ -166,11 +166,11 @@ mod tests {
         for (landed, wakes) in [(400, 462), (450, 500)] {
             let mut stage = Stage::of("segment:orders?ttl=500ms");
             let born = stage.now.boot_ms;
-            let mut look = |at_ms: u64, issued, left, wanted, lands: bool| {
+            let mut check = |at_ms: u64, issued, left, wanted, lands: bool| {
                 stage.now.boot_ms = born + at_ms;
                 let born_ms = (left > 0).then_some(born);
-                let sight = Sight { issued, left, room: 8, wanted, born_ms };
-                stage.planner.look(0, &View::Supply(sight), stage.now);
+                let snapshot = Snapshot { issued, left, room: 8, wanted, born_ms };
+                stage.planner.check(0, &View::Segments(snapshot), stage.now);
                 let flight = next(&mut stage.planner, stage.now);
                 assert_eq!(flight.is_some(), lands, "at {at_ms} ms with {left} left");
                 let range =
@@ -179,12 +179,12 @@ mod tests {
                     stage.planner.answer(0, Ok(Answer::Reserved(range)), stage.now);
                 }
             };
-            look(0, 0, 0, 1, true);
-            look(1, 1, 999, 0, false);
-            look(landed, 800, 200, 0, true);
-            look(landed, 800, 1200, 0, false);
+            check(0, 0, 0, 1, true);
+            check(1, 1, 999, 0, false);
+            check(landed, 800, 200, 0, true);
+            check(landed, 800, 1200, 0, false);
             // Of 850 that a rate of 1700 a second makes, 300 are left: a refill is wanted, and rests.
-            look(landed + 1, 1700, 300, 0, false);
+            check(landed + 1, 1700, 300, 0, false);
             let plan = stage.planner.plans[0].as_ref().expect("a plan");
             assert_eq!(plan.timer_ms, Some(born + wakes));
         }

@@ -33,7 +33,7 @@ fn two_lost_answers_in_a_row_leave_a_mark_that_may_stand_in_either_place() {
     let mut boot = 0;
     let mut raise = |planner: &mut Planner, to: u64, answer: Result<Answer, Fault>| {
         boot += 60_000;
-        planner.look(0, &View::Time { wanted_mark: Some(to), waiting: false }, at(boot));
+        planner.check(0, &View::Snowflake { wanted_mark: Some(to), waiting: false }, at(boot));
         let (slot, ask) = next(planner, at(boot)).expect("a flight");
         (ask, planner.answer(slot, answer, at(boot)))
     };
@@ -54,12 +54,12 @@ fn two_lost_answers_in_a_row_leave_a_mark_that_may_stand_in_either_place() {
 #[test]
 fn callers_who_ring_while_the_store_rests_take_one_place_in_line() {
     let mut planner = planner_of("segment:orders");
-    let dry = View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() });
-    planner.look(0, &dry, at(0));
+    let dry = View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() });
+    planner.check(0, &dry, at(0));
     let (slot, _) = next(&mut planner, at(0)).expect("a flight");
     planner.answer(slot, lost(), at(0));
     for _ in 0..1000 {
-        planner.look(0, &dry, at(1));
+        planner.check(0, &dry, at(1));
         assert!(next(&mut planner, at(1)).is_none());
     }
     assert!(planner.urgent.len() + planner.line.len() <= 2, "{} places", planner.urgent.len());
@@ -67,17 +67,17 @@ fn callers_who_ring_while_the_store_rests_take_one_place_in_line() {
 
 /// A source that runs low at a thousand ids a second.
 fn low(boot_ms: u64) -> View {
-    View::Supply(Sight { left: 1, room: 8, issued: 1_000 + boot_ms, ..Sight::default() })
+    View::Segments(Snapshot { left: 1, room: 8, issued: 1_000 + boot_ms, ..Snapshot::default() })
 }
 
 /// The times at which a store that is down is tried, where a caller waits or none does.
 fn tries(waiting: bool, length_ms: u64) -> Vec<u64> {
     let mut planner = planner_of("segment:orders");
-    let dry = View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() });
+    let dry = View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() });
     let mut tries = Vec::new();
     for boot_ms in (0..length_ms).step_by(10) {
         let low = low(boot_ms);
-        planner.look(0, if waiting { &dry } else { &low }, at(boot_ms));
+        planner.check(0, if waiting { &dry } else { &low }, at(boot_ms));
         if let Some((slot, _)) = next(&mut planner, at(boot_ms)) {
             planner.answer(slot, lost(), at(boot_ms));
             tries.push(boot_ms);
@@ -111,17 +111,17 @@ fn an_outage_that_lasts_is_tried_less_often_and_for_waiting_callers_every_ten_se
 #[test]
 fn a_caller_who_comes_while_a_long_outage_rests_is_tried_for_at_once_or_within_ten_seconds() {
     let mut planner = planner_of("segment:orders");
-    let dry = View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() });
+    let dry = View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() });
     let (mut last, mut now) = (0, 0);
     while now < 600_000 {
-        planner.look(0, &low(now), at(now));
+        planner.check(0, &low(now), at(now));
         if let Some((slot, _)) = next(&mut planner, at(now)) {
             planner.answer(slot, lost(), at(now));
             last = now;
         }
         now += 10;
     }
-    planner.look(0, &dry, at(now));
+    planner.check(0, &dry, at(now));
     let due = planner.wake_at(at(now)).expect("a time");
     assert!(
         due <= now.max(last + 10_000),
@@ -138,7 +138,7 @@ fn a_store_that_is_back_is_asked_for_everybody_at_once() {
     let mut now = 0;
     while now < 600_000 {
         for slot in 0..2 {
-            planner.look(slot, &low(now), at(now));
+            planner.check(slot, &low(now), at(now));
         }
         if let Some((slot, _)) = next(&mut planner, at(now)) {
             planner.answer(slot, lost(), at(now));
@@ -165,14 +165,15 @@ fn the_end_of_a_period_whose_numbers_came_ahead_is_told_when_it_begins() {
     let today = pattern.period_at(at(0).wall_ms);
     let end = pattern.period_end_ms(today).expect("an end");
     let at = |boot_ms: u64, wall_ms: i64| Now { boot_ms, wall_ms };
-    let sight =
-        |left, issued, wanted| View::Supply(Sight { left, issued, wanted, room: 8, ..Sight::default() });
-    planner.look(0, &sight(0, 0, 1), at(0, end - 5_000));
+    let snapshot = |left, issued, wanted| {
+        View::Segments(Snapshot { left, issued, wanted, room: 8, ..Snapshot::default() })
+    };
+    planner.check(0, &snapshot(0, 0, 1), at(0, end - 5_000));
     next(&mut planner, at(0, end - 5_000)).expect("a request for today");
     let range = crate::base::reservation::Reserved { lo: 1, hi: 1001, period: today, ttl_ms: None };
     planner.answer(0, Ok(Answer::Reserved(range)), at(0, end - 5_000));
-    planner.look(0, &sight(900_000, 2, 0), at(3_000, end - 2_000));
-    planner.look(0, &sight(900_000, 300, 0), at(4_500, end - 500));
+    planner.check(0, &snapshot(900_000, 2, 0), at(3_000, end - 2_000));
+    planner.check(0, &snapshot(900_000, 300, 0), at(4_500, end - 500));
     let (_, ask) = next(&mut planner, at(4_500, end - 500)).expect("a request ahead");
     let Ask::Reserve(ask) = ask else { panic!("{ask:?}") };
     let tomorrow = pattern.period_at(end);
@@ -180,7 +181,7 @@ fn the_end_of_a_period_whose_numbers_came_ahead_is_told_when_it_begins() {
     let range = crate::base::reservation::Reserved { period: tomorrow, ..range };
     let kept = planner.answer(0, Ok(Answer::Reserved(range)), at(4_600, end - 400));
     assert!(matches!(kept.as_slice(), [Action::KeepAhead(_)]), "{kept:?}");
-    let begun = planner.look(0, &sight(900_000, 300, 0), at(5_000, end));
+    let begun = planner.check(0, &snapshot(900_000, 300, 0), at(5_000, end));
     let ends = pattern.period_end_ms(tomorrow);
     assert!(
         begun.iter().any(|action| matches!(action, Action::Ends { wall_ms, .. } if *wall_ms == ends)),
@@ -197,7 +198,7 @@ fn a_landing_has_no_other_dated_source_checked() {
     let end = pattern.period_end_ms(today).expect("an end");
     planner.add(1, Arc::new(spec.clone()));
     let land = |planner: &mut Planner, slot: Slot, lo: u64, now: Now| {
-        planner.look(slot, &View::Supply(Sight { wanted: 1, room: 8, ..Sight::default() }), now);
+        planner.check(slot, &View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() }), now);
         next(planner, now).expect("a request");
         let range = crate::base::reservation::Reserved { lo, hi: lo + 1000, period: today, ttl_ms: None };
         planner.answer(slot, Ok(Answer::Reserved(range)), now);

@@ -82,7 +82,7 @@ pub(crate) struct Miss {
 
 /// A consistent look at the cell.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Look {
+pub(super) struct CellSnapshot {
     pub(super) lo: u64,
     pub(super) next: u64,
     pub(super) hi: u64,
@@ -254,14 +254,14 @@ impl Cell {
     }
 
     /// What the segment holds; `None` while there is none. Only its holder may ask.
-    pub(super) fn current(&self, right: &Replacing) -> Option<Look> {
+    pub(super) fn current(&self, right: &Replacing) -> Option<CellSnapshot> {
         if right.version & EMPTY != 0 { None } else { Some(self.read()) }
     }
 
-    fn read(&self) -> Look {
+    fn read(&self) -> CellSnapshot {
         // ordering: Relaxed — read under the right to replace, or checked by the caller against the version.
         let relaxed = Ordering::Relaxed;
-        Look {
+        CellSnapshot {
             lo: self.head.lo.load(relaxed),
             next: self.next.load(relaxed),
             hi: self.head.hi.load(relaxed),
@@ -353,7 +353,7 @@ impl Cell {
     }
 
     /// A look from outside, for counters: consistent, or `None` while there is no segment.
-    pub(super) fn look(&self) -> Option<Look> {
+    pub(super) fn load(&self) -> Option<CellSnapshot> {
         let backoff = Backoff::new();
         loop {
             // ordering: Acquire — pairs with the release in `publish`.
@@ -362,12 +362,12 @@ impl Cell {
                 if version & STATE != 0 {
                     return None;
                 }
-                let look = self.read();
+                let current = self.read();
                 // ordering: Acquire fence — the reads above come before the second load of the version.
                 fence(Ordering::Acquire);
                 // ordering: Relaxed — ordered by the fence.
                 if self.head.version.load(Ordering::Relaxed) == version {
-                    return Some(look);
+                    return Some(current);
                 }
             }
             backoff.snooze();

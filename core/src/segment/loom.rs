@@ -10,12 +10,12 @@ use loom::thread;
 use crate::base::waker::{ReadyQueue, Waker};
 use crate::serial::{Prefix, SerialPattern};
 
+use super::buffer::{Buffer, Taken};
 use super::cell::Miss;
 use super::range::Segment;
-use super::ring::{Supply, Taken};
 
-fn supply(with_text: bool) -> Arc<Supply> {
-    Arc::new(Supply::new(with_text, StdArc::new(Waker::new(StdArc::new(ReadyQueue::default()), 0))))
+fn buffer(with_text: bool) -> Arc<Buffer> {
+    Arc::new(Buffer::new(with_text, StdArc::new(Waker::new(StdArc::new(ReadyQueue::default()), 0))))
 }
 
 fn segment(lo: u64, hi: u64, period: u64) -> Segment {
@@ -23,29 +23,29 @@ fn segment(lo: u64, hi: u64, period: u64) -> Segment {
 }
 
 /// Takes one number without waiting for a keeper.
-fn take_one(supply: &Supply) -> Option<u64> {
-    match supply.take_one() {
+fn take_one(buffer: &Buffer) -> Option<u64> {
+    match buffer.take_one() {
         Ok(number) => Some(number),
-        Err(miss) => after(supply, miss).map(|taken| taken.lo),
+        Err(miss) => after(buffer, miss).map(|taken| taken.lo),
     }
 }
 
 /// One number with its day and date part, without waiting for a keeper. The quiet path does not read the day, so the
 /// date part stands for it.
-fn take_one_dated(supply: &Supply) -> Option<(u64, Prefix)> {
-    match supply.take_one_dated() {
+fn take_one_dated(buffer: &Buffer) -> Option<(u64, Prefix)> {
+    match buffer.take_one_dated() {
         Ok(serial) => Some(serial),
         Err(miss) => {
-            let taken = after(supply, miss)?;
-            supply.prefix(&taken).map(|(_, prefix)| (taken.lo, prefix))
+            let taken = after(buffer, miss)?;
+            buffer.prefix(&taken).map(|(_, prefix)| (taken.lo, prefix))
         }
     }
 }
 
-fn after(supply: &Supply, miss: Miss) -> Option<Taken> {
-    match supply.after(miss) {
+fn after(buffer: &Buffer, miss: Miss) -> Option<Taken> {
+    match buffer.after(miss) {
         Some(answer) => answer.ok(),
-        None => supply.take(1).ok(),
+        None => buffer.take(1).ok(),
     }
 }
 
@@ -60,14 +60,14 @@ fn all_different(numbers: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
 #[test]
 fn two_takers_and_a_publisher_never_share_a_number() {
     loom::model(|| {
-        let supply = supply(false);
-        supply.publish(segment(1, 3, 0));
+        let buffer = buffer(false);
+        buffer.publish(segment(1, 3, 0));
         let taker = {
-            let supply = supply.clone();
-            thread::spawn(move || [take_one(&supply), take_one(&supply)])
+            let buffer = buffer.clone();
+            thread::spawn(move || [take_one(&buffer), take_one(&buffer)])
         };
-        supply.publish(segment(10, 12, 0));
-        let mine = [take_one(&supply), take_one(&supply)];
+        buffer.publish(segment(10, 12, 0));
+        let mine = [take_one(&buffer), take_one(&buffer)];
         let theirs = taker.join().unwrap();
         for number in all_different(mine.into_iter().chain(theirs).flatten()) {
             assert!((1..3).contains(&number) || (10..12).contains(&number), "{number} was never reserved");
@@ -78,14 +78,14 @@ fn two_takers_and_a_publisher_never_share_a_number() {
 #[test]
 fn batches_and_single_takes_never_share_a_number() {
     loom::model(|| {
-        let supply = supply(false);
-        supply.publish(segment(1, 4, 0));
-        supply.publish(segment(20, 23, 0));
+        let buffer = buffer(false);
+        buffer.publish(segment(1, 4, 0));
+        buffer.publish(segment(20, 23, 0));
         let taker = {
-            let supply = supply.clone();
-            thread::spawn(move || supply.take(2).ok().map(|t| (t.lo, t.hi)))
+            let buffer = buffer.clone();
+            thread::spawn(move || buffer.take(2).ok().map(|t| (t.lo, t.hi)))
         };
-        let mine = take_one(&supply);
+        let mine = take_one(&buffer);
         let mut numbers: Vec<u64> = mine.into_iter().collect();
         if let Some((lo, hi)) = taker.join().unwrap() {
             numbers.extend(lo..hi);
@@ -99,13 +99,13 @@ fn batches_and_single_takes_never_share_a_number() {
 #[test]
 fn what_close_gives_back_was_given_to_nobody() {
     loom::model(|| {
-        let supply = supply(false);
-        supply.publish(segment(1, 4, 0));
+        let buffer = buffer(false);
+        buffer.publish(segment(1, 4, 0));
         let taker = {
-            let supply = supply.clone();
-            thread::spawn(move || [take_one(&supply), take_one(&supply)])
+            let buffer = buffer.clone();
+            thread::spawn(move || [take_one(&buffer), take_one(&buffer)])
         };
-        let rest = supply.close();
+        let rest = buffer.close();
         let taken = taker.join().unwrap();
         let back = rest.into_iter().flat_map(|(_, lo, hi)| lo..hi);
         all_different(taken.into_iter().flatten().chain(back));
@@ -118,20 +118,20 @@ fn a_period_change_never_joins_a_number_with_another_periods_text() {
     let days = [20_260_101_000_000_000, 20_260_102_000_000_000];
     let prefixes = days.map(|day| pattern.prefix(day));
     loom::model(move || {
-        let supply = supply(true);
+        let buffer = buffer(true);
         // Both days begin at 1: a torn read would make one text twice.
-        supply.publish(Segment { prefix: prefixes[0], ..segment(1, 3, days[0]) });
+        buffer.publish(Segment { prefix: prefixes[0], ..segment(1, 3, days[0]) });
         let taker = {
-            let supply = supply.clone();
+            let buffer = buffer.clone();
             thread::spawn(move || {
-                let taken = supply.take(1).ok()?;
-                supply.prefix(&taken).map(|(day, prefix)| (day, prefix, taken.lo))
+                let taken = buffer.take(1).ok()?;
+                buffer.prefix(&taken).map(|(day, prefix)| (day, prefix, taken.lo))
             })
         };
-        supply.drop_other_periods(days[1]);
-        supply.publish(Segment { prefix: prefixes[1], ..segment(1, 3, days[1]) });
+        buffer.drop_other_periods(days[1]);
+        buffer.publish(Segment { prefix: prefixes[1], ..segment(1, 3, days[1]) });
         let mine =
-            supply.take(1).ok().and_then(|t| supply.prefix(&t).map(|(day, prefix)| (day, prefix, t.lo)));
+            buffer.take(1).ok().and_then(|t| buffer.prefix(&t).map(|(day, prefix)| (day, prefix, t.lo)));
         let theirs = taker.join().unwrap();
         let serials: Vec<_> = [mine, theirs].into_iter().flatten().collect();
         for (day, prefix, _) in &serials {
@@ -150,16 +150,16 @@ fn the_quiet_path_of_serials_never_joins_a_number_with_another_periods_text() {
     let days = [20_260_101_000_000_000, 20_260_102_000_000_000];
     let prefixes = days.map(|day| pattern.prefix(day));
     loom::model(move || {
-        let supply = supply(true);
+        let buffer = buffer(true);
         // The days share no number, so a number tells whose text it must have.
-        supply.publish(Segment { prefix: prefixes[0], ..segment(1, 4, days[0]) });
+        buffer.publish(Segment { prefix: prefixes[0], ..segment(1, 4, days[0]) });
         let taker = {
-            let supply = supply.clone();
-            thread::spawn(move || [take_one_dated(&supply), take_one_dated(&supply)])
+            let buffer = buffer.clone();
+            thread::spawn(move || [take_one_dated(&buffer), take_one_dated(&buffer)])
         };
-        supply.drop_other_periods(days[1]);
-        supply.publish(Segment { prefix: prefixes[1], ..segment(11, 14, days[1]) });
-        let mine = take_one_dated(&supply);
+        buffer.drop_other_periods(days[1]);
+        buffer.publish(Segment { prefix: prefixes[1], ..segment(11, 14, days[1]) });
+        let mine = take_one_dated(&buffer);
         let theirs = taker.join().unwrap();
         let serials: Vec<_> = theirs.into_iter().chain([mine]).flatten().collect();
         for (number, prefix) in &serials {
@@ -175,16 +175,16 @@ fn two_days_that_both_begin_at_one_never_make_one_serial_twice() {
     let days = [20_260_101_000_000_000, 20_260_102_000_000_000];
     let prefixes = days.map(|day| pattern.prefix(day));
     loom::model(move || {
-        let supply = supply(true);
-        supply.publish(Segment { prefix: prefixes[0], ..segment(1, 3, days[0]) });
+        let buffer = buffer(true);
+        buffer.publish(Segment { prefix: prefixes[0], ..segment(1, 3, days[0]) });
         let taker = {
-            let supply = supply.clone();
-            thread::spawn(move || [take_one_dated(&supply), take_one_dated(&supply)])
+            let buffer = buffer.clone();
+            thread::spawn(move || [take_one_dated(&buffer), take_one_dated(&buffer)])
         };
-        let first = take_one_dated(&supply);
-        supply.drop_other_periods(days[1]);
-        supply.publish(Segment { prefix: prefixes[1], ..segment(1, 3, days[1]) });
-        let second = take_one_dated(&supply);
+        let first = take_one_dated(&buffer);
+        buffer.drop_other_periods(days[1]);
+        buffer.publish(Segment { prefix: prefixes[1], ..segment(1, 3, days[1]) });
+        let second = take_one_dated(&buffer);
         let theirs = taker.join().unwrap();
         let mut seen = BTreeSet::new();
         for (number, prefix) in theirs.into_iter().chain([first, second]).flatten() {
@@ -197,14 +197,14 @@ fn two_days_that_both_begin_at_one_never_make_one_serial_twice() {
 #[test]
 fn a_low_water_mark_that_is_set_while_takers_count_loses_no_number() {
     loom::model(|| {
-        let supply = supply(false);
-        supply.publish(segment(1, 5, 0));
+        let buffer = buffer(false);
+        buffer.publish(segment(1, 5, 0));
         let taker = {
-            let supply = supply.clone();
-            thread::spawn(move || [take_one(&supply), take_one(&supply)])
+            let buffer = buffer.clone();
+            thread::spawn(move || [take_one(&buffer), take_one(&buffer)])
         };
-        supply.wake_below(2);
-        let mine = take_one(&supply);
+        buffer.wake_below(2);
+        let mine = take_one(&buffer);
         let theirs = taker.join().unwrap();
         let all = all_different(mine.into_iter().chain(theirs.into_iter().flatten()));
         assert_eq!(all, BTreeSet::from([1, 2, 3]));
@@ -214,15 +214,15 @@ fn a_low_water_mark_that_is_set_while_takers_count_loses_no_number() {
 #[test]
 fn a_taker_that_slept_over_a_replacement_does_not_believe_the_old_end() {
     loom::model(|| {
-        let supply = supply(false);
-        supply.publish(segment(5, 9, 1));
+        let buffer = buffer(false);
+        buffer.publish(segment(5, 9, 1));
         let taker = {
-            let supply = supply.clone();
-            thread::spawn(move || [take_one(&supply), take_one(&supply)])
+            let buffer = buffer.clone();
+            thread::spawn(move || [take_one(&buffer), take_one(&buffer)])
         };
-        supply.drop_other_periods(2);
-        supply.publish(segment(1, 2, 2));
-        let mine = take_one(&supply);
+        buffer.drop_other_periods(2);
+        buffer.publish(segment(1, 2, 2));
+        let mine = take_one(&buffer);
         let theirs = taker.join().unwrap();
         for number in all_different(mine.into_iter().chain(theirs.into_iter().flatten())) {
             assert!((5..9).contains(&number) || number == 1, "{number} was never reserved");

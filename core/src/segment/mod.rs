@@ -7,16 +7,17 @@
 //! * Gaps are normal: a dropped segment, a crash, a count that lost a race all leave numbers that nobody gets.
 
 pub(crate) mod block;
+mod buffer;
 mod cell;
 #[cfg(all(test, loom))]
 mod loom;
 mod range;
-mod ring;
+
 mod step;
 
+pub use buffer::Taken;
+pub(crate) use buffer::{Buffer, Refused, Snapshot};
 pub(crate) use cell::Miss;
 pub(crate) use range::Segment;
-pub use ring::Taken;
-pub(crate) use ring::{Refused, Sight, Supply};
 pub use step::Rules;
 pub(crate) use step::{Last, Meter, Rest};

@@ -14,7 +14,7 @@ pub struct Rules {
     pub max_step: u64,
     /// Reservations are whole multiples of this; `step=N` sets it, and `min_step` with it.
     pub unit: u64,
-    /// How many milliseconds of supply are kept ahead at least, at the present rate.
+    /// How many milliseconds of buffer are kept ahead at least, at the present rate.
     pub buffer_ms: u64,
     /// Segments older than this are dropped.
     pub ttl_ms: Option<u64>,
@@ -52,7 +52,7 @@ pub(crate) struct Last {
 }
 
 impl Rules {
-    /// Milliseconds of supply that a refill fills up to. What outlives `ttl` is dropped: more would be reserved in vain.
+    /// Milliseconds of buffer that a refill fills up to. What outlives `ttl` is dropped: more would be reserved in vain.
     fn ahead_ms(&self) -> u64 {
         let full = self.buffer_ms.saturating_mul(FULL.0) / FULL.1;
         self.ttl_ms.map_or(full, |ttl| ttl.min(full))

@@ -7,7 +7,7 @@
 use std::sync::{MutexGuard, PoisonError};
 
 use crate::planner::Now;
-use crate::segment::{Segment, Supply};
+use crate::segment::{Buffer, Segment};
 
 use super::{Spring, Tally, Well};
 
@@ -30,42 +30,42 @@ impl Well {
     /// Drops what has ended by now and begins with what was reserved ahead. Answers with how long what is left lasts, in
     /// milliseconds; `None`: it has no end.
     pub(crate) fn expire(&self, now: Now) -> Option<u64> {
-        let Spring::Numbers(supply) = &self.spring else { return None };
+        let Spring::Numbers(buffer) = &self.spring else { return None };
         let mut calendar = self.calendar();
         if calendar.end_ms.is_some_and(|end| now.wall_ms >= end)
             && let Some(pattern) = self.spec.pattern()
         {
             let today = pattern.period_at(now.wall_ms);
-            let goes_on = self.begin(supply, &mut calendar, today, now);
+            let goes_on = self.begin(buffer, &mut calendar, today, now);
             calendar.end_ms = if goes_on { pattern.period_end_ms(today) } else { None };
         }
         let until_end = calendar.end_ms.map(|end| end.saturating_sub(now.wall_ms).max(1).unsigned_abs());
         let mut until_age = None;
-        if let (Some(ttl), Some(born)) = (calendar.ttl_ms, supply.sight().born_ms) {
+        if let (Some(ttl), Some(born)) = (calendar.ttl_ms, buffer.snapshot().born_ms) {
             if now.boot_ms >= born.saturating_add(ttl) {
-                Tally::add(&self.tally.lost, supply.drop_older(now.boot_ms - ttl).lost);
+                Tally::add(&self.tally.lost, buffer.drop_older(now.boot_ms - ttl).lost);
             }
-            let born = supply.sight().born_ms;
+            let born = buffer.snapshot().born_ms;
             until_age = born.map(|born| born.saturating_add(ttl).saturating_sub(now.boot_ms).max(1));
         }
         until_end.into_iter().chain(until_age).min()
     }
 
     /// Drops every other period and publishes what was kept for this one; `true` if anything was.
-    fn begin(&self, supply: &Supply, calendar: &mut Calendar, period: u64, now: Now) -> bool {
-        Tally::add(&self.tally.lost, supply.drop_other_periods(period).lost);
+    fn begin(&self, buffer: &Buffer, calendar: &mut Calendar, period: u64, now: Now) -> bool {
+        Tally::add(&self.tally.lost, buffer.drop_other_periods(period).lost);
         let Some(segment) = calendar.ahead.take_if(|ahead| ahead.period <= period) else { return false };
         if segment.period < period {
             Tally::add(&self.tally.lost, segment.len());
             return false;
         }
-        self.publish_under(supply, segment, now);
+        self.publish_under(buffer, segment, now);
         true
     }
 
-    fn publish_under(&self, supply: &Supply, segment: Segment, now: Now) {
+    fn publish_under(&self, buffer: &Buffer, segment: Segment, now: Now) {
         self.tally.refilled(segment.len(), now);
-        if !supply.publish(segment) {
+        if !buffer.publish(segment) {
             Tally::add(&self.tally.lost, segment.len());
         }
         self.supplied();
@@ -73,14 +73,14 @@ impl Well {
 
     /// Publishes what was reserved, unless its end came while the request was under way: no caller may take a number of it in
     /// the moment before the keeper's next look drops it.
-    pub(super) fn publish(&self, supply: &Supply, segment: Segment, now: Now) {
+    pub(super) fn publish(&self, buffer: &Buffer, segment: Segment, now: Now) {
         let calendar = self.calendar();
         if calendar.end_ms.is_some_and(|end| now.wall_ms >= end) {
             self.tally.refilled(segment.len(), now);
             Tally::add(&self.tally.lost, segment.len());
             return;
         }
-        self.publish_under(supply, segment, now);
+        self.publish_under(buffer, segment, now);
     }
 
     pub(super) fn keep_ahead(&self, segment: Segment) {
@@ -89,14 +89,14 @@ impl Well {
         }
     }
 
-    pub(super) fn drop_other_periods(&self, supply: &Supply, period: u64, now: Now) {
+    pub(super) fn drop_other_periods(&self, buffer: &Buffer, period: u64, now: Now) {
         let mut calendar = self.calendar();
-        self.begin(supply, &mut calendar, period, now);
+        self.begin(buffer, &mut calendar, period, now);
     }
 
-    pub(super) fn drop_older(&self, supply: &Supply, born_ms: u64) {
+    pub(super) fn drop_older(&self, buffer: &Buffer, born_ms: u64) {
         let _one_at_a_time = self.calendar();
-        Tally::add(&self.tally.lost, supply.drop_older(born_ms).lost);
+        Tally::add(&self.tally.lost, buffer.drop_older(born_ms).lost);
     }
 
     pub(super) fn set_ends(&self, wall_ms: Option<i64>, ttl_ms: Option<u64>) {
@@ -104,10 +104,10 @@ impl Well {
         (calendar.end_ms, calendar.ttl_ms) = (wall_ms, ttl_ms);
     }
 
-    /// Closes the supply; what was kept for the next period follows what was left of this one.
-    pub(super) fn close_supply(&self, supply: &Supply) -> Vec<(u64, u64, u64)> {
+    /// Closes the buffer; what was kept for the next period follows what was left of this one.
+    pub(super) fn close_buffer(&self, buffer: &Buffer) -> Vec<(u64, u64, u64)> {
         let mut calendar = self.calendar();
-        let mut rest = supply.close();
+        let mut rest = buffer.close();
         rest.extend(calendar.ahead.take().map(|ahead| (ahead.period, ahead.lo, ahead.hi)));
         rest
     }

@@ -27,19 +27,19 @@ impl Well {
     pub(crate) fn view(&self) -> View {
         self.waker.acknowledge();
         match &self.spring {
-            Spring::Numbers(supply) => {
-                let mut sight = supply.sight();
+            Spring::Numbers(buffer) => {
+                let mut snapshot = buffer.snapshot();
                 // ordering: Relaxed — acquired by the acknowledgement.
                 let asked = self.asked.load(Ordering::Relaxed);
-                if asked > 0 && asked <= sight.left {
+                if asked > 0 && asked <= snapshot.left {
                     // It came by another's flight: kept, it would be reserved for once more when that is used up.
                     // ordering: Relaxed — as in `answered`; who asked in the meantime has changed the figure.
                     let _ = self.asked.compare_exchange(asked, 0, Ordering::Relaxed, Ordering::Relaxed);
                 }
-                // After `sight`: whoever took what that found missing wants nothing any more.
+                // After `snapshot`: whoever took what that found missing wants nothing any more.
                 // ordering: Relaxed — acquired by the acknowledgement.
-                sight.wanted = self.wanted.load(Ordering::Relaxed).max(asked);
-                View::Supply(sight)
+                snapshot.wanted = self.wanted.load(Ordering::Relaxed).max(asked);
+                View::Segments(snapshot)
             }
             Spring::Time { generator, .. } => {
                 // ordering: Relaxed — written by the keeper itself.
@@ -55,7 +55,7 @@ impl Well {
                     // Raising to 0 changes nothing and tells where the mark stands.
                     Some(0)
                 };
-                View::Time { wanted_mark, waiting: generator.mark() == 0 }
+                View::Snowflake { wanted_mark, waiting: generator.mark() == 0 }
             }
         }
     }
@@ -74,14 +74,14 @@ impl Well {
     /// Carries out what the planner decided.
     pub(crate) fn act(&self, action: Action, now: Now) {
         match (action, &self.spring) {
-            (Action::Publish(segment), Spring::Numbers(supply)) => self.publish(supply, segment, now),
+            (Action::Publish(segment), Spring::Numbers(buffer)) => self.publish(buffer, segment, now),
             (Action::KeepAhead(segment), Spring::Numbers(_)) => self.keep_ahead(segment),
-            (Action::DropOtherPeriods(keep), Spring::Numbers(supply)) => {
-                self.drop_other_periods(supply, keep, now);
+            (Action::DropOtherPeriods(keep), Spring::Numbers(buffer)) => {
+                self.drop_other_periods(buffer, keep, now);
             }
             (Action::Ends { wall_ms, ttl_ms }, Spring::Numbers(_)) => self.set_ends(wall_ms, ttl_ms),
-            (Action::DropOlder(born), Spring::Numbers(supply)) => self.drop_older(supply, born),
-            (Action::WakeBelow(left), Spring::Numbers(supply)) => supply.wake_below(left),
+            (Action::DropOlder(born), Spring::Numbers(buffer)) => self.drop_older(buffer, born),
+            (Action::WakeBelow(left), Spring::Numbers(buffer)) => buffer.wake_below(left),
             (Action::Start(before), Spring::Time { generator, .. }) => match generator.start(before) {
                 // ordering: Relaxed — read by the keeper itself.
                 Ok(()) => self.started.store(true, Ordering::Relaxed),
@@ -141,7 +141,7 @@ impl Well {
     /// Closes for good; answers with what nobody was given.
     pub(crate) fn close(&self) -> Unused {
         let unused = match &self.spring {
-            Spring::Numbers(supply) => Unused::Ranges(self.close_supply(supply)),
+            Spring::Numbers(buffer) => Unused::Ranges(self.close_buffer(buffer)),
             Spring::Time { generator, word } => {
                 word.revoke();
                 match generator.close() {

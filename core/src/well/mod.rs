@@ -18,7 +18,7 @@ use crate::base::error::{Error, Result};
 use crate::base::revocation::Word;
 use crate::base::waker::{ReadyQueue, Waker};
 use crate::planner::spec::{Body, Spec};
-use crate::segment::{Miss, Refused, Supply, Taken};
+use crate::segment::{Buffer, Miss, Refused, Taken};
 use crate::serial::Prefix;
 use crate::snowflake::Generator;
 use crate::time::Clock;
@@ -33,7 +33,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(1);
 /// Where the numbers come from.
 pub(crate) enum Spring {
     /// Segments that the keeper reserves.
-    Numbers(Supply),
+    Numbers(Buffer),
     /// A clock and a worker id.
     Time { generator: Generator, word: Word },
 }
@@ -77,8 +77,8 @@ impl Well {
     pub fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, slot: usize, clock: Clock) -> Result<Self> {
         let waker = Arc::new(Waker::new(ready, slot));
         let spring = match &spec.body {
-            Body::Segment => Spring::Numbers(Supply::new(false, waker.clone())),
-            Body::Serial { .. } => Spring::Numbers(Supply::new(true, waker.clone())),
+            Body::Segment => Spring::Numbers(Buffer::new(false, waker.clone())),
+            Body::Serial { .. } => Spring::Numbers(Buffer::new(true, waker.clone())),
             Body::Snowflake { layout, worker, clock_back, max_lead_ms } => Spring::Time {
                 generator: Generator::new(*layout, *worker, *clock_back, *max_lead_ms, clock.clone())?,
                 word: Word::new(),
@@ -89,7 +89,7 @@ impl Well {
             // ordering: Relaxed — only uniqueness matters.
             id: IDS.fetch_add(1, Ordering::Relaxed),
             alive: match &spring {
-                Spring::Numbers(supply) => supply.word().shared(),
+                Spring::Numbers(buffer) => buffer.word().shared(),
                 Spring::Time { word, .. } => word.shared(),
             },
             spring,
@@ -110,7 +110,7 @@ impl Well {
     #[inline]
     pub(crate) fn word(&self) -> &Word {
         match &self.spring {
-            Spring::Numbers(supply) => supply.word(),
+            Spring::Numbers(buffer) => buffer.word(),
             Spring::Time { word, .. } => word,
         }
     }
@@ -132,7 +132,7 @@ impl Well {
     #[inline]
     pub(crate) fn quick(&self) -> std::result::Result<u64, Option<Miss>> {
         match &self.spring {
-            Spring::Numbers(supply) => supply.take_one().map_err(Some),
+            Spring::Numbers(buffer) => buffer.take_one().map_err(Some),
             Spring::Time { .. } => Err(None),
         }
     }
@@ -141,7 +141,7 @@ impl Well {
     #[inline]
     pub(crate) fn quick_dated(&self) -> std::result::Result<(u64, Prefix), Option<Miss>> {
         match &self.spring {
-            Spring::Numbers(supply) => supply.take_one_dated().map_err(Some),
+            Spring::Numbers(buffer) => buffer.take_one_dated().map_err(Some),
             Spring::Time { .. } => Err(None),
         }
     }
@@ -158,7 +158,7 @@ impl Well {
     /// What comes of a miss, if anything does: it may hold a number after all.
     fn after(&self, miss: Option<Miss>) -> Option<Taken> {
         match (&self.spring, miss) {
-            (Spring::Numbers(supply), Some(miss)) => supply.after(miss)?.ok(),
+            (Spring::Numbers(buffer), Some(miss)) => buffer.after(miss)?.ok(),
             _ => None,
         }
     }
@@ -179,7 +179,7 @@ impl Well {
     #[inline]
     pub(crate) fn next(&self) -> Result<u64> {
         match &self.spring {
-            Spring::Numbers(supply) => match supply.take_one() {
+            Spring::Numbers(buffer) => match buffer.take_one() {
                 Ok(number) => Ok(number),
                 Err(miss) => self.lease_after(Some(miss)).map(|taken| taken.lo),
             },
@@ -197,7 +197,7 @@ impl Well {
     #[inline]
     pub fn try_next(&self) -> Result<u64> {
         match &self.spring {
-            Spring::Numbers(supply) => match supply.take_one() {
+            Spring::Numbers(buffer) => match buffer.take_one() {
                 Ok(number) => Ok(number),
                 Err(miss) => self.try_take_after(Some(miss)).map(|taken| taken.lo),
             },
@@ -223,9 +223,9 @@ impl Well {
     }
 
     fn try_take_of(&self, want: u64, enough: u64, ask: u64) -> Result<Taken> {
-        let supply = self.supply()?;
-        if enough <= 1 || supply.has_at_least(enough) {
-            match supply.take(want) {
+        let buffer = self.buffer()?;
+        if enough <= 1 || buffer.has_at_least(enough) {
+            match buffer.take(want) {
                 Ok(taken) => return Ok(taken),
                 Err(Refused::Closed) => return Err(self.closed()),
                 Err(Refused::Dry) => {}
@@ -242,14 +242,14 @@ impl Well {
     /// The date part that belongs to what was taken; `None` if its segment is gone and the number with it.
     pub fn prefix(&self, taken: &Taken) -> Option<Prefix> {
         match &self.spring {
-            Spring::Numbers(supply) => supply.prefix(taken).map(|(_, prefix)| prefix),
+            Spring::Numbers(buffer) => buffer.prefix(taken).map(|(_, prefix)| prefix),
             Spring::Time { .. } => None,
         }
     }
 
-    pub(crate) fn supply(&self) -> Result<&Supply> {
+    pub(crate) fn buffer(&self) -> Result<&Buffer> {
         match &self.spring {
-            Spring::Numbers(supply) => Ok(supply),
+            Spring::Numbers(buffer) => Ok(buffer),
             Spring::Time { .. } => Err(Error::argument(format!(
                 "`{}` has no ranges to lease; take ids one by one or in batches",
                 self.spec.label

@@ -59,8 +59,8 @@ impl Well {
         let mut error = refusal.error.clone();
         error.retry_after = match error.code {
             Code::Exhausted | Code::NumberOverflow => {
-                if let Spring::Numbers(supply) = &self.spring {
-                    let left = supply.sight().left;
+                if let Spring::Numbers(buffer) = &self.spring {
+                    let left = buffer.snapshot().left;
                     if (1..enough).contains(&left) {
                         error.message = format!(
                             "`{}` has {left} more numbers, {enough} more were asked for; ask for fewer at a time: {}",

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Code, Error, Result};
-use crate::segment::{Refused, Supply, Taken};
+use crate::segment::{Buffer, Refused, Taken};
 use crate::serial::Prefix;
 
 use super::{ROUND_TRIP, Spring, Tally, Well};
@@ -23,10 +23,10 @@ fn write_numbers(out: &mut [u64], taken: &Taken) {
 impl Well {
     /// At least one and at most `want` numbers; waits for the first.
     pub(crate) fn lease(&self, want: u64) -> Result<Taken> {
-        let supply = self.supply()?;
-        match supply.take(want) {
+        let buffer = self.buffer()?;
+        match buffer.take(want) {
             Ok(taken) => Ok(taken),
-            Err(_) => self.wait_for(supply, want, 1, self.give_up_at()),
+            Err(_) => self.wait_for(buffer, want, 1, self.give_up_at()),
         }
     }
 
@@ -36,8 +36,8 @@ impl Well {
             return Ok(());
         }
         let give_up_at = self.give_up_at();
-        let supply = match &self.spring {
-            Spring::Numbers(supply) => supply,
+        let buffer = match &self.spring {
+            Spring::Numbers(buffer) => buffer,
             Spring::Time { generator, .. } => return self.fill_with_time(generator, out, give_up_at),
         };
         // `out` is written when all of it is there: who is refused finds it as it was. Nearly always one part is all.
@@ -45,7 +45,7 @@ impl Well {
         let mut lacking = out.len() as u64;
         while lacking > 0 {
             // Taking begins when all of it is there, so that a store that is down costs numbers only where callers race.
-            match self.wait_for(supply, lacking, lacking, give_up_at) {
+            match self.wait_for(buffer, lacking, lacking, give_up_at) {
                 Ok(taken) if parts.is_empty() && taken.len() == lacking => {
                     write_numbers(out, &taken);
                     return Ok(());
@@ -76,12 +76,12 @@ impl Well {
         mut with: impl FnMut(std::ops::Range<u64>, &Prefix),
     ) -> Result<()> {
         let give_up_at = self.give_up_at();
-        let supply = self.supply()?;
+        let buffer = self.buffer()?;
         let mut done = 0;
         while done < count {
             let lacking = count - done;
             // As in `fill`: a store that is down costs no numbers.
-            let taken = self.wait_for(supply, lacking, lacking, give_up_at).inspect_err(|_| {
+            let taken = self.wait_for(buffer, lacking, lacking, give_up_at).inspect_err(|_| {
                 Tally::add(&self.tally.lost, done);
             })?;
             if let Some(prefix) = self.prefix(&taken) {
@@ -103,28 +103,28 @@ impl Well {
     #[cold]
     pub(super) fn wait_for(
         &self,
-        supply: &Supply,
+        buffer: &Buffer,
         want: u64,
         enough: u64,
         give_up_at: Instant,
     ) -> Result<Taken> {
-        if enough <= 1 || supply.has_at_least(enough) {
-            match supply.take(want) {
+        if enough <= 1 || buffer.has_at_least(enough) {
+            match buffer.take(want) {
                 Ok(taken) => return Ok(taken),
                 Err(Refused::Closed) => return Err(self.closed()),
                 Err(Refused::Dry) => {}
             }
         }
         Tally::add(&self.tally.waits, 1);
-        self.wait_in_line(supply, want, enough, give_up_at)
+        self.wait_in_line(buffer, want, enough, give_up_at)
     }
 
-    fn wait_in_line(&self, supply: &Supply, want: u64, enough: u64, give_up_at: Instant) -> Result<Taken> {
+    fn wait_in_line(&self, buffer: &Buffer, want: u64, enough: u64, give_up_at: Instant) -> Result<Taken> {
         let mut standing = self.stand();
         let before = standing.refusals;
         loop {
-            if enough <= 1 || supply.has_at_least(enough) {
-                match supply.take(want) {
+            if enough <= 1 || buffer.has_at_least(enough) {
+                match buffer.take(want) {
                     Ok(taken) => return Ok(taken),
                     Err(Refused::Closed) => return Err(self.closed()),
                     Err(Refused::Dry) => {}

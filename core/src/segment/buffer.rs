@@ -1,4 +1,4 @@
-//! The supply of one source: the cell that callers count in, and a ring of segments ahead of it.
+//! The buffer of one source: the cell that callers count in, and a ring of segments ahead of it.
 //!
 //! The keeper publishes; a caller that uses a segment up moves the next one into the cell itself, so a caller waits
 //! for a store only when the ring is dry. The ring is crossbeam's bounded `ArrayQueue` (Vyukov's algorithm); it is
@@ -15,7 +15,7 @@ use super::cell::{Cell, Count, Miss, Replacing};
 use super::range::Segment;
 
 /// How many segments may lie ahead of the cell.
-pub(crate) const RING: usize = 8;
+pub(crate) const QUEUE_LEN: usize = 8;
 
 /// Numbers `[lo, hi)` that are the caller's alone, with what their text needs.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub struct Taken {
     pub lo: u64,
     /// One past the last number.
     pub hi: u64,
-    /// The version of the cell they came from; `Supply::prefix` wants it.
+    /// The version of the cell they came from; `Buffer::prefix` wants it.
     version: u64,
 }
 
@@ -43,9 +43,9 @@ pub(crate) enum Refused {
     Closed,
 }
 
-/// What the keeper sees of a supply.
+/// What the keeper sees of a buffer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sight {
+pub(crate) struct Snapshot {
     /// Numbers handed out since the source was opened.
     pub(crate) issued: u64,
     /// Numbers in memory that nobody has yet.
@@ -65,26 +65,26 @@ pub(crate) struct Dropped {
     pub(crate) lost: u64,
 }
 
-pub(crate) struct Supply {
+pub(crate) struct Buffer {
     cell: Cell,
-    ring: ArrayQueue<Segment>,
+    queue: ArrayQueue<Segment>,
     /// Numbers in the ring.
     ahead: AtomicU64,
     /// Numbers handed out of segments that have left the cell.
     issued_before: AtomicU64,
     /// Something was published since the last revocation.
     lent: AtomicBool,
-    /// Woken when the low-water mark is crossed or the supply is found dry.
+    /// Woken when the low-water mark is crossed or the buffer is found dry.
     waker: Arc<Waker>,
     /// Bumped when what was taken must no longer be issued; zero in a forked child.
     word: Word,
 }
 
-impl Supply {
+impl Buffer {
     pub(crate) fn new(with_text: bool, waker: Arc<Waker>) -> Self {
-        Supply {
+        Buffer {
             cell: Cell::new(with_text),
-            ring: ArrayQueue::new(RING),
+            queue: ArrayQueue::new(QUEUE_LEN),
             ahead: AtomicU64::new(0),
             issued_before: AtomicU64::new(0),
             lent: AtomicBool::new(false),
@@ -99,7 +99,7 @@ impl Supply {
         &self.word
     }
 
-    /// One number: the id path. What a miss came to is for [`Supply::after`] to say.
+    /// One number: the id path. What a miss came to is for [`Buffer::after`] to say.
     #[inline]
     pub(crate) fn take_one(&self) -> Result<u64, Miss> {
         self.cell.take_one()
@@ -148,7 +148,7 @@ impl Supply {
                 None
             }
             Count::Empty { version } => {
-                if self.ring.is_empty() {
+                if self.queue.is_empty() {
                     self.wake_keeper();
                     return Some(Err(Refused::Dry));
                 }
@@ -175,9 +175,9 @@ impl Supply {
         if let Some(old) = self.cell.current(&right) {
             self.count_issued(old.hi - old.lo);
         }
-        match self.ring.pop() {
+        match self.queue.pop() {
             Some(segment) => {
-                self.leave_ring(&segment);
+                self.leave_queue(&segment);
                 self.cell.install(right, &segment);
             }
             None => {
@@ -191,7 +191,7 @@ impl Supply {
         self.issued_before.fetch_add(numbers, Ordering::Relaxed);
     }
 
-    fn leave_ring(&self, segment: &Segment) {
+    fn leave_queue(&self, segment: &Segment) {
         // ordering: Relaxed — a statistic; the ring itself decides.
         self.ahead.fetch_sub(segment.len(), Ordering::Relaxed);
     }
@@ -200,17 +200,17 @@ impl Supply {
         self.waker.wake();
     }
 
-    /// The keeper adds a segment; `false` if the ring is full or the supply closed, and the segment is lost.
+    /// The keeper adds a segment; `false` if the ring is full or the buffer closed, and the segment is lost.
     pub(crate) fn publish(&self, segment: Segment) -> bool {
         if self.cell.is_closed() {
             return false;
         }
         // ordering: Relaxed — the keeper alone publishes and drops.
         self.lent.store(true, Ordering::Relaxed);
-        // ordering: Relaxed — a statistic; added first so that `leave_ring` cannot go below zero.
+        // ordering: Relaxed — a statistic; added first so that `leave_queue` cannot go below zero.
         self.ahead.fetch_add(segment.len(), Ordering::Relaxed);
-        if self.ring.push(segment).is_err() {
-            self.leave_ring(&segment);
+        if self.queue.push(segment).is_err() {
+            self.leave_queue(&segment);
             return false;
         }
         if !self.cell.is_live()
@@ -253,8 +253,8 @@ impl Supply {
         if self.lent.swap(false, Ordering::Relaxed) || old.is_some() {
             self.word.revoke();
         }
-        while let Some(segment) = self.ring.pop() {
-            self.leave_ring(&segment);
+        while let Some(segment) = self.queue.pop() {
+            self.leave_queue(&segment);
             if !goes(segment.born_ms, segment.period) {
                 // ordering: Relaxed — as above.
                 self.lent.store(true, Ordering::Relaxed);
@@ -281,8 +281,8 @@ impl Supply {
                 rest.push((old.period, from, old.hi));
             }
         }
-        while let Some(segment) = self.ring.pop() {
-            self.leave_ring(&segment);
+        while let Some(segment) = self.queue.pop() {
+            self.leave_queue(&segment);
             rest.push((segment.period, segment.lo, segment.hi));
         }
         rest
@@ -305,28 +305,28 @@ impl Supply {
     }
 
     /// What the keeper decides by.
-    pub(crate) fn sight(&self) -> Sight {
-        let look = self.cell.look();
-        let (now, rest) = look.map_or((0, 0), |l| {
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let current = self.cell.load();
+        let (now, rest) = current.map_or((0, 0), |l| {
             let reached = l.next.clamp(l.lo, l.hi);
             (reached - l.lo, l.hi - reached)
         });
         // ordering: Relaxed — statistics.
         let ahead = self.ahead.load(Ordering::Relaxed);
-        Sight {
+        Snapshot {
             // ordering: Relaxed — a statistic.
             issued: self.issued_before.load(Ordering::Relaxed) + now,
             left: rest + ahead,
-            room: RING - self.ring.len().min(RING),
+            room: QUEUE_LEN - self.queue.len().min(QUEUE_LEN),
             wanted: 0,
-            born_ms: look.map(|l| l.born_ms),
+            born_ms: current.map(|l| l.born_ms),
         }
     }
 
     /// Whether a batch of this size should start taking: all of it is there, or no more can be.
     pub(crate) fn has_at_least(&self, numbers: u64) -> bool {
-        let sight = self.sight();
-        sight.left >= numbers || sight.room == 0 || self.cell.is_closed()
+        let snapshot = self.snapshot();
+        snapshot.left >= numbers || snapshot.room == 0 || self.cell.is_closed()
     }
 
     /// The date part of what was taken; `None` if its segment has been replaced since.
