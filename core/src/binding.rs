@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result};
 pub use crate::base::thread::{quiet_panics, spawn};
 use crate::engine::Way;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
-use crate::well::{Spring, Tally};
+use crate::well::{Counters, Spring};
 
 use crate::api::text::ascii;
 use crate::api::{Kind, Source};
@@ -94,7 +94,7 @@ impl Source {
                     });
                 }
                 // The period ended between the count and the look: nobody gets these numbers.
-                Tally::add(&well.tally.lost, taken.len());
+                Counters::add(&well.counters.lost, taken.len());
             }
         });
         leased.map_err(|e| self.failed(e))
@@ -186,7 +186,7 @@ impl Pending {
                 let pause =
                     self.source.patience(refusal, self.since.elapsed().max(Duration::from_nanos(1)))?;
                 if !std::mem::replace(&mut self.waited, true) {
-                    self.source.shared.well().inspect(|well| Tally::add(&well.tally.waits, 1)).ok();
+                    self.source.shared.well().inspect(|well| Counters::add(&well.counters.waits, 1)).ok();
                 }
                 return Ok(Some(pause));
             }
@@ -250,7 +250,7 @@ impl Drop for Pending {
         let lost = self.runs.iter().map(|(lo, hi, _)| hi - lo).sum::<u64>() + strided;
         let well = self.source.shared.last_well();
         if lost > 0 && well.is_ours() {
-            Tally::add(&well.tally.lost, lost);
+            Counters::add(&well.counters.lost, lost);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::base::error::{Error, Result, printable};
 use crate::base::reservation::Key;
 use crate::config::{MillConfig, default_mill};
 use crate::engine::events::Event;
-use crate::engine::metrics::{self, Latency, MillTally, Stats};
+use crate::engine::metrics::{self, Latency, MillCounters, Stats};
 use crate::engine::{SharedMill, SharedSource};
 use crate::store::Facts;
 use crate::time::Clock;
@@ -98,15 +98,15 @@ impl Mill {
     #[must_use]
     pub fn metrics(&self) -> String {
         self.shared.present().map_or_else(
-            || metrics::render(&MillTally::default(), &[]),
-            |engine| metrics::render(&engine.tally, &engine.all_stats()),
+            || metrics::render(&MillCounters::default(), &[]),
+            |engine| metrics::render(&engine.counters, &engine.all_stats()),
         )
     }
 
     /// How long reservations took.
     #[must_use]
     pub fn latency(&self) -> Latency {
-        self.shared.present().map_or_else(Latency::default, |engine| engine.tally.latency())
+        self.shared.present().map_or_else(Latency::default, |engine| engine.counters.latency())
     }
 
     /// Every open source's figures, by name.

@@ -61,7 +61,7 @@ impl Source {
             error.message = self.with_commands(&error.message);
         }
         if let Some(engine) = self.shared.mill.present() {
-            engine.tally.error(error.code);
+            engine.counters.error(error.code);
         }
         error
     }

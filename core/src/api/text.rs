@@ -5,7 +5,7 @@ use crate::engine::Way;
 use crate::segment::block;
 use crate::segment::{Miss, Taken};
 use crate::serial::{MAX_TEXT, Prefix, write_number, write_serial};
-use crate::well::{Tally, Well};
+use crate::well::{Counters, Well};
 
 use super::Source;
 
@@ -81,7 +81,7 @@ impl Source {
                 match well.prefix(&taken) {
                     Some(prefix) => return Ok((taken.lo, prefix)),
                     // The period ended between the count and the look: nobody gets this number.
-                    None => Tally::add(&well.tally.lost, 1),
+                    None => Counters::add(&well.counters.lost, 1),
                 }
             }
         });

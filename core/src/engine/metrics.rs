@@ -13,7 +13,7 @@ const BUCKETS_US: [u64; 9] = [250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250
 
 /// What is counted for a whole mill.
 #[derive(Debug, Default)]
-pub(crate) struct MillTally {
+pub(crate) struct MillCounters {
     refill_us: [AtomicU64; BUCKETS_US.len() + 1],
     refill_sum_us: AtomicU64,
     refills_failed: AtomicU64,
@@ -36,7 +36,7 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-impl MillTally {
+impl MillCounters {
     pub(crate) fn refilled(&self, took: Duration, went_well: bool) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BUCKETS_US.iter().position(|&b| us <= b).unwrap_or(BUCKETS_US.len());
@@ -99,7 +99,7 @@ pub struct Latency {
     pub trips: u64,
 }
 
-impl MillTally {
+impl MillCounters {
     pub(crate) fn latency(&self) -> Latency {
         let mut count = 0;
         let bounds = BUCKETS_US.iter().map(|us| *us as f64 / 1e6).chain([f64::INFINITY]);
@@ -174,7 +174,7 @@ fn series(out: &mut String, name: &str, kind: &str, help: &str, rows: &[(String,
 
 /// The Prometheus text of a mill; the same bytes for the same figures. Two sources of one name, such as a row that is moved
 /// from one scheme to another, are told apart by their specs: a label that came twice would make the whole text invalid.
-pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
+pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
     let mut out = String::new();
     let alone = |s: &Stats| stats.iter().filter(|other| other.source == s.source).count() == 1;
     let each = |value: &dyn Fn(&Stats) -> Option<String>| -> Vec<(String, String)> {
@@ -234,11 +234,11 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
         "When a snowflake's layout ends.",
         &rows,
     );
-    let rows = [(String::new(), get(&tally.given_back).to_string())];
+    let rows = [(String::new(), get(&counters.given_back).to_string())];
     series(&mut out, "keymill_given_back_total", "counter", "Unused numbers returned at close.", &rows);
-    let rows = [(String::new(), tally.latency().failed.to_string())];
+    let rows = [(String::new(), counters.latency().failed.to_string())];
     series(&mut out, "keymill_refills_failed_total", "counter", "Reservations that failed.", &rows);
-    let rows = [(String::new(), get(&tally.trips).to_string())];
+    let rows = [(String::new(), get(&counters.trips).to_string())];
     series(
         &mut out,
         "keymill_store_trips_total",
@@ -246,7 +246,7 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
         "Times the store was gone to, for one reservation or for several that were due together.",
         &rows,
     );
-    let rows: Vec<_> = get(&tally.warnings)
+    let rows: Vec<_> = get(&counters.warnings)
         .checked_sub(1)
         .map(|count| (String::new(), count.to_string()))
         .into_iter()
@@ -258,7 +258,7 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
         "Settings of the store that it is warned about, as `keymill status` lists them; no value before the first answer.",
         &rows,
     );
-    let rows = [(String::new(), get(&tally.driver_panics).to_string())];
+    let rows = [(String::new(), get(&counters.driver_panics).to_string())];
     series(
         &mut out,
         "keymill_driver_panics_total",
@@ -266,7 +266,7 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
         "Panics of the store's driver: each cost a connection and the range that was being reserved.",
         &rows,
     );
-    let rows = [(String::new(), get(&tally.keeper_restarts).to_string())];
+    let rows = [(String::new(), get(&counters.keeper_restarts).to_string())];
     series(
         &mut out,
         "keymill_keeper_restarts_total",
@@ -274,7 +274,7 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
         "Times the keeper went on after a defect in keymill.",
         &rows,
     );
-    let latency = tally.latency();
+    let latency = counters.latency();
     let mut rows: Vec<(String, String)> = Vec::new();
     for (bound, count) in &latency.buckets {
         let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
@@ -285,7 +285,7 @@ pub(crate) fn render(tally: &MillTally, stats: &[Stats]) -> String {
     series(&mut out, "keymill_refill_seconds", "histogram", "How long reservations took.", &rows);
     let rows: Vec<_> = Code::ALL
         .iter()
-        .zip(&tally.errors)
+        .zip(&counters.errors)
         .skip(1)
         .map(|(code, n)| (format!("{{code=\"{}\"}}", code.name()), get(n).to_string()))
         .collect();

@@ -20,14 +20,14 @@ use crate::base::thread;
 use crate::base::waker::ReadyQueue;
 use crate::config::{MillConfig, StoreConfig};
 use crate::engine::events::{Event, Events};
-use crate::engine::metrics::{MillTally, Stats};
+use crate::engine::metrics::{MillCounters, Stats};
 use crate::keeper::Keeper;
 use crate::keeper::executor::{Command, Executor, Health};
 use crate::planner::spec::{Body, Spec};
 use crate::store::guarded::{Guarded, MakeStore, OnPanic};
 use crate::store::{Fault, FaultKind, Store, interleave, memory};
 use crate::time::Clock;
-use crate::well::{Spring, Tally, Well};
+use crate::well::{Counters, Spring, Well};
 
 /// How long `close` waits for the keeper: a flight's own timeouts are shorter.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub(crate) struct Engine {
     wells: Mutex<HashMap<String, Arc<Well>>>,
     next_slot: AtomicUsize,
     closed: AtomicBool,
-    pub(crate) tally: Arc<MillTally>,
+    pub(crate) counters: Arc<MillCounters>,
     pub(crate) events: Arc<Events>,
     max_sources: usize,
     /// Zero in a forked child.
@@ -131,15 +131,15 @@ impl Engine {
             wells: Mutex::default(),
             next_slot: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
-            tally: Arc::default(),
+            counters: Arc::default(),
             events: Arc::new(Events::new()),
             max_sources: config.max_sources,
             word: Word::new(),
             revived,
         };
-        let (tally, events) = (engine.tally.clone(), engine.events.clone());
+        let (counters, events) = (engine.counters.clone(), engine.events.clone());
         let on_panic: OnPanic = Arc::new(move |message| {
-            tally.driver_panicked();
+            counters.driver_panicked();
             events.push(Event::new("driver_panicked", message));
         });
         let executor = Executor {
@@ -147,7 +147,7 @@ impl Engine {
             store: Some(store_for(&config.store, folder, &on_panic)?),
             clock,
             commands: inbox,
-            tally: engine.tally.clone(),
+            counters: engine.counters.clone(),
             events: engine.events.clone(),
             expiry: None,
             health: Health::default(),
@@ -309,13 +309,13 @@ impl Engine {
         let mut stats = Stats {
             source: well.spec.label.clone(),
             spec: well.spec.text.clone(),
-            reserved: Tally::get(&well.tally.reserved),
-            lost: Tally::get(&well.tally.lost),
-            refills: Tally::get(&well.tally.refills),
-            waits: Tally::get(&well.tally.waits),
-            step: Tally::get(&well.tally.last_step),
-            last_refill_ms: Some(Tally::get(&well.tally.last_refill_ms) as i64).filter(|ms| *ms > 0),
-            refusal: well.refusal().map(|e| e.to_string()),
+            reserved: Counters::get(&well.counters.reserved),
+            lost: Counters::get(&well.counters.lost),
+            refills: Counters::get(&well.counters.refills),
+            waits: Counters::get(&well.counters.waits),
+            step: Counters::get(&well.counters.last_step),
+            last_refill_ms: Some(Counters::get(&well.counters.last_refill_ms) as i64).filter(|ms| *ms > 0),
+            refusal: well.posted_error().map(|e| e.to_string()),
             ..Stats::default()
         };
         match &well.spring {
@@ -323,7 +323,7 @@ impl Engine {
                 let snapshot = buffer.snapshot();
                 stats.issued = snapshot.issued;
                 stats.left = snapshot.left;
-                stats.rate = Tally::get(&well.tally.rate_per_1000s) as f64 / 1000.0;
+                stats.rate = Counters::get(&well.counters.rate_per_1000s) as f64 / 1000.0;
                 stats.runway_seconds = (stats.rate > 0.0).then(|| snapshot.left as f64 / stats.rate);
             }
             Spring::Time { generator, .. } => {

@@ -13,7 +13,7 @@ use crate::base::error::Code;
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::engine::events::Events;
-use crate::engine::metrics::{self, MillTally};
+use crate::engine::metrics::{self, MillCounters};
 use crate::planner::spec::Spec;
 use crate::store::memory::{Memory, MemoryStore, Step};
 use crate::time::Clock;
@@ -23,7 +23,7 @@ struct Scene {
     memory: Arc<Memory>,
     ready: Arc<ReadyQueue>,
     commands: channel::Sender<Command>,
-    tally: Arc<MillTally>,
+    counters: Arc<MillCounters>,
     events: Arc<Events>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -37,13 +37,13 @@ impl Scene {
         let memory = Memory::new();
         let ready = Arc::new(ReadyQueue::default());
         let (commands, inbox) = channel::unbounded();
-        let (tally, events) = (Arc::<MillTally>::default(), Arc::new(Events::new()));
+        let (counters, events) = (Arc::<MillCounters>::default(), Arc::new(Events::new()));
         let executor = Executor {
             keeper: Keeper::new(1, ready.clone()),
             store: Some(Box::new(MemoryStore::new(memory.clone()))),
             clock: Clock::System,
             commands: inbox,
-            tally: tally.clone(),
+            counters: counters.clone(),
             events: events.clone(),
             health: Health::default(),
 
@@ -51,7 +51,7 @@ impl Scene {
         };
         let thread = crate::base::thread::spawn("keeper", move || executor.run()).expect("a thread");
         ready.set_keeper(thread.thread().clone());
-        Scene { memory, ready, commands, tally, events, thread: Some(thread) }
+        Scene { memory, ready, commands, counters, events, thread: Some(thread) }
     }
 
     fn well(&self, slot: usize, text: &str) -> Arc<Well> {
@@ -112,7 +112,7 @@ fn callers_hear_of_a_defect_at_once_and_the_keeper_goes_on() {
         }
     }
     assert!(got.is_sorted_by(|a, b| a < b) && got[0] > 10, "{got:?}");
-    let text = metrics::render(&scene.tally, &[]);
+    let text = metrics::render(&scene.counters, &[]);
     assert!(text.contains("keymill_keeper_restarts_total 1\n"), "{text}");
     assert!(scene.events.drain().iter().any(|event| event.kind == "keeper_restarted"));
     scene.closes();

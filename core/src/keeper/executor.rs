@@ -12,7 +12,7 @@ use crate::base::error::{Code, Error};
 use crate::base::reservation::Fault;
 use crate::base::thread::panic_words;
 use crate::engine::events::{Event, Events};
-use crate::engine::metrics::MillTally;
+use crate::engine::metrics::MillCounters;
 use crate::store::Store;
 use crate::time::Clock;
 use crate::well::Well;
@@ -55,7 +55,7 @@ pub(crate) struct Executor {
     pub(crate) store: Option<Box<dyn Store>>,
     pub(crate) clock: Clock,
     pub(crate) commands: Receiver<Command>,
-    pub(crate) tally: Arc<MillTally>,
+    pub(crate) counters: Arc<MillCounters>,
     pub(crate) events: Arc<Events>,
     pub(crate) health: Health,
     /// Started with the first source whose numbers can end by themselves.
@@ -168,7 +168,7 @@ impl Executor {
         let message =
             format!("{of} panicked: {}; this is a defect in keymill, please report it", panic_words(payload));
         self.events.push(Event::new("keeper_restarted", message.clone()));
-        self.tally.keeper_restarted();
+        self.counters.keeper_restarted();
         message
     }
 
@@ -207,10 +207,10 @@ impl Executor {
         };
         let took = started.elapsed();
         let news = store.news();
-        self.tally.flew();
+        self.counters.flew();
         for answer in answers.iter().flatten() {
             // Whoever was taken along has waited for all of it.
-            self.tally.refilled(took, answer.is_ok());
+            self.counters.refilled(took, answer.is_ok());
         }
         if answers.iter().flatten().any(Result::is_ok) {
             self.watch_warnings();
@@ -218,7 +218,7 @@ impl Executor {
         self.tell_created();
         self.tell_refusals(&answers);
         for fault in news {
-            self.tally.failed();
+            self.counters.failed();
             self.events.push(Event::refusal(&fault));
         }
         let now = self.now();
@@ -282,7 +282,7 @@ impl Executor {
         for warning in warnings.iter().filter(|warning| !told.contains(warning)) {
             self.events.push(Event::new("store_warning", warning.clone()));
         }
-        self.tally.set_warnings(warnings.len());
+        self.counters.set_warnings(warnings.len());
         self.health.warned = Some((warnings, Instant::now()));
     }
 
@@ -318,7 +318,7 @@ impl Executor {
             match store.give_back_all(ranges) {
                 Ok(taken) => {
                     for (range, _) in ranges.iter().zip(taken).filter(|(_, taken)| *taken) {
-                        self.tally.gave_back(range.count());
+                        self.counters.gave_back(range.count());
                     }
                 }
                 Err(fault) => {

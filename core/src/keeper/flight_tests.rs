@@ -315,7 +315,7 @@ fn executor(
         store: Some(store),
         clock,
         commands,
-        tally: Arc::default(),
+        counters: Arc::default(),
         events: Arc::new(crate::engine::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
         expiry: None,
@@ -328,7 +328,7 @@ fn each_reservation_is_counted_and_the_trip_once() {
     let range = |_| Some(Ok(Reserved { lo: 1, hi: 11, period: 0, ttl_ms: None }));
     let (mut executor, asked, _sender) = executor(range, 0);
     while executor.turn() {}
-    let latency = executor.tally.latency();
+    let latency = executor.counters.latency();
     assert_eq!((latency.count, latency.failed, latency.trips), (8, 0, 1));
     // ordering: Relaxed — a count of this thread.
     assert_eq!(asked.load(Ordering::Relaxed), 1);
@@ -344,7 +344,7 @@ fn an_outage_of_many_is_one_event_and_a_refusal_is_its_sources_own() {
     assert!(executor.turn() && !executor.turn(), "then the store rests");
     let events: Vec<String> = executor.events.drain().into_iter().map(|event| event.message).collect();
     assert_eq!(events, ["number 2 (and so did 5 more that went with it)", "number 0", "number 1"]);
-    let latency = executor.tally.latency();
+    let latency = executor.counters.latency();
     assert_eq!((latency.count, latency.failed, latency.trips), (8, 8, 1));
     assert_eq!(executor.keeper.failures(), 1);
 }
@@ -356,7 +356,7 @@ fn what_a_store_leaves_unanswered_is_asked_alone() {
     while executor.turn() {}
     // ordering: Relaxed — a count of this thread.
     assert_eq!(asked.load(Ordering::Relaxed), 1 + 3, "the fourth, and the last two");
-    assert_eq!(executor.tally.latency().count, 8);
+    assert_eq!(executor.counters.latency().count, 8);
 }
 
 /// A store that serves one source and is silent for every other until the test lets it go.
@@ -408,7 +408,7 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
         store: Some(Box::new(Silent { asked, goes_on, next: 1 })),
         clock: Clock::System,
         commands: inbox,
-        tally: Arc::default(),
+        counters: Arc::default(),
         events: Arc::new(crate::engine::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
         expiry: None,

@@ -120,7 +120,7 @@ fn repeated(spec: &str, closes: bool) -> usize {
         second.call();
         second.pass(1_000);
     }
-    assert_eq!(second.well.refusal().map(|error| error.code), Some(Code::ClockBehind), "{spec}");
+    assert_eq!(second.well.posted_error().map(|error| error.code), Some(Code::ClockBehind), "{spec}");
     let before: HashSet<u64> = first.ids.into_iter().collect();
     second.ids.iter().filter(|id| before.contains(id)).count()
 }

@@ -23,7 +23,7 @@ use crate::base::waker::ReadyQueue;
 use crate::planner::spec::Spec;
 use crate::planner::{Action, Answer, Ask, Flight, LastMark, Now, Planner, Slot};
 use crate::time::Clock;
-use crate::well::{Tally, Unused, Well};
+use crate::well::{Counters, Unused, Well};
 
 /// What a mill that is closing tells its store.
 #[derive(Debug, Default)]
@@ -96,7 +96,7 @@ impl Keeper {
         for action in self.planner.check(slot, &well.view(), now) {
             well.act(action, now);
         }
-        well.tally.set_rate(self.planner.rate_per_1000s(slot, now));
+        well.counters.set_rate(self.planner.rate_per_1000s(slot, now));
     }
 
     /// A flight came back.
@@ -156,7 +156,7 @@ impl Keeper {
             let key = &well.spec.key;
             match well.close() {
                 Unused::Ranges(rest) => {
-                    Tally::add(&well.tally.lost, rest.iter().map(|(_, lo, hi)| hi - lo).sum());
+                    Counters::add(&well.counters.lost, rest.iter().map(|(_, lo, hi)| hi - lo).sum());
                     if let Some((period, lo, hi)) = self.planner.give_back(slot, &rest) {
                         let (lo, hi) = (key.stride.nth(lo), key.stride.nth(hi));
                         last.give_back.push(GiveBack { key: key.clone(), period, lo, hi });

@@ -53,7 +53,7 @@ impl Planner {
 
     fn granted(&mut self, slot: Slot, answer: Answer, now: Now) -> Vec<Action> {
         let Some(plan) = self.plan(slot) else { return Vec::new() };
-        plan.refusals = 0;
+        plan.failures = 0;
         plan.retry_at_ms = 0;
         match answer {
             Answer::Reserved(range) => {
@@ -168,8 +168,8 @@ impl Planner {
             self.rest_store(now)
         } else {
             let failures = self.plan(slot).map_or(1, |plan| {
-                plan.refusals = plan.refusals.saturating_add(1);
-                plan.refusals
+                plan.failures = plan.failures.saturating_add(1);
+                plan.failures
             });
             self.backoff(failures, BACKOFF_MS.1)
         };

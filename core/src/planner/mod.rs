@@ -136,7 +136,7 @@ struct Plan {
     /// A caller waits for the flight under way.
     called: bool,
     /// This source's own refusals in a row.
-    refusals: u32,
+    failures: u32,
     retry_at_ms: u64,
     /// Snowflake: the mark as we left it.
     mark: Option<u64>,
@@ -226,7 +226,7 @@ impl Planner {
             in_line: false,
             in_urgent: false,
             called: false,
-            refusals: 0,
+            failures: 0,
             retry_at_ms: 0,
             mark: None,
             doubts: Vec::new(),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::base::error::Result;
 use crate::segment::Taken;
 use crate::serial::Prefix;
-use crate::well::{Tally, Well};
+use crate::well::{Counters, Well};
 
 /// Numbers that one owner counts through.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl Block {
                 match well.prefix(&taken) {
                     Some(prefix) => prefix,
                     None => {
-                        Tally::add(&well.tally.lost, taken.len());
+                        Counters::add(&well.counters.lost, taken.len());
                         continue;
                     }
                 }
@@ -89,7 +89,7 @@ impl Block {
     /// Counts what is left as lost.
     pub(crate) fn forget(&mut self, well: &Well) {
         if std::ptr::eq(self.word, well.word().shared()) {
-            Tally::add(&well.tally.lost, self.end - self.next);
+            Counters::add(&well.counters.lost, self.end - self.next);
         }
         *self = Block::EMPTY;
     }

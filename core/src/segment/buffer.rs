@@ -36,9 +36,9 @@ impl Taken {
 
 /// Why there is nothing to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum TakeError {
     /// No number in memory.
-    Dry,
+    Empty,
     /// Closed for good.
     Closed,
 }
@@ -113,12 +113,12 @@ impl Buffer {
 
     /// Acts on a miss, which may hold a number after all; `None` means: take again.
     #[cold]
-    pub(crate) fn after(&self, miss: Miss) -> Option<Result<Taken, Refused>> {
+    pub(crate) fn after(&self, miss: Miss) -> Option<Result<Taken, TakeError>> {
         self.follow(self.cell.explain(miss))
     }
 
     /// Up to `want` numbers, as many as the segment in the cell still holds; `Dry` only when nothing is in memory.
-    pub(crate) fn take(&self, want: u64) -> Result<Taken, Refused> {
+    pub(crate) fn take(&self, want: u64) -> Result<Taken, TakeError> {
         let backoff = Backoff::new();
         loop {
             let count = self.cell.count(want);
@@ -131,7 +131,7 @@ impl Buffer {
 
     /// Acts on a count; `None` means: count again.
     #[cold]
-    fn follow(&self, count: Count) -> Option<Result<Taken, Refused>> {
+    fn follow(&self, count: Count) -> Option<Result<Taken, TakeError>> {
         match count {
             Count::Got { lo, hi, version, crossed } => {
                 if crossed {
@@ -150,14 +150,14 @@ impl Buffer {
             Count::Empty { version } => {
                 if self.queue.is_empty() {
                     self.wake_keeper();
-                    return Some(Err(Refused::Dry));
+                    return Some(Err(TakeError::Empty));
                 }
                 if let Some(right) = self.cell.replacing(version) {
                     self.advance(right);
                 }
                 None
             }
-            Count::Closed => Some(Err(Refused::Closed)),
+            Count::Closed => Some(Err(TakeError::Closed)),
             Count::Again => None,
         }
     }

@@ -169,7 +169,7 @@ impl Cell {
     #[cold]
     pub(super) fn explain(&self, miss: Miss) -> Count {
         if miss.version & STATE != 0 {
-            return Self::standing(miss.version);
+            return Self::state_of(miss.version);
         }
         self.settle(miss.version, miss.number, 1)
     }
@@ -179,7 +179,7 @@ impl Cell {
         // ordering: Acquire — as in `take_one`.
         let version = self.head.version.load(Ordering::Acquire);
         if version & STATE != 0 {
-            return Self::standing(version);
+            return Self::state_of(version);
         }
         let want = want.clamp(1, LARGEST_COUNT);
         // ordering: AcqRel — as in `take_one`.
@@ -187,7 +187,7 @@ impl Cell {
         self.settle(version, number, want)
     }
 
-    fn standing(version: u64) -> Count {
+    fn state_of(version: u64) -> Count {
         if version & CLOSED != 0 {
             Count::Closed
         } else if version & LOCKED != 0 {

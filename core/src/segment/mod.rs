@@ -16,7 +16,7 @@ mod range;
 mod step;
 
 pub use buffer::Taken;
-pub(crate) use buffer::{Buffer, Refused, Snapshot};
+pub(crate) use buffer::{Buffer, Snapshot, TakeError};
 pub(crate) use cell::Miss;
 pub(crate) use range::Segment;
 pub use step::Rules;

@@ -9,7 +9,7 @@ use std::sync::{MutexGuard, PoisonError};
 use crate::planner::Now;
 use crate::segment::{Buffer, Segment};
 
-use super::{Spring, Tally, Well};
+use super::{Counters, Spring, Well};
 
 /// When what is in memory ends, and what follows it.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Well {
         let mut until_age = None;
         if let (Some(ttl), Some(born)) = (calendar.ttl_ms, buffer.snapshot().born_ms) {
             if now.boot_ms >= born.saturating_add(ttl) {
-                Tally::add(&self.tally.lost, buffer.drop_older(now.boot_ms - ttl).lost);
+                Counters::add(&self.counters.lost, buffer.drop_older(now.boot_ms - ttl).lost);
             }
             let born = buffer.snapshot().born_ms;
             until_age = born.map(|born| born.saturating_add(ttl).saturating_sub(now.boot_ms).max(1));
@@ -53,10 +53,10 @@ impl Well {
 
     /// Drops every other period and publishes what was kept for this one; `true` if anything was.
     fn begin(&self, buffer: &Buffer, calendar: &mut Calendar, period: u64, now: Now) -> bool {
-        Tally::add(&self.tally.lost, buffer.drop_other_periods(period).lost);
+        Counters::add(&self.counters.lost, buffer.drop_other_periods(period).lost);
         let Some(segment) = calendar.ahead.take_if(|ahead| ahead.period <= period) else { return false };
         if segment.period < period {
-            Tally::add(&self.tally.lost, segment.len());
+            Counters::add(&self.counters.lost, segment.len());
             return false;
         }
         self.publish_under(buffer, segment, now);
@@ -64,9 +64,9 @@ impl Well {
     }
 
     fn publish_under(&self, buffer: &Buffer, segment: Segment, now: Now) {
-        self.tally.refilled(segment.len(), now);
+        self.counters.refilled(segment.len(), now);
         if !buffer.publish(segment) {
-            Tally::add(&self.tally.lost, segment.len());
+            Counters::add(&self.counters.lost, segment.len());
         }
         self.supplied();
     }
@@ -76,8 +76,8 @@ impl Well {
     pub(super) fn publish(&self, buffer: &Buffer, segment: Segment, now: Now) {
         let calendar = self.calendar();
         if calendar.end_ms.is_some_and(|end| now.wall_ms >= end) {
-            self.tally.refilled(segment.len(), now);
-            Tally::add(&self.tally.lost, segment.len());
+            self.counters.refilled(segment.len(), now);
+            Counters::add(&self.counters.lost, segment.len());
             return;
         }
         self.publish_under(buffer, segment, now);
@@ -85,7 +85,7 @@ impl Well {
 
     pub(super) fn keep_ahead(&self, segment: Segment) {
         if let Some(before) = self.calendar().ahead.replace(segment) {
-            Tally::add(&self.tally.lost, before.len());
+            Counters::add(&self.counters.lost, before.len());
         }
     }
 
@@ -96,7 +96,7 @@ impl Well {
 
     pub(super) fn drop_older(&self, buffer: &Buffer, born_ms: u64) {
         let _one_at_a_time = self.calendar();
-        Tally::add(&self.tally.lost, buffer.drop_older(born_ms).lost);
+        Counters::add(&self.counters.lost, buffer.drop_older(born_ms).lost);
     }
 
     pub(super) fn set_ends(&self, wall_ms: Option<i64>, ttl_ms: Option<u64>) {
@@ -145,7 +145,8 @@ mod tests {
             well.act(Action::Publish(segment), now);
             // Before the keeper's next look, as a caller who waits takes it.
             assert_eq!(well.try_next().is_ok(), issued, "{late_ms} ms after the end");
-            let (reserved, lost) = (Tally::get(&well.tally.reserved), Tally::get(&well.tally.lost));
+            let (reserved, lost) =
+                (Counters::get(&well.counters.reserved), Counters::get(&well.counters.lost));
             assert_eq!((reserved, lost), (100, if issued { 0 } else { 100 }));
         }
     }

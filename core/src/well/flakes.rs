@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::base::error::{Code, Error, Result};
 use crate::snowflake::{Generator, Refusal, Why};
 
-use super::{ROUND_TRIP, Tally, Well};
+use super::{Counters, ROUND_TRIP, Well};
 
 /// Whether only the keeper can help.
 fn needs_keeper(refusal: Refusal) -> bool {
@@ -66,7 +66,7 @@ impl Well {
 
     fn explained(&self, generator: &Generator, refusal: Refusal) -> Error {
         // A worker id that was lost has a story, which the keeper posted.
-        let posted = self.refusal().filter(|e| e.code == refusal.code());
+        let posted = self.posted_error().filter(|e| e.code == refusal.code());
         let mut error = posted.unwrap_or_else(|| generator.explain(refusal));
         if refusal == Refusal::Closed {
             return self.closed();
@@ -83,7 +83,7 @@ impl Well {
         out: &mut [u64],
         give_up_at: Instant,
     ) -> Result<(usize, u64)> {
-        let before = self.stand().refusals;
+        let before = self.lock_last_error().count;
         let mut waited = false;
         loop {
             let refusal = match generator.try_take(out) {
@@ -94,13 +94,13 @@ impl Well {
                 Err(refusal) => refusal,
             };
             if !std::mem::replace(&mut waited, true) {
-                Tally::add(&self.tally.waits, 1);
+                Counters::add(&self.counters.waits, 1);
             }
             let now = Instant::now();
             let left = give_up_at.saturating_duration_since(now);
-            let standing = self.stand();
+            let last_error = self.lock_last_error();
             let pause = if needs_keeper(refusal) {
-                if let Some(error) = self.verdict(&standing, before, 1, now, give_up_at) {
+                if let Some(error) = self.give_up(&last_error, before, 1, now, give_up_at) {
                     return Err(error);
                 }
                 self.waker.wake();
@@ -110,7 +110,7 @@ impl Well {
                 match refusal.retry_after_ms().map(Duration::from_millis) {
                     Some(pause) if pause < left => pause.max(Duration::from_micros(50)),
                     _ => {
-                        drop(standing);
+                        drop(last_error);
                         let mut error = self.explained(generator, refusal);
                         if error.code == Code::NotReady {
                             // The caller was ready to wait, and did.
@@ -120,7 +120,7 @@ impl Well {
                     }
                 }
             };
-            drop(self.changed.wait_timeout(standing, pause).unwrap_or_else(PoisonError::into_inner));
+            drop(self.changed.wait_timeout(last_error, pause).unwrap_or_else(PoisonError::into_inner));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::error::{Code, Error};
 use crate::planner::{Action, Now, View};
 
-use super::refusal::Refusal;
+use super::last_error::PostedError;
 use super::{ROUND_TRIP, Spring, Well};
 
 /// How long a snowflake rests whose stored mark is ahead of this machine's clock. The next caller after that asks the
@@ -110,7 +110,7 @@ impl Well {
     /// Numbers are there: whoever waits may look.
     pub(super) fn supplied(&self) {
         self.answered();
-        self.stand().refusal = None;
+        self.lock_last_error().posted = None;
         self.changed.notify_all();
     }
 
@@ -122,19 +122,19 @@ impl Well {
 
     fn post(&self, error: Error, now: Now) {
         self.answered();
-        let mut standing = self.stand();
-        standing.refusals += 1;
+        let mut last_error = self.lock_last_error();
+        last_error.count += 1;
         let wait = error.retry_after.unwrap_or(ROUND_TRIP);
         let until_ms = now.boot_ms.saturating_add(wait.as_millis() as u64);
-        let count = standing.refusals;
-        standing.refusal = Some(Refusal { error, wall_ms: now.wall_ms, until_ms, count });
-        drop(standing);
+        let count = last_error.count;
+        last_error.posted = Some(PostedError { error, wall_ms: now.wall_ms, until_ms, count });
+        drop(last_error);
         self.changed.notify_all();
     }
 
     /// Wakes whoever waits, to look at a clock that was moved.
     pub(crate) fn nudge(&self) {
-        drop(self.stand());
+        drop(self.lock_last_error());
         self.changed.notify_all();
     }
 

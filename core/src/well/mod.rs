@@ -3,11 +3,11 @@
 //! Callers take; who finds nothing wakes the keeper and waits here, on this source's own condition, until its own deadline. The
 //! keeper looks, publishes, and posts why it could not. No I/O is done under any lock of a well.
 
+mod counters;
 mod expiry;
 mod flakes;
 mod keep;
-mod refusal;
-mod tally;
+mod last_error;
 mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,14 +18,14 @@ use crate::base::error::{Error, Result};
 use crate::base::revocation::Word;
 use crate::base::waker::{ReadyQueue, Waker};
 use crate::planner::spec::{Body, Spec};
-use crate::segment::{Buffer, Miss, Refused, Taken};
+use crate::segment::{Buffer, Miss, TakeError, Taken};
 use crate::serial::Prefix;
 use crate::snowflake::Generator;
 use crate::time::Clock;
+pub(crate) use counters::Counters;
 use expiry::Calendar;
 pub(crate) use keep::Unused;
-use refusal::Standing;
-pub(crate) use tally::Tally;
+use last_error::LastError;
 
 /// How long `try_next` suggests to wait when nothing better is known: a little more than a round trip.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
@@ -47,7 +47,7 @@ pub struct Well {
     pub(crate) spring: Spring,
     /// The word of [`Well::word`], where the id path need not ask which spring it is.
     alive: &'static AtomicU64,
-    pub(crate) tally: Tally,
+    pub(crate) counters: Counters,
     pub(crate) waker: Arc<Waker>,
     clock: Clock,
     /// The snowflake's generator knows where the stored mark stood.
@@ -56,7 +56,7 @@ pub struct Well {
     start_again_ms: AtomicU64,
     /// When what is in memory ends; whoever publishes or drops segments holds it.
     calendar: Mutex<Calendar>,
-    standing: Mutex<Standing>,
+    last_error: Mutex<LastError>,
     changed: Condvar,
     /// Numbers that sleeping callers want in all, and those of `try_next` since the store answered last: whoever looks in
     /// between, such a wish stands until then.
@@ -93,13 +93,13 @@ impl Well {
                 Spring::Time { word, .. } => word.shared(),
             },
             spring,
-            tally: Tally::default(),
+            counters: Counters::default(),
             waker,
             clock,
             started: AtomicBool::new(false),
             start_again_ms: AtomicU64::new(0),
             calendar: Mutex::default(),
-            standing: Mutex::default(),
+            last_error: Mutex::default(),
             changed: Condvar::new(),
             wanted: AtomicU64::new(0),
             asked: AtomicU64::new(0),
@@ -227,8 +227,8 @@ impl Well {
         if enough <= 1 || buffer.has_at_least(enough) {
             match buffer.take(want) {
                 Ok(taken) => return Ok(taken),
-                Err(Refused::Closed) => return Err(self.closed()),
-                Err(Refused::Dry) => {}
+                Err(TakeError::Closed) => return Err(self.closed()),
+                Err(TakeError::Empty) => {}
             }
         }
         // ordering: Relaxed — `Waker::wake` publishes it.

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Code, Error, Result};
-use crate::segment::{Buffer, Refused, Taken};
+use crate::segment::{Buffer, TakeError, Taken};
 use crate::serial::Prefix;
 
-use super::{ROUND_TRIP, Spring, Tally, Well};
+use super::{Counters, ROUND_TRIP, Spring, Well};
 
 /// A waiting caller looks again after this long at the latest, whoever should have woken it.
 const LONGEST_NAP: Duration = Duration::from_millis(100);
@@ -55,7 +55,7 @@ impl Well {
                     parts.push(taken);
                 }
                 Err(error) => {
-                    Tally::add(&self.tally.lost, out.len() as u64 - lacking);
+                    Counters::add(&self.counters.lost, out.len() as u64 - lacking);
                     return Err(error);
                 }
             }
@@ -82,14 +82,14 @@ impl Well {
             let lacking = count - done;
             // As in `fill`: a store that is down costs no numbers.
             let taken = self.wait_for(buffer, lacking, lacking, give_up_at).inspect_err(|_| {
-                Tally::add(&self.tally.lost, done);
+                Counters::add(&self.counters.lost, done);
             })?;
             if let Some(prefix) = self.prefix(&taken) {
                 with(taken.lo..taken.hi, &prefix);
                 done += taken.len();
             } else {
                 // The period ended between the count and the look: nobody gets these numbers.
-                Tally::add(&self.tally.lost, taken.len());
+                Counters::add(&self.counters.lost, taken.len());
             }
         }
         Ok(())
@@ -111,27 +111,27 @@ impl Well {
         if enough <= 1 || buffer.has_at_least(enough) {
             match buffer.take(want) {
                 Ok(taken) => return Ok(taken),
-                Err(Refused::Closed) => return Err(self.closed()),
-                Err(Refused::Dry) => {}
+                Err(TakeError::Closed) => return Err(self.closed()),
+                Err(TakeError::Empty) => {}
             }
         }
-        Tally::add(&self.tally.waits, 1);
+        Counters::add(&self.counters.waits, 1);
         self.wait_in_line(buffer, want, enough, give_up_at)
     }
 
     fn wait_in_line(&self, buffer: &Buffer, want: u64, enough: u64, give_up_at: Instant) -> Result<Taken> {
-        let mut standing = self.stand();
-        let before = standing.refusals;
+        let mut last_error = self.lock_last_error();
+        let before = last_error.count;
         loop {
             if enough <= 1 || buffer.has_at_least(enough) {
                 match buffer.take(want) {
                     Ok(taken) => return Ok(taken),
-                    Err(Refused::Closed) => return Err(self.closed()),
-                    Err(Refused::Dry) => {}
+                    Err(TakeError::Closed) => return Err(self.closed()),
+                    Err(TakeError::Empty) => {}
                 }
             }
             let now = Instant::now();
-            if let Some(error) = self.verdict(&standing, before, enough, now, give_up_at) {
+            if let Some(error) = self.give_up(&last_error, before, enough, now, give_up_at) {
                 return Err(error);
             }
             // ordering: Relaxed — `Waker::wake` publishes it.
@@ -139,13 +139,13 @@ impl Well {
             self.waker.wake();
             let (guard, _) = self
                 .changed
-                .wait_timeout(standing, (give_up_at - now).min(LONGEST_NAP))
+                .wait_timeout(last_error, (give_up_at - now).min(LONGEST_NAP))
                 .unwrap_or_else(PoisonError::into_inner);
             // Before it takes: a keeper that looks between the two would reserve for it a second time.
             // ordering: Relaxed — the count that takes is a read-modify-write behind it; where a machine shows them the
             // other way round, one step more is reserved and nothing else happens.
             self.wanted.fetch_sub(enough, Ordering::Relaxed);
-            standing = guard;
+            last_error = guard;
         }
     }
 
@@ -155,7 +155,7 @@ impl Well {
     pub(crate) fn patience(&self, refusal: Error, waited: Duration) -> Result<Duration> {
         let pause = self.pause_after(refusal, waited)?;
         if waited.is_zero() {
-            Tally::add(&self.tally.waits, 1);
+            Counters::add(&self.counters.waits, 1);
         }
         Ok(pause)
     }

@@ -9,7 +9,7 @@ use super::{ROUND_TRIP, Spring, Well};
 
 /// Why there is nothing right now, as the keeper posted it.
 #[derive(Clone, Debug)]
-pub(super) struct Refusal {
+pub(super) struct PostedError {
     pub(super) error: Error,
     /// When it was posted, on the wall clock.
     pub(super) wall_ms: i64,
@@ -20,33 +20,33 @@ pub(super) struct Refusal {
 }
 
 #[derive(Default)]
-pub(super) struct Standing {
-    pub(super) refusal: Option<Refusal>,
-    pub(super) refusals: u64,
+pub(super) struct LastError {
+    pub(super) posted: Option<PostedError>,
+    pub(super) count: u64,
 }
 
 impl Well {
-    pub(super) fn stand(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock_last_error(&self) -> MutexGuard<'_, LastError> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a caller who waits for `enough` numbers gives up now, and with what.
-    pub(super) fn verdict(
+    pub(super) fn give_up(
         &self,
-        standing: &Standing,
+        last_error: &LastError,
         before: u64,
         enough: u64,
         now: Instant,
         give_up_at: Instant,
     ) -> Option<Error> {
-        if let Some(refusal) = &standing.refusal {
-            let again = self.stands_for(refusal);
-            let outage = refusal.error.code == Code::StoreUnavailable;
-            let fresh = refusal.count > before || !again.is_zero();
+        if let Some(posted) = &last_error.posted {
+            let again = self.retry_in(posted);
+            let outage = posted.error.code == Code::StoreUnavailable;
+            let fresh = posted.count > before || !again.is_zero();
             // An outage may end within the deadline; a refusal stands until the keeper's next try.
             let hopeless = if outage { now + again >= give_up_at } else { fresh };
             if hopeless || now >= give_up_at {
-                return Some(self.told(refusal, again, enough));
+                return Some(self.error_for(posted, again, enough));
             }
         } else if now >= give_up_at {
             return Some(self.deadline_passed());
@@ -55,8 +55,8 @@ impl Well {
     }
 
     /// A refusal as it is told to a caller who needs `enough` numbers.
-    fn told(&self, refusal: &Refusal, again: Duration, enough: u64) -> Error {
-        let mut error = refusal.error.clone();
+    fn error_for(&self, posted: &PostedError, again: Duration, enough: u64) -> Error {
+        let mut error = posted.error.clone();
         error.retry_after = match error.code {
             Code::Exhausted | Code::NumberOverflow => {
                 if let Spring::Numbers(buffer) = &self.spring {
@@ -68,7 +68,7 @@ impl Well {
                         );
                     }
                 }
-                self.until_next_period(refusal, again)
+                self.until_next_period(posted, again)
             }
             _ => Some(again.max(ROUND_TRIP)),
         };
@@ -76,16 +76,16 @@ impl Well {
     }
 
     /// How long until the period is over whose numbers ended, and they begin anew; `None` where they never do.
-    fn until_next_period(&self, refusal: &Refusal, again: Duration) -> Option<Duration> {
+    fn until_next_period(&self, posted: &PostedError, again: Duration) -> Option<Duration> {
         let pattern = self.spec.pattern()?;
-        let end = pattern.period_end_ms(pattern.period_at(refusal.wall_ms))?;
+        let end = pattern.period_end_ms(pattern.period_at(posted.wall_ms))?;
         let left = Duration::from_millis(end.saturating_sub(self.clock.wall_ms()).max(0) as u64);
         Some(left.max(again).max(ROUND_TRIP))
     }
 
     /// How long a refusal stands from now.
-    fn stands_for(&self, refusal: &Refusal) -> Duration {
-        Duration::from_millis(refusal.until_ms.saturating_sub(self.clock.boot_ms()))
+    fn retry_in(&self, posted: &PostedError) -> Duration {
+        Duration::from_millis(posted.until_ms.saturating_sub(self.clock.boot_ms()))
     }
 
     pub(super) fn deadline_passed(&self) -> Error {
@@ -105,16 +105,16 @@ impl Well {
     }
 
     pub(super) fn not_ready(&self, enough: u64) -> Error {
-        let standing = self.stand();
-        match standing.refusal.as_ref().map(|refusal| (refusal, self.stands_for(refusal))) {
-            Some((refusal, again)) if !again.is_zero() => self.told(refusal, again, enough),
+        let last_error = self.lock_last_error();
+        match last_error.posted.as_ref().map(|posted| (posted, self.retry_in(posted))) {
+            Some((posted, again)) if !again.is_zero() => self.error_for(posted, again, enough),
             _ => Error::new(Code::NotReady, format!("no number of `{}` is in memory yet", self.spec.label))
                 .after(ROUND_TRIP),
         }
     }
 
     /// The refusal callers are told now, if one stands.
-    pub(crate) fn refusal(&self) -> Option<Error> {
-        self.stand().refusal.as_ref().map(|r| r.error.clone())
+    pub(crate) fn posted_error(&self) -> Option<Error> {
+        self.lock_last_error().posted.as_ref().map(|r| r.error.clone())
     }
 }

@@ -6,7 +6,7 @@ use crate::planner::Now;
 
 /// What a source's counters say.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     pub(crate) reserved: AtomicU64,
     pub(crate) refills: AtomicU64,
     pub(crate) lost: AtomicU64,
@@ -18,7 +18,7 @@ pub(crate) struct Tally {
     pub(crate) last_refill_ms: AtomicU64,
 }
 
-impl Tally {
+impl Counters {
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         // ordering: Relaxed — a statistic.
         counter.fetch_add(n, Ordering::Relaxed);
