@@ -82,7 +82,7 @@ struct Holder {
     rate: Rate,
     largest_want: u64,
     /// Statements in which second.
-    flights: (u64, u64),
+    in_flight: (u64, u64),
     /// When its last statement was refused, if it was.
     refused_at: Option<Micros>,
     /// Snowflakes: the mark that the store acknowledged.
@@ -175,7 +175,7 @@ impl Ledger {
             unused: spec.rules.ttl_ms.is_none().then_some(0),
             rate: Rate::default(),
             largest_want: 0,
-            flights: (0, 0),
+            in_flight: (0, 0),
             refused_at: None,
             raised_to: 0,
             highest_tick: None,
@@ -199,8 +199,8 @@ impl Ledger {
         let h = &mut self.holders[holder];
         let refused_at = h.refused_at;
         let second = at / (1000 * MS);
-        h.flights = if h.flights.0 == second { (second, h.flights.1 + 1) } else { (second, 1) };
-        if h.by_clock && h.flights.1 > MOST_RAISES {
+        h.in_flight = if h.in_flight.0 == second { (second, h.in_flight.1 + 1) } else { (second, 1) };
+        if h.by_clock && h.in_flight.1 > MOST_RAISES {
             self.violate(
                 at,
                 holder,
@@ -212,9 +212,9 @@ impl Ledger {
         }
     }
 
-    /// One flight carries a source twice: the second would ask for what the first is about to bring.
-    pub fn twice_in_a_flight(&mut self, holder: usize, at: Micros) {
-        self.violate(at, holder, "a source is twice in one flight");
+    /// One batch carries a source twice: the second would ask for what the first is about to bring.
+    pub fn twice_in_a_batch(&mut self, holder: usize, at: Micros) {
+        self.violate(at, holder, "a source is twice in one batch");
     }
 
     /// The keeper was told how a statement ended.

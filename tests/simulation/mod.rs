@@ -1,7 +1,7 @@
 //! A deterministic simulation: from one seed, many mills in virtual time on stores that fail.
 //!
 //! The code simulated is the code that ships: [`keymill::keeper::Keeper`] with its planner, the wells callers take from,
-//! and the memory store's row code. Replaced are the thread that carries flights, the wire, and the time. Every history
+//! and the memory store's row code. Replaced are the thread that carries in_flight, the wire, and the time. Every history
 //! is checked by [`check::Ledger`]; the same seed makes the same history, byte by byte. The way FoundationDB and
 //! TigerBeetle test.
 //!

@@ -34,11 +34,11 @@ pub enum Mutant {
     LosesCommits,
     /// A snowflake's mark is acknowledged and not stored.
     ForgetsMarks,
-    /// Of a flight for several sources some answers were lost, and are guessed.
+    /// Of a batch for several sources some answers were lost, and are guessed.
     GuessesTheRest,
-    /// The answers of a flight for several sources are each their neighbour's.
+    /// The answers of a batch for several sources are each their neighbour's.
     ShiftsAnswers,
-    /// A flight that failed for several sources serves one of them all the same, with numbers that nobody reserved.
+    /// A batch that failed for several sources serves one of them all the same, with numbers that nobody reserved.
     ServesOneOfNone,
     /// A snowflake's mark is raised once and, after an idle moment, never again.
     StopsRaising,
@@ -136,8 +136,8 @@ impl Saboteur {
         Ok(Answer::Reserved(range))
     }
 
-    /// What reaches the keeper of a flight for several sources: what each asked, where its row stands, and the answer.
-    pub fn corrupt_flight(
+    /// What reaches the keeper of a batch for several sources: what each asked, where its row stands, and the answer.
+    pub fn corrupt_request(
         &self,
         asks: &[(&Ask, Option<Mark>)],
         answers: &mut [Option<Result<Answer, Fault>>],

@@ -127,13 +127,13 @@ pub struct Process {
     ready: Arc<ReadyQueue>,
     /// Its sources, by slot.
     pub sources: Vec<Source>,
-    /// The flight under way.
-    pub flight: Option<usize>,
+    /// The batch under way.
+    pub in_flight: Option<usize>,
     /// When the keeper wakes; earlier plans are stale.
     pub attend_at: Micros,
     /// Stopped until then.
     pub paused_until: Micros,
-    /// Was told to close while a flight was under way.
+    /// Was told to close while a batch was under way.
     pub closing: bool,
     /// It was restarted for a lost worker id already.
     pub complained: bool,
@@ -151,7 +151,7 @@ impl Process {
             keeper: Keeper::new(seed, ready.clone()),
             ready,
             sources: Vec::new(),
-            flight: None,
+            in_flight: None,
             attend_at: Micros::MAX,
             paused_until: 0,
             closing: false,

@@ -159,8 +159,8 @@ pub fn many(total: &Total) -> String {
         "ids       {} of {} reserved, {} given back; {} twice after a loss, {} twice uncovered",
         figures.ids, figures.reserved, figures.given_back, figures.twice_after_loss, figures.twice_uncovered
     );
-    let (flights, sources) = total.together;
-    let _ = writeln!(out, "company   {flights} flights for several sources, {sources} in all");
+    let (in_flight, sources) = total.together;
+    let _ = writeln!(out, "company   {in_flight} in_flight for several sources, {sources} in all");
     let _ = writeln!(out, "faults    {}", list(&total.faults));
     let _ = writeln!(out, "refusals  {}", list(&total.refusals));
     for (seed, violation) in total.failed.iter().take(10) {

@@ -275,7 +275,7 @@ impl Draw {
             match self.rng.u32(0..10) {
                 0..5 => {
                     let text = self.segment(n);
-                    // Small steps must not be asked for more than one flight at a time can fetch.
+                    // Small steps must not be asked for more than one batch at a time can fetch.
                     let want = if text.contains("max_step") { want.min(3) } else { want };
                     scenario.add_source(&text, every, want);
                     if self.one_in(8) {

@@ -113,7 +113,7 @@ fn a_close_that_leaves_a_mark_below_the_last_id_is_noticed() {
 }
 
 #[test]
-fn a_lost_answer_of_a_flight_that_is_guessed_is_noticed() {
+fn a_lost_answer_of_a_batch_that_is_guessed_is_noticed() {
     noticed(Mutant::GuessesTheRest, 200);
 }
 
@@ -123,7 +123,7 @@ fn an_answer_that_is_its_neighbours_is_noticed() {
 }
 
 #[test]
-fn a_source_that_is_served_by_a_flight_that_failed_is_noticed() {
+fn a_source_that_is_served_by_a_batch_that_failed_is_noticed() {
     noticed(Mutant::ServesOneOfNone, 200);
 }
 

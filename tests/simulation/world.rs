@@ -2,7 +2,7 @@
 
 mod callers;
 mod faults;
-mod flight;
+mod in_flight;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -17,7 +17,7 @@ use super::mutant::{Mutant, Saboteur};
 use super::process::{Machine, Process};
 use super::scenario::{Fault, Scenario};
 use super::store::{Database, MS, Micros, SECOND};
-use flight::Flight;
+use in_flight::InFlight;
 
 /// The keeper never sleeps longer, as in the executor.
 const LONGEST_SLEEP: Micros = 5 * SECOND;
@@ -102,7 +102,7 @@ pub struct World {
     dbs: Vec<Database>,
     machines: Vec<Machine>,
     processes: Vec<Option<Process>>,
-    flights: Vec<Option<Flight>>,
+    in_flight: Vec<Option<InFlight>>,
     /// Each row's key and database.
     rows: Vec<(Arc<Key>, usize)>,
     /// Sources of processes that were killed, by machine: what a clock set back later may repeat.
@@ -159,7 +159,7 @@ impl World {
             dbs,
             machines,
             processes: Vec::new(),
-            flights: Vec::new(),
+            in_flight: Vec::new(),
             rows,
             old_holders,
             ledger,
@@ -247,7 +247,7 @@ impl World {
     fn close_all(&mut self) {
         for life in 0..self.processes.len() {
             if self.ledger.violations.is_empty()
-                && self.processes[life].as_ref().is_some_and(|p| p.flight.is_none())
+                && self.processes[life].as_ref().is_some_and(|p| p.in_flight.is_none())
             {
                 self.close(life);
             }
@@ -295,9 +295,9 @@ impl World {
                     self.retry(life, slot, caller);
                 }
             }
-            Event::Arrive(flight) => self.arrive(flight),
-            Event::Carry(flight) => self.carry(flight),
-            Event::Reply(flight) | Event::GiveUp(flight) => self.come_back(flight, &event),
+            Event::Arrive(batch) => self.arrive(batch),
+            Event::Carry(batch) => self.carry(batch),
+            Event::Reply(batch) | Event::GiveUp(batch) => self.come_back(batch, &event),
             Event::Begin(n) => self.begin(n),
             Event::End(n) => self.end(n),
             Event::Copy(n) => {
@@ -386,8 +386,8 @@ impl World {
     fn close(&mut self, life: Life) {
         let Some(process) = &mut self.processes[life] else { return };
         process.closing = true;
-        if process.flight.is_some() {
-            return; // the keeper's thread reads the command when its flight is over
+        if process.in_flight.is_some() {
+            return; // the keeper's thread reads the command when its batch is over
         }
         let Some(mut process) = self.processes[life].take() else { return };
         self.machines[process.machine].sync(self.now);
@@ -481,12 +481,12 @@ impl World {
 
     fn attend(&mut self, life: Life) {
         let Some(process) = &mut self.processes[life] else { return };
-        if process.flight.is_some() {
+        if process.in_flight.is_some() {
             return;
         }
         let now = self.machines[process.machine].sync(self.now);
-        if let Some(flight) = process.keeper.poll(now, self.together) {
-            self.send(life, flight);
+        if let Some(batch) = process.keeper.poll(now, self.together) {
+            self.send(life, batch);
             return;
         }
         let wake = process.keeper.wake_at(now).map(|at| self.machines[process.machine].at_boot_ms(at));
@@ -507,7 +507,7 @@ impl World {
     /// After callers were served: they may have queued a source.
     fn serve_ready(&mut self, life: Life) {
         let Some(process) = &self.processes[life] else { return };
-        if process.flight.is_none() && process.is_called() {
+        if process.in_flight.is_none() && process.is_called() {
             let wakes_in = self.rng.u64(20..300);
             self.attend_at(life, self.now + wakes_in, false);
         }

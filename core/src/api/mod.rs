@@ -144,7 +144,7 @@ impl Mill {
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn facts(&self) -> Result<Facts> {
-        let mut facts = self.shared.engine()?.errand(|store| store.facts())?;
+        let mut facts = self.shared.engine()?.run_on_store(|store| store.facts())?;
         // A server's own words.
         for text in [&mut facts.version].into_iter().chain(&mut facts.durability).chain(&mut facts.warnings) {
             *text = printable(std::mem::take(text));
@@ -178,7 +178,7 @@ impl Mill {
             }
         }
         let has_tables = self.shared.config.store.is_sql();
-        self.shared.engine()?.errand(move |store| {
+        self.shared.engine()?.run_on_store(move |store| {
             let mut tables = Vec::new();
             for key in &keys {
                 // One at a time, so that it is known whose each statement is.

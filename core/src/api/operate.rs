@@ -52,7 +52,7 @@ impl Source {
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn standing(&self) -> Result<Standing> {
         let key = self.spec().key.clone();
-        let answer = self.shared.mill.engine()?.errand(move |store| {
+        let answer = self.shared.mill.engine()?.run_on_store(move |store| {
             let row = store.look(&key)?;
             if key.serial.is_none()
                 && let Some(fault) = row.as_ref().and_then(|row| one_of_several(row.mark))
@@ -101,7 +101,7 @@ impl Source {
         let old = self.old_key(old).map_err(|error| self.failed(error))?;
         let new = self.spec().key.clone();
         let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
-        let answer = self.shared.mill.engine()?.errand(move |store| {
+        let answer = self.shared.mill.engine()?.run_on_store(move |store| {
             check_schemes(&old, &new)?;
             // Each look also makes sure that the table is of its scheme's shape.
             let old_row = store.look(&old).map_err(not_imported).map_err(|mut fault| {

@@ -438,7 +438,7 @@ impl Source {
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn row(&self) -> Result<Option<Row>> {
         let key = self.key();
-        self.shared.mill.engine()?.errand(move |store| store.look(&key)).map_err(|e| self.failed(e))
+        self.shared.mill.engine()?.run_on_store(move |store| store.look(&key)).map_err(|e| self.failed(e))
     }
 
     /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers
@@ -458,7 +458,7 @@ impl Source {
         let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
         let key = self.key();
         let to = Mark { period, next: first };
-        let answer = self.shared.mill.engine()?.errand(move |store| {
+        let answer = self.shared.mill.engine()?.run_on_store(move |store| {
             if dry_run {
                 let (before, after) = store.would_repair(&key, to)?;
                 return Ok((before, Some(after)));

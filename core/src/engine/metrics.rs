@@ -17,7 +17,7 @@ pub(crate) struct MillCounters {
     refill_us: [AtomicU64; BUCKETS_US.len() + 1],
     refill_sum_us: AtomicU64,
     refills_failed: AtomicU64,
-    trips: AtomicU64,
+    round_trips: AtomicU64,
     given_back: AtomicU64,
     driver_panics: AtomicU64,
     keeper_restarts: AtomicU64,
@@ -46,8 +46,8 @@ impl MillCounters {
     }
 
     /// Counts a trip to the store, however many reservations it was for.
-    pub(crate) fn flew(&self) {
-        add(&self.trips, 1);
+    pub(crate) fn count_round_trip(&self) {
+        add(&self.round_trips, 1);
     }
 
     /// Counts a reservation that failed at one of several stores, and was made at another.
@@ -115,7 +115,7 @@ impl MillCounters {
             sum_seconds: get(&self.refill_sum_us) as f64 / 1e6,
             count,
             failed: get(&self.refills_failed),
-            trips: get(&self.trips),
+            trips: get(&self.round_trips),
         }
     }
 }
@@ -238,7 +238,7 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
     series(&mut out, "keymill_given_back_total", "counter", "Unused numbers returned at close.", &rows);
     let rows = [(String::new(), counters.latency().failed.to_string())];
     series(&mut out, "keymill_refills_failed_total", "counter", "Reservations that failed.", &rows);
-    let rows = [(String::new(), get(&counters.trips).to_string())];
+    let rows = [(String::new(), get(&counters.round_trips).to_string())];
     series(
         &mut out,
         "keymill_store_trips_total",

@@ -29,10 +29,10 @@ use crate::store::{Fault, FaultKind, Store, interleave, memory};
 use crate::time::Clock;
 use crate::well::{Counters, Spring, Well};
 
-/// How long `close` waits for the keeper: a flight's own timeouts are shorter.
+/// How long `close` waits for the keeper: a batch's own timeouts are shorter.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
-/// How long an errand may wait for the keeper and the store.
-const ERRAND_WAIT: Duration = Duration::from_secs(30);
+/// How long an task may wait for the keeper and the store.
+const TASK_WAIT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Engine {
     clock: Clock,
@@ -248,17 +248,17 @@ impl Engine {
         Ok(well)
     }
 
-    /// Runs `errand` with the store, on the keeper's thread.
-    pub(crate) fn errand<T: Send + 'static>(
+    /// Runs `task` with the store, on the keeper's thread.
+    pub(crate) fn run_on_store<T: Send + 'static>(
         &self,
-        errand: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
+        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
     ) -> Result<T> {
         let (sender, answer) = channel::bounded(1);
         self.command(Command::Run(Box::new(move |store| {
             // The caller may have given up waiting.
-            let _ = sender.send(errand(store));
+            let _ = sender.send(task(store));
         })))?;
-        match answer.recv_timeout(ERRAND_WAIT) {
+        match answer.recv_timeout(TASK_WAIT) {
             Ok(answer) => answer.map_err(|fault| error_of(&fault)),
             Err(channel::RecvTimeoutError::Timeout) => {
                 Err(Error::new(Code::Deadline, "the store did not answer within 30 s; try again"))

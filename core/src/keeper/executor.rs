@@ -1,4 +1,4 @@
-//! The executor: the keeper's thread, which carries flights to the store and sleeps until a source is queued.
+//! The executor: the keeper's thread, which carries batches to the store and sleeps until a source is queued.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,7 @@ use crate::well::Well;
 
 use super::Keeper;
 use super::expiry::Expiry;
-use crate::planner::{Answer, Ask, Flight, Now};
+use crate::planner::{Answer, Ask, Batch, Now};
 
 /// The keeper never sleeps longer than this: a wall clock that was set is noticed, a lost wake-up heals.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
@@ -36,13 +36,13 @@ const DEFECT_MEMORY: Duration = Duration::from_secs(60);
 /// How often the store's warnings are looked at.
 const WARNINGS_EVERY: Duration = Duration::from_secs(1);
 
-/// Work that needs the store and is not a flight: `status`, `init`, `repair`.
-pub(crate) type Errand = Box<dyn FnOnce(&mut dyn Store) + Send>;
+/// Work that needs the store and is not a batch: `status`, `init`, `repair`.
+pub(crate) type StoreTask = Box<dyn FnOnce(&mut dyn Store) + Send>;
 
 /// What callers ask of the thread.
 pub(crate) enum Command {
     Add(Arc<Well>),
-    Run(Errand),
+    Run(StoreTask),
     /// The sender is told when everything that hangs on the clock has been looked at.
     ClockMoved(Sender<()>),
     /// Give back what was not used, and end; the sender is told when that is done.
@@ -95,7 +95,7 @@ impl Executor {
             while let Ok(command) = self.commands.try_recv() {
                 match command {
                     Command::Add(well) => self.add(well),
-                    Command::Run(errand) => self.run_errand(errand),
+                    Command::Run(task) => self.run_task(task),
                     Command::ClockMoved(done) => {
                         self.keeper.clock_moved();
                         while self.turn() {}
@@ -154,11 +154,11 @@ impl Executor {
         }
     }
 
-    /// A panic in an errand affects only its caller, whose answer channel is closed.
-    fn run_errand(&mut self, errand: Errand) {
+    /// A panic in an task affects only its caller, whose answer channel is closed.
+    fn run_task(&mut self, task: StoreTask) {
         self.about_to_wait();
         let Some(store) = self.store.as_deref_mut() else { return };
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| errand(store))) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| task(store))) {
             self.defect("a call", payload);
         }
         self.tell_created();
@@ -189,25 +189,25 @@ impl Executor {
         );
     }
 
-    /// Serves the sources that are queued or due, and carries one flight; `false` when there was none.
+    /// Serves the sources that are queued or due, and carries one batch; `false` when there was none.
     pub(super) fn turn(&mut self) -> bool {
         let now = self.now();
         let Some(store) = self.store.as_deref_mut() else { return false };
-        let Some(flight) = self.keeper.poll(now, store.batch()) else { return false };
+        let Some(batch) = self.keeper.poll(now, store.batch()) else { return false };
         if let Some(expiry) = &self.expiry {
             expiry.keeper_waits();
         }
         let started = Instant::now();
-        let (slots, answers) = match flight {
-            Flight::Alone(slot, ask) => (vec![slot], vec![Some(fly(store, &ask))]),
-            Flight::Together(slots, requests) => {
+        let (slots, answers) = match batch {
+            Batch::One(slot, ask) => (vec![slot], vec![Some(execute(store, &ask))]),
+            Batch::Several(slots, requests) => {
                 let reserved = store.reserve_all(&requests).into_iter();
                 (slots, reserved.map(|answer| answer.map(|range| range.map(Answer::Reserved))).collect())
             }
         };
         let took = started.elapsed();
         let news = store.news();
-        self.counters.flew();
+        self.counters.count_round_trip();
         for answer in answers.iter().flatten() {
             // Whoever was taken along has waited for all of it.
             self.counters.refilled(took, answer.is_ok());
@@ -227,14 +227,14 @@ impl Executor {
             slots.into_iter().zip(answers.into_iter().chain(std::iter::repeat_with(|| None)))
         {
             match answer {
-                Some(answer) => self.keeper.land(slot, answer, now),
-                None => self.keeper.fly_alone(slot),
+                Some(answer) => self.keeper.complete(slot, answer, now),
+                None => self.keeper.retry_alone(slot),
             }
         }
         true
     }
 
-    /// An event for each refusal; where the store itself failed, one for the whole flight.
+    /// An event for each refusal; where the store itself failed, one for the whole batch.
     fn tell_refusals(&self, answers: &[Option<Result<Answer, Fault>>]) {
         let (outages, refusals): (Vec<_>, Vec<_>) = answers
             .iter()
@@ -300,7 +300,7 @@ impl Executor {
         let until = Instant::now() + LAST_WORDS;
         for ask in &last.raise {
             // Tried even where the store failed a moment ago: an id may come twice without it.
-            if let Err(fault) = fly(store, ask) {
+            if let Err(fault) = execute(store, ask) {
                 self.events.push(Event::refusal(&fault));
                 if fault.kind.is_outage() {
                     return;
@@ -330,7 +330,7 @@ impl Executor {
     }
 }
 
-fn fly(store: &mut dyn Store, ask: &Ask) -> Result<Answer, Fault> {
+fn execute(store: &mut dyn Store, ask: &Ask) -> Result<Answer, Fault> {
     match ask {
         Ask::Reserve(request) => store.reserve(request).map(Answer::Reserved),
         Ask::Raise { key, expect, to } => store.raise(key, *expect, *to).map(Answer::Raised),

@@ -64,7 +64,7 @@ fn run(inbox: &Receiver<Option<Arc<Well>>>, clock: &Clock) {
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        // Many flights may have begun meanwhile: one look is enough for all of them.
+        // Many batches may have begun meanwhile: one look is enough for all of them.
         let rested = looked + (looked - began) * SHARE;
         let until = due.map_or(rested, |due| due.min(rested));
         loop {

@@ -8,7 +8,7 @@ use super::Keeper;
 use crate::base::error::Code;
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
-use crate::planner::{Answer, Ask, Flight, Now};
+use crate::planner::{Answer, Ask, Batch, Now};
 use crate::store::Store;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::time::{Clock, ManualClock};
@@ -44,13 +44,13 @@ impl Process {
 
     /// What the keeper's thread does when it wakes.
     fn wake(&mut self) {
-        while let Some(flight) = self.keeper.poll(self.now(), 1) {
-            let Flight::Alone(slot, Ask::Raise { key, expect, to }) = flight else {
-                panic!("a snowflake asks for marks only: {flight:?}")
+        while let Some(batch) = self.keeper.poll(self.now(), 1) {
+            let Batch::One(slot, Ask::Raise { key, expect, to }) = batch else {
+                panic!("a snowflake asks for marks only: {batch:?}")
             };
             self.writes += u64::from(to > 0);
             let answer = self.store.raise(&key, expect, to).map(Answer::Raised);
-            self.keeper.land(slot, answer, self.now());
+            self.keeper.complete(slot, answer, self.now());
         }
     }
 

@@ -4,11 +4,11 @@
 //! here is still without I/O and without a clock, so the simulation drives it too; `executor` adds the thread and the store.
 
 #[cfg(test)]
+mod batch_tests;
+#[cfg(test)]
 mod defect_tests;
 pub(crate) mod executor;
 pub(crate) mod expiry;
-#[cfg(test)]
-mod flight_tests;
 #[cfg(test)]
 mod mark_tests;
 #[cfg(test)]
@@ -21,7 +21,7 @@ use crate::base::error::{Error, Result};
 use crate::base::reservation::{Fault, GiveBack};
 use crate::base::waker::ReadyQueue;
 use crate::planner::spec::Spec;
-use crate::planner::{Action, Answer, Ask, Flight, LastMark, Now, Planner, Slot};
+use crate::planner::{Action, Answer, Ask, Batch, LastMark, Now, Planner, Slot};
 use crate::time::Clock;
 use crate::well::{Counters, Unused, Well};
 
@@ -35,7 +35,7 @@ pub struct LastWords {
     pub give_back: Vec<GiveBack>,
 }
 
-/// A planner and the wells it plans for. Whoever holds it brings the time and carries the flights to a store.
+/// A planner and the wells it plans for. Whoever holds it brings the time and carries the batches to a store.
 #[derive(Debug)]
 pub struct Keeper {
     planner: Planner,
@@ -73,8 +73,8 @@ impl Keeper {
         Ok(well)
     }
 
-    /// Serves every queued source and every timer, then says which flight is next, if any: one for `most` sources or fewer.
-    pub fn poll(&mut self, now: Now, most: usize) -> Option<Flight> {
+    /// Serves every queued source and every timer, then says which batch is next, if any: one for `most` sources or fewer.
+    pub fn poll(&mut self, now: Now, most: usize) -> Option<Batch> {
         while let Some(slot) = self.ready.pop() {
             // While the store may not be asked for it, the source is not acknowledged: its callers go on from memory, and
             // none of them wakes the keeper again.
@@ -86,7 +86,7 @@ impl Keeper {
         for slot in self.planner.due(now) {
             self.check(slot, now);
         }
-        self.planner.next_flight(now, most)
+        self.planner.next_batch(now, most)
     }
 
     /// Looks at a source and does what the planner says.
@@ -99,18 +99,18 @@ impl Keeper {
         well.counters.set_rate(self.planner.rate_per_1000s(slot, now));
     }
 
-    /// A flight came back.
-    pub fn land(&mut self, slot: Slot, answer: std::result::Result<Answer, Fault>, now: Now) {
+    /// A batch came back.
+    pub fn complete(&mut self, slot: Slot, answer: std::result::Result<Answer, Fault>, now: Now) {
         let Some(well) = self.wells.get(&slot) else { return };
-        for action in self.planner.answer(slot, answer, now) {
+        for action in self.planner.complete(slot, answer, now) {
             well.act(action, now);
         }
         self.check(slot, now);
     }
 
     /// The store would not serve this source together with others, and changed nothing for it.
-    pub fn fly_alone(&mut self, slot: Slot) {
-        self.planner.fly_alone(slot);
+    pub fn retry_alone(&mut self, slot: Slot) {
+        self.planner.retry_alone(slot);
     }
 
     /// Goes on after a defect of keymill's own: with a new planner, which knows how far each source had come and has nothing
@@ -215,9 +215,9 @@ mod tests {
         keeper.check(0, Now::default());
         // A timer, or a second caller.
         keeper.check(0, Now::default());
-        let flight = keeper.poll(Now::default(), 1);
-        assert!(matches!(flight, Some(Flight::Alone(0, _))), "a flight for the caller who asked: {flight:?}");
-        keeper.land(0, Err(Fault::new(FaultKind::Unavailable, "down")), Now::default());
+        let batch = keeper.poll(Now::default(), 1);
+        assert!(matches!(batch, Some(Batch::One(0, _))), "a batch for the caller who asked: {batch:?}");
+        keeper.complete(0, Err(Fault::new(FaultKind::Unavailable, "down")), Now::default());
         let later = Now { boot_ms: 60_000, ..Now::default() };
         assert!(keeper.poll(later, 1).is_none(), "nobody asked since the store answered");
     }

@@ -6,7 +6,7 @@ use super::Keeper;
 use crate::base::reservation::{Fault, FaultKind};
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
-use crate::planner::{Answer, Ask, Flight, Now};
+use crate::planner::{Answer, Ask, Batch, Now};
 use crate::store::Store;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::time::{Clock, ManualClock};
@@ -42,8 +42,8 @@ impl Process {
     /// What the keeper's thread does when it wakes.
     fn wake(&mut self) {
         self.wakes += 1;
-        while let Some(flight) = self.keeper.poll(self.now(), 1) {
-            let Flight::Alone(slot, ask) = flight else { panic!("one source: {flight:?}") };
+        while let Some(batch) = self.keeper.poll(self.now(), 1) {
+            let Batch::One(slot, ask) = batch else { panic!("one source: {batch:?}") };
             self.tries += 1;
             let answer = match (self.down, ask) {
                 (Some(kind), _) => Err(Fault::new(kind, "down")),
@@ -52,7 +52,7 @@ impl Process {
                     self.store.raise(&key, expect, to).map(Answer::Raised)
                 }
             };
-            self.keeper.land(slot, answer, self.now());
+            self.keeper.complete(slot, answer, self.now());
         }
     }
 

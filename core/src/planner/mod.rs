@@ -4,12 +4,12 @@
 //! socket, no thread: one seed can drive thousands of planners in virtual time (`tests/simulation`), and what is
 //! simulated is what ships. The idea is FoundationDB's and TigerBeetle's.
 //!
-//! One flight at a time leaves a planner, because one thread carries it out; but it takes several sources along where the
+//! One batch at a time leaves a planner, because one thread carries it out; but it takes several sources along where the
 //! store can serve them in one go. Among the sources that want something, those with waiting callers go first, then in the
 //! order they asked; and who is waited for flies with its like only, so that no caller waits for numbers nobody lacks.
 
-mod flight;
-mod landing;
+mod batch;
+mod completion;
 mod period;
 mod rest;
 pub mod spec;
@@ -22,7 +22,7 @@ use crate::base::error::Error;
 use crate::base::reservation::{Key, Mark, Request, Reserved};
 use crate::planner::spec::{Body, Spec};
 use crate::segment::{Last, Meter, Rules, Segment, Snapshot};
-pub use flight::Flight;
+pub use batch::Batch;
 use period::next_period;
 
 /// Under `backwards=heal`, a row is raised by at most this many largest steps: a poisoned mark must not burn the space.
@@ -43,7 +43,7 @@ pub struct Now {
     pub wall_ms: i64,
 }
 
-/// What a flight asks of the store.
+/// What a batch asks of the store.
 #[derive(Clone, Debug)]
 pub enum Ask {
     /// Reserve a range.
@@ -121,9 +121,9 @@ struct Plan {
     period_end_ms: Option<i64>,
     /// The next period, whose first segment is reserved: the source holds it until that period begins.
     ahead: Option<u64>,
-    /// What the next flight asks for, if one is wanted.
+    /// What the next batch asks for, if one is wanted.
     wanted: Option<Want>,
-    /// What the flight under way asked for; `None` while there is none, so that no flight carries a source twice.
+    /// What the batch under way asked for; `None` while there is none, so that no batch carries a source twice.
     in_flight: Option<Want>,
     /// The store would not serve it together with others: it flies by itself until it is answered. (Somebody may hold its row,
     /// and would hold up the others' again.)
@@ -131,10 +131,10 @@ struct Plan {
     /// When the source wants to be looked at again.
     timer_ms: Option<u64>,
     /// It has a place in the line, and in the one before it for sources with waiting callers.
-    in_line: bool,
+    in_background: bool,
     in_urgent: bool,
-    /// A caller waits for the flight under way.
-    called: bool,
+    /// A caller waits for the batch under way.
+    caller_waits: bool,
     /// This source's own refusals in a row.
     failures: u32,
     retry_at_ms: u64,
@@ -147,7 +147,7 @@ struct Plan {
     /// The last refill, and until it has been looked at: how many numbers it brought, and how many had been issued when it
     /// was sent.
     last: Option<Last>,
-    landed: Option<(u64, u64)>,
+    refilled: Option<(u64, u64)>,
     /// How long the row lets its ranges live (`time_to_live`), as the last reservation found it.
     row_ttl_ms: Option<u64>,
 }
@@ -161,9 +161,9 @@ enum Want {
 /// Decides for all sources of one mill.
 pub struct Planner {
     plans: Vec<Option<Plan>>,
-    /// Sources that want a flight; those with waiting callers in front.
+    /// Sources that want a batch; those with waiting callers in front.
     urgent: VecDeque<Slot>,
-    line: VecDeque<Slot>,
+    background: VecDeque<Slot>,
     /// Wake-ups by boot time.
     timers: BTreeSet<(u64, Slot)>,
     /// Sources whose period has an end.
@@ -171,7 +171,7 @@ pub struct Planner {
     next_period_check_ms: u64,
     /// The store's failures in a row, and when it may be tried again.
     failures: u32,
-    /// The flight under way is among them: however many sources it carries, it fails once.
+    /// The batch under way is among them: however many sources it carries, it fails once.
     failed: bool,
     store_retry_at_ms: u64,
     /// When it may be tried for waiting callers: no later than for the others.
@@ -197,7 +197,7 @@ impl Planner {
         Planner {
             plans: Vec::new(),
             urgent: VecDeque::new(),
-            line: VecDeque::new(),
+            background: VecDeque::new(),
             timers: BTreeSet::new(),
             dated: BTreeSet::new(),
             next_period_check_ms: 0,
@@ -223,16 +223,16 @@ impl Planner {
             in_flight: None,
             alone: false,
             timer_ms: None,
-            in_line: false,
+            in_background: false,
             in_urgent: false,
-            called: false,
+            caller_waits: false,
             failures: 0,
             retry_at_ms: 0,
             mark: None,
             doubts: Vec::new(),
             last_issued: 0,
             last: None,
-            landed: None,
+            refilled: None,
             row_ttl_ms: None,
         };
         if self.plans.len() <= slot {
@@ -307,7 +307,7 @@ impl Planner {
         // memory serves the last moments of this one, unless somebody truly lacks a number.
         let held_back = plan.ahead.is_some() && lacking == 0;
         let len = if snapshot.room == 0 || held_back { 0 } else { rules.step(rate, left, lacking) };
-        plan.see_landing(snapshot);
+        plan.measure_refill(snapshot);
         let rest = if lacking == 0 { plan.rest(rate, left, len, now) } else { None };
         let len = if rest.is_some() { 0 } else { len };
         let pattern = plan.spec.pattern();
@@ -326,7 +326,7 @@ impl Planner {
             actions.push(Action::WakeBelow(mark.max(left / 2).min(left - 1)));
         }
         if wants {
-            self.line_up(slot, lacking > 0);
+            self.enqueue(slot, lacking > 0);
         }
         if let Some(rest) = rest {
             self.set_timer_by(slot, rest.until_ms);
@@ -363,7 +363,7 @@ impl Planner {
         plan.wanted = wanted_mark.map(|to| Want::Mark { to });
         let again = now.boot_ms + (plan.spec.rules.buffer_ms / 3).max(1);
         if plan.wanted.is_some() {
-            self.line_up(slot, waiting);
+            self.enqueue(slot, waiting);
             // While ids are taken the mark is kept ahead of them; an idle snowflake sets no timer and costs nothing.
             self.set_timer(slot, again);
         }
@@ -411,8 +411,9 @@ impl Planner {
     pub fn wake_at(&self, now: Now) -> Option<u64> {
         let mut at = self.timers.first().map(|&(at, _)| at);
         let mut earlier = |t: u64| at = Some(at.map_or(t, |a| a.min(t)));
-        let in_line = self.urgent.iter().chain(&self.line).filter_map(|&s| self.plans[s].as_ref());
-        if let Some(soonest) = in_line.map(|p| p.retry_at_ms).min() {
+        let in_background =
+            self.urgent.iter().chain(&self.background).filter_map(|&s| self.plans[s].as_ref());
+        if let Some(soonest) = in_background.map(|p| p.retry_at_ms).min() {
             earlier(soonest.max(self.store_tried_at_ms()).max(now.boot_ms));
         }
         if !self.dated.is_empty() {

@@ -6,16 +6,16 @@ use super::{Now, Plan};
 
 impl Plan {
     /// A refill of `len` numbers landed where `asked` were wanted.
-    pub(super) fn note_landing(&mut self, len: u64, asked: u64, now: Now) {
+    pub(super) fn note_refill(&mut self, len: u64, asked: u64, now: Now) {
         // Nobody looked at this source since it was sent: the keeper's thread was under way with it.
-        self.landed = Some((len, self.last_issued));
+        self.refilled = Some((len, self.last_issued));
         // Who was given less than it takes, by a row's own step or at the end of a chunk, asks again at once.
         self.last = (len >= asked).then_some(Last { at_ms: now.boot_ms, taken: 0 });
     }
 
-    /// The first look after a refill landed: what its flight cost.
-    pub(super) fn see_landing(&mut self, snapshot: &Snapshot) {
-        if let (Some((len, issued)), Some(last)) = (self.landed.take(), &mut self.last) {
+    /// The first look after a refill landed: what its batch cost.
+    pub(super) fn measure_refill(&mut self, snapshot: &Snapshot) {
+        if let (Some((len, issued)), Some(last)) = (self.refilled.take(), &mut self.last) {
             let was_dry = snapshot.left <= len;
             last.taken = if was_dry { u64::MAX } else { snapshot.issued.saturating_sub(issued) };
         }
@@ -32,15 +32,15 @@ impl Plan {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{Action, Answer, Ask, Flight, Planner, View};
+    use super::super::{Action, Answer, Ask, Batch, Planner, View};
     use super::*;
     use crate::base::reservation::{Request, Reserved};
     use crate::config::MillConfig;
 
     /// What the store is asked next.
     fn next(planner: &mut Planner, now: Now) -> Option<Request> {
-        match planner.next_flight(now, 1)? {
-            Flight::Alone(0, Ask::Reserve(request)) => Some(request),
+        match planner.next_batch(now, 1)? {
+            Batch::One(0, Ask::Reserve(request)) => Some(request),
             other => panic!("{other:?}"),
         }
     }
@@ -66,7 +66,7 @@ mod tests {
             Stage { planner, now, left: 0, issued: 0, reserved: 0, refills: 0, most: u64::MAX }
         }
 
-        /// A look, and the flights that come of it; returns the low-water mark.
+        /// A look, and the batches that come of it; returns the low-water mark.
         fn check(&mut self, mut wanted: u64) -> u64 {
             let mut low_water = 0;
             loop {
@@ -82,7 +82,7 @@ mod tests {
                 let len = asked.len.min(self.most);
                 let (lo, hi) = (self.reserved + 1, self.reserved + 1 + len);
                 let range = Reserved { lo, hi, period: 0, ttl_ms: None };
-                for action in self.planner.answer(0, Ok(Answer::Reserved(range)), self.now) {
+                for action in self.planner.complete(0, Ok(Answer::Reserved(range)), self.now) {
                     assert!(matches!(action, Action::Publish(_)), "{action:?}");
                 }
                 (self.reserved, self.left, self.refills) =
@@ -171,12 +171,12 @@ mod tests {
                 let born_ms = (left > 0).then_some(born);
                 let snapshot = Snapshot { issued, left, room: 8, wanted, born_ms };
                 stage.planner.check(0, &View::Segments(snapshot), stage.now);
-                let flight = next(&mut stage.planner, stage.now);
-                assert_eq!(flight.is_some(), lands, "at {at_ms} ms with {left} left");
+                let batch = next(&mut stage.planner, stage.now);
+                assert_eq!(batch.is_some(), lands, "at {at_ms} ms with {left} left");
                 let range =
                     Reserved { lo: issued + left + 1, hi: issued + left + 1001, period: 0, ttl_ms: None };
                 if lands {
-                    stage.planner.answer(0, Ok(Answer::Reserved(range)), stage.now);
+                    stage.planner.complete(0, Ok(Answer::Reserved(range)), stage.now);
                 }
             };
             check(0, 0, 0, 1, true);

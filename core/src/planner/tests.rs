@@ -16,9 +16,9 @@ fn at(boot_ms: u64) -> Now {
 }
 
 fn next(planner: &mut Planner, now: Now) -> Option<(Slot, Ask)> {
-    planner.next_flight(now, 1).map(|flight| match flight {
-        Flight::Alone(slot, ask) => (slot, ask),
-        Flight::Together(slots, _) => panic!("{slots:?} fly together"),
+    planner.next_batch(now, 1).map(|batch| match batch {
+        Batch::One(slot, ask) => (slot, ask),
+        Batch::Several(slots, _) => panic!("{slots:?} fly together"),
     })
 }
 
@@ -34,8 +34,8 @@ fn two_lost_answers_in_a_row_leave_a_mark_that_may_stand_in_either_place() {
     let mut raise = |planner: &mut Planner, to: u64, answer: Result<Answer, Fault>| {
         boot += 60_000;
         planner.check(0, &View::Snowflake { wanted_mark: Some(to), waiting: false }, at(boot));
-        let (slot, ask) = next(planner, at(boot)).expect("a flight");
-        (ask, planner.answer(slot, answer, at(boot)))
+        let (slot, ask) = next(planner, at(boot)).expect("a batch");
+        (ask, planner.complete(slot, answer, at(boot)))
     };
     raise(&mut planner, 0, Ok(Answer::Raised(0)));
     raise(&mut planner, 100, Ok(Answer::Raised(0)));
@@ -56,13 +56,13 @@ fn callers_who_ring_while_the_store_rests_take_one_place_in_line() {
     let mut planner = planner_of("segment:orders");
     let dry = View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() });
     planner.check(0, &dry, at(0));
-    let (slot, _) = next(&mut planner, at(0)).expect("a flight");
-    planner.answer(slot, lost(), at(0));
+    let (slot, _) = next(&mut planner, at(0)).expect("a batch");
+    planner.complete(slot, lost(), at(0));
     for _ in 0..1000 {
         planner.check(0, &dry, at(1));
         assert!(next(&mut planner, at(1)).is_none());
     }
-    assert!(planner.urgent.len() + planner.line.len() <= 2, "{} places", planner.urgent.len());
+    assert!(planner.urgent.len() + planner.background.len() <= 2, "{} places", planner.urgent.len());
 }
 
 /// A source that runs low at a thousand ids a second.
@@ -79,7 +79,7 @@ fn tries(waiting: bool, length_ms: u64) -> Vec<u64> {
         let low = low(boot_ms);
         planner.check(0, if waiting { &dry } else { &low }, at(boot_ms));
         if let Some((slot, _)) = next(&mut planner, at(boot_ms)) {
-            planner.answer(slot, lost(), at(boot_ms));
+            planner.complete(slot, lost(), at(boot_ms));
             tries.push(boot_ms);
         }
     }
@@ -116,7 +116,7 @@ fn a_caller_who_comes_while_a_long_outage_rests_is_tried_for_at_once_or_within_t
     while now < 600_000 {
         planner.check(0, &low(now), at(now));
         if let Some((slot, _)) = next(&mut planner, at(now)) {
-            planner.answer(slot, lost(), at(now));
+            planner.complete(slot, lost(), at(now));
             last = now;
         }
         now += 10;
@@ -141,19 +141,19 @@ fn a_store_that_is_back_is_asked_for_everybody_at_once() {
             planner.check(slot, &low(now), at(now));
         }
         if let Some((slot, _)) = next(&mut planner, at(now)) {
-            planner.answer(slot, lost(), at(now));
+            planner.complete(slot, lost(), at(now));
         }
         now += 10;
     }
     now = planner.wake_at(at(now)).expect("a time");
     let (slot, _) = next(&mut planner, at(now)).expect("a try");
     let range = crate::base::reservation::Reserved { lo: 1, hi: 1001, period: 0, ttl_ms: None };
-    planner.answer(slot, Ok(Answer::Reserved(range)), at(now));
+    planner.complete(slot, Ok(Answer::Reserved(range)), at(now));
     let (other, _) = next(&mut planner, at(now)).expect("the other source's turn");
     assert_ne!(slot, other);
     assert_eq!(planner.failures(), 0);
     // The next outage begins anew.
-    planner.answer(other, lost(), at(now));
+    planner.complete(other, lost(), at(now));
     assert!(planner.wake_at(at(now)).is_some_and(|at| at <= now + 50));
 }
 
@@ -171,7 +171,7 @@ fn the_end_of_a_period_whose_numbers_came_ahead_is_told_when_it_begins() {
     planner.check(0, &snapshot(0, 0, 1), at(0, end - 5_000));
     next(&mut planner, at(0, end - 5_000)).expect("a request for today");
     let range = crate::base::reservation::Reserved { lo: 1, hi: 1001, period: today, ttl_ms: None };
-    planner.answer(0, Ok(Answer::Reserved(range)), at(0, end - 5_000));
+    planner.complete(0, Ok(Answer::Reserved(range)), at(0, end - 5_000));
     planner.check(0, &snapshot(900_000, 2, 0), at(3_000, end - 2_000));
     planner.check(0, &snapshot(900_000, 300, 0), at(4_500, end - 500));
     let (_, ask) = next(&mut planner, at(4_500, end - 500)).expect("a request ahead");
@@ -179,7 +179,7 @@ fn the_end_of_a_period_whose_numbers_came_ahead_is_told_when_it_begins() {
     let tomorrow = pattern.period_at(end);
     assert_eq!(ask.period, tomorrow);
     let range = crate::base::reservation::Reserved { period: tomorrow, ..range };
-    let kept = planner.answer(0, Ok(Answer::Reserved(range)), at(4_600, end - 400));
+    let kept = planner.complete(0, Ok(Answer::Reserved(range)), at(4_600, end - 400));
     assert!(matches!(kept.as_slice(), [Action::KeepAhead(_)]), "{kept:?}");
     let begun = planner.check(0, &snapshot(900_000, 300, 0), at(5_000, end));
     let ends = pattern.period_end_ms(tomorrow);
@@ -201,7 +201,7 @@ fn a_landing_has_no_other_dated_source_checked() {
         planner.check(slot, &View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() }), now);
         next(planner, now).expect("a request");
         let range = crate::base::reservation::Reserved { lo, hi: lo + 1000, period: today, ttl_ms: None };
-        planner.answer(slot, Ok(Answer::Reserved(range)), now);
+        planner.complete(slot, Ok(Answer::Reserved(range)), now);
     };
     let now = |boot_ms: u64, before_end_ms: i64| Now { boot_ms, wall_ms: end - before_end_ms };
     land(&mut planner, 0, 1, now(10_000, 60_000));

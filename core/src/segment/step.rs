@@ -38,7 +38,7 @@ const REST: u64 = 8;
 pub(crate) struct Rest {
     /// Until this boot time at the latest.
     pub(crate) until_ms: u64,
-    /// Until no more than this many are left: an eighth of the target, or twice what the last flight cost.
+    /// Until no more than this many are left: an eighth of the target, or twice what the last batch cost.
     pub(crate) pressing: u64,
 }
 
@@ -76,8 +76,8 @@ impl Rules {
     /// One of `max_step` never rests: no later one would bring more.
     pub(crate) fn rest(&self, per_1000s: u64, left: u64, len: u64, last: Last, now_ms: u64) -> Option<Rest> {
         let until_ms = last.at_ms.saturating_add((self.ahead_ms() / REST).min(SHORTEST_MS));
-        let flight = last.taken.saturating_mul(2);
-        let pressing = (self.target(per_1000s) / REST).max(flight).min(self.low_water(per_1000s));
+        let in_flight = last.taken.saturating_mul(2);
+        let pressing = (self.target(per_1000s) / REST).max(in_flight).min(self.low_water(per_1000s));
         let rests = now_ms < until_ms && len < self.max_step && left > pressing;
         rests.then_some(Rest { until_ms, pressing })
     }

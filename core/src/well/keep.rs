@@ -32,7 +32,7 @@ impl Well {
                 // ordering: Relaxed — acquired by the acknowledgement.
                 let asked = self.asked.load(Ordering::Relaxed);
                 if asked > 0 && asked <= snapshot.left {
-                    // It came by another's flight: kept, it would be reserved for once more when that is used up.
+                    // It came by another's batch: kept, it would be reserved for once more when that is used up.
                     // ordering: Relaxed — as in `answered`; who asked in the meantime has changed the figure.
                     let _ = self.asked.compare_exchange(asked, 0, Ordering::Relaxed, Ordering::Relaxed);
                 }

@@ -1,6 +1,6 @@
 //! Who flies next, and with whom.
 //!
-//! Two lines of sources: those whose callers wait, and the others. A flight takes from one of them only; what the store will not
+//! Two lines of sources: those whose callers wait, and the others. A batch takes from one of them only; what the store will not
 //! serve in company flies alone.
 
 use crate::base::reservation::Request;
@@ -9,15 +9,15 @@ use super::{Ask, Now, Planner, Slot, Want};
 
 /// What goes to the store in one go.
 #[derive(Clone, Debug)]
-pub enum Flight {
+pub enum Batch {
     /// For one source.
-    Alone(Slot, Ask),
+    One(Slot, Ask),
     /// For several sources, each once: their requests, in the order of their slots.
-    Together(Vec<Slot>, Vec<Request>),
+    Several(Vec<Slot>, Vec<Request>),
 }
 
 impl Planner {
-    pub(super) fn line_up(&mut self, slot: Slot, urgent: bool) {
+    pub(super) fn enqueue(&mut self, slot: Slot, urgent: bool) {
         let Some(plan) = self.plan(slot) else { return };
         // One place in each line at most: callers may wake the keeper a thousand times a second while the store rests. Two places
         // are harmless: a source that wants nothing when its turn comes is passed over.
@@ -27,14 +27,14 @@ impl Planner {
         if urgent {
             plan.in_urgent = true;
             self.urgent.push_back(slot);
-        } else if !plan.in_line {
-            plan.in_line = true;
-            self.line.push_back(slot);
+        } else if !plan.in_background {
+            plan.in_background = true;
+            self.background.push_back(slot);
         }
     }
 
-    /// The next flight, for `most` sources or fewer, if one is wanted and the store may be tried.
-    pub fn next_flight(&mut self, now: Now, most: usize) -> Option<Flight> {
+    /// The next batch, for `most` sources or fewer, if one is wanted and the store may be tried.
+    pub fn next_batch(&mut self, now: Now, most: usize) -> Option<Batch> {
         if now.boot_ms < self.store_tried_at_ms() {
             return None;
         }
@@ -47,7 +47,7 @@ impl Planner {
             if urgent && self.urgent.is_empty() {
                 break;
             }
-            let Some((slot, called)) = self.next_in_line() else { break };
+            let Some((slot, caller_waits)) = self.dequeue() else { break };
             let Some(plan) = self.plan(slot) else { continue };
             if plan.wanted.is_none() || plan.in_flight.is_some() {
                 continue;
@@ -58,31 +58,31 @@ impl Planner {
             }
             let alone = plan.alone || !matches!(plan.wanted, Some(Want::Numbers { .. }));
             if alone && !slots.is_empty() {
-                self.back_in_line(slot, called);
+                self.put_back(slot, caller_waits);
                 break;
             }
             let Some(ask) = plan.ask(now) else { continue };
             plan.in_flight = plan.wanted;
-            plan.called = called;
+            plan.caller_waits = caller_waits;
             match ask {
                 Ask::Reserve(request) if !alone => {
-                    urgent = called;
+                    urgent = caller_waits;
                     slots.push(slot);
                     requests.push(request);
                 }
                 ask => {
-                    single = Some(Flight::Alone(slot, ask));
+                    single = Some(Batch::One(slot, ask));
                     break;
                 }
             }
         }
         for slot in resting {
-            self.line_up(slot, false);
+            self.enqueue(slot, false);
         }
         match (single, slots.as_slice()) {
             (None, []) => None,
-            (None, [slot]) => requests.pop().map(|request| Flight::Alone(*slot, Ask::Reserve(request))),
-            (None, _) => Some(Flight::Together(slots, requests)),
+            (None, [slot]) => requests.pop().map(|request| Batch::One(*slot, Ask::Reserve(request))),
+            (None, _) => Some(Batch::Several(slots, requests)),
             (single, _) => single,
         }
     }
@@ -93,39 +93,39 @@ impl Planner {
     }
 
     /// Whose turn it is, and whether a caller waits for it.
-    fn next_in_line(&mut self) -> Option<(Slot, bool)> {
+    fn dequeue(&mut self) -> Option<(Slot, bool)> {
         if let Some(slot) = self.urgent.pop_front() {
             if let Some(plan) = self.plan(slot) {
                 plan.in_urgent = false;
             }
             return Some((slot, true));
         }
-        let slot = self.line.pop_front()?;
+        let slot = self.background.pop_front()?;
         if let Some(plan) = self.plan(slot) {
-            plan.in_line = false;
+            plan.in_background = false;
         }
         Some((slot, false))
     }
 
     /// The one whose turn it was is the next.
-    fn back_in_line(&mut self, slot: Slot, called: bool) {
+    fn put_back(&mut self, slot: Slot, caller_waits: bool) {
         let Some(plan) = self.plan(slot) else { return };
-        if called {
+        if caller_waits {
             plan.in_urgent = true;
             self.urgent.push_front(slot);
         } else {
-            plan.in_line = true;
-            self.line.push_front(slot);
+            plan.in_background = true;
+            self.background.push_front(slot);
         }
     }
 
-    /// The store would not serve this source together with the others of its flight: it flies by itself, after those of its
+    /// The store would not serve this source together with the others of its batch: it flies by itself, after those of its
     /// kind that came before.
-    pub(crate) fn fly_alone(&mut self, slot: Slot) {
+    pub(crate) fn retry_alone(&mut self, slot: Slot) {
         let Some(plan) = self.plan(slot) else { return };
         plan.in_flight = None;
         plan.alone = true;
-        let called = plan.called;
-        self.line_up(slot, called);
+        let caller_waits = plan.caller_waits;
+        self.enqueue(slot, caller_waits);
     }
 }

@@ -1,6 +1,6 @@
 //! Statements on their way: sent, carried out or not, answered or not, and brought home to the keeper.
 //!
-//! A flight for several sources is what stores make of it: one transaction, which is carried out whole or not at all and whose
+//! A batch for several sources is what stores make of it: one transaction, which is carried out whole or not at all and whose
 //! answers come together (SQLite, MariaDB, PostgreSQL), or one statement after another, any of which may be the last that is
 //! carried out, or the last that is heard of (Redis).
 
@@ -24,7 +24,7 @@ struct Leg {
 }
 
 /// Statements on their way.
-pub(super) struct Flight {
+pub(super) struct InFlight {
     life: Life,
     db: usize,
     legs: Vec<Leg>,
@@ -50,20 +50,20 @@ enum Fate {
 }
 
 impl World {
-    pub(super) fn send(&mut self, life: Life, planned: planner::Flight) {
+    pub(super) fn send(&mut self, life: Life, planned: planner::Batch) {
         let Some(process) = &mut self.processes[life] else { return };
         let (db, machine) = (process.db, process.machine);
-        if let planner::Flight::Alone(_, ask) = &planned
+        if let planner::Batch::One(_, ask) = &planned
             && self.saboteur.swallows(ask)
         {
             self.attend_at(life, self.now + 1, true);
             return;
         }
-        let flight = self.flights.len();
-        process.flight = Some(flight);
+        let batch = self.in_flight.len();
+        process.in_flight = Some(batch);
         let asks = match planned {
-            planner::Flight::Alone(slot, ask) => vec![(slot, ask)],
-            planner::Flight::Together(slots, requests) => {
+            planner::Batch::One(slot, ask) => vec![(slot, ask)],
+            planner::Batch::Several(slots, requests) => {
                 slots.into_iter().zip(requests.into_iter().map(Ask::Reserve)).collect()
             }
         };
@@ -110,101 +110,101 @@ impl World {
         }
         for (at, leg) in legs.iter().enumerate() {
             if legs[..at].iter().any(|other| other.slot == leg.slot) {
-                self.ledger.twice_in_a_flight(leg.holder, self.now);
+                self.ledger.twice_in_a_batch(leg.holder, self.now);
             }
         }
         let epoch = self.dbs[db].epoch;
-        self.flights.push(Some(Flight { life, db, legs, done: 0, heard: 0, epoch, fate, answer: None }));
-        self.at(self.now + self.scenario.timeout, Event::GiveUp(flight));
+        self.in_flight.push(Some(InFlight { life, db, legs, done: 0, heard: 0, epoch, fate, answer: None }));
+        self.at(self.now + self.scenario.timeout, Event::GiveUp(batch));
         let way = self.way(db);
         if fate != Fate::Cut {
-            self.at(self.now + way, Event::Arrive(flight));
+            self.at(self.now + way, Event::Arrive(batch));
         } else if self.rng.bool() {
             // A reset, instead of silence.
             self.count("request cut");
-            self.reply(flight, way, Err(unknown()));
+            self.reply(batch, way, Err(unknown()));
         } else {
             self.count("request cut");
         }
     }
 
-    fn reply(&mut self, flight: usize, way: Micros, answer: Result<(), Refusal>) {
-        if let Some(f) = &mut self.flights[flight] {
+    fn reply(&mut self, batch: usize, way: Micros, answer: Result<(), Refusal>) {
+        if let Some(f) = &mut self.in_flight[batch] {
             f.answer = Some(answer);
-            self.at(self.now + way, Event::Reply(flight));
+            self.at(self.now + way, Event::Reply(batch));
         }
     }
 
-    pub(super) fn arrive(&mut self, flight: usize) {
-        let Some(f) = &self.flights[flight] else { return };
+    pub(super) fn arrive(&mut self, batch: usize) {
+        let Some(f) = &self.in_flight[batch] else { return };
         let (db, epoch, fate) = (f.db, f.epoch, f.fate);
         let statements = if self.as_one { f.legs.len() } else { 1 };
         let way = self.way(db);
         if self.dbs[db].epoch != epoch {
-            self.hear_some(flight);
-            self.reply(flight, way, Err(unknown()));
+            self.hear_some(batch);
+            self.reply(batch, way, Err(unknown()));
         } else if self.dbs[db].down {
-            self.reply(flight, way, Err(unavailable()));
+            self.reply(batch, way, Err(unavailable()));
         } else if self.dbs[db].frozen_until > self.now {
             let at = self.dbs[db].frozen_until + self.rng.u64(0..5 * MS);
-            self.at(at, Event::Arrive(flight));
+            self.at(at, Event::Arrive(batch));
         } else if fate == Fate::Refused {
             self.count("request refused");
-            self.reply(flight, way, Err(unavailable()));
+            self.reply(batch, way, Err(unavailable()));
         } else {
             let at = (0..statements).map(|_| self.dbs[db].carried_out_at(self.now)).last();
-            self.at(at.unwrap_or(self.now), Event::Carry(flight));
+            self.at(at.unwrap_or(self.now), Event::Carry(batch));
         }
     }
 
     /// The wire dies: of what was carried out one by one, some answers may have come before.
-    fn hear_some(&mut self, flight: usize) {
-        let Some(f) = &mut self.flights[flight] else { return };
+    fn hear_some(&mut self, batch: usize) {
+        let Some(f) = &mut self.in_flight[batch] else { return };
         if f.legs.len() > 1 && !self.as_one {
             f.heard = self.rng.usize(0..=f.done);
             if f.done > 0 {
-                self.count("cut amid a flight");
+                self.count("cut amid a batch");
             }
         }
     }
 
-    pub(super) fn carry(&mut self, flight: usize) {
-        let Some(f) = &self.flights[flight] else { return };
+    pub(super) fn carry(&mut self, batch: usize) {
+        let Some(f) = &self.in_flight[batch] else { return };
         let (db, life, epoch, done, all) = (f.db, f.life, f.epoch, f.done, f.legs.len());
         if self.dbs[db].epoch != epoch || self.dbs[db].frozen_until > self.now {
-            self.arrive(flight);
+            self.arrive(batch);
             return;
         }
         let to = if self.as_one { all } else { done + 1 };
-        let waited_for = self.processes[life].as_ref().is_some_and(|p| p.flight == Some(flight));
+        let waited_for = self.processes[life].as_ref().is_some_and(|p| p.in_flight == Some(batch));
         for at in done..to {
-            self.carry_leg(flight, at, waited_for);
+            self.carry_leg(batch, at, waited_for);
         }
         if !waited_for {
             self.count("applied after giving up");
         }
-        let Some(f) = &mut self.flights[flight] else { return };
+        let Some(f) = &mut self.in_flight[batch] else { return };
         f.done = to;
         if to < all {
             let at = self.dbs[db].carried_out_at(self.now);
-            self.at(at, Event::Carry(flight));
+            self.at(at, Event::Carry(batch));
             return;
         }
         if f.fate == Fate::Lost {
             self.count("answer lost");
-            self.hear_some(flight);
+            self.hear_some(batch);
             if self.rng.bool() {
                 let way = self.way(db);
-                self.reply(flight, way, Err(unknown()));
+                self.reply(batch, way, Err(unknown()));
             }
             return;
         }
         let way = self.way(db);
-        self.reply(flight, way, Ok(()));
+        self.reply(batch, way, Ok(()));
     }
 
-    fn carry_leg(&mut self, flight: usize, at: usize, waited_for: bool) {
-        let Some(f) = &mut self.flights[flight] else { return };
+    fn carry_leg(&mut self, batch: usize, at: usize, waited_for: bool) {
+        let Some(f) = &mut self.in_flight[batch] else { return };
         let (db, life, leg) = (f.db, f.life, &mut f.legs[at]);
         if leg.alone {
             return;
@@ -226,12 +226,12 @@ impl World {
     }
 
     /// An answer, or the client's own timeout, whichever the process sees first.
-    pub(super) fn come_back(&mut self, flight: usize, event: &Event) {
-        let Some(f) = &self.flights[flight] else { return };
+    pub(super) fn come_back(&mut self, batch: usize, event: &Event) {
+        let Some(f) = &self.in_flight[batch] else { return };
         let life = f.life;
-        if self.processes[life].as_ref().is_none_or(|p| p.flight != Some(flight)) {
+        if self.processes[life].as_ref().is_none_or(|p| p.in_flight != Some(batch)) {
             if let Event::Reply(_) = event {
-                self.flights[flight] = None;
+                self.in_flight[batch] = None;
             }
             return;
         }
@@ -239,8 +239,8 @@ impl World {
             return;
         }
         let Some(process) = &mut self.processes[life] else { return };
-        let f = self.flights[flight].as_mut().expect("seen above");
-        process.flight = None;
+        let f = self.in_flight[batch].as_mut().expect("seen above");
+        process.in_flight = None;
         let dead_wire =
             self.dbs[f.db].epoch != f.epoch || self.machines[process.machine].cut_until > self.now;
         let whole = match (event, f.answer.take()) {
@@ -261,14 +261,14 @@ impl World {
         let stand: Vec<_> = f.legs.iter().map(|leg| self.dbs[f.db].mark(&self.rows[leg.row].0)).collect();
         if f.legs.len() > 1 {
             let asks: Vec<_> = f.legs.iter().map(|leg| &leg.ask).zip(stand.iter().copied()).collect();
-            self.saboteur.corrupt_flight(&asks, &mut answers);
+            self.saboteur.corrupt_request(&asks, &mut answers);
         }
         let now = self.machines[process.machine].sync(self.now);
         let mut shown = String::new();
         for ((leg, stands), answer) in f.legs.iter().zip(stand).zip(answers) {
             let Some(answer) = answer else {
                 self.ledger.answered(leg.holder, None, self.now);
-                process.keeper.fly_alone(leg.slot);
+                process.keeper.retry_alone(leg.slot);
                 continue;
             };
             let answer = self.saboteur.corrupt_answer(leg.row, leg.holder, &leg.ask, stands, answer);
@@ -290,12 +290,12 @@ impl World {
                 use std::fmt::Write as _;
                 let _ = writeln!(shown, "{} process {life} hears {} {answer:?}", clock(self.now), leg.slot);
             }
-            process.keeper.land(leg.slot, answer, now);
+            process.keeper.complete(leg.slot, answer, now);
         }
         self.outcome.story.push_str(&shown);
         let slots: Vec<Slot> = f.legs.iter().map(|leg| leg.slot).collect();
         if let Event::Reply(_) = event {
-            self.flights[flight] = None;
+            self.in_flight[batch] = None;
         }
         if process.closing {
             self.close(life);

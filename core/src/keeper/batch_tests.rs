@@ -1,4 +1,4 @@
-//! Tests of flights that carry several sources: who flies with whom, and what a failure of them all counts.
+//! Tests of batches that carry several sources: who flies with whom, and what a failure of them all counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::executor::{Command, Executor};
 use crate::base::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
-use crate::planner::{Action, Answer, Ask, Flight, Now, Planner, Slot, View};
+use crate::planner::{Action, Answer, Ask, Batch, Now, Planner, Slot, View};
 use crate::segment::Snapshot;
 use crate::store::{Facts, Row, Store};
 use crate::time::{Clock, ManualClock};
@@ -46,9 +46,9 @@ fn run_low(planner: &mut Planner, slot: Slot, now: Now) {
     planner.check(slot, &low, now);
 }
 
-fn together(flight: Option<Flight>) -> Vec<Slot> {
-    match flight {
-        Some(Flight::Together(slots, requests)) => {
+fn together(batch: Option<Batch>) -> Vec<Slot> {
+    match batch {
+        Some(Batch::Several(slots, requests)) => {
             assert_eq!(slots.len(), requests.len());
             slots
         }
@@ -56,9 +56,9 @@ fn together(flight: Option<Flight>) -> Vec<Slot> {
     }
 }
 
-fn alone(flight: Option<Flight>) -> Slot {
-    match flight {
-        Some(Flight::Alone(slot, _)) => slot,
+fn alone(batch: Option<Batch>) -> Slot {
+    match batch {
+        Some(Batch::One(slot, _)) => slot,
         other => panic!("nobody flies alone: {other:?}"),
     }
 }
@@ -77,21 +77,21 @@ fn sources_that_are_due_together_fly_together_as_many_as_the_store_takes() {
     for slot in 0..5 {
         lack(&mut planner, slot, at(0));
     }
-    assert_eq!(together(planner.next_flight(at(0), 3)), [0, 1, 2]);
-    assert_eq!(together(planner.next_flight(at(0), 3)), [3, 4]);
-    assert!(planner.next_flight(at(0), 3).is_none());
+    assert_eq!(together(planner.next_batch(at(0), 3)), [0, 1, 2]);
+    assert_eq!(together(planner.next_batch(at(0), 3)), [3, 4]);
+    assert!(planner.next_batch(at(0), 3).is_none());
 }
 
 #[test]
 fn one_source_or_a_store_that_takes_one_flies_as_ever() {
     let mut planner = planner(2);
     lack(&mut planner, 0, at(0));
-    assert_eq!(alone(planner.next_flight(at(0), 64)), 0);
+    assert_eq!(alone(planner.next_batch(at(0), 64)), 0);
     lack(&mut planner, 1, at(0));
-    planner.answer(0, Ok(reserved(1)), at(0));
+    planner.complete(0, Ok(reserved(1)), at(0));
     lack(&mut planner, 0, at(0));
-    assert_eq!(alone(planner.next_flight(at(0), 1)), 1);
-    assert_eq!(alone(planner.next_flight(at(0), 0)), 0);
+    assert_eq!(alone(planner.next_batch(at(0), 1)), 1);
+    assert_eq!(alone(planner.next_batch(at(0), 0)), 0);
 }
 
 #[test]
@@ -105,8 +105,8 @@ fn a_source_that_stands_in_both_lines_flies_once() {
     for slot in 0..2 {
         lack(&mut planner, slot, at(1_000));
     }
-    assert_eq!(together(planner.next_flight(at(1_000), 64)), [0, 1]);
-    assert!(planner.next_flight(at(1_000), 64).is_none(), "both are on their way");
+    assert_eq!(together(planner.next_batch(at(1_000), 64)), [0, 1]);
+    assert!(planner.next_batch(at(1_000), 64).is_none(), "both are on their way");
 }
 
 #[test]
@@ -120,8 +120,8 @@ fn who_is_waited_for_does_not_wait_for_those_nobody_waits_for() {
     for slot in [1, 3] {
         lack(&mut planner, slot, at(1_000));
     }
-    assert_eq!(together(planner.next_flight(at(1_000), 64)), [1, 3]);
-    assert_eq!(together(planner.next_flight(at(1_000), 64)), [0, 2, 4]);
+    assert_eq!(together(planner.next_batch(at(1_000), 64)), [1, 3]);
+    assert_eq!(together(planner.next_batch(at(1_000), 64)), [0, 2, 4]);
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn a_snowflakes_mark_flies_alone_and_keeps_its_place() {
     for slot in [2, 3] {
         lack(&mut planner, slot, at(0));
     }
-    assert_eq!(together(planner.next_flight(at(0), 64)), [0, 1]);
-    assert!(matches!(planner.next_flight(at(0), 64), Some(Flight::Alone(4, Ask::Raise { .. }))));
-    assert_eq!(together(planner.next_flight(at(0), 64)), [2, 3]);
+    assert_eq!(together(planner.next_batch(at(0), 64)), [0, 1]);
+    assert!(matches!(planner.next_batch(at(0), 64), Some(Batch::One(4, Ask::Raise { .. }))));
+    assert_eq!(together(planner.next_batch(at(0), 64)), [2, 3]);
 }
 
 #[test]
@@ -148,21 +148,21 @@ fn what_the_store_will_not_serve_in_company_flies_alone_once_and_overtakes_no_ca
             run_low(&mut planner, slot, now);
         }
     }
-    assert_eq!(together(planner.next_flight(at(1_000), 64)), [0, 1, 2]);
+    assert_eq!(together(planner.next_batch(at(1_000), 64)), [0, 1, 2]);
     lack(&mut planner, 3, at(1_000));
     lack(&mut planner, 4, at(1_000));
-    planner.answer(0, Ok(reserved(1)), at(1_000));
-    planner.fly_alone(1);
-    planner.fly_alone(2);
-    assert_eq!(together(planner.next_flight(at(1_000), 64)), [3, 4], "callers wait for these");
-    assert_eq!(alone(planner.next_flight(at(1_000), 64)), 1);
-    planner.answer(1, Ok(reserved(1)), at(1_000));
-    assert_eq!(alone(planner.next_flight(at(1_000), 64)), 2);
-    planner.answer(2, Ok(reserved(1)), at(1_000));
+    planner.complete(0, Ok(reserved(1)), at(1_000));
+    planner.retry_alone(1);
+    planner.retry_alone(2);
+    assert_eq!(together(planner.next_batch(at(1_000), 64)), [3, 4], "callers wait for these");
+    assert_eq!(alone(planner.next_batch(at(1_000), 64)), 1);
+    planner.complete(1, Ok(reserved(1)), at(1_000));
+    assert_eq!(alone(planner.next_batch(at(1_000), 64)), 2);
+    planner.complete(2, Ok(reserved(1)), at(1_000));
     for slot in 1..3 {
         lack(&mut planner, slot, at(2_000));
     }
-    assert_eq!(together(planner.next_flight(at(2_000), 64)), [1, 2], "and in company again");
+    assert_eq!(together(planner.next_batch(at(2_000), 64)), [1, 2], "and in company again");
 }
 
 #[test]
@@ -171,34 +171,34 @@ fn what_fails_alone_is_tried_alone_again_and_holds_up_nobody() {
     for slot in 0..3 {
         lack(&mut planner, slot, at(0));
     }
-    assert_eq!(together(planner.next_flight(at(0), 64)), [0, 1, 2]);
+    assert_eq!(together(planner.next_batch(at(0), 64)), [0, 1, 2]);
     for slot in 0..3 {
-        planner.fly_alone(slot);
+        planner.retry_alone(slot);
     }
     for slot in 0..3 {
-        assert_eq!(alone(planner.next_flight(at(0), 64)), slot);
+        assert_eq!(alone(planner.next_batch(at(0), 64)), slot);
         // Somebody holds the last one's row.
-        planner.answer(slot, if slot == 2 { lost() } else { Ok(reserved(1)) }, at(0));
+        planner.complete(slot, if slot == 2 { lost() } else { Ok(reserved(1)) }, at(0));
     }
     for slot in 0..2 {
         lack(&mut planner, slot, at(60_000));
     }
-    assert_eq!(alone(planner.next_flight(at(60_000), 64)), 2, "it has waited for longest");
-    assert_eq!(together(planner.next_flight(at(60_000), 64)), [0, 1]);
+    assert_eq!(alone(planner.next_batch(at(60_000), 64)), 2, "it has waited for longest");
+    assert_eq!(together(planner.next_batch(at(60_000), 64)), [0, 1]);
 }
 
 #[test]
-fn a_flight_that_fails_is_one_failure_however_many_it_carried() {
+fn a_batch_that_fails_is_one_failure_however_many_it_carried() {
     let mut planner = planner(64);
     for slot in 0..64 {
         lack(&mut planner, slot, at(0));
     }
     for failures in 1..4 {
         let now = at(u64::from(failures) * 60_000);
-        let slots = together(planner.next_flight(now, 64));
+        let slots = together(planner.next_batch(now, 64));
         let rests: Vec<Duration> = slots
             .iter()
-            .map(|slot| match &planner.answer(*slot, lost(), now)[..] {
+            .map(|slot| match &planner.complete(*slot, lost(), now)[..] {
                 [Action::Fail(error)] => error.retry_after.expect("a rest"),
                 other => panic!("its callers are not told: {other:?}"),
             })
@@ -207,7 +207,7 @@ fn a_flight_that_fails_is_one_failure_however_many_it_carried() {
         assert!(rests.iter().all(|rest| *rest == rests[0]), "one rest for all: {rests:?}");
         // 50 ms doubled each time, half of it left to chance.
         assert!(rests[0] <= Duration::from_millis(50 << (failures - 1)), "{rests:?}");
-        assert!(planner.next_flight(now, 64).is_none(), "the store rests");
+        assert!(planner.next_batch(now, 64).is_none(), "the store rests");
     }
 }
 
@@ -219,15 +219,15 @@ fn what_was_answered_before_the_connection_died_counts_and_the_store_rests_all_t
             lack(&mut planner, slot, at(0));
         }
         for _ in 0..3 {
-            planner.next_flight(at(0), 1);
+            planner.next_batch(at(0), 1);
         }
         for slot in 0..3 {
-            drop(planner.answer(slot, lost(), at(0)));
+            drop(planner.complete(slot, lost(), at(0)));
         }
-        assert_eq!(together(planner.next_flight(at(60_000), 64)), [0, 1, 2]);
+        assert_eq!(together(planner.next_batch(at(60_000), 64)), [0, 1, 2]);
         for slot in order {
             let answer = if slot == 0 { Ok(reserved(1)) } else { lost() };
-            let actions = planner.answer(slot, answer, at(60_000));
+            let actions = planner.complete(slot, answer, at(60_000));
             let told = if slot == 0 {
                 matches!(actions[..], [.., Action::Publish(_)])
             } else {
@@ -236,7 +236,7 @@ fn what_was_answered_before_the_connection_died_counts_and_the_store_rests_all_t
             assert!(told, "{actions:?}");
         }
         assert_eq!(planner.failures(), 1, "it has answered, and then failed");
-        assert!(planner.next_flight(at(60_000), 64).is_none(), "the store rests");
+        assert!(planner.next_batch(at(60_000), 64).is_none(), "the store rests");
         assert_eq!((planner.seen(0).next, planner.seen(1)), (11, Mark::default()));
     }
 }
@@ -244,7 +244,7 @@ fn what_was_answered_before_the_connection_died_counts_and_the_store_rests_all_t
 /// A store that answers as it was told to, and counts how often it was asked.
 struct Scripted {
     answer: fn(usize) -> Option<Result<Reserved, Fault>>,
-    /// Answers of a flight to leave out.
+    /// Answers of a batch to leave out.
     short: usize,
     asked: Arc<AtomicU64>,
 }

@@ -19,13 +19,13 @@ const LONGEST_MS: (u64, u64) = (10_000, 30_000);
 const PART_OF_OUTAGE: u64 = 12;
 
 impl Planner {
-    /// The store answered a flight. `view` is the source as it is now.
-    pub(crate) fn answer(&mut self, slot: Slot, answer: Result<Answer, Fault>, now: Now) -> Vec<Action> {
+    /// The store answered a batch. `view` is the source as it is now.
+    pub(crate) fn complete(&mut self, slot: Slot, answer: Result<Answer, Fault>, now: Now) -> Vec<Action> {
         let outage = answer.as_ref().is_err_and(|fault| fault.kind.is_outage());
         let held = answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked);
         let actions = match answer {
             Ok(answer) => {
-                // Of one flight some may have been answered before the connection died.
+                // Of one batch some may have been answered before the connection died.
                 self.failures = u32::from(self.failed);
                 self.failing_since_ms = self.failing_since_ms.filter(|_| self.failed);
                 if !self.failed {
@@ -143,7 +143,7 @@ impl Planner {
         if plan.spec.has_ends() {
             actions.push(Action::Ends { wall_ms: plan.period_end_ms, ttl_ms: plan.rules().ttl_ms });
         }
-        plan.note_landing(segment.len(), asked_len, now);
+        plan.note_refill(segment.len(), asked_len, now);
         if let Some(end) = plan.period_end_ms {
             self.dated.insert(slot);
             // For this source alone: a check of all of them with each landing would take n² steps for n sources.
@@ -181,8 +181,8 @@ impl Planner {
             wait = wait.min((end.saturating_sub(now.wall_ms).max(0) as u64).max(BACKOFF_MS.0 / 2));
         }
         if store_failed {
-            let called = self.plan(slot).is_some_and(|plan| plan.called);
-            self.line_up(slot, called);
+            let caller_waits = self.plan(slot).is_some_and(|plan| plan.caller_waits);
+            self.enqueue(slot, caller_waits);
         } else if let Some(plan) = self.plan(slot) {
             plan.retry_at_ms = now.boot_ms + wait;
             // The next caller asks again; nobody else is held up by this source.
