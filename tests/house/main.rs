@@ -1,5 +1,4 @@
-//! What is said in more than one place is the same in each; modules stand on their floors; dependencies are those that may be.
+//! What is said in more than one place is the same in each; modules stand on their floors.
 
-mod dependencies;
 mod floors;
 mod one_definition;
