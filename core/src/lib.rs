@@ -50,6 +50,9 @@ mod well;
 
 pub use api::{Handle, Iter, Kind, Mill, OldRow, Parts, Source, Standing, Table, VERSION};
 pub use base::error::{Code, Error, Result};
+/// What the documentation says of options.
+#[doc(hidden)]
+pub use config::options;
 pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string};
 pub use engine::events::Event;
 pub use engine::metrics::{Latency, Stats};

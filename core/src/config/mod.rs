@@ -1,5 +1,6 @@
 //! Configuration: one string opens a mill, one string names a source; every default stands in this folder.
 
+pub mod options;
 mod spec;
 mod toml;
 mod url;
@@ -297,6 +298,45 @@ mod tests {
             Ok(())
         })?;
         found.ok_or_else(|| Error::config("no server"))
+    }
+
+    #[test]
+    fn each_default_of_the_tables_is_what_holds_where_nothing_is_written() -> Result<()> {
+        let mill = MillConfig::read("memory:")?;
+        let spec = |spec: String| -> Result<String> {
+            let read = Spec { text: String::new(), ..mill.spec(&spec)? };
+            Ok(format!("{read:?}"))
+        };
+        for (source, groups) in [
+            ("segment:a?", vec![options::SOURCE, options::SUPPLY, options::SEGMENT]),
+            ("segment:a?scheme=tiny_id_info&", vec![options::SEGMENT]),
+            ("snowflake:a?worker=1&", vec![options::SOURCE, options::SNOWFLAKE]),
+            ("serial:a/b?", vec![options::SOURCE, options::SERIAL]),
+        ] {
+            for option in groups.into_iter().flatten().filter(|option| !option.default.is_empty()) {
+                if matches!(option.name, "delta" | "remainder") && !source.contains("tiny_id_info") {
+                    continue;
+                }
+                let written = spec(format!("{source}{}={}", option.name, option.default))?;
+                assert_eq!(written, spec(source.to_owned())?, "{source} {}", option.name);
+            }
+        }
+        for (store, groups) in [
+            ("memory:", vec![options::MILL, options::MEMORY]),
+            ("sqlite:a.db", vec![options::SQLITE]),
+            ("mysql://u@h/d", vec![options::SERVER]),
+            ("postgres://u@h/d", vec![options::SERVER, options::POSTGRES]),
+            ("redis://h", vec![options::SERVER, options::REDIS]),
+        ] {
+            for option in groups.into_iter().flatten().filter(|option| !option.default.is_empty()) {
+                let read = |text: &str| {
+                    MillConfig::read(text).map(|read| MillConfig { command: String::new(), ..read })
+                };
+                let written = read(&format!("{store}?{}={}", option.name, option.default))?;
+                assert_eq!(format!("{written:?}"), format!("{:?}", read(store)?), "{store} {}", option.name);
+            }
+        }
+        Ok(())
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::serial::SerialPattern;
 use crate::snowflake::{ClockBack, Layout};
 use crate::store;
 
+use super::options::{self, Described};
 use super::{Options, duration};
 
 /// The longest spec string.
@@ -28,12 +29,10 @@ const LARGEST_STEP: u64 = 10_000_000;
 /// The longest name, in bytes.
 const MAX_NAME: usize = 128;
 
-const COMMON: &[&str] = &["scheme", "table", "deadline", "order", "block"];
-const SUPPLY: &[&str] = &["min_step", "max_step", "buffer", "step", "ttl", "backwards"];
-const KINDS: &[(&str, &[&[&str]])] = &[
-    ("segment", &[COMMON, SUPPLY, &["start", "unsafe", "columns", "delta", "remainder"]]),
-    ("snowflake", &[COMMON, &["layout", "epoch", "worker", "lease", "clock_back", "max_lead", "scatter"]]),
-    ("serial", &[COMMON, SUPPLY, &["date", "number", "zone", "overflow", "init", "skew", "columns"]]),
+const KINDS: &[(&str, &[&[Described]])] = &[
+    ("segment", &[options::SOURCE, options::SUPPLY, options::SEGMENT]),
+    ("snowflake", &[options::SOURCE, options::SNOWFLAKE]),
+    ("serial", &[options::SOURCE, options::SUPPLY, options::SERIAL]),
 ];
 
 fn kind_names() -> String {
@@ -110,7 +109,7 @@ fn split(spec: &str) -> Result<Parts> {
             kind_names()
         )));
     };
-    let known: Vec<&'static str> = groups.iter().flat_map(|g| g.iter().copied()).collect();
+    let known = options::names(groups);
     let (name, query) = rest.split_once('?').map_or((rest, None), |(n, q)| (n, Some(q)));
     if name.contains('&') || name.contains('=') {
         return Err(Error::config(format!(
@@ -147,7 +146,7 @@ pub(crate) fn check_options(kind: &str, options: &Options) -> Result<()> {
     let Some((kind, groups)) = KINDS.iter().find(|(name, _)| *name == kind) else {
         return Err(Error::config(format!("unknown kind `{}`; valid kinds: {}", shown(kind), kind_names())));
     };
-    let known: Vec<&str> = groups.iter().flat_map(|g| g.iter().copied()).collect();
+    let known = options::names(groups);
     match options.keys().find(|k| !known.contains(&k.as_str())) {
         Some(option) => Err(unknown_option(kind, option, &known)),
         None => Ok(()),

@@ -11,31 +11,14 @@ use crate::store::memory::Step;
 use crate::store::server::{PasswordSource, ServerOptions, Tls, TlsMode};
 use crate::store::{Durability, Secret};
 
+use super::options::{self, Described};
 use super::{Fork, MillConfig, StoreConfig, duration};
 
-/// Mill options, allowed in every URL.
-const MILL: &[&str] = &["fork", "clock", "max_sources"];
 /// Default of `max_sources`: some 400 MB. A program that names its sources has hundreds; one that makes names of what users send
 /// is stopped before its memory is used up.
 pub(super) const MAX_SOURCES: usize = 100_000;
 /// The highest `max_sources`.
 const MOST_SOURCES: usize = 100_000_000;
-const MEMORY: &[&str] = &["script"];
-const SQLITE: &[&str] = &["durability", "busy"];
-/// Options of every server store.
-const SERVER: &[&str] = &[
-    "durability",
-    "connect_timeout",
-    "timeout",
-    "idle_timeout",
-    "tls",
-    "ca",
-    "cert",
-    "key",
-    "socket",
-    "password_file",
-];
-
 const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/database, \
      postgres://user@host:port/database, redis://host:port, file:CONFIG.toml";
 
@@ -47,7 +30,7 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
     };
     match scheme {
         "memory" => {
-            let options = options(query, MEMORY, "memory")?;
+            let options = read_options(query, &[options::MEMORY], "memory")?;
             mill(StoreConfig::Memory { name: decode(rest)?, script: script(&options)? }, &options)
         }
         "sqlite" => sqlite(rest, query),
@@ -88,7 +71,9 @@ fn decode(text: &str) -> Result<String> {
         .map_err(|_| Error::config("the store's URL is not UTF-8 once its %XX are decoded"))
 }
 
-fn options(query: &str, store: &[&str], name: &str) -> Result<BTreeMap<String, String>> {
+fn read_options(query: &str, store: &[&'static [Described]], name: &str) -> Result<BTreeMap<String, String>> {
+    let (store, server, mill) =
+        (options::names(store), options::names(&[options::SERVER]), options::names(&[options::MILL]));
     let mut found = BTreeMap::new();
     for pair in query.split('&').filter(|p| !p.is_empty()) {
         let Some((option, value)) = pair.split_once('=') else {
@@ -97,14 +82,14 @@ fn options(query: &str, store: &[&str], name: &str) -> Result<BTreeMap<String, S
                 shown(pair)
             )));
         };
-        if let Some(own) = own_word(option).filter(|_| SERVER.iter().all(|server| store.contains(server))) {
+        if let Some(own) = own_word(option).filter(|_| server.iter().all(|name| store.contains(name))) {
             return Err(Error::config(format!(
                 "option `{}` is another client's; write {own}",
                 shown(option)
             )));
         }
-        if !store.contains(&option) && !MILL.contains(&option) {
-            let valid: Vec<_> = store.iter().chain(MILL).copied().collect();
+        if !store.contains(&option) && !mill.contains(&option) {
+            let valid: Vec<_> = store.iter().chain(&mill).copied().collect();
             return Err(Error::config(format!(
                 "unknown option `{}` of store `{name}`; valid options: {}",
                 shown(option),
@@ -202,7 +187,7 @@ fn busy(options: &BTreeMap<String, String>) -> Result<Duration> {
 }
 
 fn sqlite(rest: &str, query: &str) -> Result<MillConfig> {
-    let options = options(query, SQLITE, "sqlite")?;
+    let options = read_options(query, &[options::SQLITE], "sqlite")?;
     let path = decode(rest.strip_prefix("//").unwrap_or(rest))?;
     if path.is_empty() {
         return Err(Error::config("`sqlite:` names no file; write sqlite:keymill.db"));
@@ -232,7 +217,7 @@ struct Kind {
     /// A URL has to name a database.
     database: bool,
     /// Options beyond those of every server.
-    more: &'static [&'static str],
+    more: &'static [Described],
 }
 
 const MYSQL: Kind = Kind {
@@ -250,7 +235,7 @@ const POSTGRES: Kind = Kind {
     shape: "write postgres://user:password@host:port/database",
     user: true,
     database: true,
-    more: &["target_session_attrs", "schema"],
+    more: options::POSTGRES,
 };
 
 const REDIS: Kind = Kind {
@@ -259,7 +244,7 @@ const REDIS: Kind = Kind {
     shape: "write redis://user:password@host:port",
     user: false,
     database: false,
-    more: &["sentinel", "wait_replicas"],
+    more: options::REDIS,
 };
 
 /// Without a login in front a URL may be a login whose password holds a `?`: then nothing of it may be repeated.
@@ -279,7 +264,7 @@ fn no_cut_password(rest: &str, query: &str) -> Result<()> {
             REDIS.shape
         )));
     }
-    let valid: Vec<_> = SERVER.iter().chain(REDIS.more).chain(MILL).copied().collect();
+    let valid = options::names(&[options::SERVER, REDIS.more, options::MILL]);
     let name = |pair: &str| pair.split_once('=').map_or(String::new(), |(name, _)| name.to_owned());
     if query.split('&').any(|pair| !pair.is_empty() && !valid.contains(&name(pair).as_str())) {
         return Err(Error::config(format!(
@@ -342,8 +327,7 @@ fn server(kind: &Kind, rest: &str, query: &str) -> Result<(ServerOptions, BTreeM
         return Err(Error::config(format!("the {name} URL names no user; {shape}")));
     }
     // Not before: without an `@` what follows a `?` may still be of the password.
-    let known: Vec<_> = SERVER.iter().chain(kind.more).copied().collect();
-    let options = options(query, &known, name)?;
+    let options = read_options(query, &[options::SERVER, kind.more], name)?;
     let mut places = Vec::new();
     for host in hosts.split(',') {
         places.push(host_and_port(host, kind.port)?);

@@ -1,0 +1,248 @@
+//! Every option of every store and source: its name, its default, its values, and what it does.
+//!
+//! The parsers take the valid names from these tables, and the documentation shows them.
+
+/// One option.
+#[derive(Clone, Copy, Debug)]
+pub struct Described {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is where it is not given, as it could be written; empty where that cannot be written as one value.
+    pub default: &'static str,
+    /// What may be written.
+    pub values: &'static str,
+    /// What it does, as a line of Markdown.
+    pub about: &'static str,
+}
+
+const fn option(
+    name: &'static str,
+    default: &'static str,
+    values: &'static str,
+    about: &'static str,
+) -> Described {
+    Described { name, default, values, about }
+}
+
+const DURABILITY: Described = option(
+    "durability",
+    "refuse",
+    "`refuse`, `warn`",
+    "What to do about settings of the store that lose commits: answer `STORE_UNSAFE`, or report them and accept the risk of \
+     duplicates.",
+);
+
+/// Options of a mill, in every URL and at the top of a TOML file.
+pub const MILL: &[Described] = &[
+    option(
+        "fork",
+        "revive",
+        "`revive`, `error`",
+        "What the first call in a forked child does: start anew with numbers and connections of its own, or answer `FORKED`.",
+    ),
+    option(
+        "clock",
+        "system",
+        "`system`, `manual`, `manual@MILLISECONDS`",
+        "For tests: `manual` stands still until it is moved.",
+    ),
+    option(
+        "max_sources",
+        "100000",
+        "1 to 100000000",
+        "How many sources may be opened. Each keeps about 4 kB until the mill is closed.",
+    ),
+];
+
+/// Options of `memory:`.
+pub const MEMORY: &[Described] =
+    &[option("script", "", "steps joined by `,`", "What happens to the next requests that write.")];
+
+/// Options of `sqlite:`.
+pub const SQLITE: &[Described] = &[
+    DURABILITY,
+    option("busy", "2s", "1ms to 5s", "How long to wait for other processes that write the file."),
+];
+
+/// Options of every server.
+pub const SERVER: &[Described] = &[
+    DURABILITY,
+    option(
+        "connect_timeout",
+        "2s",
+        "1ms to 1h",
+        "How long a connect may take, the look-up of the host's name included.",
+    ),
+    option(
+        "timeout",
+        "2s",
+        "1ms to 1h",
+        "How long the server's answer may take. Half of it is the longest wait for a lock.",
+    ),
+    option("idle_timeout", "50s", "1ms to 1h", "A connection that has been idle for this long is closed."),
+    option(
+        "tls",
+        "",
+        "`off`, `prefer`, `require`, `verify`",
+        "See [Encryption](#encryption). Default: `off` to this machine, `prefer` to every other one.",
+    ),
+    option("ca", "", "a PEM file", "With `tls=verify`: the authorities that are trusted, and no others."),
+    option(
+        "cert",
+        "",
+        "a PEM file",
+        "A certificate that this program shows, with `key` and `tls=require` or `verify`.",
+    ),
+    option("key", "", "a PEM file", "The key of `cert`."),
+    option("socket", "", "a path", "A Unix socket file, in place of the hosts."),
+    option("password_file", "", "a path", "A file with the password, read again at each connect."),
+];
+
+/// Options of `postgres:` beyond those of every server.
+pub const POSTGRES: &[Described] = &[
+    option(
+        "target_session_attrs",
+        "read-write",
+        "`read-write`",
+        "As other clients write it. It holds whether it is written or not.",
+    ),
+    option("schema", "", "a schema's name", "The schema of keymill's tables. Write it in production."),
+];
+
+/// Options of `redis:` beyond those of every server.
+pub const REDIS: &[Described] = &[
+    option(
+        "sentinel",
+        "",
+        "a master's name",
+        "The hosts are Sentinels, and this is the name by which they know the master.",
+    ),
+    option(
+        "wait_replicas",
+        "0",
+        "0 to 100",
+        "A reservation counts only when so many replicas have acknowledged it.",
+    ),
+];
+
+/// Options of every source.
+pub const SOURCE: &[Described] = &[
+    option(
+        "scheme",
+        "",
+        "a scheme's name",
+        "Whose table it is. Default: `keymill`; of serials on SQL stores `key_producer`.",
+    ),
+    option("table", "", "an identifier", "Another table of the scheme's shape. Default: the scheme's own."),
+    option("deadline", "3s", "1ms to 1h", "How long a call waits at most."),
+    option(
+        "order",
+        "process",
+        "`process`, `thread`",
+        "Ids rise over all threads of the process, or within each thread, which scales with cores.",
+    ),
+    option(
+        "block",
+        "1024",
+        "1 to 1048576",
+        "How many numbers a thread or handle takes for itself at a time.",
+    ),
+];
+
+/// Options of segments and serials: how much is reserved.
+pub const SUPPLY: &[Described] = &[
+    option("min_step", "1000", "1 to 2^40", "The least that is reserved at a time. Of serials: 500."),
+    option(
+        "max_step",
+        "10000000",
+        "1 to 2^40",
+        "The most that is reserved at a time. Of serials: at most a hundredth of the numbers that the pattern has.",
+    ),
+    option("buffer", "30s", "1ms to 1d", "For how long memory lasts at the present rate, at any moment."),
+    option(
+        "step",
+        "",
+        "1 to 2^40",
+        "Reserve whole multiples of this, in place of `min_step`. Of tickets and sequences: what one is worth, 1000.",
+    ),
+    option("ttl", "none", "`none`, 10ms to 366d", "Numbers that were reserved longer ago are dropped."),
+    option(
+        "backwards",
+        "refuse",
+        "`refuse`, `heal`",
+        "What to do about a row below what this process has seen: answer `STORE_WENT_BACKWARDS`, or raise it to this process's own mark.",
+    ),
+];
+
+const COLUMNS: Described = option(
+    "columns",
+    "",
+    "`column:own_name`, joined by `,`",
+    "Names of the columns of another program's table, where they are not the scheme's.",
+);
+
+/// Options of segments beyond [`SUPPLY`].
+pub const SEGMENT: &[Described] = &[
+    option("start", "1", "1 to 2^63 - 1", "The first number of a row that is made."),
+    option(
+        "unsafe",
+        "off",
+        "`off`, `on`",
+        "With `scheme=sequence`: accept MariaDB, whose sequences hand out values again after a crash.",
+    ),
+    COLUMNS,
+    option(
+        "delta",
+        "1",
+        "a whole number",
+        "With `scheme=tiny_id_info`: this source's ids are `remainder` modulo `delta`.",
+    ),
+    option("remainder", "0", "0 to `delta` - 1", "See `delta`."),
+];
+
+/// Options of serials beyond [`SUPPLY`].
+pub const SERIAL: &[Described] = &[
+    option("date", "yyyyMMdd", "Java's letters `y M d H m s S`, text in quotes", "The date part."),
+    option("number", "00000000", "1 to 18 zeros", "The width of the number."),
+    option("zone", "local", "`local`, `UTC`, `Asia/Shanghai`, `+08:00`", "Whose days these are."),
+    option(
+        "overflow",
+        "error",
+        "`error`, `widen`",
+        "After the last number of the pattern: answer `NUMBER_OVERFLOW`, or go on with one digit more.",
+    ),
+    option(
+        "init",
+        "none",
+        "`none`, `max`",
+        "With `scheme=key_producer`: a missing row starts at 1, or at the largest serial of the business table.",
+    ),
+    option("skew", "5s", "0ms to 1d", "How far this machine's clock may be behind the row's date."),
+    COLUMNS,
+];
+
+/// Options of snowflakes.
+pub const SNOWFLAKE: &[Described] = &[
+    option(
+        "layout",
+        "twitter",
+        "`twitter`, `uid`, `sonyflake`, `js53`, or fields such as `time:41@1ms,worker:10,seq:12`",
+        "How the bits are shared.",
+    ),
+    option("epoch", "2025-01-01", "a date, or a time with `Z`", "The moment from which time is counted."),
+    option("worker", "", "0 to what the layout holds", "This process's own worker number. It must be given."),
+    option("lease", "", "", "For a later version; it is refused."),
+    option(
+        "clock_back",
+        "borrow",
+        "`borrow`, `wait`, `error`",
+        "When the clock steps back: go on with the time reached so far, wait for the clock, or answer `CLOCK_BEHIND`.",
+    ),
+    option("max_lead", "3s", "1ms to 1h", "How far ids may run ahead of the clock."),
+    option("scatter", "", "", "For a later version; it is refused."),
+];
+
+/// The names of these options, in their order.
+pub(super) fn names(groups: &[&'static [Described]]) -> Vec<&'static str> {
+    groups.iter().flat_map(|group| group.iter().map(|option| option.name)).collect()
+}
