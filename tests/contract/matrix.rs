@@ -1,4 +1,4 @@
-//! Which store keeps which scheme: asked of the code, and compared with the table that the README shows.
+//! Which store keeps which scheme: asked of the code, and compared with the table that `docs/schemes.md` shows.
 
 use std::sync::Arc;
 
@@ -42,10 +42,10 @@ fn request(scheme: Scheme, table: String) -> Request {
     }
 }
 
-/// The columns of the README's table `scheme | …`, each with what it says of each scheme.
+/// The columns of the page's table `scheme | …`, each with what it says of each scheme.
 fn shown() -> Vec<(String, Vec<bool>)> {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
-    let table = readme.split("<!-- pairs -->\n").nth(1).expect("the README has a table of pairs");
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/schemes.md")).unwrap();
+    let table = page.split("<!-- pairs -->\n").nth(1).expect("the page has a table of pairs");
     let mut lines = table.lines().take_while(|line| line.starts_with('|'));
     let cells = |line: &str| -> Vec<String> {
         line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
@@ -59,7 +59,7 @@ fn shown() -> Vec<(String, Vec<bool>)> {
 }
 
 #[test]
-fn the_readme_s_table_of_stores_and_schemes_is_what_the_code_does() {
+fn the_page_s_table_of_stores_and_schemes_is_what_the_code_does() {
     let shown = shown();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ids.db");
@@ -72,7 +72,7 @@ fn the_readme_s_table_of_stores_and_schemes_is_what_the_code_does() {
             "Redis" => Some(Box::new(redis::store(redis::options()))),
             // Those that no server of the tests can be asked about.
             "MySQL" | "TiDB" => None,
-            other => panic!("the README names `{other}`, which nobody opens here"),
+            other => panic!("docs/schemes.md names `{other}`, which nobody opens here"),
         }
     };
     for (name, says) in shown {

@@ -162,7 +162,10 @@ fn a_wrong_password_or_right_is_refused_and_never_shown() {
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
     let advice =
         fault.message.split('`').find(|part| part.starts_with("~keymill_segment")).expect("the rights");
-    assert!(include_str!("../../README.md").contains(advice), "README.md names the same rights");
+    assert!(
+        include_str!("../../docs/operations/privileges.md").contains(advice),
+        "the page names the same rights"
+    );
     let rights: Vec<_> = ["ACL", "SETUSER", "app"].into_iter().chain(advice.split(' ')).collect();
     redis::say::<()>(&mut admin, &rights);
     let mut options = with("app", "opensesame");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use keymill::{Code, Mill, VERSION};
+use keymill::{Code, VERSION};
 use toml::{Table, Value};
 
 fn root() -> PathBuf {
@@ -177,32 +177,4 @@ fn a_binding_with_figures_shows_all_of_them() {
             assert!(text.contains(&shown), "{file} does not show `{field}` of a source's figures");
         }
     }
-}
-
-/// The valid options that an error lists.
-fn options_of(message: &str) -> Vec<String> {
-    let list = message.split_once("valid options: ").expect("the valid options").1;
-    list.split(", ").map(|option| option.split(' ').next().unwrap_or_default().to_owned()).collect()
-}
-
-#[test]
-fn the_readme_names_every_option() -> Result<(), keymill::Error> {
-    let readme = read("README.md");
-    let words: Vec<&str> = readme.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
-    let mill = Mill::open("memory:")?;
-    let mut options = Vec::new();
-    for kind in ["segment", "snowflake", "serial"] {
-        let error = mill.source(&format!("{kind}:a/b?nothing=1")).map(drop).expect_err("an unknown option");
-        options.extend(options_of(&error.message));
-    }
-    for store in ["memory:", "sqlite:x", "mysql://u@h/d", "postgres://u@h/d", "redis://h"] {
-        let error = Mill::open(&format!("{store}?nothing=1")).map(drop).expect_err("an unknown option");
-        options.extend(options_of(&error.message));
-    }
-    // They are refused as "comes with a later version".
-    options.retain(|option| !["lease", "scatter"].contains(&option.as_str()));
-    for option in options {
-        assert!(words.contains(&option.as_str()), "README.md does not name `{option}`");
-    }
-    Ok(())
 }

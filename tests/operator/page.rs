@@ -1,82 +1,26 @@
-//! The page for the people who run the database, `core/src/store/README.md`: its tables are what `init --dry-run` prints, its
-//! grants are enough and none too many, and its alerts name metrics that exist. Its shell blocks are run by `ci/steps/examples`.
+//! What the documentation tells operators: its grants are enough and none too many, and its alerts name metrics that exist. Its
+//! shell blocks are run by `ci/steps/docs`, its tables written by `tests/house/documents.rs`.
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it); the Redis is the test's own.
 
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, Secret, SerialKey, Store};
-use keymill::{Code, Mill};
+use keymill::Mill;
 use keymill_tests::{mariadb, redis};
 
-fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/src/store/README.md")
-}
-
-fn page() -> String {
-    std::fs::read_to_string(path()).unwrap()
-}
-
-/// A source of this scheme, as its spec.
-fn spec(scheme: Scheme) -> String {
-    let source = if scheme.keeps_segments() { "segment:orders" } else { "serial:cust_info/custid" };
-    format!("{source}?scheme={}", scheme.name())
-}
-
-/// The statements of a dialect, as the page shows them. No server is needed: what cannot be looked at is printed.
-fn tables(mill: &str) -> String {
-    let mill = Mill::open(mill).unwrap();
-    let mut text = String::new();
-    for scheme in Scheme::ALL {
-        match mill.init(&[&spec(scheme)], true) {
-            Ok(statements) => {
-                let _ = write!(text, "\nScheme `{}`:\n```sql\n", scheme.name());
-                for statement in statements {
-                    let _ = writeln!(text, "{statement};");
-                }
-                text.push_str("```\n");
-            }
-            // A scheme that this store has not.
-            Err(error) => assert_eq!(error.code, Code::StoreRefused, "{error}"),
-        }
-    }
-    text.push('\n');
-    text
-}
-
-#[test]
-fn the_tables_on_the_page_are_those_that_init_prints() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = format!("sqlite:{}", folder.path().join("none.db").display());
-    let dialects = [
-        ("mysql", "mysql://nobody:none@127.0.0.1:1/shop"),
-        ("sqlite", file.as_str()),
-        ("postgres", "postgres://nobody:none@127.0.0.1:1/shop"),
-    ];
-    let mut written = page();
-    for (dialect, mill) in dialects {
-        let begin = format!("<!-- ddl: {dialect} -->\n");
-        let from = written.find(&begin).unwrap_or_else(|| panic!("{begin} is not on the page")) + begin.len();
-        let to = from + written[from..].find("<!-- end -->").unwrap();
-        written.replace_range(from..to, &tables(mill));
-    }
-    if std::env::var_os("UPDATE_PAGE").is_some() {
-        std::fs::write(path(), &written).unwrap();
-    }
-    assert!(
-        page() == written,
-        "core/src/store/README.md is behind the code; run `UPDATE_PAGE=1 cargo test -p keymill-tests --test house page::`"
-    );
+fn page(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operations");
+    std::fs::read_to_string(folder.join(name)).unwrap()
 }
 
 /// What the page's table of rights says: scheme and statement.
 fn grants() -> Vec<(Scheme, String)> {
-    let page = page();
+    let page = page("privileges.md");
     let cells = |line: &str| -> Option<(Scheme, String)> {
         let (scheme, grant) = line.strip_prefix("| `")?.strip_suffix("` |")?.split_once("` | `")?;
         let scheme = Scheme::ALL.into_iter().find(|of| of.name() == scheme)?;
@@ -196,7 +140,7 @@ fn the_grants_on_the_page_are_enough_and_without_one_the_error_says_so() {
 
 /// The words of `ACL SETUSER ids …` on the page.
 fn redis_user() -> Vec<String> {
-    let page = page();
+    let page = page("privileges.md");
     let line =
         page.split("`ACL SETUSER ids ").nth(1).expect("the user is on the page").split('`').next().unwrap();
     line.split(' ').map(str::to_owned).collect()
@@ -226,8 +170,6 @@ fn the_redis_user_on_the_page_needs_each_right_and_can_do_nothing_else() {
     let _replica = private.replica();
     let mut admin = redis::connection_of(&private.url());
     let words = redis_user();
-    let readme = std::fs::read_to_string(path().with_file_name("../../../README.md")).unwrap();
-    assert!(readme.contains(&words[2..].join(" ")), "README.md names the same rights");
     let mut allow = |words: &[String]| {
         let line = ["ACL", "SETUSER", "ids", "reset"].into_iter().chain(words.iter().map(String::as_str));
         redis::say::<()>(&mut admin, &line.collect::<Vec<_>>());
@@ -345,7 +287,7 @@ fn the_redis_user_on_the_page_needs_each_right_and_can_do_nothing_else() {
 
 #[test]
 fn every_alert_on_the_page_names_metrics_that_exist_and_is_read_by_promtool() {
-    let page = page();
+    let page = page("monitoring.md");
     let rules = page.split("<!-- rules -->\n```yaml\n").nth(1).unwrap().split("```").next().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rules.yml");

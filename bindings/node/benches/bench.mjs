@@ -1,5 +1,5 @@
 // Speed against what people use instead, in one run: `npm install && node --expose-gc bench.mjs` (about two minutes).
-// Needs the built package (`node ../build.mjs`). Prints Markdown tables; `--write` puts them into the README.
+// Needs the built package (`node ../build.mjs`). Prints Markdown tables; `--write` puts them into docs/languages/node.md.
 // Ratios count, times depend on the machine; losing rows stay.
 import { execFileSync } from 'node:child_process'
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -181,7 +181,7 @@ const start = median(starts.first) - median(starts.bare)
 table = 'start'
 say(`Start: import, open, first id on a new SQLite file and close cost ${start.toFixed(0)} ms beyond Node's own ${median(starts.bare).toFixed(0)} ms (goal: 50).`)
 if (process.argv.includes('--write')) {
-  const file = new URL('../README.md', import.meta.url)
+  const file = new URL('../../../docs/languages/node.md', import.meta.url)
   const text = Object.entries(tables).reduce(
     (readme, [name, lines]) => readme.replace(new RegExp(`(<!-- ${name} -->\\n)[^]*?(<!-- end -->)`), (_, begin, end) => begin + lines + end),
     readFileSync(file, 'utf8'),

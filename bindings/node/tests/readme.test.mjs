@@ -1,4 +1,4 @@
-// Runs what the README shows: each block marked `<!-- run: FILE -->`, as it stands.
+// Runs what the documents show: each block marked `<!-- run: FILE -->`, as it stands.
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { createRequire } from 'node:module'
@@ -8,21 +8,23 @@ import { test } from 'node:test'
 import { scratch } from './support.mjs'
 
 const home = dirname(createRequire(import.meta.url).resolve('keymill/package.json'))
-const readme = readFileSync(join(home, 'README.md'), 'utf8')
-const blocks = [...readme.matchAll(/<!-- run: (\S+) -->\n```js\n([^]*?)```/g)]
-const folder = scratch()
-mkdirSync(join(folder, 'node_modules'))
-symlinkSync(home, join(folder, 'node_modules', 'keymill'))
+const documents = [join(home, 'README.md')]
+for (const file of ['README.md', 'docs/languages/node.md']) documents.push(join(process.env.KEYMILL_ROOT, file))
+const blocks = documents.flatMap((file) => [...readFileSync(file, 'utf8').matchAll(/<!-- run: (\S+) -->\n```js\n([^]*?)```/g)])
 
 const says = {
   'start.mjs': /^1n\n2n\n\d{8}000001\n$/,
+  'first.mjs': /^1n \d{8}000001\n$/,
   'verbs.mjs': /time: \d{4}-.*worker: 5.*\n\d+\n\d+ \d+\nINVALID_CONFIG\n$/,
 }
 
-test('the README has the examples that are run', () => assert.deepEqual(blocks.map(([, name]) => name), Object.keys(says)))
+test('the documents have the examples that are run', () => assert.deepEqual(blocks.map(([, name]) => name), Object.keys(says)))
 
 for (const [, name, code] of blocks) {
-  test(`the README's ${name} runs as it stands`, () => {
+  test(`the documents' ${name} runs as it stands`, () => {
+    const folder = scratch()
+    mkdirSync(join(folder, 'node_modules'))
+    symlinkSync(home, join(folder, 'node_modules', 'keymill'))
     writeFileSync(join(folder, name), code)
     const env = { ...process.env }
     delete env.KEYMILL_CONFIG

@@ -14,7 +14,7 @@ import keymill._keymill
 from conftest import ROOT
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
+DOCUMENTS = [ROOT / name for name in ("README.md", "bindings/python/README.md", "docs/languages/python.md")]
 
 
 def test_the_version_is_the_core_s():
@@ -37,16 +37,30 @@ def test_every_example_of_the_documentation_runs():
         assert ">>>" in getattr(keymill.Source, name).__doc__
 
 
-def test_the_readme_s_examples_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.M | re.S)
-    assert len(blocks) >= 3
-    for block in blocks:
-        exec(compile(block, str(README), "exec"), {"__name__": "__main__"})
+def blocks():
+    for document in DOCUMENTS:
+        for block in re.findall(r"^```python\n(.*?)^```", document.read_text(), re.M | re.S):
+            yield pytest.param(block, id=f"{document.relative_to(ROOT)}: {block.splitlines()[0]}")
 
 
-def test_the_readme_s_table_of_codes_is_the_module_s():
-    rows = re.findall(r"^\| `(\w+Error)`.*?\| (.*?) \|$", README.read_text(), re.M)
+@pytest.mark.parametrize("block", blocks())
+def test_the_documents_examples_run(block, tmp_path):
+    # A process of its own: Django is set up once a process.
+    for module in ("django", "sqlalchemy"):
+        if f"import {module}" in block or f"from {module}" in block:
+            pytest.importorskip(module)
+    example = tmp_path / "example.py"
+    example.write_text(block)
+    answer = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_every_document_has_an_example():
+    assert all("```python\n" in document.read_text() for document in DOCUMENTS)
+
+
+def test_the_page_s_table_of_codes_is_the_module_s():
+    rows = re.findall(r"^\| `(\w+Error)`.*?\| (.*?) \|$", DOCUMENTS[-1].read_text(), re.M)
     told = {code: family for family, codes in rows for code in re.findall(r"`(\w+)`", codes)}
     assert told == {code: family for code, family in keymill._keymill.FAMILIES.items() if family != "KeymillError"}
 

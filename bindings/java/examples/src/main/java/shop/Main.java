@@ -9,7 +9,7 @@ import org.hibernate.cfg.Configuration;
 import org.springframework.boot.SpringApplication;
 import org.springframework.context.ConfigurableApplicationContext;
 
-/** Runs the README's integrations: three orders through Hibernate, then the beans of a Spring Boot application. */
+/** Runs the documents' integrations: three orders through Hibernate, then the beans of a Spring Boot application. */
 public final class Main {
     private Main() {}
 

@@ -1,0 +1,286 @@
+//! What the documents repeat is what the code says: tables of options, codes, metrics and statements are written by this test
+//! (`UPDATE_DOCS=1 cargo test -p keymill-tests --test house documents::`), and figures are those of the measured tables.
+//!
+//! A table stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use keymill::options::{self, Described};
+use keymill::store::Scheme;
+use keymill::{Code, Mill};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// Each document with generated tables, and their names.
+const DOCUMENTS: [(&str, &[&str]); 7] = [
+    ("README.md", &["speed"]),
+    ("docs/performance.md", &["speed"]),
+    ("docs/guarantees.md", &["codes"]),
+    (
+        "docs/configuration.md",
+        &[
+            "mill",
+            "memory",
+            "sqlite",
+            "server",
+            "postgres",
+            "redis",
+            "source",
+            "supply",
+            "segment",
+            "serial",
+            "snowflake",
+        ],
+    ),
+    ("docs/operations/tables.md", &["mysql", "sqlite", "postgres"]),
+    ("docs/operations/monitoring.md", &["metrics"]),
+    ("docs/architecture.md", &[]),
+];
+
+fn generated(document: &str, name: &str) -> String {
+    match (document, name) {
+        ("docs/operations/tables.md", dialect) => statements(dialect),
+        (_, "speed") => speed(),
+        (_, "codes") => codes(),
+        (_, "metrics") => metrics(),
+        ("docs/configuration.md", group) => option_table(group),
+        _ => panic!("{document} has no table `{name}`"),
+    }
+}
+
+#[test]
+fn the_tables_of_the_documents_are_what_the_code_says() {
+    let mut behind = Vec::new();
+    for (document, names) in DOCUMENTS {
+        let before = read(document);
+        let mut after = before.clone();
+        for name in names {
+            let begin = format!("<!-- generated: {name} -->\n");
+            let from =
+                after.find(&begin).unwrap_or_else(|| panic!("{document} has no {begin}")) + begin.len();
+            let to = from + after[from..].find("<!-- end -->").expect("its end");
+            after.replace_range(from..to, &generated(document, name));
+        }
+        let marks = before.matches("<!-- generated: ").count();
+        assert_eq!(marks, names.len(), "{document} has a table that this test does not write");
+        if before != after {
+            if std::env::var_os("UPDATE_DOCS").is_some() {
+                fs::write(root().join(document), &after).expect("written");
+            } else {
+                behind.push(document);
+            }
+        }
+    }
+    assert!(
+        behind.is_empty(),
+        "{behind:?} are behind the code; run `UPDATE_DOCS=1 cargo test -p keymill-tests --test house documents::`"
+    );
+}
+
+fn option_table(group: &str) -> String {
+    let options: &[Described] = match group {
+        "mill" => options::MILL,
+        "memory" => options::MEMORY,
+        "sqlite" => options::SQLITE,
+        "server" => options::SERVER,
+        "postgres" => options::POSTGRES,
+        "redis" => options::REDIS,
+        "source" => options::SOURCE,
+        "supply" => options::SUPPLY,
+        "segment" => options::SEGMENT,
+        "serial" => options::SERIAL,
+        "snowflake" => options::SNOWFLAKE,
+        other => panic!("no options are called `{other}`"),
+    };
+    let mut text = "| option | default | values | what it does |\n|---|---|---|---|\n".to_owned();
+    for Described { name, default, values, about } in options {
+        let default = if default.is_empty() { String::new() } else { format!("`{default}`") };
+        let _ = writeln!(text, "| `{name}` | {default} | {values} | {about} |");
+    }
+    text
+}
+
+/// Codes with the first sentence of their documentation.
+fn codes() -> String {
+    let source = read("core/src/base/error.rs");
+    let body = source.split_once("pub enum Code {").expect("the codes").1;
+    let mut text = "| code | number | what it means |\n|---|---:|---|\n".to_owned();
+    for code in Code::ALL.into_iter().skip(1) {
+        let end = body.find(&format!(" = {},", code.number())).expect("its line");
+        let above: Vec<&str> = body[..end].lines().rev().skip(1).collect();
+        let mut lines: Vec<&str> = above.iter().map_while(|line| line.trim().strip_prefix("/// ")).collect();
+        lines.reverse();
+        assert!(!lines.is_empty(), "{code} has no documentation");
+        let _ = writeln!(text, "| `{}` | {} | {} |", code.name(), code.number(), lines.join(" "));
+    }
+    text
+}
+
+/// The text literals of a Rust source, in their order, without what continues a line.
+fn literals(source: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = source;
+    while let Some(at) = rest.find('"') {
+        rest = &rest[at + 1..];
+        let mut text = String::new();
+        let mut chars = rest.char_indices().peekable();
+        let end = loop {
+            match chars.next().expect("the literal's end") {
+                (at, '"') => break at,
+                (_, '\\') => match chars.next().expect("what is escaped").1 {
+                    '\n' => while chars.next_if(|(_, c)| c.is_whitespace()).is_some() {},
+                    escaped => text.extend(['\\', escaped]),
+                },
+                (_, c) => text.push(c),
+            }
+        };
+        rest = &rest[end + 1..];
+        found.push(text);
+    }
+    found
+}
+
+fn metrics() -> String {
+    let mut text = "| metric | kind | what it says |\n|---|---|---|\n".to_owned();
+    let core = read("core/src/engine/metrics.rs");
+    let render = core.split_once("pub(crate) fn render").expect("what renders").1;
+    let body = &render[..render.find("\n}\n").expect("its end")];
+    for row in literals(body).windows(3).filter(|row| row[0].starts_with("keymill_")) {
+        let _ = writeln!(text, "| `{}` | {} | {} |", row[0], row[1], row[2]);
+    }
+    let command = read("bindings/cli/src/status.rs");
+    for row in literals(&command.replace("'\"'", "' '"))
+        .windows(2)
+        .filter(|row| row[0].starts_with("keymill_store_"))
+    {
+        let _ = writeln!(text, "| `{}` | gauge, of `keymill metrics` | {} |", row[0], row[1]);
+    }
+    text
+}
+
+/// The statements of a dialect, as `init --dry-run` prints them. No server is needed: what cannot be looked at is printed.
+fn statements(dialect: &str) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mill = match dialect {
+        "mysql" => "mysql://nobody:none@127.0.0.1:1/shop".to_owned(),
+        "postgres" => "postgres://nobody:none@127.0.0.1:1/shop".to_owned(),
+        _ => format!("sqlite:{}", folder.path().join("none.db").display()),
+    };
+    let mill = Mill::open(&mill).expect("a mill");
+    let mut text = String::new();
+    for scheme in Scheme::ALL {
+        let source = if scheme.keeps_segments() { "segment:orders" } else { "serial:cust_info/custid" };
+        match mill.init(&[&format!("{source}?scheme={}", scheme.name())], true) {
+            Ok(statements) => {
+                let _ = write!(text, "\nScheme `{}`:\n```sql\n", scheme.name());
+                for statement in statements {
+                    let _ = writeln!(text, "{statement};");
+                }
+                text.push_str("```\n");
+            }
+            // A scheme that this store does not keep.
+            Err(error) => assert_eq!(error.code, Code::StoreRefused, "{error}"),
+        }
+    }
+    text.push('\n');
+    text
+}
+
+// ---- Speed ----
+
+/// A figure of a measured table: the row that begins with this label, under this heading; columns count from the label.
+fn figure(document: &str, heading: &str, label: &str, column: usize) -> f64 {
+    let text = read(document);
+    let under =
+        text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{document}: {heading}")).1;
+    let row = under
+        .lines()
+        .map(|line| line.split('|').map(|cell| cell.trim().trim_matches('*').trim()).collect::<Vec<_>>())
+        .find(|cells| cells.len() > column + 1 && cells[1] == label);
+    let row = row.unwrap_or_else(|| panic!("{document}, {heading}: no row `{label}`"));
+    row[column + 1].parse().unwrap_or_else(|_| panic!("{document}, {label}: `{}`", row[column + 1]))
+}
+
+/// Nanoseconds, with as many digits as mean something.
+fn nanoseconds(value: f64) -> String {
+    match value {
+        v if v < 10.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
+fn speed() -> String {
+    let core = |label, column| figure("docs/performance.md", "### Measured on an AMD EPYC", label, column);
+    let stored =
+        |label| figure("docs/performance.md", "#### Reservations on MariaDB, one connection", label, 1);
+    // Millions a second.
+    let java = |label| 1000.0 / figure("docs/languages/java.md", "## Speed", label, 1);
+    let python = |label| figure("docs/languages/python.md", "## Speed", label, 1);
+    let node = |label| figure("docs/languages/node.md", "## Speed", label, 1);
+    let ns = nanoseconds;
+    let rows = [
+        (
+            "Rust `next`",
+            core("Source::next, order=process", 2),
+            vec![("a bare shared `lock xadd`", core("lock xadd, bare and shared", 2))],
+        ),
+        ("Rust, a handle", core("Handle::next, block of 1024", 2), vec![]),
+        (
+            "Rust snowflake",
+            core("Source::next", 2),
+            vec![
+                ("ferroid", core("ferroid 2.0 Atomic, MonotonicClock", 2)),
+                ("yitter", core("idgenerator 2.0 (yitter), owned", 2)),
+            ],
+        ),
+        (
+            "Java `next`",
+            java("keymill `next`, `order=process`"),
+            vec![("`AtomicLong`", java("`AtomicLong`")), ("CosId", java("CosId `SegmentChainId` 2.13.3"))],
+        ),
+        (
+            "Java `KeyFactory`, a text",
+            java("keymill `KeyFactory`, `order=process`"),
+            vec![("the old `KeyFactory`", java("the old `KeyFactory`, date kept per range"))],
+        ),
+        (
+            "Python `next()`",
+            python("`next()`"),
+            vec![
+                ("the cheapest C method", python("the cheapest method of a C extension that gives an int")),
+                ("`uuid7`", python("`uuid_utils.uuid7()`")),
+                ("`python-ulid`", python("`python-ulid`")),
+            ],
+        ),
+        (
+            "Node `next()`",
+            node("segment `next()`, order=process"),
+            vec![("a plain native call", node("plain napi call")), ("flake-idgen", node("flake-idgen"))],
+        ),
+    ];
+    let mut text = "| | ns an id | beside, in the same run |\n|---|---:|---|\n".to_owned();
+    for (label, value, beside) in rows {
+        let beside: Vec<_> = beside.iter().map(|(name, value)| format!("{name} {}", ns(*value))).collect();
+        let _ = writeln!(text, "| {label} | {} | {} |", ns(value), beside.join(", "));
+    }
+    let _ = writeln!(
+        text,
+        "| a reservation on MariaDB | {} µs | one `UPDATE` {} µs |",
+        ns(1e6 / stored("scheme=keymill")),
+        ns(1e6 / stored("UPDATE"))
+    );
+    text
+}
+
+#[test]
+fn the_readme_is_short() {
+    assert!(read("README.md").lines().count() <= 130, "README.md says what there is; docs/ has the rest");
+}
