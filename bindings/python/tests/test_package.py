@@ -43,7 +43,7 @@ def blocks():
             yield pytest.param(block, id=f"{document.relative_to(ROOT)}: {block.splitlines()[0]}")
 
 
-@pytest.mark.parametrize("block", blocks())
+@pytest.mark.parametrize("block", list(blocks()))
 def test_the_documents_examples_run(block, tmp_path):
     # A process of its own: Django is set up once a process.
     for module in ("django", "sqlalchemy"):
