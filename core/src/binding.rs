@@ -4,12 +4,13 @@
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use crate::base::counters::Counters;
 pub use crate::base::error::printable;
 use crate::base::error::{Error, Result};
+use crate::base::revocation::Word;
 pub use crate::base::thread::{quiet_panics, spawn};
 use crate::engine::Way;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
-use crate::well::{Counters, Spring};
 
 use crate::api::text::ascii;
 use crate::api::{Kind, Source};
@@ -35,6 +36,12 @@ pub struct Lease {
     pub width: u32,
 }
 
+impl Lease {
+    fn new(lo: u64, hi: u64, word: &Word, leased_at: u64) -> Lease {
+        Lease { lo, hi, word: word.shared(), leased_at, prefix: Prefix::EMPTY, width: 1 }
+    }
+}
+
 impl Source {
     /// Leases at most `count` numbers (0: as many as the source's `block=` says) for a cursor of the caller's own. A
     /// snowflake gives one id, and so does a source with a stride, so that a cursor works on every source of numbers.
@@ -42,19 +49,20 @@ impl Source {
     /// # Errors
     /// As [`Source::next`].
     pub fn lease_block(&self, count: u64) -> Result<Lease> {
-        let leased = self.numbers().and_then(|well| {
-            let word = well.word();
-            // Read before the lease: a revocation that comes between kills the block.
-            let leased_at = word.get();
-            let (lo, hi) = match well.spring {
-                Spring::Numbers(_) => {
-                    let taken = well.lease(self.at_most(if count == 0 { well.spec.block } else { count }))?;
-                    self.ids_of(taken.lo, taken.hi)
-                }
-                Spring::Time { .. } => well.next().map(|id| (id, id + 1))?,
-            };
-            Ok(Lease { lo, hi, word: word.shared(), leased_at, prefix: Prefix::EMPTY, width: 1 })
-        });
+        let leased = match &self.shared.way {
+            Way::Time(live) => live.get(&self.shared).and_then(|source| {
+                let leased_at = source.word().get();
+                let id = source.next()?;
+                Ok(Lease::new(id, id + 1, source.word(), leased_at))
+            }),
+            _ => self.numbers().and_then(|source| {
+                // Read before the lease: a revocation that comes between ends the block.
+                let leased_at = source.word().get();
+                let taken = source.lease(self.at_most(if count == 0 { self.block() } else { count }))?;
+                let (lo, hi) = self.ids_of(taken.lo, taken.hi);
+                Ok(Lease::new(lo, hi, source.word(), leased_at))
+            }),
+        };
         leased.map_err(|e| self.failed(e))
     }
 
@@ -74,27 +82,18 @@ impl Source {
 
     /// A run of what the source counts: with a stride, no ids yet.
     fn try_run(&self, count: u64, enough: u64) -> Result<Lease> {
-        let leased = self.shared.well().and_then(|well| {
-            let word = well.word();
-            let width = self.spec().pattern().map_or(1, SerialPattern::width);
+        let leased = self.shared.segments().and_then(|source| {
             loop {
-                // Read before the lease: a revocation that comes between kills the block.
-                let leased_at = word.get();
-                let taken = well.try_take_enough(count, enough.min(count))?;
-                let prefix =
-                    if self.kind() == Kind::Serial { well.prefix(&taken) } else { Some(Prefix::EMPTY) };
-                if let Some(prefix) = prefix {
-                    return Ok(Lease {
-                        lo: taken.lo,
-                        hi: taken.hi,
-                        word: word.shared(),
-                        leased_at,
-                        prefix,
-                        width,
-                    });
+                // Read before the lease: a revocation that comes between ends the block.
+                let leased_at = source.word().get();
+                let taken = source.try_take_enough(count, enough.min(count))?;
+                let lease = Lease::new(taken.lo, taken.hi, source.word(), leased_at);
+                let Some(pattern) = self.spec().pattern() else { return Ok(lease) };
+                if let Some(prefix) = source.prefix(&taken) {
+                    return Ok(Lease { prefix, width: pattern.width(), ..lease });
                 }
-                // The period ended between the count and the look: nobody gets these numbers.
-                Counters::add(&well.counters.lost, taken.len());
+                // The period ended before its date part was read.
+                source.callers.counters.lose(taken.len());
             }
         });
         leased.map_err(|e| self.failed(e))
@@ -107,7 +106,7 @@ impl Source {
     /// # Errors
     /// `refusal`, or `DEADLINE`.
     pub fn patience(&self, refusal: Error, waited: Duration) -> Result<Duration> {
-        self.shared.well().and_then(|well| well.patience(refusal, waited))
+        self.shared.callers().and_then(|callers| callers.patience(refusal, waited))
     }
 
     /// Begins a batch of `count` ids or texts that a language waits for in its own way; see [`Pending::poll`].
@@ -186,7 +185,9 @@ impl Pending {
                 let pause =
                     self.source.patience(refusal, self.since.elapsed().max(Duration::from_nanos(1)))?;
                 if !std::mem::replace(&mut self.waited, true) {
-                    self.source.shared.well().inspect(|well| Counters::add(&well.counters.waits, 1)).ok();
+                    if let Ok(callers) = self.source.shared.callers() {
+                        Counters::add(&callers.counters.waits, 1);
+                    }
                 }
                 return Ok(Some(pause));
             }
@@ -208,11 +209,11 @@ impl Pending {
     }
 
     fn take_ids(&mut self) -> Result<()> {
-        let well = self.source.shared.well()?;
-        let Spring::Time { generator, .. } = &well.spring else { return Ok(()) };
+        let Way::Time(live) = &self.source.shared.way else { return Ok(()) };
+        let source = live.get(&self.source.shared)?;
         let before = self.ids.len();
         self.ids.resize(before + self.lacking, 0);
-        let taken = well.try_fill_time(generator, &mut self.ids[before..]);
+        let taken = source.try_fill(&mut self.ids[before..]);
         self.ids.truncate(before + taken.as_ref().map_or(0, |n| *n));
         self.lacking -= taken.map_err(|e| self.source.failed(e))?;
         Ok(())
@@ -245,12 +246,12 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // Given up: what it had, nobody gets.
-        let strided = if self.source.shared.way == Way::Strided { self.ids.len() as u64 } else { 0 };
-        let lost = self.runs.iter().map(|(lo, hi, _)| hi - lo).sum::<u64>() + strided;
-        let well = self.source.shared.last_well();
-        if lost > 0 && well.is_ours() {
-            Counters::add(&well.counters.lost, lost);
+        // A batch that was given up loses what it had.
+        let strided = matches!(self.source.shared.way, Way::Strided(_));
+        let lost = self.runs.iter().map(|(lo, hi, _)| hi - lo).sum::<u64>()
+            + if strided { self.ids.len() as u64 } else { 0 };
+        if lost > 0 {
+            self.source.shared.lose(lost);
         }
     }
 }

@@ -16,7 +16,7 @@
 //! 4  api binding               every language translates these verbs and nothing else
 //! 3  engine keeper config      assembly, and the one thread
 //! 2  store                     all I/O
-//! 1  planner segment well snowflake   state machines; no I/O, time is passed in
+//! 1  planner segment snowflake   state machines; no I/O, time is passed in
 //! 0  base time serial snowflake::layout   pure functions and types
 //! ```
 
@@ -32,21 +32,20 @@ pub mod keeper;
 pub mod planner;
 mod segment;
 pub mod serial;
-/// What `tests/simulation` drives that nobody else should: wells without threads, specs without a mill.
+/// What `tests/simulation` drives and no other program should: sources without threads, specs without a mill.
 #[doc(hidden)]
 pub mod simulation {
+    pub use crate::base::spec::{Kind, Order, Rules, SnowflakeSpec, Spec};
     pub use crate::base::waker::ReadyQueue;
     pub use crate::config::MillConfig;
-    pub use crate::planner::spec::{Body, Order, Spec};
-    pub use crate::segment::{Rules, Taken};
-    pub use crate::well::Well;
+    pub use crate::segment::{SegmentSource, Taken};
+    pub use crate::snowflake::SnowflakeSource;
 }
 pub mod snowflake;
 #[doc(hidden)]
 pub mod store;
 #[doc(hidden)]
 pub mod time;
-mod well;
 
 pub use api::{Handle, Iter, Kind, Mill, OldRow, Parts, Source, Standing, Table, VERSION};
 pub use base::error::{Code, Error, Result};

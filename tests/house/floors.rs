@@ -15,7 +15,6 @@ const FLOORS: &[(&str, u32)] = &[
     ("snowflake", 1),
     ("segment", 1),
     ("planner", 1),
-    ("well", 1),
     ("store", 2),
     ("keeper", 3),
     ("config", 3),

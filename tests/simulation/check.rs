@@ -77,7 +77,7 @@ struct Holder {
     grants: Vec<Grant>,
     /// The last one issued, for sources that rise.
     issued: Mark,
-    /// Reserved and not yet taken from the well; `None` where segments are dropped by time.
+    /// Reserved and not yet taken from the source; `None` where segments are dropped by time.
     unused: Option<u64>,
     rate: Rate,
     largest_want: u64,
@@ -166,7 +166,7 @@ impl Ledger {
             life,
             rules: spec.rules,
             in_blocks,
-            by_clock: matches!(spec.body, keymill::simulation::Body::Snowflake { .. }),
+            by_clock: spec.snowflake.is_some(),
             last: spec.last,
             heal: spec.heal,
             mark: Mark::default(),
@@ -337,7 +337,7 @@ impl Ledger {
         h.largest_want = h.largest_want.max(want);
     }
 
-    /// Numbers left a well, for a caller or for a block.
+    /// Numbers left a source, for a caller or for a block.
     pub fn taken(&mut self, holder: usize, count: u64, at: Micros) {
         let h = &mut self.holders[holder];
         h.rate.add(at, count);

@@ -1,14 +1,14 @@
-//! One process: a keeper with its wells, and the callers that take from them.
+//! One process: a keeper with its sources, and the callers that take from them.
 
 use std::sync::Arc;
 
-use keymill::keeper::Keeper;
+use keymill::Error;
+use keymill::keeper::{Keeper, KeptSource};
 use keymill::planner::Now;
 use keymill::serial::SerialPattern;
-use keymill::simulation::{Body, Order, ReadyQueue, Well};
+use keymill::simulation::{Order, ReadyQueue, SegmentSource, SnowflakeSource};
 use keymill::store::Key;
 use keymill::time::{Clock, ManualClock};
-use keymill::{Error, Layout};
 
 use super::check::{KeyId, Ledger, Life};
 use super::scenario::SourcePlan;
@@ -77,7 +77,7 @@ struct Block {
     period: u64,
     next: u64,
     end: u64,
-    /// The well's revocations when the block was leased.
+    /// The source's revocations when the block was leased.
     leased_at: u64,
 }
 
@@ -98,8 +98,8 @@ pub struct Caller {
 
 /// A source of a process.
 pub struct Source {
-    /// Its well.
-    pub well: Arc<Well>,
+    /// What its keeper serves.
+    pub kept: KeptSource,
     /// Its number in the ledger.
     pub holder: usize,
     /// Its row.
@@ -163,15 +163,15 @@ impl Process {
     /// Opens a source.
     ///
     /// # Panics
-    /// If the well cannot be made: a defect of the scenario.
+    /// If the source cannot be made: a defect of the scenario.
     pub fn open(&mut self, plan: usize, source: &SourcePlan, life: Life, ledger: &mut Ledger) {
         let spec = source.spec(self.machine);
         let row = source.row(self.machine, self.db);
         let slot = self.sources.len();
-        let well = self.keeper.open(slot, spec.clone(), self.clock.clone()).expect("a well");
+        let kept = self.keeper.open(slot, spec.clone(), self.clock.clone()).expect("a source");
         let holder = ledger.open(row, life, spec);
         let blocks = vec![None; HANDLES];
-        self.sources.push(Source { well, holder, row, plan, callers: Vec::new(), pace: 100, blocks });
+        self.sources.push(Source { kept, holder, row, plan, callers: Vec::new(), pace: 100, blocks });
     }
 
     /// A careless fork: the child's handles go on with the parent's blocks. For a mutant.
@@ -179,7 +179,8 @@ impl Process {
         for source in &mut self.sources {
             if let Some(old) = parent.sources.iter().find(|old| old.plan == source.plan) {
                 // A word that nobody wipes reads in the child as it did in the parent.
-                let leased_at = source.well.revocations();
+                let KeptSource::Segment(kept) = &source.kept else { continue };
+                let leased_at = kept.revocations();
                 let inherit = |block: &Option<Block>| block.map(|block| Block { leased_at, ..block });
                 source.blocks = old.blocks.iter().map(inherit).collect();
             }
@@ -195,7 +196,7 @@ impl Process {
     /// The ledger's number of the source that has this very key.
     #[must_use]
     pub fn holder_of(&self, key: &Arc<Key>) -> Option<usize> {
-        self.sources.iter().find(|s| Arc::ptr_eq(&s.well.spec.key, key)).map(|s| s.holder)
+        self.sources.iter().find(|s| Arc::ptr_eq(&s.kept.spec().key, key)).map(|s| s.holder)
     }
 }
 
@@ -205,13 +206,14 @@ impl Source {
     /// # Errors
     /// What the caller is told if it has to wait or give up.
     pub fn serve(&mut self, caller: &mut Caller, ledger: &mut Ledger, now: Micros) -> Result<(), Error> {
-        let spec = self.well.spec.clone();
-        match (&spec.body, spec.order) {
-            (Body::Snowflake { layout, .. }, _) => self.serve_flakes(caller, layout, ledger, now),
-            (_, Order::Thread) => self.serve_from_block(caller, spec.block, ledger, now),
-            _ => {
+        match self.kept.clone() {
+            KeptSource::Snowflake(kept) => self.serve_flakes(&kept, caller, ledger, now),
+            KeptSource::Segment(kept) if kept.spec().order == Order::Thread => {
+                self.serve_from_block(&kept, caller, ledger, now)
+            }
+            KeptSource::Segment(kept) => {
                 while caller.lacks > 0 {
-                    let (period, lo, hi) = self.take(caller.lacks, ledger, now)?;
+                    let (period, lo, hi) = self.take(&kept, caller.lacks, ledger, now)?;
                     ledger.issued(self.holder, period, lo, hi, now);
                     caller.lacks -= hi - lo;
                 }
@@ -222,13 +224,14 @@ impl Source {
 
     fn serve_flakes(
         &mut self,
+        kept: &SnowflakeSource,
         caller: &mut Caller,
-        layout: &Layout,
         ledger: &mut Ledger,
         now: Micros,
     ) -> Result<(), Error> {
+        let layout = self.kept.spec().snowflake.expect("a snowflake").layout;
         while caller.lacks > 0 {
-            let id = self.well.try_next()?;
+            let id = kept.try_next()?;
             ledger.flake(self.holder, id, layout.unpack(id).tick, now);
             caller.lacks -= 1;
         }
@@ -237,13 +240,13 @@ impl Source {
 
     fn serve_from_block(
         &mut self,
+        kept: &SegmentSource,
         caller: &mut Caller,
-        size: u64,
         ledger: &mut Ledger,
         now: Micros,
     ) -> Result<(), Error> {
         while caller.lacks > 0 {
-            let word = self.well.revocations();
+            let word = kept.revocations();
             match &mut self.blocks[caller.handle] {
                 Some(block) if block.next < block.end && block.leased_at == word => {
                     let end = block.end.min(block.next + caller.lacks);
@@ -252,7 +255,7 @@ impl Source {
                     caller.lacks -= end - lo;
                 }
                 _ => {
-                    let (period, next, end) = self.take(size, ledger, now)?;
+                    let (period, next, end) = self.take(kept, kept.spec().block, ledger, now)?;
                     self.blocks[caller.handle] = Some(Block { period, next, end, leased_at: word });
                 }
             }
@@ -260,14 +263,20 @@ impl Source {
         Ok(())
     }
 
-    /// Takes from the well; the period is read from the text that a caller would get.
-    fn take(&self, want: u64, ledger: &mut Ledger, now: Micros) -> Result<(u64, u64, u64), Error> {
+    /// Takes numbers; the period is read from the text that a caller would get.
+    fn take(
+        &self,
+        kept: &SegmentSource,
+        want: u64,
+        ledger: &mut Ledger,
+        now: Micros,
+    ) -> Result<(u64, u64, u64), Error> {
         ledger.wanted(self.holder, want);
         loop {
-            let taken = self.well.try_take(want)?;
+            let taken = kept.try_take(want)?;
             ledger.taken(self.holder, taken.hi - taken.lo, now);
-            let Some(pattern) = self.well.spec.pattern() else { return Ok((0, taken.lo, taken.hi)) };
-            if let Some(prefix) = self.well.prefix(&taken) {
+            let Some(pattern) = kept.spec().pattern() else { return Ok((0, taken.lo, taken.hi)) };
+            if let Some(prefix) = kept.prefix(&taken) {
                 return Ok((period_of(pattern, prefix.as_str(), taken.lo), taken.lo, taken.hi));
             }
         }

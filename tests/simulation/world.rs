@@ -399,7 +399,7 @@ impl World {
                 continue;
             }
             let own = |ask: &Ask| match ask {
-                Ask::Raise { key, to, .. } if Arc::ptr_eq(key, &source.well.spec.key) => Some(*to),
+                Ask::Raise { key, to, .. } if Arc::ptr_eq(key, &source.kept.spec().key) => Some(*to),
                 _ => None,
             };
             let asks = last.raise.iter().find_map(own);

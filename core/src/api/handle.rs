@@ -1,12 +1,12 @@
 //! Handles and iterators: who owns a block of numbers counts through it alone.
 
 use crate::base::error::{Error, Result};
-use crate::engine::Way;
+use crate::engine::{Live, Way};
 use crate::segment::block::Block;
 use crate::serial::{MAX_TEXT, write_serial};
-use crate::well::Spring;
 
 use super::Source;
+use super::source::quick_time;
 use super::text::ascii;
 
 /// A block owned by whoever holds it: see [`Source::handle`].
@@ -41,27 +41,17 @@ impl Handle {
     /// stays short.
     #[inline(never)]
     fn next_of_time(&self) -> Option<u64> {
-        if self.source.shared.way == Way::Time { self.source.quick_time() } else { None }
+        if let Way::Time(live) = &self.source.shared.way { quick_time(live) } else { None }
     }
 
     #[cold]
     #[inline(never)]
     fn next_block(&mut self) -> Result<u64> {
-        if self.source.shared.way == Way::Strided {
-            // Its block would hold what is no id yet: it takes ids one by one too.
+        if let Way::Strided(_) | Way::Time(_) = self.source.shared.way {
+            // Every delta-th number would be no id yet in a block, so it is taken one by one too.
             return self.source.next();
         }
-        let answer = self.source.numbers().and_then(|well| {
-            if let Spring::Time { .. } = well.spring {
-                return well.next();
-            }
-            loop {
-                self.block.refill(well, well.spec.block)?;
-                if let Some(number) = self.block.next() {
-                    return Ok(number);
-                }
-            }
-        });
+        let answer = self.source.numbers().and_then(|state| self.block.next_or_refill(state));
         answer.map_err(|e| self.source.failed(e))
     }
 
@@ -75,14 +65,8 @@ impl Handle {
         let number = match self.block.next() {
             Some(number) => number,
             None => {
-                let refilled = self.source.shared.well().and_then(|well| {
-                    loop {
-                        self.block.refill(well, well.spec.block)?;
-                        if let Some(number) = self.block.next() {
-                            return Ok(number);
-                        }
-                    }
-                });
+                let refilled =
+                    self.source.shared.segments().and_then(|state| self.block.next_or_refill(state));
                 refilled.map_err(|e| self.source.failed(e))?
             }
         };
@@ -95,9 +79,10 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // In a forked child the block is dead, and nothing is started only to throw it away.
-        let well = self.source.shared.last_well();
-        if well.is_ours() {
-            self.block.forget(well);
+        if let Some(state) = self.source.shared.live_segments().map(Live::last)
+            && state.word().is_ours()
+        {
+            self.block.forget(state);
         }
     }
 }

@@ -21,9 +21,10 @@ use crate::engine::{SharedMill, SharedSource};
 use crate::store::Facts;
 use crate::time::Clock;
 
+pub use crate::base::spec::Kind;
 pub use handle::{Handle, Iter};
 pub use operate::{OldRow, Standing};
-pub use source::{Kind, Source};
+pub use source::Source;
 
 /// The version of keymill, the same in every language.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -5,30 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{Error, Result, shown};
-use crate::base::reservation::{Key, Mark};
+use crate::base::reservation::{Key, MAX_NUMBER, Mark};
+use crate::base::spec::{Kind, Order, SnowflakeSpec, Spec};
 use crate::base::stride::Stride;
 use crate::config::StoreConfig;
 use crate::engine::metrics::Stats;
-use crate::engine::{SharedSource, Way};
-use crate::planner::spec::{Body, Order, Spec};
-use crate::segment::Miss;
+use crate::engine::{Live, SharedSource, Way};
 use crate::segment::block::{self, Block};
+use crate::segment::{Miss, SegmentSource};
+use crate::snowflake::SnowflakeSource;
 use crate::store::Row;
-use crate::well::Well;
 
 use super::{Handle, Iter, Mill, Parts};
-
-/// What a source hands out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Kind {
-    /// Numbers.
-    Segment,
-    /// Numbers made of time, worker and sequence.
-    Snowflake,
-    /// Texts made of a date part and a number.
-    Serial,
-}
 
 /// A named generator inside a mill. Copies are one source; any thread may use any copy.
 #[derive(Clone)]
@@ -90,13 +78,13 @@ impl Source {
         ))
     }
 
-    /// The well, if this source hands out numbers.
+    /// The state of a source that counts numbers, of this process; an error for texts and for snowflakes.
     #[inline]
-    pub(crate) fn numbers(&self) -> Result<&Well> {
-        if matches!(self.shared.way, Way::SharedText | Way::ThreadText) {
+    pub(crate) fn numbers(&self) -> Result<&SegmentSource> {
+        if self.kind() == Kind::Serial {
             return Err(self.wants_text());
         }
-        self.shared.well()
+        self.shared.segments()
     }
 
     /// The next id; waits at most the source's deadline when none is in memory.
@@ -110,19 +98,18 @@ impl Source {
     #[inline(always)]
     pub fn next(&self) -> Result<u64> {
         // Not a `match`: of that the compiler makes a jump table, and the locked instruction waits for the jump.
-        let way = self.shared.way;
-        if way == Way::Shared {
-            let well = self.shared.last_well();
-            return match well.quick() {
-                Ok(number) if well.is_ours() => Ok(number),
-                Ok(_) => self.next_after(None),
-                Err(miss) => self.next_after(miss),
+        if let Way::Shared(live) = &self.shared.way {
+            let source = live.last();
+            return match source.take_one() {
+                Ok(number) if source.word().is_ours() => Ok(number),
+                Ok(_) => self.next_after(live, None),
+                Err(miss) => self.next_after(live, Some(miss)),
             };
         }
-        let quick = match way {
+        let quick = match &self.shared.way {
             // A block of another process is dead: its word is not what it was.
-            Way::Thread => block::quick(self.shared.last_well()),
-            Way::Time => self.quick_time(),
+            Way::Thread(live) => block::quick(live.last()),
+            Way::Time(live) => quick_time(live),
             _ => None,
         };
         match quick {
@@ -131,42 +118,41 @@ impl Source {
         }
     }
 
-    /// An id of the generator, quietly, answering in registers.
-    #[expect(clippy::inline_always, reason = "as for `next`")]
-    #[inline(always)]
-    pub(crate) fn quick_time(&self) -> Option<u64> {
-        let well = self.shared.last_well();
-        if well.is_ours() { well.quick_time() } else { None }
-    }
-
-    /// After a miss, or a number that a forked child counted in its parent's well.
+    /// After a miss, or a number that a forked child counted in its parent's source.
     #[cold]
-    fn next_after(&self, miss: Option<Miss>) -> Result<u64> {
-        let taken = self.well_after(miss).and_then(|(well, miss)| well.lease_after(miss));
+    fn next_after(&self, live: &Live<SegmentSource>, miss: Option<Miss>) -> Result<u64> {
+        let taken = self.with_miss(live, miss).and_then(|(source, miss)| source.lease_after(miss));
         taken.map(|taken| taken.lo).map_err(|e| self.failed(e))
     }
 
-    /// The well of this process, and the miss if it happened there.
-    pub(crate) fn well_after(&self, miss: Option<Miss>) -> Result<(&Well, Option<Miss>)> {
-        let well = self.shared.last_well();
-        if well.is_ours() { Ok((well, miss)) } else { Ok((self.shared.well()?, None)) }
+    /// The state of this process, and the miss if it happened there.
+    pub(crate) fn with_miss<'a>(
+        &self,
+        live: &'a Live<SegmentSource>,
+        miss: Option<Miss>,
+    ) -> Result<(&'a SegmentSource, Option<Miss>)> {
+        let source = live.last();
+        if source.word().is_ours() { Ok((source, miss)) } else { Ok((live.get(&self.shared)?, None)) }
     }
 
     #[cold]
     fn next_otherwise(&self) -> Result<u64> {
-        let id = self.numbers().and_then(|well| match self.shared.way {
-            Way::Thread => block::next_of_thread(well, |number, _| number),
-            Way::Strided => self.next_strided(well),
-            _ => well.next(),
-        });
+        let id = match &self.shared.way {
+            Way::Time(live) => live.get(&self.shared).and_then(SnowflakeSource::next),
+            Way::Thread(live) => {
+                live.get(&self.shared).and_then(|source| block::next_of_thread(source, |number, _| number))
+            }
+            Way::Strided(live) => live.get(&self.shared).and_then(|source| self.next_strided(source)),
+            _ => self.numbers().and_then(SegmentSource::next),
+        };
         id.map_err(|e| self.failed(e))
     }
 
     /// The next of every delta-th number.
-    fn next_strided(&self, well: &Well) -> Result<u64> {
+    fn next_strided(&self, source: &SegmentSource) -> Result<u64> {
         let n = match self.spec().order {
-            Order::Process => well.next(),
-            Order::Thread => block::next_of_thread(well, |n, _| n),
+            Order::Process => source.next(),
+            Order::Thread => block::next_of_thread(source, |n, _| n),
         };
         n.map(|n| self.stride().nth(n))
     }
@@ -185,18 +171,18 @@ impl Source {
     #[expect(clippy::inline_always, reason = "as for `next`")]
     #[inline(always)]
     pub fn try_next(&self) -> Result<u64> {
-        if matches!(self.shared.way, Way::Shared | Way::Thread) {
-            let well = self.shared.last_well();
+        if let Way::Shared(live) | Way::Thread(live) = &self.shared.way {
+            let source = live.last();
             // What the thread's own block has left comes first, or the ids of one thread would not rise.
-            if self.shared.way == Way::Thread
-                && let Some(id) = block::rest_of_thread(well, |id, _| id)
+            if matches!(self.shared.way, Way::Thread(_))
+                && let Some(id) = block::rest_of_thread(source, |id, _| id)
             {
                 return Ok(id);
             }
-            return match well.quick() {
-                Ok(number) if well.is_ours() => Ok(number),
-                Ok(_) => self.try_next_after(None),
-                Err(miss) => self.try_next_after(miss),
+            return match source.take_one() {
+                Ok(number) if source.word().is_ours() => Ok(number),
+                Ok(_) => self.try_next_after(live, None),
+                Err(miss) => self.try_next_after(live, Some(miss)),
             };
         }
         self.try_next_otherwise()
@@ -204,22 +190,19 @@ impl Source {
 
     #[cold]
     fn try_next_otherwise(&self) -> Result<u64> {
-        let id = self.numbers().and_then(|well| {
-            let rest = if self.counts_by_thread() { block::rest_of_thread(well, |n, _| n) } else { None };
-            let n = rest.map_or_else(|| well.try_next(), Ok);
-            if self.shared.way == Way::Time { n } else { n.map(|n| self.stride().nth(n)) }
-        });
+        let id = match &self.shared.way {
+            Way::Time(live) => live.get(&self.shared).and_then(SnowflakeSource::try_next),
+            _ => self.numbers().and_then(|source| {
+                let rest = if self.by_thread() { block::rest_of_thread(source, |n, _| n) } else { None };
+                rest.map_or_else(|| source.try_next(), Ok).map(|n| self.stride().nth(n))
+            }),
+        };
         id.map_err(|e| self.failed(e))
     }
 
-    /// Whether a thread's own block comes before the shared counter.
-    fn counts_by_thread(&self) -> bool {
-        self.by_thread() && self.shared.way != Way::Time
-    }
-
     #[cold]
-    fn try_next_after(&self, miss: Option<Miss>) -> Result<u64> {
-        let taken = self.well_after(miss).and_then(|(well, miss)| well.try_take_after(miss));
+    fn try_next_after(&self, live: &Live<SegmentSource>, miss: Option<Miss>) -> Result<u64> {
+        let taken = self.with_miss(live, miss).and_then(|(source, miss)| source.try_take_after(miss));
         taken.map(|taken| taken.lo).map_err(|e| self.failed(e))
     }
 
@@ -243,23 +226,23 @@ impl Source {
     /// # Errors
     /// As [`Source::next`].
     pub fn fill(&self, buffer: &mut [u64]) -> Result<()> {
-        if !matches!(self.shared.way, Way::Shared | Way::Time) {
-            return self.fill_otherwise(buffer);
-        }
-        self.shared.well().and_then(|well| well.fill(buffer)).map_err(|e| self.failed(e))
+        let filled = match &self.shared.way {
+            Way::Shared(live) => live.get(&self.shared).and_then(|source| source.fill(buffer)),
+            Way::Time(live) => live.get(&self.shared).and_then(|source| source.fill(buffer)),
+            _ => self.fill_otherwise(buffer),
+        };
+        filled.map_err(|e| self.failed(e))
     }
 
     #[cold]
     fn fill_otherwise(&self, buffer: &mut [u64]) -> Result<()> {
-        let filled = self.numbers().and_then(|well| {
-            if self.counts_by_thread() {
-                block::fill_of_thread(well, buffer, |rest| well.fill(rest))
-            } else {
-                well.fill(buffer)
-            }
-        });
-        filled.map_err(|e| self.failed(e))?;
-        if self.shared.way == Way::Strided {
+        let source = self.numbers()?;
+        if self.by_thread() {
+            block::fill_of_thread(source, buffer, |rest| source.fill(rest))?;
+        } else {
+            source.fill(buffer)?;
+        }
+        if let Way::Strided(_) = self.shared.way {
             let stride = self.stride();
             for n in buffer {
                 *n = stride.nth(*n);
@@ -277,19 +260,21 @@ impl Source {
         if count == 0 {
             return Err(self.failed(Error::argument("a lease of 0 numbers; ask for at least 1")));
         }
-        let taken =
-            self.numbers().and_then(|well| well.lease(self.at_most(count))).map_err(|e| self.failed(e))?;
+        let taken = self
+            .numbers()
+            .and_then(|source| source.lease(self.at_most(count)))
+            .map_err(|e| self.failed(e))?;
         Ok(self.ids_of(taken.lo, taken.hi))
     }
 
     /// How many ids of a run of `count` lie side by side.
     pub(crate) fn at_most(&self, count: u64) -> u64 {
-        if self.shared.way == Way::Strided { 1 } else { count }
+        if let Way::Strided(_) = self.shared.way { 1 } else { count }
     }
 
     /// What was counted, as ids: with a stride it is one.
     pub(crate) fn ids_of(&self, lo: u64, hi: u64) -> (u64, u64) {
-        if self.shared.way == Way::Strided {
+        if let Way::Strided(_) = self.shared.way {
             let id = self.stride().nth(lo);
             (id, id + 1)
         } else {
@@ -300,11 +285,7 @@ impl Source {
     /// What this source hands out.
     #[must_use]
     pub fn kind(&self) -> Kind {
-        match self.shared.way {
-            Way::Shared | Way::Thread | Way::Strided => Kind::Segment,
-            Way::Time => Kind::Snowflake,
-            Way::SharedText | Way::ThreadText => Kind::Serial,
-        }
+        self.spec().kind()
     }
 
     /// Whether each thread counts through a block of its own (`order=thread`).
@@ -317,7 +298,7 @@ impl Source {
     /// not, a lease holds one id, and batches are the core's: a clock's ids have gaps, and so have every delta-th number.
     #[must_use]
     pub fn counts(&self) -> bool {
-        !matches!(self.shared.way, Way::Time | Way::Strided)
+        !matches!(self.shared.way, Way::Time(_) | Way::Strided(_))
     }
 
     /// How long a call may wait.
@@ -343,7 +324,7 @@ impl Source {
     /// of its own keeps one per identity. A forked child has another one, and 0 where it may not go on (`FORKED`).
     #[must_use]
     pub fn identity(&self) -> u64 {
-        self.shared.well().map_or(0, |well| well.id)
+        self.shared.callers().map_or(0, |callers| callers.id)
     }
 
     /// A handle that counts through blocks of its own: the fastest loop, for one thread at a time. Ids rise within it.
@@ -357,35 +338,35 @@ impl Source {
     /// # Errors
     /// `INVALID_ARGUMENT` for a number this source cannot have made.
     pub fn parse(&self, id: u64) -> Result<Parts> {
-        match &self.spec().body {
-            Body::Serial { .. } => Err(self.failed(self.wants_text())),
-            Body::Segment if id == 0 || id > crate::base::reservation::MAX_NUMBER => {
-                Err(self.failed(Error::argument(format!(
-                    "{id} is no id of `{}`: ids lie from 1 to 9223372036854775807",
-                    self.label()
-                ))))
-            }
-            Body::Segment if !self.stride().owns(id) => {
-                let stride = self.stride();
-                Err(self.failed(Error::argument(format!(
-                    "{id} is no id of `{}`: divided by {} it leaves {}, and its ids leave {}",
-                    self.label(),
-                    stride.delta(),
-                    id % stride.delta(),
-                    stride.remainder()
-                ))))
-            }
-            Body::Segment => Ok(Parts { number: Some(id), ..Parts::default() }),
-            Body::Snowflake { layout, .. } => {
-                let parts = layout.read(id).map_err(|e| self.failed(e))?;
-                Ok(Parts {
-                    time_ms: Some(layout.wall_ms_of(parts.tick)),
-                    worker: Some(parts.worker),
-                    sequence: Some(parts.seq),
-                    ..Parts::default()
-                })
-            }
+        let stride = self.stride();
+        if let Some(SnowflakeSpec { layout, .. }) = &self.spec().snowflake {
+            let fields = layout.read(id).map_err(|e| self.failed(e))?;
+            return Ok(Parts {
+                time_ms: Some(layout.wall_ms_of(fields.tick)),
+                worker: Some(fields.worker),
+                sequence: Some(fields.seq),
+                ..Parts::default()
+            });
         }
+        if self.kind() == Kind::Serial {
+            return Err(self.failed(self.wants_text()));
+        }
+        if id == 0 || id > MAX_NUMBER {
+            return Err(self.failed(Error::argument(format!(
+                "{id} is no id of `{}`: ids lie from 1 to 9223372036854775807",
+                self.label()
+            ))));
+        }
+        if !stride.owns(id) {
+            return Err(self.failed(Error::argument(format!(
+                "{id} is no id of `{}`: divided by {} it leaves {}, and its ids leave {}",
+                self.label(),
+                stride.delta(),
+                id % stride.delta(),
+                stride.remainder()
+            ))));
+        }
+        Ok(Parts { number: Some(id), ..Parts::default() })
     }
 
     /// Takes a text apart: a serial number, or an id in decimal.
@@ -428,8 +409,10 @@ impl Source {
     /// # Errors
     /// `FORKED`, `CLOSED`.
     pub fn stats(&self) -> Result<Stats> {
-        let well = self.shared.well()?;
-        Ok(crate::engine::Engine::stats(well))
+        Ok(match &self.shared.way {
+            Way::Time(live) => Stats::of_snowflakes(live.get(&self.shared)?),
+            _ => Stats::of_segments(self.shared.segments()?),
+        })
     }
 
     /// What the store's row says; `None` where there is none yet.
@@ -483,6 +466,14 @@ impl Source {
     pub fn iter(&self) -> Iter {
         Iter { handle: self.handle(), process_order: self.spec().order == Order::Process, ended: false }
     }
+}
+
+/// An id of the generator without waiting, returned in registers.
+#[expect(clippy::inline_always, reason = "as for `next`")]
+#[inline(always)]
+pub(crate) fn quick_time(live: &Live<SnowflakeSource>) -> Option<u64> {
+    let source = live.last();
+    if source.word().is_ours() { source.quick() } else { None }
 }
 
 impl IntoIterator for &Source {

@@ -1,13 +1,15 @@
 //! Serial numbers, and ids in decimal, as text.
 
 use crate::base::error::{Code, Error, Result};
-use crate::engine::Way;
+use crate::engine::{Live, Way};
 use crate::segment::block;
-use crate::segment::{Miss, Taken};
+use crate::segment::{Miss, SegmentSource, Taken};
 use crate::serial::{MAX_TEXT, Prefix, write_number, write_serial};
-use crate::well::{Counters, Well};
 
 use super::Source;
+
+/// How a number is taken after a miss: waiting, or at once.
+type TakeAfter = fn(&SegmentSource, Option<Miss>) -> Result<Taken>;
 
 /// The writers of `serial` write UTF-8 only: a date part that was checked, then digits.
 pub(crate) fn ascii(bytes: &[u8]) -> &str {
@@ -52,36 +54,42 @@ impl Source {
     fn write_next(&self, buffer: &mut [u8]) -> Result<usize> {
         let Some(pattern) = self.spec().pattern() else { return self.write_decimal(buffer, self.next()?) };
         let width = pattern.width();
-        let written = if self.shared.way == Way::ThreadText {
-            let well = self.shared.well().map_err(|e| self.failed(e))?;
-            block::next_of_thread(well, |number, prefix| write_serial(buffer, prefix, number, width))
-                .map_err(|e| self.failed(e))?
-        } else {
-            let well = self.shared.last_well();
-            let (number, prefix) = match well.quick_dated() {
-                Ok(serial) if well.is_ours() => serial,
-                Ok(_) => self.dated_after(None, Well::lease_after)?,
-                Err(miss) => self.dated_after(miss, Well::lease_after)?,
-            };
+        let written = if let Way::SharedText(live) = &self.shared.way {
+            let (number, prefix) = self.dated(live, SegmentSource::lease_after)?;
             write_serial(buffer, &prefix, number, width)
+        } else {
+            let source = self.shared.segments().map_err(|e| self.failed(e))?;
+            block::next_of_thread(source, |number, prefix| write_serial(buffer, prefix, number, width))
+                .map_err(|e| self.failed(e))?
         };
         self.fitted(written)
     }
 
-    /// A number with the date part that belongs to it, after a miss; `take` waits for it, or does not.
+    /// A number of the shared counter with the date part that belongs to it; after a miss `take` waits for it, or does not.
+    #[inline]
+    fn dated(&self, live: &Live<SegmentSource>, take: TakeAfter) -> Result<(u64, Prefix)> {
+        let source = live.last();
+        match source.take_one_dated() {
+            Ok(serial) if source.word().is_ours() => Ok(serial),
+            Ok(_) => self.dated_after(live, None, take),
+            Err(miss) => self.dated_after(live, Some(miss), take),
+        }
+    }
+
     #[cold]
     fn dated_after(
         &self,
+        live: &Live<SegmentSource>,
         miss: Option<Miss>,
-        take: impl Fn(&Well, Option<Miss>) -> Result<Taken>,
+        take: TakeAfter,
     ) -> Result<(u64, Prefix)> {
-        let serial = self.well_after(miss).and_then(|(well, mut miss)| {
+        let serial = self.with_miss(live, miss).and_then(|(source, mut miss)| {
             loop {
-                let taken = take(well, miss.take())?;
-                match well.prefix(&taken) {
+                let taken = take(source, miss.take())?;
+                match source.prefix(&taken) {
                     Some(prefix) => return Ok((taken.lo, prefix)),
-                    // The period ended between the count and the look: nobody gets this number.
-                    None => Counters::add(&well.counters.lost, 1),
+                    // The period ended before its date part was read.
+                    None => source.callers.counters.lose(1),
                 }
             }
         });
@@ -110,22 +118,18 @@ impl Source {
         let Some(pattern) = self.spec().pattern() else {
             return self.write_decimal(buffer, self.try_next()?);
         };
-        if self.shared.way == Way::ThreadText {
-            let well = self.shared.well().map_err(|e| self.failed(e))?;
+        let width = pattern.width();
+        let Some(live) = self.shared.live_segments() else { return Err(self.failed(self.wants_text())) };
+        if let Way::ThreadText(live) = &self.shared.way {
+            let source = live.get(&self.shared).map_err(|e| self.failed(e))?;
             // What the thread's own block has left comes first, or the texts of one thread would not rise.
-            let width = pattern.width();
             let write = |number, prefix: &Prefix| write_serial(&mut *buffer, prefix, number, width);
-            if let Some(written) = block::rest_of_thread(well, write) {
+            if let Some(written) = block::rest_of_thread(source, write) {
                 return self.fitted(written);
             }
         }
-        let well = self.shared.last_well();
-        let (number, prefix) = match well.quick_dated() {
-            Ok(serial) if well.is_ours() => serial,
-            Ok(_) => self.dated_after(None, Well::try_take_after)?,
-            Err(miss) => self.dated_after(miss, Well::try_take_after)?,
-        };
-        self.fitted(write_serial(buffer, &prefix, number, pattern.width()))
+        let (number, prefix) = self.dated(live, SegmentSource::try_take_after)?;
+        self.fitted(write_serial(buffer, &prefix, number, width))
     }
 
     /// The next serial number if one is in memory; never blocks.
@@ -150,10 +154,10 @@ impl Source {
             ))));
         }
         match self.spec().pattern() {
-            Some(pattern) if self.shared.way == Way::SharedText => {
+            Some(pattern) if !self.by_thread() => {
                 let mut buffer = [0; MAX_TEXT];
-                let taken = self.shared.well().and_then(|well| {
-                    well.take_dated(count as u64, |numbers, prefix| {
+                let taken = self.shared.segments().and_then(|source| {
+                    source.take_dated(count as u64, |numbers, prefix| {
                         texts.extend(numbers.map(|number| {
                             let len = write_serial(&mut buffer, prefix, number, pattern.width()).unwrap_or(0);
                             ascii(&buffer[..len]).to_owned()

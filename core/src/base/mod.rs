@@ -1,9 +1,13 @@
-//! What every layer above builds on: errors, keys and requests, words that a fork wipes, threads, random numbers.
+//! What every layer above builds on: errors, specs, keys and requests, callers that wait, words that a fork wipes, threads,
+//! random numbers.
 
+pub(crate) mod callers;
+pub(crate) mod counters;
 pub(crate) mod error;
 pub(crate) mod random;
 pub(crate) mod reservation;
 pub(crate) mod revocation;
+pub(crate) mod spec;
 pub(crate) mod stride;
 pub(crate) mod sync;
 pub(crate) mod thread;

@@ -68,6 +68,13 @@ impl Word {
         self.word.load(Ordering::Acquire)
     }
 
+    /// Whether this process made the word, and not one it was forked from: one load.
+    #[inline]
+    pub(crate) fn is_ours(&self) -> bool {
+        // ordering: Relaxed — a process is a fork from its first instruction on; nothing is published by the wipe.
+        self.word.load(Ordering::Relaxed) != 0
+    }
+
     /// Everything taken so far must no longer be issued.
     pub(crate) fn revoke(&self) {
         // A forked child's word stays zero: only a plain rise from a living value counts.

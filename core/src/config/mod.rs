@@ -13,7 +13,7 @@ pub use spec::spec_string;
 pub(crate) use spec::{check_options, parse as parse_spec};
 
 use crate::base::error::{Error, Result};
-use crate::planner::spec::{Body, Spec};
+use crate::base::spec::{Kind, Spec};
 use crate::store::memory::Step;
 use crate::store::server::PasswordSource;
 use crate::store::{Durability, Secret, server};
@@ -215,7 +215,7 @@ impl MillConfig {
             options
         };
         let read = parse_spec(spec, &defaults, self.store.is_sql())?;
-        if let (StoreConfig::Interleaved { .. }, Body::Serial { .. }) = (&self.store, &read.body) {
+        if matches!(self.store, StoreConfig::Interleaved { .. }) && read.kind() == Kind::Serial {
             return Err(Error::config(format!(
                 "`{}`: serial numbers count each period from 1 in one row, so several `stores` cannot serve them; open them in \
                  a mill with one store",

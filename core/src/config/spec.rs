@@ -12,11 +12,10 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 
 use crate::base::error::{Error, Result, shown};
 use crate::base::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
+use crate::base::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec};
 use crate::base::stride::Stride;
-use crate::planner::spec::{Body, Order, Spec};
-use crate::segment::Rules;
 use crate::serial::SerialPattern;
-use crate::snowflake::{ClockBack, Layout};
+use crate::snowflake::Layout;
 use crate::store;
 
 use super::options::{self, Described};
@@ -64,7 +63,7 @@ pub fn spec_string(kind: &str, name: &[&str], options: &[(&str, &str)]) -> Strin
 }
 
 /// What each part of a spec reads: decoded kind, name and options, in the order given.
-struct Parts {
+struct Split {
     kind: &'static str,
     known: Vec<&'static str>,
     name: String,
@@ -87,7 +86,7 @@ fn decode(text: &str, what: &str) -> Result<String> {
     Ok(decoded.into_owned())
 }
 
-fn split(spec: &str) -> Result<Parts> {
+fn split(spec: &str) -> Result<Split> {
     if spec.len() > MAX_SPEC {
         return Err(Error::config(format!(
             "a source spec of {} bytes is too long; at most {MAX_SPEC}",
@@ -130,7 +129,7 @@ fn split(spec: &str) -> Result<Parts> {
             return Err(Error::config(format!("option `{option}` is given twice")));
         }
     }
-    Ok(Parts { kind, known, name: name.to_owned(), options })
+    Ok(Split { kind, known, name: name.to_owned(), options })
 }
 
 fn unknown_option(kind: &str, option: &str, known: &[&str]) -> Error {
@@ -392,7 +391,7 @@ fn stride(read: &Reader, scheme: Scheme) -> Result<Stride> {
     Stride::new(delta, remainder).ok_or_else(|| read.bad("delta", "0", "a whole number from 1"))
 }
 
-fn segment(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
+fn segment(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
     let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments()).collect();
@@ -425,7 +424,8 @@ fn segment(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
         order: common.order,
         block: common.block,
         deadline: common.deadline,
-        body: Body::Segment,
+        snowflake: None,
+        skew_ms: 0,
         rules,
         start: read.number("start", 1, 1, MAX_NUMBER)?,
         last: MAX_NUMBER,
@@ -433,7 +433,7 @@ fn segment(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
     })
 }
 
-fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Result<Spec> {
+fn serial(parts: &Split, read: &Reader, common: Common, sql_store: bool) -> Result<Spec> {
     let (table_part, column_part) = parts.name.split_once('/').ok_or_else(|| {
         Error::config(format!("`serial:{}` names no column; write serial:TABLE/COLUMN", shown(&parts.name)))
     })?;
@@ -482,7 +482,8 @@ fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Resu
         order: common.order,
         block: common.block,
         deadline: common.deadline,
-        body: Body::Serial { skew_ms: read.millis("skew", 5000, 0, 86_400_000)? },
+        snowflake: None,
+        skew_ms: read.millis("skew", 5000, 0, 86_400_000)?,
         // A day's numbers are few: no burst of one process may reserve more than a hundredth of them at a time.
         rules: rules(read, Some(500), (space / 100).min(LARGEST_STEP))?,
         start: 1,
@@ -491,7 +492,7 @@ fn serial(parts: &Parts, read: &Reader, common: Common, sql_store: bool) -> Resu
     })
 }
 
-fn snowflake(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
+fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
     let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?;
@@ -543,8 +544,9 @@ fn snowflake(parts: &Parts, read: &Reader, common: Common) -> Result<Spec> {
         order: common.order,
         block: common.block,
         deadline: common.deadline,
-        body: Body::Snowflake { layout, worker, clock_back, max_lead_ms },
-        rules: Rules { min_step: 1, max_step: 1, unit: 1, buffer_ms: max_lead_ms, ttl_ms: None },
+        snowflake: Some(SnowflakeSpec { layout, worker, clock_back, max_lead_ms }),
+        skew_ms: 0,
+        rules: Rules::default(),
         start: 0,
         last: MAX_NUMBER,
         heal: false,

@@ -6,7 +6,12 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::base::callers::Callers;
+use crate::base::counters::Counters;
 use crate::base::error::Code;
+use crate::keeper::KeptSource;
+use crate::segment::SegmentSource;
+use crate::snowflake::SnowflakeSource;
 
 /// Upper bounds of the refill histogram, in microseconds.
 const BUCKETS_US: [u64; 9] = [250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000];
@@ -155,6 +160,56 @@ pub struct Stats {
     pub ends_at_ms: Option<i64>,
     /// The refusal callers are told now.
     pub refusal: Option<String>,
+}
+
+impl Stats {
+    /// The figures of a source.
+    pub(crate) fn of(source: &KeptSource) -> Stats {
+        match source {
+            KeptSource::Segment(source) => Stats::of_segments(source),
+            KeptSource::Snowflake(source) => Stats::of_snowflakes(source),
+        }
+    }
+
+    pub(crate) fn of_segments(source: &SegmentSource) -> Stats {
+        let (issued, left) = source.issued_and_left();
+        let rate = Counters::get(&source.callers.counters.rate_per_1000s) as f64 / 1000.0;
+        Stats {
+            issued,
+            left,
+            rate,
+            runway_seconds: (rate > 0.0).then(|| left as f64 / rate),
+            ..Stats::of_callers(&source.callers)
+        }
+    }
+
+    pub(crate) fn of_snowflakes(source: &SnowflakeSource) -> Stats {
+        let generator = &source.generator;
+        let issued = generator.issued();
+        Stats {
+            issued,
+            // Before its first id a generator has no time of its own.
+            lead_ms: (issued > 0).then(|| generator.lead_ms()),
+            ends_at_ms: Some(generator.layout().ends_at_ms()),
+            ..Stats::of_callers(&source.callers)
+        }
+    }
+
+    fn of_callers(callers: &Callers) -> Stats {
+        let counters = &callers.counters;
+        Stats {
+            source: callers.spec.label.clone(),
+            spec: callers.spec.text.clone(),
+            reserved: Counters::get(&counters.reserved),
+            lost: Counters::get(&counters.lost),
+            refills: Counters::get(&counters.refills),
+            waits: Counters::get(&counters.waits),
+            step: Counters::get(&counters.last_step),
+            last_refill_ms: Some(Counters::get(&counters.last_refill_ms) as i64).filter(|ms| *ms > 0),
+            refusal: callers.posted_error().map(|error| error.to_string()),
+            ..Stats::default()
+        }
+    }
 }
 
 fn quoted(label: &str) -> String {

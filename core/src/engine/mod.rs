@@ -1,10 +1,10 @@
-//! One life of a mill: a keeper thread with its store, and the wells it serves. A forked child starts another.
+//! One life of a mill: a keeper thread with its store, and the sources it serves. A forked child starts another.
 
 pub(crate) mod events;
 pub(crate) mod metrics;
 mod shared;
 
-pub(crate) use shared::{SharedMill, SharedSource, Way};
+pub(crate) use shared::{Live, SharedMill, SharedSource, Way};
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,18 +16,17 @@ use crossbeam::channel::{self, Sender};
 
 use crate::base::error::{Code, Error, Result, shown};
 use crate::base::revocation::Word;
+use crate::base::spec::{SnowflakeSpec, Spec};
 use crate::base::thread;
 use crate::base::waker::ReadyQueue;
 use crate::config::{MillConfig, StoreConfig};
 use crate::engine::events::{Event, Events};
 use crate::engine::metrics::{MillCounters, Stats};
-use crate::keeper::Keeper;
 use crate::keeper::executor::{Command, Executor, Health};
-use crate::planner::spec::{Body, Spec};
+use crate::keeper::{Keeper, KeptSource};
 use crate::store::guarded::{Guarded, MakeStore, OnPanic};
 use crate::store::{Fault, FaultKind, Store, interleave, memory};
 use crate::time::Clock;
-use crate::well::{Counters, Spring, Well};
 
 /// How long `close` waits for the keeper: a batch's own timeouts are shorter.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
@@ -38,7 +37,8 @@ pub(crate) struct Engine {
     clock: Clock,
     ready: Arc<ReadyQueue>,
     commands: Sender<Command>,
-    wells: Mutex<HashMap<String, Arc<Well>>>,
+    /// By [`Spec::identity`].
+    sources: Mutex<HashMap<String, KeptSource>>,
     next_slot: AtomicUsize,
     closed: AtomicBool,
     pub(crate) counters: Arc<MillCounters>,
@@ -128,7 +128,7 @@ impl Engine {
             clock: clock.clone(),
             ready: ready.clone(),
             commands,
-            wells: Mutex::default(),
+            sources: Mutex::default(),
             next_slot: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             counters: Arc::default(),
@@ -167,11 +167,11 @@ impl Engine {
     /// Whether this life belongs to this process and not to the one it was forked from.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
-        self.word.get() != 0
+        self.word.is_ours()
     }
 
-    fn wells(&self) -> MutexGuard<'_, HashMap<String, Arc<Well>>> {
-        self.wells.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sources(&self) -> MutexGuard<'_, HashMap<String, KeptSource>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn closed_error() -> Error {
@@ -195,17 +195,17 @@ impl Engine {
         Ok(())
     }
 
-    /// The well of a spec; two spellings of one spec share it.
-    pub(crate) fn well(&self, spec: &Arc<Spec>) -> Result<Arc<Well>> {
-        let mut wells = self.wells();
+    /// The source of a spec; two spellings of one spec share it.
+    pub(crate) fn source(&self, spec: &Arc<Spec>) -> Result<KeptSource> {
+        let mut sources = self.sources();
         if self.is_closed() {
             return Err(Self::closed_error());
         }
         let identity = spec.identity();
-        if let Some(well) = wells.get(&identity) {
-            return Ok(well.clone());
+        if let Some(source) = sources.get(&identity) {
+            return Ok(source.clone());
         }
-        if wells.len() >= self.max_sources {
+        if sources.len() >= self.max_sources {
             return Err(Error::argument(format!(
                 "`{}` would be one source more than `max_sources={}` allows; each keeps its memory until the mill is closed, so \
                  names are not made from what users send; where so many are meant, raise `max_sources`",
@@ -213,7 +213,7 @@ impl Engine {
                 self.max_sources
             )));
         }
-        if let Body::Snowflake { worker, .. } = &spec.body {
+        if let Some(SnowflakeSpec { layout, worker, .. }) = &spec.snowflake {
             if self.revived {
                 return Err(Error::new(
                     Code::Forked,
@@ -223,14 +223,12 @@ impl Engine {
                     ),
                 ));
             }
-            if wells.values().any(|well| well.spec.key.name == spec.key.name) {
+            if sources.values().any(|source| source.spec().key.name == spec.key.name) {
                 return Err(Error::config(format!(
                     "worker {worker} of `{}` is open in this mill with other options; one generator serves one worker",
                     spec.label
                 )));
             }
-        }
-        if let Body::Snowflake { layout, .. } = &spec.body {
             match layout.check_life(self.clock.wall_ms()) {
                 Ok(Some(warning)) => {
                     self.events.push(Event::new("layout_ending", format!("{}: {warning}", spec.label)));
@@ -242,10 +240,10 @@ impl Engine {
         }
         // ordering: Relaxed — only uniqueness matters.
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);
-        let well = Arc::new(Well::new(spec.clone(), self.ready.clone(), slot, self.clock.clone())?);
-        self.command(Command::Add(well.clone()))?;
-        wells.insert(identity, well.clone());
-        Ok(well)
+        let source = KeptSource::new(spec.clone(), self.ready.clone(), slot, self.clock.clone())?;
+        self.command(Command::Add(source.clone()))?;
+        sources.insert(identity, source.clone());
+        Ok(source)
     }
 
     /// Runs `task` with the store, on the keeper's thread.
@@ -286,8 +284,8 @@ impl Engine {
     /// Closes for good: every later call says `CLOSED`, unused numbers go back, the keeper ends.
     pub(crate) fn close(&self) {
         {
-            // Under the lock, so that no well is added behind the close.
-            let _wells = self.wells();
+            // Under the lock, so that no source is added behind the close.
+            let _sources = self.sources();
             // ordering: AcqRel — one closer; pairs with `is_closed`.
             if self.closed.swap(true, Ordering::AcqRel) {
                 return;
@@ -297,49 +295,16 @@ impl Engine {
         let asked = self.command(Command::Close(done)).is_ok();
         // A keeper that hangs in a store's timeout ends by itself later; nobody is kept for it.
         if !asked || wait.recv_timeout(CLOSE_WAIT).is_err() {
-            // What the keeper would have given back is lost; but after a close nobody is given a number, whatever state the
-            // keeper is in.
-            for well in self.wells().values() {
-                well.close();
-            }
+            // What the keeper would have given back is lost; but after a close no caller gets a number, whatever state the keeper
+            // is in.
+            self.sources().values().for_each(KeptSource::close);
         }
-    }
-
-    pub(crate) fn stats(well: &Well) -> Stats {
-        let mut stats = Stats {
-            source: well.spec.label.clone(),
-            spec: well.spec.text.clone(),
-            reserved: Counters::get(&well.counters.reserved),
-            lost: Counters::get(&well.counters.lost),
-            refills: Counters::get(&well.counters.refills),
-            waits: Counters::get(&well.counters.waits),
-            step: Counters::get(&well.counters.last_step),
-            last_refill_ms: Some(Counters::get(&well.counters.last_refill_ms) as i64).filter(|ms| *ms > 0),
-            refusal: well.posted_error().map(|e| e.to_string()),
-            ..Stats::default()
-        };
-        match &well.spring {
-            Spring::Numbers(buffer) => {
-                let snapshot = buffer.snapshot();
-                stats.issued = snapshot.issued;
-                stats.left = snapshot.left;
-                stats.rate = Counters::get(&well.counters.rate_per_1000s) as f64 / 1000.0;
-                stats.runway_seconds = (stats.rate > 0.0).then(|| snapshot.left as f64 / stats.rate);
-            }
-            Spring::Time { generator, .. } => {
-                stats.issued = generator.issued();
-                // Before its first id a generator has no time of its own.
-                stats.lead_ms = (stats.issued > 0).then(|| generator.lead_ms());
-                stats.ends_at_ms = Some(generator.layout().ends_at_ms());
-            }
-        }
-        stats
     }
 
     /// The figures of every source, by name.
     pub(crate) fn all_stats(&self) -> Vec<Stats> {
-        let wells: Vec<_> = self.wells().values().cloned().collect();
-        let mut stats: Vec<_> = wells.iter().map(|well| Self::stats(well)).collect();
+        let sources: Vec<_> = self.sources().values().cloned().collect();
+        let mut stats: Vec<_> = sources.iter().map(Stats::of).collect();
         stats.sort_by(|a, b| (&a.source, &a.spec).cmp(&(&b.source, &b.spec)));
         stats
     }

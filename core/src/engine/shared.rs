@@ -8,13 +8,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use crate::base::callers::Callers;
 use crate::base::error::{Code, Error, Result};
-use crate::base::revocation::ForkLock;
+use crate::base::revocation::{ForkLock, Word};
+use crate::base::spec::{Kind, Order, Spec};
 use crate::config::{Fork, MillConfig};
 use crate::engine::events::Event;
-use crate::planner::spec::{Body, Order, Spec};
+use crate::keeper::KeptSource;
+use crate::segment::SegmentSource;
+use crate::snowflake::SnowflakeSource;
 use crate::time::{Clock, ManualClock};
-use crate::well::Well;
 
 use super::Engine;
 
@@ -134,99 +137,176 @@ impl Drop for SharedMill {
     }
 }
 
-/// What a source hands out and from where, settled once so that the id path asks one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Numbers of the shared counter.
-    Shared,
-    /// Numbers of the calling thread's own block.
-    Thread,
-    /// Ids of a clock and a worker.
-    Time,
-    /// Every delta-th number: counted by the shared counter or by the thread, and made an id on its way out.
-    Strided,
-    /// Texts, numbered by the shared counter.
-    SharedText,
-    /// Texts, numbered by the calling thread's own block.
-    ThreadText,
+/// A source's state in the present life of its mill: in a forked child its parent's, until the child's first call.
+pub(crate) struct Live<T: State> {
+    /// From `Arc::into_raw`; never null.
+    state: AtomicPtr<T>,
 }
 
+/// The two kinds of state that a source may have.
+pub(crate) trait State: Sized {
+    fn word(&self) -> &Word;
+    /// The state, if the source is of this kind.
+    fn of(source: KeptSource) -> Option<Arc<Self>>;
+}
+
+impl State for SegmentSource {
+    #[inline]
+    fn word(&self) -> &Word {
+        self.word()
+    }
+    fn of(source: KeptSource) -> Option<Arc<Self>> {
+        if let KeptSource::Segment(state) = source { Some(state) } else { None }
+    }
+}
+
+impl State for SnowflakeSource {
+    #[inline]
+    fn word(&self) -> &Word {
+        self.word()
+    }
+    fn of(source: KeptSource) -> Option<Arc<Self>> {
+        if let KeptSource::Snowflake(state) = source { Some(state) } else { None }
+    }
+}
+
+impl<T: State> Live<T> {
+    fn new(state: Arc<T>) -> Self {
+        Live { state: AtomicPtr::new(Arc::into_raw(state).cast_mut()) }
+    }
+
+    /// The state that was used last. What is taken from it may be handed out only if its word [`Word::is_ours`]. The id path asks
+    /// that *after* it has counted: a count in the child's copy of a dead source harms nothing, and the load does not delay the
+    /// count.
+    #[inline]
+    pub(crate) fn last(&self) -> &T {
+        // ordering: Acquire — pairs with the release in `revive`.
+        let state = self.state.load(Ordering::Acquire);
+        // SAFETY: the pointer came from `Arc::into_raw`; a state is dropped only with this struct, and one that was replaced
+        // after a fork is never dropped.
+        unsafe { &*state }
+    }
+
+    /// The state of this process; in a forked child this starts its mill anew.
+    #[inline]
+    pub(crate) fn get(&self, source: &SharedSource) -> Result<&T> {
+        let state = self.last();
+        if state.word().is_ours() { Ok(state) } else { self.revive(source) }
+    }
+
+    #[cold]
+    fn revive(&self, source: &SharedSource) -> Result<&T> {
+        // Any number of threads may come here at once; the engine gives them all the same state.
+        let fresh = T::of(source.mill.engine()?.source(&source.spec)?)
+            .ok_or_else(|| Error::new(Code::Internal, "a source changed its kind"))?;
+        let fresh = Arc::into_raw(fresh).cast_mut();
+        // ordering: AcqRel — publishes the state; pairs with the load in `last`.
+        let old = self.state.swap(fresh, Ordering::AcqRel);
+        // SAFETY: as in `last`: whichever thread stored the old one, it still stands.
+        if unsafe { &*old }.word().is_ours() {
+            // Another thread of this process had stored the same state; the engine keeps it alive, so this count of it can go. A
+            // reader that holds the reference reads what the engine holds.
+            // SAFETY: `old` came from `Arc::into_raw` and its place in `self.state` is taken.
+            drop(unsafe { Arc::from_raw(old) });
+        }
+        // SAFETY: as in `last`.
+        Ok(unsafe { &*fresh })
+    }
+}
+
+impl<T: State> Drop for Live<T> {
+    fn drop(&mut self) {
+        let state = *self.state.get_mut();
+        // SAFETY: as in `last`; no other reference leads to it through this struct any more.
+        if unsafe { &*state }.word().is_ours() {
+            // SAFETY: the pointer came from `Arc::into_raw` and is not used again.
+            drop(unsafe { Arc::from_raw(state) });
+        }
+    }
+}
+
+/// How a source hands out ids, settled once so that the id path tests one word.
+pub(crate) enum Way {
+    /// Numbers of the shared counter.
+    Shared(Live<SegmentSource>),
+    /// Numbers of the calling thread's own block.
+    Thread(Live<SegmentSource>),
+    /// Ids of a clock and a worker.
+    Time(Live<SnowflakeSource>),
+    /// Every delta-th number: counted by the shared counter or by the thread, and made an id on its way out.
+    Strided(Live<SegmentSource>),
+    /// Texts, numbered by the shared counter.
+    SharedText(Live<SegmentSource>),
+    /// Texts, numbered by the calling thread's own block.
+    ThreadText(Live<SegmentSource>),
+}
+
+/// What the copies of a source share.
 pub(crate) struct SharedSource {
     pub(crate) mill: Arc<SharedMill>,
     pub(crate) spec: Arc<Spec>,
     pub(crate) way: Way,
     /// The most bytes a text can have.
     pub(crate) text_len: usize,
-    /// The well of the present life, from `Arc::into_raw`; never null.
-    well: AtomicPtr<Well>,
 }
 
 impl SharedSource {
     pub(crate) fn open(mill: &Arc<SharedMill>, spec: Spec) -> Result<Self> {
         let spec = Arc::new(spec);
-        let well = mill.engine()?.well(&spec)?;
-        let way = match (&spec.body, spec.order) {
-            (Body::Snowflake { .. }, _) => Way::Time,
-            (Body::Segment, _) if !spec.key.stride.is_every() => Way::Strided,
-            (Body::Segment, Order::Process) => Way::Shared,
-            (Body::Segment, Order::Thread) => Way::Thread,
-            (Body::Serial { .. }, Order::Process) => Way::SharedText,
-            (Body::Serial { .. }, Order::Thread) => Way::ThreadText,
+        let way = match mill.engine()?.source(&spec)? {
+            KeptSource::Snowflake(state) => Way::Time(Live::new(state)),
+            KeptSource::Segment(state) => {
+                let live = Live::new(state);
+                match (spec.kind(), spec.order) {
+                    (Kind::Serial, Order::Process) => Way::SharedText(live),
+                    (Kind::Serial, Order::Thread) => Way::ThreadText(live),
+                    _ if !spec.key.stride.is_every() => Way::Strided(live),
+                    (_, Order::Process) => Way::Shared(live),
+                    (_, Order::Thread) => Way::Thread(live),
+                }
+            }
         };
-        Ok(SharedSource {
-            mill: mill.clone(),
-            way,
-            text_len: spec.text_len(),
-            spec,
-            well: AtomicPtr::new(Arc::into_raw(well).cast_mut()),
-        })
+        Ok(SharedSource { mill: mill.clone(), way, text_len: spec.text_len(), spec })
     }
 
-    /// The well of this process.
+    /// The state of a source that counts; `None` for a snowflake.
     #[inline]
-    pub(crate) fn well(&self) -> Result<&Well> {
-        let well = self.last_well();
-        if well.is_ours() { Ok(well) } else { self.revive() }
-    }
-
-    /// The well that was used last: in a forked child its parent's, until the child's first call. What is taken from it
-    /// may be handed out only if [`Well::is_ours`], which the id path asks *after* it has counted: a count in the
-    /// child's copy of a dead well harms nobody, and the load no longer stands before the count.
-    #[inline]
-    pub(crate) fn last_well(&self) -> &Well {
-        // ordering: Acquire — pairs with the release in `revive`.
-        let well = self.well.load(Ordering::Acquire);
-        // SAFETY: the pointer came from `Arc::into_raw`; a well is dropped only with this struct, and one that was
-        // replaced after a fork is never dropped.
-        unsafe { &*well }
-    }
-
-    #[cold]
-    fn revive(&self) -> Result<&Well> {
-        // Any number of threads may come here at once; the engine gives them all the same well.
-        let fresh = self.mill.engine()?.well(&self.spec)?;
-        let fresh = Arc::into_raw(fresh).cast_mut();
-        // ordering: AcqRel — publishes the well; pairs with the load above.
-        let old = self.well.swap(fresh, Ordering::AcqRel);
-        // SAFETY: as in `well`: the old one still stands, whoever put it there.
-        if unsafe { &*old }.is_ours() {
-            // Another thread of this process had put the same well there; the engine keeps it alive, so its count of
-            // ours can go. A reader that holds the reference reads what the engine holds.
-            // SAFETY: `old` came from `Arc::into_raw` and its place in `self.well` is taken.
-            drop(unsafe { Arc::from_raw(old) });
+    pub(crate) fn live_segments(&self) -> Option<&Live<SegmentSource>> {
+        match &self.way {
+            Way::Shared(live)
+            | Way::Thread(live)
+            | Way::Strided(live)
+            | Way::SharedText(live)
+            | Way::ThreadText(live) => Some(live),
+            Way::Time(_) => None,
         }
-        // SAFETY: as in `well`.
-        Ok(unsafe { &*fresh })
     }
-}
 
-impl Drop for SharedSource {
-    fn drop(&mut self) {
-        let well = *self.well.get_mut();
-        // SAFETY: as in `well`; nobody else can reach it through this struct any more.
-        if unsafe { &*well }.is_ours() {
-            // SAFETY: the pointer came from `Arc::into_raw` and is not used again.
-            drop(unsafe { Arc::from_raw(well) });
+    /// The state of a source that counts, of this process.
+    pub(crate) fn segments(&self) -> Result<&SegmentSource> {
+        let live = self.live_segments().ok_or_else(|| {
+            Error::argument(format!(
+                "`{}` has no ranges to lease; take ids one by one or in batches",
+                self.spec.label
+            ))
+        })?;
+        live.get(self)
+    }
+
+    /// The callers of this source, of this process.
+    pub(crate) fn callers(&self) -> Result<&Callers> {
+        match &self.way {
+            Way::Time(live) => live.get(self).map(|state| &state.callers),
+            _ => self.segments().map(|state| &state.callers),
+        }
+    }
+
+    /// Counts numbers that were taken and not used, in the process that took them.
+    pub(crate) fn lose(&self, numbers: u64) {
+        if let Some(state) = self.live_segments().map(Live::last)
+            && state.word().is_ours()
+        {
+            state.callers.counters.lose(numbers);
         }
     }
 }

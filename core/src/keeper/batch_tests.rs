@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use crossbeam::channel::{self, Receiver, Sender};
 
-use super::Keeper;
 use super::executor::{Command, Executor};
+use super::{Keeper, KeptSource};
 use crate::base::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Action, Answer, Ask, Batch, Now, Planner, Slot, View};
+use crate::segment::SegmentSource;
 use crate::segment::Snapshot;
 use crate::store::{Facts, Row, Store};
 use crate::time::{Clock, ManualClock};
-use crate::well::Well;
 
-fn spec(text: &str) -> Arc<crate::planner::spec::Spec> {
+fn spec(text: &str) -> Arc<crate::base::spec::Spec> {
     Arc::new(MillConfig::parse("memory:").and_then(|config| config.spec(text)).expect("a spec"))
 }
 
@@ -304,8 +304,8 @@ fn executor(
     let clock = Clock::Manual(Arc::new(ManualClock::new(0)));
     let mut keeper = Keeper::new(1, ready);
     for slot in 0..8 {
-        let well = keeper.open(slot, spec(&format!("segment:s{slot}")), clock.clone()).expect("a well");
-        assert!(well.try_next().is_err(), "nothing is in memory, so the caller asks");
+        let source = keeper.open(slot, spec(&format!("segment:s{slot}")), clock.clone()).expect("a source");
+        assert!(source.try_next().is_err(), "nothing is in memory, so the caller asks");
     }
     let asked = Arc::new(AtomicU64::new(0));
     let (sender, commands) = channel::unbounded();
@@ -415,20 +415,20 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
     };
     let thread = std::thread::spawn(move || executor.run());
     ready.set_keeper(thread.thread().clone());
-    let well = |text: &str, slot| {
-        let well = Arc::new(Well::new(spec(text), ready.clone(), slot, Clock::System).expect("a source"));
-        commands.send(Command::Add(well.clone())).expect("a keeper");
+    let open = |text: &str, slot| {
+        let source = Arc::new(SegmentSource::new(spec(text), ready.clone(), slot, Clock::System));
+        commands.send(Command::Add(KeptSource::Segment(source.clone()))).expect("a keeper");
         ready.unpark();
-        well
+        source
     };
-    let dated = well(spec_of_the_source, 0);
+    let dated = open(spec_of_the_source, 0);
     dated.lease(1).expect("a number");
-    let other = well("segment:other", 1);
+    let other = open("segment:other", 1);
     assert!(other.try_next().is_err());
     is_asked.recv_timeout(Duration::from_secs(30)).expect("the keeper asks the store, which is silent");
     // Far more than the source's numbers live, far less than they would last.
     let began = std::time::Instant::now();
-    while dated.buffer().expect("numbers").take(1).is_ok() {
+    while matches!(dated.take_if(1, 1), Ok(Some(_))) {
         assert!(
             began.elapsed() < Duration::from_secs(20),
             "{spec_of_the_source}: numbers outlive their time"

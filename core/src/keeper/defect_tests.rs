@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use crossbeam::channel;
 
-use super::Keeper;
 use super::executor::{Command, Executor, Health};
+use super::{Keeper, KeptSource};
 use crate::base::error::Code;
+use crate::base::spec::Spec;
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::engine::events::Events;
 use crate::engine::metrics::{self, MillCounters};
-use crate::planner::spec::Spec;
 use crate::store::memory::{Memory, MemoryStore, Step};
 use crate::time::Clock;
-use crate::well::Well;
 
 struct Scene {
     memory: Arc<Memory>,
@@ -54,11 +53,10 @@ impl Scene {
         Scene { memory, ready, commands, counters, events, thread: Some(thread) }
     }
 
-    fn well(&self, slot: usize, text: &str) -> Arc<Well> {
-        let well = Well::new(spec(text), self.ready.clone(), slot, Clock::System).expect("a well");
-        let well = Arc::new(well);
-        self.say(Command::Add(well.clone()));
-        well
+    fn open(&self, slot: usize, text: &str) -> KeptSource {
+        let source = KeptSource::new(spec(text), self.ready.clone(), slot, Clock::System).expect("a source");
+        self.say(Command::Add(source.clone()));
+        source
     }
 
     fn say(&self, command: Command) {
@@ -86,8 +84,8 @@ impl Drop for Scene {
 #[test]
 fn callers_hear_of_a_defect_at_once_and_the_keeper_goes_on() {
     let scene = Scene::new();
-    let orders = scene.well(0, "segment:orders?deadline=20s&step=10");
-    let other = scene.well(1, "segment:other?deadline=20s");
+    let orders = scene.open(0, "segment:orders?deadline=20s&step=10");
+    let other = scene.open(1, "segment:other?deadline=20s");
     assert_eq!(orders.next().unwrap(), 1);
     assert_eq!(other.next().unwrap(), 1);
     scene.memory.fail_next(Step::Panic);
@@ -122,7 +120,7 @@ fn callers_hear_of_a_defect_at_once_and_the_keeper_goes_on() {
 #[test]
 fn a_keeper_that_went_on_still_knows_how_far_each_row_had_come() {
     let scene = Scene::new();
-    let orders = scene.well(0, "segment:orders?deadline=2s&step=10");
+    let orders = scene.open(0, "segment:orders?deadline=2s&step=10");
     let mut last = 0;
     while last < 10 {
         last = orders.next().unwrap();
@@ -149,7 +147,7 @@ fn a_keeper_that_went_on_still_knows_how_far_each_row_had_come() {
 #[test]
 fn a_keeper_that_panics_again_and_again_rests_in_between_and_can_be_closed() {
     let scene = Scene::new();
-    let orders = scene.well(0, "segment:orders?deadline=20s");
+    let orders = scene.open(0, "segment:orders?deadline=20s");
     scene.memory.script(vec![Step::Panic; 1000]);
     for _ in 0..4 {
         let error = orders.next().unwrap_err();
@@ -163,11 +161,11 @@ fn a_keeper_that_panics_again_and_again_rests_in_between_and_can_be_closed() {
 #[test]
 fn a_snowflake_goes_on_above_its_mark_after_a_defect() {
     let scene = Scene::new();
-    let flakes = scene.well(0, "snowflake:tx?worker=5&deadline=20s");
+    let flakes = scene.open(0, "snowflake:tx?worker=5&deadline=20s");
     let before = flakes.next().unwrap();
     scene.memory.fail_next(Step::Panic);
-    // A well of its own makes the keeper go to the store.
-    let orders = scene.well(1, "segment:orders?deadline=20s");
+    // Another source makes the keeper go to the store.
+    let orders = scene.open(1, "segment:orders?deadline=20s");
     assert_eq!(orders.next().unwrap_err().code, Code::Internal);
     let after = loop {
         match flakes.next() {

@@ -1,4 +1,4 @@
-//! The executor: the keeper's thread, which carries batches to the store and sleeps until a source is queued.
+//! The executor: the keeper's thread. It carries batches and store tasks to the store, and sleeps until a source is queued or due.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,39 +13,39 @@ use crate::base::reservation::Fault;
 use crate::base::thread::panic_words;
 use crate::engine::events::{Event, Events};
 use crate::engine::metrics::MillCounters;
+use crate::planner::{Answer, Ask, Batch};
 use crate::store::Store;
 use crate::time::Clock;
-use crate::well::Well;
 
-use super::Keeper;
 use super::expiry::Expiry;
-use crate::planner::{Answer, Ask, Batch, Now};
+use super::{Keeper, KeptSource};
 
-/// The keeper never sleeps longer than this: a wall clock that was set is noticed, a lost wake-up heals.
+/// The longest sleep of the keeper, so that it notices a wall clock that was set, and a lost wake-up heals.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
-/// How many ranges a close gives back in one go, and how long it gives back at most: less than a caller of `close` waits.
+/// How many ranges a close gives back in one statement.
 const GIVEN_BACK_AT_ONCE: usize = 100;
-const LAST_WORDS: Duration = Duration::from_secs(8);
+/// How long a close gives back: less than a caller of `close` waits.
+const GIVE_BACK_TIME: Duration = Duration::from_secs(8);
 
-/// How long the keeper rests after a defect of keymill's own, the first time and at most: callers hear of the defect, and a
-/// defect that comes back at once does not take a core of the host.
+/// How long the keeper rests after a defect in keymill, the first time and at most: callers get the error, and a defect that
+/// recurs at once does not take a core of the host.
 const DEFECT_REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 /// Defects that lie further apart than this do not add up.
 const DEFECT_MEMORY: Duration = Duration::from_secs(60);
-/// How often the store's warnings are looked at.
+/// How often the store's warnings are read.
 const WARNINGS_EVERY: Duration = Duration::from_secs(1);
 
-/// Work that needs the store and is not a batch: `status`, `init`, `repair`.
+/// Work for the store that is no batch: `status`, `init`, `repair`.
 pub(crate) type StoreTask = Box<dyn FnOnce(&mut dyn Store) + Send>;
 
 /// What callers ask of the thread.
 pub(crate) enum Command {
-    Add(Arc<Well>),
+    Add(KeptSource),
     Run(StoreTask),
-    /// The sender is told when everything that hangs on the clock has been looked at.
+    /// The clock was set by hand; the answer comes when every source that depends on it has been checked.
     ClockMoved(Sender<()>),
-    /// Give back what was not used, and end; the sender is told when that is done.
+    /// Give back the unused numbers and end; the answer comes when that is done.
     Close(Sender<()>),
 }
 
@@ -65,17 +65,17 @@ pub(crate) struct Executor {
 /// What the executor remembers of warnings and defects.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// The warnings that were told last, and when they were looked at.
+    /// The warnings that were reported last, and when they were read.
     warned: Option<(Vec<String>, Instant)>,
-    /// Defects of keymill's own that followed each other, and the last one.
+    /// Defects in keymill that followed each other, and the last one.
     defects: u32,
     last_defect: Option<Instant>,
     rests_until: Option<Instant>,
 }
 
 impl Executor {
-    /// Works until the mill is closed. A panic of a driver never gets here (`store::guarded`); one of keymill's own code ends
-    /// the planner, not the thread.
+    /// Works until the mill is closed. A panic of a driver never gets here (`store::guarded`); a panic of keymill's own code
+    /// ends the planner, not the thread.
     pub(crate) fn run(mut self) {
         crate::base::random::seed();
         while let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.work())) {
@@ -84,7 +84,7 @@ impl Executor {
                 return;
             }
             if catch_unwind(AssertUnwindSafe(|| self.start_anew(payload))).is_err() {
-                // Nothing helps. Callers are told by their deadlines, and errands at once.
+                // Waiting callers end with their deadlines, and store tasks at once.
                 return;
             }
         }
@@ -94,22 +94,22 @@ impl Executor {
         loop {
             while let Ok(command) = self.commands.try_recv() {
                 match command {
-                    Command::Add(well) => self.add(well),
+                    Command::Add(source) => self.add(source),
                     Command::Run(task) => self.run_task(task),
                     Command::ClockMoved(done) => {
                         self.keeper.clock_moved();
                         while self.turn() {}
-                        // Nobody may be waiting any more.
+                        // The caller may have given up waiting.
                         let _ = done.send(());
                     }
                     Command::Close(done) => {
-                        // Taken out, so that nothing is begun after a panic in here. Its connection ends first: who was told
-                        // that the mill is closed may delete SQLite's file, and a last checkpoint would then delete the log
-                        // of the file that came after it.
+                        // Taken out, so that nothing is begun after a panic in here. Its connection ends before the answer: a
+                        // caller who knows that the mill is closed may delete SQLite's file, and a last checkpoint would then
+                        // delete the log of the file that came after it.
                         let mut store = self.store.take();
                         self.close(store.as_deref_mut());
                         drop(store);
-                        // Nobody may be waiting any more: then nobody needs to know.
+                        // The caller may have given up waiting.
                         let _ = done.send(());
                         return;
                     }
@@ -124,44 +124,46 @@ impl Executor {
             if self.turn() {
                 continue;
             }
-            // Connections live by the system's clock, also where a test sets the mill's clock by hand.
+            // Connections age by the system's clock, also where a test sets the mill's clock by hand.
             let system_ms = Clock::System.boot_ms();
             let idle_at = self.store.as_deref_mut().and_then(|store| store.release_idle(system_ms));
-            let now = self.now();
             if self.commands.is_empty() {
-                self.sleep(now, idle_at.map(|at| at.saturating_sub(system_ms)));
+                self.sleep(idle_at.map(|at| at.saturating_sub(system_ms)));
             }
         }
     }
 
-    fn add(&mut self, well: Arc<Well>) {
-        // A manual clock moves by a call, which the keeper answers.
-        if well.spec.has_ends() && matches!(self.clock, Clock::System) {
+    fn add(&mut self, source: KeptSource) {
+        // A manual clock moves by a command, which the keeper carries out.
+        if let KeptSource::Segment(source) = &source
+            && source.spec().has_ends()
+            && matches!(self.clock, Clock::System)
+        {
             if self.expiry.is_none() {
                 self.expiry = Expiry::start(self.clock.clone());
             }
             if let Some(expiry) = &self.expiry {
-                expiry.add(well.clone());
+                expiry.add(source.clone());
             }
         }
-        self.keeper.add(well);
+        self.keeper.add(source);
     }
 
-    /// The store is about to be asked: dates are ended by the other thread meanwhile.
+    /// The store is about to be asked: the expiry thread ends dates meanwhile.
     fn about_to_wait(&self) {
         if let Some(expiry) = &self.expiry {
             expiry.keeper_waits();
         }
     }
 
-    /// A panic in an task affects only its caller, whose answer channel is closed.
+    /// A panic in a task affects only its caller, whose answer channel is closed.
     fn run_task(&mut self, task: StoreTask) {
         self.about_to_wait();
         let Some(store) = self.store.as_deref_mut() else { return };
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| task(store))) {
             self.defect("a call", payload);
         }
-        self.tell_created();
+        self.report_created();
     }
 
     fn defect(&self, of: &str, payload: Box<dyn Any + Send>) -> String {
@@ -172,8 +174,8 @@ impl Executor {
         message
     }
 
-    /// Goes on after a panic in the planner or in what carries it out: every source is told, and after a rest a new planner
-    /// looks at each of them.
+    /// Goes on after a panic in the planner or in this file: every source gets the error, and after a rest a new planner checks
+    /// each of them.
     fn start_anew(&mut self, payload: Box<dyn Any + Send>) {
         let message = self.defect("the keeper", payload);
         let now = Instant::now();
@@ -182,18 +184,14 @@ impl Executor {
         self.health.last_defect = Some(now);
         let rest = (DEFECT_REST.0 * (1 << self.health.defects.min(10))).min(DEFECT_REST.1);
         self.health.rests_until = Some(now + rest);
-        self.keeper.start_anew(
-            crate::base::random::u64(),
-            &Error::new(Code::Internal, message).after(rest),
-            self.now(),
-        );
+        let error = Error::new(Code::Internal, message).after(rest);
+        self.keeper.start_anew(crate::base::random::u64(), &error, self.clock.now());
     }
 
-    /// Serves the sources that are queued or due, and carries one batch; `false` when there was none.
+    /// Carries the next batch to the store. Returns whether there was one.
     pub(super) fn turn(&mut self) -> bool {
-        let now = self.now();
         let Some(store) = self.store.as_deref_mut() else { return false };
-        let Some(batch) = self.keeper.poll(now, store.batch()) else { return false };
+        let Some(batch) = self.keeper.poll(self.clock.now(), store.batch()) else { return false };
         if let Some(expiry) = &self.expiry {
             expiry.keeper_waits();
         }
@@ -209,23 +207,22 @@ impl Executor {
         let news = store.news();
         self.counters.count_round_trip();
         for answer in answers.iter().flatten() {
-            // Whoever was taken along has waited for all of it.
+            // Every source of a batch has waited for all of it.
             self.counters.refilled(took, answer.is_ok());
         }
         if answers.iter().flatten().any(Result::is_ok) {
             self.watch_warnings();
         }
-        self.tell_created();
-        self.tell_refusals(&answers);
+        self.report_created();
+        self.report_faults(&answers);
         for fault in news {
             self.counters.failed();
             self.events.push(Event::refusal(&fault));
         }
-        let now = self.now();
-        // A store that answered too few of them has said nothing about the rest, which then asks anew.
-        for (slot, answer) in
-            slots.into_iter().zip(answers.into_iter().chain(std::iter::repeat_with(|| None)))
-        {
+        let now = self.clock.now();
+        // A store that answered too few requests has said nothing about the rest, which are retried.
+        let answers = answers.into_iter().chain(std::iter::repeat_with(|| None));
+        for (slot, answer) in slots.into_iter().zip(answers) {
             match answer {
                 Some(answer) => self.keeper.complete(slot, answer, now),
                 None => self.keeper.retry_alone(slot),
@@ -234,8 +231,8 @@ impl Executor {
         true
     }
 
-    /// An event for each refusal; where the store itself failed, one for the whole batch.
-    fn tell_refusals(&self, answers: &[Option<Result<Answer, Fault>>]) {
+    /// An event for each refused request; where the store itself failed, one for the whole batch.
+    fn report_faults(&self, answers: &[Option<Result<Answer, Fault>>]) {
         let (outages, refusals): (Vec<_>, Vec<_>) = answers
             .iter()
             .flatten()
@@ -253,41 +250,38 @@ impl Executor {
         }
     }
 
-    fn now(&self) -> Now {
-        Now { boot_ms: self.clock.boot_ms(), wall_ms: self.clock.wall_ms() }
-    }
-
     /// A missing configuration opens a new file without an error: the event shows it.
-    fn tell_created(&mut self) {
+    fn report_created(&mut self) {
         let created = self.store.as_deref_mut().map(Store::created).unwrap_or_default();
         for created in created {
             self.events.push(Event::new("store_created", created));
         }
     }
 
-    /// What the store's settings leave to be wished for is a figure, and each new warning an event.
+    /// Makes the store's warnings a figure, and each new one an event.
     fn watch_warnings(&mut self) {
         let Some(store) = self.store.as_deref_mut() else { return };
-        let told = match &self.health.warned {
+        let reported = match &self.health.warned {
             Some((_, at)) if at.elapsed() < WARNINGS_EVERY => return,
-            Some((told, _)) => told.as_slice(),
+            Some((reported, _)) => reported.as_slice(),
             None => &[],
         };
         let first = self.health.warned.is_none();
         let warnings = match store.warnings() {
             Some(warnings) => warnings,
             None if first => store.facts().map(|facts| facts.warnings).unwrap_or_default(),
-            None => told.to_vec(),
+            None => reported.to_vec(),
         };
-        for warning in warnings.iter().filter(|warning| !told.contains(warning)) {
+        for warning in warnings.iter().filter(|warning| !reported.contains(warning)) {
             self.events.push(Event::new("store_warning", warning.clone()));
         }
         self.counters.set_warnings(warnings.len());
         self.health.warned = Some((warnings, Instant::now()));
     }
 
-    /// Sleeps until a source is due, a connection has been idle for long enough, or another thread wakes it.
-    fn sleep(&self, now: Now, idle_in_ms: Option<u64>) {
+    /// Sleeps until a source is due, a connection has been idle for long enough, or another thread unparks this one.
+    fn sleep(&self, idle_in_ms: Option<u64>) {
+        let now = self.clock.now();
         let due_in_ms = self.keeper.wake_at(now).map(|at| at.saturating_sub(now.boot_ms));
         let pause = [due_in_ms, idle_in_ms].into_iter().flatten().min();
         let pause = pause.map_or(LONGEST_SLEEP, Duration::from_millis);
@@ -297,9 +291,9 @@ impl Executor {
     fn close(&mut self, store: Option<&mut (dyn Store + 'static)>) {
         let last = self.keeper.close();
         let Some(store) = store else { return };
-        let until = Instant::now() + LAST_WORDS;
+        let until = Instant::now() + GIVE_BACK_TIME;
         for ask in &last.raise {
-            // Tried even where the store failed a moment ago: an id may come twice without it.
+            // Tried even where the store failed a moment ago: without it an id may come twice.
             if let Err(fault) = execute(store, ask) {
                 self.events.push(Event::refusal(&fault));
                 if fault.kind.is_outage() {
@@ -307,7 +301,7 @@ impl Executor {
                 }
             }
         }
-        // A store that is down now would make every give-back wait its timeout: the numbers are lost instead.
+        // Each give-back to a store that is down would wait for its timeout; the numbers are lost instead.
         if self.keeper.failures() > 0 {
             return;
         }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Keeper;
+use super::{Keeper, KeptSource};
 use crate::base::error::Code;
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
@@ -12,7 +12,6 @@ use crate::planner::{Answer, Ask, Batch, Now};
 use crate::store::Store;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::time::{Clock, ManualClock};
-use crate::well::Well;
 
 const BEGIN: i64 = 1_795_249_800_123;
 
@@ -20,7 +19,7 @@ const BEGIN: i64 = 1_795_249_800_123;
 struct Process {
     keeper: Keeper,
     ready: Arc<ReadyQueue>,
-    well: Arc<Well>,
+    source: KeptSource,
     clock: Arc<ManualClock>,
     store: MemoryStore,
     /// How often the mark was written.
@@ -33,13 +32,13 @@ impl Process {
         let spec = MillConfig::parse("memory:").and_then(|config| config.spec(spec)).expect("a spec");
         let (ready, clock) = (Arc::new(ReadyQueue::default()), Arc::new(ManualClock::new(wall_ms)));
         let mut keeper = Keeper::new(1, ready.clone());
-        let well = keeper.open(0, Arc::new(spec), Clock::Manual(clock.clone())).expect("a source");
+        let source = keeper.open(0, Arc::new(spec), Clock::Manual(clock.clone())).expect("a source");
         let store = MemoryStore::new(memory.clone());
-        Process { keeper, ready, well, clock, store, writes: 0, ids: Vec::new() }
+        Process { keeper, ready, source, clock, store, writes: 0, ids: Vec::new() }
     }
 
     fn now(&self) -> Now {
-        Now { boot_ms: self.clock.boot_ms(), wall_ms: self.clock.wall_ms() }
+        Clock::Manual(self.clock.clone()).now()
     }
 
     /// What the keeper's thread does when it wakes.
@@ -73,7 +72,7 @@ impl Process {
     }
 
     fn call(&mut self) {
-        if let Ok(id) = self.well.try_next() {
+        if let Ok(id) = self.source.try_next() {
             self.ids.push(id);
         }
         if !self.ready.is_empty() {
@@ -120,7 +119,11 @@ fn repeated(spec: &str, closes: bool) -> usize {
         second.call();
         second.pass(1_000);
     }
-    assert_eq!(second.well.posted_error().map(|error| error.code), Some(Code::ClockBehind), "{spec}");
+    assert_eq!(
+        second.source.callers().posted_error().map(|error| error.code),
+        Some(Code::ClockBehind),
+        "{spec}"
+    );
     let before: HashSet<u64> = first.ids.into_iter().collect();
     second.ids.iter().filter(|id| before.contains(id)).count()
 }
@@ -164,12 +167,10 @@ fn a_close_raises_a_mark_that_the_store_did_not_hear_of() {
             process.pass(20_000);
         }
         // The id of a moment in which the keeper sleeps.
-        let id = process.well.try_next().expect(spec);
+        let id = process.source.try_next().expect(spec);
         process.close();
-        let row = process.store.look(&process.well.spec.key).expect("a look").expect("a row");
-        let crate::planner::spec::Body::Snowflake { layout, .. } = &process.well.spec.body else {
-            panic!("{spec}")
-        };
+        let row = process.store.look(&process.source.spec().key).expect("a look").expect("a row");
+        let layout = process.source.spec().snowflake.expect(spec).layout;
         assert_eq!(row.mark.next, layout.unpack(id).tick + 1, "{spec}");
     }
 }
@@ -184,17 +185,17 @@ fn a_start_and_a_close_in_turn_leave_the_mark_where_it_is() {
             process.call();
             process.pass(1);
             process.close();
-            marks.push(process.store.look(&process.well.spec.key).expect("a look").map(|row| row.mark.next));
+            marks.push(
+                process.store.look(&process.source.spec().key).expect("a look").map(|row| row.mark.next),
+            );
         }
-        let crate::planner::spec::Body::Snowflake { layout, .. } = &spec_of(spec).body else {
-            panic!("{spec}")
-        };
+        let layout = spec_of(spec).snowflake.expect(spec).layout;
         let tick = layout.tick_at(BEGIN).unsigned_abs();
         assert!(marks.iter().flatten().all(|mark| *mark <= tick + 2), "{spec}: {marks:?}");
     }
 }
 
-fn spec_of(text: &str) -> crate::planner::spec::Spec {
+fn spec_of(text: &str) -> crate::base::spec::Spec {
     MillConfig::parse("memory:").and_then(|config| config.spec(text)).expect("a spec")
 }
 

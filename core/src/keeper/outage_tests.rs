@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Keeper;
+use super::{Keeper, KeptSource};
 use crate::base::reservation::{Fault, FaultKind};
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
@@ -10,13 +10,12 @@ use crate::planner::{Answer, Ask, Batch, Now};
 use crate::store::Store;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::time::{Clock, ManualClock};
-use crate::well::Well;
 
 /// A process with one source, whose store is down when the test says so.
 struct Process {
     keeper: Keeper,
     ready: Arc<ReadyQueue>,
-    well: Arc<Well>,
+    source: KeptSource,
     clock: Arc<ManualClock>,
     store: MemoryStore,
     down: Option<FaultKind>,
@@ -30,13 +29,13 @@ impl Process {
         let ready = Arc::new(ReadyQueue::default());
         let clock = Arc::new(ManualClock::new(1_795_249_800_123));
         let mut keeper = Keeper::new(1, ready.clone());
-        let well = keeper.open(0, Arc::new(spec), Clock::Manual(clock.clone())).expect("a source");
+        let source = keeper.open(0, Arc::new(spec), Clock::Manual(clock.clone())).expect("a source");
         let store = MemoryStore::new(Memory::new());
-        Process { keeper, ready, well, clock, store, down: None, wakes: 0, tries: 0 }
+        Process { keeper, ready, source, clock, store, down: None, wakes: 0, tries: 0 }
     }
 
     fn now(&self) -> Now {
-        Now { boot_ms: self.clock.boot_ms(), wall_ms: self.clock.wall_ms() }
+        Clock::Manual(self.clock.clone()).now()
     }
 
     /// What the keeper's thread does when it wakes.
@@ -64,14 +63,14 @@ impl Process {
                 self.wake();
             }
             for _ in 0..each {
-                let taken = self.well.try_next();
+                let taken = self.source.try_next();
                 if !self.ready.is_empty() {
                     self.wake();
                 }
                 assert!(
                     taken.is_ok() || self.down.is_none(),
                     "{}: an id from memory: {taken:?}",
-                    self.well.spec.text
+                    self.source.spec().text
                 );
             }
         }
@@ -126,7 +125,7 @@ fn a_caller_who_finds_nothing_while_the_store_rests_is_served_at_its_next_try() 
     process.down = Some(FaultKind::Unavailable);
     // The last of them finds nothing, and wakes the keeper while the store may not be asked.
     for _ in 0..200 {
-        let _ = process.well.try_next();
+        let _ = process.source.try_next();
         if !process.ready.is_empty() {
             process.wake();
         }
@@ -138,5 +137,5 @@ fn a_caller_who_finds_nothing_while_the_store_rests_is_served_at_its_next_try() 
             process.wake();
         }
     }
-    assert!(process.well.try_next().is_ok(), "the keeper asked by itself");
+    assert!(process.source.try_next().is_ok(), "the keeper asked by itself");
 }

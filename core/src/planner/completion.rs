@@ -2,7 +2,7 @@
 
 use crate::base::error::{Code, Error};
 use crate::base::reservation::{Fault, FaultKind, Mark, Reserved};
-use crate::planner::spec::Body;
+use crate::base::spec::Kind;
 use crate::segment::Segment;
 use crate::serial::Prefix;
 
@@ -192,9 +192,9 @@ impl Planner {
         Action::Fail(error)
     }
 
-    fn exhausted_code(&self, slot: Slot) -> Code {
-        match self.plans.get(slot).and_then(Option::as_ref).map(|p| &p.spec.body) {
-            Some(Body::Serial { .. }) => Code::NumberOverflow,
+    fn exhausted_code(&mut self, slot: Slot) -> Code {
+        match self.plan(slot).map(|plan| plan.spec.kind()) {
+            Some(Kind::Serial) => Code::NumberOverflow,
             _ => Code::Exhausted,
         }
     }

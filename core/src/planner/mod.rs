@@ -12,7 +12,6 @@ mod batch;
 mod completion;
 mod period;
 mod rest;
-pub mod spec;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
@@ -20,8 +19,9 @@ use std::sync::Arc;
 
 use crate::base::error::Error;
 use crate::base::reservation::{Key, Mark, Request, Reserved};
-use crate::planner::spec::{Body, Spec};
-use crate::segment::{Last, Meter, Rules, Segment, Snapshot};
+use crate::base::spec::{Rules, Spec};
+use crate::segment::{Last, Meter, Segment, Snapshot};
+pub use crate::time::Now;
 pub use batch::Batch;
 use period::next_period;
 
@@ -33,15 +33,6 @@ const CHECK_MS: u64 = 1_000;
 
 /// A source's place in its planner.
 pub type Slot = usize;
-
-/// The time, as the planner is told it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Now {
-    /// Boot time: rates, ages, backoff.
-    pub boot_ms: u64,
-    /// Wall time: periods, snowflakes.
-    pub wall_ms: i64,
-}
 
 /// What a batch asks of the store.
 #[derive(Clone, Debug)]
@@ -361,7 +352,8 @@ impl Planner {
     fn check_mark(&mut self, slot: Slot, wanted_mark: Option<u64>, waiting: bool, now: Now) {
         let Some(plan) = self.plan(slot) else { return };
         plan.wanted = wanted_mark.map(|to| Want::Mark { to });
-        let again = now.boot_ms + (plan.spec.rules.buffer_ms / 3).max(1);
+        let max_lead_ms = plan.spec.snowflake.map_or(0, |of| of.max_lead_ms);
+        let again = now.boot_ms + (max_lead_ms / 3).max(1);
         if plan.wanted.is_some() {
             self.enqueue(slot, waiting);
             // While ids are taken the mark is kept ahead of them; an idle snowflake sets no timer and costs nothing.
@@ -493,12 +485,9 @@ impl Plan {
                 Some(Ask::Raise { key: self.spec.key.clone(), expect: self.expected_mark(), to })
             }
             Want::Numbers { len, period } => {
-                let period_max = match (&self.spec.body, self.spec.pattern()) {
-                    (Body::Serial { skew_ms }, Some(pattern)) => {
-                        pattern.period_at(now.wall_ms.saturating_add(*skew_ms as i64)).max(period)
-                    }
-                    _ => period,
-                };
+                let latest_ms = now.wall_ms.saturating_add(self.spec.skew_ms as i64);
+                let period_max =
+                    self.spec.pattern().map_or(period, |pattern| pattern.period_at(latest_ms).max(period));
                 let counted = Request {
                     key: self.spec.key.clone(),
                     len,

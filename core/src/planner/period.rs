@@ -1,7 +1,6 @@
 //! Periods of serial numbers: when one is over, and when the next is reserved.
 
 use crate::base::reservation::Scheme;
-use crate::planner::spec::Body;
 use crate::serial::SerialPattern;
 
 use super::{Action, Now, Plan, Planner, Slot};
@@ -20,9 +19,8 @@ const PERIOD_CHECK_MS: u64 = 1_000;
 pub(super) fn next_period(plan: &Plan, rate: u64, now: Now) -> Option<u64> {
     let pattern: &SerialPattern = plan.spec.pattern()?;
     let end = plan.period_end_ms?;
-    let Body::Serial { skew_ms } = plan.spec.body else { return None };
     let scheme_allows = plan.spec.key.scheme == Scheme::Keymill;
-    let near = now.wall_ms >= end - AHEAD_MS.min(skew_ms as i64 / 2) && now.wall_ms < end;
+    let near = now.wall_ms >= end - AHEAD_MS.min(plan.spec.skew_ms as i64 / 2) && now.wall_ms < end;
     let long_enough = pattern.period_start_ms(plan.period).is_some_and(|start| end - start > 4 * AHEAD_MS);
     if scheme_allows && near && long_enough && rate > 0 && plan.ahead.is_none() {
         return Some(pattern.period_at(end));
@@ -39,7 +37,7 @@ pub(super) fn until_check(end: i64, now: Now) -> u64 {
 
 impl Planner {
     /// Ends a period that is over; answers with what is then left in memory. The source has dropped its numbers by itself, and
-    /// begun with those that were reserved ahead (`Well::expire`): here it is taken note of.
+    /// begun with those that were reserved ahead (`SegmentSource::expire`): here it is taken note of.
     pub(super) fn turn_period(&mut self, slot: Slot, left: u64, now: Now, actions: &mut Vec<Action>) -> u64 {
         let Some(plan) = self.plan(slot) else { return left };
         let over = plan.period_end_ms.is_some_and(|end| now.wall_ms >= end);

@@ -8,22 +8,22 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::Result;
-use crate::segment::Taken;
 use crate::serial::Prefix;
-use crate::well::{Counters, Well};
+
+use super::{SegmentSource, Taken};
 
 /// Numbers that one owner counts through.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     next: u64,
     end: u64,
-    /// The word of the well it came from, and what it read when the block was leased.
+    /// The revocation word of the block's source, and its value when the block was leased.
     word: &'static AtomicU64,
     leased_at: u64,
     pub(crate) prefix: Prefix,
 }
 
-/// What a block without a well compares; it never holds.
+/// The word of a block without a source; it never has the value that such a block compares.
 static NO_WORD: AtomicU64 = AtomicU64::new(0);
 
 impl Block {
@@ -61,20 +61,20 @@ impl Block {
         self.next += count as u64;
     }
 
-    /// Leases a new block from `well`; what was left of the old one is lost.
+    /// Leases a new block from `source`; the rest of the old one is lost.
     #[cold]
-    pub(crate) fn refill(&mut self, well: &Well, size: u64) -> Result<()> {
-        self.forget(well);
-        let word = well.word();
+    fn refill(&mut self, source: &SegmentSource, size: u64) -> Result<()> {
+        self.forget(source);
+        let word = source.word();
         loop {
             // Read before the lease: a revocation that comes between kills the block.
             let leased_at = word.get();
-            let taken: Taken = well.lease(size)?;
-            let prefix = if well.spec.pattern().is_some() {
-                match well.prefix(&taken) {
+            let taken: Taken = source.lease(size)?;
+            let prefix = if source.spec().pattern().is_some() {
+                match source.prefix(&taken) {
                     Some(prefix) => prefix,
                     None => {
-                        Counters::add(&well.counters.lost, taken.len());
+                        source.callers.counters.lose(taken.len());
                         continue;
                     }
                 }
@@ -86,10 +86,20 @@ impl Block {
         }
     }
 
+    /// The next number; leases blocks until there is one.
+    pub(crate) fn next_or_refill(&mut self, source: &SegmentSource) -> Result<u64> {
+        loop {
+            if let Some(number) = self.next() {
+                return Ok(number);
+            }
+            self.refill(source, source.spec().block)?;
+        }
+    }
+
     /// Counts what is left as lost.
-    pub(crate) fn forget(&mut self, well: &Well) {
-        if std::ptr::eq(self.word, well.word().shared()) {
-            Counters::add(&well.counters.lost, self.end - self.next);
+    pub(crate) fn forget(&mut self, source: &SegmentSource) {
+        if std::ptr::eq(self.word, source.word().shared()) {
+            source.callers.counters.lose(self.end - self.next);
         }
         *self = Block::EMPTY;
     }
@@ -99,54 +109,53 @@ impl Block {
 const KEPT: usize = 63;
 
 thread_local! {
-    /// The block used last and its well's id. It stands alone because nothing in it needs a destructor: then the
+    /// The block used last and its source's id. It stands alone because nothing in it needs a destructor: then the
     /// variable is an offset from a register, and no state of it is checked.
     static LATEST: RefCell<(u64, Block)> = const { RefCell::new((0, Block::EMPTY)) };
     static OTHERS: RefCell<Vec<(u64, Block)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The next number of this thread's own block of `well`, and what `with` makes of the block's date part.
+/// The next number of this thread's own block of `source`, passed to `with` together with the block's date part.
 #[inline]
-pub(crate) fn next_of_thread<T>(well: &Well, with: impl FnOnce(u64, &Prefix) -> T) -> Result<T> {
+pub(crate) fn next_of_thread<T>(source: &SegmentSource, with: impl FnOnce(u64, &Prefix) -> T) -> Result<T> {
     LATEST.with_borrow_mut(|latest| {
         let (id, block) = latest;
-        let number = if *id == well.id { block.next() } else { None };
+        let number = if *id == source.callers.id { block.next() } else { None };
         let number = match number {
             Some(number) => number,
-            None => next_of_other(latest, well)?,
+            None => next_of_other(latest, source)?,
         };
         Ok(with(number, &latest.1.prefix))
     })
 }
 
-/// The next number of this thread's block of `well`, if that is the block it used last and it holds one.
+/// The next number of this thread's block of `source`, if that is the block it used last and it holds one.
 #[inline]
-pub(crate) fn quick(well: &Well) -> Option<u64> {
-    LATEST.with_borrow_mut(|(id, block)| if *id == well.id { block.next() } else { None })
+pub(crate) fn quick(source: &SegmentSource) -> Option<u64> {
+    LATEST.with_borrow_mut(|(id, block)| if *id == source.callers.id { block.next() } else { None })
 }
 
-/// What this thread's own block of `well` still holds, one number of it; leases nothing. What `with` makes of it, as in
-/// [`next_of_thread`].
+/// As [`next_of_thread`], but only what the block still holds: leases nothing.
 #[inline]
-pub(crate) fn rest_of_thread<T>(well: &Well, with: impl FnOnce(u64, &Prefix) -> T) -> Option<T> {
+pub(crate) fn rest_of_thread<T>(source: &SegmentSource, with: impl FnOnce(u64, &Prefix) -> T) -> Option<T> {
     LATEST.with_borrow_mut(|latest| {
-        if latest.0 != well.id {
-            bring_forward(latest, well);
+        if latest.0 != source.callers.id {
+            bring_forward(latest, source);
         }
         let number = latest.1.next()?;
         Some(with(number, &latest.1.prefix))
     })
 }
 
-/// Fills the front of `out` with what this thread's own block of `well` still holds, and `more` does the rest: all of it,
-/// or an error, and then the block is as it was. So a batch rises with the ids that the thread takes one by one.
+/// Fills the front of `out` with what this thread's own block of `source` still holds; `more` fills the rest, all of it, or
+/// returns an error, and then the block is as it was. So a batch rises with the ids that the thread takes one by one.
 pub(crate) fn fill_of_thread(
-    well: &Well,
+    source: &SegmentSource,
     out: &mut [u64],
     more: impl FnOnce(&mut [u64]) -> Result<()>,
 ) -> Result<()> {
     let count = LATEST.with_borrow_mut(|latest| {
-        bring_forward(latest, well);
+        bring_forward(latest, source);
         latest.1.copy(out)
     });
     let (_, rest) = out.split_at_mut(count);
@@ -154,24 +163,24 @@ pub(crate) fn fill_of_thread(
         more(rest)?;
     }
     LATEST.with_borrow_mut(|latest| {
-        if latest.0 == well.id {
+        if latest.0 == source.callers.id {
             latest.1.skip(count);
         }
     });
     Ok(())
 }
 
-/// Makes this thread's block of `well` the one used last; an empty one where it has none.
+/// Makes this thread's block of `source` the one used last; an empty one where it has none.
 #[cold]
-fn bring_forward(latest: &mut (u64, Block), well: &Well) {
-    if latest.0 == well.id {
+fn bring_forward(latest: &mut (u64, Block), source: &SegmentSource) {
+    if latest.0 == source.callers.id {
         return;
     }
-    let fresh = (well.id, Block::EMPTY);
+    let fresh = (source.callers.id, Block::EMPTY);
     // A thread that is ending has put the others away already; what it still takes, it takes block by block.
     let found = OTHERS.try_with(|others| {
         let mut others = others.borrow_mut();
-        let found = others.iter().position(|(id, _)| *id == well.id).map(|at| others.remove(at));
+        let found = others.iter().position(|(id, _)| *id == source.callers.id).map(|at| others.remove(at));
         if latest.0 != 0 {
             others.truncate(KEPT - 1);
             others.insert(0, latest.clone());
@@ -182,13 +191,7 @@ fn bring_forward(latest: &mut (u64, Block), well: &Well) {
 }
 
 #[cold]
-fn next_of_other(latest: &mut (u64, Block), well: &Well) -> Result<u64> {
-    bring_forward(latest, well);
-    let block = &mut latest.1;
-    loop {
-        if let Some(number) = block.next() {
-            return Ok(number);
-        }
-        block.refill(well, well.spec.block)?;
-    }
+fn next_of_other(latest: &mut (u64, Block), source: &SegmentSource) -> Result<u64> {
+    bring_forward(latest, source);
+    latest.1.next_or_refill(source)
 }

@@ -58,13 +58,7 @@ pub(crate) struct Snapshot {
     pub(crate) born_ms: Option<u64>,
 }
 
-/// What dropping segments came to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Dropped {
-    /// Numbers that nobody will get.
-    pub(crate) lost: u64,
-}
-
+/// The cell that callers count in, and the segments behind it.
 pub(crate) struct Buffer {
     cell: Cell,
     queue: ArrayQueue<Segment>,
@@ -226,26 +220,26 @@ impl Buffer {
     }
 
     /// Drops everything reserved at or before `born_ms`, and tells the owners of blocks to drop theirs.
-    pub(crate) fn drop_older(&self, born_ms: u64) -> Dropped {
+    pub(crate) fn drop_older(&self, born_ms: u64) -> u64 {
         self.drop_where(|born, _| born <= born_ms)
     }
 
     /// Drops everything that does not belong to `period`, and tells the owners of blocks to drop theirs.
-    pub(crate) fn drop_other_periods(&self, keep: u64) -> Dropped {
+    pub(crate) fn drop_other_periods(&self, keep: u64) -> u64 {
         self.drop_where(|_, period| period != keep)
     }
 
-    fn drop_where(&self, goes: impl Fn(u64, u64) -> bool) -> Dropped {
-        let mut dropped = Dropped::default();
-        let Some(right) = self.cell.replacing_now() else { return dropped };
+    fn drop_where(&self, goes: impl Fn(u64, u64) -> bool) -> u64 {
+        let mut lost = 0;
+        let Some(right) = self.cell.replacing_now() else { return lost };
         let old = self.cell.current(&right);
         if let Some(old) = old {
             if !goes(old.born_ms, old.period) {
                 self.cell.keep(right);
-                return dropped;
+                return lost;
             }
             let reached = old.next.clamp(old.lo, old.hi);
-            dropped.lost += old.hi - reached;
+            lost += old.hi - reached;
             self.count_issued(reached - old.lo);
         }
         // Also where the cell is empty: blocks leased from what it held may still be counted through.
@@ -259,12 +253,12 @@ impl Buffer {
                 // ordering: Relaxed — as above.
                 self.lent.store(true, Ordering::Relaxed);
                 self.cell.install(right, &segment);
-                return dropped;
+                return lost;
             }
-            dropped.lost += segment.len();
+            lost += segment.len();
         }
         self.cell.empty(right);
-        dropped
+        lost
     }
 
     /// Closes for good. Answers with what nobody was given, in rising order: it may be given back.

@@ -9,15 +9,17 @@
 pub(crate) mod block;
 mod buffer;
 mod cell;
+mod expiry;
 #[cfg(all(test, loom))]
 mod loom;
 mod range;
-
+mod source;
 mod step;
+mod wait;
 
 pub use buffer::Taken;
 pub(crate) use buffer::{Buffer, Snapshot, TakeError};
 pub(crate) use cell::Miss;
 pub(crate) use range::Segment;
-pub use step::Rules;
+pub use source::SegmentSource;
 pub(crate) use step::{Last, Meter, Rest};

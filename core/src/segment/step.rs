@@ -5,20 +5,7 @@
 //! striped time bucket; here the counter's own position is the count, sampled when the keeper looks, so that the rate
 //! costs the id path nothing.
 
-/// The options that steer a source's reservations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// The least that is reserved at a time.
-    pub min_step: u64,
-    /// The most that is reserved at a time (a batch that lacks more reserves what it lacks).
-    pub max_step: u64,
-    /// Reservations are whole multiples of this; `step=N` sets it, and `min_step` with it.
-    pub unit: u64,
-    /// How many milliseconds of buffer are kept ahead at least, at the present rate.
-    pub buffer_ms: u64,
-    /// Segments older than this are dropped.
-    pub ttl_ms: Option<u64>,
-}
+use crate::base::spec::Rules;
 
 /// A refill fills up to this share of `qps × buffer`.
 const FULL: (u64, u64) = (6, 5);

@@ -51,7 +51,7 @@ pub struct Layout {
 
 /// The fields of one id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Parts {
+pub struct Fields {
     /// Ticks since the layout's epoch.
     pub tick: u64,
     /// The worker, data centre included.
@@ -146,8 +146,8 @@ impl Layout {
     /// The fields of an id. Bits above the layout are ignored; [`Layout::read`] refuses them.
     #[inline]
     #[must_use]
-    pub fn unpack(&self, id: u64) -> Parts {
-        Parts {
+    pub fn unpack(&self, id: u64) -> Fields {
+        Fields {
             tick: (id >> self.time_shift()) & self.max_tick(),
             worker: (id >> self.worker_shift()) & self.max_worker(),
             seq: (id >> self.seq_shift()) & self.max_seq(),
@@ -155,7 +155,7 @@ impl Layout {
     }
 
     /// The fields of an id that somebody else hands in: `INVALID_ARGUMENT` where no id of this layout can look like that.
-    pub fn read(&self, id: u64) -> Result<Parts> {
+    pub fn read(&self, id: u64) -> Result<Fields> {
         if id == 0 || id > self.max_id() {
             return Err(Error::argument(format!(
                 "{id} is not an id of layout {self}: its ids are 1 to {}",
@@ -577,7 +577,7 @@ mod tests {
         assert_eq!(layout("js53").read(0).unwrap_err().code, Code::InvalidArgument);
         assert_eq!(
             layout("twitter").read(1 << 22 | 5 << 12 | 0x11).unwrap(),
-            Parts { tick: 1, worker: 5, seq: 17 }
+            Fields { tick: 1, worker: 5, seq: 17 }
         );
     }
 
@@ -600,7 +600,7 @@ mod tests {
     proptest! {
         #[test]
         fn packing_and_unpacking_are_inverse_in_every_layout(layout in any_layout(), a: u64, b: u64, c: u64) {
-            let parts = Parts { tick: a & layout.max_tick(), worker: b & layout.max_worker(), seq: c & layout.max_seq() };
+            let parts = Fields { tick: a & layout.max_tick(), worker: b & layout.max_worker(), seq: c & layout.max_seq() };
             let id = layout.pack(parts.tick, parts.worker, parts.seq);
             prop_assert!(id <= layout.max_id() && i64::try_from(id).is_ok());
             prop_assert_eq!(layout.unpack(id), parts);

@@ -17,9 +17,12 @@
 
 pub mod generator;
 pub mod layout;
+mod source;
 
 #[cfg(all(test, loom))]
 mod loom;
 
 pub use generator::{ClockBack, Generator, Refusal, Why};
-pub use layout::{Layout, Parts};
+pub use layout::{Fields, Layout};
+#[doc(hidden)]
+pub use source::SnowflakeSource;

@@ -11,6 +11,15 @@ use std::sync::Arc;
 
 pub use manual::ManualClock;
 
+/// The present moment on both clocks, passed to whatever decides by time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Now {
+    /// Boot time: rates, ages, backoff.
+    pub boot_ms: u64,
+    /// Wall time: periods, snowflakes.
+    pub wall_ms: i64,
+}
+
 /// A moment of wall time in the form that is cheapest to make of what the kernel gives: seconds above 30 bits of
 /// nanoseconds. Made for comparing; from 2242 on (and before 1698) all moments are one, which compares as "not yet over".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +88,12 @@ impl Clock {
     #[cold]
     fn manual_stamp(clock: &ManualClock) -> Stamp {
         Stamp::of_ms(clock.wall_ms())
+    }
+
+    /// Both times.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        Now { boot_ms: self.boot_ms(), wall_ms: self.wall_ms() }
     }
 
     /// Milliseconds since some fixed moment of this boot, suspend included; never falls.

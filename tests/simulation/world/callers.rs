@@ -1,7 +1,7 @@
 //! Callers: when they come, what they take, how long they wait, and whether a refusal is excused.
 
 use keymill::planner::Slot;
-use keymill::{Code, Error};
+use keymill::{Code, Error, Kind};
 
 use super::super::check::{Excuses, Life};
 use super::super::process::Caller;
@@ -47,7 +47,7 @@ impl World {
         }
         let source = &mut process.sources[slot];
         let waits = source.callers.len() < MOST_WAITING;
-        let patience = if waits { source.well.spec.deadline.as_micros() as u64 } else { 0 };
+        let patience = if waits { source.kept.spec().deadline.as_micros() as u64 } else { 0 };
         let handle = self.rng.usize(0..3);
         let caller =
             Caller { id: self.callers, since: self.now, deadline: self.now + patience, lacks, handle };
@@ -131,7 +131,7 @@ impl World {
         let Some(process) = &mut self.processes[life] else { return };
         let (machine, db) = (process.machine, process.db);
         let source = &process.sources[slot];
-        let (holder, spec) = (source.holder, source.well.spec.clone());
+        let (holder, spec) = (source.holder, source.kept.spec().clone());
         *self.outcome.refusals.entry(error.code.name()).or_default() += 1;
         if error.code == Code::NotReady && caller.deadline == caller.since {
             return; // `try_next` may always say so
@@ -143,13 +143,10 @@ impl World {
         let excuses = Excuses {
             store: self.was_troubled(machine, db, caller.since),
             clock: self.was_clock_wrong(machine, &spec),
-            tick: match &spec.body {
-                keymill::simulation::Body::Snowflake { layout, max_lead_ms, .. } => {
-                    layout.unit_ms() >= 1_000
-                        && (layout.unit_ms().unsigned_abs() > *max_lead_ms || !self.ledger.has_begun(holder))
-                }
-                _ => false,
-            },
+            tick: spec.snowflake.is_some_and(|of| {
+                let unit_ms = of.layout.unit_ms().unsigned_abs();
+                unit_ms >= 1_000 && (unit_ms > of.max_lead_ms || !self.ledger.has_begun(holder))
+            }),
         };
         self.ledger.refused(holder, error.code, &error.message, excuses, self.now);
     }
@@ -169,8 +166,8 @@ impl World {
         let mine = self.machines[machine].sync(self.now).wall_ms;
         // A refusal stands until the keeper tries again, though the clocks agree by then.
         let then = mine - ((LONGEST_REST + self.scenario.timeout) / MS) as i64;
-        let wrong = match &spec.body {
-            keymill::simulation::Body::Serial { skew_ms } => {
+        let wrong = match spec.kind() {
+            Kind::Serial => {
                 let now = self.now;
                 let highest = self
                     .machines
@@ -181,7 +178,7 @@ impl World {
                     })
                     .max();
                 // The planner reserves a period two seconds before it begins.
-                highest.unwrap_or(mine) + 2_000 > then + *skew_ms as i64
+                highest.unwrap_or(mine) + 2_000 > then + spec.skew_ms as i64
             }
             _ => self.machines[machine].highest_ms > mine,
         };

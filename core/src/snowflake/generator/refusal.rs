@@ -1,22 +1,9 @@
-//! Why there is no id, and what a clock that steps back means.
+//! Why there is no id right now.
 
 use std::fmt;
 
 use crate::base::error::{Code, Error, Result};
-
-/// What to do when the wall clock steps back.
-///
-/// Using up the sequence of a tick borrows from the next ticks in all three, up to `max_lead`: that is the same clock,
-/// not a step back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClockBack {
-    /// Count on from the last tick until the clock catches up; beyond `max_lead`, `CLOCK_BEHIND`. The default.
-    Borrow,
-    /// `NOT_READY` until the clock catches up: `next` waits up to its deadline.
-    Wait,
-    /// `CLOCK_BEHIND` until the clock catches up.
-    Error,
-}
+pub use crate::base::spec::ClockBack;
 
 impl ClockBack {
     /// Reads `borrow`, `wait` or `error`; `INVALID_CONFIG` otherwise.

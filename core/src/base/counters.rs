@@ -1,10 +1,10 @@
-//! What a source counts of itself.
+//! The counters of one source. Ids are not counted one by one: the counter they come from is the count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::planner::Now;
+use crate::time::Now;
 
-/// What a source's counters say.
+/// What a source counts about itself.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) reserved: AtomicU64,
@@ -13,7 +13,7 @@ pub(crate) struct Counters {
     pub(crate) waits: AtomicU64,
     /// The rate as the keeper measured it last.
     pub(crate) rate_per_1000s: AtomicU64,
-    /// How many numbers the last reservation was, and when it came: milliseconds since 1970.
+    /// How many numbers the last reservation brought, and when: milliseconds since 1970.
     pub(crate) last_step: AtomicU64,
     pub(crate) last_refill_ms: AtomicU64,
 }
@@ -24,7 +24,18 @@ impl Counters {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
-    pub(super) fn refilled(&self, numbers: u64, now: Now) {
+    pub(crate) fn get(counter: &AtomicU64) -> u64 {
+        // ordering: Relaxed — a statistic.
+        counter.load(Ordering::Relaxed)
+    }
+
+    /// Counts numbers that were reserved and that no caller gets.
+    pub(crate) fn lose(&self, numbers: u64) {
+        Self::add(&self.lost, numbers);
+    }
+
+    /// Counts a reservation of so many numbers.
+    pub(crate) fn refilled(&self, numbers: u64, now: Now) {
         Self::add(&self.refills, 1);
         Self::add(&self.reserved, numbers);
         // ordering: Relaxed — a statistic.
@@ -36,10 +47,5 @@ impl Counters {
     pub(crate) fn set_rate(&self, per_1000s: u64) {
         // ordering: Relaxed — a statistic.
         self.rate_per_1000s.store(per_1000s, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(counter: &AtomicU64) -> u64 {
-        // ordering: Relaxed — a statistic.
-        counter.load(Ordering::Relaxed)
     }
 }

@@ -1,12 +1,23 @@
-//! What a source is, once its spec string has been read: the kind, and every option with its default filled in.
+//! A source's spec, once its string has been read: every option with its default filled in.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::reservation::Key;
-use crate::segment::Rules;
 use crate::serial::SerialPattern;
-use crate::snowflake::{ClockBack, Layout};
+use crate::snowflake::layout::{Layout, rfc3339};
+
+/// What a source hands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Numbers.
+    Segment,
+    /// Numbers made of time, worker and sequence.
+    Snowflake,
+    /// Texts made of a date part and a number.
+    Serial,
+}
 
 /// `order=process|thread`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,27 +28,46 @@ pub enum Order {
     Thread,
 }
 
-/// What a source hands out, and the options of its kind.
-#[derive(Clone, Debug)]
-pub enum Body {
-    /// Numbers from a store's segments.
-    Segment,
-    /// Dated serial numbers.
-    Serial {
-        /// `skew=5s`: how far this clock may be behind the row's period.
-        skew_ms: u64,
-    },
-    /// Snowflakes of one worker.
-    Snowflake {
-        /// The fields.
-        layout: Layout,
-        /// The worker id.
-        worker: u64,
-        /// What a clock that steps back means.
-        clock_back: ClockBack,
-        /// How far time may lead the wall clock.
-        max_lead_ms: u64,
-    },
+/// The options that say how much to reserve, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// The fewest numbers of one reservation.
+    pub min_step: u64,
+    /// The most numbers of one reservation, unless a batch lacks more.
+    pub max_step: u64,
+    /// Reservations are whole multiples of this; `step=N` sets it, and `min_step` with it.
+    pub unit: u64,
+    /// How many milliseconds the numbers in memory must last at the present rate.
+    pub buffer_ms: u64,
+    /// Segments older than this are dropped.
+    pub ttl_ms: Option<u64>,
+}
+
+/// The options of a snowflake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnowflakeSpec {
+    /// The fields of an id.
+    pub layout: Layout,
+    /// The worker id.
+    pub worker: u64,
+    /// What to do when the wall clock steps back.
+    pub clock_back: ClockBack,
+    /// How far the time of an id may lead the wall clock.
+    pub max_lead_ms: u64,
+}
+
+/// What to do when the wall clock steps back.
+///
+/// Using up the sequence of a tick borrows from the next ticks in all three, up to `max_lead`: that is the same clock,
+/// not a step back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockBack {
+    /// Count on from the last tick until the clock catches up; beyond `max_lead`, `CLOCK_BEHIND`. The default.
+    Borrow,
+    /// `NOT_READY` until the clock catches up: `next` waits up to its deadline.
+    Wait,
+    /// `CLOCK_BEHIND` until the clock catches up.
+    Error,
 }
 
 /// A source's spec, checked and with every default filled in.
@@ -49,15 +79,17 @@ pub struct Spec {
     pub label: String,
     /// What its reservations are kept under.
     pub key: Arc<Key>,
-    /// Who counts.
+    /// In which order the ids of several threads rise.
     pub order: Order,
-    /// Numbers a thread or handle takes at a time.
+    /// How many numbers a thread or a handle leases at a time.
     pub block: u64,
     /// How long a call may wait.
     pub deadline: Duration,
-    /// The kind and its own options.
-    pub body: Body,
-    /// How to reserve.
+    /// The options of a snowflake; `None` for the other kinds.
+    pub snowflake: Option<SnowflakeSpec>,
+    /// `skew=5s` of a serial: how far this clock may be behind the row's period.
+    pub skew_ms: u64,
+    /// How much to reserve, and when.
     pub rules: Rules,
     /// First number of a new row and of a new period.
     pub start: u64,
@@ -68,19 +100,30 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// What the source hands out.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match (&self.snowflake, &self.key.serial) {
+            (Some(_), _) => Kind::Snowflake,
+            (None, Some(_)) => Kind::Serial,
+            (None, None) => Kind::Segment,
+        }
+    }
+
     /// What makes two specs one source: every option as it was resolved, however it was spelled.
     #[must_use]
     pub fn identity(&self) -> String {
         let zone = self.pattern().map_or("", SerialPattern::zone_name);
         format!(
-            "{:?} {} {} {zone} {:?} {} {:?} {:?} {:?} {} {} {}",
+            "{:?} {} {} {zone} {:?} {} {:?} {:?} {} {:?} {} {} {}",
             self.key.scheme,
             self.key.place(),
             self.key.name,
             self.order,
             self.block,
             self.deadline,
-            self.body,
+            self.snowflake,
+            self.skew_ms,
             self.rules,
             self.start,
             self.last,
@@ -130,9 +173,9 @@ impl Spec {
             settings.push(("date", pattern.date_pattern().to_owned()));
             settings.push(("number", pattern.number_pattern().to_owned()));
         }
-        if let Body::Snowflake { layout, worker, .. } = &self.body {
+        if let Some(SnowflakeSpec { layout, worker, .. }) = &self.snowflake {
             settings.push(("layout", layout.describe()));
-            settings.push(("epoch", crate::snowflake::layout::rfc3339(layout.epoch_ms())));
+            settings.push(("epoch", rfc3339(layout.epoch_ms())));
             settings.push(("worker", worker.to_string()));
         } else {
             settings.push(("step", self.step_in_words(None)));

@@ -1,0 +1,245 @@
+//! The callers of one source: how they wake the keeper, wait for it, and learn from its last error why there is nothing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::counters::Counters;
+use super::error::{Code, Error, Result};
+use super::spec::Spec;
+use super::waker::{ReadyQueue, Waker};
+use crate::time::{Clock, Now};
+
+/// The pause that a caller is told when nothing better is known: a little more than a round trip.
+pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(1);
+
+/// What a source shares with its callers beside its numbers.
+pub(crate) struct Callers {
+    /// What the source is.
+    pub(crate) spec: Arc<Spec>,
+    /// Never used twice in a process: a block remembers its source by it.
+    pub(crate) id: u64,
+    pub(crate) counters: Counters,
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) clock: Clock,
+    last_error: Mutex<LastError>,
+    changed: Condvar,
+}
+
+/// Why there is nothing right now, as the keeper posted it last.
+#[derive(Default)]
+pub(crate) struct LastError {
+    posted: Option<Posted>,
+    /// Counts posts, so that a caller recognises one that came after its call.
+    count: u64,
+}
+
+struct Posted {
+    error: Error,
+    /// When it was posted, on the wall clock.
+    wall_ms: i64,
+    /// When the keeper tries again, on the boot clock of the mill, which may be a manual one.
+    retry_at_ms: u64,
+    count: u64,
+}
+
+/// A caller that waits: for how many numbers, and until when.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    /// How many numbers the caller needs.
+    pub(crate) enough: u64,
+    pub(crate) give_up_at: Instant,
+    /// How many errors had been posted before the call.
+    errors_before: u64,
+}
+
+static IDS: AtomicU64 = AtomicU64::new(1);
+
+impl Callers {
+    pub(crate) fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, slot: usize, clock: Clock) -> Self {
+        Callers {
+            spec,
+            // ordering: Relaxed — only uniqueness matters.
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            counters: Counters::default(),
+            waker: Arc::new(Waker::new(ready, slot)),
+            clock,
+            last_error: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn give_up_at(&self) -> Instant {
+        Instant::now() + self.spec.deadline
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LastError> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A caller begins to wait.
+    pub(crate) fn begin_wait(&self, enough: u64, give_up_at: Instant) -> Waiting {
+        Waiting { enough, give_up_at, errors_before: self.lock().count }
+    }
+
+    /// Sleeps until the keeper has news, or for `pause`.
+    pub(crate) fn sleep<'a>(
+        &'a self,
+        last_error: MutexGuard<'a, LastError>,
+        pause: Duration,
+    ) -> MutexGuard<'a, LastError> {
+        self.changed.wait_timeout(last_error, pause).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// The error with which a waiting caller gives up now; `None`: it goes on waiting. `left` says how many
+    /// numbers are in memory.
+    pub(crate) fn give_up(
+        &self,
+        last_error: &LastError,
+        waiting: Waiting,
+        left: impl FnOnce() -> u64,
+    ) -> Option<Error> {
+        let now = Instant::now();
+        let is_late = now >= waiting.give_up_at;
+        let Some(posted) = &last_error.posted else { return is_late.then(|| self.deadline_passed()) };
+        let retry_in = self.retry_in(posted);
+        let is_hopeless = if posted.error.code == Code::StoreUnavailable {
+            // An outage may end within the deadline.
+            now + retry_in >= waiting.give_up_at
+        } else {
+            // Any other error holds until the keeper tries again.
+            posted.count > waiting.errors_before || !retry_in.is_zero()
+        };
+        (is_hopeless || is_late).then(|| self.error_of(posted, retry_in, waiting.enough, left))
+    }
+
+    /// The posted error for a caller who needs `enough` numbers.
+    fn error_of(
+        &self,
+        posted: &Posted,
+        retry_in: Duration,
+        enough: u64,
+        left: impl FnOnce() -> u64,
+    ) -> Error {
+        let mut error = posted.error.clone();
+        error.retry_after = match error.code {
+            Code::Exhausted | Code::NumberOverflow => {
+                let left = left();
+                if (1..enough).contains(&left) {
+                    error.message = format!(
+                        "`{}` has {left} more numbers, {enough} more were asked for; ask for fewer at a time: {}",
+                        self.spec.label, error.message
+                    );
+                }
+                self.until_next_period(posted, retry_in)
+            }
+            _ => Some(retry_in.max(ROUND_TRIP)),
+        };
+        error
+    }
+
+    /// How long until the exhausted period ends and the next one begins; `None` for a source without periods.
+    fn until_next_period(&self, posted: &Posted, retry_in: Duration) -> Option<Duration> {
+        let pattern = self.spec.pattern()?;
+        let end = pattern.period_end_ms(pattern.period_at(posted.wall_ms))?;
+        let left = Duration::from_millis(end.saturating_sub(self.clock.wall_ms()).max(0) as u64);
+        Some(left.max(retry_in).max(ROUND_TRIP))
+    }
+
+    fn retry_in(&self, posted: &Posted) -> Duration {
+        Duration::from_millis(posted.retry_at_ms.saturating_sub(self.clock.boot_ms()))
+    }
+
+    /// Why a caller who does not wait gets nothing.
+    pub(crate) fn not_ready(&self, enough: u64, left: impl FnOnce() -> u64) -> Error {
+        let last_error = self.lock();
+        match last_error.posted.as_ref().map(|posted| (posted, self.retry_in(posted))) {
+            Some((posted, retry_in)) if !retry_in.is_zero() => self.error_of(posted, retry_in, enough, left),
+            _ => Error::new(Code::NotReady, format!("no number of `{}` is in memory yet", self.spec.label))
+                .after(ROUND_TRIP),
+        }
+    }
+
+    fn deadline_passed(&self) -> Error {
+        Error::new(
+            Code::Deadline,
+            format!(
+                "no number for `{}` within {} ms: the store has not answered yet; try again, or give the source a longer deadline=",
+                self.spec.label,
+                self.spec.deadline.as_millis()
+            ),
+        )
+        .after(Duration::from_millis(50))
+    }
+
+    pub(crate) fn closed(&self) -> Error {
+        Error::new(Code::Closed, format!("the mill of `{}` was closed", self.spec.label))
+    }
+
+    /// The error that callers get now, if the keeper posted one.
+    pub(crate) fn posted_error(&self) -> Option<Error> {
+        self.lock().posted.as_ref().map(|posted| posted.error.clone())
+    }
+
+    /// The keeper failed: callers get this error until it tries again.
+    pub(crate) fn post(&self, error: Error, now: Now) {
+        let mut last_error = self.lock();
+        last_error.count += 1;
+        let wait = error.retry_after.unwrap_or(ROUND_TRIP);
+        last_error.posted = Some(Posted {
+            error,
+            wall_ms: now.wall_ms,
+            retry_at_ms: now.boot_ms.saturating_add(wait.as_millis() as u64),
+            count: last_error.count,
+        });
+        drop(last_error);
+        self.changed.notify_all();
+    }
+
+    /// The keeper brought numbers: wakes every waiting caller.
+    pub(crate) fn supplied(&self) {
+        self.lock().posted = None;
+        self.changed.notify_all();
+    }
+
+    /// Wakes every waiting caller: the clock was moved, or the source closed.
+    pub(crate) fn notify(&self) {
+        // A caller that holds the lock has not begun to sleep, and would miss this.
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+
+    /// What a caller does that waits in its own way and was refused after `waited`: the pause before its next try, or the error
+    /// to give up with. It decides as a caller who sleeps here. A wait is counted at its beginning: with a `waited` of zero.
+    pub(crate) fn patience(&self, refused: Error, waited: Duration) -> Result<Duration> {
+        let pause = self.pause_after(refused, waited)?;
+        if waited.is_zero() {
+            Counters::add(&self.counters.waits, 1);
+        }
+        Ok(pause)
+    }
+
+    fn pause_after(&self, refused: Error, waited: Duration) -> Result<Duration> {
+        let by_clock = self.spec.snowflake.is_some();
+        let left = self.spec.deadline.saturating_sub(waited);
+        let waits = match refused.code {
+            Code::NotReady | Code::StoreUnavailable => true,
+            // A snowflake waits for its clock; a period that is over does not come back.
+            Code::ClockBehind => by_clock,
+            _ => false,
+        };
+        let Some(retry_after) = refused.retry_after.filter(|_| waits) else { return Err(refused) };
+        let pause = retry_after.max(ROUND_TRIP);
+        if pause < left {
+            return Ok(pause);
+        }
+        match refused.code {
+            // A refill may arrive at any moment, so the rest of the deadline is worth waiting for.
+            Code::NotReady if !left.is_zero() => Ok(left),
+            // The message says what the clock lacks; this caller was ready to wait, and did.
+            Code::NotReady if by_clock => Err(Error { code: Code::Deadline, ..refused }),
+            Code::NotReady => Err(self.deadline_passed()),
+            _ => Err(refused),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A source as its keeper serves it, of either kind.
+
+use std::sync::Arc;
+
+use crate::base::callers::Callers;
+use crate::base::error::Result;
+use crate::base::spec::Spec;
+use crate::base::waker::ReadyQueue;
+use crate::planner::{Action, View};
+use crate::segment::SegmentSource;
+use crate::snowflake::SnowflakeSource;
+use crate::time::{Clock, Now};
+
+/// What a source's callers and its keeper share.
+#[derive(Clone, Debug)]
+pub enum KeptSource {
+    /// It counts through segments.
+    Segment(Arc<SegmentSource>),
+    /// It makes ids of a clock and a worker.
+    Snowflake(Arc<SnowflakeSource>),
+}
+
+impl KeptSource {
+    /// A source without ids yet.
+    pub(crate) fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, slot: usize, clock: Clock) -> Result<Self> {
+        Ok(match spec.snowflake {
+            Some(of) => KeptSource::Snowflake(Arc::new(SnowflakeSource::new(spec, of, ready, slot, clock)?)),
+            None => KeptSource::Segment(Arc::new(SegmentSource::new(spec, ready, slot, clock))),
+        })
+    }
+
+    pub(crate) fn callers(&self) -> &Callers {
+        match self {
+            KeptSource::Segment(source) => &source.callers,
+            KeptSource::Snowflake(source) => &source.callers,
+        }
+    }
+
+    /// What the source is.
+    #[must_use]
+    pub fn spec(&self) -> &Arc<Spec> {
+        &self.callers().spec
+    }
+
+    /// One id, or why not, at once.
+    ///
+    /// # Errors
+    /// `NOT_READY`, and what the keeper posted.
+    pub fn try_next(&self) -> Result<u64> {
+        match self {
+            KeptSource::Segment(source) => source.try_next(),
+            KeptSource::Snowflake(source) => source.try_next(),
+        }
+    }
+
+    /// One id; waits until the deadline at most.
+    #[cfg(test)]
+    pub(super) fn next(&self) -> Result<u64> {
+        match self {
+            KeptSource::Segment(source) => source.next(),
+            KeptSource::Snowflake(source) => source.next(),
+        }
+    }
+
+    pub(super) fn view(&self) -> View {
+        match self {
+            KeptSource::Segment(source) => source.view(),
+            KeptSource::Snowflake(source) => source.view(),
+        }
+    }
+
+    pub(super) fn act(&self, action: Action, now: Now) {
+        match self {
+            KeptSource::Segment(source) => source.act(action, now),
+            KeptSource::Snowflake(source) => source.act(action, now),
+        }
+    }
+
+    pub(super) fn is_waited_for(&self) -> bool {
+        match self {
+            KeptSource::Segment(source) => source.is_waited_for(),
+            KeptSource::Snowflake(source) => source.is_waited_for(),
+        }
+    }
+
+    /// Closes for good, without giving anything back.
+    pub(crate) fn close(&self) {
+        match self {
+            KeptSource::Segment(source) => drop(source.close()),
+            KeptSource::Snowflake(source) => drop(source.close()),
+        }
+    }
+}

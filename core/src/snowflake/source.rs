@@ -1,0 +1,267 @@
+//! A source of snowflakes: what its callers and its keeper share.
+//!
+//! Callers wait for the clock, and for the keeper where the stored mark runs low.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::base::callers::{Callers, ROUND_TRIP};
+use crate::base::counters::Counters;
+use crate::base::error::{Code, Error, Result};
+use crate::base::revocation::Word;
+use crate::base::spec::{SnowflakeSpec, Spec};
+use crate::base::waker::ReadyQueue;
+use crate::planner::{Action, View};
+use crate::time::{Clock, Now};
+
+use super::{Generator, Refusal, Why};
+
+/// How long a source rests whose stored mark is ahead of this machine's clock. The first caller after that has the store asked
+/// again: the clock may have been set right, or the mark repaired.
+const START_REST: Duration = Duration::from_millis(200);
+
+/// How long a caller sleeps at most while the keeper stores a mark: the keeper may have finished between its try and its sleep.
+const KEEPER_NAP: Duration = Duration::from_millis(20);
+
+/// One source of snowflakes.
+pub struct SnowflakeSource {
+    pub(crate) callers: Callers,
+    pub(crate) generator: Generator,
+    word: Word,
+    /// The generator was started above the stored mark.
+    started: AtomicBool,
+    /// Before this boot time the mark is not asked for again.
+    start_again_ms: AtomicU64,
+}
+
+impl std::fmt::Debug for SnowflakeSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SnowflakeSource").field("source", &self.callers.spec.label).finish_non_exhaustive()
+    }
+}
+
+/// Whether only the keeper can help.
+fn needs_keeper(refusal: Refusal) -> bool {
+    matches!(refusal, Refusal::NotReady { why: Why::Start | Why::Mark, .. })
+}
+
+impl SnowflakeSource {
+    /// A source without ids yet.
+    pub(crate) fn new(
+        spec: Arc<Spec>,
+        of: SnowflakeSpec,
+        ready: Arc<ReadyQueue>,
+        slot: usize,
+        clock: Clock,
+    ) -> Result<Self> {
+        Ok(SnowflakeSource {
+            generator: Generator::new(of.layout, of.worker, of.clock_back, of.max_lead_ms, clock.clone())?,
+            callers: Callers::new(spec, ready, slot, clock),
+            word: Word::new(),
+            started: AtomicBool::new(false),
+            start_again_ms: AtomicU64::new(0),
+        })
+    }
+
+    /// The word that is zero in a forked child.
+    #[inline]
+    pub(crate) fn word(&self) -> &Word {
+        &self.word
+    }
+
+    /// One id without waiting; `None` sends the caller to [`SnowflakeSource::next`], which says why or waits.
+    #[inline]
+    pub(crate) fn quick(&self) -> Option<u64> {
+        let id = self.generator.quick()?;
+        self.wake_if_low();
+        Some(id)
+    }
+
+    /// Wakes the keeper where the mark runs low: one plain load per id.
+    #[inline]
+    fn wake_if_low(&self) {
+        if self.generator.wants_keeper() {
+            self.callers.waker.wake();
+        }
+    }
+
+    /// One id; waits until the deadline at most.
+    pub(crate) fn next(&self) -> Result<u64> {
+        match self.generator.try_next() {
+            Ok(id) => {
+                self.wake_if_low();
+                Ok(id)
+            }
+            Err(_) => {
+                let mut id = [0];
+                self.wait_for(&mut id, self.callers.give_up_at())?;
+                Ok(id[0])
+            }
+        }
+    }
+
+    /// One id, or why not, at once.
+    pub fn try_next(&self) -> Result<u64> {
+        match self.generator.try_next() {
+            Ok(id) => {
+                self.wake_if_low();
+                Ok(id)
+            }
+            Err(refusal) => Err(self.error_of(refusal)),
+        }
+    }
+
+    /// Fills the front of `out` with as many ids as there are right now and returns how many: at least one, or why not.
+    pub(crate) fn try_fill(&self, out: &mut [u64]) -> Result<usize> {
+        match self.generator.try_take(out) {
+            Ok(count) => {
+                self.wake_if_low();
+                Ok(count)
+            }
+            Err(refusal) => Err(self.error_of(refusal)),
+        }
+    }
+
+    /// Fills `out`, all of it or none; waits until the deadline.
+    pub(crate) fn fill(&self, out: &mut [u64]) -> Result<()> {
+        let give_up_at = self.callers.give_up_at();
+        let mut done = 0;
+        while done < out.len() {
+            match self.generator.try_take(&mut out[done..]) {
+                Ok(count) => {
+                    self.wake_if_low();
+                    done += count;
+                }
+                Err(_) => done += self.wait_for(&mut out[done..], give_up_at)?,
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn error_of(&self, refusal: Refusal) -> Error {
+        if needs_keeper(refusal) {
+            let posted = self.callers.not_ready(1, || 0);
+            self.callers.waker.wake();
+            if posted.code != Code::NotReady {
+                return posted;
+            }
+        }
+        self.explain(refusal)
+    }
+
+    fn explain(&self, refusal: Refusal) -> Error {
+        if refusal == Refusal::Closed {
+            return self.callers.closed();
+        }
+        // Why a worker id was lost only the keeper knows.
+        let posted = self.callers.posted_error().filter(|error| error.code == refusal.code());
+        let mut error = posted.unwrap_or_else(|| self.generator.explain(refusal));
+        error.retry_after = refusal.retry_after_ms().map(|ms| Duration::from_millis(ms).max(ROUND_TRIP));
+        error
+    }
+
+    /// Waits until the generator gives at least one id; returns how many.
+    #[cold]
+    fn wait_for(&self, out: &mut [u64], give_up_at: Instant) -> Result<usize> {
+        let waiting = self.callers.begin_wait(1, give_up_at);
+        let mut has_waited = false;
+        loop {
+            let refusal = match self.generator.try_take(out) {
+                Ok(count) => {
+                    self.wake_if_low();
+                    return Ok(count);
+                }
+                Err(refusal) => refusal,
+            };
+            if !std::mem::replace(&mut has_waited, true) {
+                Counters::add(&self.callers.counters.waits, 1);
+            }
+            let left = give_up_at.saturating_duration_since(Instant::now());
+            let last_error = self.callers.lock();
+            let pause = if needs_keeper(refusal) {
+                if let Some(error) = self.callers.give_up(&last_error, waiting, || 0) {
+                    return Err(error);
+                }
+                self.callers.waker.wake();
+                left.min(KEEPER_NAP)
+            } else {
+                match refusal.retry_after_ms().map(Duration::from_millis) {
+                    Some(pause) if pause < left => pause.max(Duration::from_micros(50)),
+                    _ => {
+                        drop(last_error);
+                        let mut error = self.explain(refusal);
+                        if error.code == Code::NotReady {
+                            // The caller was ready to wait, and did.
+                            error.code = Code::Deadline;
+                        }
+                        return Err(error);
+                    }
+                }
+            };
+            drop(self.callers.sleep(last_error, pause));
+        }
+    }
+
+    // ---- the keeper's side
+
+    /// What the planner decides by.
+    pub(crate) fn view(&self) -> View {
+        self.callers.waker.acknowledge();
+        // ordering: Relaxed — written by the keeper itself.
+        let started = self.started.load(Ordering::Relaxed);
+        // ordering: Relaxed — as above.
+        let rests = self.callers.clock.boot_ms() < self.start_again_ms.load(Ordering::Relaxed);
+        let wanted_mark = if started {
+            self.generator.wanted_mark()
+        } else if rests {
+            // The mark was of no use; asked for again at once, it would be asked for without end.
+            None
+        } else {
+            // Raising to 0 changes nothing and returns where the mark stands.
+            Some(0)
+        };
+        View::Snowflake { wanted_mark, waiting: self.is_waited_for() }
+    }
+
+    /// Whether callers lack the first mark.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.generator.mark() == 0
+    }
+
+    /// Carries out what the planner decided.
+    pub(crate) fn act(&self, action: Action, now: Now) {
+        match action {
+            Action::Start(before) => match self.generator.start(before) {
+                // ordering: Relaxed — read by the keeper itself.
+                Ok(()) => self.started.store(true, Ordering::Relaxed),
+                Err(error) => {
+                    let again_ms = now.boot_ms + START_REST.as_millis() as u64;
+                    // ordering: Relaxed — read by the keeper itself.
+                    self.start_again_ms.store(again_ms, Ordering::Relaxed);
+                    self.callers.post(error.after(START_REST), now);
+                }
+            },
+            Action::Mark(mark) => {
+                self.generator.raise_mark(mark);
+                self.callers.supplied();
+            }
+            Action::Fail(error) => {
+                if error.code == Code::LeaseLost {
+                    self.generator.revoke();
+                }
+                self.callers.post(error, now);
+            }
+            _ => debug_assert!(false, "an action for segments at {now:?}"),
+        }
+    }
+
+    /// Closes for good. Returns the tick above every id, the lowest mark that covers them; `None` where no mark was stored.
+    pub(crate) fn close(&self) -> Option<u64> {
+        self.word.revoke();
+        let above = self.generator.close().filter(|_| self.generator.mark() > 0);
+        self.callers.notify();
+        above
+    }
+}
