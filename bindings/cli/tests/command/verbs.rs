@@ -444,3 +444,13 @@ fn eight_processes_on_one_file_never_share_an_id() {
     }
     assert_eq!(ids.len(), 40_000);
 }
+
+#[test]
+fn the_page_about_the_command_has_a_line_for_each_verb() {
+    let page = include_str!("../../../../docs/languages/command.md");
+    let help = Home::new().run(&["--help"]).done();
+    let verbs = help.split_once("Commands:\n").unwrap().1.split("\n\n").next().unwrap().lines();
+    let verbs: Vec<&str> = verbs.map(|line| line.split_whitespace().next().unwrap()).collect();
+    let shown = page.lines().filter_map(|line| line.strip_prefix("| `keymill ")?.split([' ', '`']).next());
+    assert_eq!(shown.collect::<Vec<_>>(), verbs);
+}
