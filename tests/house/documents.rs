@@ -42,7 +42,7 @@ const DOCUMENTS: [(&str, &[&str]); 7] = [
     ),
     ("docs/operations/tables.md", &["mysql", "sqlite", "postgres"]),
     ("docs/operations/monitoring.md", &["metrics"]),
-    ("docs/architecture.md", &[]),
+    ("docs/languages/rust.md", &["features"]),
 ];
 
 fn generated(document: &str, name: &str) -> String {
@@ -51,6 +51,7 @@ fn generated(document: &str, name: &str) -> String {
         (_, "speed") => speed(),
         (_, "codes") => codes(),
         (_, "metrics") => metrics(),
+        (_, "features") => features(),
         ("docs/configuration.md", group) => option_table(group),
         _ => panic!("{document} has no table `{name}`"),
     }
@@ -120,6 +121,28 @@ fn codes() -> String {
         lines.reverse();
         assert!(!lines.is_empty(), "{code} has no documentation");
         let _ = writeln!(text, "| `{}` | {} | {} |", code.name(), code.number(), lines.join(" "));
+    }
+    text
+}
+
+/// The crate's features that users choose from.
+fn features() -> String {
+    let manifest: toml::Table = read("core/Cargo.toml").parse().expect("a manifest");
+    let features = manifest["features"].as_table().expect("features");
+    let default = features["default"].as_array().expect("a list");
+    let mut text = "| feature | | default |\n|---|---|---|\n".to_owned();
+    for name in features.keys().filter(|name| !name.starts_with('_') && *name != "default") {
+        let about = match name.as_str() {
+            "sqlite" => "SQLite, bundled",
+            "mysql" => "MySQL, MariaDB, TiDB",
+            "postgres" => "PostgreSQL",
+            "redis" => "Redis, Valkey",
+            "rustls" => "TLS for server stores",
+            "internals" => "for keymill's own tests; not stable",
+            other => panic!("`{other}` is a feature without a word about it"),
+        };
+        let is_default = if default.iter().any(|one| one.as_str() == Some(name)) { "yes" } else { "" };
+        let _ = writeln!(text, "| `{name}` | {about} | {is_default} |");
     }
     text
 }
