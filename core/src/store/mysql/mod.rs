@@ -10,6 +10,7 @@
 //! * Nothing is prepared: a server keeps only so many statements for all of its clients.
 //! * No pool: `mysql::Pool` connects under its own lock and fails at construction while the server is down.
 
+mod answers;
 mod connect;
 mod dialect;
 mod error;

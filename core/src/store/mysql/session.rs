@@ -5,10 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use mysql::prelude::Queryable;
 use mysql::{Conn, Error, Params};
 
-use super::Secret;
 use super::connect::Line;
 use super::dialect::{
     DEADLOCK, Dialect, MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY, OUT_OF_TIME, REPLICATES, Safe, wait_timeout,
@@ -16,7 +14,8 @@ use super::dialect::{
 use super::error::judge_error;
 use super::guard::{Condition, Guard, NOT_PASSED};
 use super::schemes::Open;
-use super::values::{spelled, text};
+use super::values::{number, spelled, text};
+use super::{Secret, answers};
 use crate::store::connected::Connection;
 use crate::store::counter::CounterRow;
 use crate::store::rows::{HASTE, HeldRow, Rows, moved_on, rolled_back_badly};
@@ -187,25 +186,16 @@ impl Session {
         phase: Phase,
     ) -> Result<Vec<mysql::Row>, Fault> {
         let sql = written_out(sql, values.into())?;
-        // All rows are read, so that an error after the first one is not lost.
-        self.connection.query::<mysql::Row, _>(sql).map_err(|error| self.failed(&error, phase))
+        let mut rows = Vec::new();
+        let (_, read) = answers::read(&mut self.connection, &sql, |row| rows.push(row));
+        read.map(|()| rows).map_err(|error| self.failed(&error, phase))
     }
 
     /// Statements in one packet, and what each of them changed. The server carries out none after one that failed.
     pub(super) fn say_all(&mut self, statements: &[&str]) -> Result<Vec<Changed>, Stopped> {
-        let mut changed = Vec::with_capacity(statements.len());
-        let mut results = match self.connection.query_iter(statements.join("; ")) {
-            Ok(results) => results,
-            Err(error) => return Err(Stopped::At(0, error)),
-        };
-        loop {
-            let (rows, id) = (results.affected_rows(), results.last_insert_id());
-            match results.iter().map(|mut result| result.next()) {
-                None => break,
-                // What reads has a row, what changes one has none.
-                Some(None | Some(Ok(_))) => changed.push((rows, id.unwrap_or(0))),
-                Some(Some(Err(error))) => return Err(Stopped::At(changed.len(), error)),
-            }
+        let (changed, read) = answers::read(&mut self.connection, &statements.join("; "), drop);
+        if let Err(error) = read {
+            return Err(Stopped::At(changed.len(), error));
         }
         // Fewer answers than statements: the last of them may not have been the commit's.
         if changed.len() == statements.len() { Ok(changed) } else { Err(Stopped::Short(changed.len())) }
@@ -341,7 +331,7 @@ impl Session {
 
     /// A statement without values, by the text protocol.
     pub(super) fn say(&mut self, sql: &str, phase: Phase) -> Result<(), Fault> {
-        self.connection.query_drop(sql).map_err(|error| self.failed(&error, phase))
+        answers::carry_out(&mut self.connection, sql).map_err(|error| self.failed(&error, phase))
     }
 
     /// What an error means, and what it does to this connection.
@@ -389,8 +379,10 @@ impl Session {
 
     /// One variable; `None` where this server has none of that name, or this user may not see it.
     pub(super) fn variable(&mut self, name: &str) -> Result<Option<String>, Fault> {
-        match self.connection.query::<mysql::Row, _>(format!("SELECT @@{name}")) {
-            Ok(rows) => Ok(rows.first().and_then(|row| text(row, 0))),
+        let mut found = None;
+        let question = format!("SELECT @@{name}");
+        match answers::read(&mut self.connection, &question, |row| found = text(&row, 0)).1 {
+            Ok(()) => Ok(found),
             // Unknown here, or not for this user. Anything else (a node that is joining, a shutdown) is no answer.
             Err(Error::MySqlError(said)) if matches!(said.code, 1193 | 1044 | 1142 | 1143 | 1227) => Ok(None),
             Err(error) => Err(self.failed(&error, Phase::Ask)),
@@ -488,8 +480,11 @@ impl Session {
             // For who may read it. Group replication makes its secondaries read-only itself.
             let sql = "SELECT COUNT(*) FROM performance_schema.replication_connection_status \
                        WHERE SERVICE_STATE = 'ON' AND CHANNEL_NAME NOT LIKE 'group_replication%'";
-            replicates = match self.connection.query_first::<u64, _>(sql) {
-                Ok(count) => count.is_some_and(|count| count > 0),
+            let mut count = 0;
+            let (_, read) =
+                answers::read(&mut self.connection, sql, |row| count = number(&row, 0).unwrap_or_default());
+            replicates = match read {
+                Ok(()) => count > 0,
                 Err(Error::MySqlError(_)) => false,
                 Err(error) => return Err(self.failed(&error, Phase::Ask)),
             };
@@ -741,12 +736,12 @@ impl Session {
         }
         // Galera: who lost against another node while nothing was asked is told so by the answer to the next statement,
         // whichever it is. It was rolled back then, and asked again says so.
-        let mut said = self.connection.query_drop("ROLLBACK");
+        let mut said = answers::carry_out(&mut self.connection, "ROLLBACK");
         if matches!(&said, Err(Error::MySqlError(error)) if error.code == DEADLOCK) {
-            said = self.connection.query_drop("ROLLBACK");
+            said = answers::carry_out(&mut self.connection, "ROLLBACK");
         }
         if let (Ok(()), Some(after)) = (&said, &self.guard.rolled_back) {
-            said = self.connection.query_drop(after);
+            said = answers::carry_out(&mut self.connection, after);
         }
         self.broken = said.is_err();
     }
