@@ -1,7 +1,7 @@
 //! keymill for Java: translations of the waist, and nothing else.
 //!
 //! * `door`: how a call comes in and how an error becomes a `KeymillException`.
-//! * `mill`, `source`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.Well`.
+//! * `mill`, `source`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.SourceBox`.
 //! * `library`: natives of `io.keymill.Native`, which belong to no mill.
 //!
 //! **What keeps memory alive.** A Java object holds the address of a box made here. Its natives are instance methods, so
@@ -9,8 +9,8 @@
 //! the object unreachable (`MillBox`'s reference queue). The address comes as an argument: reading the field would cost
 //! a call into the JVM.
 //!
-//! **What a call costs.** The natives that refill touch no `JNIEnv` unless they fail: they write into a slate, a small
-//! direct buffer whose address Java passes.
+//! **What a call costs.** The natives that refill touch no `JNIEnv` unless they fail: they write into a small direct buffer
+//! whose address Java passes.
 
 #[cfg(panic = "abort")]
 compile_error!("build with panic=unwind: a panic must become an exception, not the end of the JVM");

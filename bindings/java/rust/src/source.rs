@@ -1,4 +1,4 @@
-//! Natives of `io.keymill.Well`: the verbs of a source.
+//! Natives of `io.keymill.SourceBox`: the verbs of a source.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ const DONE: jlong = 0;
 /// … an exception is pending.
 const THROWN: jlong = -1;
 
-/// What a lease reads in Java: `io.keymill.Slate` names the same offsets.
+/// What a lease reads in Java: `io.keymill.LeaseBuffer` names the same offsets.
 #[repr(C)]
-struct Slate {
+struct Leased {
     lo: u64,
     hi: u64,
     leased_at: u64,
@@ -50,14 +50,14 @@ fn nanos(pause: Duration) -> jlong {
     jlong::try_from(pause.as_nanos()).unwrap_or(jlong::MAX).max(1)
 }
 
-/// `long tryLease(long address, long slate, long count, long enough, long waited)`: 0, and the lease is on the slate;
+/// `long tryLease(long address, long buffer, long count, long enough, long waited)`: 0, and the lease is in the buffer;
 /// or a pause in nanoseconds; or -1, and an exception is pending.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_Well_tryLease(
+extern "system" fn Java_io_keymill_SourceBox_tryLease(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
     address: jlong,
-    slate: jlong,
+    buffer: jlong,
     count: jlong,
     enough: jlong,
     waited: jlong,
@@ -70,7 +70,7 @@ extern "system" fn Java_io_keymill_Well_tryLease(
             Err(refusal) => return pause_after(source, refusal, waited),
         };
         let prefix = lease.prefix.as_str().as_bytes();
-        let mut out = Slate {
+        let mut out = Leased {
             lo: lease.lo,
             hi: lease.hi,
             leased_at: lease.leased_at,
@@ -81,16 +81,16 @@ extern "system" fn Java_io_keymill_Well_tryLease(
         };
         // A prefix has at most 64 bytes: the core's own buffer is no longer.
         out.prefix[..prefix.len()].copy_from_slice(prefix);
-        // SAFETY: Java's direct buffer of `Slate.SIZE` bytes, which the calling thread alone uses; allocated with
+        // SAFETY: Java's direct buffer of the size of a `Leased`, which the calling thread alone uses; allocated with
         // 8-byte alignment or better.
-        unsafe { (slate as *mut Slate).write_unaligned(out) };
+        unsafe { (buffer as *mut Leased).write_unaligned(out) };
         Ok(DONE)
     })
 }
 
 /// `long tryId(long address, long waited)`: an id; or a pause in nanoseconds, negated; or 0, and an exception is pending.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_Well_tryId(
+extern "system" fn Java_io_keymill_SourceBox_tryId(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
     address: jlong,
@@ -108,7 +108,7 @@ extern "system" fn Java_io_keymill_Well_tryId(
 
 /// `long ask(long address, int count)`: a batch that is not complete yet; `forget` frees it.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_Well_ask(
+extern "system" fn Java_io_keymill_SourceBox_ask(
     mut env: EnvUnowned<'_>,
     _: JObject<'_>,
     address: jlong,
@@ -123,7 +123,7 @@ extern "system" fn Java_io_keymill_Well_ask(
 
 /// `long poll(long batch)`: 0 when it is complete; or a pause in nanoseconds; or -1, and an exception is pending.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_Well_poll(mut env: EnvUnowned<'_>, _: JObject<'_>, batch: jlong) -> jlong {
+extern "system" fn Java_io_keymill_SourceBox_poll(mut env: EnvUnowned<'_>, _: JObject<'_>, batch: jlong) -> jlong {
     enter(&mut env, THROWN, || {
         // SAFETY: from `ask`, in the hands of the one thread that asked.
         let pause = unsafe { &mut *(batch as *mut Pending) }.poll()?;
@@ -133,7 +133,7 @@ extern "system" fn Java_io_keymill_Well_poll(mut env: EnvUnowned<'_>, _: JObject
 
 /// `void collect(long batch, long[] out)`: the ids of a complete batch, as many as `out` holds. Frees it.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_Well_collect<'local>(
+extern "system" fn Java_io_keymill_SourceBox_collect<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     batch: jlong,
@@ -150,9 +150,9 @@ extern "system" fn Java_io_keymill_Well_collect<'local>(
     });
 }
 
-/// `void forget(long batch)`: nobody wants it any more.
+/// `void forget(long batch)`: frees a batch that was given up.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_Well_forget(mut env: EnvUnowned<'_>, _: JObject<'_>, batch: jlong) {
+extern "system" fn Java_io_keymill_SourceBox_forget(mut env: EnvUnowned<'_>, _: JObject<'_>, batch: jlong) {
     enter(&mut env, (), || {
         // SAFETY: as in `collect`.
         drop(unsafe { Box::from_raw(batch as *mut Pending) });
@@ -162,7 +162,7 @@ extern "system" fn Java_io_keymill_Well_forget(mut env: EnvUnowned<'_>, _: JObje
 
 /// `String parse(long address, byte[] text)`: the parts as rows.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_Well_parse<'local>(
+extern "system" fn Java_io_keymill_SourceBox_parse<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     address: jlong,
@@ -182,7 +182,7 @@ extern "system" fn Java_io_keymill_Well_parse<'local>(
 
 /// `String facts(long address)`: label, kind, order and block, and every setting, as rows.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_Well_facts<'local>(
+extern "system" fn Java_io_keymill_SourceBox_facts<'local>(
     mut env: EnvUnowned<'local>,
     _: JObject<'local>,
     address: jlong,
@@ -210,7 +210,7 @@ extern "system" fn Java_io_keymill_Well_facts<'local>(
 
 /// `void refuse(long address)`: throws what a verb of numbers answers on a source of texts.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_Well_refuse(mut env: EnvUnowned<'_>, _: JObject<'_>, address: jlong) {
+extern "system" fn Java_io_keymill_SourceBox_refuse(mut env: EnvUnowned<'_>, _: JObject<'_>, address: jlong) {
     // SAFETY: as above.
     enter(&mut env, (), || unsafe { held(address) }.try_next().map(|_| ()));
 }

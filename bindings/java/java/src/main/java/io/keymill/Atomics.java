@@ -5,8 +5,8 @@ import java.util.concurrent.atomic.AtomicLongFieldUpdater;
 
 /** The few operations for which Java 9 has something better; {@code META-INF/versions/9} has that. */
 final class Atomics {
-    private static final AtomicLongFieldUpdater<RunCount> USED =
-            AtomicLongFieldUpdater.newUpdater(RunCount.class, "used");
+    private static final AtomicLongFieldUpdater<LeaseCount> USED =
+            AtomicLongFieldUpdater.newUpdater(LeaseCount.class, "used");
 
     private Atomics() {}
 
@@ -18,14 +18,14 @@ final class Atomics {
         return word.getLong(0);
     }
 
-    /** Where a block ends; a volatile read, which x86 gives for nothing. */
-    static long end(BlockFields block) {
-        return block.end;
+    /** Where a cursor ends; a volatile read, which x86 gives for nothing. */
+    static long end(CursorFields cursor) {
+        return cursor.end;
     }
 
-    /** Counts {@code n} numbers of a run; answers with the count before. */
-    static long use(RunCount run, long n) {
-        return USED.getAndAdd(run, n);
+    /** Counts {@code n} numbers of a lease; answers with the count before. */
+    static long use(LeaseCount lease, long n) {
+        return USED.getAndAdd(lease, n);
     }
 
     /** Writes eight characters, the first in the lowest byte. */
@@ -35,6 +35,6 @@ final class Atomics {
         }
     }
 
-    /** A spinning thread's breath. */
+    /** A hint to the processor that this thread spins. */
     static void pause() {}
 }

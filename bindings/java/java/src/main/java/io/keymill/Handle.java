@@ -3,16 +3,16 @@ package io.keymill;
 import java.util.function.LongSupplier;
 
 /**
- * A block of ids owned by whoever holds the handle: the fastest loop, for one thread at a time. Ids are unique and rise
- * within the handle. What is left in a handle that is dropped is lost; nothing is to be closed.
+ * A block of ids of its own: the fastest loop, for one thread at a time. Ids are unique and rise
+ * within the handle. A dropped handle loses the rest of its block; a handle needs no close.
  */
-public final class Handle extends Block implements LongSupplier {
-    private final Well well;
+public final class Handle extends Cursor implements LongSupplier {
+    private final SourceBox box;
 
-    Handle(Well well) {
+    Handle(SourceBox box) {
         super(null);
-        well.checkNumbers();
-        this.well = well;
+        box.checkNumbers();
+        this.box = box;
     }
 
     /**
@@ -27,7 +27,7 @@ public final class Handle extends Block implements LongSupplier {
     }
 
     private long refilled() {
-        return well.next(this, new Wait(well.label));
+        return box.next(this, new Wait(box.label));
     }
 
     /**
@@ -37,7 +37,7 @@ public final class Handle extends Block implements LongSupplier {
      */
     @Override
     public String toString() {
-        return "handle of " + well.label;
+        return "handle of " + box.label;
     }
 
     /**

@@ -71,7 +71,7 @@ public final class KeyFactory {
         Entry last = newest;
         if (last != null && last.table == table && last.column == column && last.dateFmt == dateFmt
                 && last.noFmt == noFmt) {
-            return last.well.text();
+            return last.box.text();
         }
         return search(table, column, dateFmt, noFmt, cacheSize);
     }
@@ -79,7 +79,7 @@ public final class KeyFactory {
     /** Of its own, so that the compiler can put the common way into its callers. */
     private static String search(String table, String column, String dateFmt, String noFmt, int cacheSize) {
         Entry entry = table == null || column == null ? null : state.find(table, column, dateFmt, noFmt);
-        return (entry == null ? first(table, column, dateFmt, noFmt, cacheSize) : entry).well.text();
+        return (entry == null ? first(table, column, dateFmt, noFmt, cacheSize) : entry).box.text();
     }
 
     private static int hash(String table, String column) {
@@ -109,7 +109,7 @@ public final class KeyFactory {
             options.put("step", Integer.toString(cacheSize));
             options.put("zone", zone());
             Serial serial = now.mill.serial(Arrays.asList(table, column), options);
-            Entry entry = new Entry(table, column, dateFmt, noFmt, serial.well());
+            Entry entry = new Entry(table, column, dateFmt, noFmt, serial.box());
             if (replace(now, now.with(entry), entry)) {
                 return entry;
             }
@@ -174,14 +174,14 @@ public final class KeyFactory {
         final String column;
         final String dateFmt;
         final String noFmt;
-        final Well well;
+        final SourceBox box;
 
-        Entry(String table, String column, String dateFmt, String noFmt, Well well) {
+        Entry(String table, String column, String dateFmt, String noFmt, SourceBox box) {
             this.table = table;
             this.column = column;
             this.dateFmt = dateFmt;
             this.noFmt = noFmt;
-            this.well = well;
+            this.box = box;
         }
 
         /** Callers nearly always pass the same literals. */

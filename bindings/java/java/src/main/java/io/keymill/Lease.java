@@ -1,90 +1,74 @@
 package io.keymill;
 
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
+
+/** Padding: no other object shares the cache line of the count. */
+abstract class LeaseFront {
+    long f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15;
+}
+
+/** The one field of a lease that is written. */
+abstract class LeaseCount extends LeaseFront {
+    /** How many numbers are used; above the size where callers came too late. */
+    volatile long used;
+}
+
+/** Padding: the fields that every thread reads have another cache line than the count. */
+abstract class LeaseGap extends LeaseCount {
+    long g0, g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15;
+}
 
 /**
- * What the native library leased last to one owner: it writes into a small direct buffer (the slate), whose address
- * crosses with each call, so that nothing of the JVM is touched on the way.
+ * A range of numbers that threads share. Everything but the count is fixed, so a thread that holds an old lease can only get
+ * numbers of that lease, each once, or find it used up. The count starts at 0 and is added to {@code lo}: it cannot
+ * overflow, however often an empty lease is asked.
  */
-final class Lease {
-    private static final int LO = 0;
-    private static final int HI = 8;
-    private static final int LEASED_AT = 16;
-    private static final int WORD = 24;
-    private static final int WIDTH = 32;
-    private static final int PREFIX_LENGTH = 40;
-    private static final int PREFIX = 48;
-    private static final int MOST_PREFIX = 64;
+final class Lease extends LeaseGap {
+    final long lo;
+    final long size;
+    /** The numbers may be issued while {@code word} reads {@code leasedAt}; null where only a close ends them. */
+    final ByteBuffer word;
+    final long leasedAt;
+    final Prefix prefix;
+    final int width;
 
-    private final ByteBuffer slate = ByteBuffer.allocateDirect(PREFIX + MOST_PREFIX).order(ByteOrder.nativeOrder());
-    final long address = Native.address(slate);
-
-    long lo;
-    long hi;
-    long leasedAt;
-    int width = 1;
-    Prefix prefix = Prefix.NONE;
-    /** Null where only a close ends what was leased: then nobody asks it. */
-    ByteBuffer word;
-    private long wordAddress;
-    private final boolean expires;
-
-    /** How many numbers to ask for, whether they came, and when. */
-    private long size;
-    private boolean came = true;
-    private long cameAt;
-
-    /** A lease is small while few are asked for, so that little is lost. */
-    private static final long SMALLEST = 16;
-    /** Leases that are used up within this time grow … */
-    private static final long SOON = 2_000_000;
-    /** … and those that last longer than this shrink. */
-    private static final long LATE = 50_000_000;
-
-    Lease(boolean expires) {
-        this.expires = expires;
+    /** What the buffer holds; its first {@code used} numbers are taken already. */
+    Lease(LeaseBuffer buffer, long used) {
+        this.lo = buffer.lo;
+        this.size = buffer.hi - buffer.lo;
+        this.word = buffer.word;
+        this.leasedAt = buffer.leasedAt;
+        this.prefix = buffer.prefix;
+        this.width = buffer.width;
+        this.used = used;
     }
 
-    /** How many numbers to ask for, at most {@code block}. Who asks again after a refusal asks for as many: waiting is no demand. */
-    long size(long block) {
-        if (!came) {
-            return size;
-        }
-        came = false;
-        long since = System.nanoTime() - cameAt;
-        if (size == 0) {
-            size = SMALLEST;
-        } else if (since < SOON) {
-            size *= 2;
-        } else if (since > LATE) {
-            size = Math.max(SMALLEST, size / 2);
-        }
-        size = Math.min(size, block);
-        return size;
+    private Lease() {
+        lo = 0;
+        size = 0;
+        word = null;
+        leasedAt = 0;
+        prefix = Prefix.NONE;
+        width = 1;
     }
 
-    /** Reads what was leased. */
-    void read() {
-        came = true;
-        cameAt = System.nanoTime();
-        lo = slate.getLong(LO);
-        hi = slate.getLong(HI);
-        leasedAt = slate.getLong(LEASED_AT);
-        width = (int) slate.getLong(WIDTH);
-        long address = slate.getLong(WORD);
-        if (expires && address != wordAddress) {
-            // Nearly always the same for the life of a source.
-            word = Native.word(address).order(ByteOrder.nativeOrder());
-            wordAddress = address;
-        }
-        int length = (int) slate.getLong(PREFIX_LENGTH);
-        if (!prefix.equals(slate, PREFIX, length)) {
-            byte[] bytes = new byte[length];
-            for (int i = 0; i < length; i++) {
-                bytes[i] = slate.get(PREFIX + i);
-            }
-            prefix = new Prefix(bytes);
-        }
+    /** Before the first lease: it has no number. */
+    static final Lease NONE = new Lease();
+
+    /** Above the size of any lease, and too low for callers to count it up to an overflow. */
+    private static final long ALL = 1L << 62;
+
+    boolean alive() {
+        return word == null || Atomics.read(word) == leasedAt;
+    }
+
+    /** Nothing of it may be issued any more. Counts that race with this end above the size, too. */
+    void empty() {
+        used = ALL;
+    }
+
+    /** How many numbers are left, at most. */
+    long left() {
+        return Math.max(0, size - used);
     }
 }

@@ -68,7 +68,7 @@ public final class Mill implements AutoCloseable {
      *     {@link Code#LAYOUT_ENDED}; {@link Code#CLOSED}
      */
     public Source source(String spec) {
-        return new Source(box.well(spec));
+        return new Source(box.source(spec));
     }
 
     /**
@@ -101,7 +101,7 @@ public final class Mill implements AutoCloseable {
      * @throws KeymillException as {@link #source}
      */
     public Serial serial(String nameAndOptions) {
-        return new Serial(box.well(spec("serial", nameAndOptions)));
+        return new Serial(box.source(spec("serial", nameAndOptions)));
     }
 
     /**
@@ -125,7 +125,7 @@ public final class Mill implements AutoCloseable {
 
     /** Any options the core knows. */
     Serial serial(List<String> name, Map<String, String> options) {
-        return new Serial(box.well(Native.spec("serial", name, options)));
+        return new Serial(box.source(Native.spec("serial", name, options)));
     }
 
     private static String spec(String kind, String nameAndOptions) {

@@ -12,11 +12,11 @@ import java.util.concurrent.locks.ReentrantLock;
  */
 final class MillBox {
     private static final ReferenceQueue<MillBox> UNREACHABLE = new ReferenceQueue<>();
-    private static final Set<Grave> GRAVES = ConcurrentHashMap.newKeySet();
+    private static final Set<BoxReference> REFERENCES = ConcurrentHashMap.newKeySet();
 
     private final long address;
-    /** By the address of the native source: one well, with one cursor, for each source however often it is asked for. */
-    private final ConcurrentHashMap<Long, Well> wells = new ConcurrentHashMap<>();
+    /** By the address of the native source: each source has one box, and so one cursor, however often it is asked for. */
+    private final ConcurrentHashMap<Long, SourceBox> sources = new ConcurrentHashMap<>();
 
     private final ReentrantLock closing = new ReentrantLock();
     /** The core is closed. */
@@ -24,66 +24,66 @@ final class MillBox {
 
     MillBox(String config) {
         Library.ensure();
-        bury();
+        freeUnreachable();
         address = open(config == null ? null : Native.utf8(config, "configuration"));
-        GRAVES.add(new Grave(this, address));
+        REFERENCES.add(new BoxReference(this, address));
     }
 
-    private static final class Grave extends PhantomReference<MillBox> {
+    private static final class BoxReference extends PhantomReference<MillBox> {
         private final long address;
 
-        Grave(MillBox box, long address) {
+        BoxReference(MillBox box, long address) {
             super(box, UNREACHABLE);
             this.address = address;
         }
     }
 
-    /** Frees what nobody can reach. Done where mills open and sources are asked for: there is no thread for it. */
-    static void bury() {
-        for (Object dead = UNREACHABLE.poll(); dead != null; dead = UNREACHABLE.poll()) {
-            Grave grave = (Grave) dead;
-            if (GRAVES.remove(grave)) {
-                free(grave.address);
+    /** Frees the mills that are no longer reachable. Called where mills open and sources are asked for: there is no thread for it. */
+    static void freeUnreachable() {
+        for (Object found = UNREACHABLE.poll(); found != null; found = UNREACHABLE.poll()) {
+            BoxReference reference = (BoxReference) found;
+            if (REFERENCES.remove(reference)) {
+                free(reference.address);
             }
         }
     }
 
     static int open() {
-        return GRAVES.size();
+        return REFERENCES.size();
     }
 
-    Well well(String spec) {
-        bury();
-        Long source = source(address, Native.utf8(spec, "spec"));
-        Well well = wells.get(source);
-        if (well == null) {
-            Well fresh = new Well(this, source);
-            well = wells.putIfAbsent(source, fresh);
-            well = well == null ? fresh : well;
+    SourceBox source(String spec) {
+        freeUnreachable();
+        long opened = source(address, Native.utf8(spec, "spec"));
+        SourceBox known = sources.get(opened);
+        if (known == null) {
+            SourceBox fresh = new SourceBox(this, opened);
+            known = sources.putIfAbsent(opened, fresh);
+            known = known == null ? fresh : known;
         }
-        return well;
+        return known;
     }
 
     /**
-     * Closes, and then empties every cursor over numbers that only a close ends, so that who takes one need not ask
-     * whether the mill is open: an empty cursor makes it ask the core, which says CLOSED.
+     * Closes, and then empties every cursor over numbers that only a close ends, so that callers need not check whether the
+     * mill is open: an empty cursor asks the core, which answers CLOSED.
      *
-     * <p>A cursor that is filled meanwhile is not missed: who fills one does so first and then looks at {@code closed},
-     * here {@code closed} is set first and then cursors are looked for; all four are volatile, so one of the two sees the
-     * other. One thread closes at a time, so that nobody returns before the cursors are empty.
+     * <p>A cursor that is filled meanwhile is not missed: its thread fills it first and then reads {@code closed}; here
+     * {@code closed} is set first and then the cursors are emptied. All four are volatile, so one of the two sees the other.
+     * One thread closes at a time, so that no close returns before the cursors are empty.
      */
     void close() {
         closing.lock();
         try {
             close(address);
             closed = true;
-            for (Well well : wells.values()) {
-                well.empty();
+            for (SourceBox box : sources.values()) {
+                box.empty();
             }
         } finally {
             closing.unlock();
         }
-        bury();
+        freeUnreachable();
     }
 
     boolean isClosed() {

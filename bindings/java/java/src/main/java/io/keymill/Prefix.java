@@ -31,12 +31,12 @@ final class Prefix {
         this.head = head;
     }
 
-    boolean equals(ByteBuffer slate, int at, int length) {
+    boolean equals(ByteBuffer bytes, int at, int length) {
         if (length != utf8.length) {
             return false;
         }
         for (int i = 0; i < length; i++) {
-            if (slate.get(at + i) != utf8[i]) {
+            if (bytes.get(at + i) != utf8[i]) {
                 return false;
             }
         }

@@ -11,14 +11,14 @@ import java.util.stream.Stream;
  * <p>Order, waiting and interruption are those of {@link Source}.
  */
 public final class Serial implements Supplier<String> {
-    private final Well well;
+    private final SourceBox box;
 
-    Serial(Well well) {
-        this.well = well;
+    Serial(SourceBox box) {
+        this.box = box;
     }
 
-    Well well() {
-        return well;
+    SourceBox box() {
+        return box;
     }
 
     /**
@@ -28,7 +28,7 @@ public final class Serial implements Supplier<String> {
      * @throws KeymillException as {@link Source#next}, and {@link Code#NUMBER_OVERFLOW}
      */
     public String next() {
-        return well.text();
+        return box.text();
     }
 
     /**
@@ -38,7 +38,7 @@ public final class Serial implements Supplier<String> {
      */
     @Override
     public String get() {
-        return well.text();
+        return box.text();
     }
 
     /**
@@ -48,7 +48,7 @@ public final class Serial implements Supplier<String> {
      * @throws KeymillException as {@link #next}
      */
     public Optional<String> tryNext() {
-        return Optional.ofNullable(well.tryText());
+        return Optional.ofNullable(box.tryText());
     }
 
     /**
@@ -60,7 +60,7 @@ public final class Serial implements Supplier<String> {
      *     holds
      */
     public String[] take(int count) {
-        return Source.texts(well, count);
+        return Source.texts(box, count);
     }
 
     /**
@@ -80,12 +80,12 @@ public final class Serial implements Supplier<String> {
      * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a text this source cannot have made
      */
     public Parts parse(String text) {
-        return new Parts(well.parse(text));
+        return new Parts(box.parse(text));
     }
 
     /** {@code serial:cust_info/custid}: kind and name, without options. */
     @Override
     public String toString() {
-        return well.label;
+        return box.label;
     }
 }

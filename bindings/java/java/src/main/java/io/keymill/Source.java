@@ -19,20 +19,20 @@ import java.util.stream.LongStream;
  * interrupted; ids that are in memory are handed out to interrupted threads too.
  */
 public final class Source implements LongSupplier {
-    private final Well well;
+    private final SourceBox box;
     /** The cursor of {@code order=process}; null where numbers come otherwise, or expire. */
-    private final Lane lane;
-    /** The table of {@link Blocks}; a deserted one where there are none. */
-    private final Block[] table;
+    private final SharedCursor shared;
+    /** The table of {@link ThreadCursors}; an empty one where there are none. */
+    private final Cursor[] table;
 
-    Source(Well well) {
-        this.well = well;
-        this.lane = well.way == Well.SHARED && !well.expires ? well.lane : null;
-        this.table = well.way == Well.THREAD ? well.blocks.table : Blocks.DESERTED;
+    Source(SourceBox box) {
+        this.box = box;
+        this.shared = box.way == SourceBox.SHARED && !box.expires ? box.shared : null;
+        this.table = box.way == SourceBox.THREAD ? box.threads.table : ThreadCursors.EMPTY;
     }
 
-    Well well() {
-        return well;
+    SourceBox box() {
+        return box;
     }
 
     /**
@@ -44,16 +44,16 @@ public final class Source implements LongSupplier {
      *     serial, whose numbers are handed out as text
      */
     public long next() {
-        if (lane != null) {
-            // Numbers that do not expire: a close uses the run up.
-            Run run = lane.run;
-            long at = Atomics.use(run, 1);
-            if (at < run.size) {
-                return run.lo + at;
+        if (shared != null) {
+            // Numbers that do not expire: a close uses the lease up.
+            Lease lease = shared.lease;
+            long at = Atomics.use(lease, 1);
+            if (at < lease.size) {
+                return lease.lo + at;
             }
         } else {
             Thread thread = Thread.currentThread();
-            Block mine = table[Blocks.place(thread)];
+            Cursor mine = table[ThreadCursors.place(thread)];
             if (mine.owner == thread) {
                 long number = mine.take();
                 if (number != 0) {
@@ -61,7 +61,7 @@ public final class Source implements LongSupplier {
                 }
             }
         }
-        return well.next();
+        return box.next();
     }
 
     /**
@@ -81,7 +81,7 @@ public final class Source implements LongSupplier {
      * @throws KeymillException as {@link #next}
      */
     public OptionalLong tryNext() {
-        long id = well.tryNext();
+        long id = box.tryNext();
         return id == 0 ? OptionalLong.empty() : OptionalLong.of(id);
     }
 
@@ -103,7 +103,7 @@ public final class Source implements LongSupplier {
         } catch (OutOfMemoryError e) {
             throw tooMany(count, "ids");
         }
-        well.fill(ids);
+        box.fill(ids);
         return ids;
     }
 
@@ -117,7 +117,7 @@ public final class Source implements LongSupplier {
         if (ids == null) {
             throw KeymillException.argument("the array to fill is null");
         }
-        well.fill(ids);
+        box.fill(ids);
     }
 
     /**
@@ -134,7 +134,7 @@ public final class Source implements LongSupplier {
         if (count < 1) {
             throw KeymillException.argument(count + " numbers cannot be leased; ask for at least 1");
         }
-        return well.range(count);
+        return box.range(count);
     }
 
     /**
@@ -153,7 +153,7 @@ public final class Source implements LongSupplier {
      * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a serial
      */
     public Handle handle() {
-        return new Handle(well);
+        return new Handle(box);
     }
 
     /**
@@ -163,7 +163,7 @@ public final class Source implements LongSupplier {
      * @throws KeymillException as {@link #next}, and {@link Code#NUMBER_OVERFLOW}
      */
     public String nextText() {
-        return well.text();
+        return box.text();
     }
 
     /**
@@ -174,7 +174,7 @@ public final class Source implements LongSupplier {
      * @throws KeymillException as {@link #take}
      */
     public String[] takeText(int count) {
-        return texts(well, count);
+        return texts(box, count);
     }
 
     /**
@@ -185,7 +185,7 @@ public final class Source implements LongSupplier {
      * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a number this source cannot have made
      */
     public Parts parse(long id) {
-        return new Parts(well.parse(Long.toString(id)));
+        return new Parts(box.parse(Long.toString(id)));
     }
 
     /**
@@ -196,7 +196,7 @@ public final class Source implements LongSupplier {
      * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a text this source cannot have made
      */
     public Parts parse(String id) {
-        return new Parts(well.parse(id));
+        return new Parts(box.parse(id));
     }
 
     /**
@@ -205,7 +205,7 @@ public final class Source implements LongSupplier {
      * @return settings by name
      */
     public Map<String, String> settings() {
-        return Collections.unmodifiableMap(well.facts);
+        return Collections.unmodifiableMap(box.facts);
     }
 
     /**
@@ -213,11 +213,11 @@ public final class Source implements LongSupplier {
      */
     @Override
     public String toString() {
-        return well.label;
+        return box.label;
     }
 
     /** As {@link #takeText}. */
-    static String[] texts(Well well, int count) {
+    static String[] texts(SourceBox box, int count) {
         if (count < 0) {
             throw KeymillException.argument(count + " texts cannot be taken");
         }
@@ -227,7 +227,7 @@ public final class Source implements LongSupplier {
         } catch (OutOfMemoryError e) {
             throw tooMany(count, "texts");
         }
-        well.fill(texts);
+        box.fill(texts);
         return texts;
     }
 

@@ -16,8 +16,8 @@ final class Atomics {
 
     static {
         try {
-            USED = MethodHandles.lookup().findVarHandle(RunCount.class, "used", long.class);
-            END = MethodHandles.lookup().findVarHandle(BlockFields.class, "end", long.class);
+            USED = MethodHandles.lookup().findVarHandle(LeaseCount.class, "used", long.class);
+            END = MethodHandles.lookup().findVarHandle(CursorFields.class, "end", long.class);
         } catch (ReflectiveOperationException e) {
             throw new ExceptionInInitializerError(e);
         }
@@ -30,14 +30,14 @@ final class Atomics {
         return (long) WORD.getOpaque(word, 0);
     }
 
-    /** Where a block ends; the read is not moved out of a loop. */
-    static long end(BlockFields block) {
-        return (long) END.getOpaque(block);
+    /** Where a cursor ends; the read is not moved out of a loop. */
+    static long end(CursorFields cursor) {
+        return (long) END.getOpaque(cursor);
     }
 
-    /** Counts {@code n} numbers of a run; answers with the count before. */
-    static long use(RunCount run, long n) {
-        return (long) USED.getAndAdd(run, n);
+    /** Counts {@code n} numbers of a lease; answers with the count before. */
+    static long use(LeaseCount lease, long n) {
+        return (long) USED.getAndAdd(lease, n);
     }
 
     /** Writes eight characters, the first in the lowest byte. */
@@ -45,7 +45,7 @@ final class Atomics {
         TEXT.set(text, at, characters);
     }
 
-    /** A spinning thread's breath. */
+    /** A hint to the processor that this thread spins. */
     static void pause() {
         Thread.onSpinWait();
     }

@@ -37,14 +37,14 @@ class DigitsTest {
     void a_prefix_of_any_script_stands_before_the_digits() {
         for (String text : new String[] {"", "CUST20261120", "é20261120", "客户20261120", "𝔊1"}) {
             Prefix prefix = new Prefix(text.getBytes(StandardCharsets.UTF_8));
-            Block block = new Block(null);
-            block.prefix = prefix;
-            block.scratch = prefix.scratch();
-            block.width = 6;
+            Cursor cursor = new Cursor(null);
+            cursor.prefix = prefix;
+            cursor.scratch = prefix.scratch();
+            cursor.width = 6;
             assertEquals(text + "000042", prefix.textOf(42, 6));
             // In a row and in leaps, over the pattern's last number too.
             for (long number : new long[] {42, 43, 44, 99, 100, 999_998, 999_999, 1_000_000, 1_000_001, 7, 8}) {
-                assertEquals(text + String.format("%06d", number), block.text(number));
+                assertEquals(text + String.format("%06d", number), cursor.text(number));
             }
         }
     }

@@ -217,11 +217,11 @@ class SourceTest {
 
     @Test
     void a_source_that_is_asked_for_by_many_threads_is_one_source() throws Exception {
-        AtomicReference<Well> first = new AtomicReference<>();
+        AtomicReference<SourceBox> first = new AtomicReference<>();
         together(8, () -> {
-            Well well = mill.segment("same").well();
-            first.compareAndSet(null, well);
-            assertSame(first.get(), well);
+            SourceBox box = mill.segment("same").box();
+            first.compareAndSet(null, box);
+            assertSame(first.get(), box);
             return null;
         });
     }

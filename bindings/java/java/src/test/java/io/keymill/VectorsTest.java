@@ -132,7 +132,7 @@ class VectorsTest {
         }
 
         private static JsonElement tryNext(Source source) {
-            String text = source.well().tryText();
+            String text = source.box().tryText();
             if (text == null) {
                 throw new KeymillException(Code.NOT_READY, "");
             }

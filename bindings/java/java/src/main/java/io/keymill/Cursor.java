@@ -2,17 +2,17 @@ package io.keymill;
 
 import java.nio.ByteBuffer;
 
-/** Keeps whatever lies before a block in memory away from it. */
-abstract class BlockFront {
+/** Padding: no other object shares the cache lines of the fields. */
+abstract class CursorFront {
     long f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, f12, f13, f14, f15;
 }
 
-/** The fields of a block. */
-abstract class BlockFields extends BlockFront {
+/** The fields of a cursor. */
+abstract class CursorFields extends CursorFront {
     long next;
     /**
-     * One past the last number; 0 where the word must be asked for each. Written by the owner, and by whoever closes the
-     * mill, to 0: see {@link MillBox#close()}.
+     * One past the last number; 0 where the word must be compared for each. Written by the owner, and set to 0 by a close of
+     * the mill: see {@link MillBox#close()}.
      */
     volatile long end;
     /** One past the last number that may be issued while {@code word} reads {@code leasedAt}. */
@@ -27,27 +27,27 @@ abstract class BlockFields extends BlockFront {
     /** The number whose text stands in the scratch, and how long the text is; 0: none. */
     long written;
     int length;
-    Lease lease;
-    /** Whose block it is; null for a handle's. Fixed before another thread can see the block. */
+    LeaseBuffer buffer;
+    /** The thread that counts; null for a handle. Fixed before another thread can see the cursor. */
     final Thread owner;
 
-    BlockFields(Thread owner) {
+    CursorFields(Thread owner) {
         this.owner = owner;
     }
 }
 
 /**
- * Leased numbers that one owner counts through, a thread or a handle. Padded at both ends: the collector moves small
- * objects next to each other. A block knows nothing of its source, so that a thread's block does not keep it reachable.
+ * Counts through leased numbers for one owner, a thread or a handle. Padded at both ends: the collector moves small objects
+ * next to each other. A cursor does not refer to its source, so that a thread's cursor does not keep it reachable.
  */
-class Block extends BlockFields {
+class Cursor extends CursorFields {
     long g0, g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15;
 
-    Block(Thread owner) {
+    Cursor(Thread owner) {
         super(owner);
     }
 
-    /** The next number, or 0 when a new block is needed. */
+    /** The next number, or 0 when a new block must be leased. */
     final long take() {
         long number = next;
         // Not `number < end`: behind the largest number, `end` is negative.
@@ -66,30 +66,30 @@ class Block extends BlockFields {
         return Math.max(0, lives() ? expiringEnd - next : end - next);
     }
 
-    /** Nothing that was leased may be issued any more. Any thread may say so. */
+    /** Nothing that was leased may be issued any more. Any thread may call this. */
     final void empty() {
         end = 0;
     }
 
-    /** Takes over what was leased. */
-    final void refill(Lease lease) {
-        next = lease.lo;
-        if (lease.word == null) {
-            end = lease.hi;
+    /** Takes over the leased numbers. */
+    final void refill(LeaseBuffer buffer) {
+        next = buffer.lo;
+        if (buffer.word == null) {
+            end = buffer.hi;
         } else {
-            expiringEnd = lease.hi;
-            leasedAt = lease.leasedAt;
-            word = lease.word;
+            expiringEnd = buffer.hi;
+            leasedAt = buffer.leasedAt;
+            word = buffer.word;
         }
-        width = lease.width;
-        if (prefix != lease.prefix || scratch == null) {
-            prefix = lease.prefix;
+        width = buffer.width;
+        if (prefix != buffer.prefix || scratch == null) {
+            prefix = buffer.prefix;
             scratch = prefix.scratch();
             written = 0;
         }
     }
 
-    /** The text of a number that was taken from this block. */
+    /** The text of a number that was taken from this cursor. */
     final String text(long number) {
         byte[] bytes = scratch;
         if (bytes == null) {

@@ -3,8 +3,8 @@ package io.keymill;
 import java.util.Map;
 
 /** One source, shared by every object that stands for it: its cursors, and the natives that fill them. */
-final class Well {
-    /** What the source hands out, and who counts. */
+final class SourceBox {
+    /** What the source hands out, and which cursor counts. */
     static final int SHARED = 0;
     static final int THREAD = 1;
     /** One by one from the core: ids that do not follow each other. */
@@ -21,13 +21,13 @@ final class Well {
     final String label;
     final Map<String, String> facts;
     /** The cursor of {@code order=process}. */
-    final Lane lane;
-    /** The blocks of {@code order=thread}. */
-    final Blocks blocks;
-    /** Blocks that a close must empty. */
-    private final Owned owned = new Owned();
+    final SharedCursor shared;
+    /** The cursors of {@code order=thread}. */
+    final ThreadCursors threads;
+    /** Cursors that a close must empty. */
+    private final OpenCursors open = new OpenCursors();
 
-    Well(MillBox mill, long address) {
+    SourceBox(MillBox mill, long address) {
         this.mill = mill;
         this.address = address;
         facts = Native.map(facts(address));
@@ -37,8 +37,8 @@ final class Well {
         way = Boolean.parseBoolean(facts.get("counts"))
                 ? way(facts.get("kind"), Boolean.parseBoolean(facts.get("by_thread")))
                 : SINGLE;
-        lane = new Lane(this);
-        blocks = way == THREAD || way == THREAD_TEXT ? new Blocks(this) : null;
+        shared = new SharedCursor(this);
+        threads = way == THREAD || way == THREAD_TEXT ? new ThreadCursors(this) : null;
     }
 
     private static int way(String kind, boolean byThread) {
@@ -54,17 +54,17 @@ final class Well {
 
     // ---- numbers ----
 
-    /** The next id; who finds none in memory waits. */
+    /** The next id; waits when none is in memory. */
     long next() {
         if (way == SHARED) {
-            Run run = lane.run;
-            if (run.alive()) {
-                long at = Atomics.use(run, 1);
-                if (at < run.size) {
-                    return run.lo + at;
+            Lease lease = shared.lease;
+            if (lease.alive()) {
+                long at = Atomics.use(lease, 1);
+                if (at < lease.size) {
+                    return lease.lo + at;
                 }
             }
-            return lane.next(run, new Wait(label));
+            return shared.next(lease, new Wait(label));
         }
         return next(new Wait(label));
     }
@@ -76,42 +76,42 @@ final class Well {
 
     private long next(Wait wait) {
         if (way == SHARED) {
-            return lane.next(null, wait);
+            return shared.next(null, wait);
         }
         if (way == THREAD) {
-            Block mine = blocks.mine();
-            return mine == null ? blocks.stripe().next(null, wait) : nextOf(mine, wait);
+            Cursor mine = threads.mine();
+            return mine == null ? threads.stripe().next(null, wait) : nextOf(mine, wait);
         }
         return nextOfCore(wait);
     }
 
-    /** The next number of an owned block; 0 where none is in memory and the caller does not wait. */
-    long next(Block block, Wait wait) {
+    /** The next number of a cursor with one owner; 0 where none is in memory and the caller does not wait. */
+    long next(Cursor cursor, Wait wait) {
         if (way == SINGLE) {
             return nextOfCore(wait);
         }
         checkNumbers();
-        return nextOf(block, wait);
+        return nextOf(cursor, wait);
     }
 
-    private long nextOf(Block block, Wait wait) {
+    private long nextOf(Cursor cursor, Wait wait) {
         for (;;) {
-            long number = block.take();
+            long number = cursor.take();
             if (number != 0) {
                 return number;
             }
-            if (!refill(block, wait)) {
+            if (!refill(cursor, wait)) {
                 return 0;
             }
         }
     }
 
-    private boolean refill(Block block, Wait wait) {
+    private boolean refill(Cursor cursor, Wait wait) {
         for (;;) {
-            Lease lease = leaseOf(block);
-            long pause = lease(lease, lease.size(this.block), 1, wait);
+            LeaseBuffer buffer = bufferOf(cursor);
+            long pause = lease(buffer, buffer.size(this.block), 1, wait);
             if (pause == 0) {
-                refill(block, lease);
+                refill(cursor, buffer);
                 return true;
             }
             if (!wait.pause(pause)) {
@@ -120,22 +120,22 @@ final class Well {
         }
     }
 
-    /** Where a block is leased to; made at its first lease. */
-    private Lease leaseOf(Block block) {
-        if (block.lease == null) {
-            block.lease = new Lease(expires);
+    /** The buffer of a cursor, made at its first lease. */
+    private LeaseBuffer bufferOf(Cursor cursor) {
+        if (cursor.buffer == null) {
+            cursor.buffer = new LeaseBuffer(expires);
             if (!expires) {
-                owned.add(block);
+                open.add(cursor);
             }
         }
-        return block.lease;
+        return cursor.buffer;
     }
 
-    private void refill(Block block, Lease lease) {
-        block.refill(lease);
-        // After it was filled: whoever closes sets the mark first and looks for blocks then.
+    private void refill(Cursor cursor, LeaseBuffer buffer) {
+        cursor.refill(buffer);
+        // Checked after the cursor is filled: a close sets its flag first and empties cursors then.
         if (mill.closed) {
-            block.empty();
+            cursor.empty();
         }
     }
 
@@ -145,11 +145,11 @@ final class Well {
 
     /** The mill was closed: nothing in memory may be issued any more. */
     void empty() {
-        lane.empty();
-        if (blocks != null) {
-            blocks.empty();
+        shared.empty();
+        if (threads != null) {
+            threads.empty();
         }
-        owned.empty();
+        open.empty();
     }
 
     private long nextOfCore(Wait wait) {
@@ -201,40 +201,40 @@ final class Well {
 
     String text() {
         if (way == THREAD_TEXT) {
-            Block mine = blocks.mine();
+            Cursor mine = threads.mine();
             if (mine != null) {
                 long number = mine.take();
                 return mine.text(number != 0 ? number : nextOf(mine, new Wait(label)));
             }
-            return blocks.stripe().text(null, new Wait(label));
+            return threads.stripe().text(null, new Wait(label));
         }
         return way == SHARED_TEXT ? sharedText() : Long.toString(next());
     }
 
-    /** Of its own: the compiler puts a small method into its callers, and one that holds both ways is not small. */
+    /** A method of its own, small enough for the compiler to inline. */
     private String sharedText() {
-        Run run = lane.run;
-        if (run.alive()) {
-            long at = Atomics.use(run, 1);
-            if (at < run.size) {
-                return run.prefix.textOf(run.lo + at, run.width);
+        Lease lease = shared.lease;
+        if (lease.alive()) {
+            long at = Atomics.use(lease, 1);
+            if (at < lease.size) {
+                return lease.prefix.textOf(lease.lo + at, lease.width);
             }
         }
-        return lane.text(run, new Wait(label));
+        return shared.text(lease, new Wait(label));
     }
 
     /** A text, or null where none is in memory. */
     String tryText() {
         if (way == THREAD_TEXT) {
-            Block mine = blocks.mine();
+            Cursor mine = threads.mine();
             if (mine == null) {
-                return blocks.stripe().text(null, Wait.NEVER);
+                return threads.stripe().text(null, Wait.NEVER);
             }
             long number = nextOf(mine, Wait.NEVER);
             return number == 0 ? null : mine.text(number);
         }
         if (way == SHARED_TEXT) {
-            return lane.text(null, Wait.NEVER);
+            return shared.text(null, Wait.NEVER);
         }
         long id = tryNext();
         return id == 0 ? null : Long.toString(id);
@@ -263,25 +263,25 @@ final class Well {
     private void take(Batch batch) {
         Wait wait = new Wait(label);
         if (way == SHARED || way == SHARED_TEXT) {
-            lane.take(batch, wait);
+            shared.take(batch, wait);
             return;
         }
-        Block mine = blocks.mine();
+        Cursor mine = threads.mine();
         if (mine == null) {
-            blocks.stripe().take(batch, wait);
+            threads.stripe().take(batch, wait);
         } else {
             take(mine, batch, wait);
         }
     }
 
-    /** A batch begins with what the thread's block has left: its numbers rise within the thread. */
-    private void take(Block mine, Batch batch, Wait wait) {
-        Lease lease = leaseOf(mine);
+    /** A batch begins with what the thread's own cursor has left, so that its numbers rise within the thread. */
+    private void take(Cursor mine, Batch batch, Wait wait) {
+        LeaseBuffer buffer = bufferOf(mine);
         while (batch.lacks() > 0) {
             long left = Math.min(mine.left(), batch.lacks());
             if (left < batch.lacks()) {
                 long lacks = batch.lacks() - left;
-                long pause = lease(lease, batchSize(lease, lacks), lacks, wait);
+                long pause = lease(buffer, batchSize(buffer, lacks), lacks, wait);
                 if (pause > 0) {
                     wait.pause(pause);
                     continue;
@@ -292,25 +292,25 @@ final class Well {
                 mine.next += left;
             }
             if (batch.lacks() > 0) {
-                refill(mine, lease);
+                refill(mine, buffer);
             }
         }
     }
 
     /** How many numbers to lease for a batch: small batches share a lease, a large one gets just what it lacks. */
-    long batchSize(Lease lease, long lacks) {
-        return lacks < block / 2 ? Math.max(lacks, lease.size(block)) : lacks;
+    long batchSize(LeaseBuffer buffer, long lacks) {
+        return lacks < block / 2 ? Math.max(lacks, buffer.size(block)) : lacks;
     }
 
     /** Leases at most {@code count} numbers to the caller; waits until there is one. */
     Range range(long count) {
         checkNumbers();
-        Lease lease = new Lease(false);
+        LeaseBuffer buffer = new LeaseBuffer(false);
         Wait wait = new Wait(label);
-        for (long pause = lease(lease, count, 1, wait); pause != 0; pause = lease(lease, count, 1, wait)) {
+        for (long pause = lease(buffer, count, 1, wait); pause != 0; pause = lease(buffer, count, 1, wait)) {
             wait.pause(pause);
         }
-        return new Range(lease.lo, lease.hi);
+        return new Range(buffer.lo, buffer.hi);
     }
 
     void checkNumbers() {
@@ -320,10 +320,10 @@ final class Well {
     }
 
     /** Leases at most {@code count} numbers, if {@code enough} are there; 0, or for how long to pause. Never blocks. */
-    long lease(Lease lease, long count, long enough, Wait wait) {
-        long pause = tryLease(address, lease.address, count, enough, wait.waited());
+    long lease(LeaseBuffer buffer, long count, long enough, Wait wait) {
+        long pause = tryLease(address, buffer.address, count, enough, wait.waited());
         if (pause == 0) {
-            lease.read();
+            buffer.read();
         }
         return pause;
     }
@@ -334,7 +334,7 @@ final class Well {
 
     // Instance natives: the call keeps this object, and through it the mill, reachable.
 
-    private native long tryLease(long address, long slate, long count, long enough, long waited);
+    private native long tryLease(long address, long buffer, long count, long enough, long waited);
 
     private native long tryId(long address, long waited);
 

@@ -1,0 +1,99 @@
+package io.keymill;
+
+import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicReferenceArray;
+
+/**
+ * The cursors of {@code order=thread}: one for each platform thread that takes ids.
+ *
+ * <p>A thread keeps its cursor in a {@link ThreadLocal}. Before that it looks into a small table by its id, which costs half
+ * as much. The first thread in a place keeps it; others go on without one. A cursor in the table is used only by the thread
+ * that the cursor names as its owner, so a stale read, or a thread with a wrong id, finds another thread's cursor and leaves it
+ * alone.
+ */
+final class ThreadCursors {
+    private static final int PLACES = 64;
+    /** Marks a free place. */
+    private static final Cursor FREE = new Cursor(null);
+    /** A table without cursors. */
+    static final Cursor[] EMPTY = table();
+
+    /** Virtual threads share this many cursors: a cursor for each would be a waste. */
+    private static final int STRIPES = 16;
+
+    private final SourceBox source;
+    final Cursor[] table = table();
+    private final ThreadLocal<Cursor> kept = new ThreadLocal<>();
+    private final AtomicReferenceArray<SharedCursor> stripes = new AtomicReferenceArray<>(STRIPES);
+
+    ThreadCursors(SourceBox source) {
+        this.source = source;
+    }
+
+    private static Cursor[] table() {
+        Cursor[] table = new Cursor[PLACES];
+        Arrays.fill(table, FREE);
+        return table;
+    }
+
+    /** The calling thread's cursor; null for a virtual thread. */
+    Cursor mine() {
+        Thread thread = Thread.currentThread();
+        Cursor cursor = table[place(thread)];
+        return cursor.owner == thread ? cursor : find(thread);
+    }
+
+    @SuppressWarnings("deprecation")
+    static int place(Thread thread) {
+        return (int) thread.getId() & (PLACES - 1);
+    }
+
+    private Cursor find(Thread thread) {
+        if (Threads.isVirtual(thread)) {
+            return null;
+        }
+        Cursor cursor = kept.get();
+        if (cursor == null) {
+            cursor = new Cursor(thread);
+            kept.set(cursor);
+            claim(thread, cursor);
+        }
+        return cursor;
+    }
+
+    /** Takes a free place, or that of a thread that has ended. All such places are freed: the table would keep them reachable. */
+    private void claim(Thread thread, Cursor cursor) {
+        for (int at = 0; at < PLACES; at++) {
+            Cursor other = table[at];
+            if (other != FREE && !other.owner.isAlive()) {
+                table[at] = FREE;
+            }
+        }
+        int at = place(thread);
+        if (table[at] == FREE) {
+            table[at] = cursor;
+        }
+    }
+
+    /** Empties the cursors of virtual threads. */
+    void empty() {
+        for (int at = 0; at < STRIPES; at++) {
+            SharedCursor stripe = stripes.get(at);
+            if (stripe != null) {
+                stripe.empty();
+            }
+        }
+    }
+
+    /** A virtual thread always uses the same cursor, so its numbers rise. */
+    @SuppressWarnings("deprecation")
+    SharedCursor stripe() {
+        int at = (int) Thread.currentThread().getId() & (STRIPES - 1);
+        SharedCursor stripe = stripes.get(at);
+        if (stripe == null) {
+            stripes.compareAndSet(at, null, new SharedCursor(source));
+            stripe = stripes.get(at);
+        }
+        return stripe;
+    }
+}
