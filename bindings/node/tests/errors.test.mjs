@@ -235,7 +235,7 @@ test('the native part refuses values of another kind', () => {
   const mill = native.openMill('memory:')
   const source = native.source(mill, 'segment:x')
   for (const wrong of [mill, {}, null, undefined, 5, 'x', () => 1]) {
-    for (const verb of ['nextId', 'lease', 'identity', 'stats', 'fillNow', 'picker', 'benchWord']) {
+    for (const verb of ['nextId', 'lease', 'identity', 'stats', 'fillNow', 'directNext', 'contextsWord']) {
       assert.throws(() => native[verb](wrong, 0, false, 0, new BigUint64Array(6)), verb)
     }
   }

@@ -5,16 +5,16 @@
 //   * the source's revocation word: raised when the mill closes, a period ends, a ttl passes. Words start at multiples
 //     of 2^32 and rise by one, so the low half tells two values of one word apart; the native source keeps the word from
 //     being given to another, and a Node process is never a fork.
-//   * the bench's word: raised when a second context (worker) sits down at a source with `order=process`; see
-//     `bindings/node/rust/src/seat.rs`.
+//   * the word of the source's contexts: raised when a second context (worker) holds a source with `order=process`; see
+//     `bindings/node/rust/src/contexts.rs`.
 // No engine merges loads of typed arrays over calls, since any of them may be shared memory; one that did within a loop
 // would notice a revocation at the end of the block. It could delay a change, never repeat a number.
 import { translated } from './error'
 import { native, type SourceBox, type SourceFacts } from './native'
-import { Line } from './wait'
+import { Queue } from './wait'
 
 /** A word that always reads 0. */
-const STILL = new Uint32Array(1)
+const ZERO = new Uint32Array(1)
 const OUT = new BigUint64Array(6)
 const nothing = (): undefined => undefined
 const ZEROS = '000000000000000000'
@@ -31,10 +31,10 @@ export class Cursor {
   base = 0n
   /** `base` as a number, for texts; NaN where it does not fit. */
   first = 0
-  word = STILL
-  stamp = 0
-  bench = STILL
-  seat = 0
+  word = ZERO
+  leasedAt = 0
+  contexts = ZERO
+  contextsAt = 0
   prefix = ''
   width = 1
   /** How many mills of this context count by it. */
@@ -42,11 +42,11 @@ export class Cursor {
   /** Batches that wait: meanwhile ids are taken one by one, so that no batch overtakes a number in the block. */
   batches = 0
   /** The calls that wait off the event loop. */
-  readonly line = new Line()
-  /** While the bench's word reads this, ids come from the core: others were found there, or there are no blocks. */
-  crowd = -1
+  readonly queue = new Queue()
+  /** While the contexts' word reads this, ids come from the core: another context holds the source, or there are no blocks. */
+  sharedAt = -1
   /** The next id of the core, if one is in memory; made when it is needed. */
-  pick: () => bigint | undefined = nothing
+  direct: () => bigint | undefined = nothing
   readonly facts: SourceFacts
   /** Takes every id from the core: ids that do not follow each other have no blocks, some runtimes no views. */
   #single: boolean
@@ -58,17 +58,17 @@ export class Cursor {
     this.facts = native.sourceFacts(source)
     this.#owned = owned
     this.#single = !this.facts.counts
-    if (this.#single) this.#alwaysPick()
+    if (this.#single) this.#alwaysDirect()
     if (this.#single || owned || this.facts.byThread) return
-    native.sit(source)
-    const bench = native.benchWord(source)
-    if (bench === null) this.#alwaysPick()
-    else this.bench = new Uint32Array(bench)
+    native.join(source)
+    const contexts = native.contextsWord(source)
+    if (contexts === null) this.#alwaysDirect()
+    else this.contexts = new Uint32Array(contexts)
   }
 
   /** Whether the block's next number may be issued. */
   get live(): boolean {
-    return this.at < this.end && this.word[0] === this.stamp && this.bench[0] === this.seat
+    return this.at < this.end && this.word[0] === this.leasedAt && this.contexts[0] === this.contextsAt
   }
 
   /** How many numbers of the block may be issued. */
@@ -87,7 +87,7 @@ export class Cursor {
   tryId(waited: number): bigint | number {
     try {
       const pause = this.#refill(waited)
-      if (pause < 0) return this.pick() ?? native.nextId(this.source, waited)
+      if (pause < 0) return this.direct() ?? native.nextId(this.source, waited)
       return pause > 0 ? pause : this.base + BigInt(this.at++)
     } catch (e) {
       throw translated(e)
@@ -105,28 +105,28 @@ export class Cursor {
     }
   }
 
-  #alwaysPick(): void {
+  #alwaysDirect(): void {
     this.#single = true
-    this.bench = STILL
-    this.crowd = STILL[0]
-    this.#makePick()
+    this.contexts = ZERO
+    this.sharedAt = ZERO[0]
+    this.#makeDirect()
   }
 
-  #makePick(): void {
-    if (this.pick === nothing) this.pick = native.picker(this.source, false) ?? nothing
+  #makeDirect(): void {
+    if (this.direct === nothing) this.direct = native.directNext(this.source, false) ?? nothing
   }
 
   /** 0: the block's next number may be issued; above: a pause; below: take one from the core. */
   #refill(waited: number): number {
-    if (this.#single || this.bench[0] === this.crowd) return -1
+    if (this.#single || this.contexts[0] === this.sharedAt) return -1
     while (!this.live) {
-      const bench = this.bench[0]
+      const contexts = this.contexts[0]
       const single = this.batches > 0 || this.#leases < SINGLES
       const pause = native.lease(this.source, single ? 1 : 0, this.#owned, waited, OUT)
-      // Not alone, at least until the word rises again. It was read before: at worst it is asked once more.
+      // Not alone, at least until the word rises again. It was read before the lease: at worst the core is asked once more.
       if (pause < 0) {
-        this.crowd = bench
-        this.#makePick()
+        this.sharedAt = contexts
+        this.#makeDirect()
       }
       if (pause !== 0) return pause
       if (!this.#mapped && !this.#map()) return -1
@@ -135,8 +135,8 @@ export class Cursor {
       this.first = Number(OUT[0])
       this.at = 0
       this.end = Number(OUT[1])
-      this.stamp = Number(OUT[2])
-      this.seat = Number(OUT[3])
+      this.leasedAt = Number(OUT[2])
+      this.contextsAt = Number(OUT[3])
       if (OUT[4] !== 0n) this.prefix = native.prefix(this.source)
       this.width = Number(OUT[5])
     }
@@ -147,7 +147,7 @@ export class Cursor {
     const word = native.sourceWord(this.source)
     this.#mapped = word !== null
     // Without the word the block cannot be revoked: its numbers are dropped.
-    if (word === null) this.#alwaysPick()
+    if (word === null) this.#alwaysDirect()
     else this.word = new Uint32Array(word)
     return this.#mapped
   }
@@ -158,7 +158,7 @@ export class Cursor {
     if (this.users > 0) return
     this.end = 0
     forget(this)
-    native.stand(this.source)
+    native.leave(this.source)
   }
 }
 

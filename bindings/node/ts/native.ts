@@ -71,14 +71,14 @@ export interface Native {
   copySource(source: SourceBox): SourceBox
   identity(source: SourceBox): string
   sourceFacts(source: SourceBox): SourceFacts
-  sit(source: SourceBox): void
-  stand(source: SourceBox): void
-  benchWord(source: SourceBox): ArrayBuffer | null
+  join(source: SourceBox): void
+  leave(source: SourceBox): void
+  contextsWord(source: SourceBox): ArrayBuffer | null
   sourceWord(source: SourceBox): ArrayBuffer | null
   prefix(source: SourceBox): string
   lease(source: SourceBox, count: number, owned: boolean, waitedMs: number, out: BigUint64Array): number
-  picker(source: SourceBox, number: false): (() => bigint | undefined) | null
-  picker(source: SourceBox, number: true): (() => number | undefined) | null
+  directNext(source: SourceBox, number: false): (() => bigint | undefined) | null
+  directNext(source: SourceBox, number: true): (() => number | undefined) | null
   nextId(source: SourceBox, waitedMs: number): bigint | number
   nextText(source: SourceBox, waitedMs: number): string | number
   parse(source: SourceBox, text: string): [name: string, value: string][]

@@ -97,16 +97,16 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   /** The next id; never blocks the event loop. Of several calls that wait, the one made first gets the first id. */
   async nextAsync(): Promise<T> {
     const patience = new Patience()
-    const { line } = this.cursor
+    const { queue } = this.cursor
     let wait = 0
-    if (line.empty) {
+    if (queue.empty) {
       this.life.check()
       const answer = this.attempt(0)
       if (typeof answer === 'object') return answer.id
       wait = answer
     }
     patience.begin()
-    return line.turn(async () => {
+    return queue.turn(async () => {
       for (;;) {
         if (wait > 0) await pause(wait)
         this.life.check()
@@ -131,13 +131,13 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
   async takeAsync(count: number): Promise<T[]> {
     const wanted = counted(count)
     this.life.check()
-    const { line } = this.cursor
-    const ids = line.empty ? this.claimed(wanted) : []
+    const { queue } = this.cursor
+    const ids = queue.empty ? this.claimed(wanted) : []
     if (ids.length === wanted) return ids
     this.cursor.batches += 1
     try {
       const { batch, finish } = this.begun(wanted - ids.length)
-      await line.turn(async () => {
+      await queue.turn(async () => {
         for (let wait; this.life.check(), (wait = native.poll(batch)) > 0; ) await pause(wait)
       })
       return ids.concat(finish())
@@ -176,7 +176,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     }
   }
 
-  /** A cursor of its own: the same verbs; ids are unique and rise within the handle, whoever else takes some. */
+  /** A cursor of its own: the same verbs; ids are unique and rise within the handle. */
   handle(): this {
     this.life.check()
     try {
@@ -235,7 +235,7 @@ abstract class Numbers<T extends bigint | number> extends AnySource<T> {
     if (array.buffer instanceof ArrayBuffer) {
       this.fillAll(new BigUint64Array(array.buffer, array.byteOffset, array.length))
     } else {
-      // Other threads may look at shared memory while it is being written.
+      // Other threads may read shared memory while it is being written.
       const ids = room(array.length)
       this.fillAll(ids)
       new BigUint64Array(array.buffer, array.byteOffset, array.length).set(ids)
@@ -309,12 +309,12 @@ export class Source extends Numbers<bigint> {
   override next(): bigint {
     const cursor = this.cursor
     const at = cursor.at
-    if (at < cursor.end && cursor.word[0] === cursor.stamp && cursor.bench[0] === cursor.seat && this.life.open) {
+    if (at < cursor.end && cursor.word[0] === cursor.leasedAt && cursor.contexts[0] === cursor.contextsAt && this.life.open) {
       cursor.at = at + 1
       return cursor.base + BigInt(at)
     }
-    if (cursor.bench[0] === cursor.crowd && this.life.open) {
-      const id = cursor.pick()
+    if (cursor.contexts[0] === cursor.sharedAt && this.life.open) {
+      const id = cursor.direct()
       if (id !== undefined) return id
     }
     return this.waitFor()
@@ -336,11 +336,11 @@ export class Source extends Numbers<bigint> {
 
 /** A source whose ids fit a `number`: a snowflake of `layout=js53`, opened with `{ as: 'number' }`. */
 export class NumberSource extends Numbers<number> {
-  readonly #pick = native.picker(this.cursor.source, true)
+  readonly #direct = native.directNext(this.cursor.source, true)
 
   override next(): number {
     if (this.life.open) {
-      const id = this.#pick?.()
+      const id = this.#direct?.()
       if (id !== undefined) return id
     }
     return this.waitFor()
@@ -362,7 +362,7 @@ export class Serial extends AnySource<string> {
   override next(): string {
     const cursor = this.cursor
     const at = cursor.at
-    if (at < cursor.end && cursor.word[0] === cursor.stamp && cursor.bench[0] === cursor.seat && this.life.open) {
+    if (at < cursor.end && cursor.word[0] === cursor.leasedAt && cursor.contexts[0] === cursor.contextsAt && this.life.open) {
       cursor.at = at + 1
       return cursor.text(at)
     }
@@ -381,7 +381,7 @@ export class Serial extends AnySource<string> {
       for (let wait; (wait = native.poll(batch)) > 0; ) sleep(wait)
       return texts.concat(finish())
     } catch (e) {
-      // Nobody else ran: the block is as it was.
+      // No other JavaScript ran: the block is as it was.
       cursor.at = before
       throw translated(e)
     }

@@ -7,7 +7,7 @@ export function sleep(ms: number): void {
   Atomics.wait(never, 0, 0, ms)
 }
 
-/** Waits off the event loop; the timer keeps the process alive, for somebody awaits it. */
+/** Waits off the event loop; the timer keeps the process alive while a caller awaits it. */
 export function pause(ms: number): Promise<void> {
   return new Promise((done) => setTimeout(done, ms))
 }
@@ -26,18 +26,18 @@ export class Patience {
 }
 
 /**
- * Calls of one source that wait off the event loop, in the order they were made: only the first asks for ids, so they come
- * in that order. Each counts its own wait from its call, so that all behind one whose deadline passed are told at once.
+ * Calls of one source that wait off the event loop, in the order they were made: only the first asks for ids, so the ids come
+ * in that order. Each call counts its own wait, so that all behind one whose deadline passed fail at once.
  */
-export class Line {
+export class Queue {
   #last: Promise<void> | undefined
 
-  /** Nobody waits. */
+  /** No call waits. */
   get empty(): boolean {
     return this.#last === undefined
   }
 
-  /** Runs `work` when all who came before are done; at once where nobody waits. */
+  /** Runs `work` when all calls before it are done. */
   async turn<R>(work: () => Promise<R>): Promise<R> {
     const before = this.#last
     let leave!: () => void

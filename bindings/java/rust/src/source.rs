@@ -123,7 +123,11 @@ extern "system" fn Java_io_keymill_SourceBox_ask(
 
 /// `long poll(long batch)`: 0 when it is complete; or a pause in nanoseconds; or -1, and an exception is pending.
 #[unsafe(no_mangle)]
-extern "system" fn Java_io_keymill_SourceBox_poll(mut env: EnvUnowned<'_>, _: JObject<'_>, batch: jlong) -> jlong {
+extern "system" fn Java_io_keymill_SourceBox_poll(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    batch: jlong,
+) -> jlong {
     enter(&mut env, THROWN, || {
         // SAFETY: from `ask`, in the hands of the one thread that asked.
         let pause = unsafe { &mut *(batch as *mut Pending) }.poll()?;

@@ -15,13 +15,13 @@ use napi_derive::napi;
 use crate::source::SourceBox;
 
 /// The next id of the source that the function was made for.
-fn picked(env: sys::napi_env, info: sys::napi_callback_info) -> Option<u64> {
+fn next_of(env: sys::napi_env, info: sys::napi_callback_info) -> Option<u64> {
     let mut data = ptr::null_mut();
     // SAFETY: called by the engine with its own values; only the data is asked for.
     unsafe {
         sys::napi_get_cb_info(env, info, ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), &raw mut data)
     };
-    // SAFETY: the data of `picker`, which lives as long as the function.
+    // SAFETY: the data of `direct_next`, which lives as long as the function.
     let source = unsafe { &*data.cast::<Source>() };
     catch_unwind(AssertUnwindSafe(|| source.try_next())).ok()?.ok()
 }
@@ -29,7 +29,7 @@ fn picked(env: sys::napi_env, info: sys::napi_callback_info) -> Option<u64> {
 /// The next id, or `undefined`: then `next_id` says why.
 extern "C" fn next(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
     let mut id = ptr::null_mut();
-    if let Some(number) = picked(env, info) {
+    if let Some(number) = next_of(env, info) {
         // SAFETY: the engine's own environment.
         unsafe { sys::napi_create_bigint_uint64(env, number, &raw mut id) };
     }
@@ -39,7 +39,7 @@ extern "C" fn next(env: sys::napi_env, info: sys::napi_callback_info) -> sys::na
 /// The same as a number, for sources whose ids fit one.
 extern "C" fn next_number(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
     let mut id = ptr::null_mut();
-    if let Some(number) = picked(env, info) {
+    if let Some(number) = next_of(env, info) {
         // SAFETY: as above.
         unsafe { sys::napi_create_double(env, number as f64, &raw mut id) };
     }
@@ -47,14 +47,18 @@ extern "C" fn next_number(env: sys::napi_env, info: sys::napi_callback_info) -> 
 }
 
 extern "C" fn release(_: sys::napi_env, source: *mut c_void, _: *mut c_void) {
-    // SAFETY: `picker` made this pointer of a box, and the engine calls this once.
+    // SAFETY: `direct_next` made this pointer of a box, and the engine calls this once.
     drop(unsafe { Box::from_raw(source.cast::<Source>()) });
 }
 
 /// A function without arguments that answers with the next id if one is in memory, as a number or a BigInt; else
 /// `undefined`.
 #[napi]
-pub fn picker<'env>(env: &'env Env, source: &External<SourceBox>, number: bool) -> Option<Unknown<'env>> {
+pub fn direct_next<'env>(
+    env: &'env Env,
+    source: &External<SourceBox>,
+    number: bool,
+) -> Option<Unknown<'env>> {
     let next = if number { next_number } else { next };
     let data = Box::into_raw(Box::new(source.source.clone())).cast::<c_void>();
     let mut function = ptr::null_mut();

@@ -8,10 +8,10 @@
 #![cfg_attr(test, allow(dead_code, reason = "the macro of napi exports nothing to a test build"))]
 
 mod batch;
+mod contexts;
 mod direct;
 mod errors;
 mod mill;
 mod registry;
-mod seat;
 mod source;
 mod words;

@@ -10,9 +10,9 @@ use napi::bindgen_prelude::{BigUint64ArraySlice, Either, External, Unknown};
 use napi::{Env, Result};
 use napi_derive::napi;
 
+use crate::contexts::Membership;
 use crate::errors::{Thrown, door};
 use crate::mill::MillBox;
-use crate::seat::Seat;
 use crate::words;
 
 /// What the garbage collector is told a source weighs.
@@ -21,7 +21,7 @@ const WEIGHT: usize = 256;
 /// A source as one JavaScript context holds it.
 pub struct SourceBox {
     pub source: Source,
-    seat: RefCell<Option<Seat>>,
+    membership: RefCell<Option<Membership>>,
     /// A view keeps the source, and so its word, alive.
     word: Cell<Option<&'static AtomicU64>>,
     /// The date part of the numbers leased last.
@@ -30,8 +30,8 @@ pub struct SourceBox {
 
 impl SourceBox {
     fn of(source: Source) -> External<SourceBox> {
-        let (seat, word, prefix) = (RefCell::default(), Cell::default(), RefCell::default());
-        External::new_with_size_hint(SourceBox { source, seat, word, prefix }, WEIGHT)
+        let (membership, word, prefix) = (RefCell::default(), Cell::default(), RefCell::default());
+        External::new_with_size_hint(SourceBox { source, membership, word, prefix }, WEIGHT)
     }
 }
 
@@ -94,31 +94,31 @@ fn fits_number(source: &Source) -> bool {
     layout.and_then(|(_, text)| Layout::parse(text, "").ok()).is_some_and(|layout| layout.max_id() <= MOST)
 }
 
-/// Takes a seat for this context: from now on it may count through blocks of the source, if it sits alone.
+/// This context joins those that hold the source: while it is alone, it may count through blocks.
 #[napi]
-pub fn sit(source: &External<SourceBox>) -> Result<(), Thrown> {
+pub fn join(source: &External<SourceBox>) -> Result<(), Thrown> {
     door(|| {
-        let mut seat = source.seat.borrow_mut();
-        if seat.is_none() {
-            *seat = Some(Seat::take(source.source.identity()));
+        let mut membership = source.membership.borrow_mut();
+        if membership.is_none() {
+            *membership = Some(Membership::join(source.source.identity()));
         }
         Ok(())
     })
 }
 
-/// Gives the seat up.
+/// This context leaves.
 #[napi]
-pub fn stand(source: &External<SourceBox>) {
-    source.seat.borrow_mut().take();
+pub fn leave(source: &External<SourceBox>) {
+    source.membership.borrow_mut().take();
 }
 
-/// The word of the source's bench, as a buffer of 4 bytes; null where the runtime refuses views.
+/// The word of the source's contexts, as a buffer of 4 bytes; null where the runtime refuses views.
 #[napi]
-pub fn bench_word<'env>(env: &'env Env, source: &External<SourceBox>) -> Option<Unknown<'env>> {
-    let bench = source.seat.borrow().as_ref()?.bench().clone();
-    let data = std::ptr::from_ref(bench.word()).cast_mut().cast();
+pub fn contexts_word<'env>(env: &'env Env, source: &External<SourceBox>) -> Option<Unknown<'env>> {
+    let contexts = source.membership.borrow().as_ref()?.contexts().clone();
+    let data = std::ptr::from_ref(contexts.word()).cast_mut().cast();
     // SAFETY: the word lives in what is handed over.
-    unsafe { words::view(env, data, 4, bench) }
+    unsafe { words::view(env, data, 4, contexts) }
 }
 
 /// The revocation word of the numbers leased last, as a buffer of 8 bytes; null where the runtime refuses views.
@@ -150,7 +150,7 @@ pub fn pause_after(source: &Source, refusal: Error, waited: f64) -> keymill::Res
 }
 
 /// Leases at most `count` numbers (0: the source's block). `out`: first number, how many, low half of the word they live
-/// by, the bench's word, whether the date part changed, digits. Answers 0; or the pause after which to ask again; or −1
+/// by, the contexts' word, whether the date part changed, digits. Answers 0; or the pause after which to ask again; or −1
 /// where a block would break the order: another context holds the source too.
 #[napi]
 pub fn lease(
@@ -163,18 +163,20 @@ pub fn lease(
     door(|| {
         let it = &source.source;
         let try_lease = || it.try_lease(count as u64, 1);
-        let seat = source.seat.borrow();
-        let leased = match seat.as_ref() {
-            Some(seat) if !owned && !it.by_thread() => match seat.bench().alone(|word| (word, try_lease())) {
-                Some((word, leased)) => leased.map(|lease| (word, lease)),
-                None => return Ok(-1.0),
-            },
+        let membership = source.membership.borrow();
+        let leased = match membership.as_ref() {
+            Some(membership) if !owned && !it.by_thread() => {
+                match membership.contexts().while_alone(|word| (word, try_lease())) {
+                    Some((word, leased)) => leased.map(|lease| (word, lease)),
+                    None => return Ok(-1.0),
+                }
+            }
             _ => try_lease().map(|lease| (0, lease)),
         };
         match leased {
-            Ok((bench, lease)) => {
+            Ok((contexts, lease)) => {
                 // SAFETY: the array is a private one of `ts/cursor.ts`; no JavaScript runs meanwhile.
-                write(source, bench, &lease, unsafe { out.as_mut() });
+                write(source, contexts, &lease, unsafe { out.as_mut() });
                 Ok(0.0)
             }
             Err(refusal) => pause_after(it, refusal, waited),
@@ -182,7 +184,7 @@ pub fn lease(
     })
 }
 
-fn write(source: &SourceBox, bench: u32, lease: &Lease, out: &mut [u64]) {
+fn write(source: &SourceBox, contexts: u32, lease: &Lease, out: &mut [u64]) {
     source.word.set(Some(lease.word));
     let mut prefix = source.prefix.borrow_mut();
     let changed = *prefix != lease.prefix.as_str();
@@ -193,7 +195,7 @@ fn write(source: &SourceBox, bench: u32, lease: &Lease, out: &mut [u64]) {
         lease.lo,
         lease.hi - lease.lo,
         lease.leased_at & u64::from(u32::MAX),
-        u64::from(bench),
+        u64::from(contexts),
         u64::from(changed),
         u64::from(lease.width),
     ];

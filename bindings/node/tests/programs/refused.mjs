@@ -8,7 +8,7 @@ const require = createRequire(import.meta.url)
 const { native } = require(join(dist, 'native.js'))
 const { open } = require(join(dist, 'index.js'))
 
-for (const refused of [['benchWord', 'sourceWord'], ['benchWord'], ['sourceWord']]) {
+for (const refused of [['contextsWord', 'sourceWord'], ['contextsWord'], ['sourceWord']]) {
   const kept = { ...native }
   for (const name of refused) native[name] = () => null
   const mill = open(`${config}-${refused}`)

@@ -14,7 +14,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
-use crate::cursor::{Cursor, Run};
+use crate::cursor::{Cursor, Leased};
 use crate::error::{bad_argument, raised};
 use crate::value;
 use crate::wait::{Step, patient, wait};
@@ -23,35 +23,35 @@ use crate::wait::{Step, patient, wait};
 const LARGE: usize = 1 << 20;
 
 /// A batch that may still be waiting.
-pub(crate) struct Asked {
+pub(crate) struct IdBatch {
     source: Source,
     count: usize,
     from: From,
 }
 
 enum From {
-    Cursor { cursor: Arc<Cursor>, since: Option<Instant>, runs: Vec<Run> },
+    Cursor { cursor: Arc<Cursor>, since: Option<Instant>, leased: Vec<Leased> },
     Core(Pending),
 }
 
-impl Asked {
+impl IdBatch {
     pub(crate) fn new(source: &Source, cursor: &Arc<Cursor>, count: usize) -> Result<Self> {
         let from = if source.kind() == Kind::Segment && source.counts() {
-            From::Cursor { cursor: cursor.clone(), since: None, runs: Vec::new() }
+            From::Cursor { cursor: cursor.clone(), since: None, leased: Vec::new() }
         } else {
             From::Core(source.ask(count)?)
         };
-        Ok(Asked { source: source.clone(), count, from })
+        Ok(IdBatch { source: source.clone(), count, from })
     }
 
     /// Takes what is there; never blocks.
     pub(crate) fn step(&mut self) -> Result<Step<()>> {
         match &mut self.from {
             From::Core(pending) => Ok(pending.poll()?.map_or(Step::Done(()), Step::Pause)),
-            From::Cursor { cursor, since, runs } => {
+            From::Cursor { cursor, since, leased } => {
                 // A signal's handler may have forked while this batch waited: what the parent took is the parent's.
-                runs.retain(Run::is_ours);
-                let taken = collect(&self.source, cursor, self.count as u64, runs);
+                leased.retain(Leased::is_ours);
+                let taken = collect(&self.source, cursor, self.count as u64, leased);
                 // Nearly always it is all there, and no clock is read.
                 match taken {
                     Ok(()) => Ok(Step::Done(())),
@@ -72,10 +72,10 @@ impl Asked {
         }
     }
 
-    /// The numbers of a complete batch in order, run by run.
-    pub(crate) fn runs(self, mut write: impl FnMut(Range<u64>)) {
+    /// The numbers of a complete batch in order, part by part.
+    pub(crate) fn for_each_part(self, mut write: impl FnMut(Range<u64>)) {
         match self.from {
-            From::Cursor { runs, .. } => runs.iter().for_each(|run| write(run.lo..run.hi)),
+            From::Cursor { leased, .. } => leased.iter().for_each(|part| write(part.lo..part.hi)),
             From::Core(pending) => {
                 let mut ids = vec![0; self.count];
                 pending.write(&mut ids);
@@ -91,7 +91,7 @@ impl Asked {
         if count < LARGE { Ok(()) } else { room(py, count).map(drop) }
     }
 
-    /// A complete batch as a list. The list is made and filled in one go, so nobody sees it half filled.
+    /// A complete batch as a list. The list is made and filled in one go, so that no code of the caller sees it half filled.
     pub(crate) fn list(self, py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
         let list = room(py, self.count)?;
         let mut failed = None;
@@ -108,8 +108,8 @@ impl Asked {
                 put(at, Ok(PyString::new(py, text).into_any()));
                 at += 1;
             }),
-            _ => self.runs(|run| {
-                for number in run {
+            _ => self.for_each_part(|part| {
+                for number in part {
                     put(at, value::int(py, number));
                     at += 1;
                 }
@@ -136,20 +136,20 @@ fn room(py: Python<'_>, count: usize) -> PyResult<Bound<'_, PyList>> {
     Ok(unsafe { list.cast_into_unchecked() })
 }
 
-/// Adds numbers to `runs` until there are `count`.
-fn collect(source: &Source, cursor: &Cursor, count: u64, runs: &mut Vec<Run>) -> Result<()> {
-    let mut lacking = count - runs.iter().map(Run::len).sum::<u64>();
+/// Adds numbers to `leased` until there are `count`.
+fn collect(source: &Source, cursor: &Cursor, count: u64, leased: &mut Vec<Leased>) -> Result<()> {
+    let mut lacking = count - leased.iter().map(Leased::len).sum::<u64>();
     while lacking > 0 {
         let own = cursor.left().min(lacking);
         // Leased before the cursor is emptied: a store that is down costs no numbers.
         let more = if own < lacking {
-            Some(Run::from(source.try_lease(lacking - own, lacking - own)?))
+            Some(Leased::from(source.try_lease(lacking - own, lacking - own)?))
         } else {
             None
         };
-        for run in cursor.drain(own).into_iter().chain(more) {
-            lacking -= run.len();
-            runs.push(run);
+        for part in cursor.drain(own).into_iter().chain(more) {
+            lacking -= part.len();
+            leased.push(part);
         }
     }
     Ok(())
@@ -159,18 +159,18 @@ fn collect(source: &Source, cursor: &Cursor, count: u64, runs: &mut Vec<Run>) ->
 #[pyclass(frozen, module = "keymill._keymill", name = "_Batch")]
 pub(crate) struct Batch {
     /// `None` once the result was given.
-    asked: Mutex<Option<Asked>>,
+    asked: Mutex<Option<IdBatch>>,
     /// One id, not a list of ids.
     single: bool,
 }
 
 impl Batch {
-    pub(crate) fn new(asked: Asked, single: bool) -> Self {
+    pub(crate) fn new(asked: IdBatch, single: bool) -> Self {
         Batch { asked: Mutex::new(Some(asked)), single }
     }
 
     /// Held only under the interpreter's lock.
-    fn asked(&self) -> MutexGuard<'_, Option<Asked>> {
+    fn asked(&self) -> MutexGuard<'_, Option<IdBatch>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -179,8 +179,8 @@ impl Batch {
 impl Batch {
     /// Takes what is there: None when the batch is complete, else the seconds after which to ask again.
     fn poll(&self) -> PyResult<Option<f64>> {
-        // The lock is let go before any of Python's code runs.
-        let step = self.asked().as_mut().map(Asked::step);
+        // The lock is let go before any of Python's code leased.
+        let step = self.asked().as_mut().map(IdBatch::step);
         match step {
             None | Some(Ok(Step::Done(()))) => Ok(None),
             Some(Ok(Step::Pause(pause))) => Ok(Some(pause.as_secs_f64())),

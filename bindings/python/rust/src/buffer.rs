@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 
-use crate::batch::Asked;
+use crate::batch::IdBatch;
 use crate::error::bad_argument;
 
 /// `Py_buffer` of CPython 3.3 and later.
@@ -160,17 +160,17 @@ impl Ids {
     }
 
     /// Writes a complete batch of as many ids.
-    pub(crate) fn write(&self, batch: Asked) {
+    pub(crate) fn write(&self, batch: IdBatch) {
         let first = self.view.buf.cast::<u64>();
         let mut at = 0;
-        batch.runs(|run| {
+        batch.for_each_part(|part| {
             let room = self.count - at;
-            for (i, number) in run.clone().take(room).enumerate() {
+            for (i, number) in part.clone().take(room).enumerate() {
                 // SAFETY: `at + i` is under the number of items that were checked and that the view keeps where they
                 // are; the buffer is writable. It may be unaligned.
                 unsafe { first.add(at + i).write_unaligned(number) };
             }
-            at += (run.end - run.start).min(room as u64) as usize;
+            at += (part.end - part.start).min(room as u64) as usize;
         });
     }
 }

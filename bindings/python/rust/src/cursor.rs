@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 /// the rest back as every other language does.
 const SINGLES: u64 = 128;
 
-/// Whether this is an interpreter that always has the lock cursors rely on. Asked once, when the module is loaded.
+/// Whether this is an interpreter that always has the lock cursors rely on. IdBatch once, when the module is loaded.
 static LOCKED: AtomicBool = AtomicBool::new(true);
 
 /// Asks whether this build of the interpreter can do without its lock.
@@ -32,10 +32,10 @@ pub(crate) fn ask_for_the_lock(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// What a cursor without numbers compares; it never holds.
+/// The word of a cursor without numbers; it never has the value that such a cursor compares.
 static NO_WORD: AtomicU64 = AtomicU64::new(0);
 
-/// Numbers of one source, for whoever holds the interpreter's lock.
+/// Numbers of one source, for the thread that holds the interpreter's lock.
 ///
 /// All orderings are Relaxed: the interpreter's lock orders everything. The fields are atomics so that a cursor is
 /// `Sync`; without the lock they would be wrong, never undefined.
@@ -48,15 +48,15 @@ pub(crate) struct Cursor {
     refills: AtomicU64,
 }
 
-/// Numbers `lo..hi` and the word that says whether this process may still issue them.
+/// A part of a lease: `lo..hi`, and the word that says whether this process may still issue them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
+pub(crate) struct Leased {
     pub(crate) lo: u64,
     pub(crate) hi: u64,
     word: &'static AtomicU64,
 }
 
-impl Run {
+impl Leased {
     pub(crate) fn len(&self) -> u64 {
         self.hi - self.lo
     }
@@ -68,9 +68,9 @@ impl Run {
     }
 }
 
-impl From<Lease> for Run {
-    fn from(lease: Lease) -> Run {
-        Run { lo: lease.lo, hi: lease.hi, word: lease.word }
+impl From<Lease> for Leased {
+    fn from(lease: Lease) -> Leased {
+        Leased { lo: lease.lo, hi: lease.hi, word: lease.word }
     }
 }
 
@@ -106,11 +106,11 @@ impl Cursor {
     }
 
     /// Up to `most` numbers, which this process may still issue.
-    pub(crate) fn drain(&self, most: u64) -> Option<Run> {
+    pub(crate) fn drain(&self, most: u64) -> Option<Leased> {
         let lo = self.next.load(Ordering::Relaxed); // ordering: Relaxed — the interpreter's lock; so below.
         let hi = lo + self.left().min(most);
         self.next.store(hi, Ordering::Relaxed);
-        (lo < hi).then(|| Run { lo, hi, word: self.word() })
+        (lo < hi).then(|| Leased { lo, hi, word: self.word() })
     }
 
     /// How many numbers it holds that may still be issued.

@@ -20,29 +20,29 @@ use pyo3::{PyClass, PyTypeInfo};
 
 use crate::error::raised;
 use crate::handle::Handle;
+use crate::id_source::IdSource;
 use crate::source::Source;
-use crate::taker::Taker;
 use crate::value::raw_int;
 
-/// A class whose `next` is a taker's.
-pub(crate) trait Taking: PyClass<Frozen = True> + Sync {
-    fn taker(&self) -> &Taker;
+/// A class whose `next` is that of its [`IdSource`].
+pub(crate) trait HasIds: PyClass<Frozen = True> + Sync {
+    fn ids(&self) -> &IdSource;
 }
 
 /// The next id as a new reference; NULL with an exception set.
 #[inline]
-fn take(taker: &Taker) -> *mut ffi::PyObject {
-    match taker.cursor.next() {
+fn take(ids: &IdSource) -> *mut ffi::PyObject {
+    match ids.cursor.next() {
         Some(number) => raw_int(number),
-        None => otherwise(taker),
+        None => otherwise(ids),
     }
 }
 
 #[inline(never)]
-fn otherwise(taker: &Taker) -> *mut ffi::PyObject {
+fn otherwise(ids: &IdSource) -> *mut ffi::PyObject {
     // SAFETY: the interpreter called us.
     let py = unsafe { Python::assume_attached() };
-    door(py, || taker.next_otherwise(py))
+    door(py, || ids.next_otherwise(py))
 }
 
 /// The way out of what is not quick: an exception is set, and a panic becomes one.
@@ -59,10 +59,10 @@ fn door<'py>(py: Python<'py>, verb: impl FnOnce() -> PyResult<Bound<'py, PyAny>>
 }
 
 /// `next` as the interpreter calls it.
-unsafe extern "C" fn next<T: Taking>(this: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+unsafe extern "C" fn next<T: HasIds>(this: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the interpreter called us, through a descriptor that checks for `T`; a frozen class is only read.
     let this = unsafe { Borrowed::from_ptr(Python::assume_attached(), this).cast_unchecked::<T>() };
-    take(this.get().taker())
+    take(this.get().ids())
 }
 
 /// `fill` as the interpreter calls it.
@@ -107,26 +107,26 @@ fn put(
     class.setattr(&*title, method)
 }
 
-/// What `iter` gives: the object it goes through, and that object's taker. All zeros where Python code has made one by
+/// What `iter` gives: the object it goes through, and that object's ids. All zeros where Python code has made one by
 /// itself.
 #[repr(C)]
 struct Iteration {
     head: ffi::PyObject,
     owner: *mut ffi::PyObject,
-    taker: *const Taker,
+    ids: *const IdSource,
 }
 
 /// An iterator through `owner`.
-pub(crate) fn iterate<'py, T: Taking>(owner: &Bound<'py, T>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn iterate<'py, T: HasIds>(owner: &Bound<'py, T>) -> PyResult<Bound<'py, PyAny>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = owner.py();
     let class = CLASS.get_or_try_init(py, || class(py))?;
     // SAFETY: a heap type made below, of `Iteration`'s size; a new reference, or NULL with an exception.
     let made =
         unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_GenericAlloc(class.as_ptr().cast(), 0))? };
-    // SAFETY: made above, and seen by nobody else.
+    // SAFETY: made above, and not shared yet.
     let iteration = unsafe { &mut *made.as_ptr().cast::<Iteration>() };
-    iteration.taker = ptr::from_ref(owner.get().taker());
+    iteration.ids = ptr::from_ref(owner.get().ids());
     iteration.owner = owner.clone().into_ptr();
     Ok(made)
 }
@@ -152,9 +152,9 @@ fn class(py: Python<'_>) -> PyResult<Py<PyAny>> {
 
 unsafe extern "C" fn next_of_iteration(this: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the slot of a class whose instances are `Iteration`s; the owner is kept alive by the reference it holds.
-    let taker = unsafe { (*this.cast::<Iteration>()).taker.as_ref() };
-    match taker {
-        Some(taker) => take(taker),
+    let ids = unsafe { (*this.cast::<Iteration>()).ids.as_ref() };
+    match ids {
+        Some(ids) => take(ids),
         None => {
             // SAFETY: the interpreter called us.
             PyTypeError::new_err("iterate over a source or a handle")

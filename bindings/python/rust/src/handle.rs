@@ -5,9 +5,9 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use crate::cursor::Cursor;
-use crate::fast::{Taking, iterate};
+use crate::fast::{HasIds, iterate};
+use crate::id_source::IdSource;
 use crate::source::Source;
-use crate::taker::Taker;
 use crate::value::not_pickled;
 
 /// A block of numbers of one's own, from `Source.handle`. Ids rise within it.
@@ -20,19 +20,19 @@ use crate::value::not_pickled;
 #[pyclass(frozen, module = "keymill", generic, weakref)]
 #[derive(Debug)]
 pub(crate) struct Handle {
-    taker: Taker,
+    ids: IdSource,
 }
 
 impl Handle {
     pub(crate) fn of(source: &Source) -> Self {
-        Handle { taker: Taker::new((*source.taker.source).clone(), Arc::new(Cursor::new())) }
+        Handle { ids: IdSource::new((*source.ids.source).clone(), Arc::new(Cursor::new())) }
     }
 }
 
-impl Taking for Handle {
+impl HasIds for Handle {
     #[inline]
-    fn taker(&self) -> &Taker {
-        &self.taker
+    fn ids(&self) -> &IdSource {
+        &self.ids
     }
 }
 
@@ -40,11 +40,11 @@ impl Taking for Handle {
 impl Handle {
     /// The next id of this handle's block; waits at most the source's deadline when none is in memory.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.taker.next(py)
+        self.ids.next(py)
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.taker.next(py)
+        self.ids.next(py)
     }
 
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
@@ -52,7 +52,7 @@ impl Handle {
     }
 
     fn __repr__(&self) -> String {
-        format!("<keymill.Handle {}>", self.taker.source.label())
+        format!("<keymill.Handle {}>", self.ids.source.label())
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {

@@ -1,7 +1,7 @@
 //! keymill for Python: translations of the waist, and nothing else.
 //!
 //! * `cursor`: numbers leased ahead, counted through while the interpreter's lock is held.
-//! * `taker`: what a source and a handle have in common: one id, now or after a wait.
+//! * `id_source`: what a source and a handle have in common: one id, now or after a wait.
 //! * `fast`: the entries of `next`, `fill` and of iteration.
 //! * `batch`: many ids, all or none.
 //! * `wait`: pauses without the lock, in which signals are heard.
@@ -14,9 +14,9 @@ mod cursor;
 mod error;
 mod fast;
 mod handle;
+mod id_source;
 mod mill;
 mod source;
-mod taker;
 mod value;
 mod wait;
 

@@ -10,7 +10,7 @@ use crate::cursor::Cursor;
 use crate::error::raised;
 use crate::source::{Source, figures};
 use crate::value::{not_pickled, spec, text, texts, whole};
-use crate::wait::errand;
+use crate::wait::on_own_thread;
 
 /// Opens a mill from one string: ``sqlite:keymill.db``, ``memory:``, ``mysql://user:password@host:port/database``,
 /// ``postgres://…`` and ``redis://…`` alike, or ``file:keymill.toml``. Without one, the environment variable
@@ -74,7 +74,7 @@ impl Mill {
             cursors.insert(source.label().to_owned(), Vec::new());
         }
         let Some(known) = cursors.get_mut(source.label()) else { return Arc::new(Cursor::new()) };
-        // Asked anew each time: in a forked child a source's identity is another one.
+        // IdBatch anew each time: in a forked child a source's identity is another one.
         let identity = source.identity();
         if let Some((_, cursor)) = known.iter().find(|(other, _)| other.identity() == identity) {
             return cursor.clone();
@@ -134,14 +134,14 @@ impl Mill {
         self.source_of(&spec("serial", &[&text(table, "table")?, &text(column, "column")?], options)?)
     }
 
-    /// Closes for good: every later call raises `ClosedError`; what nobody used goes back to the store where it can.
+    /// Closes for good: every later call raises `ClosedError`; unused numbers go back to the store where they can.
     /// Closing twice is nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let mill = self.mill()?.clone();
         if mill.is_closed() {
             return Ok(());
         }
-        errand(py, move || {
+        on_own_thread(py, move || {
             mill.close();
             Ok(())
         })
@@ -188,7 +188,7 @@ impl Mill {
     fn init(&self, py: Python<'_>, specs: &Bound<'_, PyTuple>, dry_run: bool) -> PyResult<Vec<String>> {
         let specs = texts(specs, "spec")?;
         let mill = self.mill()?.clone();
-        errand(py, move || mill.init(&specs.iter().map(String::as_str).collect::<Vec<_>>(), dry_run))
+        on_own_thread(py, move || mill.init(&specs.iter().map(String::as_str).collect::<Vec<_>>(), dry_run))
     }
 
     /// For tests: moves the clock of a mill opened with ``clock=manual`` forward by milliseconds.

@@ -7,13 +7,13 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString};
 
-use crate::batch::{Asked, Batch};
+use crate::batch::{Batch, IdBatch};
 use crate::buffer::Ids;
 use crate::cursor::Cursor;
 use crate::error::{bad_argument, raised};
-use crate::fast::{Taking, iterate};
+use crate::fast::{HasIds, iterate};
 use crate::handle::Handle;
-use crate::taker::Taker;
+use crate::id_source::IdSource;
 use crate::value::{count, not_pickled, text, whole};
 
 /// A named generator inside a mill, from `Mill.segment`, `Mill.snowflake`, `Mill.serial` or `Mill.source`.
@@ -29,32 +29,32 @@ use crate::value::{count, not_pickled, text, whole};
 #[pyclass(frozen, module = "keymill", generic, weakref)]
 #[derive(Debug)]
 pub(crate) struct Source {
-    pub(crate) taker: Taker,
+    pub(crate) ids: IdSource,
 }
 
 impl Source {
     pub(crate) fn new(source: keymill::Source, cursor: Arc<Cursor>) -> Self {
-        Source { taker: Taker::new(source, cursor) }
+        Source { ids: IdSource::new(source, cursor) }
     }
 
-    fn ask(&self, count: usize) -> PyResult<Asked> {
-        Asked::new(&self.taker.source, &self.taker.cursor, count).map_err(raised)
+    fn ask(&self, count: usize) -> PyResult<IdBatch> {
+        IdBatch::new(&self.ids.source, &self.ids.cursor, count).map_err(raised)
     }
 
     /// A coroutine of the package's Python part.
     fn wait_in_asyncio<'py>(slf: &Bound<'py, Self>, count: Option<usize>) -> PyResult<Bound<'py, PyAny>> {
         static COMPLETE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = slf.py();
-        Asked::fits(py, count.unwrap_or(1))?;
+        IdBatch::fits(py, count.unwrap_or(1))?;
         let batch = Batch::new(slf.get().ask(count.unwrap_or(1))?, count.is_none());
         COMPLETE.import(py, "keymill._aio", "complete")?.call1((batch,))
     }
 }
 
-impl Taking for Source {
+impl HasIds for Source {
     #[inline]
-    fn taker(&self) -> &Taker {
-        &self.taker
+    fn ids(&self) -> &IdSource {
+        &self.ids
     }
 }
 
@@ -67,11 +67,11 @@ impl Source {
     /// >>> keymill.open("memory:").serial("cust", "id", date="'C'", number="000").next()
     /// 'C001'
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.taker.next(py)
+        self.ids.next(py)
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.taker.next(py)
+        self.ids.next(py)
     }
 
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
@@ -87,7 +87,7 @@ impl Source {
     /// >>> id
     /// 1
     fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.taker.try_next(py)
+        self.ids.try_next(py)
     }
 
     /// A list of `count` ids: all of them, or an exception.
@@ -98,7 +98,7 @@ impl Source {
     #[pyo3(signature = (count, /))]
     fn take<'py>(&self, py: Python<'py>, count: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
         let count = self::count(count)?;
-        Asked::fits(py, count)?;
+        IdBatch::fits(py, count)?;
         let mut asked = self.ask(count)?;
         asked.complete(py)?;
         asked.list(py)
@@ -114,10 +114,10 @@ impl Source {
     /// array('Q', [1, 2, 3])
     #[pyo3(signature = (buffer, /))]
     pub(crate) fn fill(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<()> {
-        if self.taker.source.kind() == Kind::Serial {
+        if self.ids.source.kind() == Kind::Serial {
             return Err(bad_argument(format!(
                 "`{}` hands out texts, which do not fit into a buffer of integers; use take",
-                self.taker.source.label()
+                self.ids.source.label()
             )));
         }
         let ids = Ids::of(buffer)?;
@@ -166,7 +166,7 @@ impl Source {
     /// {'date': 'C', 'number': 42}
     #[pyo3(signature = (id, /))]
     fn parse<'py>(&self, py: Python<'py>, id: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-        let source = &self.taker.source;
+        let source = &self.ids.source;
         let parts = if id.is_instance_of::<PyString>() {
             source.parse_text(&text(id, "id")?)
         } else {
@@ -183,7 +183,7 @@ impl Source {
         Ok(dict)
     }
 
-    /// A block of one's own: ids rise within the handle only. For a loop that shares with nobody.
+    /// A block of its own: ids rise within the handle only. For a loop that shares with no other thread.
     fn handle(&self) -> Handle {
         Handle::of(self)
     }
@@ -196,9 +196,9 @@ impl Source {
     /// >>> orders.stats().get("issued")
     /// 7
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let mut stats = self.taker.source.stats().map_err(raised)?;
-        // What lies in the cursor was issued to it, but to nobody else yet.
-        let held = self.taker.cursor.left();
+        let mut stats = self.ids.source.stats().map_err(raised)?;
+        // The numbers in the cursor count as issued in the core, but no caller has them yet.
+        let held = self.ids.cursor.left();
         stats.issued -= held.min(stats.issued);
         stats.left += held;
         figures(py, &stats)
@@ -207,7 +207,7 @@ impl Source {
     /// What the source is, every default filled in: scheme, table, step, layout …
     fn settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for (name, value) in self.taker.source.settings() {
+        for (name, value) in self.ids.source.settings() {
             dict.set_item(name, value)?;
         }
         Ok(dict)
@@ -216,11 +216,11 @@ impl Source {
     /// `segment:orders`: kind and name, without options.
     #[getter]
     fn label(&self) -> &str {
-        self.taker.source.label()
+        self.ids.source.label()
     }
 
     fn __repr__(&self) -> String {
-        format!("<keymill.Source {}>", self.taker.source.label())
+        format!("<keymill.Source {}>", self.ids.source.label())
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {

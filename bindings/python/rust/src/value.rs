@@ -122,7 +122,7 @@ pub(crate) fn texts(values: &Bound<'_, PyTuple>, what: &str) -> PyResult<Vec<Str
     values.iter().map(|value| text(&value, what)).collect()
 }
 
-/// What pickling and copying are told.
+/// The error of pickling and copying.
 pub(crate) fn not_pickled(object: &Bound<'_, PyAny>) -> PyErr {
     bad_argument(format!(
         "a {} cannot be pickled or copied: it holds numbers and connections that belong to one process; open a mill in \

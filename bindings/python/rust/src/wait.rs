@@ -1,4 +1,4 @@
-//! Waiting: without the interpreter's lock, hearing signals, holding nothing.
+//! Waiting: without the interpreter's lock, with a check for signals from time to time.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 
 use crate::error::raised;
 
-/// How long a signal or a close waits to be heard.
-const EAR: Duration = Duration::from_millis(20);
+/// A signal or a close ends a wait after this long at the latest.
+const SIGNAL_CHECK: Duration = Duration::from_millis(20);
 
 /// The first pause of a wait: most waits are for a refill that is on its way. Each later pause is twice as long, up to
 /// what the core asks for.
@@ -57,7 +57,7 @@ pub(crate) fn wait<T>(
 fn nap(py: Python<'_>, source: &Source, pause: Duration) -> PyResult<()> {
     let mut left = pause;
     while !left.is_zero() {
-        let part = left.min(EAR);
+        let part = left.min(SIGNAL_CHECK);
         py.detach(|| thread::sleep(part));
         py.check_signals()?;
         left -= part;
@@ -68,22 +68,22 @@ fn nap(py: Python<'_>, source: &Source, pause: Duration) -> PyResult<()> {
     Ok(())
 }
 
-/// Runs a verb that has no `try_` form on a thread of its own, so that signals are heard meanwhile. Who is interrupted
+/// Runs a verb that has no `try_` form on a thread of its own, so that signals are handled meanwhile. An interrupted caller
 /// leaves the verb to end by itself.
-pub(crate) fn errand<T: Send + 'static>(
+pub(crate) fn on_own_thread<T: Send + 'static>(
     py: Python<'_>,
     verb: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
-    let (tell, mut told) = mpsc::sync_channel(1);
-    keymill::binding::spawn("keymill-errand", move || {
-        let _ = tell.send(verb());
+    let (sender, mut answer) = mpsc::sync_channel(1);
+    keymill::binding::spawn("keymill-call", move || {
+        let _ = sender.send(verb());
     })
     .map_err(|e| {
         raised(Error::new(Code::Internal, format!("the system starts no thread for this call: {e}")))
     })?;
     loop {
-        let told = &mut told;
-        match py.detach(move || told.recv_timeout(EAR)) {
+        let answer = &mut answer;
+        match py.detach(move || answer.recv_timeout(SIGNAL_CHECK)) {
             Ok(answer) => return answer.map_err(raised),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {

@@ -17,7 +17,7 @@ const STACK: usize = 256;
 
 /// A source and the cursor its segment ids come from.
 #[derive(Debug)]
-pub(crate) struct Taker {
+pub(crate) struct IdSource {
     pub(crate) cursor: Arc<Cursor>,
     kind: Kind,
     /// Whether its ids follow each other, so that the cursor counts through blocks of them.
@@ -25,9 +25,9 @@ pub(crate) struct Taker {
     pub(crate) source: ManuallyDrop<Source>,
 }
 
-impl Taker {
+impl IdSource {
     pub(crate) fn new(source: Source, cursor: Arc<Cursor>) -> Self {
-        Taker { cursor, kind: source.kind(), counts: source.counts(), source: ManuallyDrop::new(source) }
+        IdSource { cursor, kind: source.kind(), counts: source.counts(), source: ManuallyDrop::new(source) }
     }
 
     /// The next id; waits for it.
@@ -80,11 +80,11 @@ impl Taker {
     }
 }
 
-impl Drop for Taker {
+impl Drop for IdSource {
     fn drop(&mut self) {
         // SAFETY: taken once, here, and not used again.
         let source = unsafe { ManuallyDrop::take(&mut self.source) };
-        // The last copy of a mill that nobody closed closes it, which may wait for the store.
+        // The last copy of an open mill closes it, which may wait for the store.
         Python::attach(|py| py.detach(|| drop(source)));
     }
 }
