@@ -75,13 +75,13 @@ impl Source {
     /// snowflakes.
     pub fn try_lease(&self, count: u64, enough: u64) -> Result<Lease> {
         let count = if count == 0 { self.block() } else { count };
-        let mut lease = self.try_run(self.at_most(count), enough)?;
+        let mut lease = self.try_counted(self.at_most(count), enough)?;
         (lease.lo, lease.hi) = self.ids_of(lease.lo, lease.hi);
         Ok(lease)
     }
 
-    /// A run of what the source counts: with a stride, no ids yet.
-    fn try_run(&self, count: u64, enough: u64) -> Result<Lease> {
+    /// A lease of what the source counts: with a stride, no ids yet.
+    fn try_counted(&self, count: u64, enough: u64) -> Result<Lease> {
         let leased = self.shared.segments().and_then(|source| {
             loop {
                 // Read before the lease: a revocation that comes between ends the block.
@@ -141,8 +141,8 @@ pub struct Pending {
     lacking: usize,
     /// The identity of the source while this was collected.
     life: u64,
-    /// Runs of numbers, a serial's with their date part.
-    runs: Vec<(u64, u64, Prefix)>,
+    /// Numbers that follow each other.
+    leases: Vec<Lease>,
     /// Ids that do not follow each other: a snowflake's, or those of a source with a stride.
     ids: Vec<u64>,
 }
@@ -162,7 +162,7 @@ impl Pending {
             count,
             lacking: count,
             life,
-            runs: Vec::new(),
+            leases: Vec::new(),
             ids,
         })
     }
@@ -175,12 +175,13 @@ impl Pending {
         let life = self.source.identity();
         if life != self.life {
             // The process was forked while it waited, and this is the child: what there is belongs to the parent.
-            self.runs.clear();
+            self.leases.clear();
             self.ids.clear();
             (self.lacking, self.life) = (self.count, life);
         }
         while self.lacking > 0 {
-            let taken = if self.source.kind() == Kind::Snowflake { self.take_ids() } else { self.take_run() };
+            let taken =
+                if self.source.kind() == Kind::Snowflake { self.take_ids() } else { self.take_counted() };
             if let Err(refusal) = taken {
                 let pause =
                     self.source.patience(refusal, self.since.elapsed().max(Duration::from_nanos(1)))?;
@@ -195,12 +196,12 @@ impl Pending {
         Ok(None)
     }
 
-    fn take_run(&mut self) -> Result<()> {
+    fn take_counted(&mut self) -> Result<()> {
         let lacking = self.lacking as u64;
-        let lease = self.source.try_run(lacking, lacking)?;
+        let lease = self.source.try_counted(lacking, lacking)?;
         self.lacking -= (lease.hi - lease.lo) as usize;
         if self.source.counts() {
-            self.runs.push((lease.lo, lease.hi, lease.prefix));
+            self.leases.push(lease);
         } else {
             let stride = self.source.stride();
             self.ids.extend((lease.lo..lease.hi).map(|n| stride.nth(n)));
@@ -221,9 +222,9 @@ impl Pending {
 
     /// The ids of a complete batch of numbers, as many as `out` holds.
     pub fn write(mut self, out: &mut [u64]) {
-        let runs = std::mem::take(&mut self.runs);
+        let leases = std::mem::take(&mut self.leases);
         let ids = std::mem::take(&mut self.ids);
-        let numbers = runs.iter().flat_map(|(lo, hi, _)| *lo..*hi).chain(ids);
+        let numbers = leases.iter().flat_map(|lease| lease.lo..lease.hi).chain(ids);
         for (slot, id) in out.iter_mut().zip(numbers) {
             *slot = id;
         }
@@ -234,13 +235,14 @@ impl Pending {
         let width = self.source.spec().pattern().map_or(1, SerialPattern::width);
         let mut buffer = [0; MAX_TEXT];
         let ids = std::mem::take(&mut self.ids);
-        let ids = ids.iter().map(|id| (*id, *id + 1, Prefix::EMPTY));
-        for (lo, hi, prefix) in std::mem::take(&mut self.runs).into_iter().chain(ids) {
-            for number in lo..hi {
-                let len = write_serial(&mut buffer, &prefix, number, width).unwrap_or(0);
-                with(ascii(&buffer[..len]));
-            }
+        let mut write = |number, prefix: &Prefix| {
+            let len = write_serial(&mut buffer, prefix, number, width).unwrap_or(0);
+            with(ascii(&buffer[..len]));
+        };
+        for lease in std::mem::take(&mut self.leases) {
+            (lease.lo..lease.hi).for_each(|number| write(number, &lease.prefix));
         }
+        ids.into_iter().for_each(|id| write(id, &Prefix::EMPTY));
     }
 }
 
@@ -248,7 +250,7 @@ impl Drop for Pending {
     fn drop(&mut self) {
         // A batch that was given up loses what it had.
         let strided = matches!(self.source.shared.way, Way::Strided(_));
-        let lost = self.runs.iter().map(|(lo, hi, _)| hi - lo).sum::<u64>()
+        let lost = self.leases.iter().map(|lease| lease.hi - lease.lo).sum::<u64>()
             + if strided { self.ids.len() as u64 } else { 0 };
         if lost > 0 {
             self.source.shared.lose(lost);

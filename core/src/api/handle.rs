@@ -1,19 +1,19 @@
-//! Handles and iterators: who owns a block of numbers counts through it alone.
+//! Handles and iterators.
 
 use crate::base::error::{Error, Result};
 use crate::engine::{Live, Way};
-use crate::segment::block::Block;
+use crate::segment::cursor::Cursor;
 use crate::serial::{MAX_TEXT, write_serial};
 
 use super::Source;
 use super::source::quick_time;
 use super::text::ascii;
 
-/// A block owned by whoever holds it: see [`Source::handle`].
+/// Counts through a block of its own: see [`Source::handle`].
 #[derive(Debug)]
 pub struct Handle {
     pub(super) source: Source,
-    pub(super) block: Block,
+    pub(super) cursor: Cursor,
 }
 
 impl Handle {
@@ -28,7 +28,7 @@ impl Handle {
     )]
     #[inline(always)]
     pub fn next(&mut self) -> Result<u64> {
-        match self.block.next() {
+        match self.cursor.next() {
             Some(number) => Ok(number),
             None => match self.next_of_time() {
                 Some(id) => Ok(id),
@@ -51,7 +51,7 @@ impl Handle {
             // Every delta-th number would be no id yet in a block, so it is taken one by one too.
             return self.source.next();
         }
-        let answer = self.source.numbers().and_then(|state| self.block.next_or_refill(state));
+        let answer = self.source.numbers().and_then(|state| self.cursor.next_or_refill(state));
         answer.map_err(|e| self.source.failed(e))
     }
 
@@ -62,27 +62,27 @@ impl Handle {
     pub fn next_text(&mut self) -> Result<String> {
         let Some(pattern) = self.source.spec().pattern() else { return self.next().map(|id| id.to_string()) };
         let width = pattern.width();
-        let number = match self.block.next() {
+        let number = match self.cursor.next() {
             Some(number) => number,
             None => {
                 let refilled =
-                    self.source.shared.segments().and_then(|state| self.block.next_or_refill(state));
+                    self.source.shared.segments().and_then(|state| self.cursor.next_or_refill(state));
                 refilled.map_err(|e| self.source.failed(e))?
             }
         };
         let mut buffer = [0; MAX_TEXT];
-        let len = write_serial(&mut buffer, &self.block.prefix, number, width).unwrap_or(0);
+        let len = write_serial(&mut buffer, &self.cursor.prefix, number, width).unwrap_or(0);
         Ok(ascii(&buffer[..len]).to_owned())
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // In a forked child the block is dead, and nothing is started only to throw it away.
+        // In a forked child the block is dead, and no mill is started only to count its rest as lost.
         if let Some(state) = self.source.shared.live_segments().map(Live::last)
             && state.word().is_ours()
         {
-            self.block.forget(state);
+            self.cursor.forget(state);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::base::stride::Stride;
 use crate::config::StoreConfig;
 use crate::engine::metrics::Stats;
 use crate::engine::{Live, SharedSource, Way};
-use crate::segment::block::{self, Block};
+use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::SnowflakeSource;
 use crate::store::Row;
@@ -108,7 +108,7 @@ impl Source {
         }
         let quick = match &self.shared.way {
             // A block of another process is dead: its word is not what it was.
-            Way::Thread(live) => block::quick(live.last()),
+            Way::Thread(live) => cursor::quick(live.last()),
             Way::Time(live) => quick_time(live),
             _ => None,
         };
@@ -140,7 +140,7 @@ impl Source {
         let id = match &self.shared.way {
             Way::Time(live) => live.get(&self.shared).and_then(SnowflakeSource::next),
             Way::Thread(live) => {
-                live.get(&self.shared).and_then(|source| block::next_of_thread(source, |number, _| number))
+                live.get(&self.shared).and_then(|source| cursor::next_of_thread(source, |number, _| number))
             }
             Way::Strided(live) => live.get(&self.shared).and_then(|source| self.next_strided(source)),
             _ => self.numbers().and_then(SegmentSource::next),
@@ -152,7 +152,7 @@ impl Source {
     fn next_strided(&self, source: &SegmentSource) -> Result<u64> {
         let n = match self.spec().order {
             Order::Process => source.next(),
-            Order::Thread => block::next_of_thread(source, |n, _| n),
+            Order::Thread => cursor::next_of_thread(source, |n, _| n),
         };
         n.map(|n| self.stride().nth(n))
     }
@@ -175,7 +175,7 @@ impl Source {
             let source = live.last();
             // What the thread's own block has left comes first, or the ids of one thread would not rise.
             if matches!(self.shared.way, Way::Thread(_))
-                && let Some(id) = block::rest_of_thread(source, |id, _| id)
+                && let Some(id) = cursor::rest_of_thread(source, |id, _| id)
             {
                 return Ok(id);
             }
@@ -193,7 +193,7 @@ impl Source {
         let id = match &self.shared.way {
             Way::Time(live) => live.get(&self.shared).and_then(SnowflakeSource::try_next),
             _ => self.numbers().and_then(|source| {
-                let rest = if self.by_thread() { block::rest_of_thread(source, |n, _| n) } else { None };
+                let rest = if self.by_thread() { cursor::rest_of_thread(source, |n, _| n) } else { None };
                 rest.map_or_else(|| source.try_next(), Ok).map(|n| self.stride().nth(n))
             }),
         };
@@ -238,7 +238,7 @@ impl Source {
     fn fill_otherwise(&self, buffer: &mut [u64]) -> Result<()> {
         let source = self.numbers()?;
         if self.by_thread() {
-            block::fill_of_thread(source, buffer, |rest| source.fill(rest))?;
+            cursor::fill_of_thread(source, buffer, |rest| source.fill(rest))?;
         } else {
             source.fill(buffer)?;
         }
@@ -330,7 +330,7 @@ impl Source {
     /// A handle that counts through blocks of its own: the fastest loop, for one thread at a time. Ids rise within it.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle { source: self.clone(), block: Block::EMPTY }
+        Handle { source: self.clone(), cursor: Cursor::EMPTY }
     }
 
     /// Takes an id apart.

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Code, Error, Result};
 use crate::engine::{Live, Way};
-use crate::segment::block;
+use crate::segment::cursor;
 use crate::segment::{Miss, SegmentSource, Taken};
 use crate::serial::{MAX_TEXT, Prefix, write_number, write_serial};
 
@@ -59,7 +59,7 @@ impl Source {
             write_serial(buffer, &prefix, number, width)
         } else {
             let source = self.shared.segments().map_err(|e| self.failed(e))?;
-            block::next_of_thread(source, |number, prefix| write_serial(buffer, prefix, number, width))
+            cursor::next_of_thread(source, |number, prefix| write_serial(buffer, prefix, number, width))
                 .map_err(|e| self.failed(e))?
         };
         self.fitted(written)
@@ -124,7 +124,7 @@ impl Source {
             let source = live.get(&self.shared).map_err(|e| self.failed(e))?;
             // What the thread's own block has left comes first, or the texts of one thread would not rise.
             let write = |number, prefix: &Prefix| write_serial(&mut *buffer, prefix, number, width);
-            if let Some(written) = block::rest_of_thread(source, write) {
+            if let Some(written) = cursor::rest_of_thread(source, write) {
                 return self.fitted(written);
             }
         }

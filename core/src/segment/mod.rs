@@ -6,9 +6,9 @@
 //!   there is one counter.
 //! * Gaps are normal: a dropped segment, a crash, a count that lost a race all leave numbers that nobody gets.
 
-pub(crate) mod block;
 mod buffer;
 mod cell;
+pub(crate) mod cursor;
 mod expiry;
 #[cfg(all(test, loom))]
 mod loom;

@@ -1,8 +1,8 @@
-//! Blocks: part of a segment leased to one thread or one handle, which then counts without sharing.
+//! Cursors: each counts through a block, a part of a segment that is leased to one thread or one handle.
 //!
-//! Each number costs one add and one compare with the revocation word. A block dies with the word: when a period
-//! ends, the segment that callers are served from grows too old, the mill closes, or the process turns out to be a forked
-//! child. (`ttl` bounds the age of what a source serves, not of a block its owner sits on.)
+//! Each number costs one add and one compare with the revocation word. The word ends a block when a period ends, when the
+//! segment that callers are served from grows too old, when the mill closes, and in a forked child. (`ttl` bounds the age of
+//! what a source serves, not of a block that a cursor holds.)
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +12,9 @@ use crate::serial::Prefix;
 
 use super::{SegmentSource, Taken};
 
-/// Numbers that one owner counts through.
+/// Counts through a block for one owner.
 #[derive(Clone, Debug)]
-pub(crate) struct Block {
+pub(crate) struct Cursor {
     next: u64,
     end: u64,
     /// The revocation word of the block's source, and its value when the block was leased.
@@ -23,19 +23,19 @@ pub(crate) struct Block {
     pub(crate) prefix: Prefix,
 }
 
-/// The word of a block without a source; it never has the value that such a block compares.
+/// The word of a cursor without a block; it never has the value that such a cursor compares.
 static NO_WORD: AtomicU64 = AtomicU64::new(0);
 
-impl Block {
-    pub(crate) const EMPTY: Block =
-        Block { next: 0, end: 0, word: &NO_WORD, leased_at: 1, prefix: Prefix::EMPTY };
+impl Cursor {
+    pub(crate) const EMPTY: Cursor =
+        Cursor { next: 0, end: 0, word: &NO_WORD, leased_at: 1, prefix: Prefix::EMPTY };
 
     /// The next number; `None` when a new block is needed.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<u64> {
         let number = self.next;
-        // ordering: Relaxed — revocation may be seen a moment late, a duplicate it cannot cause: the numbers are ours.
-        // In a forked child the page was wiped before the child's first instruction.
+        // ordering: Relaxed — the numbers belong to this cursor, so a revocation that is seen late cannot cause a duplicate. In a
+        // forked child the page was wiped before the child's first instruction.
         if number < self.end && self.word.load(Ordering::Relaxed) == self.leased_at {
             self.next = number + 1;
             return Some(number);
@@ -43,7 +43,7 @@ impl Block {
         None
     }
 
-    /// Copies numbers to the front of `out`, as many as there are and as fit; they are taken by [`Block::skip`] only.
+    /// Copies numbers to the front of `out`, as many as there are and as fit. [`Cursor::skip`] takes them.
     fn copy(&self, out: &mut [u64]) -> usize {
         // ordering: Relaxed — as in `next`.
         if self.word.load(Ordering::Relaxed) != self.leased_at {
@@ -67,7 +67,7 @@ impl Block {
         self.forget(source);
         let word = source.word();
         loop {
-            // Read before the lease: a revocation that comes between kills the block.
+            // Read before the lease: a revocation that comes between ends the block.
             let leased_at = word.get();
             let taken: Taken = source.lease(size)?;
             let prefix = if source.spec().pattern().is_some() {
@@ -81,7 +81,7 @@ impl Block {
             } else {
                 Prefix::EMPTY
             };
-            *self = Block { next: taken.lo, end: taken.hi, word: word.shared(), leased_at, prefix };
+            *self = Cursor { next: taken.lo, end: taken.hi, word: word.shared(), leased_at, prefix };
             return Ok(());
         }
     }
@@ -101,26 +101,26 @@ impl Block {
         if std::ptr::eq(self.word, source.word().shared()) {
             source.callers.counters.lose(self.end - self.next);
         }
-        *self = Block::EMPTY;
+        *self = Cursor::EMPTY;
     }
 }
 
-/// How many sources' blocks a thread keeps besides the one it used last; the one used longest ago makes room.
+/// How many sources' cursors a thread keeps besides the one it used last; the one used longest ago makes room.
 const KEPT: usize = 63;
 
 thread_local! {
-    /// The block used last and its source's id. It stands alone because nothing in it needs a destructor: then the
-    /// variable is an offset from a register, and no state of it is checked.
-    static LATEST: RefCell<(u64, Block)> = const { RefCell::new((0, Block::EMPTY)) };
-    static OTHERS: RefCell<Vec<(u64, Block)>> = const { RefCell::new(Vec::new()) };
+    /// The cursor used last and its source's id. A variable of its own because nothing in it needs a destructor: it is an
+    /// offset from a register, and no state of it is checked.
+    static LATEST: RefCell<(u64, Cursor)> = const { RefCell::new((0, Cursor::EMPTY)) };
+    static OTHERS: RefCell<Vec<(u64, Cursor)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The next number of this thread's own block of `source`, passed to `with` together with the block's date part.
+/// The next number of this thread's own cursor of `source`, passed to `with` together with its date part.
 #[inline]
 pub(crate) fn next_of_thread<T>(source: &SegmentSource, with: impl FnOnce(u64, &Prefix) -> T) -> Result<T> {
     LATEST.with_borrow_mut(|latest| {
-        let (id, block) = latest;
-        let number = if *id == source.callers.id { block.next() } else { None };
+        let (id, cursor) = latest;
+        let number = if *id == source.callers.id { cursor.next() } else { None };
         let number = match number {
             Some(number) => number,
             None => next_of_other(latest, source)?,
@@ -129,13 +129,13 @@ pub(crate) fn next_of_thread<T>(source: &SegmentSource, with: impl FnOnce(u64, &
     })
 }
 
-/// The next number of this thread's block of `source`, if that is the block it used last and it holds one.
+/// The next number of this thread's cursor of `source`, if that is the cursor it used last and it holds one.
 #[inline]
 pub(crate) fn quick(source: &SegmentSource) -> Option<u64> {
-    LATEST.with_borrow_mut(|(id, block)| if *id == source.callers.id { block.next() } else { None })
+    LATEST.with_borrow_mut(|(id, cursor)| if *id == source.callers.id { cursor.next() } else { None })
 }
 
-/// As [`next_of_thread`], but only what the block still holds: leases nothing.
+/// As [`next_of_thread`], but only what the cursor still holds: leases nothing.
 #[inline]
 pub(crate) fn rest_of_thread<T>(source: &SegmentSource, with: impl FnOnce(u64, &Prefix) -> T) -> Option<T> {
     LATEST.with_borrow_mut(|latest| {
@@ -147,8 +147,8 @@ pub(crate) fn rest_of_thread<T>(source: &SegmentSource, with: impl FnOnce(u64, &
     })
 }
 
-/// Fills the front of `out` with what this thread's own block of `source` still holds; `more` fills the rest, all of it, or
-/// returns an error, and then the block is as it was. So a batch rises with the ids that the thread takes one by one.
+/// Fills the front of `out` with what this thread's own cursor of `source` still holds; `more` fills the rest, all of it, or
+/// returns an error, and then the cursor is as it was. So a batch rises with the ids that the thread takes one by one.
 pub(crate) fn fill_of_thread(
     source: &SegmentSource,
     out: &mut [u64],
@@ -170,14 +170,14 @@ pub(crate) fn fill_of_thread(
     Ok(())
 }
 
-/// Makes this thread's block of `source` the one used last; an empty one where it has none.
+/// Makes this thread's cursor of `source` the one used last; an empty one where it has none.
 #[cold]
-fn bring_forward(latest: &mut (u64, Block), source: &SegmentSource) {
+fn bring_forward(latest: &mut (u64, Cursor), source: &SegmentSource) {
     if latest.0 == source.callers.id {
         return;
     }
-    let fresh = (source.callers.id, Block::EMPTY);
-    // A thread that is ending has put the others away already; what it still takes, it takes block by block.
+    let fresh = (source.callers.id, Cursor::EMPTY);
+    // A thread that is ending has dropped the others already; what it still takes, it takes block by block.
     let found = OTHERS.try_with(|others| {
         let mut others = others.borrow_mut();
         let found = others.iter().position(|(id, _)| *id == source.callers.id).map(|at| others.remove(at));
@@ -191,7 +191,7 @@ fn bring_forward(latest: &mut (u64, Block), source: &SegmentSource) {
 }
 
 #[cold]
-fn next_of_other(latest: &mut (u64, Block), source: &SegmentSource) -> Result<u64> {
+fn next_of_other(latest: &mut (u64, Cursor), source: &SegmentSource) -> Result<u64> {
     bring_forward(latest, source);
     latest.1.next_or_refill(source)
 }
