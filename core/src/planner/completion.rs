@@ -215,7 +215,7 @@ impl Planner {
     }
 
     /// Exponential, with half of it left to chance, so that a thousand mills do not come back as one.
-    fn backoff(&mut self, failures: u32, longest: u64) -> u64 {
+    pub(super) fn backoff(&mut self, failures: u32, longest: u64) -> u64 {
         let whole = BACKOFF_MS.0.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(longest);
         whole / 2 + self.rng.u64(0..=whole / 2)
     }

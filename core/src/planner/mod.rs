@@ -506,4 +506,6 @@ impl Plan {
 }
 
 #[cfg(test)]
+mod exact_tests;
+#[cfg(test)]
 mod tests;

@@ -4,14 +4,14 @@ use super::*;
 use crate::base::reservation::{Fault, FaultKind};
 use crate::config::MillConfig;
 
-fn planner_of(spec: &str) -> Planner {
+pub(super) fn planner_of(spec: &str) -> Planner {
     let spec = MillConfig::parse("memory:").and_then(|config| config.spec(spec)).expect("a spec");
     let mut planner = Planner::new(1);
     planner.add(0, Arc::new(spec));
     planner
 }
 
-fn at(boot_ms: u64) -> Now {
+pub(super) fn at(boot_ms: u64) -> Now {
     Now { boot_ms, wall_ms: 1_795_218_600_000 }
 }
 
@@ -22,7 +22,7 @@ fn next(planner: &mut Planner, now: Now) -> Option<(Slot, Ask)> {
     })
 }
 
-fn lost() -> Result<Answer, Fault> {
+pub(super) fn lost() -> Result<Answer, Fault> {
     Err(Fault::new(FaultKind::Unknown, "lost"))
 }
 

@@ -15,6 +15,8 @@ mod loom;
 mod range;
 mod source;
 mod step;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod wait;
 
 pub use buffer::Taken;

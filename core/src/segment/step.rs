@@ -218,4 +218,84 @@ mod tests {
         }
         assert_eq!(meter.per_1000s(20_000, 1_000_000), 0);
     }
+
+    #[test]
+    fn the_target_is_six_fifths_of_the_buffer_and_a_refill_is_due_at_31_thirtieths_of_it() {
+        assert_eq!((RULES.target(1_000_000), RULES.low_water(1_000_000)), (36_000, 31_000));
+        assert_eq!((RULES.target(1), RULES.low_water(1)), (0, 0));
+        // Seven numbers: 6.03 rounded up.
+        assert_eq!((RULES.target(200), RULES.low_water(200)), (7, 7));
+        assert_eq!(RULES.target(u64::MAX), 40_000_000, "four largest steps");
+        let endless = Rules { max_step: u64::MAX, buffer_ms: u64::MAX, ..RULES };
+        assert_eq!(endless.target(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_refill_is_due_at_the_low_water_mark_and_brings_what_lacks_to_the_target() {
+        assert_eq!(RULES.step(1_000_000, 31_001, 0), 0);
+        assert_eq!(RULES.step(1_000_000, 31_000, 0), 5_000);
+        assert_eq!(RULES.step(1_000_000, 35_900, 1), 1_000, "never less than the least step");
+        assert_eq!(RULES.step(1_000_000, 0, 50_000), 50_000);
+        let small = Rules { max_step: 4_000, ..RULES };
+        assert_eq!(small.step(1_000_000, 0, 0), 4_000);
+        let odd = Rules { min_step: 5_000, max_step: 4_000, ..RULES };
+        assert_eq!(odd.step(1_000_000, 0, 0), 5_000, "a least step above the largest");
+    }
+
+    #[test]
+    fn a_refill_rests_until_its_time_has_come_or_little_is_left_and_one_of_the_largest_step_never() {
+        let last = Last { at_ms: 10_000, taken: 0 };
+        let rest = |left, len, last, now_ms| RULES.rest(1_000_000, left, len, last, now_ms);
+        let rests = Some(Rest { until_ms: 11_000, pressing: 4_500 });
+        assert_eq!(rest(4_501, 10, last, 10_999), rests);
+        assert_eq!(rest(4_501, 10, last, 11_000), None, "its time has come");
+        assert_eq!(rest(4_500, 10, last, 10_999), None, "an eighth of the target is left");
+        assert_eq!(rest(4_501, RULES.max_step, last, 10_999), None);
+        assert_eq!(rest(4_501, RULES.max_step - 1, last, 10_999), rests);
+        // What was taken while the last one was under way, twice; but no more than the low-water mark.
+        let slow = Last { taken: 5_000, ..last };
+        assert_eq!(rest(10_001, 10, slow, 10_999), Some(Rest { until_ms: 11_000, pressing: 10_000 }));
+        assert_eq!(rest(10_000, 10, slow, 10_999), None);
+        let dry = Last { taken: u64::MAX, ..last };
+        assert_eq!(rest(31_001, 10, dry, 10_999), Some(Rest { until_ms: 11_000, pressing: 31_000 }));
+        // An eighth of what is kept ahead, where that is less than a second.
+        let short = Rules { buffer_ms: 4_000, ..RULES };
+        assert_eq!(short.rest(1_000_000, 601, 10, last, 10_599).map(|rest| rest.until_ms), Some(10_600));
+    }
+
+    #[test]
+    fn one_id_is_no_rate_and_two_are() {
+        let mut meter = Meter::default();
+        meter.sample(0, 0);
+        assert_eq!((meter.per_1000s(1_000, 1), meter.per_1000s(1_000, 2)), (0, 2_000));
+        assert_eq!(Meter::default().per_1000s(1_000, 1_000), 0, "no sample yet");
+    }
+
+    #[test]
+    fn samples_lie_a_quarter_of_a_second_apart_and_the_oldest_make_room() {
+        let mut meter = Meter::default();
+        for (now_ms, issued, samples) in [(0, 0, 1), (249, 5, 1), (250, 6, 2), (499, 7, 2), (500, 8, 3)] {
+            meter.sample(now_ms, issued);
+            assert_eq!(meter.samples.len(), samples, "at {now_ms}");
+        }
+        for n in 3..40 {
+            meter.sample(n * 250, 8);
+        }
+        assert_eq!(meter.samples.len(), SAMPLES);
+        assert_eq!(meter.samples.front(), Some(&(24 * 250, 8)));
+    }
+
+    #[test]
+    fn the_rate_is_the_highest_of_lately_of_the_last_second_and_of_all_samples() {
+        let meter = |samples: &[(u64, u64)]| Meter { samples: samples.iter().copied().collect() };
+        // Lately: since the last sample that is a second old.
+        assert_eq!(meter(&[(0, 0), (9_000, 0)]).per_1000s(10_000, 5_000), 5_000_000);
+        assert_eq!(meter(&[(0, 0), (8_000, 0), (9_001, 4_000)]).per_1000s(10_000, 5_000), 2_500_000);
+        // Within the last second: a sample that is a second old does not count, one that is younger does.
+        assert_eq!(meter(&[(0, 0), (9_000, 1_000), (9_001, 1_000)]).per_1000s(10_000, 5_000), 4_000_000);
+        assert_eq!(meter(&[(0, 0), (5_000, 4_990), (9_001, 4_991)]).per_1000s(10_000, 5_000), 500_000);
+        assert_eq!(meter(&[(0, 0), (100, 4_000), (9_500, 4_000)]).per_1000s(10_000, 5_000), 1_000_000);
+        // All samples: a lull does not empty the buffer.
+        assert_eq!(meter(&[(0, 0), (5_000, 5_000), (9_000, 5_000)]).per_1000s(10_000, 5_000), 500_000);
+    }
 }
