@@ -17,8 +17,8 @@
  *            mill is closed or freed: it answers KM_CLOSED.
  * Threads    Every function but the free functions and those of km_cursor may be called on one handle by any number of
  *            threads at once, while others close the mill too. Freeing a handle that another thread is using is a fault
- *            of the caller's. A handle that was freed, or is of the wrong kind, gives KM_INVALID_ARGUMENT: its first 32
- *            bytes stay readable. A pointer that never was a handle is undefined.
+ *            of the caller's. A handle of the wrong kind gives KM_INVALID_ARGUMENT, and so does one that was freed, until 1024
+ *            handles were freed after it: then it may be another one. A pointer that never was a handle is undefined.
  * Waiting    Only km_source_next, _next_text, _fill, _lease and a cursor's refill wait, at most for the source's
  *            deadline, and never on a socket. km_mill_close waits up to 10 s for the store's last answer.
  * Fork       A child may use the handles it inherited, whatever its parent's threads were doing. With fork=revive (the
@@ -72,6 +72,31 @@
  * km_parts.present: a serial's date part.
  */
 #define KM_PART_DATE 16
+
+/**
+ * km_stats.present: last_refill_ms.
+ */
+#define KM_STAT_LAST_REFILL 1
+
+/**
+ * km_stats.present: runway_seconds.
+ */
+#define KM_STAT_RUNWAY 2
+
+/**
+ * km_stats.present: lead_ms.
+ */
+#define KM_STAT_LEAD 4
+
+/**
+ * km_stats.present: ends_at_ms.
+ */
+#define KM_STAT_END 8
+
+/**
+ * km_stats.present: refusal.
+ */
+#define KM_STAT_REFUSAL 16
 
 /**
  * The version of this header; km_version() is that of the library which runs.
@@ -231,6 +256,73 @@ typedef struct {
 } km_parts;
 
 /**
+ * The figures of a source. The caller sets struct_size to sizeof(km_stats) before the call (KM_STATS_INIT does); the
+ * struct may grow at its end in later versions.
+ */
+typedef struct {
+    /**
+     * sizeof(km_stats), set by the caller.
+     */
+    uint32_t struct_size;
+    /**
+     * KM_STAT_...: which of the fields below are known. The others are 0 and empty.
+     */
+    uint32_t present;
+    /**
+     * Ids handed out; the numbers of a block count when the block is leased.
+     */
+    uint64_t issued;
+    /**
+     * Numbers reserved from the store.
+     */
+    uint64_t reserved;
+    /**
+     * Numbers in memory.
+     */
+    uint64_t left;
+    /**
+     * Numbers that were reserved and are issued to no caller.
+     */
+    uint64_t lost;
+    /**
+     * Reservations that were answered.
+     */
+    uint64_t refills;
+    /**
+     * Calls that had to wait.
+     */
+    uint64_t waits;
+    /**
+     * How many numbers the last reservation was.
+     */
+    uint64_t step;
+    /**
+     * When the last reservation was answered, in milliseconds since 1970.
+     */
+    int64_t last_refill_ms;
+    /**
+     * Ids a second.
+     */
+    double rate;
+    /**
+     * How many seconds the numbers in memory last at that rate.
+     */
+    double runway_seconds;
+    /**
+     * How far a snowflake's time leads the wall clock, in milliseconds.
+     */
+    int64_t lead_ms;
+    /**
+     * When a snowflake's layout ends, in milliseconds since 1970.
+     */
+    int64_t ends_at_ms;
+    /**
+     * The error that callers get now, NUL-terminated; cut where it is longer.
+     */
+    char refusal[256];
+} km_stats;
+
+/**
  * A cursor over a source of numbers, owned by one thread at a time: the fastest way to ids one by one. Make it with
  * KM_CURSOR_INIT(source), take with km_cursor_next. Nothing is to be freed; what is left in it is lost. The source is not
  * freed while cursors over it are used. Do not copy one: both copies would give the same numbers. The fields are the
@@ -313,7 +405,7 @@ km_code km_mill_free(km_mill *mill);
  *
  * KM_INVALID_ARGUMENT, KM_BUFFER_TOO_SMALL.
  */
-km_code km_mill_metrics(km_mill *mill, char *buf, size_t size, size_t *len);
+km_code km_mill_metrics(const km_mill *mill, char *buf, size_t size, size_t *len);
 
 /**
  * Takes what happened since the last call, one line per event, oldest first: "2026-11-21T08:30:00.123Z refill_failed:
@@ -401,21 +493,29 @@ km_code km_source_take_text(km_source *source, char *buf, size_t stride, size_t 
  *
  * KM_INVALID_ARGUMENT.
  */
-km_code km_source_text_len(km_source *source, size_t *len);
+km_code km_source_text_len(const km_source *source, size_t *len);
 
 /**
  * Takes an id of this source apart.
  *
  * KM_INVALID_ARGUMENT for an id this source cannot have made, and for a serial (km_source_parse_text).
  */
-km_code km_source_parse(km_source *source, uint64_t id, km_parts *parts);
+km_code km_source_parse(const km_source *source, uint64_t id, km_parts *parts);
 
 /**
  * Takes a text of this source apart: a serial number, or an id in decimal.
  *
  * KM_INVALID_ARGUMENT for a text this source cannot have made.
  */
-km_code km_source_parse_text(km_source *source, const char *text, km_parts *parts);
+km_code km_source_parse_text(const km_source *source, const char *text, km_parts *parts);
+
+/**
+ * The figures of this source since its mill was opened. They are read one by one while other threads take ids, so they may
+ * differ by what happened in between.
+ *
+ * KM_INVALID_ARGUMENT, KM_CLOSED, KM_FORKED.
+ */
+km_code km_source_stats(const km_source *source, km_stats *stats);
 
 /**
  * Frees a source; ids it handed out stay good. NULL is nothing.
@@ -478,6 +578,9 @@ const char *km_version(void);
 
 /* The start of a km_parts. */
 #define KM_PARTS_INIT { sizeof(km_parts), 0, 0, 0, 0, 0, { 0 } }
+
+/* The start of a km_stats. */
+#define KM_STATS_INIT { sizeof(km_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }
 
 /* The start of a cursor over a source. */
 #define KM_CURSOR_INIT(source) { 0, 0, NULL, 0, (source), 0, { 0, 0 } }

@@ -219,6 +219,13 @@ public:
         return parts;
     }
 
+    /// The figures of this source since its mill was opened.
+    km_stats stats() const {
+        km_stats stats = KM_STATS_INIT;
+        detail::check(km_source_stats(get(), &stats));
+        return stats;
+    }
+
     /// The handle, for calls of keymill.h; it stays this object's.
     km_source *get() const noexcept { return source_.get(); }
 

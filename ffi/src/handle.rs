@@ -1,13 +1,15 @@
 //! Handles: what C holds for a mill or a source. The only place where pointers change their type.
 //!
-//! A handle is a small header that is never unmapped. `free` drops what it holds and marks it, so a handle that is used
-//! after its free, or freed twice, or passed as the other kind, is told so instead of being undefined. Headers hang from
-//! one static chain, which keeps leak checkers quiet: 32 bytes for each mill and source a process ever opened. A free
-//! that races a call on the same handle is the caller's breach, as is a pointer that never came from here.
+//! A handle is a small header. `free` drops what it holds and marks it, so a handle that is used after its free, or freed
+//! twice, or passed as the other kind, is an error instead of undefined behaviour. The memory of a freed header is used again
+//! for a new handle once [`KEPT`] handles were freed after it. A free that races a call on the same handle is the caller's
+//! mistake, as is a pointer that never was a handle.
 
 use std::cell::UnsafeCell;
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use keymill_core::{Error, Mill, Result, Source};
 
@@ -28,13 +30,14 @@ const MILL: u64 = u64::from_be_bytes(*b"keymill1");
 const SOURCE: u64 = u64::from_be_bytes(*b"keymill2");
 const FREED: u64 = u64::from_be_bytes(*b"keymill0");
 
+/// So many of the handles that were freed last answer that they were freed.
+const KEPT: usize = 1024;
+
 struct Header {
-    /// `MILL`, `SOURCE` or `FREED`; changes once.
+    /// `MILL`, `SOURCE` or `FREED`.
     mark: AtomicU64,
-    /// Written before the header is shown and by whoever turned the mark to `FREED`; else only read.
+    /// Written before the header is given out and by the thread that turned the mark to `FREED`; else only read.
     object: UnsafeCell<Object>,
-    /// The header made before this one: keeps the chain reachable.
-    older: *mut Header,
 }
 
 pub(crate) enum Object {
@@ -43,20 +46,39 @@ pub(crate) enum Object {
     Source(Source),
 }
 
-/// The newest header; the others hang from it.
-static NEWEST: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
+/// A header that was freed: `FREED`, without an object.
+struct Freed(NonNull<Header>);
+
+// SAFETY: a freed header holds no object, and only the queue's owner uses it again.
+unsafe impl Send for Freed {}
+
+/// The freed headers, the oldest first. Only ever tried, never waited for: in a forked child it may be locked for good by a
+/// thread that is not there. A header that does not come in or out that way costs 24 bytes.
+static FREED_HEADERS: Mutex<VecDeque<Freed>> = Mutex::new(VecDeque::new());
+
+fn freed_headers() -> Option<MutexGuard<'static, VecDeque<Freed>>> {
+    match FREED_HEADERS.try_lock() {
+        Ok(freed) => Some(freed),
+        Err(TryLockError::Poisoned(freed)) => Some(freed.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
 
 fn new_header(mark: u64, object: Object) -> *mut Header {
-    let header = Box::into_raw(Box::new(Header {
-        mark: AtomicU64::new(mark),
-        object: UnsafeCell::new(object),
-        older: ptr::null_mut(),
-    }));
-    // ordering: AcqRel — the chain is only ever kept, never walked.
-    let older = NEWEST.swap(header, Ordering::AcqRel);
-    // SAFETY: nobody else has seen the header's link, and nobody reads it.
-    unsafe { (*header).older = older };
-    header
+    let again = freed_headers().filter(|freed| freed.len() > KEPT).and_then(|mut freed| freed.pop_front());
+    let Some(Freed(header)) = again else {
+        return Box::into_raw(Box::new(Header {
+            mark: AtomicU64::new(mark),
+            object: UnsafeCell::new(object),
+        }));
+    };
+    // SAFETY: the header came from a box that was never dropped.
+    let fields = unsafe { header.as_ref() };
+    // SAFETY: the mark is `FREED`, so no call reads the object, and the header is out of the queue.
+    unsafe { *fields.object.get() = object };
+    // ordering: Release pairs with the load in `held`: the mark says that the object stands.
+    fields.mark.store(mark, Ordering::Release);
+    header.as_ptr()
 }
 
 /// A kind of handle: its C type, its mark, its object.
@@ -104,18 +126,18 @@ pub(crate) fn give<K: Kind>(held: K::Held) -> *mut K {
 /// # Safety
 /// `handle` is NULL or came from [`give`] of any kind, and is not freed before the answer was used.
 #[inline]
-pub(crate) unsafe fn held<'a, K: Kind>(handle: *mut K) -> Result<&'a K::Held> {
+pub(crate) unsafe fn held<'a, K: Kind>(handle: *const K) -> Result<&'a K::Held> {
     if handle.is_null() {
         return Err(null(K::NAME));
     }
-    // SAFETY: by the contract a header, which is never unmapped.
+    // SAFETY: by the contract a header, whose memory is never given back.
     let header = unsafe { &*handle.cast::<Header>() };
-    // ordering: Acquire — pairs with the exchange in `free`.
+    // ordering: Acquire — pairs with the exchange in `free` and the store in `new_header`.
     let mark = header.mark.load(Ordering::Acquire);
     if mark != K::MARK {
         return Err(wrong::<K>(mark));
     }
-    // SAFETY: the mark says that the object stands; by the contract nobody frees it now.
+    // SAFETY: the mark says that the object stands; by the contract no other call frees it now.
     K::held(unsafe { &*header.object.get() }).ok_or_else(|| wrong::<K>(FREED))
 }
 
@@ -135,6 +157,9 @@ pub(crate) unsafe fn free<K: Kind>(handle: *mut K, farewell: impl FnOnce(&K::Hel
     let object = unsafe { ptr::replace(header.object.get(), Object::Nothing) };
     if let Some(held) = K::held(&object) {
         farewell(held);
+    }
+    if let Some(mut freed) = freed_headers() {
+        freed.push_back(Freed(NonNull::from(header)));
     }
     Ok(())
 }

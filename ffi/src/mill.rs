@@ -78,7 +78,7 @@ pub unsafe extern "C" fn km_mill_free(mill: *mut km_mill) -> Code {
 /// KM_INVALID_ARGUMENT, KM_BUFFER_TOO_SMALL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn km_mill_metrics(
-    mill: *mut km_mill,
+    mill: *const km_mill,
     buf: *mut c_char,
     size: usize,
     len: *mut usize,

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use keymill_core::{Code, Error, Parts, Result};
+use keymill_core::{Code, Error, Parts, Result, Stats};
 
 use crate::error::{enter, retry_ms};
 use crate::handle::{Out, copy_front, free, held, ids, km_source};
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn km_source_take_text(
 ///
 /// KM_INVALID_ARGUMENT.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_source_text_len(source: *mut km_source, len: *mut usize) -> Code {
+pub unsafe extern "C" fn km_source_text_len(source: *const km_source, len: *mut usize) -> Code {
     enter(|| {
         // SAFETY: the conventions page.
         let (source, len) = unsafe { (held(source)?, Out::new(len, "len")?) };
@@ -192,14 +192,65 @@ pub struct km_parts {
     pub date: [c_char; 64],
 }
 
+/// The size of km_parts.date.
+const DATE_ROOM: usize = 64;
+
+/// km_stats.present: last_refill_ms.
+pub const KM_STAT_LAST_REFILL: u32 = 1;
+/// km_stats.present: runway_seconds.
+pub const KM_STAT_RUNWAY: u32 = 2;
+/// km_stats.present: lead_ms.
+pub const KM_STAT_LEAD: u32 = 4;
+/// km_stats.present: ends_at_ms.
+pub const KM_STAT_END: u32 = 8;
+/// km_stats.present: refusal.
+pub const KM_STAT_REFUSAL: u32 = 16;
+
+/// The figures of a source. The caller sets struct_size to sizeof(km_stats) before the call (KM_STATS_INIT does); the
+/// struct may grow at its end in later versions.
+#[repr(C)]
+#[derive(Debug)]
+pub struct km_stats {
+    /// sizeof(km_stats), set by the caller.
+    pub struct_size: u32,
+    /// KM_STAT_...: which of the fields below are known. The others are 0 and empty.
+    pub present: u32,
+    /// Ids handed out; the numbers of a block count when the block is leased.
+    pub issued: u64,
+    /// Numbers reserved from the store.
+    pub reserved: u64,
+    /// Numbers in memory.
+    pub left: u64,
+    /// Numbers that were reserved and are issued to no caller.
+    pub lost: u64,
+    /// Reservations that were answered.
+    pub refills: u64,
+    /// Calls that had to wait.
+    pub waits: u64,
+    /// How many numbers the last reservation was.
+    pub step: u64,
+    /// When the last reservation was answered, in milliseconds since 1970.
+    pub last_refill_ms: i64,
+    /// Ids a second.
+    pub rate: f64,
+    /// How many seconds the numbers in memory last at that rate.
+    pub runway_seconds: f64,
+    /// How far a snowflake's time leads the wall clock, in milliseconds.
+    pub lead_ms: i64,
+    /// When a snowflake's layout ends, in milliseconds since 1970.
+    pub ends_at_ms: i64,
+    /// The error that callers get now, NUL-terminated; cut where it is longer.
+    pub refusal: [c_char; 256],
+}
+
 /// Takes an id of this source apart.
 ///
 /// KM_INVALID_ARGUMENT for an id this source cannot have made, and for a serial (km_source_parse_text).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_source_parse(source: *mut km_source, id: u64, parts: *mut km_parts) -> Code {
+pub unsafe extern "C" fn km_source_parse(source: *const km_source, id: u64, parts: *mut km_parts) -> Code {
     enter(|| {
         // SAFETY: the conventions page.
-        let (source, out) = unsafe { (held(source)?, PartsOut::new(parts)?) };
+        let (source, out) = unsafe { (held(source)?, StructOut::new(parts, "parts", "km_parts")?) };
         out.set(&source.parse(id)?)
     })
 }
@@ -209,50 +260,109 @@ pub unsafe extern "C" fn km_source_parse(source: *mut km_source, id: u64, parts:
 /// KM_INVALID_ARGUMENT for a text this source cannot have made.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn km_source_parse_text(
-    source: *mut km_source,
+    source: *const km_source,
     text: *const c_char,
     parts: *mut km_parts,
 ) -> Code {
     enter(|| {
         // SAFETY: the conventions page.
-        let (source, text, out) = unsafe { (held(source)?, text_in(text, "text")?, PartsOut::new(parts)?) };
+        let (source, text, out) = unsafe { (held(source)?, text_in(text, "text")?, StructOut::new(parts, "parts", "km_parts")?) };
         out.set(&source.parse_text(text)?)
     })
 }
 
-/// A caller's struct, of the size the caller knows.
-struct PartsOut {
-    place: *mut km_parts,
+/// The figures of this source since its mill was opened. They are read one by one while other threads take ids, so they may
+/// differ by what happened in between.
+///
+/// KM_INVALID_ARGUMENT, KM_CLOSED, KM_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_stats(source: *const km_source, stats: *mut km_stats) -> Code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (source, out) = unsafe { (held(source)?, StructOut::new(stats, "stats", "km_stats")?) };
+        out.set_stats(&source.stats()?);
+        Ok(())
+    })
+}
+
+/// A struct of the caller's, of the size that the caller knows: its first field.
+struct StructOut<T> {
+    place: *mut T,
     size: u32,
 }
 
-impl PartsOut {
+impl<T> StructOut<T> {
     /// # Safety
-    /// `place` is NULL or may be written until the call ends, for as many bytes as its first field says.
-    unsafe fn new(place: *mut km_parts) -> Result<Self> {
+    /// `place` is NULL or may be written until the call ends, for as many bytes as its first field, a `u32`, says.
+    unsafe fn new(place: *mut T, name: &str, kind: &str) -> Result<Self> {
         if place.is_null() {
-            return Err(crate::handle::null("parts"));
+            return Err(crate::handle::null(name));
         }
         // SAFETY: by the contract.
-        let size = unsafe { (&raw const (*place).struct_size).read() };
-        if (size as usize) < size_of::<km_parts>() {
+        let size = unsafe { place.cast::<u32>().read() };
+        if (size as usize) < size_of::<T>() {
             return Err(Error::argument(format!(
-                "parts.struct_size is {size}; set it to sizeof(km_parts) before the call"
+                "{name}.struct_size is {size}; set it to sizeof({kind}) before the call"
             )));
         }
-        Ok(PartsOut { place, size })
+        Ok(StructOut { place, size })
     }
 
+    fn put(&self, answer: &T) {
+        // SAFETY: by the contract of `new`.
+        unsafe { copy_front(answer, self.place, self.size as usize) };
+    }
+}
+
+fn bit(there: bool, bit: u32) -> u32 {
+    if there { bit } else { 0 }
+}
+
+/// The front of a text that has room beside its NUL.
+fn text_of<const ROOM: usize>(text: &str) -> [c_char; ROOM] {
+    let mut end = text.len().min(ROOM - 1);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut chars = [0; ROOM];
+    for (to, from) in chars.iter_mut().zip(text[..end].bytes().filter(|byte| *byte != 0)) {
+        *to = from as c_char;
+    }
+    chars
+}
+
+impl StructOut<km_stats> {
+    fn set_stats(&self, stats: &Stats) {
+        self.put(&km_stats {
+            struct_size: self.size,
+            present: bit(stats.last_refill_ms.is_some(), KM_STAT_LAST_REFILL)
+                | bit(stats.runway_seconds.is_some(), KM_STAT_RUNWAY)
+                | bit(stats.lead_ms.is_some(), KM_STAT_LEAD)
+                | bit(stats.ends_at_ms.is_some(), KM_STAT_END)
+                | bit(stats.refusal.is_some(), KM_STAT_REFUSAL),
+            issued: stats.issued,
+            reserved: stats.reserved,
+            left: stats.left,
+            lost: stats.lost,
+            refills: stats.refills,
+            waits: stats.waits,
+            step: stats.step,
+            last_refill_ms: stats.last_refill_ms.unwrap_or_default(),
+            rate: stats.rate,
+            runway_seconds: stats.runway_seconds.unwrap_or_default(),
+            lead_ms: stats.lead_ms.unwrap_or_default(),
+            ends_at_ms: stats.ends_at_ms.unwrap_or_default(),
+            refusal: text_of(stats.refusal.as_deref().unwrap_or_default()),
+        });
+    }
+}
+
+impl StructOut<km_parts> {
     fn set(&self, parts: &Parts) -> Result<()> {
-        let bit = |there: bool, bit: u32| if there { bit } else { 0 };
-        let mut date = [0; 64];
         let text = parts.date.as_deref().unwrap_or_default();
         // One byte stays for the NUL.
-        if text.len() >= date.len() {
+        if text.len() >= DATE_ROOM {
             return Err(Error::new(Code::Internal, "a date part is longer than a pattern allows"));
-        }
-        for (to, from) in date.iter_mut().zip(text.bytes()) {
-            *to = from as c_char;
         }
         let answer = km_parts {
             struct_size: self.size,
@@ -265,10 +375,9 @@ impl PartsOut {
             worker: parts.worker.unwrap_or_default(),
             sequence: parts.sequence.unwrap_or_default(),
             number: parts.number.unwrap_or_default(),
-            date,
+            date: text_of(text),
         };
-        // SAFETY: by the contract of `new`.
-        unsafe { copy_front(&answer, self.place, self.size as usize) };
+        self.put(&answer);
         Ok(())
     }
 }

@@ -26,6 +26,28 @@ static void specs(void) {
     CHECK(strcmp(spec, "serial:cust%2Finfo/custid?number=000000&zone=Asia%2FShanghai") == 0);
 }
 
+static void stats(void) {
+    km_mill *mill = NULL;
+    km_source *orders = NULL, *tx = NULL;
+    uint64_t ids[10];
+    km_stats stats = KM_STATS_INIT;
+    OK(km_mill_open("memory:", &mill));
+    OK(km_mill_source(mill, "segment:orders", &orders));
+    OK(km_source_stats(orders, &stats));
+    CHECK(stats.issued == 0 && !(stats.present & (KM_STAT_REFUSAL | KM_STAT_LEAD | KM_STAT_END)));
+    OK(km_source_fill(orders, ids, 10));
+    OK(km_source_stats(orders, &stats));
+    CHECK(stats.issued == 10 && stats.reserved >= 10 && stats.left == stats.reserved - 10 && stats.refills >= 1);
+    CHECK((stats.present & KM_STAT_LAST_REFILL) && stats.last_refill_ms > 0 && stats.refusal[0] == '\0');
+    OK(km_mill_source(mill, "snowflake:tx?worker=1", &tx));
+    OK(km_source_fill(tx, ids, 10));
+    OK(km_source_stats(tx, &stats));
+    CHECK(stats.issued == 10 && (stats.present & KM_STAT_END) && stats.ends_at_ms > 0);
+    OK(km_source_free(tx));
+    OK(km_source_free(orders));
+    OK(km_mill_free(mill));
+}
+
 /* With order=thread the ids and texts of a thread rise, whatever verbs it mixes. */
 static void order(void) {
     km_mill *mill = NULL;
@@ -310,6 +332,7 @@ int main(void) {
     versions_and_codes();
     an_empty_string_is_the_default_mill_of_the_environment();
     specs();
+    stats();
     segments();
     order();
     every_third_number();

@@ -10,6 +10,7 @@ static struct {
     size_t len;
     char buf[64];
     km_parts parts;
+    km_stats stats;
     km_mill *mill;
     km_source *source;
 } out;
@@ -17,7 +18,7 @@ static struct {
 static void untouched(void) {
     CHECK(out.id == 7 && out.lo == 7 && out.hi == 7 && out.ids[0] == 7 && out.ids[3] == 7);
     CHECK(out.retry == 7 && out.len == 7 && out.buf[0] == '7' && out.buf[63] == '7');
-    CHECK(out.parts.present == 7 && out.mill == NULL && out.source == NULL);
+    CHECK(out.parts.present == 7 && out.stats.present == 7 && out.mill == NULL && out.source == NULL);
 }
 
 static void prepare(void) {
@@ -27,6 +28,8 @@ static void prepare(void) {
     memset(out.buf, '7', sizeof out.buf);
     out.parts.struct_size = sizeof out.parts;
     out.parts.present = 7;
+    out.stats.struct_size = sizeof out.stats;
+    out.stats.present = 7;
     out.mill = NULL;
     out.source = NULL;
 }
@@ -66,6 +69,7 @@ static void with_dead_source(km_source *source) {
     WRONG(km_source_text_len(source, &out.len));
     WRONG(km_source_parse(source, 1, &out.parts));
     WRONG(km_source_parse_text(source, "1", &out.parts));
+    WRONG(km_source_stats(source, &out.stats));
     if (source != NULL) WRONG(km_source_free(source));
     untouched();
 }
@@ -108,6 +112,7 @@ static void null_outputs(km_mill *mill, km_source *source) {
     WRONG(km_source_parse(source, 1, NULL));
     WRONG(km_source_parse_text(source, NULL, &out.parts));
     WRONG(km_source_parse_text(source, "1", NULL));
+    WRONG(km_source_stats(source, NULL));
     WRONG(km_cursor_next(NULL, &out.id));
     WRONG(km_cursor_next(&cursor, NULL));
     WRONG(km_cursor_refill(NULL, &out.id));
@@ -242,6 +247,20 @@ int main(void) {
     with_dead_source(source);
     with_mill(mill, KM_INVALID_ARGUMENT);
     with_mill((km_mill *)(void *)source, KM_INVALID_ARGUMENT);
+
+    /* Memory of freed handles is used again, later. */
+    OK(km_mill_open("memory:", &mill));
+    km_source *first = NULL;
+    int again = 0;
+    for (int i = 0; i < 3000; i++) {
+        OK(km_mill_source(mill, "segment:orders", &source));
+        if (source == first) again++;
+        OK(km_source_free(source));
+        if (first == NULL) first = source;
+        if (i < 1000) WRONG(km_source_text_len(first, &out.len));
+    }
+    CHECK(again >= 1);
+    OK(km_mill_free(mill));
 
     /* A cursor whose source was freed. */
     OK(km_mill_open("memory:", &mill));
