@@ -16,6 +16,7 @@ const says = {
   'start.mjs': /^1n\n2n\n\d{8}000001\n$/,
   'first.mjs': /^1n \d{8}000001\n$/,
   'verbs.mjs': /time: \d{4}-.*worker: 5.*\n\d+\n\d+ \d+\nINVALID_CONFIG\n$/,
+  'server.mjs': /^{"id":"1"}\n$/,
 }
 
 test('the documents have the examples that are run', () => assert.deepEqual(blocks.map(([, name]) => name), Object.keys(says)))

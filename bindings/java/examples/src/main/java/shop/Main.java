@@ -9,7 +9,7 @@ import org.hibernate.cfg.Configuration;
 import org.springframework.boot.SpringApplication;
 import org.springframework.context.ConfigurableApplicationContext;
 
-/** Runs the documents' integrations: three orders through Hibernate, then the beans of a Spring Boot application. */
+/** Runs the documents' integrations: three orders through Hibernate, then the beans of a Spring Boot application and of MyBatis-Plus. */
 public final class Main {
     private Main() {}
 
@@ -30,6 +30,7 @@ public final class Main {
         try (ConfigurableApplicationContext context = SpringApplication.run(KeymillBeans.class, "--keymill.config=memory:")) {
             mill = context.getBean(Mill.class);
             check(context.getBean(Source.class).next() == 1, "Spring's source");
+            check(new KeymillIds(context.getBean(Source.class)).nextId(null).longValue() == 2, "MyBatis-Plus");
             check(context.getBean(Serial.class).next().endsWith("000001"), "Spring's serial");
         }
         check(mill.isClosed(), "the mill closes with the context");
