@@ -195,3 +195,51 @@ fn next_of_other(latest: &mut (u64, Cursor), source: &SegmentSource) -> Result<u
     bring_forward(latest, source);
     latest.1.next_or_refill(source)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Mill, Source};
+
+    fn sources(mill: &Mill, count: usize) -> Vec<Source> {
+        let open = |n| mill.source(&format!("segment:s{n}?order=thread&block=10")).expect("a source");
+        (0..count).map(open).collect()
+    }
+
+    #[test]
+    fn a_thread_that_changes_between_sources_goes_on_in_each_block() {
+        let mill = Mill::open("memory:").expect("a mill");
+        let sources = sources(&mill, 3);
+        for number in 1..=12 {
+            for source in &sources {
+                assert_eq!(source.next().expect("a number"), number);
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_keeps_the_blocks_of_the_64_sources_it_used_last() {
+        for (count, after) in [(64, 2), (65, 11)] {
+            let mill = Mill::open("memory:").expect("a mill");
+            let sources = sources(&mill, count);
+            for source in &sources {
+                assert_eq!(source.next().expect("a number"), 1);
+            }
+            assert_eq!(sources[0].next().expect("a number"), after, "of {count} sources");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_handles_block_is_counted_as_lost_once() {
+        let mill = Mill::open("memory:").expect("a mill");
+        let orders = mill.source("segment:orders?block=10").expect("a source");
+        let mut handle = orders.handle();
+        for _ in 0..13 {
+            handle.next().expect("a number");
+        }
+        assert_eq!(orders.stats().expect("figures").lost, 0, "the first block is used up, the second in use");
+        drop(handle);
+        assert_eq!(orders.stats().expect("figures").lost, 7);
+        drop(orders.handle());
+        assert_eq!(orders.stats().expect("figures").lost, 7, "a handle that leased nothing");
+    }
+}
