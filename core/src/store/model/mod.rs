@@ -8,3 +8,8 @@ pub(crate) mod decide;
 pub(crate) mod import;
 pub(crate) mod partition;
 pub(crate) mod rows;
+
+#[cfg(test)]
+mod counter_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,365 @@
+//! What a row with a maximum becomes, for each table that keeps one.
+
+use super::counter::{Counter, CounterRow, columns_of, not_imported};
+use super::tests::{key, message, request};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Stride};
+
+const SEQUENCE_TABLE: &str = "segment:orders?scheme=sequence_table";
+const LEAF: &str = "segment:orders?scheme=leaf_alloc";
+const TINY: &str = "segment:orders?scheme=tiny_id_info&delta=3&remainder=1";
+const EVERY_TINY: &str = "segment:orders?scheme=tiny_id_info";
+const COSID: &str = "segment:orders?scheme=cosid";
+
+fn counter(key: &Key) -> Counter<'_> {
+    Counter::of_key(key).expect("a table with a maximum")
+}
+
+fn row(maximum: u64, step: u64) -> CounterRow {
+    CounterRow { maximum, step, ttl_s: 0, version: 0, stride: (1, 0) }
+}
+
+fn next(next: u64) -> Mark {
+    Mark { period: 0, next }
+}
+
+#[test]
+fn only_the_tables_with_a_maximum_are_counters() {
+    let counters = Scheme::ALL.into_iter().filter(|scheme| Counter::of(*scheme).is_some());
+    assert_eq!(
+        counters.collect::<Vec<_>>(),
+        [Scheme::SequenceTable, Scheme::LeafAlloc, Scheme::TinyIdInfo, Scheme::Cosid]
+    );
+    assert!(Counter::of_key(&key("segment:orders")).is_none());
+}
+
+#[test]
+fn a_maximum_is_the_last_number_or_the_next_one() {
+    for (spec, maximum, then) in
+        [(SEQUENCE_TABLE, 800, 801), (LEAF, 800, 800), (COSID, 800, 801), (LEAF, 0, 0), (COSID, 0, 1)]
+    {
+        let key = key(spec);
+        assert_eq!(counter(&key).mark(&row(maximum, 200)), next(then), "{spec}");
+    }
+    // Of every third number from 1 on, the next one is the same between two of them.
+    let key = key(TINY);
+    let nexts = (0..5).map(|maximum| counter(&key).mark(&row(maximum, 200)).next);
+    assert_eq!(nexts.collect::<Vec<_>>(), [1, 4, 4, 4, 7]);
+}
+
+#[test]
+fn a_row_is_found_by_the_sources_name_without_its_kind() {
+    let found = |spec: &str| {
+        let key = key(spec);
+        counter(&key).row_name(&key).map(str::to_owned).map_err(message)
+    };
+    assert_eq!(found(LEAF), Ok("orders".to_owned()));
+    // Characters, not bytes.
+    assert!(found(&format!("segment:{}?scheme=sequence_table", "ä".repeat(50))).is_ok());
+    for (scheme, most) in [("sequence_table", 50), ("tiny_id_info", 63), ("cosid", 100)] {
+        assert!(found(&format!("segment:{}?scheme={scheme}", "n".repeat(most))).is_ok(), "{scheme}");
+        let refused = found(&format!("segment:{}?scheme={scheme}", "n".repeat(most + 1)));
+        assert!(
+            refused.is_err_and(|message| message.contains(&format!("the {most} characters"))),
+            "{scheme}"
+        );
+    }
+    assert!(found("segment:\u{ffff}?scheme=cosid").is_ok());
+    let wide = found("segment:\u{10000}?scheme=cosid");
+    assert!(wide.is_err_and(|message| message.contains("three-byte")));
+}
+
+#[test]
+fn a_row_of_another_stride_is_refused_with_what_to_write() {
+    let told = |spec: &str, stride| {
+        let key = key(spec);
+        counter(&key).check_stride(&key, &CounterRow { stride, ..row(1, 1) }).map_err(message)
+    };
+    assert_eq!(told(TINY, (3, 1)), Ok(()));
+    assert_eq!(told(EVERY_TINY, (1, 0)), Ok(()));
+    assert_eq!(told(LEAF, (7, 3)), Ok(()), "its table has no stride");
+    for (spec, stride, says) in [
+        (TINY, (1, 0), "leave both options out"),
+        (TINY, (3, 2), "write `delta=3&remainder=2`"),
+        (TINY, (2, 1), "is written with `delta=3&remainder=1`"),
+        (TINY, (3, 3), "no number is one of these"),
+        (EVERY_TINY, (3, 1), "written without them"),
+    ] {
+        let message = told(spec, stride).expect_err("it is refused");
+        assert!(message.contains(says), "{message}");
+    }
+}
+
+#[test]
+fn a_row_of_a_few_numbers_cannot_be_imported_and_another_refusal_stays_as_it_is() {
+    let key = key(EVERY_TINY);
+    let refused = counter(&key).check_stride(&key, &CounterRow { stride: (3, 1), ..row(1, 1) });
+    let told = message(not_imported(refused.expect_err("it is refused")));
+    assert!(told.contains("another database's") && !told.contains("leave"), "{told}");
+    let other = Fault::new(FaultKind::Refused, "no table");
+    assert_eq!(not_imported(other.clone()), other);
+}
+
+#[test]
+fn a_new_row_stands_where_it_is_told_with_the_step_of_its_key() {
+    for (spec, maximum) in [(SEQUENCE_TABLE, 800), (LEAF, 801), (COSID, 800)] {
+        let key = key(spec);
+        let made = counter(&key).row_at(next(801), 200).expect("a row");
+        let step = if spec == COSID { 1 } else { 200 };
+        assert_eq!(made, CounterRow { maximum, step, ttl_s: 0, version: 0, stride: (1, 0) }, "{spec}");
+        assert_eq!(counter(&key).mark(&made), next(801));
+    }
+    let leaf = key(LEAF);
+    assert_eq!(counter(&leaf).row_at(next(1), 0).map(|row| row.step), Ok(1));
+    assert_eq!(counter(&leaf).row_at(next(1), u64::MAX).map(|row| row.step), Ok(i32::MAX as u64));
+    let tiny = key(TINY);
+    let made = counter(&tiny).row_at(next(4), 200).expect("a row");
+    assert_eq!((made.maximum, made.step, made.stride), (3, 600, (3, 1)));
+    assert_eq!(counter(&leaf).row_at(next(0), 1).map(|row| row.maximum), Ok(0));
+    assert_eq!(counter(&tiny).row_at(next(0), 1).map(|row| row.maximum), Ok(0));
+}
+
+#[test]
+fn the_last_number_is_what_a_signed_column_can_say() {
+    for (spec, last) in [(SEQUENCE_TABLE, MAX_NUMBER), (LEAF, MAX_NUMBER - 1), (COSID, MAX_NUMBER)] {
+        let key = key(spec);
+        let counter = counter(&key);
+        assert_eq!(counter.last(), last, "{spec}");
+        assert_eq!(counter.row_at(next(last + 1), 1).map(|row| row.maximum), Ok(MAX_NUMBER), "{spec}");
+        let beyond = counter.row_at(next(last + 2), 1).map_err(message);
+        assert!(beyond.is_err_and(|message| message.contains("signed 64-bit")), "{spec}");
+    }
+}
+
+#[test]
+fn a_request_is_for_whole_steps_of_the_row() {
+    let lens = |spec: &str, step: u64, wanted: &[u64]| {
+        let key = key(spec);
+        let fitted = wanted.iter().map(|len| counter(&key).fitted(&request(&key, *len), &row(0, step)).len);
+        fitted.collect::<Vec<_>>()
+    };
+    assert_eq!(lens(LEAF, 200, &[0, 1, 200, 201, 400]), [200, 200, 200, 400, 400]);
+    assert_eq!(lens(COSID, 1, &[0, 1, 7]), [1, 1, 7]);
+    // At least one number of its own: three in a row hold one.
+    assert_eq!(lens(TINY, 1, &[1, 3, 4]), [3, 3, 4]);
+    assert_eq!(lens(LEAF, 2, &[u64::MAX]), [u64::MAX]);
+}
+
+#[test]
+fn numbers_of_others_below_the_first_own_one_count_as_moved() {
+    let key = key(TINY);
+    // The maximum is 4, so the range begins after it; the first number of its own is 7, two further on.
+    let fitted = counter(&key).fitted(&request(&key, 10), &row(4, 5));
+    assert_eq!(fitted.len, 10 - 2);
+    let fitted = counter(&key).fitted(&request(&key, 10), &row(3, 5));
+    assert_eq!(fitted.len, 10, "4 is its own");
+}
+
+#[test]
+fn a_request_begins_and_ends_within_the_table() {
+    let tiny = key(TINY);
+    let fitted = |start, last| {
+        let fitted = counter(&tiny).fitted(&Request { start, last, ..request(&tiny, 10) }, &row(0, 1));
+        (fitted.start, fitted.last)
+    };
+    assert_eq!(fitted(0, 100), (0, 100), "a missing row is not made");
+    assert_eq!((fitted(1, 100), fitted(2, 100)), ((1, 100), (4, 100)));
+    let leaf = key(LEAF);
+    let fitted = counter(&leaf).fitted(&request(&leaf, 10), &row(1, 1));
+    assert_eq!(fitted.last, MAX_NUMBER - 1);
+}
+
+#[test]
+fn a_time_to_live_is_in_seconds_and_none_is_without_end() {
+    let lives = |ttl_s| Counter::ttl_ms(&CounterRow { ttl_s, ..row(1, 1) });
+    assert_eq!((lives(0), lives(1), lives(60)), (None, Some(1_000), Some(60_000)));
+    assert_eq!(lives(u64::MAX), Some(u64::MAX));
+}
+
+#[test]
+fn a_moved_row_keeps_all_but_its_maximum_and_counts_the_change_where_it_has_a_version() {
+    let before = CounterRow { maximum: 10, step: 7, ttl_s: 9, version: 4, stride: (3, 1) };
+    let tiny = key(TINY);
+    let moved = counter(&tiny).moved(&before, next(22));
+    assert_eq!(moved, Ok(CounterRow { maximum: 21, version: 5, ..before }));
+    let leaf = key(LEAF);
+    let moved = counter(&leaf).moved(&before, next(22));
+    assert_eq!(moved, Ok(CounterRow { maximum: 22, ..before }));
+    assert!(counter(&leaf).moved(&before, next(MAX_NUMBER + 1)).is_err());
+}
+
+#[test]
+fn a_row_is_described_by_the_columns_it_has() {
+    let row = CounterRow { maximum: 10, step: 7, ttl_s: 9, version: 4, stride: (3, 1) };
+    for (spec, text) in [
+        (SEQUENCE_TABLE, "cur_id=10 step=7 time_to_live=9"),
+        (LEAF, "max_id=10 step=7"),
+        (EVERY_TINY, "max_id=10 step=7 version=4"),
+        (TINY, "max_id=10 step=7 delta=3 remainder=1 version=4"),
+        (COSID, "last_max_id=10"),
+        ("segment:orders?scheme=leaf_alloc&columns=max_id:highest", "highest=10 step=7"),
+    ] {
+        let key = key(spec);
+        assert_eq!(counter(&key).describe(&row), text, "{spec}");
+    }
+}
+
+#[test]
+fn a_schemes_columns_are_those_its_table_must_have() {
+    assert_eq!(columns_of(Scheme::SequenceTable), ["biz_type", "cur_id", "step", "time_to_live"]);
+    assert_eq!(columns_of(Scheme::LeafAlloc), ["biz_tag", "max_id", "step", "update_time"]);
+    assert_eq!(
+        columns_of(Scheme::TinyIdInfo),
+        ["biz_type", "max_id", "step", "version", "delta", "remainder", "update_time"]
+    );
+    assert_eq!(columns_of(Scheme::Cosid), ["name", "last_max_id", "last_fetch_time"]);
+    assert_eq!(columns_of(Scheme::KeyProducer).len(), 6);
+    assert!(columns_of(Scheme::Keymill).is_empty());
+}
+
+#[cfg(feature = "_sql")]
+mod cells {
+    use super::super::counter::{Cell, segment_of};
+    use super::*;
+
+    fn numbers(cells: &[i128]) -> Vec<Cell> {
+        cells.iter().map(|number| Cell::Number(*number)).collect()
+    }
+
+    fn read(spec: &str, cells: &[Cell]) -> Result<CounterRow, String> {
+        let key = key(spec);
+        counter(&key).row_of(&key, cells).map_err(message)
+    }
+
+    #[test]
+    fn cells_are_read_in_the_order_in_which_they_are_asked_for() {
+        assert_eq!(read(SEQUENCE_TABLE, &numbers(&[10, 7, 9])), Ok(CounterRow { ttl_s: 9, ..row(10, 7) }));
+        assert_eq!(read(LEAF, &numbers(&[10, 7])), Ok(row(10, 7)));
+        assert_eq!(read(COSID, &numbers(&[10])), Ok(row(10, 1)));
+        assert_eq!(
+            read(TINY, &numbers(&[10, 7, 4, 3, 1])),
+            Ok(CounterRow { version: 4, stride: (3, 1), ..row(10, 7) })
+        );
+    }
+
+    #[test]
+    fn a_cell_that_is_no_number_of_its_column_is_refused_with_what_to_do() {
+        const MAX: i128 = MAX_NUMBER as i128;
+        assert_eq!(read(LEAF, &numbers(&[0, 1])), Ok(row(0, 1)));
+        assert_eq!(read(LEAF, &numbers(&[MAX, MAX])), Ok(row(MAX_NUMBER, MAX_NUMBER)));
+        for (spec, cells, says) in [
+            (LEAF, numbers(&[-1, 1]), "holds -1 in `max_id`, where a whole number from 0"),
+            (LEAF, numbers(&[MAX + 1, 1]), "set it to the lowest number that was never issued"),
+            (COSID, numbers(&[MAX + 1]), "set it to the highest number that was ever issued"),
+            (LEAF, numbers(&[1, 0]), "holds 0 in `step`, where a whole number from 1"),
+            (LEAF, numbers(&[1, MAX + 1]), "mend the row"),
+            (LEAF, vec![Cell::Null, Cell::Number(1)], "holds NULL in `max_id`"),
+            (LEAF, vec![Cell::Number(1)], "holds NULL in `step`"),
+            (LEAF, vec![Cell::Other("x".into()), Cell::Number(1)], "holds `x` in `max_id`"),
+            (TINY, numbers(&[1, 1, 1, 0, 0]), "holds 0 in `delta`"),
+            (TINY, numbers(&[1, 1, 1, 3, -1]), "holds -1 in `remainder`"),
+            (TINY, numbers(&[1, 1, -1, 3, 1]), "holds -1 in `version`"),
+            (SEQUENCE_TABLE, numbers(&[1, 1, -1]), "holds -1 in `time_to_live`"),
+        ] {
+            let told = read(spec, &cells).expect_err("it is refused");
+            assert!(told.contains(says), "{told}");
+        }
+        assert!(read(TINY, &numbers(&[0, 1, 0, 1, 0])).is_ok());
+    }
+
+    #[test]
+    fn a_place_of_keymills_own_table_may_be_one_past_the_last_number() {
+        let key = key("segment:orders");
+        let read = |cells: &[i128]| segment_of(&key, &numbers(cells)).map_err(message);
+        let last = i128::from(MAX_NUMBER);
+        assert_eq!(read(&[0, 0]), Ok(next(0)));
+        assert_eq!(read(&[7, 5]), Ok(Mark { period: 7, next: 5 }));
+        assert_eq!(read(&[last, last + 1]), Ok(Mark { period: MAX_NUMBER, next: MAX_NUMBER + 1 }));
+        for (cells, says) in [
+            (vec![last + 1, 1], "in `period`"),
+            (vec![-1, 1], "mend the row"),
+            (vec![0, last + 2], "in `next`"),
+            (vec![0], "set it to the lowest number that was never issued"),
+            (vec![], "in `period`"),
+        ] {
+            let told = read(&cells).expect_err("it is refused");
+            assert!(told.contains(says), "{told}");
+        }
+    }
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod one_statement {
+    use super::*;
+
+    /// How many numbers, and from which maxima.
+    fn leap(spec: &str, request: impl FnOnce(&mut Request), known: CounterRow) -> Option<(u64, (u64, u64))> {
+        let key = key(spec);
+        let mut asked = super::request(&key, 10);
+        request(&mut asked);
+        counter(&key).leap(&asked, &known).map(|leap| (leap.len, leap.from))
+    }
+
+    #[test]
+    fn a_statement_moves_the_row_from_what_was_seen_to_the_last_number_at_most() {
+        let highest = MAX_NUMBER - 200;
+        assert_eq!(leap(COSID, |_| {}, row(5, 200)), Some((200, (0, highest))));
+        // Leaf's maximum is the next number, and has to be kept itself.
+        assert_eq!(leap(LEAF, |_| {}, row(5, 200)), Some((200, (1, highest))));
+        let seen = |asked: &mut Request| asked.high_water = next(101);
+        assert_eq!(leap(COSID, seen, row(5, 200)), Some((200, (100, highest))));
+        assert_eq!(leap(LEAF, seen, row(5, 200)), Some((200, (101, highest))));
+        // Of every third number from 1 on, 100 was seen: the maximum may stand anywhere below 103.
+        let seen = |asked: &mut Request| asked.high_water = next(103);
+        assert_eq!(leap(TINY, seen, row(5, 6)).map(|leap| leap.1.0), Some(100));
+    }
+
+    #[test]
+    fn a_statement_is_not_enough_for_periods_and_at_the_end_of_the_numbers() {
+        assert_eq!(leap(COSID, |asked| asked.len = 0, row(5, 200)), None);
+        assert_eq!(leap(COSID, |asked| asked.period = 1, row(5, 200)), None);
+        assert_eq!(leap(COSID, |asked| asked.high_water.period = 1, row(5, 200)), None);
+        assert_eq!(leap(COSID, |asked| asked.last = 199, row(5, 200)), None);
+        assert_eq!(leap(COSID, |asked| asked.last = 200, row(5, 200)), Some((200, (0, 0))));
+        let ends = |asked: &mut Request| (asked.last, asked.high_water) = (300, next(102));
+        assert_eq!(leap(COSID, ends, row(5, 200)), None);
+        let ends = |asked: &mut Request| (asked.last, asked.high_water) = (300, next(101));
+        assert_eq!(leap(COSID, ends, row(5, 200)), Some((200, (100, 100))));
+    }
+
+    #[test]
+    fn the_range_ends_where_the_maximum_stands_afterwards() {
+        for (spec, maximum, range) in [
+            (COSID, 300, Some((101, 301))),
+            (LEAF, 300, Some((100, 300))),
+            (COSID, 299, None),
+            (COSID, 199, None),
+            (COSID, MAX_NUMBER, Some((MAX_NUMBER - 199, MAX_NUMBER + 1))),
+        ] {
+            let key = key(spec);
+            let known = CounterRow { ttl_s: 3, ..row(5, 200) };
+            let asked = Request { high_water: next(101), ..super::request(&key, 10) };
+            let asked = if spec == LEAF { Request { high_water: next(100), ..asked } } else { asked };
+            let leap = counter(&key).leap(&asked, &known).expect("a statement");
+            let reserved = counter(&key).leapt(&leap, &known, maximum);
+            assert_eq!(reserved.map(|reserved| (reserved.lo, reserved.hi)), range, "{spec} {maximum}");
+            assert!(reserved.is_none_or(|reserved| (reserved.period, reserved.ttl_ms) == (0, Some(3_000))));
+        }
+        // The range begins with the source's own number; where there is none in it, nothing was reserved.
+        let key = key(TINY);
+        let leap = counter(&key).leap(&super::request(&key, 10), &row(0, 6)).expect("a statement");
+        let reserved = counter(&key).leapt(&leap, &row(0, 6), 17).expect("a range");
+        assert_eq!((reserved.lo, reserved.hi), (7, 18));
+        let none = super::super::counter::Leap { len: 2, from: (0, 100) };
+        assert_eq!(counter(&key).leapt(&none, &row(0, 1), 3), None, "2 and 3 are others'");
+        assert!(counter(&key).leapt(&none, &row(0, 1), 4).is_some(), "4 is its own");
+    }
+}
+
+#[test]
+fn a_key_counts_with_its_own_columns_and_stride() {
+    let key =
+        key("segment:orders?scheme=tiny_id_info&delta=3&remainder=1&columns=max_id:highest,delta:every");
+    let counter = counter(&key);
+    assert_eq!((counter.maximum, counter.stride), ("highest", Some(("every", "remainder"))));
+    assert_eq!(counter.own, Stride::new(3, 1).expect("a stride"));
+}
