@@ -55,8 +55,7 @@ impl Source {
         let Some(pattern) = self.spec().pattern() else { return self.write_decimal(buffer, self.next()?) };
         let width = pattern.width();
         let written = if let Way::SharedText(live) = &self.shared.way {
-            let (number, prefix) = self.dated(live, SegmentSource::lease_after)?;
-            write_serial(buffer, &prefix, number, width)
+            self.write_dated(live, SegmentSource::lease_after, buffer, width)?
         } else {
             let source = self.shared.segments().map_err(|e| self.failed(e))?;
             cursor::next_of_thread(source, |number, prefix| write_serial(buffer, prefix, number, width))
@@ -65,15 +64,23 @@ impl Source {
         self.fitted(written)
     }
 
-    /// A number of the shared counter with the date part that belongs to it; after a miss `take` waits for it, or does not.
+    /// Writes a number of the shared counter with the date part that belongs to it; after a miss `take` waits for it, or does
+    /// not. The number and its date part are written where they were read: to return them would copy them.
     #[inline]
-    fn dated(&self, live: &Live<SegmentSource>, take: TakeAfter) -> Result<(u64, Prefix)> {
+    fn write_dated(
+        &self,
+        live: &Live<SegmentSource>,
+        take: TakeAfter,
+        buffer: &mut [u8],
+        width: u32,
+    ) -> Result<Option<usize>> {
         let source = live.last();
-        match source.take_one_dated() {
-            Ok(serial) if source.word().is_ours() => Ok(serial),
-            Ok(_) => self.dated_after(live, None, take),
-            Err(miss) => self.dated_after(live, Some(miss), take),
-        }
+        let (number, prefix) = match source.take_one_dated() {
+            Ok(serial) if source.word().is_ours() => serial,
+            Ok(_) => self.dated_after(live, None, take)?,
+            Err(miss) => self.dated_after(live, Some(miss), take)?,
+        };
+        Ok(write_serial(buffer, &prefix, number, width))
     }
 
     #[cold]
@@ -128,8 +135,8 @@ impl Source {
                 return self.fitted(written);
             }
         }
-        let (number, prefix) = self.dated(live, SegmentSource::try_take_after)?;
-        self.fitted(write_serial(buffer, &prefix, number, width))
+        let written = self.write_dated(live, SegmentSource::try_take_after, buffer, width)?;
+        self.fitted(written)
     }
 
     /// The next serial number if one is in memory; never blocks.
