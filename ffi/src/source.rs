@@ -266,7 +266,8 @@ pub unsafe extern "C" fn km_source_parse_text(
 ) -> Code {
     enter(|| {
         // SAFETY: the conventions page.
-        let (source, text, out) = unsafe { (held(source)?, text_in(text, "text")?, StructOut::new(parts, "parts", "km_parts")?) };
+        let (source, text, out) =
+            unsafe { (held(source)?, text_in(text, "text")?, StructOut::new(parts, "parts", "km_parts")?) };
         out.set(&source.parse_text(text)?)
     })
 }

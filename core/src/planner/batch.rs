@@ -1,13 +1,13 @@
-//! Who flies next, and with whom.
+//! Batches: which sources the store serves next, and which of them together.
 //!
-//! Two lines of sources: those whose callers wait, and the others. A batch takes from one of them only; what the store will not
-//! serve in company flies alone.
+//! There are two queues of sources: those whose callers wait, and the others. A batch takes from one of them only. A source that
+//! the store would not serve together with others is retried alone.
 
 use crate::base::reservation::Request;
 
 use super::{Ask, Now, Planner, Slot, Want};
 
-/// What goes to the store in one go.
+/// What goes to the store in one round trip.
 #[derive(Clone, Debug)]
 pub enum Batch {
     /// For one source.
@@ -19,8 +19,8 @@ pub enum Batch {
 impl Planner {
     pub(super) fn enqueue(&mut self, slot: Slot, urgent: bool) {
         let Some(plan) = self.plan(slot) else { return };
-        // One place in each line at most: callers may wake the keeper a thousand times a second while the store rests. Two places
-        // are harmless: a source that wants nothing when its turn comes is passed over.
+        // One place in each queue at most: callers may wake the keeper a thousand times a second during the backoff. A place in
+        // both is harmless: a source that wants nothing when its turn comes is skipped.
         if plan.in_urgent {
             return;
         }
@@ -87,12 +87,12 @@ impl Planner {
         }
     }
 
-    /// From when on the store may be tried: earlier where callers wait.
+    /// When the store may be tried: earlier where callers wait.
     pub(super) fn store_tried_at_ms(&self) -> u64 {
         if self.urgent.is_empty() { self.store_retry_at_ms } else { self.store_urgent_at_ms }
     }
 
-    /// Whose turn it is, and whether a caller waits for it.
+    /// Takes the next source, and whether a caller waits for it.
     fn dequeue(&mut self) -> Option<(Slot, bool)> {
         if let Some(slot) = self.urgent.pop_front() {
             if let Some(plan) = self.plan(slot) {
@@ -107,7 +107,7 @@ impl Planner {
         Some((slot, false))
     }
 
-    /// The one whose turn it was is the next.
+    /// Puts a source back to the front of its queue.
     fn put_back(&mut self, slot: Slot, caller_waits: bool) {
         let Some(plan) = self.plan(slot) else { return };
         if caller_waits {
@@ -119,8 +119,7 @@ impl Planner {
         }
     }
 
-    /// The store would not serve this source together with the others of its batch: it flies by itself, after those of its
-    /// kind that came before.
+    /// The store would not serve this source together with the others of its batch: it is queued again, to be served alone.
     pub(crate) fn retry_alone(&mut self, slot: Slot) {
         let Some(plan) = self.plan(slot) else { return };
         plan.in_flight = None;

@@ -1,4 +1,4 @@
-//! What the store answered: what is published of it, and who rests after a refusal.
+//! Answers of the store: what is published, and the backoff after a failure.
 
 use crate::base::error::{Code, Error};
 use crate::base::reservation::{Fault, FaultKind, Mark, Reserved};
@@ -12,26 +12,26 @@ use super::{Action, Answer, Now, Planner, Slot, Want};
 /// The shortest wait between two tries of a store that fails, and the longest in the first minute.
 const BACKOFF_MS: (u64, u64) = (50, 5_000);
 
-/// An outage that lasts is tried again after a twelfth of its length, and after this long at the latest: where callers wait,
-/// and where every source is served from memory. So a database that comes back after minutes is not met by all processes
-/// within seconds, and no caller waits for more than ten seconds longer than the outage.
+/// During an outage the store is tried again after a twelfth of the outage's length, and after this long at the latest: the first
+/// where callers wait, the second where every source is served from memory. So the processes do not all meet a database within
+/// seconds after minutes of outage, and no caller waits more than ten seconds longer than the outage.
 const LONGEST_MS: (u64, u64) = (10_000, 30_000);
 const PART_OF_OUTAGE: u64 = 12;
 
 impl Planner {
-    /// The store answered a batch. `view` is the source as it is now.
+    /// The store answered the request of a source.
     pub(crate) fn complete(&mut self, slot: Slot, answer: Result<Answer, Fault>, now: Now) -> Vec<Action> {
         let outage = answer.as_ref().is_err_and(|fault| fault.kind.is_outage());
         let held = answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked);
         let actions = match answer {
             Ok(answer) => {
-                // Of one batch some may have been answered before the connection died.
+                // A connection may die after it answered some requests of a batch.
                 self.failures = u32::from(self.failed);
                 self.failing_since_ms = self.failing_since_ms.filter(|_| self.failed);
                 if !self.failed {
                     (self.store_retry_at_ms, self.store_urgent_at_ms) = (0, 0);
                 }
-                self.granted(slot, answer, now)
+                self.succeeded(slot, answer, now)
             }
             Err(fault) => {
                 if let (FaultKind::Unknown, Some(plan)) = (fault.kind, self.plan(slot))
@@ -41,7 +41,7 @@ impl Planner {
                     plan.doubts.push(to);
                     plan.doubts.dedup();
                 }
-                vec![self.refused(slot, fault, now)]
+                vec![self.failed_with(slot, fault, now)]
             }
         };
         if let Some(plan) = self.plan(slot) {
@@ -51,20 +51,20 @@ impl Planner {
         actions
     }
 
-    fn granted(&mut self, slot: Slot, answer: Answer, now: Now) -> Vec<Action> {
+    fn succeeded(&mut self, slot: Slot, answer: Answer, now: Now) -> Vec<Action> {
         let Some(plan) = self.plan(slot) else { return Vec::new() };
         plan.failures = 0;
         plan.retry_at_ms = 0;
         match answer {
             Answer::Reserved(range) => {
-                // From here on in the source's own count.
+                // In the source's own count from here on.
                 let range = range.of_the_source(plan.spec.key.stride);
                 let (lo, hi) = (
                     Mark { period: range.period, next: range.lo },
                     Mark { period: range.period, next: range.hi },
                 );
                 if lo < plan.seen || hi <= lo {
-                    // A store that answers below what it was told we have seen: nothing of this may be issued.
+                    // The store answered below the high-water mark of the request: none of these numbers may be issued.
                     let id = |n| plan.spec.key.stride.nth(n);
                     let fault = Fault::new(
                         FaultKind::WentBackwards,
@@ -76,7 +76,7 @@ impl Planner {
                             id(plan.seen.next.saturating_sub(1))
                         ),
                     );
-                    return vec![self.refused(slot, fault, now)];
+                    return vec![self.failed_with(slot, fault, now)];
                 }
                 plan.seen = hi;
                 plan.row_ttl_ms = range.ttl_ms;
@@ -96,11 +96,11 @@ impl Planner {
                             plan.spec.label
                         ),
                     );
-                    return vec![self.refused(slot, fault, now)];
+                    return vec![self.failed_with(slot, fault, now)];
                 }
                 let stands = to.max(before);
                 plan.mark = Some(stands);
-                // A statement that the store held back while we gave up on it can still raise the mark above ours.
+                // A statement whose answer was given up can still be carried out and raise the mark above ours.
                 plan.doubts.retain(|&doubt| doubt > stands);
                 vec![if to == 0 { Action::Start(before) } else { Action::Mark(stands) }]
             }
@@ -133,8 +133,8 @@ impl Planner {
             return actions;
         }
         if range.period != plan.period {
-            // The row's period is ahead of our clock, or this is the first segment: from here on it is ours too.
-            // What was reserved ahead for that period comes first; it lies below the new range, which `seen` has shown.
+            // The row's period is ahead of our clock, or this is the first segment: the source moves to that period. Numbers that
+            // were reserved ahead for it come first; they lie below the new range, as `seen` has shown.
             actions.push(Action::DropOtherPeriods(range.period));
             plan.period = range.period;
             plan.ahead = None;
@@ -146,14 +146,14 @@ impl Planner {
         plan.note_refill(segment.len(), asked_len, now);
         if let Some(end) = plan.period_end_ms {
             self.dated.insert(slot);
-            // For this source alone: a check of all of them with each landing would take n² steps for n sources.
+            // For this source alone: to check every source after each answer would take n² steps for n sources.
             self.next_period_check_ms = self.next_period_check_ms.min(now.boot_ms + until_check(end, now));
         }
         actions.push(Action::Publish(segment));
         actions
     }
 
-    fn refused(&mut self, slot: Slot, fault: Fault, now: Now) -> Action {
+    fn failed_with(&mut self, slot: Slot, fault: Fault, now: Now) -> Action {
         let code = match fault.kind {
             FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked => Code::StoreUnavailable,
             FaultKind::Refused => Code::StoreRefused,
@@ -165,7 +165,7 @@ impl Planner {
         };
         let store_failed = fault.kind.is_outage();
         let mut wait = if store_failed {
-            self.rest_store(now)
+            self.back_off(now)
         } else {
             let failures = self.plan(slot).map_or(1, |plan| {
                 plan.failures = plan.failures.saturating_add(1);
@@ -177,7 +177,7 @@ impl Planner {
             && let Some(pattern) = self.plan(slot).and_then(|plan| plan.spec.pattern())
             && let Some(end) = pattern.period_end_ms(pattern.period_at(now.wall_ms))
         {
-            // The next period has numbers: its callers are not told of this one's end, but for the shortest rest.
+            // The next period has numbers: the error of this one holds into it for the shortest backoff only.
             wait = wait.min((end.saturating_sub(now.wall_ms).max(0) as u64).max(BACKOFF_MS.0 / 2));
         }
         if store_failed {
@@ -185,7 +185,7 @@ impl Planner {
             self.enqueue(slot, caller_waits);
         } else if let Some(plan) = self.plan(slot) {
             plan.retry_at_ms = now.boot_ms + wait;
-            // The next caller asks again; nobody else is held up by this source.
+            // The next caller asks again; this source does not delay the others.
             plan.wanted = None;
         }
         let error = Error::new(code, fault.message).after(std::time::Duration::from_millis(wait));
@@ -199,8 +199,8 @@ impl Planner {
         }
     }
 
-    /// Lets the store rest after a failure; answers for how long a caller has to wait.
-    fn rest_store(&mut self, now: Now) -> u64 {
+    /// Starts or extends the backoff after a failure of the store. Returns how long a caller has to wait.
+    fn back_off(&mut self, now: Now) -> u64 {
         if !std::mem::replace(&mut self.failed, true) {
             self.failures = self.failures.saturating_add(1);
             let since = *self.failing_since_ms.get_or_insert(now.boot_ms);
@@ -214,7 +214,7 @@ impl Planner {
         self.store_urgent_at_ms.saturating_sub(now.boot_ms)
     }
 
-    /// Exponential, with half of it left to chance, so that a thousand mills do not come back as one.
+    /// Exponential, half of it random, so that a thousand mills do not come back at once.
     pub(super) fn backoff(&mut self, failures: u32, longest: u64) -> u64 {
         let whole = BACKOFF_MS.0.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(longest);
         whole / 2 + self.rng.u64(0..=whole / 2)

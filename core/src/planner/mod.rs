@@ -1,17 +1,20 @@
 //! The planner: decides what the keeper does, and does none of it.
 //!
-//! It is fed the time, what the supplies hold and what the store answered; it answers with actions. No clock, no
-//! socket, no thread: one seed can drive thousands of planners in virtual time (`tests/simulation`), and what is
-//! simulated is what ships. The idea is FoundationDB's and TigerBeetle's.
+//! Its input is the time, what the sources hold and what the store answered; its output are actions. It has no clock, socket or
+//! thread: one seed can drive thousands of planners in virtual time (`tests/simulation`), and what is simulated is what ships.
+//! The idea is FoundationDB's and TigerBeetle's.
 //!
-//! One batch at a time leaves a planner, because one thread carries it out; but it takes several sources along where the
-//! store can serve them in one go. Among the sources that want something, those with waiting callers go first, then in the
-//! order they asked; and who is waited for flies with its like only, so that no caller waits for numbers nobody lacks.
+//! A planner has one batch in flight, because one thread carries it out; a batch serves several sources where the store can do
+//! that in one statement. Sources with waiting callers go first, then the others, each in the order they asked. Urgent and
+//! background requests are never batched together, so no caller waits for numbers that no caller lacks.
 
 mod batch;
 mod completion;
 mod period;
-mod rest;
+mod rate;
+mod refill;
+#[cfg(test)]
+mod refill_tests;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
@@ -20,21 +23,23 @@ use std::sync::Arc;
 use crate::base::error::Error;
 use crate::base::reservation::{Key, Mark, Request, Reserved};
 use crate::base::spec::{Rules, Spec};
-use crate::segment::{Last, Meter, Segment, Snapshot};
+use crate::segment::{Segment, Snapshot};
 pub use crate::time::Now;
 pub use batch::Batch;
 use period::next_period;
+use rate::Meter;
+use refill::LastRefill;
 
 /// Under `backwards=heal`, a row is raised by at most this many largest steps: a poisoned mark must not burn the space.
 const MAX_JUMP_STEPS: u64 = 1_000;
 
-/// How often a source is looked at whose store rests from everything but waiting callers.
+/// How often a source is checked whose store may be asked for waiting callers only.
 const CHECK_MS: u64 = 1_000;
 
 /// A source's place in its planner.
 pub type Slot = usize;
 
-/// What a batch asks of the store.
+/// What a source asks of the store.
 #[derive(Clone, Debug)]
 pub enum Ask {
     /// Reserve a range.
@@ -43,9 +48,9 @@ pub enum Ask {
     Raise {
         /// The mark's key.
         key: Arc<Key>,
-        /// Where it must stand; `None` the first time.
+        /// Where it must stand; `None` where that is not known.
         expect: Option<u64>,
-        /// Where it shall stand.
+        /// Where it is raised to.
         to: u64,
     },
 }
@@ -59,22 +64,22 @@ pub enum Answer {
     Raised(u64),
 }
 
-/// What the executor shall do to a source.
+/// What a source has to do.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// Put this segment into the buffer.
     Publish(Segment),
     /// Keep this segment until its period begins.
     KeepAhead(Segment),
-    /// Drop what belongs to another period than this one, and begin with what was kept for it.
+    /// Drop the segments of every other period than this one, and begin with those kept for it.
     DropOtherPeriods(u64),
-    /// What is in memory ends at this wall time, and this long after it was reserved.
+    /// The numbers in memory end at this wall time, and this long after they were reserved.
     Ends { wall_ms: Option<i64>, ttl_ms: Option<u64> },
-    /// Drop what was reserved at or before this boot time.
+    /// Drop segments that were reserved at or before this boot time.
     DropOlder(u64),
     /// Wake the keeper when fewer than this many numbers are left.
     WakeBelow(u64),
-    /// Tell callers who find nothing why; `retry_ms` is when the next try is due.
+    /// Callers who find nothing get this error; its retry hint is when the next try is due.
     Fail(Error),
     /// The snowflake's mark stands here: start above it.
     Start(u64),
@@ -82,10 +87,10 @@ pub(crate) enum Action {
     Mark(u64),
 }
 
-/// What the executor sees of a source.
+/// What the planner sees of a source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum View {
-    /// A buffer of segments.
+    /// What its buffer holds.
     Segments(Snapshot),
     /// A snowflake: the mark it wants in the store now, and whether a caller waits for it.
     Snowflake { wanted_mark: Option<u64>, waiting: bool },
@@ -94,9 +99,9 @@ pub(crate) enum View {
 /// What a close does to a snowflake's mark in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastMark {
-    /// It is lower than an id that was issued: raised, if it stands where we expect it.
+    /// It is lower than an id that was issued: raise it, if it stands where this process expects it.
     Raise { expect: Option<u64> },
-    /// It is higher than needed: lowered, if it stands here.
+    /// It is higher than needed: lower it, if it stands here.
     Lower { from: u64 },
 }
 
@@ -110,34 +115,34 @@ struct Plan {
     period: u64,
     /// The wall time at which `period` is over.
     period_end_ms: Option<i64>,
-    /// The next period, whose first segment is reserved: the source holds it until that period begins.
+    /// The next period, if its first segment is reserved: the source holds it until that period begins.
     ahead: Option<u64>,
-    /// What the next batch asks for, if one is wanted.
+    /// What the source asks for next.
     wanted: Option<Want>,
-    /// What the batch under way asked for; `None` while there is none, so that no batch carries a source twice.
+    /// What it asked for in the batch in flight; a source is never in two batches.
     in_flight: Option<Want>,
-    /// The store would not serve it together with others: it flies by itself until it is answered. (Somebody may hold its row,
-    /// and would hold up the others' again.)
+    /// The store would not serve it together with others: it is retried alone until it is answered. (Another session may hold a
+    /// lock on its row, which would delay the others again.)
     alone: bool,
-    /// When the source wants to be looked at again.
+    /// When the source is checked again.
     timer_ms: Option<u64>,
-    /// It has a place in the line, and in the one before it for sources with waiting callers.
+    /// It is in the background queue, and in the urgent one.
     in_background: bool,
     in_urgent: bool,
-    /// A caller waits for the batch under way.
+    /// A caller waits for the request in flight.
     caller_waits: bool,
-    /// This source's own refusals in a row.
+    /// Refusals of this source in a row; an outage of the store does not count.
     failures: u32,
     retry_at_ms: u64,
-    /// Snowflake: the mark as we left it.
+    /// Snowflake: where this process left the mark.
     mark: Option<u64>,
-    /// Snowflake: where the mark may stand too, because answers to raising it were lost. Each of a row of lost ones
-    /// counts: which of them the store carried out, and whether it still will, nobody knows.
+    /// Snowflake: where else the mark may stand, because answers to raising it were lost. The store may have carried out any of
+    /// the lost requests, and may still do so.
     doubts: Vec<u64>,
     last_issued: u64,
-    /// The last refill, and until it has been looked at: how many numbers it brought, and how many had been issued when it
-    /// was sent.
-    last: Option<Last>,
+    /// The last refill. `refilled`, until the next check: how many numbers it brought, and how many had been issued when its
+    /// request was sent.
+    last: Option<LastRefill>,
     refilled: Option<(u64, u64)>,
     /// How long the row lets its ranges live (`time_to_live`), as the last reservation found it.
     row_ttl_ms: Option<u64>,
@@ -152,7 +157,7 @@ enum Want {
 /// Decides for all sources of one mill.
 pub struct Planner {
     plans: Vec<Option<Plan>>,
-    /// Sources that want a batch; those with waiting callers in front.
+    /// Sources that want something of the store: those with waiting callers, and the others.
     urgent: VecDeque<Slot>,
     background: VecDeque<Slot>,
     /// Wake-ups by boot time.
@@ -162,12 +167,12 @@ pub struct Planner {
     next_period_check_ms: u64,
     /// The store's failures in a row, and when it may be tried again.
     failures: u32,
-    /// The batch under way is among them: however many sources it carries, it fails once.
+    /// The batch in flight is counted in `failures`: it fails once, however many sources it serves.
     failed: bool,
     store_retry_at_ms: u64,
-    /// When it may be tried for waiting callers: no later than for the others.
+    /// When the store may be tried for waiting callers: no later than for the others.
     store_urgent_at_ms: u64,
-    /// Since when it fails.
+    /// Since when the store fails.
     failing_since_ms: Option<u64>,
     rng: fastrand::Rng,
 }
@@ -232,14 +237,14 @@ impl Planner {
         self.plans[slot] = Some(plan);
     }
 
-    /// As [`Planner::add`], unless it knows the source.
+    /// Takes a source in, unless the planner knows it.
     pub(crate) fn add_if_missing(&mut self, slot: Slot, spec: &Arc<Spec>) {
         if self.plan(slot).is_none() {
             self.add(slot, spec.clone());
         }
     }
 
-    /// A planner that knows what this one knows of each source's row, and has no request, timer or rest under way: for a keeper
+    /// A planner that knows what this one knows of each source's row, without requests in flight, timers or backoff: for a keeper
     /// that goes on after a defect.
     pub(crate) fn successor(&mut self, seed: u64) -> Planner {
         let mut planner = Planner::new(seed);
@@ -252,7 +257,7 @@ impl Planner {
             plan.mark = old.mark;
             plan.doubts = std::mem::take(&mut old.doubts);
             if let (Some(Want::Mark { to }), Some(_)) = (old.in_flight, old.mark) {
-                // Whether it was raised is not known.
+                // The mark may have been raised.
                 plan.doubts.push(to);
             }
             plan.row_ttl_ms = old.row_ttl_ms;
@@ -270,7 +275,7 @@ impl Planner {
         self.plans.get_mut(slot).and_then(Option::as_mut)
     }
 
-    /// Looks at a source and decides what it needs.
+    /// Checks a source and decides what it needs.
     pub(crate) fn check(&mut self, slot: Slot, view: &View, now: Now) -> Vec<Action> {
         let mut actions = Vec::new();
         match view {
@@ -284,7 +289,7 @@ impl Planner {
         let mut left = snapshot.left;
         left = self.turn_period(slot, left, now, actions);
         if let Some(action) = self.drop_aged(slot, snapshot, now) {
-            // What stays is seen at the next look, which is due at once.
+            // The rest is seen at the next check, which is due at once.
             actions.push(action);
             return;
         }
@@ -294,13 +299,13 @@ impl Planner {
         let rate = plan.meter.per_1000s(now.boot_ms, snapshot.issued);
         let rules = plan.rules();
         let lacking = snapshot.wanted.saturating_sub(left);
-        // Once the next period is reserved the row stands there, and a refill would bring its date early: what lies in
-        // memory serves the last moments of this one, unless somebody truly lacks a number.
+        // Once the next period is reserved the row stands in it, and a refill would bring its date early: the numbers in memory
+        // serve the last moments of this period, unless a caller lacks one.
         let held_back = plan.ahead.is_some() && lacking == 0;
         let len = if snapshot.room == 0 || held_back { 0 } else { rules.step(rate, left, lacking) };
         plan.measure_refill(snapshot);
-        let rest = if lacking == 0 { plan.rest(rate, left, len, now) } else { None };
-        let len = if rest.is_some() { 0 } else { len };
+        let pause = if lacking == 0 { plan.pause(rate, left, len, now) } else { None };
+        let len = if pause.is_some() { 0 } else { len };
         let pattern = plan.spec.pattern();
         if len > 0 {
             let period = pattern.map_or(0, |p| p.period_at(now.wall_ms));
@@ -311,16 +316,16 @@ impl Planner {
             plan.wanted = None;
         }
         let wants = plan.wanted.is_some();
-        // Look again when half of it is gone, so that a rate that rises is seen before the end.
+        // Checked again when half of it is gone, so that a rate that rises is seen before the end.
         if left > 1 {
-            let mark = rest.map_or_else(|| rules.low_water(rate), |rest| rest.pressing);
+            let mark = pause.map_or_else(|| rules.low_water(rate), |pause| pause.pressing);
             actions.push(Action::WakeBelow(mark.max(left / 2).min(left - 1)));
         }
         if wants {
             self.enqueue(slot, lacking > 0);
         }
-        if let Some(rest) = rest {
-            self.set_timer_by(slot, rest.until_ms);
+        if let Some(pause) = pause {
+            self.set_timer_by(slot, pause.until_ms);
         }
     }
 
@@ -342,7 +347,7 @@ impl Planner {
         self.timers.insert((at_ms, slot));
     }
 
-    /// As [`Planner::set_timer`], but a timer that is due before stays.
+    /// As [`Planner::set_timer`], but an earlier timer stays.
     fn set_timer_by(&mut self, slot: Slot, at_ms: u64) {
         if self.plan(slot).is_some_and(|plan| plan.timer_ms.is_none_or(|before| at_ms < before)) {
             self.set_timer(slot, at_ms);
@@ -356,15 +361,15 @@ impl Planner {
         let again = now.boot_ms + (max_lead_ms / 3).max(1);
         if plan.wanted.is_some() {
             self.enqueue(slot, waiting);
-            // While ids are taken the mark is kept ahead of them; an idle snowflake sets no timer and costs nothing.
+            // The mark is kept ahead while ids are taken; an idle snowflake sets no timer and costs nothing.
             self.set_timer(slot, again);
         }
     }
 
-    /// Whether a look at this source waits until its store may be asked again: it wants something already, and no look
-    /// before then would come to anything else. The look is due by itself then.
+    /// Whether the check of this source is postponed until its store may be asked again, where no earlier check would change
+    /// anything. A timer makes the check due then.
     ///
-    /// While only waiting callers have a store asked, a source without any is looked at once a second: it may run dry.
+    /// While the store may be asked for waiting callers only, a source without any is checked once a second: it may run dry.
     pub(crate) fn postpone(&mut self, slot: Slot, is_waited_for: bool, now: Now) -> bool {
         let (urgent, calm) = (self.store_urgent_at_ms, self.store_retry_at_ms);
         let Some(plan) = self.plan(slot) else { return false };
@@ -379,7 +384,7 @@ impl Planner {
         true
     }
 
-    /// Sources whose time has come: each wants a look.
+    /// The sources whose timers are due.
     pub fn due(&mut self, now: Now) -> Vec<Slot> {
         let mut due = Vec::new();
         while let Some(&(at, slot)) = self.timers.first() {
@@ -414,7 +419,7 @@ impl Planner {
         at
     }
 
-    /// What may be given back of what nobody was given: the top run that ends where this source's last range ends.
+    /// What may be given back of the unused numbers: the topmost range, if it ends where this source's last reservation ends.
     #[must_use]
     pub(crate) fn give_back(&self, slot: Slot, rest: &[(u64, u64, u64)]) -> Option<(u64, u64, u64)> {
         let plan = self.plans.get(slot)?.as_ref()?;
@@ -432,7 +437,7 @@ impl Planner {
         Some((period, lo, hi))
     }
 
-    /// What a close makes of a snowflake's mark, where `above` is the lowest that covers every id it issued.
+    /// What a close does to a snowflake's mark, where `above` is the lowest mark that covers every id it issued.
     #[must_use]
     pub(crate) fn last_mark(&self, slot: Slot, above: u64) -> Option<LastMark> {
         let plan = self.plans.get(slot)?.as_ref()?;
@@ -456,7 +461,7 @@ impl Planner {
         self.failures
     }
 
-    /// The rate of a source, in numbers per 1000 s, as the last look saw it.
+    /// The rate of a source, in numbers per 1000 s, as of the last check.
     #[must_use]
     pub fn rate_per_1000s(&self, slot: Slot, now: Now) -> u64 {
         self.plans
@@ -473,8 +478,8 @@ impl Plan {
         Rules { ttl_ms: rules.ttl_ms.into_iter().chain(self.row_ttl_ms).min(), ..rules }
     }
 
-    /// Where the store's mark must stand. After a lost answer it may stand in either place: which one is checked when it
-    /// is known.
+    /// Where the store's mark must stand. After a lost answer it may stand in several places; the next answer is compared with
+    /// them.
     fn expected_mark(&self) -> Option<u64> {
         if self.doubts.is_empty() { self.mark } else { None }
     }

@@ -12,10 +12,10 @@ const AHEAD_MS: i64 = 2_000;
 /// clock that was set is noticed.
 const PERIOD_CHECK_MS: u64 = 1_000;
 
-/// The next period, if it is about to begin, is not reserved yet and somebody takes numbers.
+/// The next period, if it is about to begin, is not reserved yet and numbers are being taken.
 ///
 /// Not on `key_producer`: an old KeyFactory node that reads tomorrow's row today would set it back to today's zero. And
-/// never earlier than other nodes, whose clocks may be behind ours, accept a row of the next period.
+/// never earlier than other nodes accept a row of the next period, as their clocks may be behind ours.
 pub(super) fn next_period(plan: &Plan, rate: u64, now: Now) -> Option<u64> {
     let pattern: &SerialPattern = plan.spec.pattern()?;
     let end = plan.period_end_ms?;
@@ -28,7 +28,7 @@ pub(super) fn next_period(plan: &Plan, rate: u64, now: Now) -> Option<u64> {
     None
 }
 
-/// How long until a source whose period ends at `end` wants a check: first the moment to reserve ahead, then the end itself.
+/// How long until a source whose period ends at `end` is checked: first at the moment to reserve ahead, then at the end itself.
 pub(super) fn until_check(end: i64, now: Now) -> u64 {
     let ahead = (end - AHEAD_MS).saturating_sub(now.wall_ms);
     let next = if ahead > 0 { ahead } else { end.saturating_sub(now.wall_ms) };
@@ -36,8 +36,8 @@ pub(super) fn until_check(end: i64, now: Now) -> u64 {
 }
 
 impl Planner {
-    /// Ends a period that is over; answers with what is then left in memory. The source has dropped its numbers by itself, and
-    /// begun with those that were reserved ahead (`SegmentSource::expire`): here it is taken note of.
+    /// Ends a period that is over. Returns how many numbers are in memory afterwards: the source has dropped those of the old
+    /// period already, and begun with those that were reserved ahead (`SegmentSource::expire`).
     pub(super) fn turn_period(&mut self, slot: Slot, left: u64, now: Now, actions: &mut Vec<Action>) -> u64 {
         let Some(plan) = self.plan(slot) else { return left };
         let over = plan.period_end_ms.is_some_and(|end| now.wall_ms >= end);
@@ -50,7 +50,7 @@ impl Planner {
         plan.period = today;
         if plan.ahead.take() == Some(today) {
             plan.period_end_ms = pattern.period_end_ms(today);
-            // The source knows it, unless it ended the period by itself just before these numbers came.
+            // Repeated for a source that ended the period just before these numbers came.
             actions.push(Action::Ends { wall_ms: plan.period_end_ms, ttl_ms: plan.rules().ttl_ms });
             return left;
         }
@@ -59,7 +59,7 @@ impl Planner {
         0
     }
 
-    /// Finds the sources whose period is over or about to be, and sets the time of the next check.
+    /// Adds the sources whose period is over or about to end to `due`, and sets the time of the next check.
     pub(super) fn check_periods(&mut self, now: Now, due: &mut Vec<Slot>) {
         let mut next = PERIOD_CHECK_MS;
         for &slot in &self.dated {

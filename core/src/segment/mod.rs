@@ -14,7 +14,6 @@ mod expiry;
 mod loom;
 mod range;
 mod source;
-mod step;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod wait;
@@ -24,4 +23,3 @@ pub(crate) use buffer::{Buffer, Snapshot, TakeError};
 pub(crate) use cell::Miss;
 pub(crate) use range::Segment;
 pub use source::SegmentSource;
-pub(crate) use step::{Last, Meter, Rest};

@@ -1,0 +1,109 @@
+//! The rate at which a source's ids are taken.
+//!
+//! The seed counts each id in a striped time bucket. Here the counter's own position is the count, sampled when the keeper checks
+//! the source, so the rate costs the id path nothing.
+
+/// Time between two samples at least: shorter ones would measure the scheduler, not the callers.
+const SAMPLE_MS: u64 = 250;
+const SAMPLES: usize = 16;
+/// No rate is measured over less than this, so that one quick burst is not taken for a rate.
+const SHORTEST_MS: u64 = 1000;
+
+/// The rate of a source, from samples `(when, how many had been issued by then)`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Meter {
+    samples: std::collections::VecDeque<(u64, u64)>,
+}
+
+impl Meter {
+    /// Records how many numbers had been issued by `now`.
+    pub(super) fn sample(&mut self, now_ms: u64, issued: u64) {
+        if self.samples.back().is_some_and(|(at, _)| now_ms < at.saturating_add(SAMPLE_MS)) {
+            return;
+        }
+        if self.samples.len() == SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back((now_ms, issued));
+    }
+
+    /// Numbers per 1000 s: the highest rate since the last sample older than a second, within the last second, and over all
+    /// samples. So a lull does not empty the buffer, and a rise is followed at once, however old the sample before it is.
+    pub(super) fn per_1000s(&self, now_ms: u64, issued: u64) -> u64 {
+        // One id is no rate: a check right after a cold source's first id must not reserve for thirty more.
+        if issued < 2 {
+            return 0;
+        }
+        let over = |since: u64, before: u64| {
+            let elapsed = now_ms.saturating_sub(since).max(SHORTEST_MS);
+            let rate = u128::from(issued.saturating_sub(before)) * 1_000_000 / u128::from(elapsed);
+            u64::try_from(rate).unwrap_or(u64::MAX)
+        };
+        let lately = self.samples.iter().rev().find(|(at, _)| at.saturating_add(SHORTEST_MS) <= now_ms);
+        let lately = lately.or(self.samples.front()).map_or(0, |&(at, n)| over(at, n));
+        let young = self.samples.iter().find(|(at, _)| at.saturating_add(SHORTEST_MS) > now_ms);
+        let [young, at_all] = [young, self.samples.front()].map(|s| s.map_or(0, |&(at, n)| over(at, n)));
+        lately.max(young).max(at_all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_shorter_than_a_second_is_not_taken_for_a_rate() {
+        let mut meter = Meter::default();
+        meter.sample(5_000, 0);
+        assert_eq!(meter.per_1000s(5_001, 1000), 1_000_000);
+    }
+
+    #[test]
+    fn a_steady_rate_is_measured_and_a_lull_is_followed() {
+        let mut meter = Meter::default();
+        for second in 0..40u64 {
+            meter.sample(second * 250, second * 25_000);
+        }
+        assert_eq!(meter.per_1000s(10_000, 1_000_000), 100_000_000);
+        for second in 40..80u64 {
+            meter.sample(second * 250, 1_000_000);
+        }
+        assert_eq!(meter.per_1000s(20_000, 1_000_000), 0);
+    }
+
+    #[test]
+    fn one_id_is_no_rate_and_two_are() {
+        let mut meter = Meter::default();
+        meter.sample(0, 0);
+        assert_eq!((meter.per_1000s(1_000, 1), meter.per_1000s(1_000, 2)), (0, 2_000));
+        assert_eq!(Meter::default().per_1000s(1_000, 1_000), 0, "no sample yet");
+    }
+
+    #[test]
+    fn samples_lie_a_quarter_of_a_second_apart_and_the_oldest_make_room() {
+        let mut meter = Meter::default();
+        for (now_ms, issued, samples) in [(0, 0, 1), (249, 5, 1), (250, 6, 2), (499, 7, 2), (500, 8, 3)] {
+            meter.sample(now_ms, issued);
+            assert_eq!(meter.samples.len(), samples, "at {now_ms}");
+        }
+        for n in 3..40 {
+            meter.sample(n * 250, 8);
+        }
+        assert_eq!(meter.samples.len(), SAMPLES);
+        assert_eq!(meter.samples.front(), Some(&(24 * 250, 8)));
+    }
+
+    #[test]
+    fn the_rate_is_the_highest_of_lately_of_the_last_second_and_of_all_samples() {
+        let meter = |samples: &[(u64, u64)]| Meter { samples: samples.iter().copied().collect() };
+        // Lately: since the last sample that is a second old.
+        assert_eq!(meter(&[(0, 0), (9_000, 0)]).per_1000s(10_000, 5_000), 5_000_000);
+        assert_eq!(meter(&[(0, 0), (8_000, 0), (9_001, 4_000)]).per_1000s(10_000, 5_000), 2_500_000);
+        // Within the last second: a sample that is a second old does not count, one that is younger does.
+        assert_eq!(meter(&[(0, 0), (9_000, 1_000), (9_001, 1_000)]).per_1000s(10_000, 5_000), 4_000_000);
+        assert_eq!(meter(&[(0, 0), (5_000, 4_990), (9_001, 4_991)]).per_1000s(10_000, 5_000), 500_000);
+        assert_eq!(meter(&[(0, 0), (100, 4_000), (9_500, 4_000)]).per_1000s(10_000, 5_000), 1_000_000);
+        // All samples: a lull does not empty the buffer.
+        assert_eq!(meter(&[(0, 0), (5_000, 5_000), (9_000, 5_000)]).per_1000s(10_000, 5_000), 500_000);
+    }
+}

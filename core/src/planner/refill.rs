@@ -1,0 +1,231 @@
+//! Refills: how many numbers to reserve, and when.
+//!
+//! `len = max(min_step, min(max_step, qps × buffer))`, from the seed's segment design. Here `qps × buffer` is a floor of what
+//! lies in memory, so that an outage as long as `buffer` is served from there whenever it begins.
+
+use crate::base::spec::Rules;
+use crate::segment::Snapshot;
+use crate::time::Now;
+
+use super::Plan;
+
+/// A refill fills up to this share of `qps × buffer`.
+const FULL: (u64, u64) = (6, 5);
+
+/// Below this share of the target, which is 31/30 of `qps × buffer`, the keeper reserves again: what is left stays above
+/// `qps × buffer` while a request is in flight for no longer than a thirtieth of the buffer. A refill brings a sixth of
+/// `qps × buffer`: smaller ones would cost more round trips than two per million ids at 100 000 a second and 30 s.
+const REFILL_BELOW: (u64, u64) = (31, 36);
+
+/// After a refill the next one pauses for this share of the target, a second at most, unless less than this share of it is left.
+/// Less than a sixth of the buffer, so that a steady rate never meets the pause: it is there for a rate that rises, which is
+/// known only a second later and makes the target grow as fast as it is filled.
+const PAUSE: u64 = 8;
+
+/// The longest pause.
+const LONGEST_PAUSE_MS: u64 = 1000;
+
+/// How long a refill pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pause {
+    /// Until this boot time at the latest.
+    pub(super) until_ms: u64,
+    /// Until no more than this many are left: an eighth of the target, or twice what the last request cost.
+    pub(super) pressing: u64,
+}
+
+/// The last refill, by which the next one is timed. One that brought less than was asked for times nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LastRefill {
+    /// When its numbers came.
+    pub(super) at_ms: u64,
+    /// How many were taken while its request was in flight; [`u64::MAX`]: it came too late, nothing was left.
+    pub(super) taken: u64,
+}
+
+impl Rules {
+    /// How many milliseconds the numbers last that a refill fills up to. Numbers that outlive `ttl` would be dropped, so no more
+    /// are reserved.
+    fn ahead_ms(&self) -> u64 {
+        let full = self.buffer_ms.saturating_mul(FULL.0) / FULL.1;
+        self.ttl_ms.map_or(full, |ttl| ttl.min(full))
+    }
+
+    /// How many numbers lie in memory after a refill at this rate (numbers per 1000 s).
+    fn target(&self, per_1000s: u64) -> u64 {
+        let wanted = u128::from(per_1000s) * u128::from(self.ahead_ms()) / 1_000_000;
+        u64::try_from(wanted).unwrap_or(u64::MAX).min(self.max_step.saturating_mul(4))
+    }
+
+    /// How many may be left before the keeper reserves again.
+    pub(super) fn low_water(&self, per_1000s: u64) -> u64 {
+        let target = u128::from(self.target(per_1000s)) * u128::from(REFILL_BELOW.0);
+        // Rounded up: a target of a few numbers is a floor too.
+        u64::try_from(target.div_ceil(u128::from(REFILL_BELOW.1))).unwrap_or(u64::MAX)
+    }
+
+    /// Whether a refill of `len`, for which no caller waits, pauses; `None`: it is due now.
+    ///
+    /// One of `max_step` never pauses: no later one would bring more.
+    fn pause(&self, per_1000s: u64, left: u64, len: u64, last: LastRefill, now_ms: u64) -> Option<Pause> {
+        let until_ms = last.at_ms.saturating_add((self.ahead_ms() / PAUSE).min(LONGEST_PAUSE_MS));
+        let in_flight = last.taken.saturating_mul(2);
+        let pressing = (self.target(per_1000s) / PAUSE).max(in_flight).min(self.low_water(per_1000s));
+        let pauses = now_ms < until_ms && len < self.max_step && left > pressing;
+        pauses.then_some(Pause { until_ms, pressing })
+    }
+
+    /// How many numbers to reserve now; 0: none.
+    ///
+    /// `left` are in memory, waiting callers lack `lacking` beyond that.
+    pub(super) fn step(&self, per_1000s: u64, left: u64, lacking: u64) -> u64 {
+        let target = self.target(per_1000s);
+        if lacking == 0 && (left > self.low_water(per_1000s) || target == 0) {
+            return 0;
+        }
+        let ahead = target.saturating_sub(left);
+        let len = ahead.clamp(self.min_step, self.max_step.max(self.min_step)).max(lacking);
+        len.div_ceil(self.unit).saturating_mul(self.unit)
+    }
+}
+
+impl Plan {
+    /// A refill of `len` numbers came where `asked` were wanted.
+    pub(super) fn note_refill(&mut self, len: u64, asked: u64, now: Now) {
+        // The source was not checked since the request left: the keeper's thread was busy with it.
+        self.refilled = Some((len, self.last_issued));
+        // A source that got less than it asked for, by a row's own step or at the end of a chunk, asks again at once.
+        self.last = (len >= asked).then_some(LastRefill { at_ms: now.boot_ms, taken: 0 });
+    }
+
+    /// At the first check after a refill: how many numbers were taken while its request was in flight.
+    pub(super) fn measure_refill(&mut self, snapshot: &Snapshot) {
+        if let (Some((len, issued)), Some(last)) = (self.refilled.take(), &mut self.last) {
+            let was_dry = snapshot.left <= len;
+            last.taken = if was_dry { u64::MAX } else { snapshot.issued.saturating_sub(issued) };
+        }
+    }
+
+    /// Whether a refill of `len`, for which no caller waits, pauses.
+    pub(super) fn pause(&self, rate: u64, left: u64, len: u64, now: Now) -> Option<Pause> {
+        let last = self.last.filter(|_| len > 0)?;
+        self.rules().pause(rate, left, len, last, now.boot_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planner::rate::Meter;
+
+    const RULES: Rules =
+        Rules { min_step: 1000, max_step: 10_000_000, unit: 1, buffer_ms: 30_000, ttl_ms: None };
+
+    #[test]
+    fn one_cold_id_reserves_the_least_step() {
+        assert_eq!(RULES.step(0, 0, 1), 1000);
+    }
+
+    #[test]
+    fn a_second_look_after_a_cold_id_reserves_nothing() {
+        let mut meter = Meter::default();
+        meter.sample(0, 0);
+        let rules = Rules { min_step: 10, ..RULES };
+        assert_eq!(rules.step(meter.per_1000s(1, 1), 9, 0), 0);
+        assert!(rules.step(meter.per_1000s(1000, 9), 1, 0) > 0);
+    }
+
+    #[test]
+    fn no_more_is_reserved_than_can_be_used_before_its_time_to_live_ends() {
+        let rules = Rules { ttl_ms: Some(2_000), ..RULES };
+        assert_eq!(rules.target(1_000_000), 2_000);
+        assert_eq!(Rules { ttl_ms: Some(3_600_000), ..RULES }.target(1_000_000), 36_000);
+    }
+
+    #[test]
+    fn an_idle_source_reserves_nothing_ahead() {
+        assert_eq!(RULES.step(0, 0, 0), 0);
+    }
+
+    #[test]
+    fn a_batch_reserves_just_what_it_lacks() {
+        assert_eq!(RULES.step(0, 0, 25_000_000), 25_000_000);
+        assert_eq!(RULES.step(0, 0, 1500), 1500);
+    }
+
+    #[test]
+    fn unused_reserve_stays_under_six_fifths_of_the_buffer_and_two_least_steps() {
+        for rate in [1, 100, 2_000, 100_000, 5_000_000u64] {
+            let target = (rate * 36).min(4 * RULES.max_step);
+            for left in [0, 10, target / 2, target] {
+                let step = RULES.step(rate * 1000, left, 0);
+                assert!(left + step <= target + 2 * RULES.min_step, "rate {rate} left {left} step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refill_is_due_before_less_than_the_buffer_is_left() {
+        for buffer_ms in [1_000, 30_000, 300_000] {
+            for rate in [1, 100, 2_000, 33_333u64] {
+                let rules = Rules { buffer_ms, ..RULES };
+                let floor = rate * buffer_ms / 1000;
+                assert!(rules.step(rate * 1000, floor, 0) > 0, "{rate} a second, {floor} left");
+                let refill = rules.target(rate * 1000) - rules.low_water(rate * 1000);
+                assert!(refill * 6 + 12 >= floor && refill * 6 <= floor + 12, "{refill} of {floor}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fixed_step_is_reserved_in_whole_multiples() {
+        let rules = Rules { min_step: 500, unit: 500, ..RULES };
+        assert_eq!(rules.step(0, 0, 1), 500);
+        assert_eq!(rules.step(0, 0, 501), 1000);
+        assert_eq!(rules.step(100_000_000, 0, 0) % 500, 0);
+    }
+
+    #[test]
+    fn the_target_is_six_fifths_of_the_buffer_and_a_refill_is_due_at_31_thirtieths_of_it() {
+        assert_eq!((RULES.target(1_000_000), RULES.low_water(1_000_000)), (36_000, 31_000));
+        assert_eq!((RULES.target(1), RULES.low_water(1)), (0, 0));
+        // Seven numbers: 6.03 rounded up.
+        assert_eq!((RULES.target(200), RULES.low_water(200)), (7, 7));
+        assert_eq!(RULES.target(u64::MAX), 40_000_000, "four largest steps");
+        let endless = Rules { max_step: u64::MAX, buffer_ms: u64::MAX, ..RULES };
+        assert_eq!(endless.target(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_refill_is_due_at_the_low_water_mark_and_brings_what_lacks_to_the_target() {
+        assert_eq!(RULES.step(1_000_000, 31_001, 0), 0);
+        assert_eq!(RULES.step(1_000_000, 31_000, 0), 5_000);
+        assert_eq!(RULES.step(1_000_000, 35_900, 1), 1_000, "never less than the least step");
+        assert_eq!(RULES.step(1_000_000, 0, 50_000), 50_000);
+        let small = Rules { max_step: 4_000, ..RULES };
+        assert_eq!(small.step(1_000_000, 0, 0), 4_000);
+        let odd = Rules { min_step: 5_000, max_step: 4_000, ..RULES };
+        assert_eq!(odd.step(1_000_000, 0, 0), 5_000, "a least step above the largest");
+    }
+
+    #[test]
+    fn a_refill_pauses_until_its_time_has_come_or_little_is_left_and_one_of_the_largest_step_never() {
+        let last = LastRefill { at_ms: 10_000, taken: 0 };
+        let pause = |left, len, last, now_ms| RULES.pause(1_000_000, left, len, last, now_ms);
+        let pauses = Some(Pause { until_ms: 11_000, pressing: 4_500 });
+        assert_eq!(pause(4_501, 10, last, 10_999), pauses);
+        assert_eq!(pause(4_501, 10, last, 11_000), None, "its time has come");
+        assert_eq!(pause(4_500, 10, last, 10_999), None, "an eighth of the target is left");
+        assert_eq!(pause(4_501, RULES.max_step, last, 10_999), None);
+        assert_eq!(pause(4_501, RULES.max_step - 1, last, 10_999), pauses);
+        // What was taken while the last request was in flight, twice; but no more than the low-water mark.
+        let slow = LastRefill { taken: 5_000, ..last };
+        assert_eq!(pause(10_001, 10, slow, 10_999), Some(Pause { until_ms: 11_000, pressing: 10_000 }));
+        assert_eq!(pause(10_000, 10, slow, 10_999), None);
+        let dry = LastRefill { taken: u64::MAX, ..last };
+        assert_eq!(pause(31_001, 10, dry, 10_999), Some(Pause { until_ms: 11_000, pressing: 31_000 }));
+        // An eighth of what is kept ahead, where that is less than a second.
+        let short = Rules { buffer_ms: 4_000, ..RULES };
+        assert_eq!(short.pause(1_000_000, 601, 10, last, 10_599).map(|pause| pause.until_ms), Some(10_600));
+    }
+}
