@@ -1,8 +1,8 @@
-//! The buffer of one source: the cell that callers count in, and a ring of segments ahead of it.
+//! The buffer of one source: the cell that callers count in, and a queue of segments behind it.
 //!
-//! The keeper publishes; a caller that uses a segment up moves the next one into the cell itself, so a caller waits
-//! for a store only when the ring is dry. The ring is crossbeam's bounded `ArrayQueue` (Vyukov's algorithm); it is
-//! touched once a segment, under the cell's right to replace, so it never stands on the id path.
+//! The keeper publishes; a caller that uses a segment up moves the next one into the cell itself, so callers wait for a store
+//! only when the queue is empty. The queue is crossbeam's bounded `ArrayQueue` (Vyukov's algorithm). It is used once a segment,
+//! by the thread that may replace the cell's segment, so it is never on the id path.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use crate::base::sync::{ArrayQueue, AtomicBool, AtomicU64, Backoff, Ordering};
 use crate::base::waker::Waker;
 use crate::serial::Prefix;
 
+use super::Segment;
 use super::cell::{Cell, Count, Miss, Replacing};
-use super::range::Segment;
 
-/// How many segments may lie ahead of the cell.
+/// How many segments the queue holds.
 pub(crate) const QUEUE_LEN: usize = 8;
 
-/// Numbers `[lo, hi)` that are the caller's alone, with what their text needs.
+/// Numbers `[lo, hi)` that belong to the caller alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
     /// First number.
     pub lo: u64,
     /// One past the last number.
     pub hi: u64,
-    /// The version of the cell they came from; `Buffer::prefix` wants it.
+    /// The version of the cell they came from, for `Buffer::prefix`.
     version: u64,
 }
 
@@ -43,14 +43,14 @@ pub(crate) enum TakeError {
     Closed,
 }
 
-/// What the keeper sees of a buffer.
+/// The state of a buffer at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Snapshot {
     /// Numbers handed out since the source was opened.
     pub(crate) issued: u64,
-    /// Numbers in memory that nobody has yet.
+    /// Numbers in memory that are not handed out yet.
     pub(crate) left: u64,
-    /// Places free in the ring.
+    /// Free places in the queue.
     pub(crate) room: usize,
     /// Numbers that waiting callers lack.
     pub(crate) wanted: u64,
@@ -62,15 +62,15 @@ pub(crate) struct Snapshot {
 pub(crate) struct Buffer {
     cell: Cell,
     queue: ArrayQueue<Segment>,
-    /// Numbers in the ring.
+    /// Numbers in the queue.
     ahead: AtomicU64,
     /// Numbers handed out of segments that have left the cell.
     issued_before: AtomicU64,
-    /// Something was published since the last revocation.
-    lent: AtomicBool,
-    /// Woken when the low-water mark is crossed or the buffer is found dry.
+    /// A segment was published since the last revocation.
+    published: AtomicBool,
+    /// Wakes the keeper when the low-water mark is crossed or the buffer is empty.
     waker: Arc<Waker>,
-    /// Bumped when what was taken must no longer be issued; zero in a forked child.
+    /// Raised when numbers that were taken must no longer be issued; zero in a forked child.
     word: Word,
 }
 
@@ -81,7 +81,7 @@ impl Buffer {
             queue: ArrayQueue::new(QUEUE_LEN),
             ahead: AtomicU64::new(0),
             issued_before: AtomicU64::new(0),
-            lent: AtomicBool::new(false),
+            published: AtomicBool::new(false),
             waker,
             word: Word::new(),
         }
@@ -93,7 +93,7 @@ impl Buffer {
         &self.word
     }
 
-    /// One number: the id path. What a miss came to is for [`Buffer::after`] to say.
+    /// One number: the id path. [`Buffer::after`] settles a miss.
     #[inline]
     pub(crate) fn take_one(&self) -> Result<u64, Miss> {
         self.cell.take_one()
@@ -105,13 +105,13 @@ impl Buffer {
         self.cell.take_one_dated()
     }
 
-    /// Acts on a miss, which may hold a number after all; `None` means: take again.
+    /// Settles a miss, which may hold a number after all; `None` means: take again.
     #[cold]
     pub(crate) fn after(&self, miss: Miss) -> Option<Result<Taken, TakeError>> {
         self.follow(self.cell.explain(miss))
     }
 
-    /// Up to `want` numbers, as many as the segment in the cell still holds; `Dry` only when nothing is in memory.
+    /// Up to `want` numbers, as many as the segment in the cell still holds; `Empty` only when nothing is in memory.
     pub(crate) fn take(&self, want: u64) -> Result<Taken, TakeError> {
         let backoff = Backoff::new();
         loop {
@@ -123,7 +123,7 @@ impl Buffer {
         }
     }
 
-    /// Acts on a count; `None` means: count again.
+    /// Acts on the outcome of a count; `None` means: count again.
     #[cold]
     fn follow(&self, count: Count) -> Option<Result<Taken, TakeError>> {
         match count {
@@ -164,7 +164,7 @@ impl Buffer {
         }
     }
 
-    /// Moves the next segment of the ring into the cell, which is used up or empty.
+    /// Moves the next segment of the queue into the cell, which is used up or empty.
     fn advance(&self, right: Replacing) {
         if let Some(old) = self.cell.current(&right) {
             self.count_issued(old.hi - old.lo);
@@ -186,7 +186,7 @@ impl Buffer {
     }
 
     fn leave_queue(&self, segment: &Segment) {
-        // ordering: Relaxed — a statistic; the ring itself decides.
+        // ordering: Relaxed — a statistic; the queue itself decides.
         self.ahead.fetch_sub(segment.len(), Ordering::Relaxed);
     }
 
@@ -194,13 +194,13 @@ impl Buffer {
         self.waker.wake();
     }
 
-    /// The keeper adds a segment; `false` if the ring is full or the buffer closed, and the segment is lost.
+    /// Adds a segment. Returns `false` if the queue is full or the buffer closed: then the segment is lost.
     pub(crate) fn publish(&self, segment: Segment) -> bool {
         if self.cell.is_closed() {
             return false;
         }
         // ordering: Relaxed — the keeper alone publishes and drops.
-        self.lent.store(true, Ordering::Relaxed);
+        self.published.store(true, Ordering::Relaxed);
         // ordering: Relaxed — a statistic; added first so that `leave_queue` cannot go below zero.
         self.ahead.fetch_add(segment.len(), Ordering::Relaxed);
         if self.queue.push(segment).is_err() {
@@ -219,12 +219,12 @@ impl Buffer {
         true
     }
 
-    /// Drops everything reserved at or before `born_ms`, and tells the owners of blocks to drop theirs.
+    /// Drops every segment reserved at or before `born_ms`, and ends all blocks. Returns how many numbers are lost.
     pub(crate) fn drop_older(&self, born_ms: u64) -> u64 {
         self.drop_where(|born, _| born <= born_ms)
     }
 
-    /// Drops everything that does not belong to `period`, and tells the owners of blocks to drop theirs.
+    /// Drops every segment of another period, and ends all blocks. Returns how many numbers are lost.
     pub(crate) fn drop_other_periods(&self, keep: u64) -> u64 {
         self.drop_where(|_, period| period != keep)
     }
@@ -242,16 +242,16 @@ impl Buffer {
             lost += old.hi - reached;
             self.count_issued(reached - old.lo);
         }
-        // Also where the cell is empty: blocks leased from what it held may still be counted through.
+        // Also where the cell is empty: cursors may still count through blocks of the segment that it held.
         // ordering: Relaxed — the keeper alone publishes and drops.
-        if self.lent.swap(false, Ordering::Relaxed) || old.is_some() {
+        if self.published.swap(false, Ordering::Relaxed) || old.is_some() {
             self.word.revoke();
         }
         while let Some(segment) = self.queue.pop() {
             self.leave_queue(&segment);
             if !goes(segment.born_ms, segment.period) {
                 // ordering: Relaxed — as above.
-                self.lent.store(true, Ordering::Relaxed);
+                self.published.store(true, Ordering::Relaxed);
                 self.cell.install(right, &segment);
                 return lost;
             }
@@ -261,7 +261,7 @@ impl Buffer {
         lost
     }
 
-    /// Closes for good. Answers with what nobody was given, in rising order: it may be given back.
+    /// Closes for good. Returns the numbers that are not handed out, in rising order, each range with its period.
     pub(crate) fn close(&self) -> Vec<(u64, u64, u64)> {
         let mut rest = Vec::new();
         let Some(right) = self.cell.replacing_now() else { return rest };
@@ -298,7 +298,7 @@ impl Buffer {
         self.cell.keep(right);
     }
 
-    /// What the keeper decides by.
+    /// What the planner decides by.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let current = self.cell.load();
         let (now, rest) = current.map_or((0, 0), |l| {
@@ -317,13 +317,13 @@ impl Buffer {
         }
     }
 
-    /// Whether a batch of this size should start taking: all of it is there, or no more can be.
+    /// Whether a batch of this size may begin to take: all of it is in memory, or memory holds no more.
     pub(crate) fn has_at_least(&self, numbers: u64) -> bool {
         let snapshot = self.snapshot();
         snapshot.left >= numbers || snapshot.room == 0 || self.cell.is_closed()
     }
 
-    /// The date part of what was taken; `None` if its segment has been replaced since.
+    /// The period and date part of what was taken; `None` if its segment has been replaced since.
     pub(crate) fn prefix(&self, taken: &Taken) -> Option<(u64, Prefix)> {
         self.cell.prefix(taken.version)
     }

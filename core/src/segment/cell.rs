@@ -1,23 +1,23 @@
-//! The cell: one shared counter over a segment that can be replaced under the callers' hands.
+//! The cell: one shared counter over a segment that is replaced while callers count.
 //!
-//! A sequence lock whose readers also write: a taker loads the version, counts with one `fetch_add`, and believes the
-//! number only if the version still stands. (Sequence locks: Boehm, "Can seqlocks get along with programming language
-//! memory models?", <https://doi.org/10.1145/2247684.2247688>.) The counter has a cache line of its own; what takers
-//! only read lies on another, so that counting does not move it.
+//! A sequence lock whose readers also write: a taker loads the version, counts with one `fetch_add`, and accepts the
+//! number only if the version has not changed. (Sequence locks: Boehm, "Can seqlocks get along with programming language
+//! memory models?", <https://doi.org/10.1145/2247684.2247688>.) The counter has a cache line of its own; the fields that takers
+//! only read are on another one, so that counting does not invalidate it.
 //!
-//! Why an accepted number is the taker's alone. Let `v` be the version seen twice.
+//! Why an accepted number belongs to one taker alone. Let `v` be the version that was loaded twice.
 //! * The first load of `v` acquires the release that published segment `v`, so the `fetch_add` counts at or after that
 //!   segment's start, never in an older one.
-//! * Whoever replaces a segment first sets `LOCKED`, then writes `next` with release. A `fetch_add` that counted in the
-//!   new run acquired that write, so the second load sees at least `LOCKED` and the number is dropped.
-//! * `fetch_add` gives each number of one run to one taker.
+//! * A thread that replaces a segment first sets `LOCKED`, then writes `next` with release. A `fetch_add` that counted in the
+//!   new segment acquired that write, so the second load sees at least `LOCKED` and the number is dropped.
+//! * `fetch_add` gives each number of one segment to one taker.
 //!
-//! "Lock-free" is said of counting only: while a segment is being replaced (a few instructions, no I/O), takers spin.
+//! Only counting is lock-free: while a segment is being replaced (a few instructions, no I/O), takers spin.
 
 use crate::base::sync::{AtomicU64, Backoff, CachePadded, Ordering, fence};
 use crate::serial::Prefix;
 
-use super::range::Segment;
+use super::Segment;
 
 /// Version word: bit 0 `LOCKED` (being replaced), bit 1 `EMPTY` (no segment), bit 2 `CLOSED`; above them a count of
 /// replacements, so that a version never comes back.
@@ -27,27 +27,26 @@ pub(super) const CLOSED: u64 = 4;
 const STATE: u64 = LOCKED | EMPTY | CLOSED;
 const ONE_REPLACEMENT: u64 = 8;
 
-/// Where `next` stands while there is no segment: far above every `end`, with room for lost counts.
+/// The value of `next` while there is no segment: far above every `hi`, with room for lost counts.
 const NOWHERE: u64 = 1 << 63;
 
-/// What a taker asks for at most in one count, so that lost counts cannot carry `next` past 2^64.
+/// The most numbers of one count, so that lost counts cannot carry `next` past 2^64.
 const LARGEST_COUNT: u64 = 1 << 40;
 
 /// A rendered date part as words: eight of text, one of length.
 const PREFIX_WORDS: usize = 9;
 
-/// The part that takers only read.
+/// The fields that takers only read.
 struct Head {
     version: AtomicU64,
-    /// Takers of one number go on quietly below this number; the first one past it wakes the keeper.
+    /// The low-water mark: a taker of one number at or above it wakes the keeper.
     low_water: AtomicU64,
     /// One past the last number.
     hi: AtomicU64,
     lo: AtomicU64,
     period: AtomicU64,
     born_ms: AtomicU64,
-    /// The date part of a serial source's segment. It fills the line that is there anyway: sixteen words, none of which
-    /// takers write.
+    /// The date part of a serial source's segment. It fills cache lines that are there anyway, none of which takers write.
     prefix: [AtomicU64; PREFIX_WORDS],
     /// Whether there is a date part.
     dated: bool,
@@ -58,9 +57,9 @@ pub(super) struct Cell {
     head: CachePadded<Head>,
 }
 
-/// What one count came to.
+/// The outcome of one count.
 pub(super) enum Count {
-    /// `[lo, hi)` is the caller's. `crossed`: the low-water mark was crossed.
+    /// `[lo, hi)` belongs to the caller. `crossed`: the low-water mark was crossed.
     Got { lo: u64, hi: u64, version: u64, crossed: bool },
     /// The segment of this version is used up.
     UsedUp { version: u64 },
@@ -68,19 +67,19 @@ pub(super) enum Count {
     Empty { version: u64 },
     /// The cell is closed for good.
     Closed,
-    /// A replacement came between; count again.
+    /// The segment was replaced meanwhile; count again.
     Again,
 }
 
-/// A quiet taker's count that must be looked at: what it saw, in two words, so that the id path stays short.
+/// A count that the id path did not accept, in two words, so that the path stays short. [`Cell::explain`] settles it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Miss {
-    /// With a bit of `STATE`: nothing was counted.
+    /// With a bit of `STATE` set: nothing was counted.
     version: u64,
     number: u64,
 }
 
-/// A consistent look at the cell.
+/// The state of a cell at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CellSnapshot {
     pub(super) lo: u64,
@@ -95,10 +94,10 @@ pub(super) struct Replacing {
     version: u64,
 }
 
-/// Reads a date part, of which nothing may be believed before the version was seen again.
+/// Reads a date part. It may be used only if the version has not changed afterwards.
 #[inline]
 fn read_prefix(words: &[AtomicU64; PREFIX_WORDS]) -> Prefix {
-    // ordering: Acquire on each — a word of a later segment brings that replacement's LOCKED with it.
+    // ordering: Acquire on each — a word of a later segment makes that replacement's LOCKED visible.
     let len = words[PREFIX_WORDS - 1].load(Ordering::Acquire) as u8;
     Prefix::from_words_read(len, |word| words[word].load(Ordering::Acquire))
 }
@@ -120,43 +119,43 @@ impl Cell {
         }
     }
 
-    /// One number, quietly: no call, no loop. [`Cell::explain`] says what a miss came to.
+    /// One number, without a call or a loop. [`Cell::explain`] settles a miss.
     #[inline]
     pub(super) fn take_one(&self) -> Result<u64, Miss> {
         let (version, number) = self.count_one()?;
-        self.believe(version, number)?;
+        self.accept(version, number)?;
         Ok(number)
     }
 
-    /// One number and the date part of its segment, quietly; for cells with text.
+    /// One number and the date part of its segment, without a call or a loop; for cells with text.
     ///
-    /// Count and date part are believed or dropped together: the words are read between the two loads of the version,
-    /// so if it stands, nobody replaced the segment from before the count until after the last word was read. One `Acquire`
-    /// on each word is enough, as it is for the low-water mark: a word of a later segment was stored after that replacement's
-    /// `LOCKED`, so whoever reads it sees at least `LOCKED` in the second load.
+    /// Number and date part are accepted or dropped together: the words are read between the two loads of the version, so if it
+    /// has not changed, the segment was not replaced from before the count until after the last word was read. One `Acquire` on
+    /// each word is enough, as it is for the low-water mark: a word of a later segment was stored after that replacement's
+    /// `LOCKED`, so a thread that reads it sees at least `LOCKED` in the second load.
     #[inline]
     pub(super) fn take_one_dated(&self) -> Result<(u64, Prefix), Miss> {
         let (version, number) = self.count_one()?;
         let prefix = read_prefix(&self.head.prefix);
-        self.believe(version, number)?;
+        self.accept(version, number)?;
         Ok((number, prefix))
     }
 
     #[inline]
     fn count_one(&self) -> Result<(u64, u64), Miss> {
-        // ordering: Acquire — pairs with the release in `Cell::publish`; what we count lies in this segment or later.
+        // ordering: Acquire — pairs with the release in `Cell::publish`; the count below is of this segment or a later one.
         let version = self.head.version.load(Ordering::Acquire);
         if version & STATE != 0 {
             return Err(Miss { version, number: 0 });
         }
-        // ordering: AcqRel — acquire pairs with the write of `next` in `lock_out`; release keeps the run's chain whole.
+        // ordering: AcqRel — acquire pairs with the write of `next` in `lock_out`; release keeps the release sequence whole.
         Ok((version, self.next.fetch_add(1, Ordering::AcqRel)))
     }
 
-    /// Whether `number`, counted under `version`, may be handed out without another look.
+    /// Accepts `number`, counted under `version`, if it lies below the low-water mark and the version has not changed.
     #[inline]
-    fn believe(&self, version: u64, number: u64) -> Result<(), Miss> {
-        // ordering: Acquire — a mark written by a later replacement brings its LOCKED with it, for the load below.
+    fn accept(&self, version: u64, number: u64) -> Result<(), Miss> {
+        // ordering: Acquire — a mark written by a later replacement makes its LOCKED visible to the load below.
         let low_water = self.head.low_water.load(Ordering::Acquire);
         // ordering: Acquire — cannot move before the count; pairs with the release in `Cell::replacing`.
         if number < low_water && self.head.version.load(Ordering::Acquire) == version {
@@ -165,7 +164,7 @@ impl Cell {
         Err(Miss { version, number })
     }
 
-    /// What a miss came to. A number that was counted and not believed is not lost yet: it is settled here.
+    /// Settles a miss. A number that was counted and not accepted may still be handed out.
     #[cold]
     pub(super) fn explain(&self, miss: Miss) -> Count {
         if miss.version & STATE != 0 {
@@ -197,12 +196,12 @@ impl Cell {
         }
     }
 
-    /// Finds out what `[number, number + want)`, counted under `version`, is worth.
+    /// Decides how much of `[number, number + want)`, counted under `version`, belongs to the caller.
     #[cold]
     fn settle(&self, version: u64, number: u64, want: u64) -> Count {
         let backoff = Backoff::new();
         loop {
-            // ordering: Acquire — as in `take_one`: the bounds read here belong to `version` if it stands below.
+            // ordering: Acquire — as in `take_one`: the bounds read here belong to `version` if the load below returns it.
             let hi = self.head.hi.load(Ordering::Acquire);
             // ordering: Acquire — as above.
             let low_water = self.head.low_water.load(Ordering::Acquire);
@@ -216,14 +215,14 @@ impl Cell {
                 return Count::Got { lo: number, hi: end, version, crossed: end > low_water };
             }
             if now != version | LOCKED {
-                // The segment was replaced: what was counted may lie in either run. Nobody gets it.
+                // The segment was replaced, so the numbers may belong to either segment: they are lost.
                 return Count::Again;
             }
             backoff.snooze();
         }
     }
 
-    /// Takes the right to replace, if the version still stands.
+    /// Takes the right to replace, if the version has not changed.
     pub(super) fn replacing(&self, version: u64) -> Option<Replacing> {
         debug_assert_eq!(version & LOCKED, 0);
         self.head
@@ -235,7 +234,7 @@ impl Cell {
             .map(|_| Replacing { version })
     }
 
-    /// Takes the right to replace, waiting for whoever holds it; `None` once the cell is closed.
+    /// Takes the right to replace, waiting for another holder; `None` once the cell is closed.
     pub(super) fn replacing_now(&self) -> Option<Replacing> {
         let backoff = Backoff::new();
         loop {
@@ -253,7 +252,7 @@ impl Cell {
         }
     }
 
-    /// What the segment holds; `None` while there is none. Only its holder may ask.
+    /// The state of the segment; `None` while there is none. Only for the holder of the right.
     pub(super) fn current(&self, right: &Replacing) -> Option<CellSnapshot> {
         if right.version & EMPTY != 0 { None } else { Some(self.read()) }
     }
@@ -270,10 +269,10 @@ impl Cell {
         }
     }
 
-    /// Ends the segment's run and answers with the lowest number that nobody can have been given.
+    /// Ends counting in the segment. Returns the lowest number that no taker can have.
     fn lock_out(&self, place: u64) -> u64 {
-        // ordering: AcqRel — release: a taker that counts from `place` on acquires our LOCKED; acquire: all counts of
-        // the old run come before.
+        // ordering: AcqRel — release: a taker that counts from `place` on acquires LOCKED; acquire: all counts in the old
+        // segment come before.
         self.next.swap(place, Ordering::AcqRel)
     }
 
@@ -283,7 +282,7 @@ impl Cell {
         self.head.version.store(version, Ordering::Release);
     }
 
-    /// Puts a segment in place; takers see all of it or nothing. The old one must be used up or counted as lost.
+    /// Puts a segment in place; takers see all of it or nothing. The old segment must be used up or counted as lost.
     pub(super) fn install(&self, right: Replacing, segment: &Segment) {
         // ordering: Release on each — a taker that reads one of these too early also sees LOCKED.
         let release = Ordering::Release;
@@ -302,21 +301,21 @@ impl Cell {
         self.publish(&right, 0);
     }
 
-    /// Leaves the cell without a segment; answers with the place counting had reached.
+    /// Leaves the cell without a segment. Returns the next number that would have been counted.
     pub(super) fn empty(&self, right: Replacing) -> u64 {
         let reached = self.lock_out(NOWHERE);
         self.publish(&right, EMPTY);
         reached
     }
 
-    /// Closes the cell for good; answers with the place counting had reached.
+    /// Closes the cell for good. Returns the next number that would have been counted.
     pub(super) fn close(&self, right: Replacing) -> u64 {
         let reached = self.lock_out(NOWHERE);
         self.publish(&right, CLOSED);
         reached
     }
 
-    /// Gives the right back; the segment and its version stand.
+    /// Gives the right back; the segment and its version stay.
     pub(super) fn keep(&self, right: Replacing) {
         // ordering: Release — publishes a low-water mark that was set under the right.
         self.head.version.store(right.version, Ordering::Release);
@@ -352,7 +351,7 @@ impl Cell {
         }
     }
 
-    /// A look from outside, for counters: consistent, or `None` while there is no segment.
+    /// The state of the cell, read without the right to replace; `None` while there is no segment.
     pub(super) fn load(&self) -> Option<CellSnapshot> {
         let backoff = Backoff::new();
         loop {

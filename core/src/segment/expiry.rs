@@ -2,7 +2,7 @@
 //!
 //! The end is known when the numbers are reserved, so a source can drop them without its keeper, whose thread may be waiting for
 //! a store. Two threads do so: the keeper at each check, and the mill's expiry thread (`keeper::expiry`) while the keeper is busy.
-//! Only one of them at a time publishes or drops, under the lock of [`Expiry`]; callers never take it.
+//! Only one of them at a time publishes or drops, under the lock of [`Ends`]; callers never take it.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use super::{Segment, SegmentSource};
 
 /// When the numbers in memory end, and what follows them.
 #[derive(Debug, Default)]
-pub(super) struct Expiry {
+pub(super) struct Ends {
     /// The wall time at which the present period is over.
     end_ms: Option<i64>,
     /// How long a segment lives.
@@ -22,24 +22,24 @@ pub(super) struct Expiry {
 }
 
 impl SegmentSource {
-    fn lock_expiry(&self) -> MutexGuard<'_, Expiry> {
-        self.expiry.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_ends(&self) -> MutexGuard<'_, Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drops the numbers that have ended by now and begins with those that were reserved ahead. Returns how many milliseconds
     /// the rest lasts; `None`: it has no end.
     pub(crate) fn expire(&self, now: Now) -> Option<u64> {
-        let mut expiry = self.lock_expiry();
-        if expiry.end_ms.is_some_and(|end| now.wall_ms >= end)
+        let mut ends = self.lock_ends();
+        if ends.end_ms.is_some_and(|end| now.wall_ms >= end)
             && let Some(pattern) = self.spec().pattern()
         {
             let today = pattern.period_at(now.wall_ms);
-            let goes_on = self.begin(&mut expiry, today, now);
-            expiry.end_ms = if goes_on { pattern.period_end_ms(today) } else { None };
+            let goes_on = self.begin(&mut ends, today, now);
+            ends.end_ms = if goes_on { pattern.period_end_ms(today) } else { None };
         }
-        let until_end = expiry.end_ms.map(|end| end.saturating_sub(now.wall_ms).max(1).unsigned_abs());
+        let until_end = ends.end_ms.map(|end| end.saturating_sub(now.wall_ms).max(1).unsigned_abs());
         let mut until_age = None;
-        if let (Some(ttl), Some(born)) = (expiry.ttl_ms, self.buffer.snapshot().born_ms) {
+        if let (Some(ttl), Some(born)) = (ends.ttl_ms, self.buffer.snapshot().born_ms) {
             if now.boot_ms >= born.saturating_add(ttl) {
                 self.callers.counters.lose(self.buffer.drop_older(now.boot_ms - ttl));
             }
@@ -50,9 +50,9 @@ impl SegmentSource {
     }
 
     /// Drops every other period and publishes what was kept for this one. Returns whether anything was.
-    fn begin(&self, expiry: &mut Expiry, period: u64, now: Now) -> bool {
+    fn begin(&self, ends: &mut Ends, period: u64, now: Now) -> bool {
         self.callers.counters.lose(self.buffer.drop_other_periods(period));
-        let Some(segment) = expiry.ahead.take_if(|ahead| ahead.period <= period) else { return false };
+        let Some(segment) = ends.ahead.take_if(|ahead| ahead.period <= period) else { return false };
         if segment.period < period {
             self.callers.counters.lose(segment.len());
             return false;
@@ -74,8 +74,8 @@ impl SegmentSource {
     /// Publishes a reserved segment, unless it ended while the request was in flight: no caller may take a number of it
     /// before the keeper's next check drops it.
     pub(super) fn publish(&self, segment: Segment, now: Now) {
-        let expiry = self.lock_expiry();
-        if expiry.end_ms.is_some_and(|end| now.wall_ms >= end) {
+        let ends = self.lock_ends();
+        if ends.end_ms.is_some_and(|end| now.wall_ms >= end) {
             self.callers.counters.refilled(segment.len(), now);
             self.callers.counters.lose(segment.len());
             return;
@@ -84,31 +84,31 @@ impl SegmentSource {
     }
 
     pub(super) fn keep_ahead(&self, segment: Segment) {
-        if let Some(before) = self.lock_expiry().ahead.replace(segment) {
+        if let Some(before) = self.lock_ends().ahead.replace(segment) {
             self.callers.counters.lose(before.len());
         }
     }
 
     pub(super) fn drop_other_periods(&self, period: u64, now: Now) {
-        let mut expiry = self.lock_expiry();
-        self.begin(&mut expiry, period, now);
+        let mut ends = self.lock_ends();
+        self.begin(&mut ends, period, now);
     }
 
     pub(super) fn drop_older(&self, born_ms: u64) {
-        let _one_at_a_time = self.lock_expiry();
+        let _one_at_a_time = self.lock_ends();
         self.callers.counters.lose(self.buffer.drop_older(born_ms));
     }
 
     pub(super) fn set_ends(&self, wall_ms: Option<i64>, ttl_ms: Option<u64>) {
-        let mut expiry = self.lock_expiry();
-        (expiry.end_ms, expiry.ttl_ms) = (wall_ms, ttl_ms);
+        let mut ends = self.lock_ends();
+        (ends.end_ms, ends.ttl_ms) = (wall_ms, ttl_ms);
     }
 
     /// Closes the buffer. What was kept for the next period follows the rest of this one.
     pub(super) fn close_buffer(&self) -> Vec<(u64, u64, u64)> {
-        let mut expiry = self.lock_expiry();
+        let mut ends = self.lock_ends();
         let mut rest = self.buffer.close();
-        rest.extend(expiry.ahead.take().map(|ahead| (ahead.period, ahead.lo, ahead.hi)));
+        rest.extend(ends.ahead.take().map(|ahead| (ahead.period, ahead.lo, ahead.hi)));
         rest
     }
 }

@@ -1,4 +1,4 @@
-//! The cell and the ring under the model checker: every interleaving of two or three threads, and the reorderings the
+//! The cell and the buffer under the model checker: every interleaving of two or three threads, and the reorderings the
 //! memory model allows. Run by `ci/steps/loom`.
 
 use std::collections::BTreeSet;
@@ -10,9 +10,9 @@ use loom::thread;
 use crate::base::waker::{ReadyQueue, Waker};
 use crate::serial::{Prefix, SerialPattern};
 
+use super::Segment;
 use super::buffer::{Buffer, Taken};
 use super::cell::Miss;
-use super::range::Segment;
 
 fn buffer(with_text: bool) -> Arc<Buffer> {
     Arc::new(Buffer::new(with_text, StdArc::new(Waker::new(StdArc::new(ReadyQueue::default()), 0))))
@@ -30,8 +30,8 @@ fn take_one(buffer: &Buffer) -> Option<u64> {
     }
 }
 
-/// One number with its day and date part, without waiting for a keeper. The quiet path does not read the day, so the
-/// date part stands for it.
+/// One number with its day and date part, without waiting for a keeper. The fast path does not read the day, so the
+/// date part identifies it.
 fn take_one_dated(buffer: &Buffer) -> Option<(u64, Prefix)> {
     match buffer.take_one_dated() {
         Ok(serial) => Some(serial),
@@ -97,7 +97,7 @@ fn batches_and_single_takes_never_share_a_number() {
 }
 
 #[test]
-fn what_close_gives_back_was_given_to_nobody() {
+fn what_close_gives_back_was_not_handed_out() {
     loom::model(|| {
         let buffer = buffer(false);
         buffer.publish(segment(1, 4, 0));
@@ -145,7 +145,7 @@ fn a_period_change_never_joins_a_number_with_another_periods_text() {
 }
 
 #[test]
-fn the_quiet_path_of_serials_never_joins_a_number_with_another_periods_text() {
+fn the_fast_path_of_serials_never_joins_a_number_with_another_periods_text() {
     let pattern = SerialPattern::new("yyyyMMdd'and more than a word of text'", "000", "UTC").unwrap();
     let days = [20_260_101_000_000_000, 20_260_102_000_000_000];
     let prefixes = days.map(|day| pattern.prefix(day));
@@ -212,7 +212,7 @@ fn a_low_water_mark_that_is_set_while_takers_count_loses_no_number() {
 }
 
 #[test]
-fn a_taker_that_slept_over_a_replacement_does_not_believe_the_old_end() {
+fn a_taker_that_slept_over_a_replacement_does_not_accept_the_old_end() {
     loom::model(|| {
         let buffer = buffer(false);
         buffer.publish(segment(5, 9, 1));

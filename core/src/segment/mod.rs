@@ -4,7 +4,7 @@
 //!   the one that was current when the count began.
 //! * Numbers of one source rise over all threads of the process, because segments are published in rising order and
 //!   there is one counter.
-//! * Gaps are normal: a dropped segment, a crash, a count that lost a race all leave numbers that nobody gets.
+//! * Gaps are normal: a dropped segment, a crash and a count that lost a race all leave unused numbers.
 
 mod buffer;
 mod cell;
@@ -12,7 +12,6 @@ pub(crate) mod cursor;
 mod expiry;
 #[cfg(all(test, loom))]
 mod loom;
-mod range;
 mod source;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -21,5 +20,27 @@ mod wait;
 pub use buffer::Taken;
 pub(crate) use buffer::{Buffer, Snapshot, TakeError};
 pub(crate) use cell::Miss;
-pub(crate) use range::Segment;
 pub use source::SegmentSource;
+
+use crate::serial::Prefix;
+
+/// `[lo, hi)`, reserved for this process alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    /// First number.
+    pub(crate) lo: u64,
+    /// One past the last number.
+    pub(crate) hi: u64,
+    /// The period it was reserved for; 0 where the source has none.
+    pub(crate) period: u64,
+    /// When it was reserved, on the boot clock.
+    pub(crate) born_ms: u64,
+    /// The rendered date part; empty where the source has none.
+    pub(crate) prefix: Prefix,
+}
+
+impl Segment {
+    pub(crate) fn len(&self) -> u64 {
+        self.hi.saturating_sub(self.lo)
+    }
+}

@@ -15,7 +15,7 @@ use crate::planner::{Action, View};
 use crate::serial::Prefix;
 use crate::time::{Clock, Now};
 
-use super::expiry::Expiry;
+use super::expiry::Ends;
 use super::{Buffer, Miss, TakeError, Taken};
 
 /// One source of numbers.
@@ -23,7 +23,7 @@ pub struct SegmentSource {
     pub(crate) callers: Callers,
     pub(super) buffer: Buffer,
     /// When the numbers in memory end; locked by the thread that publishes or drops segments.
-    pub(super) expiry: Mutex<Expiry>,
+    pub(super) ends: Mutex<Ends>,
     /// How many numbers all sleeping callers want together.
     pub(super) wanted: AtomicU64,
     /// The most numbers that a caller who does not wait wanted since the store answered last. The wish stays until then,
@@ -45,7 +45,7 @@ impl SegmentSource {
         SegmentSource {
             buffer: Buffer::new(with_text, callers.waker.clone()),
             callers,
-            expiry: Mutex::default(),
+            ends: Mutex::default(),
             wanted: AtomicU64::new(0),
             asked: AtomicU64::new(0),
         }
