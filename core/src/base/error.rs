@@ -1,6 +1,6 @@
 //! The one list of error codes, and the error every verb answers with.
 //!
-//! The numbers are part of every language's surface: they are added to, never changed, never used twice.
+//! The numbers are part of every language's interface: new ones are added, none is changed or used twice.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -172,15 +172,15 @@ impl std::error::Error for Error {}
 /// What every fallible verb returns.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A character that a terminal or a log viewer may obey instead of showing it: the control characters C0, DEL and C1
+/// A character that a terminal or a log viewer may act on instead of showing it: the control characters C0, DEL and C1
 /// (escape sequences begin with ESC or CSI), line and paragraph separators, and those that change the direction of writing.
 pub(crate) fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text as one line that can be printed. Servers, files and rows are not ours: what they say must not move a cursor, set a
-/// window's title or fake a line in a log. White space becomes a space, everything else that would be obeyed U+FFFD.
+/// A text as one line that can be printed. A text from a server, a file or a row must not move a cursor, set a window's title or
+/// fake a line in a log. White space becomes a space, every other such character U+FFFD.
 #[must_use]
 pub fn printable(text: String) -> String {
     if !text.contains(is_obeyed) {

@@ -1,4 +1,4 @@
-//! The words in which a planner asks for numbers and a store answers: keys, marks, requests, faults.
+//! What a planner asks of a store and what a store answers: keys, marks, requests, faults.
 
 use std::fmt;
 use std::sync::Arc;
@@ -119,24 +119,24 @@ pub struct SerialKey {
     pub init_max: bool,
 }
 
-/// Columns that a shop calls otherwise than the scheme's authors: `columns=cur_id:current_no,biz_type:name`.
+/// Columns whose names differ from those of the scheme's authors: `columns=cur_id:current_no,biz_type:name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Columns(Vec<(String, String)>);
 
 impl Columns {
-    /// Pairs of the authors' name and the shop's own; both identifiers, checked when the source was opened.
+    /// Pairs of the authors' name and the table's own; both identifiers, checked when the source was opened.
     #[must_use]
     pub fn new(pairs: Vec<(String, String)>) -> Columns {
         Columns(pairs)
     }
 
-    /// What this table calls the column.
+    /// The name of the column in this table.
     #[must_use]
     pub fn own<'c>(&'c self, column: &'c str) -> &'c str {
         self.0.iter().find(|(of, _)| of == column).map_or(column, |(_, own)| own)
     }
 
-    /// The same for a statement that creates the table: the authors' word bare, the shop's in backquotes, as it may be any.
+    /// The same for a statement that creates the table: the authors' name bare, another one in backquotes, as it may be a reserved word.
     #[cfg(any(feature = "sqlite", feature = "mysql"))]
     pub(crate) fn in_ddl(&self, column: &str) -> String {
         let own = self.own(column);
@@ -144,7 +144,7 @@ impl Columns {
     }
 }
 
-/// As an addition to a place's name: ` cur_id:current_no`; nothing where nothing is renamed.
+/// Written after a place's name: ` cur_id:current_no`; empty where no column is renamed.
 impl fmt::Display for Columns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(of, own)| write!(f, " {of}:{own}"))
@@ -158,7 +158,7 @@ pub struct Key {
     pub scheme: Scheme,
     /// The table's name: an identifier, checked when the source was opened.
     pub table: String,
-    /// What the table calls its columns, where that is not what their authors do.
+    /// The names of its columns, where they differ from the authors'.
     pub columns: Columns,
     /// The row's name under scheme `keymill`: `segment:orders`, `serial:CUST_INFO/CUSTID?date=…&number=…`.
     pub name: String,
@@ -173,7 +173,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// What a check of the table is good for: its name, with whatever else of this key the check depends on.
+    /// Identifies a check of the table: its name, and everything else of this key that the check depends on.
     #[must_use]
     pub fn place(&self) -> String {
         let mut place = format!("{}{}", self.table, self.columns);
@@ -197,8 +197,8 @@ pub struct Mark {
     pub next: u64,
 }
 
-/// What a caller asks a store to reserve, in numbers of the row; a planner asks in its source's own count, which is the same
-/// unless the key has a [`Stride`].
+/// A request to reserve, in numbers of the row. A planner asks in its source's own count, which is the same unless the key has a
+/// [`Stride`].
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The key.
@@ -213,7 +213,7 @@ pub struct Request {
     pub last: u64,
     /// The period wanted, 0 where the key has none.
     pub period: u64,
-    /// The latest period a row may stand in without this machine's clock being called behind.
+    /// The latest period of a row at which this machine's clock does not count as behind.
     pub period_max: u64,
     /// `backwards=heal`: raise a row that went backwards to `high_water`, if that is at most `max_jump` away.
     pub heal: bool,
@@ -230,18 +230,18 @@ pub struct Reserved {
     pub hi: u64,
     /// The period it was reserved for: the request's, or the row's where that is ahead by at most the skew.
     pub period: u64,
-    /// How long it may be issued from, where the row says so (`time_to_live`).
+    /// How long its numbers may be issued, where the row has a `time_to_live`.
     pub ttl_ms: Option<u64>,
 }
 
 impl Request {
-    /// What the source wants, in numbers of its row. (`start` and `last` come from the options, which speak of ids.)
+    /// The request in numbers of the row. (`start` and `last` come from the options, which are ids.)
     #[must_use]
     pub fn of_the_row(self) -> Request {
         let stride = self.key.stride;
         let Mark { period, next } = self.high_water;
         Request {
-            // Of that many numbers in a row, wherever they begin, `len` are the source's own.
+            // Of that many consecutive numbers `len` are the source's own, wherever they begin.
             len: self.len.saturating_mul(stride.delta()),
             high_water: Mark { period, next: stride.nth(next) },
             max_jump: self.max_jump.saturating_mul(stride.delta()),
@@ -280,18 +280,18 @@ impl GiveBack {
     }
 }
 
-/// Why a store did not do what it was asked, and what that says about its state.
+/// Why a store refused or failed, and what that means for its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// Nothing was changed; trying again may help (connection refused, lock wait, deadlock, read-only for now).
     Unavailable,
-    /// The connection died or timed out in mid-flight: whatever was in flight may or may not have happened. Burn it.
+    /// The connection died or timed out during the request: the store may or may not have carried it out. The range is lost.
     Unknown,
     /// Nothing was changed: another transaction holds this row's lock. Other rows may be free.
     Locked,
-    /// The store understood and said no: missing table, missing right, a row that makes no sense.
+    /// The store refused: a missing table, a missing right, a row that makes no sense.
     Refused,
-    /// The row is below the caller's high water, or gone.
+    /// The row is missing, or below the high-water mark of the request.
     WentBackwards,
     /// Settings that lose commits.
     Unsafe,
@@ -299,19 +299,19 @@ pub enum FaultKind {
     Exhausted,
     /// The row's period is later than `period_max`.
     ClockBehind,
-    /// Another process moved a mark that only one may move.
+    /// Another process moved a mark that only this process may move.
     Taken,
 }
 
 impl FaultKind {
-    /// Whether the store itself failed: then everything else that is asked of it would fail too.
+    /// Whether the store itself failed, so that other requests would fail too.
     #[must_use]
     pub const fn is_outage(self) -> bool {
         matches!(self, FaultKind::Unavailable | FaultKind::Unknown)
     }
 }
 
-/// A store's refusal: what kind, and one line that says what was seen and what to do. Never holds a secret.
+/// A failed request: its kind, and one line that says what was seen and what to do. Never holds a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// What it means for the range that was asked for.

@@ -1,10 +1,9 @@
-//! Revocation words: one word a source, which every owner of a block compares with a plain load.
+//! Revocation words: one word a source, which every cursor compares with a plain load.
 //!
 //! A word is raised when numbers that were already taken must no longer be issued: a period ended, a segment grew too
-//! old, the source was closed. And it is **zero in a forked child**: words live on pages the kernel wipes at fork
-//! (`MADV_WIPEONFORK`, Linux 4.14; seen by a raw `clone` too), so parent and child cannot both issue what was in
-//! memory. Where the kernel cannot wipe, a `pthread_atfork` hook in the child does. The same technique:
-//! BoringSSL `fork_detect.c`, s2n-tls `s2n_fork_detection.c`.
+//! old, the source was closed. And it is **zero in a forked child**: words live on pages that the kernel wipes at a fork
+//! (`MADV_WIPEONFORK`, Linux 4.14; at a raw `clone` too), so parent and child cannot both issue the numbers in memory. Where
+//! the kernel cannot wipe, a `pthread_atfork` hook in the child does. The same technique: BoringSSL `fork_detect.c`, s2n-tls `s2n_fork_detection.c`.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -17,16 +16,16 @@ const WORDS: usize = PAGE / size_of::<AtomicU64>();
 /// Slot 0 of a page links to the page before it; the others are words.
 const FIRST_WORD: usize = 1;
 
-/// The newest page; older ones hang from it. Pages are never unmapped: a word outlives every cursor that may read it.
+/// The newest page, which links to the older ones. Pages are never unmapped: a word outlives every cursor that may read it.
 static PAGES: AtomicPtr<Page> = AtomicPtr::new(ptr::null_mut());
 
-/// Words given back, linked through the static array of their addresses.
+/// Free words, as a linked list.
 static FREE: AtomicPtr<Free> = AtomicPtr::new(ptr::null_mut());
 
-/// Where the next word starts.
+/// The value at which the next word starts.
 static STARTS: AtomicU64 = AtomicU64::new(1);
 
-/// How far apart words start: no word is revoked so often.
+/// The distance between the starts of two words: no word is revoked so often.
 const LIFE: u64 = 1 << 32;
 
 /// Registered once for the process.
@@ -56,15 +55,15 @@ impl Word {
         let word = reuse().unwrap_or_else(allocate);
         // ordering: Relaxed — only uniqueness matters.
         let start = STARTS.fetch_add(LIFE, Ordering::Relaxed);
-        // ordering: Release — the word is live before anyone is shown it.
+        // ordering: Release — the word is live before it is shared.
         word.store(start, Ordering::Release);
         Word { word }
     }
 
-    /// The word as it stands: 0 says that this process is a fork of the one that made it.
+    /// The present value; 0: this process is a fork of the one that made the word.
     #[inline]
     pub(crate) fn get(&self) -> u64 {
-        // ordering: Acquire — pairs with the release in `revoke`: who sees the new value sees why.
+        // ordering: Acquire — pairs with the release in `revoke`: a thread that sees the new value sees why.
         self.word.load(Ordering::Acquire)
     }
 
@@ -75,9 +74,9 @@ impl Word {
         self.word.load(Ordering::Relaxed) != 0
     }
 
-    /// Everything taken so far must no longer be issued.
+    /// Numbers taken so far must no longer be issued.
     pub(crate) fn revoke(&self) {
-        // A forked child's word stays zero: only a plain rise from a living value counts.
+        // A forked child's word stays zero.
         let mut now = self.get();
         while now != 0 {
             // ordering: AcqRel — pairs with the acquire in `get`.
@@ -97,8 +96,8 @@ impl Word {
 
 impl Drop for Word {
     fn drop(&mut self) {
-        // A cursor may still compare the word after its source is gone (C's does): it finds it revoked, and the next
-        // owner starts higher than any value the cursor can hold.
+        // A cursor may still compare the word after its source is gone (C's does): it finds the word revoked, and the next owner
+        // of the word starts above any value that the cursor can hold.
         self.revoke();
         push_free(Box::into_raw(Box::new(Free { word: self.word, next: ptr::null_mut() })));
     }
@@ -154,7 +153,7 @@ fn joined(one: *mut Free, other: *mut Free) -> *mut Free {
     }
 }
 
-/// Takes one free word: the whole list is taken and the rest put back, so no link can be reused under our hands.
+/// Takes one free word: the whole list is taken and the rest put back, so no link can be reused meanwhile.
 fn reuse() -> Option<&'static AtomicU64> {
     // ordering: Acquire — pairs with the release in `push_free`.
     let first = FREE.swap(ptr::null_mut(), Ordering::Acquire);
@@ -169,7 +168,7 @@ fn reuse() -> Option<&'static AtomicU64> {
     Some(free.word)
 }
 
-/// A lock that is free in a forked child, whoever held it in the parent at the fork. It spins: for work of moments, rarely done.
+/// A lock that is free in a forked child, even if a thread of the parent held it at the fork. It spins: for short and rare work.
 pub(crate) struct ForkLock {
     word: &'static AtomicU64,
 }
@@ -180,7 +179,7 @@ const HELD: u64 = u64::MAX;
 impl ForkLock {
     pub(crate) fn new() -> Self {
         let word = reuse().unwrap_or_else(allocate);
-        // ordering: Relaxed — the lock is shown to nobody yet.
+        // ordering: Relaxed — the lock is not shared yet.
         word.store(0, Ordering::Relaxed);
         ForkLock { word }
     }
@@ -231,9 +230,9 @@ fn allocate() -> &'static AtomicU64 {
         }
         let page =
             Box::into_raw(Box::new(Page { words: map(), used: AtomicUsize::new(FIRST_WORD), older: newest }));
-        // ordering: Release — publishes the page; Relaxed on failure: another page is there, ours joins the next time.
+        // ordering: Release — publishes the page; Relaxed on failure: another page is there, and is used instead.
         if PAGES.compare_exchange(newest, page, Ordering::Release, Ordering::Relaxed).is_err() {
-            // SAFETY: the page was never shown to anyone. Its mapping is small and stays, unused.
+            // SAFETY: the page was never shared. Its mapping is small and stays, unused.
             drop(unsafe { Box::from_raw(page) });
         }
     }

@@ -73,7 +73,7 @@ pub enum ClockBack {
 /// A source's spec, checked and with every default filled in.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The spec string in one spelling, so that two spellings of one source are one source.
+    /// The spec string in one spelling.
     pub text: String,
     /// `segment:orders`, without options: for messages and metrics.
     pub label: String,
@@ -110,7 +110,7 @@ impl Spec {
         }
     }
 
-    /// What makes two specs one source: every option as it was resolved, however it was spelled.
+    /// Equal for two specs of one source: every option as it was resolved, however it was spelled.
     #[must_use]
     pub fn identity(&self) -> String {
         let zone = self.pattern().map_or("", SerialPattern::zone_name);

@@ -1,17 +1,15 @@
 //! Every delta-th number: which numbers of a row are a source's own.
 //!
-//! tinyid's rows have a `delta` and a `remainder`: a range `(max_id, max_id + step]` is taken as ever, and of it only the
-//! ids with `id % delta == remainder` are issued; another database's row issues the others. So there are two ways to
-//! count:
-//! * The *row* counts every number. Stores, marks, `status` and `repair` speak of it: what people see are ids.
-//! * The *source* counts its own ids, 1 for the first: the n-th is [`Stride::nth`]. Supplies, steps, blocks and metrics
-//!   speak of that.
+//! tinyid's rows have a `delta` and a `remainder`: of a range `(max_id, max_id + step]` only the ids with
+//! `id % delta == remainder` are issued; another database's row issues the others. So there are two counts:
+//! * The *row* counts every number. Stores, marks, `status` and `repair` use this count: people see ids.
+//! * The *source* counts its own ids, 1 for the first: the n-th is [`Stride::nth`]. Buffers, steps, blocks and metrics use this
+//!   count.
 //!
-//! They meet where the keeper asks a store and hears its answer ([`Request::of_the_row`], [`Reserved::of_the_source`], and
-//! what is given back), and where a number leaves for its caller (`api`); nowhere else. A source without a stride owns every
-//! number, and then both counts are one.
+//! The counts are converted where the keeper asks a store ([`Request::of_the_row`], [`Reserved::of_the_source`], give-backs) and
+//! where a number is handed to its caller (`api`), nowhere else. For a source without a stride both counts are equal.
 
-/// Of all numbers those with `number % delta == remainder`.
+/// The numbers with `number % delta == remainder`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stride {
     delta: u64,
@@ -25,66 +23,66 @@ impl Stride {
     /// The largest delta: tinyid's column is an INT.
     pub const MOST: u64 = i32::MAX as u64;
 
-    /// `None` where no number is one of these, or the delta is no INT.
+    /// `None` where no number has that remainder, or the delta is no INT.
     #[must_use]
     pub const fn new(delta: u64, remainder: u64) -> Option<Stride> {
         if remainder < delta && delta <= Stride::MOST { Some(Stride { delta, remainder }) } else { None }
     }
 
-    /// Whether every number is one of these.
+    /// Whether the stride has every number.
     #[must_use]
     pub const fn is_every(self) -> bool {
         self.delta == 1
     }
 
-    /// How far the numbers lie apart.
+    /// The distance between two of the numbers.
     #[must_use]
     pub const fn delta(self) -> u64 {
         self.delta
     }
 
-    /// What is left when one of these is divided by delta.
+    /// The remainder of each of the numbers.
     #[must_use]
     pub const fn remainder(self) -> u64 {
         self.remainder
     }
 
-    /// Whether this is one of them.
+    /// Whether the stride has this number.
     #[must_use]
     pub const fn owns(self, number: u64) -> bool {
         number % self.delta == self.remainder
     }
 
-    /// How far the first of them lies under `delta`: numbers begin at 1, so where the remainder is 0 the first is `delta`.
+    /// The distance of the first number to `delta`: numbers begin at 1, so with the remainder 0 the first is `delta`.
     const fn short(self) -> u64 {
         (self.delta - self.remainder) % self.delta
     }
 
-    /// The n-th of them; 0 for the one before the first.
+    /// The n-th number; 0 for n = 0.
     #[must_use]
     pub const fn nth(self, n: u64) -> u64 {
         if n == 0 { 0 } else { n.saturating_mul(self.delta) - self.short() }
     }
 
-    /// How many of them are at most `number`.
+    /// How many of the numbers are at most `number`.
     #[must_use]
     pub const fn up_to(self, number: u64) -> u64 {
         number.saturating_add(self.short()) / self.delta
     }
 
-    /// The lowest of them that is at least `number`.
+    /// The lowest of the numbers that is at least `number`.
     #[must_use]
     pub const fn at_least(self, number: u64) -> u64 {
         self.nth(self.up_to(number.saturating_sub(1)) + 1)
     }
 
-    /// The highest of them below `number`; 0 where there is none.
+    /// The highest of the numbers below `number`; 0 where there is none.
     #[must_use]
     pub const fn below(self, number: u64) -> u64 {
         self.nth(self.up_to(number.saturating_sub(1)))
     }
 
-    /// A place of the row in the source's count; 0, nothing seen, stays 0.
+    /// A row's next number in the source's count; 0 stays 0.
     #[must_use]
     pub const fn counted(self, next: u64) -> u64 {
         if next == 0 { 0 } else { self.up_to(next - 1) + 1 }

@@ -28,7 +28,7 @@ impl Backoff {
     }
 }
 
-/// Padding means nothing to a model.
+/// The model checker has no cache lines.
 #[cfg(loom)]
 #[derive(Debug)]
 pub(crate) struct CachePadded<T>(T);
@@ -48,7 +48,7 @@ impl<T> std::ops::Deref for CachePadded<T> {
     }
 }
 
-/// crossbeam's queue is proved elsewhere; in a model it is a queue behind a lock.
+/// crossbeam's queue is not modelled: here it is a queue behind a lock.
 #[cfg(loom)]
 pub(crate) struct ArrayQueue<T> {
     queue: loom::sync::Mutex<std::collections::VecDeque<T>>,

@@ -3,7 +3,7 @@
 //! A signal that is sent to a process is delivered to any thread that does not block it. Without this module the keeper would
 //! be such a thread: a program that blocks `SIGTERM` and waits for it with `signalfd` would be terminated, a handler would run
 //! beside the code that blocked its signal, and a write to a closed socket would end a C program with `SIGPIPE`. The mask is
-//! set before the thread is created, because a new thread inherits the mask of its creator: no signal fits in between.
+//! set before the thread is created, because a new thread inherits the mask of its creator: no signal can arrive in between.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -44,7 +44,7 @@ pub fn spawn<T: Send + 'static>(
 
 /// From now on a panic on one of keymill's own threads prints nothing: it becomes an error and an event, and standard error
 /// belongs to the host program. For the libraries and addons, which carry a standard library of their own and so a panic hook
-/// of their own; a Rust program's hook is that program's business and is left alone.
+/// of their own; a Rust program's hook is left alone.
 pub fn quiet_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -61,8 +61,8 @@ pub fn quiet_panics() {
     });
 }
 
-/// What a panic said, fit for an error or an event: short, without control characters, with its place in the code where
-/// [`quiet_panics`] noted it.
+/// The message of a panic, fit for an error or an event: short, without control characters, with its place in the code where
+/// [`quiet_panics`] recorded it.
 pub(crate) fn panic_words(payload: Box<dyn Any + Send>) -> String {
     let said =
         payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
@@ -71,7 +71,7 @@ pub(crate) fn panic_words(payload: Box<dyn Any + Send>) -> String {
     std::mem::forget(payload);
     match PANICKED_AT.take() {
         Some(place) => {
-            // The package and the file; where the machine that built it keeps its sources matters to nobody.
+            // The package and the file, without the folders of the machine that built it.
             let parts: Vec<&str> = place.split('/').collect();
             format!("{said}, at {}", shown(&parts[parts.len().saturating_sub(4)..].join("/")))
         }
