@@ -18,7 +18,7 @@ use crate::api::{Kind, Source};
 /// Numbers leased to the caller alone, with the word that revokes them: all a language needs to count by itself.
 ///
 /// A number of `lo..hi` may be issued while `word` reads `leased_at`: one plain load. Once it reads anything else the
-/// rest is dropped and a new block leased: the mill was closed, a period ended, or this is a forked child.
+/// rest must be dropped and a new block leased: the mill was closed, a period ended, or this is a forked child.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Lease {
@@ -26,7 +26,7 @@ pub struct Lease {
     pub lo: u64,
     /// One past the last.
     pub hi: u64,
-    /// Readable for ever, whatever becomes of the source.
+    /// Readable for ever, even after the source is gone.
     pub word: &'static AtomicU64,
     /// What the word read when the block was leased; never 0.
     pub leased_at: u64,
@@ -71,7 +71,7 @@ impl Source {
     /// batch costs no numbers while its store is down. A serial's numbers come with the date part they belong to.
     ///
     /// # Errors
-    /// `NOT_READY` with `retry_after`, and as [`Source::next`]; [`Source::patience`] judges them. `INVALID_ARGUMENT` for
+    /// `NOT_READY` with `retry_after`, and as [`Source::next`]; [`Source::patience`] decides about them. `INVALID_ARGUMENT` for
     /// snowflakes.
     pub fn try_lease(&self, count: u64, enough: u64) -> Result<Lease> {
         let count = if count == 0 { self.block() } else { count };
@@ -99,9 +99,9 @@ impl Source {
         leased.map_err(|e| self.failed(e))
     }
 
-    /// What a caller that waits in its own way does after a `try_` verb was refused, having waited `waited` in all (zero where its wait begins,
-    /// which is counted then): the pause before the next try, or the error to give up with. (`CLOSED`, `EXHAUSTED` and their like come back at once,
-    /// `NOT_READY` becomes `DEADLINE` at the deadline.)
+    /// What a caller that waits in its own way does after a `try_` verb failed: the pause before the next try, or the error to give
+    /// up with. `waited` is how long it has waited in all; a wait is counted at its beginning, with a `waited` of zero.
+    /// (`CLOSED`, `EXHAUSTED` and similar errors are returned at once, `NOT_READY` becomes `DEADLINE` at the deadline.)
     ///
     /// # Errors
     /// `refusal`, or `DEADLINE`.
@@ -135,7 +135,7 @@ impl Source {
 pub struct Pending {
     source: Source,
     since: Instant,
-    /// Whether it has waited, and was counted for it.
+    /// Whether its wait was counted.
     waited: bool,
     count: usize,
     lacking: usize,
@@ -174,7 +174,7 @@ impl Pending {
     pub fn poll(&mut self) -> Result<Option<Duration>> {
         let life = self.source.identity();
         if life != self.life {
-            // The process was forked while it waited, and this is the child: what there is belongs to the parent.
+            // This is a child that was forked during the wait: the numbers belong to the parent.
             self.leases.clear();
             self.ids.clear();
             (self.lacking, self.life) = (self.count, life);

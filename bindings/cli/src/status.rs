@@ -1,4 +1,4 @@
-//! `status` and `metrics`: what an operator looks at.
+//! `status` and `metrics`.
 //!
 //! This process has just opened its mill: what others have used or lost it cannot know, and says `-`. What it can know is
 //! what the store's rows say.
@@ -17,7 +17,7 @@ use crate::print;
 const NEARLY_ALL: f64 = 0.8;
 
 /// One source as `status` and `metrics` see it.
-struct Sight {
+struct SourceStatus {
     /// Its name, and its spec: what tells two sources of one name apart.
     label: String,
     spec: String,
@@ -25,11 +25,11 @@ struct Sight {
     standing: Result<Standing>,
 }
 
-impl Sight {
-    fn of(source: &Source) -> Sight {
+impl SourceStatus {
+    fn of(source: &Source) -> SourceStatus {
         let label = source.label().to_owned();
         let spec = source.stats().map_or_else(|_| label.clone(), |stats| stats.spec);
-        Sight { label, spec, settings: source.settings(), standing: source.standing() }
+        SourceStatus { label, spec, settings: source.settings(), standing: source.standing() }
     }
 
     fn setting(&self, wanted: &str) -> Option<&str> {
@@ -206,7 +206,7 @@ pub fn status(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
     let opened = opened(mill, sources)?;
     // Where nobody answers, no source is asked.
     mill.facts()?;
-    let sights: Vec<Sight> = opened.iter().map(Sight::of).collect();
+    let statuses: Vec<SourceStatus> = opened.iter().map(SourceStatus::of).collect();
     // Now the tables of the sources have been looked for.
     let facts = mill.facts()?;
     if json {
@@ -219,20 +219,20 @@ pub fn status(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
             "tls": facts.tls,
             "tables": facts.tables,
             "warnings": facts.warnings,
-            "sources": sights.iter().map(|sight| sight.json(&facts)).collect::<Vec<_>>(),
+            "sources": statuses.iter().map(|status| status.json(&facts)).collect::<Vec<_>>(),
         }))?;
     } else {
-        print::text(&status_text(&mill.store(), &facts, &sights))?;
+        print::text(&status_text(&mill.store(), &facts, &statuses))?;
     }
     // A row that could not be read is no answer, whatever else was.
-    sights.into_iter().find_map(|sight| sight.standing.err()).map_or(Ok(()), Err)
+    statuses.into_iter().find_map(|status| status.standing.err()).map_or(Ok(()), Err)
 }
 
 fn is_interleaved(facts: &Facts) -> bool {
     facts.dialect == "interleaved"
 }
 
-fn status_text(store: &str, facts: &Facts, sights: &[Sight]) -> String {
+fn status_text(store: &str, facts: &Facts, statuses: &[SourceStatus]) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(text, "{name}: {}", print::one_line(value));
@@ -251,18 +251,19 @@ fn status_text(store: &str, facts: &Facts, sights: &[Sight]) -> String {
     for warning in &facts.warnings {
         line("warning", warning);
     }
-    for sight in sights {
-        for warning in sight.warnings() {
-            line("warning", &format!("{}: {warning}", sight.shown("source")));
+    for status in statuses {
+        for warning in status.warnings() {
+            line("warning", &format!("{}: {warning}", status.shown("source")));
         }
     }
     if is_interleaved(facts) {
-        for sight in sights {
-            let row = sight.seen().and_then(|standing| standing.row.as_ref()).map_or("none", |row| &row.text);
-            line("rows", &format!("{}: {row}", sight.shown("source")));
+        for status in statuses {
+            let row =
+                status.seen().and_then(|standing| standing.row.as_ref()).map_or("none", |row| &row.text);
+            line("rows", &format!("{}: {row}", status.shown("source")));
         }
     }
-    if !sights.is_empty() {
+    if !statuses.is_empty() {
         line("note", "- is known only to the processes that use a source: mill.stats(), mill.metrics()");
         let head = [
             "SOURCE",
@@ -277,7 +278,7 @@ fn status_text(store: &str, facts: &Facts, sights: &[Sight]) -> String {
             "DURABILITY",
         ];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
-        rows.extend(sights.iter().map(|sight| sight.columns(facts)));
+        rows.extend(statuses.iter().map(|status| status.columns(facts)));
         text.push('\n');
         text.push_str(&print::table(&rows));
     }
@@ -287,11 +288,11 @@ fn status_text(store: &str, facts: &Facts, sights: &[Sight]) -> String {
 /// Prometheus text: this process's figures, and where the rows stand.
 pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
     let opened = opened(mill, sources)?;
-    let sights: Vec<Sight> = opened.iter().map(Sight::of).collect();
+    let statuses: Vec<SourceStatus> = opened.iter().map(SourceStatus::of).collect();
     // A source that cannot be looked at does not hide the others; where none can, there is nothing to print.
-    let failed = sights.iter().find_map(|sight| sight.standing.as_ref().err()).cloned();
+    let failed = statuses.iter().find_map(|status| status.standing.as_ref().err()).cloned();
     if let Some(error) = &failed
-        && sights.iter().all(|sight| sight.standing.is_err())
+        && statuses.iter().all(|status| status.standing.is_err())
     {
         return Err(error.clone());
     }
@@ -310,43 +311,45 @@ pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
                 "count": latency.count.to_string(),
                 "failed": latency.failed.to_string(),
             },
-            "sources": sights.iter().map(|sight| sight.json(&facts)).collect::<Vec<_>>(),
+            "sources": statuses.iter().map(|status| status.json(&facts)).collect::<Vec<_>>(),
         }))?;
         return failed.map_or(Ok(()), Err);
     }
     let mut text = mill.metrics();
-    // The mill's own text has it after the first answer to a reservation, and none was asked for here.
+    // The mill's own text has this figure after the first reservation, and this command makes none.
     if let Ok(facts) = mill.facts() {
         let _ = writeln!(
             text,
-            "# HELP keymill_store_warnings Settings of the store that it is warned about, as `keymill status` lists them.\n\
+            "# HELP keymill_store_warnings Warnings about the settings of the store, as `keymill status` lists them.\n\
              # TYPE keymill_store_warnings gauge\nkeymill_store_warnings {}",
             facts.warnings.len()
         );
     }
-    let mut series = |name: &str, help: &str, value: &dyn Fn(&Sight) -> Option<String>| {
-        let rows: Vec<_> = sights.iter().filter_map(|sight| Some((sight, value(sight)?))).collect();
+    let mut series = |name: &str, help: &str, value: &dyn Fn(&SourceStatus) -> Option<String>| {
+        let rows: Vec<_> = statuses.iter().filter_map(|status| Some((status, value(status)?))).collect();
         if !rows.is_empty() {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
         }
-        for (sight, value) in rows {
+        for (status, value) in rows {
             // As in the mill's own text; a name has no control characters.
-            let alone = sights.iter().filter(|other| other.label == sight.label).count() == 1;
-            let label = if alone { &sight.label } else { &sight.spec };
+            let alone = statuses.iter().filter(|other| other.label == status.label).count() == 1;
+            let label = if alone { &status.label } else { &status.spec };
             let label = label.replace('\\', "\\\\").replace('"', "\\\"");
             let _ = writeln!(text, "{name}{{source=\"{label}\"}} {value}");
         }
     };
-    series("keymill_store_next", "Lowest number the store has not reserved.", &|sight| {
-        Some(sight.seen()?.row.as_ref()?.mark.next.to_string())
+    series("keymill_store_next", "Lowest number the store has not reserved.", &|status| {
+        Some(status.seen()?.row.as_ref()?.mark.next.to_string())
     });
-    series("keymill_store_used_ratio", "Share of the present period's numbers that is reserved.", &|sight| {
-        sight.used_ratio().map(|ratio| ratio.to_string())
-    });
+    series(
+        "keymill_store_used_ratio",
+        "Share of the present period's numbers that is reserved.",
+        &|status| status.used_ratio().map(|ratio| ratio.to_string()),
+    );
     series(
         "keymill_store_last_refill_age_seconds",
         "How long ago the row was last changed, by the store's clock.",
-        &|sight| sight.seen()?.changed_seconds_ago.map(|seconds| seconds.to_string()),
+        &|status| status.seen()?.changed_seconds_ago.map(|seconds| seconds.to_string()),
     );
     print::text(&text)?;
     failed.map_or(Ok(()), Err)

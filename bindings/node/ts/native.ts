@@ -30,7 +30,7 @@ export interface SourceStats {
   reserved: number
   /** Numbers in memory. */
   left: number
-  /** Numbers reserved that nobody got or will get. */
+  /** Numbers that were reserved and will not be handed out. */
   lost: number
   /** Reservations that came back. */
   refills: number
@@ -48,7 +48,7 @@ export interface SourceStats {
   leadMs?: number
   /** When a snowflake's layout ends: milliseconds since 1970. */
   endsAtMs?: number
-  /** The refusal callers are told now. */
+  /** The error that callers get now. */
   refusal?: string
 }
 

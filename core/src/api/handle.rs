@@ -48,7 +48,7 @@ impl Handle {
     #[inline(never)]
     fn next_block(&mut self) -> Result<u64> {
         if let Way::Strided(_) | Way::Time(_) = self.source.shared.way {
-            // Every delta-th number would be no id yet in a block, so it is taken one by one too.
+            // A block counts, and with a stride a count is no id, so these are taken one by one too.
             return self.source.next();
         }
         let answer = self.source.numbers().and_then(|state| self.cursor.next_or_refill(state));

@@ -1,8 +1,8 @@
 //! The waist: every language translates these verbs and nothing else.
 //!
 //! One door: is this process a fork (a word the kernel wipes) → is the mill closed → the verb → count the error.
-//! Types that cross are plain: `u64`, UTF-8 text, buffers of the caller, an opaque mill and source. Configuration
-//! crosses as one string, so no language can forget an option.
+//! Only plain types cross: `u64`, UTF-8 text, buffers of the caller, an opaque mill and source. Configuration crosses as one
+//! string, so no language can lack an option.
 
 mod handle;
 mod operate;
@@ -53,8 +53,8 @@ impl fmt::Debug for Mill {
 
 impl Mill {
     /// Opens a mill from one string: `sqlite:FILE`, `memory:`, `mysql://user:password@host:port/database`, `postgres://…` and
-    /// `redis://…` alike, or `file:CONFIG.toml`. An empty string is refused: it is more often a setting that is missing. Nothing is connected until a source needs it, so a
-    /// store that is down does not keep a program from starting.
+    /// `redis://…` alike, or `file:CONFIG.toml`. An empty string is refused, because it is usually a missing setting. Nothing is
+    /// connected until a source needs it, so a program starts even if its store is down.
     ///
     /// # Errors
     /// `INVALID_CONFIG`: what is wrong and what is valid.
@@ -64,7 +64,7 @@ impl Mill {
     }
 
     /// Opens the mill that `KEYMILL_CONFIG` names, else `sqlite:keymill.db`; an empty variable is refused. A file that is created
-    /// is told as an event, `store_created`.
+    /// gives an event, `store_created`.
     ///
     /// # Errors
     /// As [`Mill::open`].
@@ -83,8 +83,8 @@ impl Mill {
         Ok(Source { shared: Arc::new(shared) })
     }
 
-    /// Closes for good: every later call answers `CLOSED`; what nobody used goes back to the store where it can.
-    /// Closing twice is nothing.
+    /// Closes for good: every later call answers `CLOSED`; unused numbers go back to the store where they can.
+    /// A second close does nothing.
     pub fn close(&self) {
         self.shared.close();
     }
@@ -122,7 +122,7 @@ impl Mill {
         self.shared.present().map_or_else(Vec::new, |engine| engine.events.drain())
     }
 
-    /// Takes the oldest event that nobody has taken yet, for callers with room for one at a time.
+    /// Takes the oldest event that was not taken yet, for callers with room for one at a time.
     #[must_use]
     pub fn next_event(&self) -> Option<Event> {
         self.shared.present()?.events.pop()
@@ -146,16 +146,15 @@ impl Mill {
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn facts(&self) -> Result<Facts> {
         let mut facts = self.shared.engine()?.run_on_store(|store| store.facts())?;
-        // A server's own words.
+        // Texts of a server.
         for text in [&mut facts.version].into_iter().chain(&mut facts.durability).chain(&mut facts.warnings) {
             *text = printable(std::mem::take(text));
         }
         Ok(facts)
     }
 
-    /// Creates what these sources need in the store and is not there; with none, keymill's own table. Answers with the
-    /// statements that were carried out. `dry_run` only answers with those that would be; where the store cannot be looked
-    /// at, with all of them.
+    /// Creates the tables that these sources lack in the store; without sources, keymill's own table. Returns the statements that
+    /// were carried out. With `dry_run` it returns those that would be: all of them where the store cannot be read.
     ///
     /// # Errors
     /// `INVALID_CONFIG` for a bad spec, `STORE_UNAVAILABLE`, `STORE_REFUSED` (a missing right, a table of another shape).
@@ -163,7 +162,7 @@ impl Mill {
         Ok(self.tables(specs, dry_run)?.into_iter().flat_map(|table| table.statements).collect())
     }
 
-    /// As [`Mill::init`], told table by table, those that were there included.
+    /// As [`Mill::init`], table by table, existing ones included.
     ///
     /// # Errors
     /// As [`Mill::init`].
@@ -171,7 +170,7 @@ impl Mill {
         let mut keys: Vec<Arc<Key>> = Vec::new();
         for spec in if specs.is_empty() { &["segment:keymill"] } else { specs } {
             let key = self.shared.config.spec(spec)?.key;
-            // A ticket's step stands in its table's definition; what is there with another one is refused.
+            // A ticket's step is part of its table's definition; a table with another step is refused.
             let table =
                 |key: &Key| (key.scheme, key.table.clone(), key.scheme.is_ticket().then_some(key.step));
             if keys.iter().all(|of| table(of) != table(&key)) {
@@ -182,7 +181,7 @@ impl Mill {
         self.shared.engine()?.run_on_store(move |store| {
             let mut tables = Vec::new();
             for key in &keys {
-                // One at a time, so that it is known whose each statement is.
+                // One at a time, so that each statement has its table.
                 let statements = store.init(std::slice::from_ref(key), dry_run)?;
                 tables.push(Table { scheme: key.scheme.name(), name: key.table.clone(), statements });
             }
@@ -230,8 +229,8 @@ pub struct Table {
     pub scheme: &'static str,
     /// Its name.
     pub name: String,
-    /// What creates it, comments that begin with `--` included: one statement, or with several stores one for each that lacks
-    /// it. None where it was there.
+    /// The statements that create it, comments that begin with `--` included: one, or with several stores one for each that lacks
+    /// it. Empty where the table exists.
     pub statements: Vec<String>,
 }
 

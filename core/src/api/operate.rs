@@ -1,4 +1,4 @@
-//! What an operator asks of a source: where its row stands, and to import the row of another program's table.
+//! Verbs for operators: where a source's row stands, and the import of another program's row.
 
 use std::sync::Arc;
 
@@ -36,12 +36,12 @@ pub struct Standing {
     pub used: (u64, u64),
     /// How many seconds ago the row was changed, by the store's clock, where the table says so.
     pub changed_seconds_ago: Option<u64>,
-    /// The date parts of the row's period and of the present one, where they differ: the row is that of a time that is over,
-    /// or of a clock that is ahead.
+    /// The date parts of the row's period and of the present one, where they differ: the row belongs to a past period, or was written
+    /// by a clock that is ahead.
     pub other_period: Option<(String, String)>,
-    /// How many numbers one reservation takes: the source's own steps, as multiples of the row's where that has one.
+    /// How many numbers one reservation takes: the source's steps, as multiples of the row's step where it has one.
     pub step: String,
-    /// What is wrong although ids go on: of several stores, one has lost its row or does not answer.
+    /// Problems that do not stop the source: of several stores, one has lost its row or does not answer.
     pub warnings: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ impl Source {
         let pattern = self.spec().pattern();
         let mark = row.as_ref().map(|row| row.mark).unwrap_or_default();
         let stride = self.stride();
-        // With a stride `next` is the next id, and what lies between it and the last one is nobody's.
+        // With a stride `next` is the next id, and the numbers between it and the last one are not the source's.
         let highest = Some(stride.below(mark.next)).filter(|highest| *highest > 0);
         let reserved_to = highest.map(|number| match pattern {
             Some(pattern) => pattern.text(mark.period, number),
@@ -103,9 +103,9 @@ impl Source {
         let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
         let answer = self.shared.mill.engine()?.run_on_store(move |store| {
             check_schemes(&old, &new)?;
-            // Each look also makes sure that the table is of its scheme's shape.
+            // Reading a row also checks the shape of its table.
             let old_row = store.look(&old).map_err(not_imported).map_err(|mut fault| {
-                // That the other program's table is made is not what helps.
+                // `init` would create the table; the remedy is to name the right one.
                 fault.message =
                     fault.message.replace("run `keymill init`", "name the old row's table (`--table`)");
                 fault
@@ -122,7 +122,7 @@ impl Source {
         answer.map_err(|error| self.failed(error))
     }
 
-    /// Under what the other program keeps its row.
+    /// The key of the other program's row.
     fn old_key(&self, old: &OldRow<'_>) -> Result<Arc<Key>> {
         let OldRow { scheme, table, row, columns } = *old;
         if !Source::IMPORTS.contains(&scheme) {
@@ -132,7 +132,7 @@ impl Source {
                 Source::IMPORTS.join(", ")
             )));
         }
-        // Said in any case: a TOML file may name this source's own table.
+        // Always given, because a TOML file may set `table` for this source.
         let default =
             Scheme::ALL.into_iter().find(|of| of.name() == scheme).map_or("", Scheme::default_table);
         let mut options = vec![("scheme", scheme), ("table", table.unwrap_or(default))];

@@ -1,4 +1,4 @@
-//! A source, as its callers see it: ids one by one and in batches, and what a source is.
+//! The verbs of a source: ids one by one and in batches, parsing, figures, repair.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ impl Source {
         &self.spec().label
     }
 
-    /// Counts an error on its way out. The store that asks for `keymill init` or `repair` knows a table and a row, only
-    /// the source its mill and its spec.
+    /// Counts an error that a caller gets. A store's message names `keymill init` or `repair` with a table and a row; the source
+    /// adds its mill and its spec.
     #[cold]
     pub(crate) fn failed(&self, mut error: Error) -> Error {
         if error.message.contains("`keymill ") {
@@ -54,7 +54,7 @@ impl Source {
         error
     }
 
-    /// A message whose commands can be typed as they are, but for a server's login: that is never shown.
+    /// A message whose commands can be typed as they are, except for a server's login, which is never shown.
     pub(crate) fn with_commands(&self, message: &str) -> String {
         let config = &self.shared.mill.config;
         if matches!(config.store, StoreConfig::Memory { .. }) {
@@ -107,7 +107,7 @@ impl Source {
             };
         }
         let quick = match &self.shared.way {
-            // A block of another process is dead: its word is not what it was.
+            // A block of another process is revoked: its word has changed.
             Way::Thread(live) => cursor::quick(live.last()),
             Way::Time(live) => quick_time(live),
             _ => None,
@@ -157,7 +157,7 @@ impl Source {
         n.map(|n| self.stride().nth(n))
     }
 
-    /// Which numbers are its ids: the n-th that a source with a stride counts is [`Stride::nth`].
+    /// Which numbers are its ids: the n-th number that a source with a stride counts is [`Stride::nth`].
     #[doc(hidden)] // for the command
     #[must_use]
     pub fn stride(&self) -> Stride {
@@ -173,7 +173,7 @@ impl Source {
     pub fn try_next(&self) -> Result<u64> {
         if let Way::Shared(live) | Way::Thread(live) = &self.shared.way {
             let source = live.last();
-            // What the thread's own block has left comes first, or the ids of one thread would not rise.
+            // The rest of the thread's own block comes first, or the ids of one thread would not rise.
             if matches!(self.shared.way, Way::Thread(_))
                 && let Some(id) = cursor::rest_of_thread(source, |id, _| id)
             {
@@ -252,7 +252,7 @@ impl Source {
     }
 
     /// Leases `[lo, hi)`, at least one and at most `count` numbers, to the caller alone: one, where ids do not follow each
-    /// other (`delta=`). What is not used is lost.
+    /// other (`delta=`). Unused numbers are lost.
     ///
     /// # Errors
     /// As [`Source::next`]; `INVALID_ARGUMENT` for a count of 0 and for snowflakes.
@@ -267,12 +267,12 @@ impl Source {
         Ok(self.ids_of(taken.lo, taken.hi))
     }
 
-    /// How many ids of a run of `count` lie side by side.
+    /// How many of `count` numbers are consecutive ids.
     pub(crate) fn at_most(&self, count: u64) -> u64 {
         if let Way::Strided(_) = self.shared.way { 1 } else { count }
     }
 
-    /// What was counted, as ids: with a stride it is one.
+    /// The ids of a counted range: with a stride it is one number, and so one id.
     pub(crate) fn ids_of(&self, lo: u64, hi: u64) -> (u64, u64) {
         if let Way::Strided(_) = self.shared.way {
             let id = self.stride().nth(lo);
@@ -295,7 +295,7 @@ impl Source {
     }
 
     /// Whether its ids follow each other, so that a language may count through a [`Lease`](crate::binding::Lease) by itself. Where
-    /// not, a lease holds one id, and batches are the core's: a clock's ids have gaps, and so have every delta-th number.
+    /// not, a lease holds one id, and the core makes batches: snowflakes have gaps, and so do the ids of a stride.
     #[must_use]
     pub fn counts(&self) -> bool {
         !matches!(self.shared.way, Way::Time(_) | Way::Strided(_))
@@ -333,7 +333,7 @@ impl Source {
         Handle { source: self.clone(), cursor: Cursor::EMPTY }
     }
 
-    /// Takes an id apart.
+    /// Parses an id.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for a number this source cannot have made.
@@ -369,7 +369,7 @@ impl Source {
         Ok(Parts { number: Some(id), ..Parts::default() })
     }
 
-    /// Takes a text apart: a serial number, or an id in decimal.
+    /// Parses a text: a serial number, or an id in decimal.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for a text this source cannot have made.
@@ -425,7 +425,7 @@ impl Source {
     }
 
     /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers
-    /// it. Answers with the row before and after. With `dry_run` nothing is written, and "after" is what would be.
+    /// it. Returns the row before and after. With `dry_run` nothing is written, and the row after is the one that would be.
     ///
     /// # Errors
     /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.
@@ -462,7 +462,7 @@ impl Source {
         Mill { shared: self.shared.mill.clone() }
     }
 
-    /// Ids without end; an error ends the iteration after it was given.
+    /// Ids without end; an error ends the iteration after it was returned.
     pub fn iter(&self) -> Iter {
         Iter { handle: self.handle(), process_order: self.spec().order == Order::Process, ended: false }
     }

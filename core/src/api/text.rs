@@ -11,7 +11,7 @@ use super::Source;
 /// How a number is taken after a miss: waiting, or at once.
 type TakeAfter = fn(&SegmentSource, Option<Miss>) -> Result<Taken>;
 
-/// The writers of `serial` write UTF-8 only: a date part that was checked, then digits.
+/// What the writers of `serial` wrote, which is UTF-8: a date part that was checked, then digits.
 pub(crate) fn ascii(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
@@ -38,8 +38,8 @@ impl Source {
         Ok(())
     }
 
-    /// Writes the next serial number into `buffer` and answers with its length. No number is spent on a buffer that is
-    /// too small.
+    /// Writes the next serial number into `buffer` and returns its length. A buffer that is too small
+    /// costs no number.
     ///
     /// # Errors
     /// As [`Source::next_text`]; `BUFFER_TOO_SMALL` for a buffer shorter than [`Source::text_len`].
@@ -129,7 +129,7 @@ impl Source {
         let Some(live) = self.shared.live_segments() else { return Err(self.failed(self.wants_text())) };
         if let Way::ThreadText(live) = &self.shared.way {
             let source = live.get(&self.shared).map_err(|e| self.failed(e))?;
-            // What the thread's own block has left comes first, or the texts of one thread would not rise.
+            // The rest of the thread's own block comes first, or the texts of one thread would not rise.
             let write = |number, prefix: &Prefix| write_serial(&mut *buffer, prefix, number, width);
             if let Some(written) = cursor::rest_of_thread(source, write) {
                 return self.fitted(written);
@@ -149,7 +149,7 @@ impl Source {
         Ok(ascii(&buffer[..len]).to_owned())
     }
 
-    /// `count` texts: all of them, or an error. In process order whole runs of numbers are taken at once.
+    /// `count` texts: all of them, or an error. In process order whole ranges are taken at once.
     ///
     /// # Errors
     /// As [`Source::next_text`]; `INVALID_ARGUMENT` for more than memory holds.

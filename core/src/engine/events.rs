@@ -1,4 +1,4 @@
-//! Events: what an operator would want to read in a log. Pulled, never pushed, so no foreign code runs here.
+//! Events, for an operator's log. The program pulls them, so no code of the program runs here.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,7 +18,7 @@ const KEPT: usize = 256;
 pub struct Event {
     /// When.
     pub at: SystemTime,
-    /// What kind, a fixed word: `refill_failed`, `went_backwards`, `store_warning`, `store_created`, `layout_ending`, `revived`,
+    /// Its kind, one of these words: `refill_failed`, `went_backwards`, `store_warning`, `store_created`, `layout_ending`, `revived`,
     /// `driver_panicked`, `keeper_restarted`.
     pub kind: &'static str,
     /// One line for a person. Never holds a secret.

@@ -16,7 +16,7 @@ use crate::snowflake::SnowflakeSource;
 /// Upper bounds of the refill histogram, in microseconds.
 const BUCKETS_US: [u64; 9] = [250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000];
 
-/// What is counted for a whole mill.
+/// The counters of a whole mill.
 #[derive(Debug, Default)]
 pub(crate) struct MillCounters {
     refill_us: [AtomicU64; BUCKETS_US.len() + 1],
@@ -50,7 +50,7 @@ impl MillCounters {
         add(&self.refills_failed, u64::from(!went_well));
     }
 
-    /// Counts a trip to the store, however many reservations it was for.
+    /// Counts a round trip to the store, however many reservations it was for.
     pub(crate) fn count_round_trip(&self) {
         add(&self.round_trips, 1);
     }
@@ -69,18 +69,18 @@ impl MillCounters {
         add(&self.driver_panics, 1);
     }
 
-    /// Counts a keeper that went on after a defect of keymill's own.
+    /// Counts a restart of the keeper after a defect in keymill.
     pub(crate) fn keeper_restarted(&self) {
         add(&self.keeper_restarts, 1);
     }
 
-    /// How many of the store's settings it warns about.
+    /// Sets how many warnings the store's settings give.
     pub(crate) fn set_warnings(&self, count: usize) {
         // ordering: Relaxed — a statistic.
         self.warnings.store(count as u64 + 1, Ordering::Relaxed);
     }
 
-    /// Counts an error a caller was given.
+    /// Counts an error that a caller got.
     pub(crate) fn error(&self, code: Code) {
         if let Some(counter) = self.errors.get(code.number() as usize) {
             add(counter, 1);
@@ -100,7 +100,7 @@ pub struct Latency {
     pub count: u64,
     /// Those that failed.
     pub failed: u64,
-    /// How often the store was gone to: once for one of them, or for several that were due together.
+    /// Round trips to the store, each for one reservation or for several that were due together.
     pub trips: u64,
 }
 
@@ -131,16 +131,16 @@ impl MillCounters {
 pub struct Stats {
     /// The source: `segment:orders`.
     pub source: String,
-    /// Its spec, options included: what tells two sources of one name apart.
+    /// Its spec, options included, which distinguishes two sources of one name.
     pub spec: String,
-    /// Ids handed out. Numbers leased by a thread, a handle or a language's own cursor count from the lease on, what is
-    /// never taken of them included.
+    /// Ids handed out. Numbers that a thread, a handle or a language's own cursor leased count from the lease on, even if they are
+    /// never taken.
     pub issued: u64,
     /// Numbers reserved from the store.
     pub reserved: u64,
     /// Numbers in memory.
     pub left: u64,
-    /// Numbers reserved that nobody got or will get.
+    /// Numbers that were reserved and will not be handed out.
     pub lost: u64,
     /// Reservations that came back.
     pub refills: u64,
@@ -152,13 +152,13 @@ pub struct Stats {
     pub last_refill_ms: Option<i64>,
     /// Ids a second, as the keeper measured them last.
     pub rate: f64,
-    /// How many seconds the numbers in memory last at that rate; `None` while nobody takes any.
+    /// How many seconds the numbers in memory last at that rate; `None` at a rate of 0.
     pub runway_seconds: Option<f64>,
     /// How far a snowflake's time leads the wall clock, in milliseconds.
     pub lead_ms: Option<i64>,
     /// When a snowflake's layout ends: milliseconds since 1970.
     pub ends_at_ms: Option<i64>,
-    /// The refusal callers are told now.
+    /// The error that callers get now.
     pub refusal: Option<String>,
 }
 
@@ -216,7 +216,7 @@ fn quoted(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// One series; nothing at all where it has no values, for a name without a value means nothing.
+/// One series; nothing at all where it has no values.
 fn series(out: &mut String, name: &str, kind: &str, help: &str, rows: &[(String, String)]) {
     if rows.is_empty() {
         return;
@@ -228,7 +228,7 @@ fn series(out: &mut String, name: &str, kind: &str, help: &str, rows: &[(String,
 }
 
 /// The Prometheus text of a mill; the same bytes for the same figures. Two sources of one name, such as a row that is moved
-/// from one scheme to another, are told apart by their specs: a label that came twice would make the whole text invalid.
+/// from one scheme to another, have their specs as labels: a label that occurs twice would make the whole text invalid.
 pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
     let mut out = String::new();
     let alone = |s: &Stats| stats.iter().filter(|other| other.source == s.source).count() == 1;
@@ -248,7 +248,13 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
     let rows = each(&|s| Some(s.reserved.to_string()));
     series(&mut out, "keymill_reserved_total", "counter", "Numbers reserved from the store.", &rows);
     let rows = each(&|s| Some(s.lost.to_string()));
-    series(&mut out, "keymill_lost_total", "counter", "Numbers reserved that nobody got.", &rows);
+    series(
+        &mut out,
+        "keymill_lost_total",
+        "counter",
+        "Numbers that were reserved and will not be handed out.",
+        &rows,
+    );
     let rows = each(&|s| Some(s.left.to_string()));
     series(&mut out, "keymill_left", "gauge", "Numbers in memory.", &rows);
     let rows = each(&|s| Some(s.refills.to_string()));
@@ -298,7 +304,7 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
         &mut out,
         "keymill_store_trips_total",
         "counter",
-        "Times the store was gone to, for one reservation or for several that were due together.",
+        "Round trips to the store, each for one reservation or for several that were due together.",
         &rows,
     );
     let rows: Vec<_> = get(&counters.warnings)
@@ -310,7 +316,7 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
         &mut out,
         "keymill_store_warnings",
         "gauge",
-        "Settings of the store that it is warned about, as `keymill status` lists them; no value before the first answer.",
+        "Warnings about the settings of the store, as `keymill status` lists them; no value before the first answer.",
         &rows,
     );
     let rows = [(String::new(), get(&counters.driver_panics).to_string())];

@@ -30,7 +30,7 @@ use crate::time::Clock;
 
 /// How long `close` waits for the keeper: a batch's own timeouts are shorter.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
-/// How long an task may wait for the keeper and the store.
+/// How long a store task may wait for the keeper and the store.
 const TASK_WAIT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Engine {
@@ -50,8 +50,8 @@ pub(crate) struct Engine {
     revived: bool,
 }
 
-/// The store that a configuration names; nothing is connected yet. Each driver is behind a guard of its own, so that of several
-/// stores one that panics is one that fails.
+/// The store that a configuration names; nothing is connected yet. Each driver has a guard of its own, so that a panic fails one
+/// of several stores only.
 fn store_for(config: &StoreConfig, folder: &Path, on_panic: &OnPanic) -> Result<Box<dyn Store>> {
     if let StoreConfig::Interleaved { stores, chunk } = config {
         let each = stores.iter().map(|store| Ok((store.shown(), store_for(store, folder, on_panic)?)));
@@ -60,7 +60,7 @@ fn store_for(config: &StoreConfig, folder: &Path, on_panic: &OnPanic) -> Result<
     Ok(Box::new(Guarded::new(maker_for(config, folder)?, on_panic.clone())))
 }
 
-/// What makes a store: once for a life of a mill, and again after a panic of its driver.
+/// Makes a store: once for a life of a mill, and again after a panic of its driver.
 #[cfg_attr(not(feature = "sqlite"), allow(unused_variables))]
 fn maker_for(config: &StoreConfig, folder: &Path) -> Result<MakeStore> {
     match config {
@@ -233,7 +233,7 @@ impl Engine {
                 Ok(Some(warning)) => {
                     self.events.push(Event::new("layout_ending", format!("{}: {warning}", spec.label)));
                 }
-                // A layout that is over makes no ids, which its first call says; its old ids can still be taken apart.
+                // The source of an ended layout can be opened: its first call fails, and its old ids can still be parsed.
                 Err(error) if error.code != Code::LayoutEnded => return Err(error),
                 _ => {}
             }
@@ -265,15 +265,13 @@ impl Engine {
         }
     }
 
-    /// A manual clock was moved: wake whoever sleeps by it.
+    /// A manual clock was moved: waits until every source that depends on it has been checked.
     pub(crate) fn clock_moved(&self) -> Result<()> {
-        {
-            let (done, wait) = channel::bounded(1);
-            self.command(Command::ClockMoved(done))?;
-            // A keeper in a store's timeout looks at the clock when it comes back.
-            let _ = wait.recv_timeout(CLOSE_WAIT);
-            Ok(())
-        }
+        let (done, wait) = channel::bounded(1);
+        self.command(Command::ClockMoved(done))?;
+        // A keeper that waits for a store reads the clock afterwards.
+        let _ = wait.recv_timeout(CLOSE_WAIT);
+        Ok(())
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -281,10 +279,10 @@ impl Engine {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Closes for good: every later call says `CLOSED`, unused numbers go back, the keeper ends.
+    /// Closes for good: every later call answers `CLOSED`, unused numbers go back, the keeper ends.
     pub(crate) fn close(&self) {
         {
-            // Under the lock, so that no source is added behind the close.
+            // Under the lock, so that no source is added after the close.
             let _sources = self.sources();
             // ordering: AcqRel — one closer; pairs with `is_closed`.
             if self.closed.swap(true, Ordering::AcqRel) {
@@ -293,7 +291,7 @@ impl Engine {
         }
         let (done, wait) = channel::bounded(1);
         let asked = self.command(Command::Close(done)).is_ok();
-        // A keeper that hangs in a store's timeout ends by itself later; nobody is kept for it.
+        // A keeper that waits for a silent store ends by itself later; the caller does not wait for it.
         if !asked || wait.recv_timeout(CLOSE_WAIT).is_err() {
             // What the keeper would have given back is lost; but after a close no caller gets a number, whatever state the keeper
             // is in.
@@ -312,7 +310,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // The life of another process is not ours to end.
+        // A forked child must not touch the engine of its parent.
         if self.is_ours() {
             self.close();
         }

@@ -1,8 +1,8 @@
-//! What the copies of a mill and of a source share, and how they come to life again in a forked child.
+//! What the copies of a mill and of a source share, and how a forked child starts them anew.
 //!
-//! The child must not touch anything its parent's threads may have been holding: not the old engine's locks, not its
-//! queues, not its connections. So the child builds a new engine and leaves the old one where it is, for ever. Which
-//! process one is in is told by a word the kernel wiped at the fork (see [`crate::base::revocation`]).
+//! The child must not touch anything that its parent's threads may have held: not the old engine's locks, queues or connections.
+//! So the child builds a new engine and never drops the old one. A word that the kernel wipes at the fork shows which process this
+//! is (see [`crate::base::revocation`]).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use super::Engine;
 pub(crate) struct SharedMill {
     pub(crate) config: Arc<MillConfig>,
     clock: Clock,
-    /// The working folder at the time of the opening, from which a relative path is taken for good: a daemon changes its
-    /// folder, and a forked child opens the store anew.
+    /// The working folder when the mill was opened. Relative paths keep their meaning when a daemon changes its folder and a forked
+    /// child opens the store anew.
     folder: PathBuf,
     /// The present life, from `Arc::into_raw`; never null.
     engine: AtomicPtr<Engine>,
@@ -39,7 +39,7 @@ impl SharedMill {
         let clock =
             config.manual_clock.map_or(Clock::System, |ms| Clock::Manual(Arc::new(ManualClock::new(ms))));
         let config = Arc::new(config);
-        // Without a working folder a relative path is no path, and the store says so.
+        // Without a working folder the store reports that a relative path cannot be opened.
         let folder = std::env::current_dir().unwrap_or_default();
         let engine = Arc::new(Engine::start(&config, &folder, clock.clone(), false)?);
         Ok(SharedMill {
@@ -61,8 +61,8 @@ impl SharedMill {
         self.present().map_or_else(|| self.revive(), Ok)
     }
 
-    /// The engine of this process, if it has one: a forked child has none before its first call, and one that only asks, prints
-    /// or drops something needs none.
+    /// The engine of this process, if it has one. A forked child has none before its first call; a child that only reads figures
+    /// or drops handles needs none.
     pub(crate) fn present(&self) -> Option<&Engine> {
         // ordering: SeqCst — pairs with the store in `start_anew`; see `close`.
         let engine = self.engine.load(Ordering::SeqCst);
@@ -95,7 +95,7 @@ impl SharedMill {
             return Err(Error::new(Code::Closed, "the mill was closed"));
         }
         let _held = self.reviving.lock();
-        // Another thread may have been quicker.
+        // Another thread may have done it meanwhile.
         self.present().map_or_else(|| self.start_anew(), Ok)
     }
 
@@ -129,7 +129,7 @@ impl SharedMill {
 impl Drop for SharedMill {
     fn drop(&mut self) {
         let engine = *self.engine.get_mut();
-        // SAFETY: as in `engine`; nobody else can reach it any more.
+        // SAFETY: as in `engine`; no other reference leads to it any more.
         if unsafe { &*engine }.is_ours() {
             // SAFETY: the pointer came from `Arc::into_raw` and is not used again.
             drop(unsafe { Arc::from_raw(engine) });
@@ -138,19 +138,19 @@ impl Drop for SharedMill {
 }
 
 /// A source's state in the present life of its mill: in a forked child its parent's, until the child's first call.
-pub(crate) struct Live<T: State> {
+pub(crate) struct Live<T: SourceState> {
     /// From `Arc::into_raw`; never null.
     state: AtomicPtr<T>,
 }
 
 /// The two kinds of state that a source may have.
-pub(crate) trait State: Sized {
+pub(crate) trait SourceState: Sized {
     fn word(&self) -> &Word;
     /// The state, if the source is of this kind.
     fn of(source: KeptSource) -> Option<Arc<Self>>;
 }
 
-impl State for SegmentSource {
+impl SourceState for SegmentSource {
     #[inline]
     fn word(&self) -> &Word {
         self.word()
@@ -160,7 +160,7 @@ impl State for SegmentSource {
     }
 }
 
-impl State for SnowflakeSource {
+impl SourceState for SnowflakeSource {
     #[inline]
     fn word(&self) -> &Word {
         self.word()
@@ -170,7 +170,7 @@ impl State for SnowflakeSource {
     }
 }
 
-impl<T: State> Live<T> {
+impl<T: SourceState> Live<T> {
     fn new(state: Arc<T>) -> Self {
         Live { state: AtomicPtr::new(Arc::into_raw(state).cast_mut()) }
     }
@@ -214,7 +214,7 @@ impl<T: State> Live<T> {
     }
 }
 
-impl<T: State> Drop for Live<T> {
+impl<T: SourceState> Drop for Live<T> {
     fn drop(&mut self) {
         let state = *self.state.get_mut();
         // SAFETY: as in `last`; no other reference leads to it through this struct any more.
@@ -225,7 +225,7 @@ impl<T: State> Drop for Live<T> {
     }
 }
 
-/// How a source hands out ids, settled once so that the id path tests one word.
+/// How a source hands out ids, decided once so that the id path tests one word.
 pub(crate) enum Way {
     /// Numbers of the shared counter.
     Shared(Live<SegmentSource>),
@@ -233,7 +233,7 @@ pub(crate) enum Way {
     Thread(Live<SegmentSource>),
     /// Ids of a clock and a worker.
     Time(Live<SnowflakeSource>),
-    /// Every delta-th number: counted by the shared counter or by the thread, and made an id on its way out.
+    /// Every delta-th number: counted by the shared counter or by the thread, and converted to an id when it is handed out.
     Strided(Live<SegmentSource>),
     /// Texts, numbered by the shared counter.
     SharedText(Live<SegmentSource>),
