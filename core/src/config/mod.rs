@@ -1,4 +1,4 @@
-//! Configuration: one string opens a mill, one string names a source; every default stands in this folder.
+//! Configuration: one string opens a mill, one string names a source. Every default is in this folder.
 
 pub mod options;
 mod spec;
@@ -21,7 +21,7 @@ use crate::store::{Durability, Secret, server};
 /// Options by name, as text.
 pub type Options = BTreeMap<String, String>;
 
-/// What opens when nothing is said.
+/// The mill that opens without a configuration.
 pub const DEFAULT_MILL: &str = "sqlite:keymill.db";
 
 /// The environment variable every language reads for its default mill.
@@ -78,11 +78,11 @@ pub enum StoreConfig {
     },
 }
 
-/// The configuration string of the default mill: what [`MILL_VARIABLE`] says, else [`DEFAULT_MILL`].
+/// The configuration string of the default mill: the value of [`MILL_VARIABLE`], else [`DEFAULT_MILL`].
 ///
 /// # Errors
-/// `INVALID_CONFIG` where the variable is empty or not UTF-8. An empty one is a setting that was to be filled in; the default
-/// instead would count from another row.
+/// `INVALID_CONFIG` where the variable is empty or not UTF-8. An empty one is a setting that was never filled in; the default
+/// in its place would count from another row.
 pub fn default_mill() -> Result<String> {
     match std::env::var(MILL_VARIABLE) {
         Ok(config) if config.trim().is_empty() => Err(Error::config(format!(
@@ -95,7 +95,7 @@ pub fn default_mill() -> Result<String> {
 }
 
 impl StoreConfig {
-    /// Whether `init=max` and the `key_producer` default make sense here.
+    /// Whether the store is a SQL database: only there `init=max` is valid, and `key_producer` the default of serials.
     #[must_use]
     pub fn is_sql(&self) -> bool {
         match self {
@@ -130,7 +130,7 @@ impl StoreConfig {
         }
     }
 
-    /// The store as it may be shown: no user, no password.
+    /// The store without user and password, for messages.
     #[must_use]
     pub fn shown(&self) -> String {
         match self {
@@ -158,7 +158,7 @@ pub struct MillConfig {
     pub manual_clock: Option<i64>,
     /// How many sources may be opened: each keeps its memory until the mill is closed.
     pub max_sources: usize,
-    /// The beginning of a command with what opened it, as it can be typed again: a server's login is left out.
+    /// The beginning of a command on this mill, as it can be typed; without a server's login.
     pub command: String,
     /// Option defaults by kind, from a TOML file.
     pub kinds: BTreeMap<String, Options>,
@@ -178,7 +178,7 @@ impl MillConfig {
         Ok(read)
     }
 
-    /// The same, without what the environment adds.
+    /// As [`MillConfig::parse`], without the environment.
     fn read(config: &str) -> Result<Self> {
         if config.is_empty() {
             return Err(Error::config(format!(
@@ -240,7 +240,7 @@ fn from_environment(server: &mut server::ServerOptions, password: Option<&std::f
     let variable = server::PASSWORD_VARIABLE;
     let password = password.to_str().ok_or_else(|| Error::config(format!("{variable} is not UTF-8")))?;
     if password.is_empty() {
-        // A secret that was to be filled in: without it some servers let everybody in, to another user's rows.
+        // A secret that was never filled in: without it some servers would accept the login.
         return Err(Error::config(format!(
             "{variable} is empty, and the URL of {} names no password; set the variable, or unset it",
             server.shown()
@@ -251,8 +251,8 @@ fn from_environment(server: &mut server::ServerOptions, password: Option<&std::f
     Ok(())
 }
 
-/// The beginning of a command on this configuration, with `USER:PASSWORD` for a server's login, where it has one. No password
-/// stands among a command's arguments, where every user of the machine reads it.
+/// The beginning of a command on this configuration, with `USER:PASSWORD` for a server's login, where it has one. No password is
+/// among the command's arguments, which every user of the machine can read.
 fn command(config: &str) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     let with_argument = |text: &str| format!("keymill --mill {}", quoted(text));

@@ -1,7 +1,7 @@
-//! A source's spec string, `kind:name?option=value&…`, read into what the mill needs.
+//! Parses a source's spec string, `kind:name?option=value&…`.
 //!
-//! Every option of every kind stands in one table, so that an unknown one can be answered with the valid ones and no
-//! language can forget one.
+//! Every option of every kind is in one table, so that the error of an unknown one lists the valid ones and no language can lack
+//! one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ use super::{Options, duration};
 
 /// The longest spec string.
 const MAX_SPEC: usize = 4096;
-/// `max_step` where nothing is said.
+/// The default of `max_step`.
 const LARGEST_STEP: u64 = 10_000_000;
 /// The longest name, in bytes.
 const MAX_NAME: usize = 128;
@@ -38,7 +38,7 @@ fn kind_names() -> String {
     KINDS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// What is encoded inside a name or a value.
+/// The characters that are percent-encoded inside a name or a value.
 const RESERVED: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'&').add(b'=').add(b'/');
 
 /// The spec string that a language's keyword sugar stands for: the parts of a name joined by `/`, and options, each
@@ -62,7 +62,7 @@ pub fn spec_string(kind: &str, name: &[&str], options: &[(&str, &str)]) -> Strin
     spec
 }
 
-/// What each part of a spec reads: decoded kind, name and options, in the order given.
+/// The parts of a spec string: kind, name (still encoded) and decoded options.
 struct Split {
     kind: &'static str,
     known: Vec<&'static str>,
@@ -228,7 +228,7 @@ impl Reader<'_> {
     }
 }
 
-/// A limit as one would write it.
+/// A limit as it would be written in a spec.
 fn in_words(ms: u64) -> String {
     match ms {
         _ if ms.is_multiple_of(86_400_000) => format!("{}d", ms / 86_400_000),
@@ -263,7 +263,7 @@ pub(crate) fn parse(spec: &str, defaults: &dyn Fn(&str, &str) -> Options, sql_st
     }
 }
 
-/// What every kind reads the same way.
+/// The options that every kind has.
 struct Common {
     text: String,
     order: Order,
@@ -315,7 +315,7 @@ fn scheme(read: &Reader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, S
     Ok((scheme, table))
 }
 
-/// `columns=cur_id:current_no,biz_type:name`: a scheme's columns where a shop calls them otherwise.
+/// `columns=cur_id:current_no,biz_type:name`: columns whose names differ from those of the scheme's authors.
 fn columns(read: &Reader, scheme: Scheme) -> Result<Columns> {
     let Some(value) = read.given.get("columns") else { return Ok(Columns::default()) };
     let known = store::columns_of(scheme);
@@ -330,7 +330,7 @@ fn columns(read: &Reader, scheme: Scheme) -> Result<Columns> {
         let Some((column, own)) = pair.split_once(':') else {
             return Err(read.bad("columns", value, "column:own_name, more of them with commas between"));
         };
-        // As in SQL, where a name is the same in either case.
+        // Case-insensitive, as names are in SQL.
         let Some(column) = known.iter().find(|known| known.eq_ignore_ascii_case(column)) else {
             return Err(Error::config(format!(
                 "scheme={} has no column `{}` that keymill reads or writes; valid: {}",
@@ -362,7 +362,7 @@ fn columns(read: &Reader, scheme: Scheme) -> Result<Columns> {
     Ok(columns)
 }
 
-/// A ticket's number and its table's step say everything: what steers other reservations has no meaning there.
+/// A ticket's number and its table's step determine a range, so the options that size other reservations have no meaning there.
 fn check_ticket_options(read: &Reader, scheme: Scheme) -> Result<()> {
     for option in ["min_step", "max_step", "start", "backwards"] {
         if read.given.contains_key(option) {
@@ -461,7 +461,7 @@ fn serial(parts: &Split, read: &Reader, common: Common, sql_store: bool) -> Resu
     let widen = read.one_of("overflow", &[("error", false), ("widen", true)])?;
     let label = format!("serial:{table}/{column}");
     let space = pattern.last();
-    // Eighteen digits are all a signed 64-bit number can be sure to hold.
+    // A signed 64-bit number holds every number of eighteen digits, not every one of nineteen.
     let last = if widen { 999_999_999_999_999_999 } else { pattern.last() };
     // Two spellings of a column make the same texts, so they share a row, as they do in `key_producer`.
     let name =

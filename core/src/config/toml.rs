@@ -156,7 +156,7 @@ fn parse(text: &str) -> Result<MillConfig> {
             .map_err(|e| Error::config(format!("source `{}`: {}", shown(&source), e.message)))?;
         config.sources.insert(source, options);
     }
-    // A typing error in a value shows now, not when the source is first used.
+    // A typing error in a value is reported now, not when the source is first used.
     for source in config.sources.keys() {
         config
             .spec(source)
@@ -192,7 +192,7 @@ fn several(stores: &[String], chunk: Option<u64>) -> Result<MillConfig> {
                 "`fork`, `clock` and `max_sources` are the mill's; write them at the top of the file",
             ));
         }
-        // Memories without a name are one's own, each another.
+        // Memories without a name are different ones.
         let shown = read.store.shown();
         if shown != "memory:" && each.iter().any(|other| other.shown() == shown) {
             return Err(of("it stands there twice"));

@@ -14,8 +14,8 @@ use crate::store::{Durability, Secret};
 use super::options::{self, Described};
 use super::{Fork, MillConfig, StoreConfig, duration};
 
-/// Default of `max_sources`: some 400 MB. A program that names its sources has hundreds; one that makes names of what users send
-/// is stopped before its memory is used up.
+/// Default of `max_sources`: some 400 MB. A program that names its sources has hundreds; one that makes names from user input is
+/// stopped before its memory is used up.
 pub(super) const MAX_SOURCES: usize = 100_000;
 /// The highest `max_sources`.
 const MOST_SOURCES: usize = 100_000_000;
@@ -24,7 +24,7 @@ const VALID: &str = "valid stores: sqlite:FILE, memory:, mysql://user@host:port/
 
 pub(super) fn parse(config: &str) -> Result<MillConfig> {
     let (place, query) = config.split_once('?').map_or((config, ""), |(p, q)| (p, q));
-    // A URL without a known scheme may be a bare password or worse: it is not repeated.
+    // A URL without a known scheme may be a bare password: it is not repeated.
     let Some((scheme, rest)) = place.split_once(':') else {
         return Err(Error::config(format!("the configuration string names no store; {VALID}")));
     };
@@ -40,7 +40,7 @@ pub(super) fn parse(config: &str) -> Result<MillConfig> {
         }
         "postgres" | "postgresql" => {
             let (server, options) = server(&POSTGRES, rest, query)?;
-            // Whether it is said or not: a server that takes no writes can reserve nothing.
+            // In any case: a server that takes no writes cannot reserve.
             match options.get("target_session_attrs").map(String::as_str) {
                 None | Some("read-write") => mill(StoreConfig::Postgres(server), &options),
                 Some(other) => Err(bad("target_session_attrs", other, "read-write")),
@@ -103,7 +103,7 @@ fn read_options(query: &str, store: &[&'static [Described]], name: &str) -> Resu
     Ok(found)
 }
 
-/// What keymill calls an option that URLs of other clients have.
+/// keymill's name of an option that URLs of other clients have.
 fn own_word(option: &str) -> Option<&'static str> {
     Some(match option {
         "sslmode" | "ssl-mode" | "ssl_mode" | "ssl" | "useSSL" => "`tls=…`",
@@ -169,7 +169,7 @@ fn time(options: &BTreeMap<String, String>, option: &str, default_ms: u64) -> Re
     }
 }
 
-/// A memory's faults, for tests in every language.
+/// The script of a memory store, for tests in every language.
 fn script(options: &BTreeMap<String, String>) -> Result<Vec<Step>> {
     let Some(text) = options.get("script") else { return Ok(Vec::new()) };
     let time = |value: &str| duration(value).filter(|ms| *ms <= 60_000).map(Duration::from_millis);
@@ -206,11 +206,11 @@ fn sqlite(rest: &str, query: &str) -> Result<MillConfig> {
     mill(store, &options)
 }
 
-/// What the URLs of server stores differ in.
-struct Kind {
+/// The differences between the URLs of server stores.
+struct ServerKind {
     name: &'static str,
     port: u16,
-    /// How a URL looks, for messages.
+    /// The shape of a URL, for messages.
     shape: &'static str,
     /// A URL has to name a user.
     user: bool,
@@ -220,7 +220,7 @@ struct Kind {
     more: &'static [Described],
 }
 
-const MYSQL: Kind = Kind {
+const MYSQL: ServerKind = ServerKind {
     name: "mysql",
     port: 3306,
     shape: "write mysql://user:password@host:port/database",
@@ -229,7 +229,7 @@ const MYSQL: Kind = Kind {
     more: &[],
 };
 
-const POSTGRES: Kind = Kind {
+const POSTGRES: ServerKind = ServerKind {
     name: "postgres",
     port: 5432,
     shape: "write postgres://user:password@host:port/database",
@@ -238,7 +238,7 @@ const POSTGRES: Kind = Kind {
     more: options::POSTGRES,
 };
 
-const REDIS: Kind = Kind {
+const REDIS: ServerKind = ServerKind {
     name: "redis",
     port: 6379,
     shape: "write redis://user:password@host:port",
@@ -247,7 +247,7 @@ const REDIS: Kind = Kind {
     more: options::REDIS,
 };
 
-/// Without a login in front a URL may be a login whose password holds a `?`: then nothing of it may be repeated.
+/// A URL without a login may be one whose password holds a `?`: then nothing of it may be repeated.
 fn no_cut_password(rest: &str, query: &str) -> Result<()> {
     if rest.contains('@') {
         return Ok(());
@@ -304,8 +304,8 @@ fn redis(rest: &str, query: &str) -> Result<MillConfig> {
 }
 
 /// `//user:password@host:port,host:port/database` and the options of a server.
-fn server(kind: &Kind, rest: &str, query: &str) -> Result<(ServerOptions, BTreeMap<String, String>)> {
-    let Kind { name, shape, .. } = kind;
+fn server(kind: &ServerKind, rest: &str, query: &str) -> Result<(ServerOptions, BTreeMap<String, String>)> {
+    let ServerKind { name, shape, .. } = kind;
     // A password that holds a `?` ends up here: nothing of it may be repeated.
     if query.contains('@') {
         return Err(Error::config(format!(
@@ -371,15 +371,15 @@ pub(super) fn password_file(path: &str) -> Result<PasswordSource> {
 /// `schema=NAME`, as the server's catalogue has it.
 fn schema(options: &BTreeMap<String, String>) -> Result<Option<String>> {
     let Some(name) = options.get("schema") else { return Ok(None) };
-    // A longer one would be cut by the server in silence.
+    // The server would cut a longer one silently.
     if name.is_empty() || name.len() > 63 || name.chars().any(char::is_control) || name.starts_with("pg_") {
         return Err(bad("schema", name, "the name of a schema of at most 63 bytes, as the server has it"));
     }
     Ok(Some(name.clone()))
 }
 
-/// `tls=off|prefer|require|verify`, `ca=FILE` with the authorities that are believed, and `cert=` and `key=` with what this
-/// program shows of itself.
+/// `tls=off|prefer|require|verify`, `ca=FILE` with the trusted authorities, and `cert=` and `key=` with this program's own
+/// certificate.
 fn tls(options: &BTreeMap<String, String>) -> Result<Tls> {
     let mode = match options.get("tls").map(String::as_str) {
         None => TlsMode::Default,

@@ -53,7 +53,7 @@ impl Prefix {
         let bytes = self.as_bytes();
         match std::str::from_utf8(bytes) {
             Ok(text) => text,
-            // Only words that no prefix was made of (`from_words`) come here; what is text of them is shown.
+            // Only torn words (`from_words`) are not UTF-8; the valid part is returned.
             Err(broken) => bytes
                 .get(..broken.valid_up_to())
                 .and_then(|valid| std::str::from_utf8(valid).ok())
@@ -92,8 +92,8 @@ impl Prefix {
         (words, self.len)
     }
 
-    /// What [`Prefix::to_words`] took apart. Words from elsewhere (a torn read) make some prefix, never a panic: the
-    /// length is cut to [`MAX_PREFIX`] and bytes past it are dropped.
+    /// The prefix of these words. Torn words (from a racing read) make some prefix, never a panic: the length is cut to
+    /// [`MAX_PREFIX`] and bytes past it are dropped.
     #[inline]
     #[must_use]
     pub fn from_words(words: [u64; 8], len: u8) -> Prefix {
@@ -108,7 +108,7 @@ impl Prefix {
         prefix
     }
 
-    /// A date part of words that are read one by one, as many as `len` says: of eight characters, one.
+    /// The prefix of words that are read one by one, only as many as `len` needs.
     ///
     /// Torn words make some prefix, as in [`Prefix::from_words`], which must not be used then: bytes past `len` may
     /// not be zero.
@@ -128,7 +128,7 @@ impl Prefix {
         self.bytes.get(at..).and_then(<[u8]>::first_chunk::<8>).copied().unwrap_or_default()
     }
 
-    /// Appends text; what goes past [`MAX_PREFIX`] is dropped, which a checked pattern never reaches.
+    /// Appends text; bytes past [`MAX_PREFIX`] are dropped, which a checked pattern never reaches.
     pub(super) fn push_str(&mut self, text: &str) {
         for byte in text.bytes() {
             self.push_byte(byte);
@@ -171,10 +171,10 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// Writes `number` with at least `width` digits at the front of `out` and answers with how many bytes that took;
-/// `None`, with `out` untouched, where it does not fit.
+/// Writes `number` with at least `width` digits at the front of `out` and returns how many bytes that took; `None`, with `out`
+/// untouched, where it does not fit.
 ///
-/// A number with more digits is written whole (`DecimalFormat`'s way): whoever forbids that checks before.
+/// A number with more digits is written in full, as `DecimalFormat` does; a caller that forbids this checks before.
 ///
 /// ```
 /// let mut out = [0; 20];
@@ -191,8 +191,8 @@ pub fn write_number(out: &mut [u8], number: u64, width: u32) -> Option<usize> {
     Some(digits)
 }
 
-/// Writes the date part and the number at the front of `out` and answers with how many bytes that took; `None`, with
-/// `out` untouched, where it does not fit. [`MAX_TEXT`] bytes are always enough for a `width` of up to 20.
+/// Writes the date part and the number at the front of `out` and returns how many bytes that took; `None`, with `out` untouched,
+/// where it does not fit. [`MAX_TEXT`] bytes are always enough for a `width` of up to 20.
 ///
 /// ```
 /// use keymill::serial::{SerialPattern, write_serial};
@@ -206,8 +206,8 @@ pub fn write_number(out: &mut [u8], number: u64, width: u32) -> Option<usize> {
 #[must_use]
 pub fn write_serial(out: &mut [u8], prefix: &Prefix, number: u64, width: u32) -> Option<usize> {
     let (date, digits) = (prefix.len(), width as usize);
-    // The usual patterns, `yyyyMMdd` before up to eight digits: three stores of a word, none of which depends on how many
-    // digits are wanted. All eight go to the end, then the date part over those that are not.
+    // The usual patterns, `yyyyMMdd` before up to eight digits: three stores of a word, none of which depends on the number of
+    // digits. All eight digits go to the end, then the date part overwrites those in excess.
     if let Some(&limit) = BELOW.get(digits)
         && number < limit
         && (8..=16).contains(&date)
@@ -226,7 +226,7 @@ pub fn write_serial(out: &mut [u8], prefix: &Prefix, number: u64, width: u32) ->
     write_any(out, prefix, number, width)
 }
 
-/// What a number of up to eight digits is below; nothing is below the first, so a width of 0 is not among the usual.
+/// The exclusive upper bound of numbers of up to eight digits, by width; 0 for a width of 0, which is not usual.
 const BELOW: [u64; 9] = {
     let mut table = [0; 9];
     let mut digits = 1;
@@ -260,7 +260,7 @@ fn write_any(out: &mut [u8], prefix: &Prefix, number: u64, width: u32) -> Option
 /// ```
 #[inline]
 pub fn push_serial(out: &mut String, prefix: &Prefix, number: u64, width: u32) {
-    // One piece where it fits, which is always but for a width no number pattern has.
+    // In one piece if it fits, which every width of a number pattern does.
     let mut buffer = [0; MAX_TEXT];
     let written = write_serial(&mut buffer, prefix, number, width).and_then(|len| buffer.get(..len));
     if let Some(Ok(text)) = written.map(std::str::from_utf8) {

@@ -1,10 +1,10 @@
 //! Serial numbers: a date part and a zero-padded number, `20261120000001`. Pure functions and types.
 //!
 //! The patterns are those of KeyFactory, which are Java's `SimpleDateFormat` and `DecimalFormat`; the text is the
-//! same, byte for byte. What is promised on top:
+//! same, byte for byte. Further guarantees:
 //!
-//! * a text is read back without a doubt: every date of a pattern has the same number of characters;
-//! * two periods never make one text: a pattern whose date part would come back (`MMdd`) is refused;
+//! * a text can be parsed unambiguously: every date of a pattern has the same number of characters;
+//! * two periods never make the same text: a pattern whose date part would recur (`MMdd`) is refused;
 //! * a period never falls while the clock does not: not where clocks go back, not beyond the last year.
 
 mod format;
@@ -46,7 +46,7 @@ pub struct SerialPattern {
 }
 
 impl SerialPattern {
-    /// Checks and takes apart the three texts.
+    /// Parses and checks the three texts.
     ///
     /// `date` takes Java's letters, each once: `yy` (20yy) or `yyyy`, `MM`, `dd`, `HH`, `mm`, `ss`, `SSS`, in any
     /// order but without a gap from the year down; text stands in quotes (`'CUST'`, `''` is one quote), and what is

@@ -2,7 +2,7 @@
 //!
 //! The letters are those of Java's `SimpleDateFormat`
 //! (<https://docs.oracle.com/javase/8/docs/api/java/text/SimpleDateFormat.html>), as far as every date gets the same
-//! number of characters: then a serial's text can be read back without a doubt, and two dates never look alike.
+//! number of characters: then a serial's text can be parsed unambiguously, and two dates never have the same text.
 
 use super::format::{MAX_PREFIX, Prefix};
 use super::period::Part;
@@ -63,8 +63,7 @@ impl DatePattern {
         prefix
     }
 
-    /// Takes the date part off the front of `text`: the period it shows, not yet known to be a date that exists, and
-    /// the rest.
+    /// Splits the date part off the front of `text`: the period it shows, which need not be a date that exists, and the rest.
     pub(super) fn read<'t>(&self, text: &'t str) -> Option<(u64, &'t str)> {
         let mut rest = text;
         let mut period: u64 = 0;
@@ -113,7 +112,7 @@ pub(super) fn width(pattern: &str) -> Result<u32> {
     )))
 }
 
-/// The reason is what is wrong with the pattern; the caller says which pattern.
+/// The error says what is wrong with the pattern; the caller adds which pattern.
 fn parse(pattern: &str) -> std::result::Result<DatePattern, String> {
     if pattern.len() > MAX_PATTERN {
         return Err(format!("it has {} bytes; at most {MAX_PATTERN} are allowed", pattern.len()));
@@ -177,7 +176,7 @@ fn push_literal(pieces: &mut Vec<Piece>, c: char) {
     }
 }
 
-/// A run of one letter. What would have a width of its own for each date is refused.
+/// A field: one letter repeated. A field whose width would depend on the date is refused.
 fn field(letter: char, count: u32) -> std::result::Result<Piece, String> {
     let part = match letter {
         'y' => {
@@ -214,7 +213,7 @@ fn field(letter: char, count: u32) -> std::result::Result<Piece, String> {
     }
 }
 
-/// A part without all the coarser ones comes back, and the serials with it: `MMdd` each year.
+/// A part without all coarser ones recurs, and its serials with it: `MMdd` each year.
 fn check_chain(date: &DatePattern) -> std::result::Result<(), String> {
     let Some(finest) = date.finest() else { return Ok(()) };
     let missing = Part::ALL.into_iter().find(|part| *part < finest && !date.fields().any(|f| f.0 == *part));

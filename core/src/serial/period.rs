@@ -162,15 +162,15 @@ impl Calendar {
     /// The first millisecond at which local time has reached `civil`.
     fn first_ms(&self, civil: DateTime) -> Option<i64> {
         let reached = |ms: i64| self.latest(instant(ms)) >= civil;
-        // jiff's answer is right wherever this local time comes once or twice. It is checked, because where clocks
-        // jump over it the answer wanted is the moment of the jump.
+        // jiff's answer is right where this local time occurs once or twice. It is checked, because where clocks jump over it the
+        // moment of the jump is wanted.
         if let Ok(guess) = self.zone.to_ambiguous_timestamp(civil).earlier() {
             let guess = guess.as_millisecond();
             if reached(guess) && !reached(guess - 1) {
                 return Some(guess);
             }
         }
-        // Local time as `latest` tells it never falls, so the moment can be searched for.
+        // `latest` never falls, so the moment can be found by bisection.
         let utc = Offset::UTC.to_timestamp(civil).ok()?;
         let mut before = utc.saturating_sub(FURTHEST).ok()?.as_millisecond() - 1;
         let mut after = utc.saturating_add(FURTHEST).ok()?.as_millisecond();

@@ -15,7 +15,7 @@ use crate::base::error::{Code, Error, Result};
 /// The epoch of a layout that names none.
 pub const DEFAULT_EPOCH: &str = "2025-01-01";
 
-/// Preset names and what they stand for.
+/// The presets: name and layout.
 pub const PRESETS: [(&str, &str); 4] = [
     ("twitter", "time:41@1ms,worker:10,seq:12"),
     ("uid", "time:28@1s,worker:22,seq:13"),
@@ -23,10 +23,10 @@ pub const PRESETS: [(&str, &str); 4] = [
     ("js53", "time:41@1ms,worker:5,seq:7"),
 ];
 
-/// All three fields together; the sign bit of a 64-bit integer stays clear, for Java and for `BIGINT`.
+/// The most bits of all three fields together; the sign bit of a 64-bit integer stays clear, for Java and for `BIGINT`.
 const MAX_BITS: u32 = 63;
 
-/// One tick is at most a day: longer ones are mistyped.
+/// The longest tick, a day: longer ones are typing errors.
 const MAX_UNIT_MS: i64 = 86_400_000;
 
 const YEAR_MS: i64 = 365 * 86_400_000;
@@ -134,7 +134,7 @@ impl Layout {
         Ok(Layout { time_bits, center_bits, worker_bits, seq_bits, seq_last, unit_ms, epoch_ms })
     }
 
-    /// The id of these fields. Bits that a field does not have are cut off; the generator checks its ranges before.
+    /// The id of these fields. Bits beyond a field's width are cut off; the generator checks its ranges before.
     #[inline]
     #[must_use]
     pub fn pack(&self, tick: u64, worker: u64, seq: u64) -> u64 {
@@ -154,7 +154,7 @@ impl Layout {
         }
     }
 
-    /// The fields of an id that somebody else hands in: `INVALID_ARGUMENT` where no id of this layout can look like that.
+    /// The fields of an id from outside; `INVALID_ARGUMENT` where no id of this layout has this value.
     pub fn read(&self, id: u64) -> Result<Fields> {
         if id == 0 || id > self.max_id() {
             return Err(Error::argument(format!(
@@ -179,7 +179,7 @@ impl Layout {
         i64::try_from(wall).unwrap_or(i64::MAX)
     }
 
-    /// The first millisecond that the time field cannot say.
+    /// The first millisecond beyond the time field.
     #[must_use]
     pub fn ends_at_ms(&self) -> i64 {
         self.wall_ms_of(self.max_tick() + 1)
@@ -194,8 +194,8 @@ impl Layout {
         }
     }
 
-    /// Is the time field usable now? `LAYOUT_ENDED` when it is over, `INVALID_CONFIG` when the epoch is still to come,
-    /// a warning to pass on when it ends within 365 days.
+    /// Checks that the time field is usable now: `LAYOUT_ENDED` when it is over, `INVALID_CONFIG` when the epoch is in the future,
+    /// a warning when it ends within 365 days.
     pub fn check_life(&self, now_ms: i64) -> Result<Option<String>> {
         if now_ms < self.epoch_ms {
             return Err(Error::config(format!(
@@ -355,7 +355,7 @@ impl fmt::Display for Layout {
     }
 }
 
-/// Wall time for people: `2026-11-21T08:30:00.123Z`. Years beyond 9999 are said as milliseconds.
+/// Wall time for people: `2026-11-21T08:30:00.123Z`. Times after the year 9999 are written as milliseconds.
 #[must_use]
 pub fn rfc3339(wall_ms: i64) -> String {
     match Timestamp::from_millisecond(wall_ms) {

@@ -1,10 +1,10 @@
-//! Snowflakes: ids made of time, a worker and a sequence, without asking anybody per id.
+//! Snowflakes: ids made of time, a worker and a sequence, without a request per id.
 //!
 //! * [`layout`] says which bits mean what, and when the time field is over. Pure.
-//! * [`generator`] hands out the positions of one worker. It reads clocks through the vDSO and does no I/O:
-//!   worker ids and the persisted high-water mark are given to it by the keeper.
+//! * [`generator`] hands out the positions of one worker. It reads clocks through the vDSO and does no I/O: the keeper gives it
+//!   the worker id and the stored high-water mark.
 //!
-//! What is promised, in the order in which it is defended:
+//! Guarantees, the most important first:
 //!
 //! 1. No id twice, by one process or by a process and its successor on the same worker id.
 //! 2. Ids of one generator rise.

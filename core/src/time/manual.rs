@@ -1,4 +1,4 @@
-//! A clock that moves only when told to: `clock=manual`. Tests and vectors run scenarios on it.
+//! A clock that moves only by calls: `clock=manual`. Tests and vectors run scenarios on it.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -31,7 +31,7 @@ impl ManualClock {
         self.set_wall(self.wall_ms().saturating_add(ms as i64));
     }
 
-    /// Sets the wall clock, in either direction, within the calendar; boot time stands.
+    /// Sets the wall clock, in either direction, within the calendar; boot time does not change.
     pub fn set_wall(&self, wall_ms: i64) {
         // ordering: Relaxed — as above.
         self.wall.store(wall_ms.clamp(FIRST_MS, LAST_MS), Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! The clocks a mill may run on. Time is passed in as a value everywhere above this module.
 //!
-//! * *wall*: milliseconds since 1970, what people and layouts mean by time. It may jump, in both directions.
+//! * *wall*: milliseconds since 1970, the time of people and layouts. It may jump, in both directions.
 //! * *coarse wall*: the same, up to one kernel tick (1 to 4 ms) old, an order of magnitude cheaper to read.
 //! * *boot time*: milliseconds since some fixed moment, counting suspend; it never falls. Waiting, ages and rates use it.
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use manual::ManualClock;
 
-/// The present moment on both clocks, passed to whatever decides by time.
+/// The present moment on both clocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Now {
     /// Boot time: rates, ages, backoff.
@@ -20,8 +20,8 @@ pub struct Now {
     pub wall_ms: i64,
 }
 
-/// A moment of wall time in the form that is cheapest to make of what the kernel gives: seconds above 30 bits of
-/// nanoseconds. Made for comparing; from 2242 on (and before 1698) all moments are one, which compares as "not yet over".
+/// A moment of wall time in the form that is cheapest to make of the kernel's answer: seconds above 30 bits of nanoseconds. Only
+/// for comparisons. From 2242 on (and before 1698) all moments are equal, which compares as "not yet over".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(i64);
 
@@ -84,7 +84,7 @@ impl Clock {
         }
     }
 
-    /// Out of the way of the id path.
+    /// A call, so that the id path stays short.
     #[cold]
     fn manual_stamp(clock: &ManualClock) -> Stamp {
         Stamp::of_ms(clock.wall_ms())

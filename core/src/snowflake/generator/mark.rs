@@ -65,14 +65,14 @@ impl Core {
     }
 
     pub(in crate::snowflake) fn wanted_mark(&self, time: &impl Time) -> Option<u64> {
-        // The call is taken before the look: one that is made for a position this look does not see stands.
+        // Cleared before the word is read: a call for a position that this read does not see stays set.
         // ordering: Relaxed — ordered by the fence.
         self.gate.hungry.store(false, Ordering::Relaxed);
         // ordering: SeqCst fence — pairs with the one in `call_keeper`.
         fence(Ordering::SeqCst);
         let wanted = self.wanted_now(time);
         if wanted.is_some() {
-            // Until the store has taken the mark it is wanted.
+            // Wanted until the store has taken the mark.
             // ordering: Relaxed — a hint.
             self.gate.hungry.store(true, Ordering::Relaxed);
         }
@@ -120,9 +120,9 @@ impl Core {
         if now < 0 || (now as u64) < tick {
             self.anchor(wall_ms, time);
         }
-        // ordering: Release — pairs with the Acquire in `moment`: whoever sees the mark sees its offset.
+        // ordering: Release — pairs with the Acquire in `moment`: a thread that sees the mark sees its offset.
         self.slow.mark.fetch_max(tick, Ordering::Release);
-        // ordering: Relaxed — a hint; the keeper's look, which follows, sees what was called for meanwhile.
+        // ordering: Relaxed — a hint; the keeper's check, which follows, sees calls of the meantime.
         self.gate.hungry.store(false, Ordering::Relaxed);
         // ordering: SeqCst fence — pairs with the one in `call_keeper`.
         fence(Ordering::SeqCst);
@@ -134,7 +134,7 @@ impl Core {
         self.slow.offset.store(offset as u64, Ordering::Relaxed);
     }
 
-    /// Wall time that has certainly come, by the boot clock.
+    /// Wall time that has certainly passed, by the boot clock.
     pub(super) fn floor_ms(&self, time: &impl Time) -> i64 {
         // ordering: Relaxed — read after the mark's Acquire where it matters.
         (time.boot_ms() as i64).saturating_add(self.slow.offset.load(Ordering::Relaxed) as i64)

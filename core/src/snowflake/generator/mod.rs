@@ -13,7 +13,7 @@
 //! * **Lead.** When the sequence of a tick is used up, or the wall clock steps back, counting goes on ahead of the clock
 //!   by at most `max_lead`. After that `limit` is 0 and callers *load* it instead of adding to the word.
 //! * **Mark.** The store holds a tick under which everything may have been issued. An id that leads the clock must lie
-//!   under it, so whoever starts from the stored mark after a crash starts above every id that led.
+//!   under it, so a successor that starts from the stored mark after a crash starts above every id that led.
 //!
 //! `word` takes positions, `mark` is the keeper's side of it, `spread` makes low digits even, `refusal` says why not.
 
@@ -102,7 +102,7 @@ impl Generator {
         self.core.next(&self.clock)
     }
 
-    /// The next id, answering in registers: a [`Result`] of `try_next` goes through memory, and the locked instruction of
+    /// The next id, returned in registers: a [`Result`] of `try_next` goes through memory, and the locked instruction of
     /// the next id waits for that store. `None`: [`Generator::try_next`] says why, or has one after all.
     #[inline]
     pub(crate) fn quick(&self) -> Option<u64> {
@@ -118,17 +118,17 @@ impl Generator {
         self.core.slow_next(taken, &self.clock).ok()
     }
 
-    /// Fills the front of `out` with rising ids and says how many: as many as may be issued now, at least one.
-    /// An empty `out` is filled with 0 ids.
+    /// Fills the front of `out` with rising ids and returns how many: as many as may be issued now, at least one. For an empty
+    /// `out` that is 0.
     pub fn try_take(&self, out: &mut [u64]) -> std::result::Result<usize, Refusal> {
         self.core.take(out, &self.clock)
     }
 
     /// Begins above `previous_mark`, the tick that the store holds for this worker (0 when it holds none).
     ///
-    /// Ids follow after the first [`Generator::raise_mark`]. `CLOCK_BEHIND` names both times when the stored mark is
-    /// ahead of this machine's clock by more than `max_lead` and the third that overload adds, or the clock is before the epoch; `LAYOUT_ENDED` after the
-    /// last tick. May be called again, and then only moves up.
+    /// There are ids after the first [`Generator::raise_mark`]. `CLOCK_BEHIND`, with both times, when the stored mark is ahead of
+    /// this machine's clock by more than `max_lead` and the third that overload adds, or the clock is before the epoch;
+    /// `LAYOUT_ENDED` after the last tick. A second call only moves up.
     pub fn start(&self, previous_mark: u64) -> Result<()> {
         self.core.start(previous_mark, &self.clock)
     }
@@ -145,8 +145,8 @@ impl Generator {
         self.core.wanted_mark(&self.clock)
     }
 
-    /// True when [`Generator::wanted_mark`] has probably an answer: a plain load, cheap enough after each id, so that a
-    /// caller can wake the keeper instead of the keeper polling.
+    /// Whether [`Generator::wanted_mark`] probably returns a mark: a plain load, cheap enough after each id, so that a caller can
+    /// wake the keeper and the keeper need not poll.
     #[inline]
     #[must_use]
     pub fn wants_keeper(&self) -> bool {
@@ -167,8 +167,8 @@ impl Generator {
         self.core.slow.mark.load(Ordering::Relaxed)
     }
 
-    /// How far the wall clock is ahead (positive) or behind of where the boot clock says it should be since the last
-    /// mark, 0 before the start: a jump by more than some minutes is worth a question to the store's clock before it is adopted.
+    /// How far the wall clock is ahead (positive) or behind of the time that the boot clock gives since the last mark; 0 before the
+    /// start. A jump of more than some minutes should be compared with the store's clock before it is adopted.
     #[must_use]
     pub fn jump_ms(&self) -> i64 {
         if self.core.position() == 0 {
@@ -208,17 +208,17 @@ impl Generator {
 
     /// Ends the generator: every later call answers `CLOSED`. Returns the tick above every id that was or will be
     /// issued, for the keeper to store as the last mark so that a restart need not skip the rest; `None` when it was
-    /// over already or never began. Calls that are under way either have their id below it or are refused.
+    /// over already or never began. A call in flight either has an id below it or is refused.
     pub fn close(&self) -> Option<u64> {
         self.core.end(CLOSED)
     }
 
-    /// As [`Generator::close`], but later calls answer `LEASE_LOST`: the worker id is no longer ours.
+    /// As [`Generator::close`], but later calls answer `LEASE_LOST`: another process has the worker id.
     pub fn revoke(&self) -> Option<u64> {
         self.core.end(REVOKED)
     }
 
-    /// The error to a refusal, with what to do.
+    /// The error of a refusal, with its remedy.
     #[must_use]
     pub fn explain(&self, refusal: Refusal) -> Error {
         let worker = self.core.worker;

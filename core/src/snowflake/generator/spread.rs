@@ -1,4 +1,4 @@
-//! Even low digits: where a tick's sequence starts, and what is passed over within one.
+//! Even low digits: where a tick's sequence starts, and which positions are skipped within it.
 
 use super::word::{Core, Moment};
 
@@ -13,17 +13,17 @@ impl Core {
     pub(super) fn spread_start(&self, tick: u64) -> u64 {
         let hash = scramble(tick ^ self.worker.rotate_right(20));
         let position = tick << self.seq_bits | (hash & self.spread_mask);
-        // Position 0 with worker 0 would be id 0, which nobody may get; 0 also means "not started".
+        // Position 0 with worker 0 would be id 0, which is not valid; 0 also means "not started".
         position.max(1)
     }
 
-    /// How many positions to pass over behind `position`. At middling rates the ids of a tick would be one run, and runs
-    /// of neighbours even out more slowly than single ids do; so where the tick has room for it, the run is broken at each
-    /// reading of the clock: at most about 32 times a tick, each by less than a 64th of it.
+    /// How many positions to skip after `position`. At middle rates the ids of a tick would be consecutive, and consecutive ids
+    /// even out more slowly than single ids do. So where the tick has room for it, a gap is left at each reading of the clock: at
+    /// most about 32 gaps a tick, each of less than a 64th of it.
     pub(super) fn gap(&self, position: u64, moment: &Moment) -> u64 {
         let leads = (position >> self.seq_bits) as i64 > moment.adopted;
-        // Not in the last quarter: a gap must not push the next id out of the present tick. Not without a lead, which
-        // has to make good for a tick that began quiet and then needs all of its ids.
+        // Not in the last quarter: a gap must not push the next id out of the present tick. Not without a lead, which compensates
+        // where a tick begins at a low rate and then needs all of its ids.
         let late = position & self.seq_mask > self.seq_mask / 4 * 3;
         if !moment.quiet || leads || late || self.lead_ticks == 0 {
             return 0;

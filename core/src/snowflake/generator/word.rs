@@ -1,7 +1,7 @@
 //! The word that counts positions, and when one of them may be taken.
 
-// Counts and estimates that may have any value without harm: kept out of the model checker, whose work they would
-// multiply by every stale value they can show.
+// Counts and estimates that may have any value without harm. They are hidden from the model checker, which would explore every
+// stale value of them.
 use std::sync::atomic::AtomicU64 as Figure;
 
 use super::refusal::{ClockBack, Refusal, Why, until};
@@ -31,10 +31,10 @@ const BUDGETS_PER_TICK: u64 = 16;
 /// the next process starts at the mark, and its callers wait for the clock this long.
 const LEAST_REACH_MS: u64 = 1000;
 
-/// How soon to ask again when the answer is with the keeper, not with the clock.
+/// How soon to ask again when the keeper must act, not the clock.
 pub(super) const KEEPER_MS: u64 = 1;
 
-/// What the fast path reads beside `next`, on a line of its own: written by the slow path only.
+/// What the fast path reads beside `next`, on a cache line of its own: written by the slow path only.
 #[derive(Debug)]
 pub(super) struct Gate {
     /// Positions below this need no precise clock. 0: go to the slow path without adding to `next`.
@@ -55,7 +55,7 @@ pub(super) struct Slow {
     pub(super) offset: AtomicU64,
     /// The highest tick that was adopted from the wall clock; below it the clock has stepped back.
     pub(super) seen: AtomicU64,
-    /// Positions that were passed over: `next - skipped` is the number of ids.
+    /// Positions that were skipped: `next - skipped` is the number of ids.
     pub(super) skipped: Figure,
     /// Where `next` stood when the generator ended.
     pub(super) last: Figure,
@@ -88,13 +88,13 @@ pub(in crate::snowflake) struct Core {
     /// How far a mark is stored above the lead while the lead is in use, so that overload does not write to the store
     /// at every tick.
     pub(super) margin_ticks: u64,
-    /// The worker in its place.
+    /// The worker, shifted to its place in an id.
     pub(super) worker_field: u64,
     /// Sequence starts are spread over this many low bits.
     pub(super) spread_mask: u64,
     pub(super) seq_mask: u64,
     pub(super) seq_bits: u32,
-    /// What moves the tick from its place in a position to its place in an id, and the sequence likewise: powers of 2.
+    /// Factors, powers of 2, that move the tick and the sequence from their place in a position to their place in an id.
     pub(super) tick_factor: u64,
     pub(super) seq_factor: u64,
 }
@@ -114,7 +114,7 @@ pub(super) struct Moment {
     pub(super) mark: u64,
     /// How many ticks the clock is behind one it showed before; 0 normally.
     pub(super) behind: u64,
-    /// The rate was below a quarter of the layout's, so positions may be passed over for evenness.
+    /// The rate was below a quarter of the layout's, so positions may be skipped for evenness.
     pub(super) quiet: bool,
 }
 
@@ -131,7 +131,7 @@ impl Core {
                 layout.max_worker()
             )));
         }
-        // No lead beyond what a signed millisecond count can say; then no sum below overflows.
+        // No lead beyond a signed millisecond count; then no sum below overflows.
         let max_lead_ms = max_lead_ms.min(i64::MAX as u64 / 4);
         let lead_ticks = max_lead_ms / layout.unit_ms().unsigned_abs();
         let seq_bits = layout.seq_bits();
@@ -182,10 +182,10 @@ impl Core {
     /// The fast path alone. `Err` holds the position that was taken, if one was, for [`Core::slow_next`].
     #[inline]
     pub(super) fn quick(&self, time: &impl Time) -> std::result::Result<u64, Option<u64>> {
-        // ordering: Acquire — pairs with the Release in `open`: whoever set this limit moved `next` before, so the
+        // ordering: Acquire — pairs with the Release in `open`: the thread that set this limit moved `next` before, so the
         // position below is at or above the one that the limit was set for. Without it a call could take position 0.
         let limit = self.gate.limit.load(Ordering::Acquire);
-        // ordering: Relaxed — ordered after the Acquire above; an older value only sends us to the slow path.
+        // ordering: Relaxed — ordered after the Acquire above; an older value only leads to the slow path.
         let fresh_until = Stamp::from_bits(self.gate.fresh_until.load(Ordering::Relaxed));
         if limit == 0 || time.coarse_stamp() >= fresh_until {
             return Err(None);
@@ -218,8 +218,8 @@ impl Core {
         Ok(self.compose(first.start))
     }
 
-    /// A position was taken past the limit or in a tick that is over. It is ours alone, so it is used when it is
-    /// still good; otherwise it is passed over.
+    /// A position was taken past the limit or in a tick that is over. It belongs to this call alone, so it is used if it is still
+    /// valid; otherwise it is skipped.
     fn keep_or_retake(&self, position: u64, time: &impl Time) -> std::result::Result<u64, Refusal> {
         let moment = self.moment(time);
         if position < END {
@@ -227,7 +227,7 @@ impl Core {
                 && position < moment.cap
                 && (position >> self.seq_bits) as i64 >= moment.adopted
             {
-                self.look_at_mark(position, moment);
+                self.check_mark(position, moment);
                 self.open(position, moment);
                 return Ok(self.compose(position));
             }
@@ -239,10 +239,10 @@ impl Core {
     }
 
     /// Returns a position that was taken and not issued. While nothing above it is taken the word steps down by one, so
-    /// that narrow sequences lose nothing at each limit; otherwise it is passed over.
+    /// that narrow sequences lose nothing at each limit; otherwise it is skipped.
     fn give_back(&self, position: u64) {
         // The word is `position + 1` only when every position above is free, whatever happened in between; and only
-        // its one holder can step below a position, so none that was issued is ever passed downwards.
+        // its one holder can step below a position, so the word never falls below one that was issued.
         // ordering: Relaxed — as for the fast path's `fetch_add`.
         if self.next.compare_exchange(position + 1, position, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             // ordering: Relaxed — a count.
@@ -293,7 +293,7 @@ impl Core {
             }
             let mut first = current;
             let tick = (current >> self.seq_bits) as i64;
-            // A tick that counting ran into without issuing anything gets a start too, or sequence 0 would be frequent.
+            // A tick that counting entered without issuing an id gets a start too, or sequence 0 would be frequent.
             let untouched = moment.quiet && current & self.seq_mask == 0;
             if moment.adopted > tick || moment.adopted == tick && untouched {
                 first = self.spread_start(moment.adopted as u64);
@@ -308,7 +308,7 @@ impl Core {
                 Ok(_) => {
                     // ordering: Relaxed — a count.
                     self.slow.skipped.fetch_add(first - current, Ordering::Relaxed);
-                    self.look_at_mark(end - 1, &moment);
+                    self.check_mark(end - 1, &moment);
                     return Ok((first..end, moment));
                 }
                 Err(seen) => current = seen,
@@ -316,9 +316,9 @@ impl Core {
         }
     }
 
-    /// Reads the clock and says what may be issued now.
+    /// Reads the clock and decides what may be issued now.
     pub(super) fn moment(&self, time: &impl Time) -> std::result::Result<Moment, Refusal> {
-        // ordering: Relaxed — the word itself is the truth about start and end.
+        // ordering: Relaxed — the word itself shows start and end.
         let current = self.next.load(Ordering::Relaxed);
         if current >= END {
             return Err(ended(current));
@@ -360,13 +360,13 @@ impl Core {
         let cap = lead_end.min(proven_end).min(field_end) << self.seq_bits;
         // ordering: Relaxed — an estimate.
         let budget = self.slow.budget.load(Ordering::Relaxed);
-        // A budget is a sixteenth of a tick's ids; narrow sequences are never quiet, they need all they have.
+        // A budget is a sixteenth of a tick's ids; narrow sequences are never quiet, because they need every position.
         let quiet = budget < (self.seq_mask + 1) / (4 * BUDGETS_PER_TICK);
         Ok(Moment { wall_ms, now, adopted, lead_end, cap, mark, behind, quiet })
     }
 
-    /// Calls the keeper where the mark is due, now that `position` is taken: every tick in use comes by here.
-    fn look_at_mark(&self, position: u64, moment: &Moment) {
+    /// Calls the keeper where the mark is due, now that `position` is taken. Runs at least once in every tick in use.
+    fn check_mark(&self, position: u64, moment: &Moment) {
         if moment.mark <= self.renewal_level(moment.now, position >> self.seq_bits) {
             self.call_keeper();
         }
@@ -395,7 +395,7 @@ impl Core {
         let budget = self.budget(position, moment);
         let gap = self.gap(position, moment);
         if gap > 0 {
-            // ordering: Relaxed — moves the word up, as any call does; whoever comes in between has its position.
+            // ordering: Relaxed — moves the word up, as any call does; a call in between has its own position.
             self.next.fetch_add(gap, Ordering::Relaxed);
             // ordering: Relaxed — a count.
             self.slow.skipped.fetch_add(gap, Ordering::Relaxed);
@@ -413,8 +413,8 @@ impl Core {
 
     /// Sends every call to the slow path, where it loads instead of adding to the word.
     pub(super) fn shut(&self) {
-        // Many starved callers come here: do not take the line from each other to write what it holds.
-        // ordering: Relaxed — a call that still sees the old limit takes one position too many, which is passed over.
+        // Many starved callers come here: they must not invalidate the cache line to write the value that it holds.
+        // ordering: Relaxed — a call that still sees the old limit takes one position too many, which is skipped.
         if self.gate.limit.load(Ordering::Relaxed) != 0 {
             // ordering: Relaxed — as above.
             self.gate.limit.store(0, Ordering::Relaxed);
@@ -423,7 +423,7 @@ impl Core {
 
     pub(super) fn call_keeper(&self) {
         // ordering: SeqCst fence — the position was taken before the load below; pairs with the fence in `wanted_mark`, so
-        // either we see that the keeper took the last call and call again, or the keeper sees our position.
+        // either this call sees that the keeper took the last one and calls again, or the keeper sees the position.
         fence(Ordering::SeqCst);
         // ordering: Relaxed — ordered by the fence; read before it is written, as in `shut`.
         if !self.gate.hungry.load(Ordering::Relaxed) {
@@ -433,7 +433,7 @@ impl Core {
     }
 
     /// How many ids may follow without a precise clock: a sixteenth of what a tick is expected to need.
-    /// Races only blur the estimate.
+    /// Races only make the estimate less exact.
     fn budget(&self, position: u64, moment: &Moment) -> u64 {
         let slow = &self.slow;
         // ordering: Relaxed — an estimate, here and below.
@@ -464,7 +464,7 @@ impl Core {
         budget
     }
 
-    /// Where the word stands, or stood at the end.
+    /// The word, or its last value before the end.
     pub(super) fn position(&self) -> u64 {
         // ordering: Relaxed — a figure.
         let current = self.next.load(Ordering::Relaxed);
@@ -475,13 +475,13 @@ impl Core {
         self.slow.last.load(Ordering::Relaxed)
     }
 
-    /// The tick above every id, where the word stood last at `current`; `None`: there was none.
+    /// The tick above every id, where `current` was the word's last value; `None`: there was no id.
     fn above(&self, current: u64) -> Option<u64> {
         if current == 0 {
             return None;
         }
         let tick = current >> self.seq_bits;
-        // Nothing was issued since the start: what covers the ids before it is where the start began.
+        // Nothing was issued since the start: the tick at which it began covers the ids before it.
         // ordering: Relaxed — written by the keeper, which closes.
         if self.slow.begun_at.load(Ordering::Relaxed) == current {
             return Some(tick);
@@ -493,8 +493,8 @@ impl Core {
         // ordering: Relaxed — a first guess.
         let mut current = self.next.load(Ordering::Relaxed);
         while current < CLOSED {
-            // One exchange is the fence: positions below `current` are issued, and whoever adds to the word later gets
-            // one above every limit.
+            // The exchange separates: positions below `current` are issued, and a call that adds to the word later gets one above
+            // every limit.
             // ordering: Relaxed — as for the fast path's `fetch_add`.
             match self.next.compare_exchange_weak(current, how, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
@@ -510,7 +510,7 @@ impl Core {
     }
 }
 
-/// Which refusal an ended word means.
+/// The refusal of an ended word.
 fn ended(word: u64) -> Refusal {
     match word {
         REVOKED.. => Refusal::LeaseLost,
