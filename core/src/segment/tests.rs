@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::base::waker::{ReadyQueue, Waker};
 use crate::serial::{Prefix, SerialPattern};
 
+use super::Segment;
 use super::buffer::{Buffer, QUEUE_LEN, TakeError};
 use super::cell::{Cell, Count, EMPTY};
-use super::range::Segment;
 
 /// A buffer and the waker of its keeper.
 struct Stage {
