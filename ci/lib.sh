@@ -38,6 +38,9 @@ check() {
     fi
 }
 
+# with_servers COMMAND...: with a private MariaDB, PostgreSQL and Redis; each script starts its server and hands on.
+with_servers() { "$root/ci/servers/mariadb" run "$root/ci/servers/postgres" run "$root/ci/servers/redis" run "$@"; }
+
 # summary: the last line, and whether all is well.
 summary() {
     local more=; [ "$skipped" = 0 ] || more=", $skipped skipped"

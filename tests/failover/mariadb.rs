@@ -198,7 +198,7 @@ fn a_semi_synchronous_replica_is_gone_on_with_and_a_primary_that_comes_back_read
 fn keymill_command(url: &str, arguments: &[&str]) -> String {
     let binary = std::env::current_exe().expect("this test has a path");
     let binary = binary.ancestors().nth(2).expect("the target folder").join("keymill");
-    assert!(Path::new(&binary).exists(), "run `cargo build -p keymill-cli` first");
+    assert!(Path::new(&binary).exists(), "run `cargo build --bin keymill` first");
     let output = Command::new(binary).args(["--mill", url]).args(arguments).output().expect("keymill runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
