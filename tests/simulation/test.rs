@@ -43,7 +43,7 @@ fn noticed(mutant: Mutant, within: u64) {
 }
 
 #[test]
-fn a_store_that_is_not_told_what_was_seen_is_noticed() {
+fn a_request_without_its_high_water_mark_is_noticed() {
     noticed(Mutant::ForgetsHighWater, 60);
 }
 
@@ -53,7 +53,7 @@ fn a_range_used_after_an_unknown_answer_is_noticed() {
 }
 
 #[test]
-fn an_answer_to_somebody_else_is_noticed() {
+fn an_answer_to_another_request_is_noticed() {
     noticed(Mutant::CrossesAnswers, 60);
 }
 

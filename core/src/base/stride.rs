@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stride_is_none() {
+    fn an_invalid_stride_is_none() {
         for (delta, remainder) in [(0, 0), (1, 1), (2, 2), (2, 3), (Stride::MOST + 1, 0)] {
             assert_eq!(Stride::new(delta, remainder), None);
         }

@@ -1,4 +1,4 @@
-//! Tests of batches that carry several sources: who flies with whom, and what a failure of them all counts.
+//! Tests of batches for several sources: which are served together, and how a failure of the batch counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ fn lack(planner: &mut Planner, slot: Slot, now: Now) {
     planner.check(slot, &dry, now);
 }
 
-/// This source runs low; nobody waits for it.
+/// This source runs low, and no caller waits for it.
 fn run_low(planner: &mut Planner, slot: Slot, now: Now) {
     let low = View::Segments(Snapshot { left: 1, room: 8, issued: 10 * now.boot_ms, ..Snapshot::default() });
     planner.check(slot, &low, now);
@@ -52,14 +52,14 @@ fn together(batch: Option<Batch>) -> Vec<Slot> {
             assert_eq!(slots.len(), requests.len());
             slots
         }
-        other => panic!("they do not fly together: {other:?}"),
+        other => panic!("not one batch: {other:?}"),
     }
 }
 
 fn alone(batch: Option<Batch>) -> Slot {
     match batch {
         Some(Batch::One(slot, _)) => slot,
-        other => panic!("nobody flies alone: {other:?}"),
+        other => panic!("not one source alone: {other:?}"),
     }
 }
 
@@ -110,7 +110,7 @@ fn a_source_that_stands_in_both_lines_flies_once() {
 }
 
 #[test]
-fn who_is_waited_for_does_not_wait_for_those_nobody_waits_for() {
+fn urgent_and_background_requests_are_never_batched_together() {
     let mut planner = planner(5);
     for now in [at(0), at(1_000)] {
         for slot in [0, 2, 4] {
@@ -141,7 +141,7 @@ fn a_snowflakes_mark_flies_alone_and_keeps_its_place() {
 }
 
 #[test]
-fn what_the_store_will_not_serve_in_company_flies_alone_once_and_overtakes_no_caller() {
+fn a_source_that_the_store_serves_only_alone_is_retried_alone_once_and_overtakes_no_caller() {
     let mut planner = planner(6);
     for now in [at(0), at(1_000)] {
         for slot in 0..3 {
@@ -162,11 +162,11 @@ fn what_the_store_will_not_serve_in_company_flies_alone_once_and_overtakes_no_ca
     for slot in 1..3 {
         lack(&mut planner, slot, at(2_000));
     }
-    assert_eq!(together(planner.next_batch(at(2_000), 64)), [1, 2], "and in company again");
+    assert_eq!(together(planner.next_batch(at(2_000), 64)), [1, 2], "together again");
 }
 
 #[test]
-fn what_fails_alone_is_tried_alone_again_and_holds_up_nobody() {
+fn a_source_that_fails_alone_is_retried_alone_and_delays_no_other() {
     let mut planner = planner(3);
     for slot in 0..3 {
         lack(&mut planner, slot, at(0));
@@ -177,7 +177,7 @@ fn what_fails_alone_is_tried_alone_again_and_holds_up_nobody() {
     }
     for slot in 0..3 {
         assert_eq!(alone(planner.next_batch(at(0), 64)), slot);
-        // Somebody holds the last one's row.
+        // The last one's row is locked.
         planner.complete(slot, if slot == 2 { lost() } else { Ok(reserved(1)) }, at(0));
     }
     for slot in 0..2 {
@@ -196,23 +196,23 @@ fn a_batch_that_fails_is_one_failure_however_many_it_carried() {
     for failures in 1..4 {
         let now = at(u64::from(failures) * 60_000);
         let slots = together(planner.next_batch(now, 64));
-        let rests: Vec<Duration> = slots
+        let pauses: Vec<Duration> = slots
             .iter()
             .map(|slot| match &planner.complete(*slot, lost(), now)[..] {
-                [Action::Fail(error)] => error.retry_after.expect("a rest"),
-                other => panic!("its callers are not told: {other:?}"),
+                [Action::Fail(error)] => error.retry_after.expect("a hint"),
+                other => panic!("its callers get no error: {other:?}"),
             })
             .collect();
         assert_eq!((slots.len(), planner.failures()), (64, failures));
-        assert!(rests.iter().all(|rest| *rest == rests[0]), "one rest for all: {rests:?}");
+        assert!(pauses.iter().all(|pause| *pause == pauses[0]), "one backoff for all: {pauses:?}");
         // 50 ms doubled each time, half of it left to chance.
-        assert!(rests[0] <= Duration::from_millis(50 << (failures - 1)), "{rests:?}");
-        assert!(planner.next_batch(now, 64).is_none(), "the store rests");
+        assert!(pauses[0] <= Duration::from_millis(50 << (failures - 1)), "{pauses:?}");
+        assert!(planner.next_batch(now, 64).is_none(), "the store is backed off from");
     }
 }
 
 #[test]
-fn what_was_answered_before_the_connection_died_counts_and_the_store_rests_all_the_same() {
+fn answers_before_the_connection_died_count_and_the_store_is_backed_off_from() {
     for order in [[0, 1, 2], [2, 1, 0]] {
         let mut planner = planner(3);
         for slot in 0..3 {
@@ -228,20 +228,20 @@ fn what_was_answered_before_the_connection_died_counts_and_the_store_rests_all_t
         for slot in order {
             let answer = if slot == 0 { Ok(reserved(1)) } else { lost() };
             let actions = planner.complete(slot, answer, at(60_000));
-            let told = if slot == 0 {
+            let failed = if slot == 0 {
                 matches!(actions[..], [.., Action::Publish(_)])
             } else {
                 matches!(actions[..], [Action::Fail(_)])
             };
-            assert!(told, "{actions:?}");
+            assert!(failed, "{actions:?}");
         }
         assert_eq!(planner.failures(), 1, "it has answered, and then failed");
-        assert!(planner.next_batch(at(60_000), 64).is_none(), "the store rests");
+        assert!(planner.next_batch(at(60_000), 64).is_none(), "the store is backed off from");
         assert_eq!((planner.seen(0).next, planner.seen(1)), (11, Mark::default()));
     }
 }
 
-/// A store that answers as it was told to, and counts how often it was asked.
+/// A store with scripted answers that counts its requests.
 struct Scripted {
     answer: fn(usize) -> Option<Result<Reserved, Fault>>,
     /// Answers of a batch to leave out.
@@ -341,7 +341,7 @@ fn an_outage_of_many_is_one_event_and_a_refusal_is_its_sources_own() {
         Some(Err(Fault::new(kind, format!("number {n}"))))
     };
     let (mut executor, _, _sender) = executor(answer, 0);
-    assert!(executor.turn() && !executor.turn(), "then the store rests");
+    assert!(executor.turn() && !executor.turn(), "then the store is backed off from");
     let events: Vec<String> = executor.events.drain().into_iter().map(|event| event.message).collect();
     assert_eq!(events, ["number 2 (and so did 5 more that went with it)", "number 0", "number 1"]);
     let latency = executor.counters.latency();
@@ -350,7 +350,7 @@ fn an_outage_of_many_is_one_event_and_a_refusal_is_its_sources_own() {
 }
 
 #[test]
-fn what_a_store_leaves_unanswered_is_asked_alone() {
+fn a_request_without_an_answer_is_retried_alone() {
     let range = |n| (n != 3).then_some(Ok(Reserved { lo: 1, hi: 11, period: 0, ttl_ms: None }));
     let (mut executor, asked, _sender) = executor(range, 2);
     while executor.turn() {}

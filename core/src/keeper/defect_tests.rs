@@ -132,7 +132,7 @@ fn a_keeper_that_went_on_still_knows_how_far_each_row_had_come() {
     // A backup is put back behind the keeper that has just begun anew: its numbers were issued.
     scene.memory.restore(&backup);
     assert!(scene.memory.delete_row(&spec.key));
-    let told = loop {
+    let error = loop {
         match orders.next() {
             Ok(id) => assert!(id > last, "{id} was issued before"),
             Err(error) if error.code == Code::Internal => {
@@ -141,11 +141,11 @@ fn a_keeper_that_went_on_still_knows_how_far_each_row_had_come() {
             Err(error) => break error,
         }
     };
-    assert_eq!(told.code, Code::StoreWentBackwards, "{told}");
+    assert_eq!(error.code, Code::StoreWentBackwards, "{error}");
 }
 
 #[test]
-fn a_keeper_that_panics_again_and_again_rests_in_between_and_can_be_closed() {
+fn a_keeper_that_panics_repeatedly_pauses_in_between_and_can_be_closed() {
     let scene = Scene::new();
     let orders = scene.open(0, "segment:orders?deadline=20s");
     scene.memory.script(vec![Step::Panic; 1000]);

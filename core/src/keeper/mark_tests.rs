@@ -169,7 +169,7 @@ fn a_close_raises_a_mark_that_the_store_did_not_hear_of() {
         // The id of a moment in which the keeper sleeps.
         let id = process.source.try_next().expect(spec);
         process.close();
-        let row = process.store.look(&process.source.spec().key).expect("a look").expect("a row");
+        let row = process.store.look(&process.source.spec().key).expect("an answer").expect("a row");
         let layout = process.source.spec().snowflake.expect(spec).layout;
         assert_eq!(row.mark.next, layout.unpack(id).tick + 1, "{spec}");
     }
@@ -186,7 +186,7 @@ fn a_start_and_a_close_in_turn_leave_the_mark_where_it_is() {
             process.pass(1);
             process.close();
             marks.push(
-                process.store.look(&process.source.spec().key).expect("a look").map(|row| row.mark.next),
+                process.store.look(&process.source.spec().key).expect("an answer").map(|row| row.mark.next),
             );
         }
         let layout = spec_of(spec).snowflake.expect(spec).layout;

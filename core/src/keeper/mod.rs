@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_asked_who_does_not_wait_stands_until_the_store_has_answered() {
+    fn the_wish_of_a_caller_who_does_not_wait_stays_until_the_store_has_answered() {
         let ready = Arc::new(ReadyQueue::default());
         let mut keeper = Keeper::new(1, ready.clone());
         let spec = MillConfig::parse("memory:").and_then(|c| c.spec("segment:asked")).expect("a spec");

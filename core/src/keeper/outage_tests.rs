@@ -104,7 +104,7 @@ fn the_keeper_sleeps_through_an_outage_while_ids_come_from_memory() {
 }
 
 #[test]
-fn a_source_whose_look_waits_for_its_store_is_served_when_the_store_is_back() {
+fn a_source_whose_check_is_postponed_is_served_when_the_store_is_back() {
     for spec in ["segment:s?min_step=1000&buffer=10s", "snowflake:f?worker=1"] {
         let mut process = Process::of(spec);
         process.take(1, 4_000);
@@ -119,7 +119,7 @@ fn a_source_whose_look_waits_for_its_store_is_served_when_the_store_is_back() {
 }
 
 #[test]
-fn a_caller_who_finds_nothing_while_the_store_rests_is_served_at_its_next_try() {
+fn a_caller_who_finds_nothing_during_the_backoff_is_served_at_the_next_try() {
     let mut process = Process::of("segment:s?step=100");
     process.take(1, 50);
     process.down = Some(FaultKind::Unavailable);

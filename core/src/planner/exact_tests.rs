@@ -141,7 +141,7 @@ mod buffers {
     }
 
     #[test]
-    fn what_is_given_back_is_one_run_that_ends_where_the_last_range_ended() {
+    fn a_give_back_is_one_range_that_ends_where_the_last_reservation_ended() {
         let mut planner = planner_of("segment:orders");
         reserve(&mut planner, range(1, 1001, 0), at(0));
         let back = |rest: &[(u64, u64, u64)]| planner.give_back(0, rest);
@@ -198,7 +198,7 @@ mod outages {
     }
 
     #[test]
-    fn a_failed_store_rests_and_callers_hear_for_how_long() {
+    fn a_failed_store_is_backed_off_from_and_callers_get_the_delay() {
         let mut planner = planner_of("segment:orders");
         check(&mut planner, snapshot(0, 0, 1), at(1_000));
         request(&mut planner, at(1_000)).expect("a request");
@@ -215,7 +215,7 @@ mod outages {
     }
 
     #[test]
-    fn a_rest_doubles_with_each_failure_and_half_of_it_is_chance() {
+    fn the_backoff_doubles_with_each_failure_and_half_of_it_is_random() {
         let mut planner = planner_of("segment:orders");
         for (failures, longest, whole) in
             [(0, 5_000, 50), (1, 5_000, 50), (2, 5_000, 100), (3, 5_000, 200), (40, 60, 60), (1, 9, 9)]
@@ -229,7 +229,7 @@ mod outages {
     }
 
     #[test]
-    fn every_kind_of_fault_has_its_code_and_only_an_outage_rests_the_store() {
+    fn every_kind_of_fault_has_its_code_and_only_an_outage_backs_off_from_the_store() {
         for (kind, code) in [
             (FaultKind::Unavailable, Code::StoreUnavailable),
             (FaultKind::Unknown, Code::StoreUnavailable),
@@ -260,7 +260,7 @@ mod outages {
     }
 
     #[test]
-    fn a_source_that_was_refused_rests_alone_and_to_the_millisecond() {
+    fn a_source_that_was_refused_backs_off_alone_and_to_the_millisecond() {
         let mut planner = planner_of("segment:orders");
         check(&mut planner, snapshot(0, 0, 1), at(1_000));
         request(&mut planner, at(1_000)).expect("a request");
@@ -326,7 +326,7 @@ mod marks {
     }
 
     #[test]
-    fn a_snowflake_that_wants_its_mark_raised_is_looked_at_three_times_in_its_lead() {
+    fn a_snowflake_that_wants_its_mark_raised_is_checked_three_times_in_its_lead() {
         for (spec, again_ms) in [("snowflake:f?worker=1", 1_000), ("snowflake:f?worker=1&max_lead=1ms", 1)] {
             let mut planner = planner_of(spec);
             raise(&mut planner, 10, Ok(Answer::Raised(0)), at(500));
@@ -659,7 +659,7 @@ mod periods {
     }
 
     #[test]
-    fn the_end_of_a_periods_numbers_rests_no_longer_than_the_period() {
+    fn an_exhausted_period_backs_off_no_longer_than_the_period() {
         let exhausted = |before_ms: i64| {
             let mut planner = planner_of(DAYS);
             let (_, _, end) = today(&spec(DAYS));

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_look_after_a_cold_id_reserves_nothing() {
+    fn a_second_check_after_a_cold_id_reserves_nothing() {
         let mut meter = Meter::default();
         meter.sample(0, 0);
         let rules = Rules { min_step: 10, ..RULES };

@@ -36,7 +36,7 @@ impl Stage {
         Stage { planner, now, left: 0, issued: 0, reserved: 0, refills: 0, most: u64::MAX }
     }
 
-    /// A look, and the batches that come of it; returns the low-water mark.
+    /// A check, and the batches that follow; returns the low-water mark.
     fn check(&mut self, mut wanted: u64) -> u64 {
         let mut low_water = 0;
         loop {
@@ -67,7 +67,7 @@ impl Stage {
         low_water
     }
 
-    /// Takes so many a millisecond, and looks whenever the low-water mark is crossed or a timer is due.
+    /// Takes so many a millisecond, and checks whenever the low-water mark is crossed or a timer is due.
     fn take(&mut self, each_ms: u64, ms: u64, low_water: &mut u64) {
         for _ in 0..ms {
             self.now.boot_ms += 1;
@@ -96,18 +96,18 @@ fn a_rate_that_rises_costs_few_refills_from_cold_and_after_a_minute_of_silence()
 }
 
 #[test]
-fn a_refill_rests_no_longer_than_an_eighth_of_the_target() {
+fn a_refill_pauses_no_longer_than_an_eighth_of_the_target() {
     let mut stage = Stage::of("segment:orders?buffer=4s");
     let mut low_water = stage.first_id();
     stage.take(100, 400, &mut low_water);
     let (refills, left) = (stage.refills, stage.left);
-    assert!(left < 4 * 40_000, "a refill is wanted, and rests: {left} left");
+    assert!(left < 4 * 40_000, "a refill is wanted, and pauses: {left} left");
     stage.take(100, 500, &mut low_water);
     assert_eq!(stage.refills, refills + 1, "its timer woke the keeper");
 }
 
 #[test]
-fn a_steady_rate_never_meets_the_rest() {
+fn a_steady_rate_never_meets_the_pause() {
     for buffer in [1, 3, 30] {
         let mut stage = Stage::of(&format!("segment:orders?buffer={buffer}s"));
         let mut low_water = stage.first_id();
@@ -132,7 +132,7 @@ fn a_store_that_gives_less_than_was_asked_for_is_asked_again_at_once() {
 }
 
 #[test]
-fn the_keeper_wakes_for_the_time_to_live_or_the_rest_whichever_ends_first() {
+fn the_keeper_wakes_for_the_time_to_live_or_the_pause_whichever_ends_first() {
     for (landed, wakes) in [(400, 462), (450, 500)] {
         let mut stage = Stage::of("segment:orders?ttl=500ms");
         let born = stage.now.boot_ms;
@@ -152,7 +152,7 @@ fn the_keeper_wakes_for_the_time_to_live_or_the_rest_whichever_ends_first() {
         check(1, 1, 999, 0, false);
         check(landed, 800, 200, 0, true);
         check(landed, 800, 1200, 0, false);
-        // Of 850 that a rate of 1700 a second makes, 300 are left: a refill is wanted, and rests.
+        // Of 850 that a rate of 1700 a second makes, 300 are left: a refill is wanted, and pauses.
         check(landed + 1, 1700, 300, 0, false);
         let plan = stage.planner.plans[0].as_ref().expect("a plan");
         assert_eq!(plan.timer_ms, Some(born + wakes));

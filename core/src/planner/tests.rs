@@ -18,7 +18,7 @@ pub(super) fn at(boot_ms: u64) -> Now {
 fn next(planner: &mut Planner, now: Now) -> Option<(Slot, Ask)> {
     planner.next_batch(now, 1).map(|batch| match batch {
         Batch::One(slot, ask) => (slot, ask),
-        Batch::Several(slots, _) => panic!("{slots:?} fly together"),
+        Batch::Several(slots, _) => panic!("{slots:?} in one batch"),
     })
 }
 
@@ -52,7 +52,7 @@ fn two_lost_answers_in_a_row_leave_a_mark_that_may_stand_in_either_place() {
 }
 
 #[test]
-fn callers_who_ring_while_the_store_rests_take_one_place_in_line() {
+fn callers_who_wake_the_keeper_during_the_backoff_take_one_place_in_the_queue() {
     let mut planner = planner_of("segment:orders");
     let dry = View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() });
     planner.check(0, &dry, at(0));
@@ -104,12 +104,12 @@ fn an_outage_that_lasts_is_tried_less_often_and_for_waiting_callers_every_ten_se
     assert!((7_000..=10_000).contains(&longest(&urgent, 200_000, 900_000)), "{urgent:?}");
     assert!((20_000..=30_000).contains(&longest(&calm, 400_000, 900_000)), "{calm:?}");
     assert!(calm.iter().filter(|(at, _)| *at > 400_000).all(|(_, rest)| *rest >= 15_000), "{calm:?}");
-    // Half of each rest is chance.
+    // Half of each backoff is random.
     assert!(calm.iter().map(|(_, rest)| rest).collect::<BTreeSet<_>>().len() > 10);
 }
 
 #[test]
-fn a_caller_who_comes_while_a_long_outage_rests_is_tried_for_at_once_or_within_ten_seconds() {
+fn a_caller_in_a_long_outage_is_tried_for_within_ten_seconds() {
     let mut planner = planner_of("segment:orders");
     let dry = View::Segments(Snapshot { wanted: 1, room: 8, ..Snapshot::default() });
     let (mut last, mut now) = (0, 0);
@@ -158,7 +158,7 @@ fn a_store_that_is_back_is_asked_for_everybody_at_once() {
 }
 
 #[test]
-fn the_end_of_a_period_whose_numbers_came_ahead_is_told_when_it_begins() {
+fn the_end_of_a_period_that_was_reserved_ahead_is_set_when_it_begins() {
     let mut planner = planner_of("serial:a/b?zone=UTC");
     let spec = MillConfig::parse("memory:").and_then(|c| c.spec("serial:a/b?zone=UTC")).expect("a spec");
     let pattern = spec.pattern().expect("a pattern");
@@ -190,7 +190,7 @@ fn the_end_of_a_period_whose_numbers_came_ahead_is_told_when_it_begins() {
 }
 
 #[test]
-fn a_landing_has_no_other_dated_source_checked() {
+fn an_answer_causes_no_check_of_other_dated_sources() {
     let mut planner = planner_of("serial:a/b?zone=UTC");
     let spec = MillConfig::parse("memory:").and_then(|c| c.spec("serial:c/d?zone=UTC")).expect("a spec");
     let pattern = spec.pattern().expect("a pattern");

@@ -97,7 +97,7 @@ fn batches_and_single_takes_never_share_a_number() {
 }
 
 #[test]
-fn what_close_gives_back_was_not_handed_out() {
+fn numbers_that_close_gives_back_were_not_handed_out() {
     loom::model(|| {
         let buffer = buffer(false);
         buffer.publish(segment(1, 4, 0));

@@ -95,7 +95,7 @@ fn batches_that_ask_for_everything_do_not_carry_the_counter_past_its_end() {
 }
 
 #[test]
-fn what_the_keeper_sees_adds_up() {
+fn a_snapshot_adds_up() {
     let stage = Stage::of(&[]);
     assert_eq!(stage.sees(), (0, 0, QUEUE_LEN, None));
     let stage = Stage::of(&[(1, 101), (201, 251), (301, 311)]);
@@ -261,7 +261,7 @@ fn a_segment_that_stays_after_a_drop_is_revoked_by_the_next_one() {
 }
 
 #[test]
-fn a_close_gives_back_what_is_left_in_order_and_ends_every_verb() {
+fn a_close_gives_back_the_rest_in_order_and_ends_every_verb() {
     let stage = Stage::of(&[(1, 11), (21, 31), (41, 51)]);
     stage.take(3).expect("numbers");
     let word = stage.buffer.word().get();
@@ -341,7 +341,7 @@ fn a_cell_says_whether_it_holds_a_segment_and_whether_it_is_closed() {
 }
 
 #[test]
-fn a_number_that_was_counted_before_a_replacement_is_given_to_nobody() {
+fn a_number_counted_before_a_replacement_is_lost() {
     let cell = Cell::new(false);
     let right = cell.replacing_now().expect("the right");
     cell.install(right, &segment((5, 9), 1));

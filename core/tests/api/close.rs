@@ -23,7 +23,7 @@ fn a_closed_mill_has_let_go_of_its_file() {
 }
 
 #[test]
-fn a_close_gives_back_what_many_sources_did_not_use_and_leaves_alone_what_another_process_went_past() {
+fn a_close_gives_back_the_unused_numbers_of_many_sources_but_not_below_another_process() {
     const SOURCES: usize = 250;
     let folder = tempfile::tempdir().unwrap();
     let config = format!("sqlite:{}", folder.path().join("ids.db").display());

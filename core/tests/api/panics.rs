@@ -44,7 +44,7 @@ fn a_call_whose_driver_panics_answers_and_the_next_one_works() {
 }
 
 #[test]
-fn of_several_stores_one_whose_driver_panics_is_passed_over_in_the_same_call() {
+fn of_several_stores_one_whose_driver_panics_is_skipped_in_the_same_call() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mill.toml");
     let panics = ["panic"; 20].join(",");

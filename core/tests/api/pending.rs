@@ -108,7 +108,7 @@ fn patience_waits_while_waiting_helps_and_ends_with_the_deadline() {
 }
 
 #[test]
-fn a_batch_that_nobody_collects_is_counted_as_lost() {
+fn a_batch_that_is_never_collected_counts_as_lost() {
     let (_mill, orders) = source("memory:", "segment:orders");
     drop(complete(orders.ask(500).unwrap()).unwrap());
     assert_eq!(orders.stats().unwrap().lost, 500);
@@ -139,7 +139,7 @@ fn numbers_expire_by_a_ttl_or_a_date_and_else_only_a_close_ends_them() {
 }
 
 #[test]
-fn who_waits_in_its_own_way_for_a_clock_is_told_what_it_lacked() {
+fn a_caller_that_waits_in_its_own_way_for_a_clock_gets_its_reason() {
     let (mill, tx) = source(
         "memory:?clock=manual",
         "snowflake:tx?layout=time:40@10ms,worker:10,seq:1&max_lead=1ms&worker=5&deadline=50ms&clock_back=wait",

@@ -70,7 +70,7 @@ fn numbers_that_ended_for_good_carry_no_hint_when_to_ask_again() {
 }
 
 #[test]
-fn a_day_whose_numbers_ended_is_to_be_asked_again_when_it_is_over() {
+fn an_exhausted_day_says_to_retry_when_it_is_over() {
     let mill = manual(DAY_MS + 10 * HOUR_MS);
     let (mill, serial) = open(&mill, "serial:t/c?number=0&zone=UTC&step=9&max_step=9");
     serial.take_text(9).unwrap();
@@ -104,7 +104,7 @@ fn a_day_whose_numbers_ended_is_to_be_asked_again_when_it_is_over() {
 }
 
 #[test]
-fn a_batch_larger_than_what_is_left_says_how_many_there_are() {
+fn a_batch_larger_than_the_rest_fails_with_the_number_left() {
     let (_mill, orders) = open("memory:", "segment:orders?start=9223372036854775800&step=10");
     let (_other, serial) = open("memory:", "serial:t/c?date=&number=0&step=3&max_step=3");
     let refused = [orders.take(20).unwrap_err(), orders.ask(20).unwrap().into_refusal()];
@@ -154,7 +154,7 @@ fn a_source_of_texts_says_so_without_naming_a_verb_of_one_language() {
 }
 
 #[test]
-fn the_metrics_say_that_what_is_leased_counts_as_issued() {
+fn leased_numbers_count_as_issued_in_the_metrics() {
     let (mill, orders) = open("memory:", "segment:orders");
     orders.lease(100).unwrap();
     let metrics = mill.metrics();

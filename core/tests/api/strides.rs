@@ -79,7 +79,7 @@ fn texts_of_a_batch_are_its_ids_in_decimal() {
 }
 
 #[test]
-fn people_and_figures_speak_of_ids() {
+fn errors_and_figures_are_in_ids() {
     let (mill, orders) = source("memory:", "delta=2&remainder=1");
     assert_eq!(orders.take(3).unwrap(), [1, 3, 5]);
     assert_eq!(max_id(&orders), "max_id=20 step=20 delta=2 remainder=1 version=0");
@@ -113,7 +113,7 @@ fn people_and_figures_speak_of_ids() {
 }
 
 #[test]
-fn a_clean_close_gives_back_what_nobody_used_and_the_next_life_goes_on_there() {
+fn a_clean_close_gives_back_unused_numbers_and_the_next_mill_starts_there() {
     for (remainder, first, next) in [(0, 5, 15), (2, 2, 12)] {
         let config = format!("memory:given{remainder}");
         let (keep, _) = source(&config, "delta=1");
@@ -127,7 +127,7 @@ fn a_clean_close_gives_back_what_nobody_used_and_the_next_life_goes_on_there() {
 }
 
 #[test]
-fn a_source_of_another_stride_is_refused_the_row_and_told_how_to_write_it() {
+fn a_source_of_another_stride_is_refused_with_the_options_to_write() {
     let (_mill, orders) = source("memory:others", "delta=2&remainder=1");
     orders.next().unwrap();
     let row = max_id(&orders);

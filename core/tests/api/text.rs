@@ -24,7 +24,7 @@ fn text_of_a_source_of_numbers_is_the_number_in_its_order() {
 }
 
 #[test]
-fn a_block_belongs_to_whoever_leased_it_until_the_mill_closes() {
+fn a_block_belongs_to_its_cursor_until_the_mill_closes() {
     let mill = Mill::open("memory:").unwrap();
     let orders = mill.source("segment:orders").unwrap();
     let block = orders.lease_block(10).unwrap();

@@ -363,7 +363,7 @@ fn the_end_of_the_time_field_is_an_error_and_nothing_wraps() {
 }
 
 #[test]
-fn the_end_of_a_layout_of_63_bits_without_a_worker_is_told_as_that() {
+fn the_end_of_a_layout_of_63_bits_without_a_worker_is_layout_ended() {
     let mut rig = Rig::twitter();
     rig.layout = Layout::parse("time:41@1ms,worker:0,seq:22", "2025-01-01").unwrap();
     rig.generator =
@@ -438,7 +438,7 @@ fn a_batch_takes_what_the_lead_allows_and_then_is_refused() {
 }
 
 #[test]
-fn a_closed_generator_says_so_for_ever_and_returns_the_tick_above_all() {
+fn a_closed_generator_stays_closed_and_returns_the_tick_above_all() {
     let mut rig = Rig::twitter();
     assert_eq!(Rig::unstarted("twitter", ClockBack::Borrow, 0).generator.close(), None);
     let last = rig.id();
