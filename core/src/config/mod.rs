@@ -224,8 +224,8 @@ impl MillConfig {
         }
         if matches!(self.store, StoreConfig::Interleaved { .. }) && !read.key.stride.is_every() {
             return Err(Error::config(format!(
-                "`{}`: `delta` and `remainder` share the numbers out between databases already, and so do several `stores`; \
-                 open a mill with one store for each database, `remainder` as its row says",
+                "`{}`: `delta` and `remainder` already divide the numbers between databases, and so do several `stores`; open a \
+                 mill with one store for each database, with the `remainder` of its row",
                 read.label
             )));
         }

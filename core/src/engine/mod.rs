@@ -207,8 +207,8 @@ impl Engine {
         }
         if sources.len() >= self.max_sources {
             return Err(Error::argument(format!(
-                "`{}` would be one source more than `max_sources={}` allows; each keeps its memory until the mill is closed, so \
-                 names are not made from what users send; where so many are meant, raise `max_sources`",
+                "`{}` exceeds `max_sources={}`. Each source keeps its memory until the mill is closed, so do not make names from user \
+                 input; if so many sources are intended, raise `max_sources`",
                 shown(&spec.label),
                 self.max_sources
             )));

@@ -343,7 +343,7 @@ fn an_outage_of_many_is_one_event_and_a_refusal_is_its_sources_own() {
     let (mut executor, _, _sender) = executor(answer, 0);
     assert!(executor.turn() && !executor.turn(), "then the store is backed off from");
     let events: Vec<String> = executor.events.drain().into_iter().map(|event| event.message).collect();
-    assert_eq!(events, ["number 2 (and so did 5 more that went with it)", "number 0", "number 1"]);
+    assert_eq!(events, ["number 2 (5 more requests of this batch failed with it)", "number 0", "number 1"]);
     let latency = executor.counters.latency();
     assert_eq!((latency.count, latency.failed, latency.trips), (8, 8, 1));
     assert_eq!(executor.keeper.failures(), 1);

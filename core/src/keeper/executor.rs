@@ -241,7 +241,9 @@ impl Executor {
         if let [first, others @ ..] = outages.as_slice() {
             let mut event = Event::refusal(first);
             if !others.is_empty() {
-                event.message.push_str(&format!(" (and so did {} more that went with it)", others.len()));
+                event
+                    .message
+                    .push_str(&format!(" ({} more requests of this batch failed with it)", others.len()));
             }
             self.events.push(event);
         }

@@ -69,7 +69,7 @@ impl Planner {
                     let fault = Fault::new(
                         FaultKind::WentBackwards,
                         format!(
-                            "reserving for `{}`: the store answered with {}..{}, but numbers up to {} were reserved before; run `keymill repair`, N above every number issued",
+                            "reserving for `{}`: the store answered with {}..{}, but numbers up to {} were reserved before; run `keymill repair`, with N above every number issued",
                             plan.spec.label,
                             id(range.lo),
                             id(range.hi),
