@@ -185,10 +185,10 @@ impl Pending {
             if let Err(refusal) = taken {
                 let pause =
                     self.source.patience(refusal, self.since.elapsed().max(Duration::from_nanos(1)))?;
-                if !std::mem::replace(&mut self.waited, true) {
-                    if let Ok(callers) = self.source.shared.callers() {
-                        Counters::add(&callers.counters.waits, 1);
-                    }
+                if !std::mem::replace(&mut self.waited, true)
+                    && let Ok(callers) = self.source.shared.callers()
+                {
+                    Counters::add(&callers.counters.waits, 1);
                 }
                 return Ok(Some(pause));
             }
@@ -240,9 +240,13 @@ impl Pending {
             with(ascii(&buffer[..len]));
         };
         for lease in std::mem::take(&mut self.leases) {
-            (lease.lo..lease.hi).for_each(|number| write(number, &lease.prefix));
+            for number in lease.lo..lease.hi {
+                write(number, &lease.prefix);
+            }
         }
-        ids.into_iter().for_each(|id| write(id, &Prefix::EMPTY));
+        for id in ids {
+            write(id, &Prefix::EMPTY);
+        }
     }
 }
 

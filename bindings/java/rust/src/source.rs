@@ -17,7 +17,7 @@ const THROWN: jlong = -1;
 
 /// What a lease reads in Java: `io.keymill.LeaseBuffer` names the same offsets.
 #[repr(C)]
-struct Leased {
+struct LeaseBuffer {
     lo: u64,
     hi: u64,
     leased_at: u64,
@@ -70,7 +70,7 @@ extern "system" fn Java_io_keymill_SourceBox_tryLease(
             Err(refusal) => return pause_after(source, refusal, waited),
         };
         let prefix = lease.prefix.as_str().as_bytes();
-        let mut out = Leased {
+        let mut out = LeaseBuffer {
             lo: lease.lo,
             hi: lease.hi,
             leased_at: lease.leased_at,
@@ -81,9 +81,9 @@ extern "system" fn Java_io_keymill_SourceBox_tryLease(
         };
         // A prefix has at most 64 bytes: the core's own buffer is no longer.
         out.prefix[..prefix.len()].copy_from_slice(prefix);
-        // SAFETY: Java's direct buffer of the size of a `Leased`, which the calling thread alone uses; allocated with
+        // SAFETY: Java's direct buffer of the size of a `LeaseBuffer`, which the calling thread alone uses; allocated with
         // 8-byte alignment or better.
-        unsafe { (buffer as *mut Leased).write_unaligned(out) };
+        unsafe { (buffer as *mut LeaseBuffer).write_unaligned(out) };
         Ok(DONE)
     })
 }
