@@ -6,7 +6,7 @@ mod shared;
 
 pub(crate) use shared::{Live, SharedMill, SharedSource, Way};
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,8 +37,7 @@ pub(crate) struct Engine {
     clock: Clock,
     ready: Arc<ReadyQueue>,
     commands: Sender<Command>,
-    /// By [`Spec::identity`].
-    sources: Mutex<HashMap<String, KeptSource>>,
+    sources: Mutex<OpenSources>,
     next_slot: AtomicUsize,
     closed: AtomicBool,
     pub(crate) counters: Arc<MillCounters>,
@@ -48,6 +47,14 @@ pub(crate) struct Engine {
     word: Word,
     /// This life began in a forked child.
     revived: bool,
+}
+
+#[derive(Default)]
+struct OpenSources {
+    /// By [`Spec::identity`].
+    all: HashMap<String, KeptSource>,
+    /// The rows' names of the snowflakes among them. A set, so that opening many is not quadratic.
+    snowflakes: HashSet<String>,
 }
 
 /// The store that a configuration names; nothing is connected yet. Each driver has a guard of its own, so that a panic fails one
@@ -170,7 +177,7 @@ impl Engine {
         self.word.is_ours()
     }
 
-    fn sources(&self) -> MutexGuard<'_, HashMap<String, KeptSource>> {
+    fn sources(&self) -> MutexGuard<'_, OpenSources> {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -202,10 +209,10 @@ impl Engine {
             return Err(Self::closed_error());
         }
         let identity = spec.identity();
-        if let Some(source) = sources.get(&identity) {
+        if let Some(source) = sources.all.get(&identity) {
             return Ok(source.clone());
         }
-        if sources.len() >= self.max_sources {
+        if sources.all.len() >= self.max_sources {
             return Err(Error::argument(format!(
                 "`{}` exceeds `max_sources={}`. Each source keeps its memory until the mill is closed, so do not make names from user \
                  input; if so many sources are intended, raise `max_sources`",
@@ -223,7 +230,7 @@ impl Engine {
                     ),
                 ));
             }
-            if sources.values().any(|source| source.spec().key.name == spec.key.name) {
+            if sources.snowflakes.contains(&spec.key.name) {
                 return Err(Error::config(format!(
                     "worker {worker} of `{}` is open in this mill with other options; one generator serves one worker",
                     spec.label
@@ -242,7 +249,10 @@ impl Engine {
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);
         let source = KeptSource::new(spec.clone(), self.ready.clone(), slot, self.clock.clone())?;
         self.command(Command::Add(source.clone()))?;
-        sources.insert(identity, source.clone());
+        if spec.snowflake.is_some() {
+            sources.snowflakes.insert(spec.key.name.clone());
+        }
+        sources.all.insert(identity, source.clone());
         Ok(source)
     }
 
@@ -295,13 +305,13 @@ impl Engine {
         if !asked || wait.recv_timeout(CLOSE_WAIT).is_err() {
             // What the keeper would have given back is lost; but after a close no caller gets a number, whatever state the keeper
             // is in.
-            self.sources().values().for_each(KeptSource::close);
+            self.sources().all.values().for_each(KeptSource::close);
         }
     }
 
     /// The figures of every source, by name.
     pub(crate) fn all_stats(&self) -> Vec<Stats> {
-        let sources: Vec<_> = self.sources().values().cloned().collect();
+        let sources: Vec<_> = self.sources().all.values().cloned().collect();
         let mut stats: Vec<_> = sources.iter().map(Stats::of).collect();
         stats.sort_by(|a, b| (&a.source, &a.spec).cmp(&(&b.source, &b.spec)));
         stats
