@@ -33,12 +33,18 @@ fn spec(text: &str) -> Arc<Spec> {
 
 impl Scene {
     fn new() -> Scene {
+        Scene::of(|_| ())
+    }
+
+    fn of(change: impl FnOnce(&mut Keeper)) -> Scene {
         let memory = Memory::new();
         let ready = Arc::new(ReadyQueue::default());
+        let mut keeper = Keeper::new(1, ready.clone());
+        change(&mut keeper);
         let (commands, inbox) = channel::unbounded();
         let (counters, events) = (Arc::<MillCounters>::default(), Arc::new(Events::new()));
         let executor = Executor {
-            keeper: Keeper::new(1, ready.clone()),
+            keeper,
             store: Some(Box::new(MemoryStore::new(memory.clone()))),
             clock: Clock::System,
             commands: inbox,
@@ -177,4 +183,28 @@ fn a_snowflake_goes_on_above_its_mark_after_a_defect() {
         }
     };
     assert!(after > before);
+}
+
+#[test]
+fn a_source_whose_check_panics_each_time_keeps_no_other_source_waiting() {
+    let scene = Scene::of(|keeper| keeper.panics_on = Some(1));
+    let sources = [0, 1, 2].map(|slot| scene.open(slot, &format!("segment:s{slot}?deadline=20s&step=10")));
+    let [first, broken, last] = &sources;
+    for _ in 0..5 {
+        assert_eq!(broken.next().unwrap_err().code, Code::Internal);
+        // Each of these ids needs the store.
+        for source in [first, last] {
+            let mut errors = 0;
+            for _ in 0..20 {
+                while let Err(error) = source.next() {
+                    assert_eq!(error.code, Code::Internal, "{error}");
+                    errors += 1;
+                    assert!(errors < 20, "{error}");
+                    std::thread::sleep(error.retry_after.unwrap());
+                }
+            }
+        }
+    }
+    scene.closes();
+    assert_eq!(broken.next().unwrap_err().code, Code::Closed);
 }

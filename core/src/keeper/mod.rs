@@ -18,6 +18,7 @@ mod source;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::error::{Error, Result};
 use crate::base::reservation::{Fault, GiveBack};
@@ -43,13 +44,42 @@ pub struct Keeper {
     planner: Planner,
     sources: HashMap<Slot, KeptSource>,
     ready: Arc<ReadyQueue>,
+    /// The source that is being checked or whose request is completed, for a keeper that goes on after a panic in there.
+    checking: Option<Slot>,
+    /// The sources whose last check panicked.
+    defective: HashMap<Slot, Defective>,
+    /// The source whose check panics, as a defect would make it.
+    #[cfg(test)]
+    panics_on: Option<Slot>,
 }
+
+/// A source whose check panicked: it is checked only while no other source needs the store, so that others do not wait
+/// for it.
+#[derive(Debug)]
+struct Defective {
+    /// Panics in a row.
+    panics: u32,
+    /// It is not checked before this boot time.
+    until_ms: u64,
+}
+
+/// How long a defective source is not checked, the first time and at most. Longer than [`executor`] remembers a defect, so
+/// that one source does not make the keeper rest for seconds each time.
+const DEFECTIVE_REST_MS: (u64, u64) = (50, 100_000);
 
 impl Keeper {
     /// A keeper without sources; its jitter follows `seed`.
     #[must_use]
     pub fn new(seed: u64, ready: Arc<ReadyQueue>) -> Self {
-        Keeper { planner: Planner::new(seed), sources: HashMap::new(), ready }
+        Keeper {
+            planner: Planner::new(seed),
+            sources: HashMap::new(),
+            ready,
+            checking: None,
+            defective: HashMap::new(),
+            #[cfg(test)]
+            panics_on: None,
+        }
     }
 
     /// Takes a source in.
@@ -79,6 +109,10 @@ impl Keeper {
     /// Checks every queued source and every source whose timer is due, then returns the next batch, for at most `most` sources.
     pub fn poll(&mut self, now: Now, most: usize) -> Option<Batch> {
         while let Some(slot) = self.ready.pop() {
+            // A defective source is due by itself.
+            if self.defective.contains_key(&slot) {
+                continue;
+            }
             // While the store may not be asked for it, the source is not acknowledged: its callers go on from memory, and
             // none of them wakes the keeper again.
             let is_waited_for = self.sources.get(&slot).is_some_and(KeptSource::is_waited_for);
@@ -87,6 +121,16 @@ impl Keeper {
             }
         }
         for slot in self.planner.due(now) {
+            if !self.defective.contains_key(&slot) {
+                self.check(slot, now);
+            }
+        }
+        let batch = self.planner.next_batch(now, most);
+        if batch.is_some() || self.defective.is_empty() {
+            return batch;
+        }
+        let due = self.defective.iter().filter(|(_, defective)| now.boot_ms >= defective.until_ms);
+        for slot in due.map(|(slot, _)| *slot).collect::<Vec<_>>() {
             self.check(slot, now);
         }
         self.planner.next_batch(now, most)
@@ -95,6 +139,9 @@ impl Keeper {
     /// Checks a source and does what the planner decides.
     pub fn check(&mut self, slot: Slot, now: Now) {
         let Some(source) = self.sources.get(&slot) else { return };
+        self.checking = Some(slot);
+        #[cfg(test)]
+        assert_ne!(Some(slot), self.panics_on, "a defect");
         if let KeptSource::Segment(source) = source {
             source.expire(now);
         }
@@ -102,11 +149,16 @@ impl Keeper {
             source.act(action, now);
         }
         source.callers().counters.set_rate(self.planner.rate_per_1000s(slot, now));
+        self.checking = None;
+        if !self.defective.is_empty() {
+            self.defective.remove(&slot);
+        }
     }
 
     /// The store answered a request of a batch.
     pub fn complete(&mut self, slot: Slot, answer: std::result::Result<Answer, Fault>, now: Now) {
         let Some(source) = self.sources.get(&slot) else { return };
+        self.checking = Some(slot);
         for action in self.planner.complete(slot, answer, now) {
             source.act(action, now);
         }
@@ -122,9 +174,19 @@ impl Keeper {
     /// Every waiting caller gets `error`; the numbers in memory were reserved and stay.
     pub(crate) fn start_anew(&mut self, seed: u64, error: &Error, now: Now) {
         self.planner = self.planner.successor(seed);
+        if let Some(slot) = self.checking.take() {
+            let defective = self.defective.entry(slot).or_insert(Defective { panics: 0, until_ms: 0 });
+            let rest = (DEFECTIVE_REST_MS.0 << defective.panics.min(16)).min(DEFECTIVE_REST_MS.1);
+            defective.panics = defective.panics.saturating_add(1);
+            defective.until_ms = now.boot_ms + rest;
+        }
         for (slot, source) in &self.sources {
             self.planner.add_if_missing(*slot, source.spec());
-            source.act(Action::Fail(error.clone()), now);
+            let mut error = error.clone();
+            if let Some(defective) = self.defective.get(slot) {
+                error = error.after(Duration::from_millis(defective.until_ms.saturating_sub(now.boot_ms)));
+            }
+            source.act(Action::Fail(error), now);
             // The source may have been taken from the queue and not acknowledged.
             let waker = &source.callers().waker;
             waker.acknowledge();
@@ -135,7 +197,8 @@ impl Keeper {
     /// When to poll again at the latest, on the boot clock; `None`: when a source is queued.
     #[must_use]
     pub fn wake_at(&self, now: Now) -> Option<u64> {
-        self.planner.wake_at(now)
+        let defective = self.defective.values().map(|defective| defective.until_ms).min();
+        self.planner.wake_at(now).into_iter().chain(defective).min()
     }
 
     /// The clock was set by hand.
