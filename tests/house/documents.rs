@@ -174,9 +174,8 @@ fn literals(source: &str) -> Vec<String> {
 fn metrics() -> String {
     let mut text = "| metric | kind | what it says |\n|---|---|---|\n".to_owned();
     let core = read("core/src/engine/metrics.rs");
-    let render = core.split_once("pub(crate) fn render").expect("what renders").1;
-    let body = &render[..render.find("\n}\n").expect("its end")];
-    for row in literals(body).windows(3).filter(|row| row[0].starts_with("keymill_")) {
+    let rows = core.split_once("const OF_SOURCE").expect("the series").1;
+    for row in literals(rows).windows(3).filter(|row| row[0].starts_with("keymill_")) {
         let _ = writeln!(text, "| `{}` | {} | {} |", row[0], row[1], row[2]);
     }
     let command = read("bindings/cli/src/status.rs");

@@ -2,6 +2,7 @@
 //!
 //! Ids are not counted one by one: the counter they come from is the count.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -217,8 +218,15 @@ fn quoted(label: &str) -> String {
 }
 
 /// One series; nothing at all where it has no values.
-fn series(out: &mut String, name: &str, kind: &str, help: &str, rows: &[(String, String)]) {
-    if rows.is_empty() {
+fn series(
+    out: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+    rows: impl IntoIterator<Item = (String, String)>,
+) {
+    let mut rows = rows.into_iter().peekable();
+    if rows.peek().is_none() {
         return;
     }
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -227,129 +235,116 @@ fn series(out: &mut String, name: &str, kind: &str, help: &str, rows: &[(String,
     }
 }
 
-/// The Prometheus text of a mill; the same bytes for the same figures. Two sources of one name, such as a row that is moved
-/// from one scheme to another, have their specs as labels: a label that occurs twice would make the whole text invalid.
-pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
-    let mut out = String::new();
-    let alone = |s: &Stats| stats.iter().filter(|other| other.source == s.source).count() == 1;
-    let each = |value: &dyn Fn(&Stats) -> Option<String>| -> Vec<(String, String)> {
-        let label = |s: &Stats| quoted(if alone(s) { &s.source } else { &s.spec });
-        stats.iter().filter_map(|s| Some((format!("{{source=\"{}\"}}", label(s)), value(s)?))).collect()
-    };
-    let rows = each(&|s| Some(s.issued.to_string()));
-    series(
-        &mut out,
+fn seconds(ms: Option<i64>) -> Option<String> {
+    ms.map(|ms| format!("{:.3}", ms as f64 / 1000.0))
+}
+
+/// A series that each source has: name, kind, help, value.
+type OfSource = (&'static str, &'static str, &'static str, fn(&Stats) -> Option<String>);
+
+const OF_SOURCE: [OfSource; 11] = [
+    (
         "keymill_issued_total",
         "counter",
         "Ids handed out; those leased by threads, handles and cursors (in Java, Node and Python every source has one) count \
          from the lease on.",
-        &rows,
-    );
-    let rows = each(&|s| Some(s.reserved.to_string()));
-    series(&mut out, "keymill_reserved_total", "counter", "Numbers reserved from the store.", &rows);
-    let rows = each(&|s| Some(s.lost.to_string()));
-    series(
-        &mut out,
-        "keymill_lost_total",
+        |s| Some(s.issued.to_string()),
+    ),
+    ("keymill_reserved_total", "counter", "Numbers reserved from the store.", |s| {
+        Some(s.reserved.to_string())
+    }),
+    ("keymill_lost_total", "counter", "Numbers that were reserved and will not be handed out.", |s| {
+        Some(s.lost.to_string())
+    }),
+    ("keymill_left", "gauge", "Numbers in memory.", |s| Some(s.left.to_string())),
+    ("keymill_refills_total", "counter", "Reservations that came back.", |s| Some(s.refills.to_string())),
+    ("keymill_waits_total", "counter", "Calls that had to wait.", |s| Some(s.waits.to_string())),
+    ("keymill_step", "gauge", "Numbers of the last reservation.", |s| {
+        (s.step > 0).then(|| s.step.to_string())
+    }),
+    ("keymill_last_refill_timestamp_seconds", "gauge", "When the last reservation came back.", |s| {
+        seconds(s.last_refill_ms)
+    }),
+    ("keymill_runway_seconds", "gauge", "How long the numbers in memory last at the present rate.", |s| {
+        s.runway_seconds.map(|r| format!("{r:.3}"))
+    }),
+    ("keymill_clock_lead_seconds", "gauge", "How far a snowflake's time leads the wall clock.", |s| {
+        seconds(s.lead_ms)
+    }),
+    ("keymill_layout_end_timestamp_seconds", "gauge", "When a snowflake's layout ends.", |s| {
+        seconds(s.ends_at_ms)
+    }),
+];
+
+/// The Prometheus text of a mill; the same bytes for the same figures. Two sources of one name, such as a row that is moved
+/// from one scheme to another, have their specs as labels: a label that occurs twice would make the whole text invalid.
+pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
+    let mut out = String::new();
+    let mut names: HashMap<&str, usize> = HashMap::new();
+    stats.iter().for_each(|s| *names.entry(&s.source).or_default() += 1);
+    let labels: Vec<_> = stats
+        .iter()
+        .map(|s| if names[s.source.as_str()] == 1 { &s.source } else { &s.spec })
+        .map(|label| format!("{{source=\"{}\"}}", quoted(label)))
+        .collect();
+    for (name, kind, help, value) in OF_SOURCE {
+        let rows = labels.iter().zip(stats).filter_map(|(label, s)| Some((label.clone(), value(s)?)));
+        series(&mut out, name, kind, help, rows);
+    }
+    let latency = counters.latency();
+    let mut one = |name, kind, help, value: u64| {
+        series(&mut out, name, kind, help, [(String::new(), value.to_string())])
+    };
+    one(
+        "keymill_given_back_total",
         "counter",
-        "Numbers that were reserved and will not be handed out.",
-        &rows,
+        "Unused numbers returned at close.",
+        get(&counters.given_back),
     );
-    let rows = each(&|s| Some(s.left.to_string()));
-    series(&mut out, "keymill_left", "gauge", "Numbers in memory.", &rows);
-    let rows = each(&|s| Some(s.refills.to_string()));
-    series(&mut out, "keymill_refills_total", "counter", "Reservations that came back.", &rows);
-    let rows = each(&|s| Some(s.waits.to_string()));
-    series(&mut out, "keymill_waits_total", "counter", "Calls that had to wait.", &rows);
-    let rows = each(&|s| (s.step > 0).then(|| s.step.to_string()));
-    series(&mut out, "keymill_step", "gauge", "Numbers of the last reservation.", &rows);
-    let rows = each(&|s| s.last_refill_ms.map(|ms| format!("{:.3}", ms as f64 / 1000.0)));
-    series(
-        &mut out,
-        "keymill_last_refill_timestamp_seconds",
-        "gauge",
-        "When the last reservation came back.",
-        &rows,
-    );
-    let rows = each(&|s| s.runway_seconds.map(|r| format!("{r:.3}")));
-    series(
-        &mut out,
-        "keymill_runway_seconds",
-        "gauge",
-        "How long the numbers in memory last at the present rate.",
-        &rows,
-    );
-    let rows = each(&|s| s.lead_ms.map(|l| format!("{:.3}", l as f64 / 1000.0)));
-    series(
-        &mut out,
-        "keymill_clock_lead_seconds",
-        "gauge",
-        "How far a snowflake's time leads the wall clock.",
-        &rows,
-    );
-    let rows = each(&|s| s.ends_at_ms.map(|e| format!("{:.3}", e as f64 / 1000.0)));
-    series(
-        &mut out,
-        "keymill_layout_end_timestamp_seconds",
-        "gauge",
-        "When a snowflake's layout ends.",
-        &rows,
-    );
-    let rows = [(String::new(), get(&counters.given_back).to_string())];
-    series(&mut out, "keymill_given_back_total", "counter", "Unused numbers returned at close.", &rows);
-    let rows = [(String::new(), counters.latency().failed.to_string())];
-    series(&mut out, "keymill_refills_failed_total", "counter", "Reservations that failed.", &rows);
-    let rows = [(String::new(), get(&counters.round_trips).to_string())];
-    series(
-        &mut out,
+    one("keymill_refills_failed_total", "counter", "Reservations that failed.", latency.failed);
+    one(
         "keymill_store_trips_total",
         "counter",
         "Round trips to the store, each for one reservation or for several that were due together.",
-        &rows,
+        get(&counters.round_trips),
     );
-    let rows: Vec<_> = get(&counters.warnings)
-        .checked_sub(1)
-        .map(|count| (String::new(), count.to_string()))
-        .into_iter()
-        .collect();
-    series(
-        &mut out,
-        "keymill_store_warnings",
-        "gauge",
-        "Warnings about the settings of the store, as `keymill status` lists them; no value before the first answer.",
-        &rows,
-    );
-    let rows = [(String::new(), get(&counters.driver_panics).to_string())];
-    series(
-        &mut out,
+    if let Some(count) = get(&counters.warnings).checked_sub(1) {
+        one(
+            "keymill_store_warnings",
+            "gauge",
+            "Warnings about the settings of the store, as `keymill status` lists them; no value before the first answer.",
+            count,
+        );
+    }
+    one(
         "keymill_driver_panics_total",
         "counter",
         "Panics of the store's driver: each cost a connection and the range that was being reserved.",
-        &rows,
+        get(&counters.driver_panics),
     );
-    let rows = [(String::new(), get(&counters.keeper_restarts).to_string())];
-    series(
-        &mut out,
+    one(
         "keymill_keeper_restarts_total",
         "counter",
         "Times the keeper went on after a defect in keymill.",
-        &rows,
+        get(&counters.keeper_restarts),
     );
-    let latency = counters.latency();
-    let mut rows: Vec<(String, String)> = Vec::new();
-    for (bound, count) in &latency.buckets {
+    let buckets = latency.buckets.iter().map(|(bound, count)| {
         let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
-        rows.push((format!("_bucket{{le=\"{bound}\"}}"), count.to_string()));
-    }
-    rows.push(("_sum".to_owned(), format!("{:.6}", latency.sum_seconds)));
-    rows.push(("_count".to_owned(), latency.count.to_string()));
-    series(&mut out, "keymill_refill_seconds", "histogram", "How long reservations took.", &rows);
-    let rows: Vec<_> = Code::ALL
-        .iter()
-        .zip(&counters.errors)
-        .skip(1)
-        .map(|(code, n)| (format!("{{code=\"{}\"}}", code.name()), get(n).to_string()))
-        .collect();
-    series(&mut out, "keymill_errors_total", "counter", "Errors given to callers, by code.", &rows);
+        (format!("_bucket{{le=\"{bound}\"}}"), count.to_string())
+    });
+    let sums = [
+        ("_sum".to_owned(), format!("{:.6}", latency.sum_seconds)),
+        ("_count".to_owned(), latency.count.to_string()),
+    ];
+    series(
+        &mut out,
+        "keymill_refill_seconds",
+        "histogram",
+        "How long reservations took.",
+        buckets.chain(sums),
+    );
+    let errors = Code::ALL.iter().zip(&counters.errors).skip(1);
+    let errors = errors.map(|(code, n)| (format!("{{code=\"{}\"}}", code.name()), get(n).to_string()));
+    series(&mut out, "keymill_errors_total", "counter", "Errors given to callers, by code.", errors);
     out
 }

@@ -155,6 +155,7 @@ enum Want {
 }
 
 /// Decides for all sources of one mill.
+#[derive(Default)]
 pub struct Planner {
     plans: Vec<Option<Plan>>,
     /// Sources that want something of the store: those with waiting callers, and the others.
@@ -190,20 +191,7 @@ impl Planner {
     /// A planner whose jitter follows `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Planner {
-            plans: Vec::new(),
-            urgent: VecDeque::new(),
-            background: VecDeque::new(),
-            timers: BTreeSet::new(),
-            dated: BTreeSet::new(),
-            next_period_check_ms: 0,
-            failures: 0,
-            failed: false,
-            store_retry_at_ms: 0,
-            store_urgent_at_ms: 0,
-            failing_since_ms: None,
-            rng: fastrand::Rng::with_seed(seed),
-        }
+        Planner { rng: fastrand::Rng::with_seed(seed), ..Planner::default() }
     }
 
     /// Takes a source in.
