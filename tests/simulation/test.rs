@@ -4,15 +4,17 @@ use keymill_tests::simulation::mutant::Mutant;
 use keymill_tests::simulation::ramp::{self, Ramp, ramp};
 use keymill_tests::simulation::{report, scale};
 
-/// Enough for every kind of fault to come up, few enough for an unoptimised build. `ci/steps/simulate` runs many more.
-const SEEDS: u64 = if cfg!(debug_assertions) { 20 } else { 120 };
+/// Enough for every kind of fault to come up, few enough for an unoptimised build. `ci/steps/simulate` names many more.
+fn seeds() -> u64 {
+    std::env::var("KEYMILL_SIMULATION_SEEDS").map_or(20, |seeds| seeds.parse().expect("a number of seeds"))
+}
 
 /// Seeds that failed once, each for its own reason.
 const ONCE_FAILED: [u64; 12] = [1, 4, 22, 40, 45, 1202, 1413, 1634, 1900, 1966, 3352, 101_897];
 
 #[test]
 fn no_history_of_these_seeds_breaks_a_promise() {
-    let total = report::run_many(1, SEEDS, None);
+    let total = report::run_many(1, seeds(), None);
     println!("{}", report::many(&total));
     assert!(total.failed.is_empty(), "{}", report::many(&total));
     assert!(total.figures.ids > 0 && total.faults.len() >= 15, "{:?}", total.faults);
@@ -166,7 +168,7 @@ fn ten_thousand_processes_on_one_database_are_printed_as_a_table() {
         return;
     }
     let table = scale::table();
-    println!("{table}");
+    println!("{table}\n{}", ramp::table());
     assert_eq!(table.lines().count(), 2 + 9);
 }
 
