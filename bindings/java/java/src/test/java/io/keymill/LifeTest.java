@@ -150,7 +150,7 @@ class LifeTest {
         collected();
         until("forgotten mills are freed", 60, () -> {
             System.gc();
-            MillBox.bury();
+            MillBox.freeUnreachable();
             return MillBox.open() <= before + 1;
         });
     }
@@ -161,14 +161,14 @@ class LifeTest {
         for (int i = 1; i <= 20; i++) {
             assertEquals(i, source.next());
             System.gc();
-            MillBox.bury();
+            MillBox.freeUnreachable();
         }
     }
 
     private static void collected() throws InterruptedException {
         for (int i = 0; i < 5; i++) {
             System.gc();
-            MillBox.bury();
+            MillBox.freeUnreachable();
             Thread.sleep(50);
         }
         until("direct buffers are collected", 60, () -> {
