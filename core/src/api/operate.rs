@@ -5,9 +5,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result, shown};
 use crate::base::reservation::{Key, Scheme};
 use crate::config::spec_string;
-use crate::store::{
-    Import, Row, check_schemes, during, not_imported, one_of_several, planned_import, step_of,
-};
+use crate::store::{Import, Row, check_schemes, not_imported, one_of_several, planned_import, step_of};
 
 use super::Source;
 
@@ -57,7 +55,7 @@ impl Source {
             if key.serial.is_none()
                 && let Some(fault) = row.as_ref().and_then(|row| one_of_several(row.mark))
             {
-                return Err(during(&format!("looking at `{}`", key.name), fault));
+                return Err(fault.with_context(&format!("looking at `{}`", key.name)));
             }
             let age = if row.is_some() { store.age(&key)? } else { None };
             Ok((row, age, store.warnings_of(&key)?))
@@ -113,10 +111,7 @@ impl Source {
             let new_row = store.look(&new)?;
             let new_owner = store.new_owner(&old, &new)?;
             let seen = planned_import(&old, &new, (old_row, new_row), new_owner.as_deref(), period);
-            let seen = seen.map_err(|mut fault| {
-                fault.message.insert_str(0, &format!("importing `{}` failed: ", new.name));
-                fault
-            })?;
+            let seen = seen.map_err(|fault| fault.with_context(&format!("importing `{}`", new.name)))?;
             if dry_run || seen.was_done() { Ok(seen) } else { store.import(&old, &new, period) }
         });
         answer.map_err(|error| self.failed(error))

@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod random;
 pub(crate) mod reservation;
 pub(crate) mod revocation;
+pub(crate) mod scheme;
 pub(crate) mod spec;
 pub(crate) mod stride;
 pub(crate) mod sync;

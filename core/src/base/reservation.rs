@@ -7,104 +7,10 @@ use crate::base::error::printable;
 use crate::base::stride::Stride;
 use crate::serial::SerialPattern;
 
+pub use super::scheme::Scheme;
+
 /// The largest number keymill hands out: positive in a signed 64-bit column.
 pub const MAX_NUMBER: u64 = i64::MAX as u64;
-
-/// How a store keeps a key: which table and which statements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scheme {
-    /// `keymill_segment`, keymill's own table.
-    Keymill,
-    /// `key_producer`, the table of KeyFactory; old nodes may write the same row.
-    KeyProducer,
-    /// `sequence_table`, the table of IDSnowman; the row's `step` and `time_to_live` hold.
-    SequenceTable,
-    /// `leaf_alloc`, the table of Leaf; the row's `step` holds.
-    LeafAlloc,
-    /// `tiny_id_info`, the table of tinyid; the row's `step` holds.
-    TinyIdInfo,
-    /// `cosid`, the table of CosId.
-    Cosid,
-    /// A row for each range, named by an AUTO_INCREMENT column; old rows are purged.
-    AutoIncrement,
-    /// One row a name, replaced for each range and so named anew by an AUTO_INCREMENT column.
-    Ticket,
-    /// A SQL sequence that counts in steps.
-    Sequence,
-}
-
-impl Scheme {
-    /// Every scheme, in the order documents list them.
-    pub const ALL: [Scheme; 9] = [
-        Scheme::Keymill,
-        Scheme::KeyProducer,
-        Scheme::SequenceTable,
-        Scheme::LeafAlloc,
-        Scheme::TinyIdInfo,
-        Scheme::Cosid,
-        Scheme::AutoIncrement,
-        Scheme::Ticket,
-        Scheme::Sequence,
-    ];
-
-    /// Whether the scheme keeps plain numbers: segments.
-    #[must_use]
-    pub const fn keeps_segments(self) -> bool {
-        !matches!(self, Scheme::KeyProducer)
-    }
-
-    /// Whether the server itself counts, by AUTO_INCREMENT or a sequence, and each of its counts is worth `step` numbers.
-    #[must_use]
-    pub const fn is_ticket(self) -> bool {
-        matches!(self, Scheme::AutoIncrement | Scheme::Ticket | Scheme::Sequence)
-    }
-
-    /// Whether a row may own every delta-th number only.
-    #[must_use]
-    pub const fn keeps_stride(self) -> bool {
-        matches!(self, Scheme::TinyIdInfo)
-    }
-
-    /// Whether a row may say how long its numbers live.
-    #[must_use]
-    pub const fn keeps_ttl(self) -> bool {
-        matches!(self, Scheme::SequenceTable)
-    }
-
-    /// Whether the scheme keeps numbers of a date: serials.
-    #[must_use]
-    pub const fn keeps_serials(self) -> bool {
-        matches!(self, Scheme::Keymill | Scheme::KeyProducer)
-    }
-
-    /// The name as it stands in a spec string.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Scheme::Keymill => "keymill",
-            Scheme::KeyProducer => "key_producer",
-            Scheme::SequenceTable => "sequence_table",
-            Scheme::LeafAlloc => "leaf_alloc",
-            Scheme::TinyIdInfo => "tiny_id_info",
-            Scheme::Cosid => "cosid",
-            Scheme::AutoIncrement => "auto_increment",
-            Scheme::Ticket => "ticket",
-            Scheme::Sequence => "sequence",
-        }
-    }
-
-    /// The table the scheme uses unless `table=` names another.
-    #[must_use]
-    pub const fn default_table(self) -> &'static str {
-        match self {
-            Scheme::Keymill => "keymill_segment",
-            Scheme::AutoIncrement => "keymill_auto_increment",
-            Scheme::Ticket => "keymill_ticket",
-            Scheme::Sequence => "keymill_sequence",
-            other => other.name(),
-        }
-    }
-}
 
 /// What a serial number's row is found by, and how its text is made.
 #[derive(Clone, Debug)]
@@ -134,13 +40,6 @@ impl Columns {
     #[must_use]
     pub fn own<'c>(&'c self, column: &'c str) -> &'c str {
         self.0.iter().find(|(of, _)| of == column).map_or(column, |(_, own)| own)
-    }
-
-    /// The same for a statement that creates the table: the authors' name bare, another one in backquotes, as it may be a reserved word.
-    #[cfg(any(feature = "sqlite", feature = "mysql"))]
-    pub(crate) fn in_ddl(&self, column: &str) -> String {
-        let own = self.own(column);
-        if own == column { own.to_owned() } else { format!("`{own}`") }
     }
 }
 
@@ -325,6 +224,14 @@ impl Fault {
     #[must_use]
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Fault { kind, message: printable(message.into()) }
+    }
+
+    /// The fault with what was being done in front: `reserving 2000 for `segment:orders` failed: …`.
+    #[must_use]
+    pub(crate) fn with_context(mut self, doing: &str) -> Self {
+        self.message.insert_str(0, " failed: ");
+        self.message.insert_str(0, doing);
+        self
     }
 }
 

@@ -16,7 +16,6 @@ use crate::base::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec};
 use crate::base::stride::Stride;
 use crate::serial::SerialPattern;
 use crate::snowflake::Layout;
-use crate::store;
 
 use super::options::{self, Described};
 use super::{Options, duration};
@@ -318,7 +317,7 @@ fn scheme(read: &Reader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, S
 /// `columns=cur_id:current_no,biz_type:name`: columns whose names differ from those of the scheme's authors.
 fn columns(read: &Reader, scheme: Scheme) -> Result<Columns> {
     let Some(value) = read.given.get("columns") else { return Ok(Columns::default()) };
-    let known = store::columns_of(scheme);
+    let known = scheme.renamable();
     if known.is_empty() {
         return Err(Error::config(format!(
             "option `columns` has no meaning for scheme={}, whose table is keymill's own; leave it out",

@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{Facts, Fault, FaultKind, GiveBack, Import, Key, Mark, Request, Reserved, Row, Store};
+use super::{Facts, Fault, FaultKind, GiveBack, Import, Key, Mark, Request, Reserved, Row, Store, Work};
 use crate::base::thread::panic_words;
 
 /// Makes a store that is not connected yet.
@@ -64,6 +64,10 @@ impl Drop for Guarded {
 
 /// Every method, those with a default included: a default would be the wrong one here.
 impl Store for Guarded {
+    fn transact(&mut self, key: &Key, period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
+        self.ask(|store| store.transact(key, period, work))
+    }
+
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         self.ask(|store| store.reserve(request))
     }

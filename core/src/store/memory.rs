@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use super::counter::Counter;
-use super::rows::{self, Digits, ProducerKey, Rows, Stored};
-use super::transactions::Transactions;
+use super::model::counter::Counter;
+use super::model::rows::{self, Digits, ProducerKey, Rows, Stored};
 use super::{
-    Facts, Fault, FaultKind, Import, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey, Store,
+    Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey, Store, Work,
 };
 
 /// What happens to the next request that writes.
@@ -238,7 +237,7 @@ fn identity(key: &Key) -> Result<String, Fault> {
         }
         _ => {
             rows::check_kept_here(key)?;
-            let name = Counter::of_key(key).map_or(Ok(key.name.as_str()), |counter| counter.row_name(key))?;
+            let name = Counter::of(key).map_or(Ok(key.name.as_str()), |counter| counter.row_name())?;
             Ok(format!("{}\n{name}", key.table))
         }
     }
@@ -303,61 +302,29 @@ impl MemoryStore {
     }
 }
 
-impl Transactions for MemoryStore {
-    fn transact<T>(
-        &mut self,
-        key: &Key,
-        period: u64,
-        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
-    ) -> Result<T, Fault> {
-        self.shared.carry_out(key, period, |state| work(state))
-    }
-}
-
 impl Store for MemoryStore {
+    fn transact(&mut self, key: &Key, period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
+        self.shared.carry_out(key, period, |state| Ok(work.run(state)?.then_some(())))
+    }
+
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
-        self.shared
-            .carry_out(&request.key, request.period, |state| {
-                let reserved = rows::reserve(state, request)?;
-                state.reservations += 1;
-                Ok(reserved)
-            })
-            .map_err(|fault| rows::during(&rows::reserving(request), fault))
-    }
-
-    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
-        self.give_back_in_one(key, period, lo, hi)
-    }
-
-    fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        self.raise_in_one(key, expect, to)
+        let reserved = self.shared.carry_out(&request.key, request.period, |state| {
+            let reserved = rows::reserve(state, request)?;
+            state.reservations += 1;
+            Ok(reserved)
+        });
+        reserved.map_err(|fault| fault.with_context(&rows::reserving(request)))
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
         let mut state = self.shared.state();
-        if state.down {
-            return Err(rows::during(&format!("looking at `{}`", key.name), down()));
-        }
-        rows::look(&mut *state, key)
-            .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
+        let row = if state.down { Err(down()) } else { rows::look(&mut *state, key) };
+        row.map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
     }
 
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         let kept = keys.iter().try_for_each(|key| rows::check_kept_here(key));
-        kept.map_err(|fault| rows::during(rows::creating(dry_run), fault))?;
-        Ok(Vec::new())
-    }
-
-    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        self.repair_in_one(key, to)
-    }
-
-    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
-        self.import_in_one(old, new, period)
-    }
-
-    fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
-        self.new_owner_in_one(old, new)
+        kept.map(|()| Vec::new()).map_err(|fault| fault.with_context(rows::creating(dry_run)))
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
@@ -365,9 +332,7 @@ impl Store for MemoryStore {
             dialect: "memory".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             durability: vec!["memory=lost with the process".to_owned()],
-            tls: String::new(),
-            warnings: Vec::new(),
-            tables: Vec::new(),
+            ..Facts::default()
         })
     }
 }

@@ -1,10 +1,13 @@
-//! Where reservations are kept. All I/O of keymill happens behind the trait `Store`, on the keeper's thread.
+//! Where reservations are kept. All I/O of keymill happens behind the trait [`Store`], on the keeper's thread.
 //!
 //! What every store promises, and what `tests/` proves on each of them with one contract suite:
-//! * two reservations of one key never overlap, whoever made them;
-//! * a reservation is durable before it is answered;
-//! * a row at or below what the caller has seen is refused and left as it is (`high_water`);
-//! * an answer is either "reserved", "not reserved" or "unknown"; an unknown range is never used.
+//! * Two reservations of one key never overlap, whichever processes made them.
+//! * A reservation is durable before it is answered.
+//! * A row below what the caller has seen is refused and left as it is (`high_water`).
+//! * An answer is either "reserved", "not reserved" or "unknown"; an unknown range is never used.
+//!
+//! `model` decides, without I/O; `sql` is everything that databases have in common; `sqlite`, `mysql` and `postgres` are
+//! what they have not. `redis`, `memory` and `interleave` are stores of their own.
 
 pub mod interleave;
 pub mod memory;
@@ -19,29 +22,29 @@ pub mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-mod connected;
 pub(crate) mod guarded;
+#[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
 mod model;
 pub(crate) mod secret_file;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-mod sequences;
+#[cfg(feature = "_sql")]
+#[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code, unused_imports))]
+pub(crate) mod sql;
 #[cfg(feature = "_server")]
 #[cfg_attr(not(feature = "rustls"), allow(dead_code, unused_imports))]
 mod tls;
-mod transactions;
 
 use std::fmt;
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use model::{counter, import, rows};
+use model::rows::{self, Rows};
+use model::{counter, import};
 
-pub(crate) use model::counter::{columns_of, not_imported};
+pub(crate) use model::counter::not_imported;
 pub(crate) use model::decide::one_of_several;
 pub(crate) use model::import::{check_schemes, planned_import};
-pub(crate) use model::rows::{during, step_of};
+pub(crate) use model::rows::step_of;
 
 pub use model::import::{Import, PARKED_AT};
 
@@ -115,26 +118,82 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A place where reservations are kept. Used by one thread; connects lazily, and again after a fault.
+/// A piece of work inside one transaction. It may be carried out several times, if other processes are faster.
+pub struct Work<'w>(&'w mut dyn FnMut(&mut dyn Rows) -> Result<bool, Fault>);
+
+impl Work<'_> {
+    /// `false`: another transaction was faster; roll back and begin again.
+    pub(crate) fn run(&mut self, rows: &mut dyn Rows) -> Result<bool, Fault> {
+        (self.0)(rows)
+    }
+}
+
+impl fmt::Debug for Work<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").finish_non_exhaustive()
+    }
+}
+
+/// One transaction on the row of `key`, which would begin in `period` if it is missing; `doing` is for messages.
+pub(crate) fn in_transaction<T>(
+    store: &mut (impl Store + ?Sized),
+    key: &Key,
+    period: u64,
+    doing: &str,
+    work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
+) -> Result<T, Fault> {
+    let mut done = None;
+    let mut attempt = |rows: &mut dyn Rows| {
+        done = work(rows)?;
+        Ok(done.is_some())
+    };
+    let answer = store.transact(key, period, &mut Work(&mut attempt));
+    answer.and_then(|()| done.ok_or_else(rows::moved_on)).map_err(|fault| fault.with_context(doing))
+}
+
+/// The source that the row of `old` was imported into, by the record in the table of `new`.
+pub(crate) fn new_owner(
+    store: &mut (impl Store + ?Sized),
+    old: &Key,
+    new: &Key,
+) -> Result<Option<String>, Fault> {
+    let record = import::record_of(old);
+    let doing = format!("importing `{}`", new.name);
+    in_transaction(store, new, 0, &doing, |rows| rows.new_owner(new, &record).map(Some))
+}
+
+/// A place where reservations are kept. Used by one thread; connects when it is first needed, and again after a fault.
 ///
 /// A forked child never touches its parent's store, not even to drop it: the other end of each connection is the
 /// parent's. The child opens its own.
 ///
-/// A new method has a place in `guarded` too, which passes every call on.
+/// `guarded` passes every call on, so a new method needs a place there too.
 pub trait Store: Send {
+    /// Carries out one transaction on the row of `key`, which would begin in `period` if it is missing. The verbs that follow
+    /// are such transactions unless a store has a shorter way.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; after `Unknown` it may have been carried out or not.
+    fn transact(&mut self, _key: &Key, _period: u64, _work: &mut Work<'_>) -> Result<(), Fault> {
+        Err(Fault::new(FaultKind::Refused, "this store has no transactions"))
+    }
+
     /// Reserves up to `request.len` numbers.
     ///
     /// # Errors
-    /// See [`FaultKind`]; after `Unknown` the range may be reserved for nobody.
-    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault>;
+    /// See [`FaultKind`]; after `Unknown` the range may be reserved, and no process will use it.
+    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        let doing = rows::reserving(request);
+        in_transaction(self, &request.key, request.period, &doing, |rows| rows::reserve(rows, request))
+    }
 
-    /// How many requests [`reserve_all`](Store::reserve_all) carries in one go; 1: they go one by one.
+    /// How many requests [`reserve_all`](Store::reserve_all) carries in one go; 1: it carries them one by one.
     fn batch(&self) -> usize {
         1
     }
 
     /// Reserves for several sources in one go, where nothing about any of them is out of the ordinary: an answer to each
-    /// request, in their order. `None`: that one has to be asked alone, with [`reserve`](Store::reserve), and nothing was
+    /// request, in their order. `None`: that request has to be sent alone, with [`reserve`](Store::reserve), and nothing was
     /// changed for it. A store that fails says so no later than it does to one request.
     fn reserve_all(&mut self, requests: &[Request]) -> Vec<Option<Result<Reserved, Fault>>> {
         vec![None; requests.len()]
@@ -144,10 +203,13 @@ pub trait Store: Send {
     ///
     /// # Errors
     /// See [`FaultKind`].
-    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault>;
+    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        let doing = format!("giving back [{lo}, {hi}) of `{}`", key.name);
+        in_transaction(self, key, period, &doing, |rows| rows::give_back(rows, key, period, lo, hi).map(Some))
+    }
 
-    /// Returns several ranges, each as [`give_back`](Store::give_back) does: an answer to each, in their order. A fault
-    /// leaves open which of them were returned.
+    /// Returns several ranges, each as [`give_back`](Store::give_back) does: an answer to each, in their order. After a fault
+    /// it is not known which of them were returned.
     ///
     /// # Errors
     /// See [`FaultKind`].
@@ -160,7 +222,10 @@ pub trait Store: Send {
     ///
     /// # Errors
     /// See [`FaultKind`].
-    fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault>;
+    fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
+        let doing = format!("raising `{}` to {to}", key.name);
+        in_transaction(self, key, 0, &doing, |rows| rows::raise(rows, key, expect, to))
+    }
 
     /// What the row says; `None` where there is none.
     ///
@@ -195,7 +260,10 @@ pub trait Store: Send {
     ///
     /// # Errors
     /// See [`FaultKind`]; `Refused` where the row stands higher.
-    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault>;
+    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        let doing = format!("repairing `{}`", key.name);
+        in_transaction(self, key, to.period, &doing, |rows| rows::repair(rows, key, to))
+    }
 
     /// What [`repair`](Store::repair) would make of a row. Nothing is written.
     ///
@@ -213,10 +281,17 @@ pub trait Store: Send {
     ///
     /// # Errors
     /// See [`FaultKind`]; `Refused` where numbers could come twice, and on stores without tables of other programs.
-    fn import(&mut self, old: &Key, _new: &Key, _period: u64) -> Result<Import, Fault> {
-        let message =
-            format!("this store keeps no rows of scheme `{}`, so none can be imported", old.scheme.name());
-        Err(Fault::new(FaultKind::Refused, message))
+    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
+        let doing = format!("importing `{}`", new.name);
+        in_transaction(self, new, period, &doing, |rows| import::import(rows, old, new, period))
+    }
+
+    /// The source that this row of another program was imported into, by the record in the table of `new`.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        new_owner(self, old, new)
     }
 
     /// Whether rows can be changed here now.
@@ -225,14 +300,6 @@ pub trait Store: Send {
     /// See [`FaultKind`].
     fn writable(&mut self) -> Result<(), Fault> {
         Ok(())
-    }
-
-    /// The source that this row of another program was imported into, by the record in the table of `new`.
-    ///
-    /// # Errors
-    /// See [`FaultKind`].
-    fn new_owner(&mut self, _old: &Key, _new: &Key) -> Result<Option<String>, Fault> {
-        Ok(None)
     }
 
     /// Dialect, version and durability, read from the store itself.

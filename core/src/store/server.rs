@@ -271,7 +271,7 @@ pub(crate) const READ_ONLY: &str = "the server is read-only: a replica, or in ma
 
 /// What `status` says of such a server.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) const LOOKED_AT_READ_ONLY: &str = "the server is read-only: it can reserve nothing, and if it is a replica its rows may be older than the primary's";
+pub(crate) const READ_ONLY_FOR_STATUS: &str = "the server is read-only: it can reserve nothing, and if it is a replica its rows may be older than the primary's";
 
 /// What a statement that fails leaves behind.
 #[cfg(any(feature = "mysql", feature = "postgres"))]

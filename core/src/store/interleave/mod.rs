@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use super::model::partition::Partition;
 pub(crate) use super::model::partition::{MOST_STORES, WIDEST_CHUNK};
-use super::rows;
-use super::{Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Store};
+use super::model::rows;
+use super::{Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Store, Work};
 use record::Recorded;
 use rotation::{LastResorts, LeftOver, MemberRow, Rest, Rotation, rests};
 
@@ -172,7 +172,7 @@ impl Interleaved {
             kinds().find(|kind| *kind != FaultKind::Exhausted).unwrap_or(FaultKind::Exhausted)
         };
         let each: Vec<_> = faults.iter().map(|(name, fault)| format!("{name}: {fault}")).collect();
-        rows::during(doing, Fault::new(kind, each.join("; ")))
+        Fault::new(kind, each.join("; ")).with_context(doing)
     }
 
     fn reserve_in_rotation(&mut self, rotation: &mut Rotation, request: &Request) -> Result<Reserved, Fault> {
@@ -240,7 +240,7 @@ impl Interleaved {
         }
         for (member, row) in self.members.iter().zip(&found) {
             if let Some(why) = row.as_ref().and_then(|row| member.refusal(key, row)) {
-                return Err(rows::during(&doing, member.said(Fault::new(FaultKind::Refused, why))));
+                return Err(member.said(Fault::new(FaultKind::Refused, why)).with_context(&doing));
             }
         }
         let issued = |row: &Option<Recorded>, member: &Member| match row {
@@ -297,13 +297,13 @@ impl Interleaved {
                 "a new source begins when every store answers, and {} does not{why}; sources that have begun go on",
                 self.members[at].name
             );
-            return Err(rows::during(&doing, Fault::new(FaultKind::Refused, missing)));
+            return Err(Fault::new(FaultKind::Refused, missing).with_context(&doing));
         }
         // All rows before the first record: a record says that its row was made.
         for (member, row) in self.members.iter_mut().zip(found) {
             if matches!(row, Some(Recorded::Nothing)) && !record::in_row(&request.key) {
                 let made = member.make_row(&request.key, request.start);
-                made.map_err(|fault| rows::during(&doing, member.said(fault)))?;
+                made.map_err(|fault| member.said(fault).with_context(&doing))?;
             }
         }
         let mut plain = 0;
@@ -311,7 +311,7 @@ impl Interleaved {
             if matches!(row, Some(Recorded::Nothing)) {
                 let start = member.partition.first(request.start);
                 let recorded = member.record(&request.key, start);
-                plain = plain.max(recorded.map_err(|fault| rows::during(&doing, member.said(fault)))?);
+                plain = plain.max(recorded.map_err(|fault| member.said(fault).with_context(&doing))?);
             }
         }
         if plain > 1 {
@@ -319,7 +319,7 @@ impl Interleaved {
             for member in &mut self.members {
                 match member.raise_to(&request.key, &Recorded::Ours { next: 0 }, plain) {
                     Err(fault) if fault.kind != FaultKind::Refused => {
-                        return Err(rows::during(&doing, member.said(fault)));
+                        return Err(member.said(fault).with_context(&doing));
                     }
                     _ => {}
                 }
@@ -327,7 +327,7 @@ impl Interleaved {
         }
         // When all have recorded: another process may have been quicker, and two of the names may mean one store.
         for member in &mut self.members {
-            member.know(&request.key).map_err(|fault| rows::during(&doing, member.said(fault)))?;
+            member.know(&request.key).map_err(|fault| member.said(fault).with_context(&doing))?;
         }
         Ok(())
     }
@@ -411,6 +411,12 @@ fn check_shared(key: &Key) -> Result<(), Fault> {
 }
 
 impl Store for Interleaved {
+    /// Only an import gets here: every other verb has its own way.
+    fn transact(&mut self, _key: &Key, _period: u64, _work: &mut Work<'_>) -> Result<(), Fault> {
+        let what = "several `stores` import no row; import it in a mill with one store";
+        Err(Fault::new(FaultKind::Refused, what))
+    }
+
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         check_shared(&request.key)?;
         let mut rotation = self.rotation_of(&request.key);
@@ -545,12 +551,12 @@ impl Store for Interleaved {
         let before = self.look(key)?;
         let found: Vec<Recorded> = self.inspect_all(key).into_iter().collect::<Result<_, _>>()?;
         for (member, row) in self.members.iter_mut().zip(&found) {
-            member.may_adopt(key, row, to.next).map_err(|fault| rows::during(&doing, member.said(fault)))?;
+            member.may_adopt(key, row, to.next).map_err(|fault| member.said(fault).with_context(&doing))?;
         }
-        self.not_lower(&found, to.next).map_err(|fault| rows::during(&doing, fault))?;
+        self.not_lower(&found, to.next).map_err(|fault| fault.with_context(&doing))?;
         let key = &Arc::new(key.clone());
         for (member, row) in self.members.iter_mut().zip(&found) {
-            member.raise_to(key, row, to.next).map_err(|fault| rows::during(&doing, member.said(fault)))?;
+            member.raise_to(key, row, to.next).map_err(|fault| member.said(fault).with_context(&doing))?;
         }
         // Whoever was left out for its row may be asked again.
         let mut rotation = self.rotation_of(key);

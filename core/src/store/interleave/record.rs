@@ -14,7 +14,8 @@
 use std::sync::Arc;
 
 use super::{Member, MemberRow, Partition};
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Row, Scheme, rows};
+use crate::store::model::rows;
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Row, Scheme};
 
 /// What a store holds of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

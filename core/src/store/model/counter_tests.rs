@@ -1,6 +1,6 @@
 //! What a row with a maximum becomes, for each table that keeps one.
 
-use super::counter::{Counter, CounterRow, columns_of, not_imported};
+use super::counter::{Counter, CounterRow, not_imported};
 use super::tests::{key, message, request};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Stride};
 
@@ -11,7 +11,7 @@ const EVERY_TINY: &str = "segment:orders?scheme=tiny_id_info";
 const COSID: &str = "segment:orders?scheme=cosid";
 
 fn counter(key: &Key) -> Counter<'_> {
-    Counter::of_key(key).expect("a table with a maximum")
+    Counter::of(key).expect("a table with a maximum")
 }
 
 fn row(maximum: u64, step: u64) -> CounterRow {
@@ -24,12 +24,12 @@ fn next(next: u64) -> Mark {
 
 #[test]
 fn only_the_tables_with_a_maximum_are_counters() {
-    let counters = Scheme::ALL.into_iter().filter(|scheme| Counter::of(*scheme).is_some());
+    let counters = Scheme::ALL.into_iter().filter(|scheme| scheme.counter().is_some());
     assert_eq!(
         counters.collect::<Vec<_>>(),
         [Scheme::SequenceTable, Scheme::LeafAlloc, Scheme::TinyIdInfo, Scheme::Cosid]
     );
-    assert!(Counter::of_key(&key("segment:orders")).is_none());
+    assert!(Counter::of(&key("segment:orders")).is_none());
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_maximum_is_the_last_number_or_the_next_one() {
 fn a_row_is_found_by_the_sources_name_without_its_kind() {
     let found = |spec: &str| {
         let key = key(spec);
-        counter(&key).row_name(&key).map(str::to_owned).map_err(message)
+        counter(&key).row_name().map(str::to_owned).map_err(message)
     };
     assert_eq!(found(LEAF), Ok("orders".to_owned()));
     // Characters, not bytes.
@@ -72,7 +72,7 @@ fn a_row_is_found_by_the_sources_name_without_its_kind() {
 fn a_row_of_another_stride_is_refused_with_what_to_write() {
     let told = |spec: &str, stride| {
         let key = key(spec);
-        counter(&key).check_stride(&key, &CounterRow { stride, ..row(1, 1) }).map_err(message)
+        counter(&key).check_stride(&CounterRow { stride, ..row(1, 1) }).map_err(message)
     };
     assert_eq!(told(TINY, (3, 1)), Ok(()));
     assert_eq!(told(EVERY_TINY, (1, 0)), Ok(()));
@@ -92,7 +92,7 @@ fn a_row_of_another_stride_is_refused_with_what_to_write() {
 #[test]
 fn a_row_of_a_few_numbers_cannot_be_imported_and_another_refusal_stays_as_it_is() {
     let key = key(EVERY_TINY);
-    let refused = counter(&key).check_stride(&key, &CounterRow { stride: (3, 1), ..row(1, 1) });
+    let refused = counter(&key).check_stride(&CounterRow { stride: (3, 1), ..row(1, 1) });
     let told = message(not_imported(refused.expect_err("it is refused")));
     assert!(told.contains("another database's") && !told.contains("leave"), "{told}");
     let other = Fault::new(FaultKind::Refused, "no table");
@@ -205,20 +205,22 @@ fn a_row_is_described_by_the_columns_it_has() {
 
 #[test]
 fn a_schemes_columns_are_those_its_table_must_have() {
-    assert_eq!(columns_of(Scheme::SequenceTable), ["biz_type", "cur_id", "step", "time_to_live"]);
-    assert_eq!(columns_of(Scheme::LeafAlloc), ["biz_tag", "max_id", "step", "update_time"]);
+    assert_eq!(Scheme::SequenceTable.renamable(), ["biz_type", "cur_id", "step", "time_to_live"]);
+    assert_eq!(Scheme::LeafAlloc.renamable(), ["biz_tag", "max_id", "step", "update_time"]);
     assert_eq!(
-        columns_of(Scheme::TinyIdInfo),
+        Scheme::TinyIdInfo.renamable(),
         ["biz_type", "max_id", "step", "version", "delta", "remainder", "update_time"]
     );
-    assert_eq!(columns_of(Scheme::Cosid), ["name", "last_max_id", "last_fetch_time"]);
-    assert_eq!(columns_of(Scheme::KeyProducer).len(), 6);
-    assert!(columns_of(Scheme::Keymill).is_empty());
+    assert_eq!(Scheme::Cosid.renamable(), ["name", "last_max_id", "last_fetch_time"]);
+    assert_eq!(Scheme::KeyProducer.renamable().len(), 6);
+    assert!(Scheme::Keymill.renamable().is_empty());
 }
 
 #[cfg(feature = "_sql")]
 mod cells {
-    use super::super::counter::{Cell, segment_of};
+    use super::super::layout::Layout;
+    use super::super::rows::Stored;
+    use super::super::value::Cell;
     use super::*;
 
     fn numbers(cells: &[i128]) -> Vec<Cell> {
@@ -227,7 +229,10 @@ mod cells {
 
     fn read(spec: &str, cells: &[Cell]) -> Result<CounterRow, String> {
         let key = key(spec);
-        counter(&key).row_of(&key, cells).map_err(message)
+        match Layout::of(&key).decode(cells).map_err(message)? {
+            Stored::Counter(row) => Ok(row),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -254,7 +259,7 @@ mod cells {
             (LEAF, numbers(&[1, MAX + 1]), "mend the row"),
             (LEAF, vec![Cell::Null, Cell::Number(1)], "holds NULL in `max_id`"),
             (LEAF, vec![Cell::Number(1)], "holds NULL in `step`"),
-            (LEAF, vec![Cell::Other("x".into()), Cell::Number(1)], "holds `x` in `max_id`"),
+            (LEAF, vec![Cell::Text("x".into()), Cell::Number(1)], "holds `x` in `max_id`"),
             (TINY, numbers(&[1, 1, 1, 0, 0]), "holds 0 in `delta`"),
             (TINY, numbers(&[1, 1, 1, 3, -1]), "holds -1 in `remainder`"),
             (TINY, numbers(&[1, 1, -1, 3, 1]), "holds -1 in `version`"),
@@ -269,7 +274,12 @@ mod cells {
     #[test]
     fn a_place_of_keymills_own_table_may_be_one_past_the_last_number() {
         let key = key("segment:orders");
-        let read = |cells: &[i128]| segment_of(&key, &numbers(cells)).map_err(message);
+        let read = |cells: &[i128]| -> Result<Mark, String> {
+            match Layout::of(&key).decode(&numbers(cells)).map_err(message)? {
+                Stored::Segment(mark) => Ok(mark),
+                other => panic!("{other:?}"),
+            }
+        };
         let last = i128::from(MAX_NUMBER);
         assert_eq!(read(&[0, 0]), Ok(next(0)));
         assert_eq!(read(&[7, 5]), Ok(Mark { period: 7, next: 5 }));
@@ -287,71 +297,69 @@ mod cells {
     }
 }
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_sql")]
 mod one_statement {
     use super::*;
 
     /// How many numbers, and from which maxima.
-    fn leap(spec: &str, request: impl FnOnce(&mut Request), known: CounterRow) -> Option<(u64, (u64, u64))> {
+    fn addition(
+        spec: &str,
+        request: impl FnOnce(&mut Request),
+        known: CounterRow,
+    ) -> Option<(u64, (u64, u64))> {
         let key = key(spec);
         let mut asked = super::request(&key, 10);
         request(&mut asked);
-        counter(&key).leap(&asked, &known).map(|leap| (leap.len, leap.from))
+        counter(&key).addition(&asked, &known)
     }
 
     #[test]
     fn a_statement_moves_the_row_from_what_was_seen_to_the_last_number_at_most() {
         let highest = MAX_NUMBER - 200;
-        assert_eq!(leap(COSID, |_| {}, row(5, 200)), Some((200, (0, highest))));
+        assert_eq!(addition(COSID, |_| {}, row(5, 200)), Some((200, (0, highest))));
         // Leaf's maximum is the next number, and has to be kept itself.
-        assert_eq!(leap(LEAF, |_| {}, row(5, 200)), Some((200, (1, highest))));
+        assert_eq!(addition(LEAF, |_| {}, row(5, 200)), Some((200, (1, highest))));
         let seen = |asked: &mut Request| asked.high_water = next(101);
-        assert_eq!(leap(COSID, seen, row(5, 200)), Some((200, (100, highest))));
-        assert_eq!(leap(LEAF, seen, row(5, 200)), Some((200, (101, highest))));
+        assert_eq!(addition(COSID, seen, row(5, 200)), Some((200, (100, highest))));
+        assert_eq!(addition(LEAF, seen, row(5, 200)), Some((200, (101, highest))));
         // Of every third number from 1 on, 100 was seen: the maximum may stand anywhere below 103.
         let seen = |asked: &mut Request| asked.high_water = next(103);
-        assert_eq!(leap(TINY, seen, row(5, 6)).map(|leap| leap.1.0), Some(100));
+        assert_eq!(addition(TINY, seen, row(5, 6)).map(|addition| addition.1.0), Some(100));
     }
 
     #[test]
     fn a_statement_is_not_enough_for_periods_and_at_the_end_of_the_numbers() {
-        assert_eq!(leap(COSID, |asked| asked.len = 0, row(5, 200)), None);
-        assert_eq!(leap(COSID, |asked| asked.period = 1, row(5, 200)), None);
-        assert_eq!(leap(COSID, |asked| asked.high_water.period = 1, row(5, 200)), None);
-        assert_eq!(leap(COSID, |asked| asked.last = 199, row(5, 200)), None);
-        assert_eq!(leap(COSID, |asked| asked.last = 200, row(5, 200)), Some((200, (0, 0))));
+        assert_eq!(addition(COSID, |asked| asked.len = 0, row(5, 200)), None);
+        assert_eq!(addition(COSID, |asked| asked.period = 1, row(5, 200)), None);
+        assert_eq!(addition(COSID, |asked| asked.high_water.period = 1, row(5, 200)), None);
+        assert_eq!(addition(COSID, |asked| asked.last = 199, row(5, 200)), None);
+        assert_eq!(addition(COSID, |asked| asked.last = 200, row(5, 200)), Some((200, (0, 0))));
         let ends = |asked: &mut Request| (asked.last, asked.high_water) = (300, next(102));
-        assert_eq!(leap(COSID, ends, row(5, 200)), None);
+        assert_eq!(addition(COSID, ends, row(5, 200)), None);
         let ends = |asked: &mut Request| (asked.last, asked.high_water) = (300, next(101));
-        assert_eq!(leap(COSID, ends, row(5, 200)), Some((200, (100, 100))));
+        assert_eq!(addition(COSID, ends, row(5, 200)), Some((200, (100, 100))));
     }
 
     #[test]
     fn the_range_ends_where_the_maximum_stands_afterwards() {
-        for (spec, maximum, range) in [
-            (COSID, 300, Some((101, 301))),
-            (LEAF, 300, Some((100, 300))),
-            (COSID, 299, None),
-            (COSID, 199, None),
-            (COSID, MAX_NUMBER, Some((MAX_NUMBER - 199, MAX_NUMBER + 1))),
+        for (spec, before, range) in [
+            (COSID, 100, (101, 301)),
+            (LEAF, 100, (100, 300)),
+            (COSID, MAX_NUMBER - 200, (MAX_NUMBER - 199, MAX_NUMBER + 1)),
         ] {
             let key = key(spec);
             let known = CounterRow { ttl_s: 3, ..row(5, 200) };
-            let asked = Request { high_water: next(101), ..super::request(&key, 10) };
-            let asked = if spec == LEAF { Request { high_water: next(100), ..asked } } else { asked };
-            let leap = counter(&key).leap(&asked, &known).expect("a statement");
-            let reserved = counter(&key).leapt(&leap, &known, maximum);
-            assert_eq!(reserved.map(|reserved| (reserved.lo, reserved.hi)), range, "{spec} {maximum}");
-            assert!(reserved.is_none_or(|reserved| (reserved.period, reserved.ttl_ms) == (0, Some(3_000))));
+            let reserved = counter(&key).added(before, 200, &known).expect("a range");
+            assert_eq!((reserved.lo, reserved.hi), range, "{spec} {before}");
+            assert_eq!((reserved.period, reserved.ttl_ms), (0, Some(3_000)));
         }
         // The range begins with the source's own number; where there is none in it, nothing was reserved.
         let key = key(TINY);
-        let leap = counter(&key).leap(&super::request(&key, 10), &row(0, 6)).expect("a statement");
-        let reserved = counter(&key).leapt(&leap, &row(0, 6), 17).expect("a range");
+        let (len, _) = counter(&key).addition(&super::request(&key, 10), &row(0, 6)).expect("a statement");
+        let reserved = counter(&key).added(17 - len, len, &row(0, 6)).expect("a range");
         assert_eq!((reserved.lo, reserved.hi), (7, 18));
-        let none = super::super::counter::Leap { len: 2, from: (0, 100) };
-        assert_eq!(counter(&key).leapt(&none, &row(0, 1), 3), None, "2 and 3 are others'");
-        assert!(counter(&key).leapt(&none, &row(0, 1), 4).is_some(), "4 is its own");
+        assert_eq!(counter(&key).added(1, 2, &row(0, 1)), None, "2 and 3 are others'");
+        assert!(counter(&key).added(2, 2, &row(0, 1)).is_some(), "4 is its own");
     }
 }
 
@@ -360,6 +368,6 @@ fn a_key_counts_with_its_own_columns_and_stride() {
     let key =
         key("segment:orders?scheme=tiny_id_info&delta=3&remainder=1&columns=max_id:highest,delta:every");
     let counter = counter(&key);
-    assert_eq!((counter.maximum, counter.stride), ("highest", Some(("every", "remainder"))));
-    assert_eq!(counter.own, Stride::new(3, 1).expect("a stride"));
+    assert_eq!((counter.maximum(), counter.stride()), ("highest", Some(("every", "remainder"))));
+    assert_eq!(key.stride, Stride::new(3, 1).expect("a stride"));
 }

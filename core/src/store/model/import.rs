@@ -51,8 +51,8 @@ const LONGEST: usize = 512;
 
 /// The prefix of an import record's name: it identifies the old row. The name of the source that owns the numbers now follows.
 pub(crate) fn record_of(old: &Key) -> String {
-    let column = match Counter::of_key(old) {
-        Some(counter) => counter.maximum,
+    let column = match Counter::of(old) {
+        Some(counter) => counter.maximum(),
         None => old.columns.own("MAXSERIALNO"),
     };
     let row = old.name.strip_prefix("segment:").unwrap_or(&old.name);

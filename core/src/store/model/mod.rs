@@ -6,8 +6,12 @@
 pub(crate) mod counter;
 pub(crate) mod decide;
 pub(crate) mod import;
+#[cfg(feature = "_sql")]
+pub(crate) mod layout;
 pub(crate) mod partition;
 pub(crate) mod rows;
+#[cfg(feature = "_sql")]
+pub(crate) mod value;
 
 #[cfg(test)]
 mod counter_tests;

@@ -1,28 +1,29 @@
-//! The verbs of [`Store`](super::Store), written once over "read a row, write a row under its lock". Every store brings
-//! its own [`Rows`], opens a transaction, calls one function of this file and commits.
+//! The verbs of [`Store`](crate::store::Store), written once over "read a row, write a row under its lock". Every store brings
+//! its own [`Rows`]; `Store::transact` opens a transaction around one function of this file.
 //!
 //! `key_producer` keeps a text where `keymill_segment` keeps numbers; that difference ends here ([`mark_of`],
 //! [`stored_at`]). The text is the date part and the padded number of the highest serial reserved, so the next number is
-//! one more. `INIT` says that there is none yet. KeyFactory writes neither NULL nor the empty text, and hands out nothing
-//! where it finds NULL: what was there is not known, so nobody begins at 1 from it.
+//! one more. `INIT` means that there is none yet. KeyFactory writes neither NULL nor the empty text, and hands out nothing
+//! where it finds NULL. What was there is not known, so such a row is refused and not begun at 1.
 
 use super::counter::{Counter, CounterRow};
 use super::decide::{decide, one_of_several, place};
+use crate::base::scheme::Kept;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
 
 /// A row as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
-    /// `keymill_segment`: period and next.
+    /// `keymill_segment`: period and next number.
     Segment(Mark),
     /// `key_producer`: `MAXSERIALNO`, NULL included.
     Serial(Option<String>),
-    /// The tables of IDSnowman, Leaf, tinyid and CosId.
+    /// Another program's counter.
     Counter(CounterRow),
 }
 
 impl Stored {
-    /// The row as it is after `old` was moved here: its step and what else is not ours stay as they are.
+    /// The row after `old` was moved here: its step and whatever else is not keymill's stays.
     pub(crate) fn after(self, old: Option<&Stored>) -> Stored {
         match (self, old) {
             (Stored::Counter(new), Some(Stored::Counter(old))) => {
@@ -38,24 +39,18 @@ pub(crate) trait Rows {
     /// The row of this key, locked until the transaction ends if `lock`.
     fn read(&mut self, key: &Key, lock: bool) -> Result<Option<Stored>, Fault>;
 
-    /// Creates the row. `false`: somebody else has just created it; roll back and begin again.
+    /// Creates the row. `false`: another transaction has created it; roll back and begin again.
     fn insert(&mut self, key: &Key, new: &Stored) -> Result<bool, Fault>;
 
     /// Compare-and-set. `false`: the row is no longer `old`; roll back and begin again.
     fn replace(&mut self, key: &Key, old: &Stored, new: &Stored) -> Result<bool, Fault>;
 
-    /// Of the business column's texts that are `prefix` and then only digits, the digits of the numerically largest.
+    /// Of the business column's texts that are `prefix` followed by digits only, the digits of the numerically largest.
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault>;
 
     /// The source that a row was imported into: what follows `record`, which ends with `>`, in the first name of this key's
     /// table that begins with it.
     fn new_owner(&mut self, key: &Key, record: &str) -> Result<Option<String>, Fault>;
-}
-
-/// The name after all that begin with this record: `>` becomes `?`.
-#[cfg(feature = "_sql")]
-pub(crate) fn beyond(record: &str) -> String {
-    format!("{}?", record.strip_suffix('>').unwrap_or(record))
 }
 
 /// How many digits a serial's number may have: `shortest` when padded, `longest` when widened.
@@ -66,35 +61,7 @@ pub(crate) struct Digits {
     pub(crate) longest: usize,
 }
 
-/// What a give-back does, for messages.
-pub(crate) fn giving_back(key: &Key, lo: u64, hi: u64) -> String {
-    format!("giving back [{lo}, {hi}) of `{}`", key.name)
-}
-
-/// What `init` does, for messages.
-pub(crate) const fn creating(dry_run: bool) -> &'static str {
-    if dry_run { "looking for tables" } else { "creating tables" }
-}
-
-/// The tables that these keys need, each once: a key of it and the statement that creates it.
-#[cfg(feature = "_sql")]
-pub(crate) fn tables(
-    keys: &[std::sync::Arc<Key>],
-    create: impl Fn(&Key) -> String,
-    dry_run: bool,
-) -> Result<Vec<(&Key, String)>, Fault> {
-    let mut tables: Vec<(&Key, String)> = Vec::new();
-    for key in keys {
-        check_table_name(&key.table).map_err(|fault| during(creating(dry_run), fault))?;
-        let statement = create(key);
-        if tables.iter().all(|(_, known)| *known != statement) {
-            tables.push((key, statement));
-        }
-    }
-    Ok(tables)
-}
-
-/// A table's name stands in SQL as it is, so it must be an identifier.
+/// Checks a table's name, which stands in SQL as it is, so it must be an identifier.
 #[cfg(any(feature = "_sql", feature = "_server"))]
 pub(crate) fn check_table_name(table: &str) -> Result<(), Fault> {
     if is_identifier(table) {
@@ -106,28 +73,15 @@ pub(crate) fn check_table_name(table: &str) -> Result<(), Fault> {
     ))
 }
 
-/// The column that says when a row was changed, and whether it counts seconds since 1970.
-#[cfg(feature = "_sql")]
-pub(crate) fn touched(key: &Key) -> Option<(&str, bool)> {
-    match key.scheme {
-        Scheme::Keymill => Some(("updated_at", false)),
-        Scheme::KeyProducer => Some((key.columns.own("update_time"), false)),
-        _ => {
-            let (column, now, ..) = Counter::of_key(key)?.touched?;
-            Some((column, now == "UNIX_TIMESTAMP()"))
-        }
-    }
-}
-
-/// Reserves; `None` where the row moved under us and the transaction is to be begun again.
+/// Reserves; `None` where another transaction changed the row meanwhile and this one is to be begun again.
 pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<Reserved>, Fault> {
     let key = &request.key;
     let stored = rows.read(key, true)?;
     let mark = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?;
-    if let Some(counter) = Counter::of_key(key) {
+    if let Some(counter) = Counter::of(key) {
         return reserve_counter(rows, request, &counter, stored.as_ref(), mark);
     }
-    // To a process that has seen numbers such a row went backwards, which `decide` says.
+    // For a process that has seen numbers such a row went backwards; `decide` says so.
     if request.high_water == Mark::default() {
         not_blank(key, stored.as_ref())?;
     }
@@ -161,7 +115,7 @@ pub(crate) fn not_blank(key: &Key, stored: Option<&Stored>) -> Result<(), Fault>
     ))
 }
 
-/// The same from a table whose row has its own say in how many, and how long they live.
+/// Reserves from another program's counter: the row itself limits how many numbers are taken and how long they live.
 fn reserve_counter(
     rows: &mut dyn Rows,
     request: &Request,
@@ -195,7 +149,7 @@ pub(crate) fn give_back(
     rows.replace(key, &stored, &stored_at(key, Mark { period, next: lo })?)
 }
 
-/// Raises a mark; `None` where the row moved under us.
+/// Raises a mark; `None` where another transaction changed the row meanwhile.
 pub(crate) fn raise(
     rows: &mut dyn Rows,
     key: &Key,
@@ -226,7 +180,7 @@ pub(crate) fn raise(
     Ok(write(rows, key, stored.as_ref(), &new)?.then_some(before))
 }
 
-/// Raises a row on an operator's word; `None` where the row moved under us.
+/// Raises a row to where an operator says; `None` where another transaction changed the row meanwhile.
 pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<(Option<Row>, Row)>, Fault> {
     if to.next == 0 {
         return Err(Fault::new(FaultKind::Refused, "numbers begin at 1, so 0 cannot be the next one"));
@@ -248,44 +202,32 @@ pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row,
     moved(key, before, to)
 }
 
-/// The row that stands at `to` where `before` stood: what else is in it stays.
+/// The row that stands at `to` where `before` stood: whatever else is in it stays.
 pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
     if key.scheme.is_ticket() {
-        // Whole tickets: the first that ends at or above, and after it the next one begins.
+        // Whole tickets: the next number follows the first ticket that ends at or above `to`.
         let ticket = to.next.saturating_sub(1).div_ceil(key.step);
-        let next = ticket.saturating_mul(key.step).saturating_add(1).min(MAX_NUMBER + 1);
-        let text = match key.scheme {
-            Scheme::Sequence => format!("next value={next}"),
-            _ => format!("id={ticket} step={}", key.step),
-        };
-        return Ok(Row { mark: Mark { period: 0, next }, text, counter: None });
+        return Ok(ticket_row(key, ticket));
     }
-    match (Counter::of_key(key), before.and_then(|before| before.counter)) {
+    match (Counter::of(key), before.and_then(|before| before.counter)) {
         (Some(counter), Some(before)) => row_of(key, &Stored::Counter(counter.moved(&before, to)?)),
         _ => row_of(key, &new_at(key, to)?),
     }
 }
 
+/// The row of a scheme that the server counts, after this many of its counts.
+pub(crate) fn ticket_row(key: &Key, ticket: u64) -> Row {
+    let next = ticket.saturating_mul(key.step).saturating_add(1).min(MAX_NUMBER + 1);
+    let text = match key.scheme.kept() {
+        Kept::Sequence => format!("next value={next}"),
+        _ => format!("id={ticket} step={}", key.step),
+    };
+    Row { mark: Mark { period: 0, next }, text, counter: None }
+}
+
 /// The step that this row says, where its table has a column for it.
 pub(crate) fn step_of(key: &Key, row: &Row) -> Option<u64> {
-    Counter::of_key(key)?.step.and(row.counter).map(|counter| counter.step)
-}
-
-/// Why a repair that was only asked about cannot be.
-pub(crate) fn would_fail(key: &Key, mut fault: Fault) -> Fault {
-    fault.message.insert_str(0, &format!("repairing `{}` would fail: ", key.name));
-    fault
-}
-
-/// What is said of a table that lacks a column: some schemes' may be called otherwise.
-#[cfg(feature = "_sql")]
-pub(crate) fn missing_column(key: &Key, name: &str) -> String {
-    let otherwise = if crate::store::columns_of(key.scheme).is_empty() {
-        ""
-    } else {
-        " (if it is called otherwise, say so with `columns=`)"
-    };
-    format!("column `{name}` is missing{otherwise}")
+    Counter::of(key)?.step().and(row.counter).map(|counter| counter.step)
 }
 
 /// Refuses to lower a row.
@@ -375,7 +317,20 @@ pub(crate) fn serial_of(key: &Key) -> Result<&SerialKey, Fault> {
     })
 }
 
-/// What `key_producer` finds a row by: names upper-cased as Java's `toUpperCase` does, patterns as they are.
+/// Refuses a text for a column of three-byte utf8, as most authors made them. The server would cut a wider character, or scan
+/// the whole table to find that the row is not there.
+pub(crate) fn check_three_bytes(key: &Key, text: &str) -> Result<(), Fault> {
+    let Some(wide) = text.chars().find(|c| *c > '\u{ffff}') else { return Ok(()) };
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "`{wide}` cannot be kept in `{}`, whose text is three-byte utf8; use `scheme=keymill`",
+            key.table
+        ),
+    ))
+}
+
+/// What identifies a row of `key_producer`: names upper-cased as Java's `toUpperCase` does, patterns as they are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ProducerKey {
     pub(crate) table: String,
@@ -414,22 +369,13 @@ impl ProducerKey {
     }
 }
 
-/// What a row of `key_producer` is found by, and the column of its serial.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) fn producer_row(key: &Key) -> (String, &str) {
-    let [table, column, date, number] =
-        ["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"].map(|column| key.columns.own(column));
-    let row = format!("`{table}` = ? AND `{column}` = ? AND `{date}` = ? AND `{number}` = ?");
-    (row, key.columns.own("MAXSERIALNO"))
-}
-
 /// Where a stored row stands; `None` where it says nothing: `INIT`, and what [`not_blank`] refuses.
 pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault> {
     let text = match stored {
         Stored::Segment(mark) => return Ok(Some(*mark)),
         Stored::Counter(row) => {
-            let Some(counter) = Counter::of_key(key) else { return Ok(None) };
-            counter.check_stride(key, row)?;
+            let Some(counter) = Counter::of(key) else { return Ok(None) };
+            counter.check_stride(row)?;
             return Ok(Some(counter.mark(row)));
         }
         Stored::Serial(text) => text.as_deref().unwrap_or_default(),
@@ -455,20 +401,21 @@ pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault>
 
 /// How a place is kept.
 pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
-    if mark.next > MAX_NUMBER + 1 {
-        return Err(Fault::new(FaultKind::Refused, format!("{} is beyond 2^63-1", mark.next)));
+    if mark.next > MAX_NUMBER + 1 || mark.period > MAX_NUMBER {
+        let beyond = if mark.period > MAX_NUMBER { mark.period } else { mark.next };
+        return Err(Fault::new(FaultKind::Refused, format!("{beyond} is beyond 2^63-1")));
     }
-    if key.scheme == Scheme::Keymill {
-        return Ok(Stored::Segment(mark));
-    }
-    if let Some(counter) = Counter::of_key(key) {
-        // A step of 1 rounds nothing; where there is a row already its own stays.
+    if let Some(counter) = Counter::of(key) {
+        // A step of 1 rounds nothing; an existing row keeps its own.
         return counter.row_at(mark, 1).map(Stored::Counter);
+    }
+    if !matches!(key.scheme.kept(), Kept::Serial) {
+        return Ok(Stored::Segment(mark));
     }
     let pattern = &serial_of(key)?.pattern;
     let number = mark.next.saturating_sub(1);
     let text = pattern.text(mark.period, number);
-    // A text that reads back as anything else would make the next reservation begin elsewhere.
+    // A text that reads back differently would make the next reservation begin elsewhere.
     if pattern.split(&text) != Some((mark.period, number)) || text.len() > 80 {
         return Err(Fault::new(
             FaultKind::Refused,
@@ -478,14 +425,15 @@ pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
     Ok(Stored::Serial(Some(text)))
 }
 
-/// A new row at a place: with the step of its key, where the table keeps one.
+/// A new row at a place, with the step of its key where the table keeps one.
 fn new_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
-    match Counter::of_key(key) {
+    match Counter::of(key) {
         Some(counter) => counter.row_at(mark, key.step).map(Stored::Counter),
         None => stored_at(key, mark),
     }
 }
 
+/// A stored row, for a person too.
 pub(crate) fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
     let mark = mark_of(key, stored)?.unwrap_or_default();
     let mut counter = None;
@@ -496,13 +444,13 @@ pub(crate) fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
         Stored::Serial(None) => format!("{} is NULL", key.columns.own("MAXSERIALNO")),
         Stored::Counter(row) => {
             counter = Some(*row);
-            Counter::of_key(key).map_or_else(String::new, |counter| counter.describe(row))
+            Counter::of(key).map_or_else(String::new, |counter| counter.describe(row))
         }
     };
     Ok(Row { mark, text, counter })
 }
 
-/// AUTO_INCREMENT and sequences are a server's, which other stores have not. (PostgreSQL has sequences.)
+/// Refuses AUTO_INCREMENT and sequences, which only servers have.
 pub(crate) fn check_kept_here(key: &Key) -> Result<(), Fault> {
     if !key.scheme.is_ticket() {
         return Ok(());
@@ -519,65 +467,32 @@ pub(crate) fn check_kept_here(key: &Key) -> Result<(), Fault> {
 
 /// What is being done, for messages: `reserving 2000 for `segment:orders``.
 pub(crate) fn reserving(request: &Request) -> String {
-    // As many as are the source's own.
+    // Only the source's own numbers are counted.
     let len = request.len.div_ceil(request.key.stride.delta());
     format!("reserving {len} for `{}`", request.key.name)
 }
 
-/// The answers to requests that went together, each with what was being done in front of its fault. One fault is everybody's.
+/// What `init` does, for messages.
+pub(crate) const fn creating(dry_run: bool) -> &'static str {
+    if dry_run { "looking for tables" } else { "creating tables" }
+}
+
+/// The answers to requests that went together; `None` where a request has to be sent alone and nothing was changed for it.
 #[cfg(any(feature = "_sql", feature = "_server"))]
-pub(crate) fn told(requests: &[Request], answers: Result<Together, Fault>) -> Together {
+pub(crate) type Answers = Vec<Option<Result<Reserved, Fault>>>;
+
+/// The answers to requests that went together, each fault with what was being done. A fault of the whole batch is the answer to
+/// every request of it.
+#[cfg(any(feature = "_sql", feature = "_server"))]
+pub(crate) fn in_context(requests: &[Request], answers: Result<Answers, Fault>) -> Answers {
     let answers = answers.unwrap_or_else(|fault| requests.iter().map(|_| Some(Err(fault.clone()))).collect());
-    let said = |(request, answer): (&Request, Option<Result<Reserved, Fault>>)| {
-        answer.map(|range| range.map_err(|fault| during(&reserving(request), fault)))
+    let in_context = |(request, answer): (&Request, Option<Result<Reserved, Fault>>)| {
+        answer.map(|range| range.map_err(|fault| fault.with_context(&reserving(request))))
     };
-    requests.iter().zip(answers).map(said).collect()
+    requests.iter().zip(answers).map(in_context).collect()
 }
 
-/// Answers to requests that went together; `None` where one has to be asked alone and nothing was changed for it.
-#[cfg(any(feature = "_sql", feature = "_server"))]
-pub(crate) type Together = Vec<Option<Result<Reserved, Fault>>>;
-
-/// The order in which the rows of requests are locked that go together: every process's, so that none waits for one that waits
-/// for it.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) fn in_order(requests: &[Request]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..requests.len()).collect();
-    let place = |at: &usize| requests.get(*at).map(|of| (&of.key.table, &of.key.name));
-    order.sort_by(|a, b| place(a).cmp(&place(b)));
-    order
-}
-
-/// The fault with what was being done in front.
-pub(crate) fn during(doing: &str, mut fault: Fault) -> Fault {
-    fault.message.insert_str(0, " failed: ");
-    fault.message.insert_str(0, doing);
-    fault
-}
-
-/// A row by its table and its name, for the rows that somebody was found to hold: they are asked for alone and in haste, so that
-/// the other sources of the mill do not wait for their holder again and again.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) type HeldRow = (String, String);
-
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) fn held_row(key: &Key) -> HeldRow {
-    (key.table.clone(), key.name.clone())
-}
-
-/// How long a row is asked for that was held the last time. Rivals that reserve are through in milliseconds.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) const HASTE: std::time::Duration = std::time::Duration::from_millis(10);
-
-/// How long those that go together look for the rows that are held, after the first of them.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) const SIFTING: std::time::Duration = std::time::Duration::from_millis(500);
-
-/// How often a transaction is begun again when somebody else was faster, before that is called an outage.
-#[cfg(any(feature = "postgres", feature = "redis"))]
-pub(crate) const ATTEMPTS: u32 = 20;
-
-/// What is said after that, or when the time for it is over.
+/// The fault of a row that other processes changed at each attempt.
 pub(crate) fn moved_on() -> Fault {
     Fault::new(
         FaultKind::Unavailable,
@@ -585,10 +500,8 @@ pub(crate) fn moved_on() -> Fault {
     )
 }
 
-/// What is said where a transaction that changed nothing could not be rolled back: the connection is not used again.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) fn rolled_back_badly() -> Fault {
-    let says =
-        "somebody else was faster, and the connection broke before the next attempt; nothing was changed";
-    Fault::new(FaultKind::Unavailable, says)
+/// Why a repair that was only asked about would fail.
+pub(crate) fn would_fail(key: &Key, mut fault: Fault) -> Fault {
+    fault.message.insert_str(0, &format!("repairing `{}` would fail: ", key.name));
+    fault
 }

@@ -531,9 +531,8 @@ mod saying {
         let tiny = key("segment:orders?scheme=tiny_id_info&delta=3&remainder=1");
         assert!(rows::reserving(&request(&tiny, 9)).starts_with("reserving 3 for"));
         assert!(rows::reserving(&request(&tiny, 10)).starts_with("reserving 4 for"));
-        assert_eq!(rows::giving_back(&key("segment:orders"), 3, 9), "giving back [3, 9) of `segment:orders`");
         assert_eq!((rows::creating(true), rows::creating(false)), ("looking for tables", "creating tables"));
-        let fault = rows::during("a look", Fault::new(FaultKind::Refused, "no table"));
+        let fault = Fault::new(FaultKind::Refused, "no table").with_context("a look");
         assert_eq!(fault.message, "a look failed: no table");
         let fault = rows::would_fail(&key("segment:orders"), Fault::new(FaultKind::Refused, "no table"));
         assert_eq!(fault.message, "repairing `segment:orders` would fail: no table");
@@ -544,7 +543,7 @@ mod saying {
     #[test]
     fn one_fault_is_told_to_all_and_each_answer_keeps_its_place() {
         let requests = ["a", "b", "c"].map(|name| request(&key(&format!("segment:{name}")), 5));
-        let down = rows::told(&requests, Err(Fault::new(FaultKind::Unavailable, "down")));
+        let down = rows::in_context(&requests, Err(Fault::new(FaultKind::Unavailable, "down")));
         let told = down.into_iter().map(|answer| answer.expect("an answer").expect_err("a fault").message);
         assert_eq!(
             told.collect::<Vec<_>>(),
@@ -552,7 +551,7 @@ mod saying {
         );
         let range = Reserved { lo: 1, hi: 6, period: 0, ttl_ms: None };
         let some = vec![Some(Ok(range)), None, Some(Err(Fault::new(FaultKind::Refused, "no")))];
-        let told = rows::told(&requests, Ok(some));
+        let told = rows::in_context(&requests, Ok(some));
         assert_eq!(told[0], Some(Ok(range)));
         assert_eq!(told[1], None);
         assert!(
@@ -560,37 +559,10 @@ mod saying {
         );
     }
 
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
-    #[test]
-    fn rows_are_locked_in_one_order_by_table_and_name() {
-        let specs = ["segment:b", "segment:a?table=z", "segment:a", "segment:c?table=a"];
-        let requests: Vec<_> = specs.iter().map(|spec| request(&key(spec), 1)).collect();
-        assert_eq!(rows::in_order(&requests), [3, 2, 0, 1]);
-        assert_eq!(rows::held_row(&requests[1].key), ("z".to_owned(), "segment:a".to_owned()));
-    }
-
-    #[cfg(feature = "_sql")]
-    #[test]
-    fn each_table_is_made_once_and_only_under_a_name_that_is_an_identifier() {
-        let keys = ["segment:a", "segment:b", "segment:c?table=other"].map(key);
-        let made = rows::tables(&keys, |key| format!("CREATE {}", key.table), false).expect("tables");
-        let made: Vec<_> =
-            made.iter().map(|(key, statement)| (key.name.as_str(), statement.as_str())).collect();
-        assert_eq!(made, [("segment:a", "CREATE keymill_segment"), ("segment:c", "CREATE other")]);
-        let odd = [Arc::new(Key { table: "a b".to_owned(), ..Key::clone(&keys[0]) })];
-        for (dry_run, doing) in [(true, "looking for tables"), (false, "creating tables")] {
-            let told = rows::tables(&odd, |_| String::new(), dry_run).expect_err("it is refused");
-            assert!(
-                told.message.starts_with(doing) && told.message.contains("`a b` is no table name"),
-                "{told}"
-            );
-        }
-        assert!(rows::check_table_name("a_b").is_ok());
-    }
-
     #[cfg(feature = "_sql")]
     #[test]
     fn the_time_of_a_change_stands_in_its_schemes_column() {
+        use super::super::layout::Layout;
         for (spec, column) in [
             ("segment:orders", Some(("updated_at", false))),
             (PRODUCER, Some(("update_time", false))),
@@ -599,10 +571,9 @@ mod saying {
             ("segment:orders?scheme=sequence_table", None),
             ("segment:orders?scheme=ticket", None),
         ] {
-            assert_eq!(rows::touched(&key(spec)), column, "{spec}");
+            let key = key(spec);
+            let touched = Layout::of(&key).touched().map(|(column, of)| (column, of.in_seconds));
+            assert_eq!(touched, column, "{spec}");
         }
-        assert_eq!(rows::beyond("old>"), "old?");
-        assert!(rows::missing_column(&key("segment:orders"), "next").ends_with("is missing"));
-        assert!(rows::missing_column(&key("segment:orders?scheme=cosid"), "name").contains("columns="));
     }
 }

@@ -7,16 +7,18 @@
 use std::mem::ManuallyDrop;
 
 use mysql::prelude::Queryable;
-use mysql::{Conn, Error, Row};
+use mysql::{Conn, Error};
 
-use super::session::Changed;
+use super::values::cells;
+use crate::store::model::value::Cell;
+use crate::store::sql::Changed;
 
 /// Sends statements and reads all answers to them: what each of them changed, with every row passed to `row`. The server carries
 /// out no statement after one that failed; the error then belongs to the statement after the last that is listed.
 pub(super) fn read(
     connection: &mut Conn,
     statements: &str,
-    mut row: impl FnMut(Row),
+    mut row: impl FnMut(Vec<Cell>),
 ) -> (Vec<Changed>, Result<(), Error>) {
     let mut changed = Vec::new();
     let mut results = match connection.query_iter(statements) {
@@ -28,11 +30,11 @@ pub(super) fn read(
         let Some(set) = results.iter() else { return (changed, Ok(())) };
         for answer in &mut *ManuallyDrop::new(set) {
             match answer {
-                Ok(answer) => row(answer),
+                Ok(answer) => row(cells(&answer)),
                 Err(error) => return (changed, Err(error)),
             }
         }
-        changed.push((rows, id.unwrap_or(0)));
+        changed.push(Changed { rows, number: Some(id.unwrap_or(0)) });
     }
 }
 

@@ -1,31 +1,37 @@
 //! How a connection is made: host after host, every timeout set, encrypted if asked for.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mysql::{Conn, DriverError, Error, OptsBuilder};
 
-use super::MysqlStore;
+use super::Mysql;
 use super::Phase;
-use super::dialect::Dialect;
 use super::error::{SILENT, judge_error};
 use super::guard::Guard;
 use super::session::{Server, Session};
 #[cfg(feature = "rustls")]
 use super::tunnel::Tunnel;
 use crate::store::server::{ServerOptions, Target, login_refused};
+use crate::store::sql::remote::Driver;
+use crate::store::sql::{Dialect, State};
 use crate::store::tls::{Mode, Protection};
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
 
-impl MysqlStore {
-    pub(super) fn connect(&self) -> Result<Session, Fault> {
+impl Driver for Mysql {
+    type Connection = Session;
+
+    const DIALECT: Dialect = Dialect::MySql;
+
+    /// The first host that takes writes.
+    fn connect(&mut self, options: &ServerOptions) -> Result<Session, Fault> {
         let mut failures = Vec::new();
         let (mut replicating, mut read_only) = (None, None);
-        for target in self.options.targets(&mut failures) {
-            match self.connect_to(&target) {
+        for target in options.targets(&mut failures) {
+            match self.connect_to(options, &target) {
                 Ok(session) if session.server.read_only => {
                     // A replica answers questions; it is kept in case no other host does better.
                     read_only.get_or_insert(session);
@@ -44,9 +50,11 @@ impl MysqlStore {
             Fault::new(FaultKind::Unavailable, format!("no connection to {}", failures.join(", nor to ")))
         })
     }
+}
 
-    fn connect_to(&self, target: &Target) -> Result<Session, Fault> {
-        let options = &*self.options.signed_in()?;
+impl Mysql {
+    fn connect_to(&self, options: &ServerOptions, target: &Target) -> Result<Session, Fault> {
+        let options = &*options.signed_in()?;
         let mode = Mode::of(options, target);
         let read_ms = u32::try_from(options.read_timeout.as_millis()).unwrap_or(u32::MAX).max(1);
         let at_least = Duration::from_millis(1); // a timeout of zero would mean none
@@ -124,20 +132,11 @@ impl MysqlStore {
                 replicates: false,
             },
             guard: Guard::default(),
-            policy: options.durability,
+            state: State::new(options.durability, options.read_timeout, Clock::System.boot_ms()),
             password: options.password.clone(),
-            warnings: Vec::new(),
-            checked: Vec::new(),
-            known: HashMap::new(),
-            held: HashSet::new(),
             passes_over: options.hosts.len() > 1,
             lock_wait: 1,
             read_timeout: options.read_timeout,
-            hasty: false,
-            used_ms: Clock::System.boot_ms(),
-            broken: false,
-            again: false,
-            duplicate: false,
             code: None,
             scans: Arc::clone(&self.scans),
         };

@@ -5,16 +5,9 @@ use std::time::Duration;
 
 use crate::store::FaultKind;
 use crate::store::server::READ_ONLY;
+use crate::store::sql::Dialect;
 
 use super::guard::ALL_ROWS;
-
-/// Which server this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialect {
-    MariaDb,
-    MySql,
-    TiDb,
-}
 
 impl Dialect {
     /// By `@@version`: `10.11.19-MariaDB-…`, `8.0.11-TiDB-v8.5.1`, `8.4.2`.
@@ -29,26 +22,12 @@ impl Dialect {
         }
     }
 
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Dialect::MariaDb => "mariadb",
-            Dialect::MySql => "mysql",
-            Dialect::TiDb => "tidb",
-        }
-    }
-
-    /// TiDB: `LAST_INSERT_ID(expr)` may carry the value of an attempt that was rolled back (pingcap/tidb #69796), so
-    /// there every reservation is an explicit transaction.
-    pub(super) const fn has_fast_statement(self) -> bool {
-        !matches!(self, Dialect::TiDb)
-    }
-
     /// `SELECT … FOR UPDATE` waits only inside a pessimistic transaction, whatever `tidb_txn_mode` says: older clusters
     /// default to optimistic ones, and an autocommitted statement is always optimistic first.
     pub(super) const fn begin(self) -> &'static str {
         match self {
             Dialect::TiDb => "BEGIN PESSIMISTIC",
-            Dialect::MariaDb | Dialect::MySql => "START TRANSACTION",
+            _ => "START TRANSACTION",
         }
     }
 
@@ -93,7 +72,7 @@ impl Dialect {
     pub(super) const fn shortest_lock_wait(self) -> u64 {
         match self {
             Dialect::MariaDb => 0,
-            Dialect::MySql | Dialect::TiDb => 1,
+            _ => 1,
         }
     }
 
@@ -102,9 +81,9 @@ impl Dialect {
     pub(super) fn has_nowait(self, version: &str) -> bool {
         let major = || version.split('.').next().and_then(|major| major.parse::<u32>().ok());
         match self {
-            Dialect::MariaDb => false,
             Dialect::MySql => major().is_some_and(|major| major >= 8),
             Dialect::TiDb => true,
+            _ => false,
         }
     }
 
@@ -112,7 +91,7 @@ impl Dialect {
     pub(super) const fn commit(self) -> &'static str {
         match self {
             Dialect::TiDb => "COMMIT",
-            Dialect::MariaDb | Dialect::MySql => "COMMIT AND NO CHAIN NO RELEASE",
+            _ => "COMMIT AND NO CHAIN NO RELEASE",
         }
     }
 
@@ -129,21 +108,21 @@ impl Dialect {
             Dialect::MariaDb => const { &safe(&["1", "3"]) },
             Dialect::MySql => const { &safe(&["1"]) },
             // TiKV writes by Raft; these variables are there but mean nothing.
-            Dialect::TiDb => &[],
+            _ => &[],
         }
     }
 
     /// A question that the server ends by itself after so long.
     pub(super) fn limited(self, select: &str, limit: Duration) -> String {
         match (self, select.strip_prefix("SELECT ")) {
-            (Dialect::MySql | Dialect::TiDb, Some(rest)) => {
-                format!("SELECT /*+ MAX_EXECUTION_TIME({}) */ {rest}", limit.as_millis().max(1))
-            }
             (Dialect::MariaDb, _) => {
                 format!(
                     "SET STATEMENT max_statement_time = {:.3} FOR {select}",
                     limit.as_secs_f64().max(0.001)
                 )
+            }
+            (_, Some(rest)) => {
+                format!("SELECT /*+ MAX_EXECUTION_TIME({}) */ {rest}", limit.as_millis().max(1))
             }
             (_, None) => select.to_owned(),
         }

@@ -21,8 +21,8 @@ pub(super) struct Judged {
     pub(super) fault: Fault,
     /// The connection is not to be used again.
     pub(super) broken: bool,
-    /// A conflict: the transaction may be begun again.
-    pub(super) again: bool,
+    /// The transaction may be begun again.
+    pub(super) conflict: bool,
     /// A duplicate key.
     pub(super) duplicate: bool,
 }
@@ -32,7 +32,7 @@ pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Jud
     let broken = |kind, message| Judged {
         fault: Fault::new(kind, message),
         broken: true,
-        again: false,
+        conflict: false,
         duplicate: false,
     };
     let Error::MySqlError(said) = error else {
@@ -58,7 +58,7 @@ pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Jud
                 Fault::new(FaultKind::Unavailable, format!("error {code}: {message}"))
             },
             broken: false,
-            again: true,
+            conflict: true,
             duplicate: false,
         },
         Meaning::Unknown => broken(
@@ -79,7 +79,7 @@ pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Jud
             Judged {
                 fault: Fault::new(kind, message),
                 broken: reconnect,
-                again: false,
+                conflict: false,
                 duplicate: code == 1062,
             }
         }

@@ -21,7 +21,7 @@
 
 use std::time::Duration;
 
-use super::dialect::Dialect;
+use crate::store::sql::Dialect;
 
 /// The error of a test that was not passed: a variable cannot be set to that value.
 pub(super) const NOT_PASSED: u16 = 1231;
@@ -70,7 +70,7 @@ impl Guard {
         conditions: Vec<Condition>,
         limits: Option<(Duration, Duration)>,
     ) -> Guard {
-        if !dialect.has_fast_statement() {
+        if !dialect.has_guarded_add() {
             return Guard::default();
         }
         let all: Vec<_> = conditions.iter().map(Condition::sql).collect();

@@ -1,31 +1,27 @@
 //! A connection and what is known about it: questions, changes, transactions, and the settings that decide whether a commit
 //! survives.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use mysql::{Conn, Error, Params};
+use mysql::{Conn, Error};
 
 use super::connect::Line;
 use super::dialect::{
-    DEADLOCK, Dialect, MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY, OUT_OF_TIME, REPLICATES, Safe, wait_timeout,
+    DEADLOCK, MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY, OUT_OF_TIME, REPLICATES, Safe, wait_timeout,
 };
 use super::error::judge_error;
 use super::guard::{Condition, Guard, NOT_PASSED};
-use super::schemes::Open;
-use super::values::{number, spelled, text};
+use super::values::written_out;
 use super::{Secret, answers};
-use crate::store::connected::Connection;
-use crate::store::counter::CounterRow;
-use crate::store::rows::{HASTE, HeldRow, Rows, moved_on, rolled_back_badly};
+use crate::store::model::value::{Cell, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY, ServerOptions};
+use crate::store::sql::{Changed, Dialect, State, refused_setting};
 use crate::store::tls::Protection;
-use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme, SerialKey};
+use crate::store::{Durability, Fault, FaultKind, SerialKey};
 use crate::time::Clock;
-
-/// Pauses between attempts grow up to so many times the first one: to some 20 ms.
-const LONGEST_PAUSE: u64 = 20;
 
 /// A question that took too long is not repeated for so many times as long as it was given.
 const REST_AFTER_SCAN: u64 = 30;
@@ -45,7 +41,7 @@ pub(super) struct Server {
     pub(super) replicates: bool,
 }
 
-/// What a packet of statements came to that was not carried out to its end.
+/// Why a packet of statements was not carried out to its end.
 pub(super) enum Stopped {
     /// So many statements were answered; the next one failed.
     At(usize, Error),
@@ -53,11 +49,8 @@ pub(super) enum Stopped {
     Short(usize),
 }
 
-/// What a statement changed: how many rows, and the number that its answer holds.
-pub(super) type Changed = (u64, u64);
-
 /// A connection and what is known about it.
-pub(crate) struct Session {
+pub struct Session {
     pub(super) connection: Conn,
     /// After the connection, which says goodbye through it.
     #[expect(dead_code, reason = "it is kept, and ends with the connection")]
@@ -66,129 +59,55 @@ pub(crate) struct Session {
     pub(super) server: Server,
     /// What is tested with each change.
     pub(super) guard: Guard,
-    pub(super) policy: Durability,
+    pub(super) state: State,
     pub(super) password: Secret,
-    pub(super) warnings: Vec<String>,
-    /// There are several hosts: one that carries out another one's writes is no primary among them.
+    /// There are several hosts: a server that carries out another's writes is no primary among them.
     pub(super) passes_over: bool,
-    /// Tables whose shape has been checked.
-    pub(super) checked: Vec<(Scheme, String)>,
-    /// By table and name: rows whose step and time to live have been read.
-    pub(super) known: HashMap<(String, String), CounterRow>,
-    /// Rows that somebody held when they were last asked for.
-    pub(super) held: HashSet<HeldRow>,
-    /// How many seconds a row is waited for, and whether it is not now.
+    /// How many seconds a locked row is waited for.
     pub(super) lock_wait: u64,
     pub(super) read_timeout: Duration,
-    pub(super) hasty: bool,
-    /// Boot time of the last answer.
-    pub(super) used_ms: u64,
-    /// Not to be used again.
-    pub(super) broken: bool,
-    /// The last error was a conflict: the transaction may be begun again.
-    pub(super) again: bool,
-    /// The last error was a duplicate key.
-    pub(super) duplicate: bool,
     /// The number of the server's last error.
     pub(super) code: Option<u16>,
-    /// Questions to business tables that took too long, and the boot time until which they are not asked again.
     pub(super) scans: Scans,
 }
 
-/// By table and column of a business table. Of the store, as it outlives connections.
+/// Questions to business tables that took too long: by table and column, the boot time until which they are not repeated. Of the
+/// store, as it outlives connections.
 pub(super) type Scans = Arc<Mutex<HashMap<(String, String), u64>>>;
 
-impl Connection for Session {
-    fn is_broken(&self) -> bool {
-        self.broken
-    }
-
-    fn used(&mut self, now_ms: u64) {
-        self.used_ms = now_ms;
-    }
-
-    fn used_ms(&self) -> u64 {
-        self.used_ms
-    }
-
-    fn check_table(&mut self, key: &Key) -> Result<bool, Fault> {
-        Session::check_table(self, key)
-    }
-
-    fn forget_tables(&mut self) {
-        self.checked.clear();
-    }
-
-    fn create(&mut self, statement: &str) -> Result<(), Fault> {
-        self.test_options(Phase::Ask)?;
-        self.say(statement, Phase::Write)
-    }
-
-    fn writable(&mut self) -> Result<(), Fault> {
-        Session::writable(self)
-    }
-
-    fn about(&self) -> (Facts, bool) {
-        let facts = Facts {
-            dialect: self.server.dialect.name().to_owned(),
-            version: self.server.version.clone(),
-            durability: self.server.durability.clone(),
-            tls: self.protection.words().to_owned(),
-            warnings: self.warnings.clone(),
-            tables: Vec::new(),
-        };
-        (facts, self.server.read_only)
-    }
-
-    fn held(&mut self) -> &mut HashSet<HeldRow> {
-        &mut self.held
-    }
-
-    fn is_hasty(&self) -> bool {
-        self.hasty
-    }
-
-    fn set_hasty(&mut self, hasty: bool) -> Result<(), Fault> {
-        let seconds = if hasty { self.server.dialect.shortest_lock_wait() } else { self.lock_wait };
-        let said = self.say(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}"), Phase::Ask);
-        // A connection that stayed hasty would give up on every rival.
-        self.broken |= said.is_err();
-        self.hasty = hasty;
-        said
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
     }
 }
 
 impl Session {
+    /// The rows of a statement and what it changed, by the text protocol: a prepared statement would be one of the few that a
+    /// server keeps for all of its clients.
+    fn read(&mut self, sql: &str, phase: Phase) -> Result<(Vec<Vec<Cell>>, Changed), Fault> {
+        let mut rows = Vec::new();
+        let (changed, read) = answers::read(&mut self.connection, sql, |row| rows.push(row));
+        read.map_err(|error| self.failed(&error, phase))?;
+        Ok((rows, changed.last().copied().unwrap_or_default()))
+    }
+
+    /// The rows of a statement.
+    pub(super) fn run(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<Vec<Vec<Cell>>, Fault> {
+        self.read(&written_out(sql, values)?, phase).map(|(rows, _)| rows)
+    }
+
     /// A question's rows.
-    pub(super) fn ask(&mut self, sql: &str, values: impl Into<Params>) -> Result<Vec<mysql::Row>, Fault> {
+    pub(super) fn ask(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Cell>>, Fault> {
         self.run(sql, values, Phase::Ask)
     }
 
     /// A change. With `Phase::Commit` it commits by itself, between two tests of the server's options.
-    pub(super) fn execute(
-        &mut self,
-        sql: &str,
-        values: impl Into<Params>,
-        phase: Phase,
-    ) -> Result<Changed, Fault> {
-        if phase == Phase::Commit {
-            return self.commit_alone(&written_out(sql, values.into())?);
+    pub(super) fn execute(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<Changed, Fault> {
+        let sql = written_out(sql, values)?;
+        match phase {
+            Phase::Commit => self.execute_alone(&sql),
+            Phase::Ask | Phase::Write => self.read(&sql, phase).map(|(_, changed)| changed),
         }
-        self.run(sql, values, phase)?;
-        Ok((self.connection.affected_rows(), self.connection.last_insert_id()))
-    }
-
-    /// By the text protocol: a prepared statement would be one of the few that a server keeps for all of its clients.
-    pub(super) fn run(
-        &mut self,
-        sql: &str,
-        values: impl Into<Params>,
-        phase: Phase,
-    ) -> Result<Vec<mysql::Row>, Fault> {
-        let sql = written_out(sql, values.into())?;
-        let mut rows = Vec::new();
-        let (_, read) = answers::read(&mut self.connection, &sql, |row| rows.push(row));
-        read.map(|()| rows).map_err(|error| self.failed(&error, phase))
     }
 
     /// Statements in one packet, and what each of them changed. The server carries out none after one that failed.
@@ -202,23 +121,22 @@ impl Session {
     }
 
     /// One statement that commits by itself, in one packet with the tests of the server's options before and after it.
-    fn commit_alone(&mut self, sql: &str) -> Result<Changed, Fault> {
+    fn execute_alone(&mut self, sql: &str) -> Result<Changed, Fault> {
         if self.server.in_cluster {
             // A node repeats by itself a statement that commits by itself and lost against another node
             // (`wsrep_retry_autocommit`), and answers with the number of the attempt that was undone.
-            self.begin()?;
-            if let Err(fault) = self.run(sql, (), Phase::Write) {
-                self.roll_back();
-                return Err(fault);
-            }
-            let changed = (self.connection.affected_rows(), self.connection.last_insert_id());
-            self.commit()?;
-            return Ok(changed);
+            self.open(None)?;
+            return match self.read(sql, Phase::Write) {
+                Ok((_, changed)) => self.close().map(|()| changed),
+                Err(fault) => {
+                    self.undo();
+                    Err(fault)
+                }
+            };
         }
         let (alone, within) = (self.guard.alone.clone(), self.guard.within.clone());
         let (Some(alone), Some(within)) = (alone, within) else {
-            self.say(sql, Phase::Commit)?;
-            return Ok((self.connection.affected_rows(), self.connection.last_insert_id()));
+            return self.read(sql, Phase::Commit).map(|(_, changed)| changed);
         };
         match self.say_all(&[&alone, sql, self.server.dialect.commit(), &within]) {
             Ok(changed) => Ok(changed.get(1).copied().unwrap_or_default()),
@@ -232,7 +150,7 @@ impl Session {
 
     /// A question to a business table, which may have many rows and no fitting index. The server ends it in time: it would else
     /// go on when nobody waits for its answer any more. One that took too long is not repeated for a while.
-    pub(super) fn scan(&mut self, of: &SerialKey, question: &str) -> Result<Vec<mysql::Row>, Fault> {
+    pub(super) fn scan(&mut self, of: &SerialKey, question: &str) -> Result<Vec<Vec<Cell>>, Fault> {
         let place = (of.table.clone(), of.column.clone());
         let now = Clock::System.boot_ms();
         let scans = Arc::clone(&self.scans);
@@ -258,9 +176,9 @@ impl Session {
             return Err(too_long(limit, again_at - now));
         }
         let began = Instant::now();
-        let found = self.ask(&self.server.dialect.limited(question, limit), ());
+        let found = self.ask(&self.server.dialect.limited(question, limit), &[]);
         let out_of_time = self.code.is_some_and(|code| OUT_OF_TIME.contains(&code))
-            || self.broken && began.elapsed() >= limit;
+            || self.state.broken && began.elapsed() >= limit;
         if found.is_err() && out_of_time {
             let rest_ms =
                 u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).saturating_mul(REST_AFTER_SCAN);
@@ -291,14 +209,14 @@ impl Session {
             if phase == Phase::Commit { "; the range that was reserved meanwhile is never used" } else { "" };
         let asked = self.guard.conditions.iter().map(|of| format!("({}), {}", of.sql(), of.variable));
         let question = format!("SELECT {}", asked.collect::<Vec<_>>().join(", "));
-        let found = match self.ask(&question, ()) {
+        let found = match self.ask(&question, &[]) {
             Ok(found) => found,
             Err(fault) => return fault,
         };
-        self.broken = true;
-        self.again = false;
+        self.state.broken = true;
+        self.state.conflict = false;
         let Some(row) = found.first() else { return self.incomplete(0) };
-        let failed = |at: &usize| text(row, at * 2).is_none_or(|passed| passed != "1");
+        let failed = |at: &usize| text(row, at * 2) != Some("1");
         let Some(at) = (0..self.guard.conditions.len()).find(failed) else {
             // Set and set back, or one that only a proxy sees.
             let what = format!("an option of the server was unsafe for a moment{burnt}");
@@ -307,11 +225,11 @@ impl Session {
                 what,
             );
         };
-        let value = text(row, at * 2 + 1).unwrap_or_else(|| "NULL".to_owned());
+        let value = text(row, at * 2 + 1).unwrap_or("NULL");
         match self.guard.conditions.get(at) {
             Some(Condition { variable, safe: Some(safe), .. }) => {
                 let name = variable.rsplit('.').next().unwrap_or(variable);
-                Fault::new(FaultKind::Unsafe, format!("{}{burnt}", loses_commits(name, &value, safe)))
+                Fault::new(FaultKind::Unsafe, format!("{}{burnt}", loses_commits(name, value, safe)))
             }
             _ => Fault::new(FaultKind::Unavailable, format!("{READ_ONLY}{burnt}")),
         }
@@ -320,11 +238,11 @@ impl Session {
     /// A commit that only ends what is not there has failed: the statement before it may have been carried out.
     fn not_known(&mut self, error: &Error) -> Fault {
         let fault = self.failed(error, Phase::Commit);
-        if self.again && !self.broken {
+        if self.state.conflict && !self.state.broken {
             // A conflict: whatever it had reserved, the next attempt reserves anew.
             return fault;
         }
-        self.broken = true;
+        self.state.broken = true;
         let what = format!("{}; whether it was done is unknown, so that range is never used", fault.message);
         Fault::new(FaultKind::Unknown, what)
     }
@@ -339,11 +257,11 @@ impl Session {
         let judged = judge_error(error, phase, &self.password);
         if matches!(error, Error::MySqlError(said) if said.code == MISSING_TABLE) {
             // What comes in its place may be of another shape, and `init` has something to do again.
-            self.checked.clear();
+            self.state.checked.clear();
         }
-        self.broken |= judged.broken;
-        self.again = judged.again;
-        self.duplicate = judged.duplicate;
+        self.state.broken |= judged.broken;
+        self.state.conflict = judged.conflict;
+        self.state.duplicate = judged.duplicate;
         self.code = match error {
             Error::MySqlError(said) => Some(said.code),
             _ => None,
@@ -353,35 +271,19 @@ impl Session {
 
     /// A server that answers otherwise than the protocol says.
     pub(super) fn incomplete(&mut self, answers: usize) -> Fault {
-        self.broken = true;
+        self.state.broken = true;
         let what = format!(
             "the server ended after {answers} answers; whether it was done is unknown, so those ranges are never used"
         );
         Fault::new(FaultKind::Unknown, what)
     }
 
-    /// An option that can make numbers come twice: refused or noted, as configured.
-    pub(super) fn judge(&mut self, found: String) -> Result<(), Fault> {
-        match self.policy {
-            Durability::Refuse => Err(Fault::new(FaultKind::Unsafe, refused(&found))),
-            Durability::Warn => {
-                self.warn(found);
-                Ok(())
-            }
-        }
-    }
-
-    fn warn(&mut self, found: String) {
-        if !self.warnings.contains(&found) {
-            self.warnings.push(found);
-        }
-    }
-
     /// One variable; `None` where this server has none of that name, or this user may not see it.
     pub(super) fn variable(&mut self, name: &str) -> Result<Option<String>, Fault> {
         let mut found = None;
         let question = format!("SELECT @@{name}");
-        match answers::read(&mut self.connection, &question, |row| found = text(&row, 0)).1 {
+        match answers::read(&mut self.connection, &question, |row| found = text(&row, 0).map(str::to_owned)).1
+        {
             Ok(()) => Ok(found),
             // Unknown here, or not for this user. Anything else (a node that is joining, a shutdown) is no answer.
             Err(Error::MySqlError(said)) if matches!(said.code, 1193 | 1044 | 1142 | 1143 | 1227) => Ok(None),
@@ -401,10 +303,10 @@ impl Session {
                 Some(value) => {
                     self.server.durability.push(format!("{name}={value}"));
                     if !values.contains(&value.as_str()) {
-                        self.judge(format!(
+                        self.state.judge(format!(
                             "the server has {name}={value}, which loses commits ({name}={safe} is safe)"
                         ))?;
-                    } else if self.policy == Durability::Refuse {
+                    } else if self.state.policy == Durability::Refuse {
                         self.guard_on(
                             format!("@@GLOBAL.{name}"),
                             format!("IN ({})", values.join(", ")),
@@ -412,12 +314,14 @@ impl Session {
                         );
                     }
                 }
-                None => self.judge(format!("`{name}` cannot be read on this server; it has to be {safe}"))?,
+                None => self
+                    .state
+                    .judge(format!("`{name}` cannot be read on this server; it has to be {safe}"))?,
             }
         }
         // Who may do so can keep a session's statements out of the binary log: no replica would ever have them.
         if log_bin
-            && self.policy == Durability::Refuse
+            && self.state.policy == Durability::Refuse
             && self.variable("sql_log_bin")?.is_some_and(|on| is_on(&on))
         {
             self.guard_on("@@SESSION.sql_log_bin".to_owned(), "= 1".to_owned(), Some("1".to_owned()));
@@ -435,12 +339,12 @@ impl Session {
         let names: &[&str] = match self.server.dialect {
             // Of a cluster; `read_only` is there and means nothing.
             Dialect::TiDb => &["tidb_restricted_read_only", "tidb_super_read_only"],
-            Dialect::MariaDb | Dialect::MySql => &["read_only"],
+            _ => &["read_only"],
         };
         for name in names {
             let Some(word) = self.variable(name)? else {
                 if self.server.dialect != Dialect::TiDb {
-                    self.judge(format!(
+                    self.state.judge(format!(
                         "`{name}` cannot be read on this server, so a replica is not known as one"
                     ))?;
                 }
@@ -461,19 +365,19 @@ impl Session {
         }
         let status = self.ask(
             "SHOW GLOBAL STATUS WHERE Variable_name IN ('Slaves_running', 'Slave_running', 'Innodb_redo_log_enabled')",
-            (),
+            &[],
         )?;
         let mut replicates = false;
         for row in &status {
             let (name, value) = (text(row, 0).unwrap_or_default(), text(row, 1).unwrap_or_default());
             if name.eq_ignore_ascii_case("Innodb_redo_log_enabled") {
-                if !is_on(&value) {
-                    self.judge(
+                if !is_on(value) {
+                    self.state.judge(
                         "the server writes no redo log (ALTER INSTANCE DISABLE INNODB REDO_LOG)".to_owned(),
                     )?;
                 }
             } else {
-                replicates |= is_on(&value) || value.parse::<u64>().is_ok_and(|count| count > 0);
+                replicates |= is_on(value) || value.parse::<u64>().is_ok_and(|count| count > 0);
             }
         }
         if self.server.dialect == Dialect::MySql && !replicates {
@@ -494,34 +398,18 @@ impl Session {
     }
 }
 
-/// What is said of an option that loses commits.
+/// The message about an option that loses commits.
 fn loses_commits(name: &str, value: &str, safe: &str) -> String {
-    refused(&format!("the server has {name}={value}, which loses commits ({name}={safe} is safe)"))
-}
-
-/// What is said of an option that is not accepted.
-fn refused(found: &str) -> String {
-    format!("{found}; change it, or `durability=warn` accepts the risk of duplicates")
-}
-
-/// The statement with its values in its text.
-fn written_out(sql: &str, values: Params) -> Result<String, Fault> {
-    let values = match values {
-        Params::Empty => return Ok(sql.to_owned()),
-        Params::Positional(values) => Some(values),
-        Params::Named(_) => None,
-    };
-    values.and_then(|values| spelled(sql, &values)).ok_or_else(|| {
-        Fault::new(FaultKind::Refused, "a value of the statement is no number and no text; nothing was sent")
-    })
+    refused_setting(&format!("the server has {name}={value}, which loses commits ({name}={safe} is safe)"))
 }
 
 /// `1`, `ON`.
 fn is_on(value: &str) -> bool {
     value == "1" || value.eq_ignore_ascii_case("on")
 }
+
 impl Session {
-    /// Finds out who the server is, sets the session up, and checks what decides whether a commit survives.
+    /// Finds out which server it is, sets the session up, and checks what decides whether a commit survives.
     pub(super) fn introduce(&mut self, options: &ServerOptions) -> Result<(), Fault> {
         self.server.version = self.variable("version")?.unwrap_or_default();
         self.server.dialect = Dialect::of(&self.server.version);
@@ -541,7 +429,7 @@ impl Session {
         // A cluster may follow another one.
         self.server.replicates &= !in_cluster && !self.server.read_only;
         if self.server.replicates {
-            self.warn(REPLICATES.to_owned());
+            self.state.warn(REPLICATES.to_owned());
         }
         let idle = wait_timeout(options.idle_timeout);
         let limits = (self.server.dialect == Dialect::MySql)
@@ -563,12 +451,12 @@ impl Session {
         // Allowed on every node, while a node that takes no part refuses even `SELECT 1`, unless `wsrep_dirty_reads` is on.
         let status = self.ask(
             "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_ready', 'wsrep_cluster_status', 'wsrep_cluster_size')",
-            (),
+            &[],
         )?;
         for row in &status {
             let (name, value) = (text(row, 0).unwrap_or_default(), text(row, 1).unwrap_or_default());
-            if name.eq_ignore_ascii_case("wsrep_ready") && !is_on(&value) {
-                self.broken = true;
+            if name.eq_ignore_ascii_case("wsrep_ready") && !is_on(value) {
+                self.state.broken = true;
                 return Err(Fault::new(FaultKind::Unavailable, NOT_READY));
             }
             self.server.durability.push(format!("{name}={value}"));
@@ -580,7 +468,7 @@ impl Session {
                 option.split_once('=').map(|(name, value)| (name.trim(), value.trim()))
                 && !matches!(value.to_ascii_lowercase().as_str(), "false" | "no" | "off" | "0")
             {
-                self.judge(format!(
+                self.state.judge(format!(
                     "the cluster has {name}={value}, with which both halves of a split one hand out the same numbers \
                      ({name}=false is safe)"
                 ))?;
@@ -592,78 +480,15 @@ impl Session {
         Ok(true)
     }
 
-    /// Refuses to write to a replica, and forgets it: the next attempt may find another server.
-    pub(super) fn writable(&mut self) -> Result<(), Fault> {
-        if self.server.read_only {
-            self.broken = true;
-            return Err(Fault::new(FaultKind::Unavailable, READ_ONLY));
-        }
-        if self.server.replicates && self.passes_over {
-            // What it says may have changed when it is asked the next time.
-            let judged = self.judge(REPLICATES.to_owned());
-            self.broken |= judged.is_err();
-            return judged;
-        }
-        Ok(())
+    /// Whether this server and driver need `NOWAIT` in each statement, while locked rows are not waited for.
+    pub(super) fn says_nowait(&self) -> bool {
+        self.state.nowait && self.server.nowait
     }
 
-    /// Whether whoever is in haste has to say so in each statement.
-    pub(super) fn asks_without_waiting(&self) -> bool {
-        self.hasty && self.server.nowait
-    }
-
-    /// How a row is read that is to be changed.
-    pub(super) fn for_update(&self) -> &'static str {
-        if self.asks_without_waiting() { " FOR UPDATE NOWAIT" } else { " FOR UPDATE" }
-    }
-
-    /// The same piece of work again, with a growing, jittered pause, while others are faster (`None`, or a conflict), as
-    /// long as an answer may take. On a cluster whose nodes meet at the commit that is everyday life and no outage.
-    pub(super) fn patiently<T>(
-        &mut self,
-        patience: Duration,
-        mut work: impl FnMut(&mut Session) -> Result<Option<T>, Fault>,
-    ) -> Result<T, Fault> {
-        let patience = if self.hasty { HASTE.min(patience) } else { patience };
-        let began = Instant::now();
-        let mut attempt = 0;
-        loop {
-            self.again = false;
-            self.duplicate = false;
-            let conflict = match work(self) {
-                Ok(Some(done)) => return Ok(done),
-                Ok(None) if self.broken => return Err(rolled_back_badly()),
-                Ok(None) => None,
-                // One lock's wait is enough: the other sources wait too. (To TiDB such an error may be a conflict like others.)
-                Err(fault)
-                    if fault.kind == FaultKind::Locked
-                        && !self.hasty
-                        && self.server.dialect != Dialect::TiDb =>
-                {
-                    return Err(fault);
-                }
-                Err(fault) if self.again && !self.broken => Some(fault),
-                Err(fault) => return Err(fault),
-            };
-            attempt += 1;
-            let spent = began.elapsed();
-            if spent >= patience {
-                let mut fault = conflict.unwrap_or_else(moved_on);
-                fault.message.push_str(&format!(" ({attempt} attempts in {} ms)", spent.as_millis()));
-                return Err(fault);
-            }
-            std::thread::sleep(Duration::from_micros(fastrand::u64(200..2000) * attempt.min(LONGEST_PAUSE)));
-        }
-    }
-
-    /// Begins a transaction, after a test of the server's options. Nobody's row is asked for by that: Galera says by the number
-    /// of a lock's wait that this node has not caught up with the others (`wsrep_sync_wait`).
-    pub(super) fn begin(&mut self) -> Result<(), Fault> {
-        self.begin_as(None)
-    }
-
-    /// The same; `level` is a statement that is said right before, as it holds for the next transaction only.
-    pub(super) fn begin_as(&mut self, level: Option<&str>) -> Result<(), Fault> {
+    /// Begins a transaction, after a test of the server's options. That asks for no row: with the error of a lock's wait Galera
+    /// says that this node has not caught up with the others (`wsrep_sync_wait`). `level` is a statement right before it, which
+    /// holds for the next transaction only.
+    pub(super) fn open(&mut self, level: Option<&str>) -> Result<(), Fault> {
         let test = self.guard.opening.clone();
         let statements: Vec<&str> =
             test.as_deref().into_iter().chain(level).chain([self.server.dialect.begin()]).collect();
@@ -681,7 +506,7 @@ impl Session {
 
     /// Commits, between two tests of the server's options. Where that fails the transaction is rolled back, or its outcome is
     /// unknown and the connection is not used again.
-    pub(super) fn commit(&mut self) -> Result<(), Fault> {
+    pub(super) fn close(&mut self) -> Result<(), Fault> {
         let commit = self.server.dialect.commit();
         let fault = match (self.guard.within.clone(), self.guard.closing.clone()) {
             (Some(within), Some(closing)) => match self.say_all(&[&within, commit, &closing]) {
@@ -696,42 +521,13 @@ impl Session {
                 Err(fault) => fault,
             },
         };
-        self.roll_back();
+        self.undo();
         Err(fault)
     }
 
-    /// One try: begin, work, commit. `None`: somebody else was faster, nothing was changed.
-    pub(super) fn attempt<T>(
-        &mut self,
-        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
-    ) -> Result<Option<T>, Fault> {
-        self.again = false;
-        self.duplicate = false;
-        self.begin()?;
-        let answer = work(&mut Open { session: self });
-        match answer {
-            Ok(Some(done)) => match self.commit() {
-                Ok(()) => Ok(Some(done)),
-                Err(fault) => {
-                    // An optimistic transaction finds the other row here.
-                    self.again |= self.duplicate;
-                    Err(fault)
-                }
-            },
-            Ok(None) => {
-                self.roll_back();
-                Ok(None)
-            }
-            Err(fault) => {
-                self.roll_back();
-                Err(fault)
-            }
-        }
-    }
-
     /// Rolls back; a connection that cannot do that is not used again (the server rolls back when it closes).
-    pub(super) fn roll_back(&mut self) {
-        if self.broken {
+    pub(super) fn undo(&mut self) {
+        if self.state.broken {
             return;
         }
         // Galera: who lost against another node while nothing was asked is told so by the answer to the next statement,
@@ -743,6 +539,6 @@ impl Session {
         if let (Ok(()), Some(after)) = (&said, &self.guard.rolled_back) {
             said = answers::carry_out(&mut self.connection, after);
         }
-        self.broken = said.is_err();
+        self.state.broken = said.is_err();
     }
 }

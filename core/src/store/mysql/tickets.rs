@@ -15,36 +15,17 @@
 //!   highest ticket ever used is always among them. A jump of 30 000 tickets, as after each restart, is a gap and nothing else.
 //! * One server among several: `auto_increment_increment` and `auto_increment_offset`, or large different beginnings, hold.
 
-use super::values::{number, text};
-use super::{MysqlStore, Phase, Session};
-use crate::store::connected::Connected;
-use crate::store::rows;
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme};
+use super::Phase;
+use super::connection::is_replaced;
+use super::session::Session;
+use crate::store::model::rows::{not_lower, ticket_row};
+use crate::store::model::value::{Value, number, text};
+use crate::store::sql::{Changed, Connection, Tickets, wrong};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row};
 
 /// After every so many tickets, whoever drew it deletes the rows before the last so many, at most so many at a time.
 const PURGE_EVERY: u64 = 64;
 const PURGE_AT_MOST: u64 = 1000;
-
-/// The statement that creates such a table.
-pub(super) fn create_table(key: &Key) -> String {
-    let Key { table, step, .. } = key;
-    let index = if key.scheme == Scheme::Ticket { "UNIQUE KEY" } else { "KEY" };
-    format!(
-        "CREATE TABLE IF NOT EXISTS `{table}` (\n  \
-         `id` BIGINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'ticket t owns (t-1)*step+1 to t*step',\n  \
-         `stub` VARBINARY(512) NOT NULL,\n  \
-         `step` INT NOT NULL DEFAULT {step},\n  \
-         PRIMARY KEY (`id`),\n  \
-         {index} `stub` (`stub`),\n  \
-         CHECK (`step` = {step})\n\
-         ) ENGINE=InnoDB /*T![auto_id_cache] AUTO_ID_CACHE=1 */"
-    )
-}
-
-/// What has to be unique in such a table.
-pub(super) fn unique(scheme: Scheme) -> Vec<&'static str> {
-    if scheme == Scheme::Ticket { vec!["stub"] } else { vec!["id"] }
-}
 
 /// The range of a ticket, as far as there are numbers up to `last`.
 fn range_of(ticket: u64, step: u64, last: u64) -> Result<Reserved, Fault> {
@@ -74,34 +55,26 @@ struct Drawn {
     reserved: Reserved,
 }
 
-impl Session {
-    /// The step of the table, which has to be this source's.
-    pub(super) fn check_step(&mut self, key: &Key) -> Result<(), Fault> {
+impl Tickets for Session {
+    fn check(&mut self, key: &Key) -> Result<(), Fault> {
+        let of_table = Value::from(key.table.as_str());
         let found = self.ask(
             "SELECT COLUMN_DEFAULT, (SELECT EXTRA FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
              AND TABLE_NAME = ? AND COLUMN_NAME = 'id') FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
              AND TABLE_NAME = ? AND COLUMN_NAME = 'step'",
-            (&key.table, &key.table),
+            &[of_table.clone(), of_table.clone()],
         )?;
-        let (found, extra) = found.first().map_or((None, None), |row| (text(row, 0), text(row, 1)));
-        if !extra.is_some_and(|extra| extra.to_ascii_lowercase().contains("auto_increment")) {
-            return Err(Fault::new(
-                FaultKind::Refused,
-                format!(
-                    "table `{}` is not one of scheme `{}`: column `id` is not AUTO_INCREMENT; name another with `table=`",
-                    key.table,
-                    key.scheme.name()
-                ),
-            ));
+        let word = |column| found.first().and_then(|row| text(row, column));
+        if !word(1).is_some_and(|extra| extra.to_ascii_lowercase().contains("auto_increment")) {
+            return Err(wrong(self, key, "column `id` is not AUTO_INCREMENT"));
         }
-        let step = found.as_deref().and_then(|step| step.parse::<u64>().ok());
-        if step != Some(key.step) {
-            let found = found.unwrap_or_else(|| "none".to_owned());
+        if word(0).and_then(|step| step.parse::<u64>().ok()) != Some(key.step) {
+            let found = word(0).unwrap_or("none");
             return Err(Fault::new(
                 FaultKind::Refused,
                 format!(
                     "tickets of table `{}` are worth step={found} numbers, and this source says step={}: with another step they \
-                 would be issued twice; use `step={found}`, or name another table with `table=`",
+                     would be issued twice; use `step={found}`, or name another table with `table=`",
                     key.table, key.step
                 ),
             ));
@@ -109,9 +82,9 @@ impl Session {
         let unique = self.ask(
             "SELECT 1 FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? \
              AND COLUMN_NAME = 'stub' AND NON_UNIQUE = 0",
-            (&key.table,),
+            &[of_table],
         )?;
-        if key.scheme == Scheme::AutoIncrement && !unique.is_empty() {
+        if !is_replaced(key) && !unique.is_empty() {
             return Err(Fault::new(
                 FaultKind::Refused,
                 format!(
@@ -123,19 +96,6 @@ impl Session {
         Ok(())
     }
 
-    /// Where this name stands: its newest ticket.
-    pub(super) fn last_ticket(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
-        self.newest_ticket(key, "")
-    }
-
-    fn newest_ticket(&mut self, key: &Key, lock: &str) -> Result<Option<Row>, Fault> {
-        let sql =
-            format!("SELECT `id` FROM `{}` WHERE `stub` = ? ORDER BY `id` DESC LIMIT 1{lock}", key.table);
-        let found = self.ask(&sql, (key.name.as_bytes(),))?;
-        Ok(found.first().and_then(|row| number(row, 0)).map(|ticket| row_of(ticket, key.step)))
-    }
-
-    /// Draws a ticket and makes it a range. `None`: another node's draw was in the way.
     fn draw(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
         if !self.server.dialect.counts_apart()
             && let Some(drawn) = self.draw_in_one(request)?
@@ -143,14 +103,14 @@ impl Session {
             self.purge(&request.key, drawn.ticket);
             return Ok(Some(drawn.reserved));
         }
-        if request.key.scheme == Scheme::AutoIncrement && !self.server.dialect.counts_apart() {
+        if !is_replaced(&request.key) && !self.server.dialect.counts_apart() {
             self.look_back(request, "")?;
             let drawn = self.write_ticket(request, "INSERT", Phase::Commit)?;
             self.purge(&request.key, drawn.ticket);
             return if drawn.changed == 1 { Ok(Some(drawn.reserved)) } else { Err(self.odd(&drawn)) };
         }
-        // Under the row's lock, so that the row only rises: of two that draw at once, the one with the lower ticket would
-        // else be written last, and a server that counts on from the rows after a restart would name the higher one again.
+        // Under the row's lock, so that the row only rises: of two draws at once, the one with the lower ticket would else be
+        // written last, and a server that counts on from the rows after a restart would name the higher one again.
         self.begin()?;
         match self.draw_under_lock(request) {
             Ok(Some(drawn)) => {
@@ -158,22 +118,46 @@ impl Session {
                 self.purge(&request.key, drawn.ticket);
                 Ok(Some(drawn.reserved))
             }
-            Ok(None) => {
+            other => {
                 self.roll_back();
-                Ok(None)
-            }
-            Err(fault) => {
-                self.roll_back();
-                Err(fault)
+                other.map(|_| None)
             }
         }
+    }
+
+    fn newest(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        self.newest_ticket(key, "")
+    }
+
+    fn raise(&mut self, key: &Key, to: Mark) -> Result<Option<(Option<Row>, Row)>, Fault> {
+        if to.next == 0 || to.next > MAX_NUMBER + 1 {
+            return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63"));
+        }
+        // Only this level locks the end of a table.
+        self.open(Some("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))?;
+        match self.raise_inside(key, to) {
+            Ok(Some(rows)) => self.commit().map(|()| Some(rows)),
+            other => {
+                self.roll_back();
+                other
+            }
+        }
+    }
+}
+
+impl Session {
+    fn newest_ticket(&mut self, key: &Key, lock: &str) -> Result<Option<Row>, Fault> {
+        let sql =
+            format!("SELECT `id` FROM `{}` WHERE `stub` = ? ORDER BY `id` DESC LIMIT 1{lock}", key.table);
+        let found = self.ask(&sql, &[key.name.as_str().into()])?;
+        Ok(found.first().and_then(|row| number(row, 0)).map(|ticket| ticket_row(key, ticket)))
     }
 
     /// One autocommitted statement for the common case: the row is there and not below what this process has seen. `None`: it
     /// is another case, and nothing was changed. A statement that reads the table it writes reads first, so the row is
     /// locked, or seen, before a ticket is drawn.
     fn draw_in_one(&mut self, request: &Request) -> Result<Option<Drawn>, Fault> {
-        let Key { scheme, table, name, step, .. } = &*request.key;
+        let Key { table, name, step, .. } = &*request.key;
         let Some(seen) = request.high_water.next.checked_sub(1) else { return Ok(None) };
         // The newest ticket this process knows of. Near the end the other ways say what is left.
         let newest = seen.div_ceil(*step);
@@ -182,24 +166,23 @@ impl Session {
         }
         // The very row that this process has left, which is found by its primary key: a search for the newest of the name
         // would wade through those that are marked deleted. Of a ticket it is known by that what was replaced.
-        let (verb, lock, expected) = match scheme {
-            Scheme::Ticket => ("REPLACE", self.for_update(), 2),
-            _ => ("INSERT", "", 1),
-        };
+        let (verb, lock, expected) =
+            if is_replaced(&request.key) { ("REPLACE", self.for_update(), 2) } else { ("INSERT", "", 1) };
         let sql = format!(
             "{verb} INTO `{table}` (`stub`, `step`) SELECT `stub`, ? FROM `{table}` WHERE `stub` = ? AND `id` = ?{lock}"
         );
-        let (changed, ticket) = self.execute(&sql, (step, name.as_bytes(), newest), Phase::Commit)?;
-        if changed == 0 {
+        let values = [(*step).into(), name.as_str().into(), newest.into()];
+        let changed = self.execute(&sql, &values, Phase::Commit)?;
+        if changed.rows == 0 {
             return Ok(None);
         }
-        let drawn = Session::drawn(request, changed, ticket)?;
-        if changed == expected { Ok(Some(drawn)) } else { Err(self.odd(&drawn)) }
+        let drawn = Session::drawn(request, changed)?;
+        if drawn.changed == expected { Ok(Some(drawn)) } else { Err(self.odd(&drawn)) }
     }
 
     fn draw_under_lock(&mut self, request: &Request) -> Result<Option<Drawn>, Fault> {
         let highest = if self.server.dialect.counts_apart() { self.highest_ticket(&request.key)? } else { 0 };
-        let (before, drawn) = if request.key.scheme == Scheme::Ticket {
+        let (before, drawn) = if is_replaced(&request.key) {
             let before = self.look_back(request, self.for_update())?;
             (before, self.write_ticket(request, "REPLACE", Phase::Write)?)
         } else {
@@ -226,37 +209,38 @@ impl Session {
     ///
     /// Under a lock on the end of the table: who raises another name to the same number would else replace our row, and one
     /// that has been drawn since we looked would be replaced by a lower one.
-    fn raise_ticket(&mut self, key: &Key, to: Mark) -> Result<Option<(Option<Row>, Row)>, Fault> {
+    fn raise_inside(&mut self, key: &Key, to: Mark) -> Result<Option<(Option<Row>, Row)>, Fault> {
         let before = self.newest_ticket(key, " FOR UPDATE")?;
-        rows::not_lower(before.as_ref(), to)?;
+        not_lower(before.as_ref(), to)?;
         if let Some(row) = before.as_ref().filter(|row| row.mark >= to) {
             return Ok(Some((before.clone(), row.clone())));
         }
         let sql = format!("SELECT `id` FROM `{}` ORDER BY `id` DESC LIMIT 1 FOR UPDATE", key.table);
-        let newest = self.ask(&sql, ())?.first().and_then(|row| number(row, 0)).unwrap_or(0);
+        let newest = self.ask(&sql, &[])?.first().and_then(|row| number(row, 0)).unwrap_or(0);
         let ticket = (to.next - 1).div_ceil(key.step);
         // Where another name's ticket is above, the next one of the counter is too.
         let ticket = (ticket > newest).then_some(ticket);
-        let verb = if key.scheme == Scheme::Ticket { "REPLACE" } else { "INSERT" };
+        let verb = if is_replaced(key) { "REPLACE" } else { "INSERT" };
         let sql = format!("{verb} INTO `{}` (`id`, `stub`, `step`) VALUES (?, ?, ?)", key.table);
-        let drawn = match self.execute(&sql, (ticket, key.name.as_bytes(), key.step), Phase::Write) {
-            Ok((_, drawn)) => drawn,
-            Err(_) if std::mem::take(&mut self.duplicate) => return Ok(None),
+        let values = [ticket.map_or(Value::Null, Value::Number), key.name.as_str().into(), key.step.into()];
+        let drawn = match self.execute(&sql, &values, Phase::Write) {
+            Ok(changed) => changed.number.unwrap_or(0),
+            Err(_) if std::mem::take(&mut self.state.duplicate) => return Ok(None),
             Err(fault) => return Err(fault),
         };
-        let after = row_of(ticket.unwrap_or(drawn), key.step);
+        let after = ticket_row(key, ticket.unwrap_or(drawn));
         Ok(Some((before, after)))
     }
 
     /// The highest ticket in the table, of whatever name.
     fn highest_ticket(&mut self, key: &Key) -> Result<u64, Fault> {
-        let found = self.ask(&format!("SELECT MAX(`id`) FROM `{}`", key.table), ())?;
+        let found = self.ask(&format!("SELECT MAX(`id`) FROM `{}`", key.table), &[])?;
         Ok(found.first().and_then(|row| number(row, 0)).unwrap_or(0))
     }
 
     /// One row was inserted and the server counts another number of them: no ticket of such an answer is used.
     fn odd(&mut self, drawn: &Drawn) -> Fault {
-        self.broken = true;
+        self.state.broken = true;
         let Drawn { changed, ticket, .. } = drawn;
         Fault::new(
             FaultKind::Unknown,
@@ -282,24 +266,25 @@ impl Session {
     fn write_ticket(&mut self, request: &Request, verb: &str, phase: Phase) -> Result<Drawn, Fault> {
         let Key { table, name, step, .. } = &*request.key;
         let sql = format!("{verb} INTO `{table}` (`stub`, `step`) VALUES (?, ?)");
-        let (changed, ticket) = self.execute(&sql, (name.as_bytes(), step), phase)?;
-        Session::drawn(request, changed, ticket)
+        let changed = self.execute(&sql, &[name.as_str().into(), (*step).into()], phase)?;
+        Session::drawn(request, changed)
     }
 
     /// The ticket of an answer, as a range.
-    fn drawn(request: &Request, changed: u64, ticket: u64) -> Result<Drawn, Fault> {
+    fn drawn(request: &Request, changed: Changed) -> Result<Drawn, Fault> {
+        let ticket = changed.number.unwrap_or(0);
         let reserved = range_of(ticket, request.key.step, request.last)?;
         if reserved.lo < request.high_water.next {
             let named = format!("the server named ticket {ticket}, which is not used");
             return Err(went_backwards(request, &named));
         }
-        Ok(Drawn { changed, ticket, reserved })
+        Ok(Drawn { changed: changed.rows, ticket, reserved })
     }
 
     /// Deletes older rows of this name. The newest stays: after a restart old servers count on from the largest. So do the last
     /// ones, beside which other nodes draw.
     fn purge(&mut self, key: &Key, ticket: u64) {
-        if key.scheme == Scheme::Ticket || !ticket.is_multiple_of(PURGE_EVERY) {
+        if is_replaced(key) || !ticket.is_multiple_of(PURGE_EVERY) {
             return;
         }
         // In order, so that a replica of a log by statements deletes the same rows.
@@ -307,15 +292,14 @@ impl Session {
             "DELETE FROM `{}` WHERE `stub` = ? AND `id` < ? ORDER BY `id` LIMIT {PURGE_AT_MOST}",
             key.table
         );
-        if let Err(fault) =
-            self.execute(&sql, (key.name.as_bytes(), ticket.saturating_sub(PURGE_EVERY)), Phase::Write)
-        {
+        let values = [key.name.as_str().into(), ticket.saturating_sub(PURGE_EVERY).into()];
+        if let Err(fault) = self.execute(&sql, &values, Phase::Write) {
             // The ticket is ours all the same. Two who purge at once is no news; a right that is missing is.
             let warning = format!("old rows of `{}` cannot be deleted: {fault}", key.table);
-            if !self.again && !self.warnings.contains(&warning) {
-                self.warnings.push(warning);
+            if !self.state.conflict {
+                self.state.warn(warning);
             }
-            self.again = false;
+            self.state.conflict = false;
         }
     }
 }
@@ -329,45 +313,4 @@ fn went_backwards(request: &Request, found: &str) -> Fault {
             request.high_water.next, request.key.name
         ),
     )
-}
-
-fn row_of(ticket: u64, step: u64) -> Row {
-    let next = ticket.saturating_mul(step).saturating_add(1).min(MAX_NUMBER + 1);
-    Row { mark: Mark { period: 0, next }, text: format!("id={ticket} step={step}"), counter: None }
-}
-
-impl MysqlStore {
-    /// Draws, again where another node's draw was in the way, as long as an answer may take.
-    pub(super) fn draw(&mut self, request: &Request) -> Result<Reserved, Fault> {
-        let patience = self.options.read_timeout;
-        self.with_session(|session| {
-            session.writable()?;
-            session.check_table(&request.key)?;
-            session.patiently(patience, |session| session.draw(request))
-        })
-    }
-
-    /// Draws the ticket that ends at or above `to`, so that the next one begins there or later.
-    pub(super) fn raise_tickets(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        if to.next == 0 || to.next > MAX_NUMBER + 1 {
-            return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63"));
-        }
-        let patience = self.options.read_timeout;
-        self.with_session(|session| {
-            session.writable()?;
-            session.check_table(key)?;
-            session.patiently(patience, |session| {
-                // The end of a table is locked by this level only.
-                session.begin_as(Some("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))?;
-                let raised = session.raise_ticket(key, to);
-                match raised {
-                    Ok(Some(rows)) => session.commit().map(|()| Some(rows)),
-                    other => {
-                        session.roll_back();
-                        other
-                    }
-                }
-            })
-        })
-    }
 }

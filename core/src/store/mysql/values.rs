@@ -2,66 +2,66 @@
 
 use std::fmt::Write as _;
 
-use mysql::Value;
+use crate::store::model::value::{Cell, Value};
+use crate::store::{Fault, FaultKind};
 
-use crate::store::counter::Cell;
-
-/// A number column; `None` for NULL and for what is negative.
-pub(super) fn number(row: &mysql::Row, column: usize) -> Option<u64> {
-    match row.as_ref(column)? {
-        Value::Int(value) => u64::try_from(*value).ok(),
-        Value::UInt(value) => Some(*value),
-        Value::Bytes(text) => std::str::from_utf8(text).ok()?.parse().ok(),
-        _ => None,
-    }
+/// The columns of a row. The text protocol does not say which of them are numbers.
+pub(super) fn cells(row: &mysql::Row) -> Vec<Cell> {
+    let cell = |column| match row.as_ref(column) {
+        Some(mysql::Value::Int(value)) => Cell::Number((*value).into()),
+        Some(mysql::Value::UInt(value)) => Cell::Number((*value).into()),
+        Some(mysql::Value::Bytes(bytes)) => Cell::Raw(String::from_utf8_lossy(bytes).into_owned()),
+        None | Some(mysql::Value::NULL) => Cell::Null,
+        Some(_) => Cell::Text("no whole number".to_owned()),
+    };
+    (0..row.len()).map(cell).collect()
 }
 
-/// A column, whatever it holds.
-pub(super) fn cell(row: &mysql::Row, column: usize) -> Cell {
-    match row.as_ref(column) {
-        Some(Value::Int(value)) => Cell::Number((*value).into()),
-        Some(Value::UInt(value)) => Cell::Number((*value).into()),
-        None | Some(Value::NULL) => Cell::Null,
-        Some(Value::Bytes(bytes)) => {
-            let text = String::from_utf8_lossy(bytes);
-            text.parse().map_or_else(|_| Cell::Other(text.clone().into_owned()), Cell::Number)
-        }
-        Some(_) => Cell::Other("no whole number".to_owned()),
-    }
-}
-
-/// A text column, or a number as text; `None` for NULL and for what is not UTF-8.
-pub(super) fn text(row: &mysql::Row, column: usize) -> Option<String> {
-    match row.as_ref(column)? {
-        Value::Bytes(text) => String::from_utf8(text.clone()).ok(),
-        Value::Int(value) => Some(value.to_string()),
-        Value::UInt(value) => Some(value.to_string()),
-        _ => None,
-    }
-}
-
-/// The statement with its values in the text, numbers in digits, and everything else in hexadecimal, which no quote and no SQL
-/// mode can end; `None` for a value that has no place there.
-pub(super) fn spelled(sql: &str, values: &[Value]) -> Option<String> {
+/// The statement with its values in its text: numbers in digits, and texts in hexadecimal, which no quote and no SQL mode can
+/// end.
+pub(super) fn written_out(sql: &str, values: &[Value]) -> Result<String, Fault> {
     let mut parts = sql.split('?');
-    let mut out = parts.next()?.to_owned();
+    let mut out = parts.next().unwrap_or_default().to_owned();
     let mut values = values.iter();
+    let mut missing = false;
     for part in parts {
-        match values.next()? {
-            Value::NULL => out.push_str("NULL"),
-            Value::Int(number) => out.push_str(&number.to_string()),
-            Value::UInt(number) => out.push_str(&number.to_string()),
+        match values.next() {
+            Some(Value::Null) => out.push_str("NULL"),
+            Some(Value::Number(number)) => out.push_str(&number.to_string()),
             // As a prepared statement has it: text of the connection's character set, whatever the column's is.
-            Value::Bytes(bytes) => {
+            Some(Value::Text(text)) => {
                 out.push_str("_utf8mb4 X'");
-                for byte in bytes {
+                for byte in text.bytes() {
                     let _ = write!(out, "{byte:02x}");
                 }
                 out.push('\'');
             }
-            _ => return None,
+            None => missing = true,
         }
         out.push_str(part);
     }
-    values.next().is_none().then_some(out)
+    if missing || values.next().is_some() {
+        let what = "the statement takes another number of values; nothing was sent";
+        return Err(Fault::new(FaultKind::Refused, what));
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_value_ends_its_quotes_or_its_statement() {
+        let values = [Value::Number(u64::MAX), Value::from("a'; DROP \\"), Value::Null];
+        let written = |sql, values: &[Value]| written_out(sql, values).ok();
+        assert_eq!(
+            written("UPDATE `t` SET n = ? WHERE a = ? AND b <=> ?", &values).as_deref(),
+            Some(
+                "UPDATE `t` SET n = 18446744073709551615 WHERE a = _utf8mb4 X'61273b2044524f50205c' AND b <=> NULL"
+            )
+        );
+        assert_eq!(written("a = ?", &values), None, "a value too many");
+        assert_eq!(written("a = ? b = ?", &values[..1]), None, "a value too few");
+    }
 }

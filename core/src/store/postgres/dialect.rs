@@ -158,8 +158,8 @@ pub(super) fn own_limits(limits: Limits) -> String {
     )
 }
 
-/// Somebody holds a row: its lock was waited for in vain.
-pub(super) const HELD: &str = "55P03";
+/// The lock of a row was waited for in vain.
+pub(super) const LOCKED: &str = "55P03";
 
 /// The server's settings that [`pinned`] and [`ABOUT`] answer with, each of which a reload changes under a live connection.
 pub(super) const WATCHED: [&str; 3] = ["fsync", "full_page_writes", "synchronous_standby_names"];
@@ -234,7 +234,7 @@ pub(super) fn meaning(code: &str, committing: bool) -> Meaning {
     }
     match code {
         // Serialization failure, deadlock, lock timeout.
-        "40001" | "40P01" | HELD => Meaning::Again,
+        "40001" | "40P01" | LOCKED => Meaning::Again,
         // A session that is ended while its commit waits for a standby has committed on this server.
         "40003" => Meaning::Unknown,
         _ if committing && (code.starts_with("57P") || code.starts_with("08") || code == "57014") => {

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio_postgres::error::Severity;
 
-use super::dialect::{self, HELD, Meaning};
+use super::dialect::{self, LOCKED, Meaning};
 use super::wire::{Failed, Objection};
 use crate::store::server::{Phase, ServerOptions, Target, hide, login_refused, unreached};
 use crate::store::tls::{Mode, not_offered, password_withheld};
@@ -16,7 +16,8 @@ const SILENT: &str = "the server did not answer in time";
 pub(super) struct Judged {
     pub(super) fault: Fault,
     pub(super) broken: bool,
-    pub(super) again: bool,
+    /// The transaction may be begun again.
+    pub(super) conflict: bool,
     pub(super) duplicate: bool,
 }
 
@@ -25,7 +26,7 @@ pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged 
     let broken = |kind, message| Judged {
         fault: Fault::new(kind, message),
         broken: true,
-        again: false,
+        conflict: false,
         duplicate: false,
     };
     let said = match failed {
@@ -44,7 +45,7 @@ pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged 
     let (code, message) = (said.code().code(), hide(said.message(), password));
     match dialect::meaning(code, phase == Phase::Commit) {
         Meaning::Again => Judged {
-            fault: if code == HELD {
+            fault: if code == LOCKED {
                 let found =
                     format!("error {code}: {message} (another transaction holds its row: let it end)");
                 Fault::new(FaultKind::Locked, found)
@@ -52,7 +53,7 @@ pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged 
                 Fault::new(FaultKind::Unavailable, format!("error {code}: {message}"))
             },
             broken: false,
-            again: true,
+            conflict: true,
             duplicate: false,
         },
         Meaning::Unknown => broken(
@@ -70,7 +71,7 @@ pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged 
             Judged {
                 fault: Fault::new(kind, message),
                 broken: reconnect || ends,
-                again: false,
+                conflict: false,
                 duplicate: code == "23505",
             }
         }

@@ -31,7 +31,7 @@ pub(super) struct Relation {
     /// As `pg_class.relkind` says it.
     pub(super) kind: String,
     /// As `pg_class.relpersistence` says it.
-    pub(super) kept: String,
+    pub(super) storage: String,
     /// This user may use the schema.
     pub(super) usable: bool,
     /// This user may read the table.

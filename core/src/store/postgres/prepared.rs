@@ -13,7 +13,8 @@ use postgres_protocol::escape::escape_literal;
 use tokio_postgres::Statement;
 
 use super::dialect;
-use super::values::Value;
+use super::values::type_of;
+use crate::store::model::value::Value;
 
 /// A statement is worth a name when it is used this often.
 const OFTEN: u32 = 3;
@@ -92,7 +93,7 @@ impl Prepared {
             return Way::Name { prepare: None, execute };
         }
         let types: Vec<_> =
-            values.iter().map(|value| format!("pg_catalog.{}", value.of_type().name())).collect();
+            values.iter().map(|value| format!("pg_catalog.{}", type_of(value).name())).collect();
         let types = if types.is_empty() { String::new() } else { format!(" ({})", types.join(", ")) };
         let prepare = Some(format!("PREPARE {name}{types} AS {}", dialect::translated(sql)));
         Way::Name { prepare, execute }
@@ -128,8 +129,8 @@ fn write_literal(out: &mut String, value: &Value) {
         Value::Number(number) => {
             let _ = write!(out, "'{}'", number.cast_signed());
         }
-        Value::Text(None) => out.push_str("NULL"),
-        Value::Text(Some(text)) => out.push_str(&escape_literal(text)),
+        Value::Null => out.push_str("NULL"),
+        Value::Text(text) => out.push_str(&escape_literal(text)),
     }
 }
 
@@ -177,8 +178,7 @@ mod tests {
     #[test]
     fn no_value_ends_its_quotes() {
         let mut prepared = Prepared::new(false);
-        let values =
-            [Value::from(1 << 63), Value::from(r"a'; DROP \' x\"), Value::Text(None), Value::from("it's")];
+        let values = [Value::from(1 << 63), Value::from(r"a'; DROP \' x\"), Value::Null, Value::from("it's")];
         let sql = execute(&mut prepared, "SELECT 1", &values);
         assert!(sql.ends_with(r"('-9223372036854775808',  E'a''; DROP \\'' x\\', NULL, 'it''s')"), "{sql}");
     }

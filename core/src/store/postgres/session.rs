@@ -1,26 +1,24 @@
 //! One connection's life: what the server said about itself, questions and changes, and what their errors mean.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Row, SimpleQueryMessage};
+use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::dialect::{self, HELD, Limits};
+use super::dialect::{self, LOCKED, Limits};
 use super::error::{judge, not_connected};
 use super::place::Place;
 use super::prepared::{self, Prepared, Way};
-use super::schemes::create_table_in;
-use super::values::{Value, number, text, typed};
+use super::values::{cells, type_of, typed};
 use super::wire::{Failed, Said, Wire};
-use crate::store::connected::Connection;
-use crate::store::counter::CounterRow;
-use crate::store::rows::HeldRow;
-use crate::store::server::{Phase, READ_ONLY, ServerOptions, Target};
-use crate::store::{Durability, Facts, Fault, FaultKind, Key, Scheme, Secret};
+use crate::store::model::value::{Cell, Value, number, text};
+use crate::store::server::{Phase, ServerOptions, Target};
+use crate::store::sql::{Changed, State, Statement, Together};
+use crate::store::{Fault, FaultKind, Secret};
 use crate::time::Clock;
 
 /// What the server said about itself when the connection was made.
@@ -58,7 +56,7 @@ impl Server {
     }
 
     /// The settings that decide whether a commit survives, for people.
-    fn durability(&self) -> Vec<String> {
+    pub(super) fn durability(&self) -> Vec<String> {
         let mut lines = vec![format!("synchronous_commit={}", self.configured)];
         lines.extend(dialect::WATCHED.iter().zip(&self.watched).map(|(name, value)| match value.as_str() {
             "" if *name == "synchronous_standby_names" => {
@@ -86,9 +84,9 @@ pub(super) type Shared = Arc<Mutex<SharedState>>;
 const REST_MS: u64 = 60_000;
 
 /// A connection and what is known about it.
-pub(crate) struct Session {
-    wire: Wire,
-    /// The server sees both ends of the connection as we do: nobody shares it.
+pub struct Session {
+    pub(super) wire: Wire,
+    /// The server sees both ends of the connection as keymill does: no pooler shares it.
     direct: bool,
     /// The schema that the URL names.
     pub(super) schema: Option<String>,
@@ -96,103 +94,17 @@ pub(crate) struct Session {
     /// Tables that were found, by the names of their keys.
     pub(super) places: HashMap<String, Place>,
     pub(super) server: Server,
-    policy: Durability,
+    pub(super) state: State,
     password: Secret,
     pub(super) limit: Duration,
-    pub(super) warnings: Vec<String>,
     prepared: Prepared,
-    /// Tables whose shape has been checked.
-    pub(super) checked: Vec<(Scheme, String)>,
-    /// By table and name: rows whose step and time to live have been read.
-    pub(super) known: HashMap<(String, String), CounterRow>,
-    /// Rows that somebody held when they were last asked for, and whether one of them is asked for now.
-    pub(super) held: HashSet<HeldRow>,
-    pub(super) hasty: bool,
-    /// Boot time of the last answer.
-    pub(super) used_ms: u64,
-    /// Not to be used again.
-    pub(super) broken: bool,
-    /// The last error was a conflict: the transaction may be begun again.
-    pub(super) again: bool,
-    /// The last error was a duplicate key.
-    pub(super) duplicate: bool,
     /// The SQLSTATE of the last error.
     pub(super) code: Option<String>,
-    /// A statement of the open transaction has failed: `COMMIT` would roll back and call that a success.
-    pub(super) spoiled: bool,
 }
 
-/// What became of changes that went together.
-pub(super) enum Together {
-    /// All of them: the rows of each.
-    All(Vec<Vec<Row>>),
-    /// Nothing: somebody holds the row of this one.
-    HeldAt(usize),
-    /// Nothing.
-    None,
-}
-
-impl Connection for Session {
-    fn is_broken(&self) -> bool {
-        self.broken
-    }
-
-    fn used(&mut self, now_ms: u64) {
-        self.used_ms = now_ms;
-    }
-
-    fn used_ms(&self) -> u64 {
-        self.used_ms
-    }
-
-    fn check_table(&mut self, key: &Key) -> Result<bool, Fault> {
-        Session::check_table(self, key)
-    }
-
-    fn forget_tables(&mut self) {
-        self.checked.clear();
-        self.places.clear();
-    }
-
-    fn placed(&self, key: &Key, statement: String) -> String {
-        match self.schema_to_create_in(&key.table) {
-            Some(schema) => create_table_in(&schema, key),
-            None => statement,
-        }
-    }
-
-    fn create(&mut self, statement: &str) -> Result<(), Fault> {
-        Session::create(self, statement)
-    }
-
-    fn writable(&mut self) -> Result<(), Fault> {
-        Session::writable(self)
-    }
-
-    fn about(&self) -> (Facts, bool) {
-        let facts = Facts {
-            dialect: "postgresql".to_owned(),
-            version: self.server.version.clone(),
-            durability: self.server.durability(),
-            tls: self.wire.protection.words().to_owned(),
-            warnings: self.warnings.clone(),
-            tables: Vec::new(),
-        };
-        (facts, self.server.read_only)
-    }
-
-    fn held(&mut self) -> &mut HashSet<HeldRow> {
-        &mut self.held
-    }
-
-    fn is_hasty(&self) -> bool {
-        self.hasty
-    }
-
-    /// Each transaction says so where it begins.
-    fn set_hasty(&mut self, hasty: bool) -> Result<(), Fault> {
-        self.hasty = hasty;
-        Ok(())
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
     }
 }
 
@@ -213,21 +125,11 @@ impl Session {
             shared: Arc::clone(shared),
             places: HashMap::new(),
             server: Server::default(),
-            policy: options.durability,
+            state: State::new(options.durability, options.read_timeout, now_ms),
             password: options.password.clone(),
             limit: options.read_timeout,
-            warnings: Vec::new(),
             prepared: Prepared::new(false),
-            checked: Vec::new(),
-            known: HashMap::new(),
-            held: HashSet::new(),
-            hasty: false,
-            used_ms: now_ms,
-            broken: false,
-            again: false,
-            duplicate: false,
             code: None,
-            spoiled: false,
         };
         session.direct = session.is_direct()?;
         session.prepared = Prepared::new(session.direct);
@@ -250,7 +152,7 @@ impl Session {
                 (end(0), end(2)) == (canonical(ours), canonical(theirs))
             })),
             // Not known to what speaks PostgreSQL here.
-            Err(fault) if fault.kind == FaultKind::Refused && !self.broken => Ok(false),
+            Err(fault) if fault.kind == FaultKind::Refused && !self.state.broken => Ok(false),
             Err(fault) => Err(fault),
         }
     }
@@ -260,7 +162,7 @@ impl Session {
             self.say(&dialect::session(self.limits()), Phase::Ask)?;
         }
         let about = self.ask(dialect::ABOUT, &[])?;
-        let said = |column| about.first().and_then(|row| text(row, column)).unwrap_or_default();
+        let said = |column| about.first().and_then(|row| text(row, column)).unwrap_or_default().to_owned();
         let (recovery, read_only) = (said(1), said(2));
         self.server.version = said(0);
         self.server.read_only = recovery == "true" || read_only == "on";
@@ -273,11 +175,11 @@ impl Session {
             ("full_page_writes", &full_page_writes),
         ] {
             if let Some(found) = dialect::unsafe_setting(name, value) {
-                self.judge(found)?;
+                self.state.judge(found)?;
             }
         }
         if self.server.configured == "local" && !standbys.is_empty() {
-            self.warnings.push(format!(
+            self.state.warnings.push(format!(
                 "the server has synchronous_commit=local, so commits do not wait for `{standbys}`, and a failover loses some"
             ));
         }
@@ -286,7 +188,8 @@ impl Session {
         }
         let path = self.ask(dialect::PATH, &[])?;
         let usual = |schema: &String| !schema.starts_with("pg_");
-        self.server.path = path.iter().filter_map(|row| text(row, 0)).filter(usual).collect();
+        self.server.path =
+            path.iter().filter_map(|row| text(row, 0).map(str::to_owned)).filter(usual).collect();
         Ok(())
     }
 
@@ -306,9 +209,9 @@ impl Session {
                 continue;
             }
             if let Some(found) = dialect::unsafe_setting(name, value) {
-                self.judge(found).inspect_err(|_| self.broken = true)?;
+                self.state.judge(found).inspect_err(|_| self.state.broken = true)?;
             } else if *name == "synchronous_standby_names" && value.is_empty() {
-                self.warnings.push(format!(
+                self.state.warnings.push(format!(
                     "synchronous_standby_names was `{before}` and is empty now: commits wait for no standby any more"
                 ));
             }
@@ -328,13 +231,13 @@ impl Session {
     }
 
     /// Judges the columns of [`Session::pinned`], which begin here.
-    pub(super) fn check_watched_row(&mut self, row: &Row, first: usize) -> Result<(), Fault> {
-        let said = |at| text(row, first + 1 + at).unwrap_or_default();
+    pub(super) fn check_watched_row(&mut self, row: &[Cell], first: usize) -> Result<(), Fault> {
+        let said = |at| text(row, first + 1 + at).unwrap_or_default().to_owned();
         self.check_watched([said(0), said(1), said(2)])
     }
 
-    /// Begins a transaction; a row that somebody holds is waited for as long as this.
-    pub(super) fn begin(&mut self, wait: Duration) -> Result<(), Fault> {
+    /// Begins a transaction; a locked row is waited for as long as this.
+    pub(super) fn open_transaction(&mut self, wait: Duration) -> Result<(), Fault> {
         let words = dialect::begin(self.limits(), wait, self.server.commit_waits()).join("; ");
         self.wire.unreplicated();
         let answer = self.wire.ask(self.limit, |client| client.simple_query(&words));
@@ -389,39 +292,20 @@ impl Session {
         self.places.insert(table.to_owned(), place);
     }
 
-    /// `"schema"."table"` of a key whose table was checked.
-    pub(super) fn place(&self, key: &Key) -> Result<String, Fault> {
-        self.places.get(&key.table).map(|place| place.quoted.clone()).ok_or_else(|| {
-            let what = if key.scheme == Scheme::Sequence { "sequence" } else { "table" };
-            let place =
-                self.schema.as_ref().map_or_else(String::new, |schema| format!(" in schema `{schema}`"));
-            Fault::new(
-                FaultKind::Refused,
-                format!("{what} `{}` is missing{place}; run `keymill init`", key.table),
-            )
-        })
-    }
-
-    /// The schema in which a table is created that is not there.
-    pub(super) fn schema_to_create_in(&self, table: &str) -> Option<String> {
-        self.known_schema(table)
-            .or_else(|| self.server.path.iter().find(|schema| *schema != "information_schema").cloned())
-    }
-
     fn history(&mut self) -> Result<Option<History>, Fault> {
         match self.ask(dialect::HISTORY, &[]) {
             Ok(rows) => Ok(rows.first().and_then(|row| {
-                let timeline = u32::from_str_radix(&text(row, 1)?, 16).ok()?;
-                Some(History { system: text(row, 0)?, timeline })
+                let timeline = u32::from_str_radix(text(row, 1)?, 16).ok()?;
+                Some(History { system: text(row, 0)?.to_owned(), timeline })
             })),
             // Not for this user, or not known to this server.
-            Err(fault) if fault.kind == FaultKind::Refused && !self.broken => Ok(None),
+            Err(fault) if fault.kind == FaultKind::Refused && !self.state.broken => Ok(None),
             Err(fault) => Err(fault),
         }
     }
 
     /// A question's rows.
-    pub(super) fn ask(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, Fault> {
+    pub(super) fn ask(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Cell>>, Fault> {
         self.run(sql, values, Phase::Ask)
     }
 
@@ -429,7 +313,7 @@ impl Session {
     ///
     /// Those that commit by themselves are the many, and are prepared, see `prepared.rs`; the text of all others goes with their
     /// values, in one message.
-    pub(super) fn run(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<Vec<Row>, Fault> {
+    pub(super) fn run(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<Vec<Vec<Cell>>, Fault> {
         self.wire.unreplicated();
         let way = if phase == Phase::Commit { self.prepared.way(sql, values) } else { Way::Plain };
         let answer = match self.by_name(sql, values, way) {
@@ -441,7 +325,7 @@ impl Session {
         };
         let rows = answer.map_err(|failed| self.failed(&failed, phase))?;
         self.replicated(phase)?;
-        Ok(rows)
+        Ok(rows.iter().map(cells).collect())
     }
 
     /// Whether a statement has a name, which is given to it now if it is new.
@@ -452,7 +336,7 @@ impl Session {
             Way::Kept | Way::Name { prepare: None, .. } => return Ok(true),
             Way::Keep => {
                 let words = dialect::translated(sql);
-                let types: Vec<_> = values.iter().map(Value::of_type).collect();
+                let types: Vec<_> = values.iter().map(type_of).collect();
                 let made = self.wire.ask(limit, |client| client.prepare_typed(&words, &types));
                 made.map(|statement| self.prepared.keep(sql, statement))
             }
@@ -472,7 +356,12 @@ impl Session {
     }
 
     /// The answer to a statement that has a name. `None`: it has none or has lost it, and nothing was changed.
-    fn by_name(&mut self, sql: &str, values: &[Value], way: Way) -> Option<Result<Vec<Row>, Failed>> {
+    fn by_name(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+        way: Way,
+    ) -> Option<Result<Vec<tokio_postgres::Row>, Failed>> {
         let limit = self.limit;
         match self.is_named(sql, values, &way) {
             Ok(true) => {}
@@ -496,17 +385,14 @@ impl Session {
         }
     }
 
-    /// Changes that go to the server in one go and are one transaction, and the rows of each. Where one of them
-    /// failed nothing was changed. No row is waited for longer than this: who holds it up holds up all the others.
-    pub(super) fn run_all(
-        &mut self,
-        changes: &[(&str, &[Value])],
-        wait: Duration,
-    ) -> Result<Together, Fault> {
+    /// Changes that go to the server in one go and are one transaction. Where one of them failed nothing was changed. No locked
+    /// row is waited for longer than `wait`: the other sources wait too.
+    pub(super) fn run_together(&mut self, changes: &[&Statement], wait: Duration) -> Result<Together, Fault> {
         let plain = |words: &str| Said::Plain(words.to_owned(), Vec::new());
         let began = dialect::begin(self.limits(), wait, self.server.commit_waits());
+        let changes: Vec<_> = changes.iter().map(|change| (change.sql(), change.values())).collect();
         let mut statements: Vec<_> = began.map(|words| plain(&words)).into();
-        for (sql, values) in changes {
+        for (sql, values) in &changes {
             let way = self.prepared.way(sql, values);
             let named =
                 self.is_named(sql, values, &way).map_err(|failed| self.failed(&failed, Phase::Ask))?;
@@ -535,30 +421,41 @@ impl Session {
                     if failed.code().is_some_and(prepared::is_refused) {
                         self.prepared.give_up();
                     }
-                    // The server's own word on what came before the commit is as good as a rollback. (Were it `BEGIN` that
-                    // failed, the others would have been carried out for nobody.)
-                    let undone = failed.is_said() && at + 1 < statements.len() || self.again;
-                    let held = at.checked_sub(2).filter(|_| fault.kind == FaultKind::Locked && !self.broken);
-                    return match held {
+                    // The server's own error before the commit is as good as a rollback. (Were it `BEGIN` that failed, the
+                    // others would have been carried out without a transaction, and committed by none.)
+                    let undone = failed.is_said() && at + 1 < statements.len() || self.state.conflict;
+                    let is_locked = fault.kind == FaultKind::Locked && !self.state.broken;
+                    return match at.checked_sub(2).filter(|_| is_locked) {
                         _ if !undone => Err(fault),
-                        Some(change) => Ok(Together::HeldAt(change)),
-                        None => Ok(Together::None),
+                        Some(change) => Ok(Together::LockedAt(change)),
+                        None => Ok(Together::Nothing),
                     };
                 }
             }
         }
-        // Those of `BEGIN`, of the setting, and of `COMMIT`, are none.
+        // `BEGIN` and `COMMIT` have no rows.
         found.pop();
         self.replicated(Phase::Commit)?;
         let mut found = found.into_iter().skip(1);
         if let Some(row) = found.next().as_ref().and_then(|rows| rows.first()) {
-            self.check_watched_row(row, 0)?;
+            self.check_watched_row(&cells(row), 0)?;
         }
-        Ok(Together::All(found.collect()))
+        let done: Result<_, Fault> =
+            found.map(|rows| self.changed(&rows.iter().map(cells).collect::<Vec<_>>())).collect();
+        done.map(Together::Done)
+    }
+
+    /// What a change with the columns of [`Session::pinned`] did.
+    pub(super) fn changed(&mut self, found: &[Vec<Cell>]) -> Result<Changed, Fault> {
+        if let [row] = found {
+            self.check_watched_row(row, 1)?;
+        }
+        let number = found.first().and_then(|row| number(row, 0));
+        Ok(Changed { rows: found.len() as u64, number })
     }
 
     /// How many rows a change changed, inside a transaction.
-    pub(super) fn change(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault> {
+    pub(super) fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault> {
         let (words, values) = (dialect::translated(sql), typed(values));
         let answer = self.wire.ask(self.limit, |client| client.execute_typed(&words, &values));
         answer.map_err(|failed| self.failed(&failed, Phase::Write))
@@ -577,7 +474,7 @@ impl Session {
         if !self.wire.unreplicated() || phase != Phase::Commit {
             return Ok(());
         }
-        self.broken = true;
+        self.state.broken = true;
         Err(Fault::new(
             FaultKind::Unknown,
             "the commit was let go before its synchronous standby had it; a failover would lose it, so that range is never \
@@ -603,7 +500,7 @@ impl Session {
     }
 
     /// Whether the server has not hung up, and still answers if it is to be asked.
-    pub(super) fn is_alive(&self, asked: bool) -> bool {
+    pub(super) fn serves(&self, asked: bool) -> bool {
         !self.wire.is_closed() && (!asked || self.wire.ask(self.limit, Client::check_connection).is_ok())
     }
 
@@ -613,7 +510,7 @@ impl Session {
         // Such a commit is silent itself, and keeps the row's lock from those who come after it.
         let waits = match failed {
             Failed::Silent => phase == Phase::Commit,
-            other => other.code() == Some(HELD),
+            other => other.code() == Some(LOCKED),
         };
         if waits && !self.server.standbys().is_empty() {
             judged.fault.message.push_str(&format!(
@@ -623,35 +520,10 @@ impl Session {
             ));
         }
         self.code = failed.code().map(str::to_owned);
-        self.broken |= judged.broken;
-        self.again = judged.again;
-        self.duplicate = judged.duplicate;
-        self.spoiled = true;
+        self.state.broken |= judged.broken;
+        self.state.conflict = judged.conflict;
+        self.state.duplicate = judged.duplicate;
+        self.state.spoiled = true;
         judged.fault
-    }
-
-    /// A setting that loses commits: refused or noted, as configured.
-    pub(super) fn judge(&mut self, found: String) -> Result<(), Fault> {
-        match self.policy {
-            Durability::Refuse => Err(Fault::new(
-                FaultKind::Unsafe,
-                format!("{found}; change it, or `durability=warn` accepts the risk of duplicates"),
-            )),
-            Durability::Warn => {
-                if !self.warnings.contains(&found) {
-                    self.warnings.push(found);
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Refuses to write to a replica, and forgets it: the next attempt may find another server.
-    pub(super) fn writable(&mut self) -> Result<(), Fault> {
-        if self.server.read_only {
-            self.broken = true;
-            return Err(Fault::new(FaultKind::Unavailable, READ_ONLY));
-        }
-        Ok(())
     }
 }

@@ -1,49 +1,21 @@
-//! What goes into a statement and what comes back in a column.
+//! How a value stands in a statement, and what comes back in a column.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
 
 use super::wire::Values;
-use crate::store::counter::Cell;
+use crate::store::model::value::{Cell, Value};
 
-/// A value of a statement.
-#[derive(Clone, Debug)]
-pub(super) enum Value {
-    /// `BIGINT`; 2^63, which is no number to issue but may be the next one, wraps to the lowest.
-    Number(u64),
-    Text(Option<String>),
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Value {
-        Value::Number(number)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(Some(text.to_owned()))
-    }
-}
-
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(Some(text))
-    }
-}
-
-impl Value {
-    /// The type a placeholder is given; the server converts to the column's and refuses what does not fit.
-    pub(super) fn of_type(&self) -> Type {
-        match self {
-            Value::Number(_) => Type::INT8,
-            Value::Text(_) => Type::TEXT,
-        }
+/// The type that a placeholder is given; the server converts to the column's and refuses what does not fit.
+pub(super) fn type_of(value: &Value) -> Type {
+    match value {
+        Value::Number(_) => Type::INT8,
+        Value::Text(_) | Value::Null => Type::TEXT,
     }
 }
 
 pub(super) fn typed(values: &[Value]) -> Values<'_> {
-    values.iter().map(|value| (value as &(dyn ToSql + Sync), value.of_type())).collect()
+    values.iter().map(|value| (value as &(dyn ToSql + Sync), type_of(value))).collect()
 }
 
 impl ToSql for Value {
@@ -53,8 +25,9 @@ impl ToSql for Value {
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         match self {
-            Value::Number(number) => (*number as i64).to_sql(of, out),
+            Value::Number(number) => number.cast_signed().to_sql(of, out),
             Value::Text(text) => text.to_sql(of, out),
+            Value::Null => Ok(IsNull::Yes),
         }
     }
 
@@ -75,8 +48,8 @@ impl<'a> FromSql<'a> for Any {
             Type::INT4 => Cell::Number(i32::from_sql(of, raw)?.into()),
             Type::INT8 => Cell::Number(i64::from_sql(of, raw)?.into()),
             _ => match <&str>::from_sql(of, raw) {
-                Ok(text) => Cell::Other(text.to_owned()),
-                Err(_) => Cell::Other(format!("a value of type {of}")),
+                Ok(text) => Cell::Text(text.to_owned()),
+                Err(_) => Cell::Text(format!("a value of type {of}")),
             },
         }))
     }
@@ -90,24 +63,10 @@ impl<'a> FromSql<'a> for Any {
     }
 }
 
-/// A row's column.
-pub(super) fn cell(row: &Row, column: usize) -> Cell {
-    row.try_get::<_, Any>(column).map_or_else(|error| Cell::Other(error.to_string()), |any| any.0)
-}
-
-/// A text column; `None` for anything else.
-pub(super) fn text(row: &Row, column: usize) -> Option<String> {
-    match cell(row, column) {
-        Cell::Other(text) => Some(text),
-        _ => None,
-    }
-}
-
-/// A number column as [`Value::Number`] writes it; `None` for NULL and for what is negative.
-pub(super) fn number(row: &Row, column: usize) -> Option<u64> {
-    match cell(row, column) {
-        Cell::Number(number) if number == i128::from(i64::MIN) => Some(1 << 63),
-        Cell::Number(number) => u64::try_from(number).ok(),
-        _ => None,
-    }
+/// The columns of a row.
+pub(super) fn cells(row: &Row) -> Vec<Cell> {
+    let cell = |column| {
+        row.try_get::<_, Any>(column).map_or_else(|error| Cell::Text(error.to_string()), |any| any.0)
+    };
+    (0..row.len()).map(cell).collect()
 }

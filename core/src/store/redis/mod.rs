@@ -25,9 +25,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::rows::{self, Rows, Together};
-use super::transactions::Transactions;
-use super::{Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Store};
+use super::model::rows::{self, Answers};
+use super::{Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Request, Reserved, Row, Store, Work};
 use crate::time::Clock;
 use sentinel::Sentinels;
 use session::{Open, Session, check};
@@ -137,10 +136,13 @@ impl RedisStore {
     }
 }
 
+/// How often a change is tried again while other processes are faster.
+const ATTEMPTS: u32 = 20;
+
 /// Tries until the row has not moved in between, as long as an answer may take.
 fn contend<T>(patience: Duration, mut attempt: impl FnMut() -> Result<Option<T>, Fault>) -> Result<T, Fault> {
     let until = Instant::now() + patience;
-    for tried in 0..rows::ATTEMPTS {
+    for tried in 0..ATTEMPTS {
         if tried > 0 {
             if Instant::now() >= until {
                 break;
@@ -154,20 +156,15 @@ fn contend<T>(patience: Duration, mut attempt: impl FnMut() -> Result<Option<T>,
     Err(rows::moved_on())
 }
 
-impl Transactions for RedisStore {
-    fn transact<T>(
-        &mut self,
-        key: &Key,
-        _period: u64,
-        work: impl Fn(&mut dyn Rows) -> Result<Option<T>, Fault>,
-    ) -> Result<T, Fault> {
+impl Store for RedisStore {
+    fn transact(&mut self, key: &Key, _period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
         check(key)?;
         let patience = self.options.server.read_timeout;
-        self.with_master(|session| contend(patience, || work(&mut Open { session: &mut *session })))
+        self.with_master(|session| {
+            contend(patience, || Ok(work.run(&mut Open { session: &mut *session })?.then_some(())))
+        })
     }
-}
 
-impl Store for RedisStore {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         let patience = self.options.server.read_timeout;
         check(&request.key)
@@ -179,29 +176,21 @@ impl Store for RedisStore {
                     })
                 })
             })
-            .map_err(|fault| rows::during(&rows::reserving(request), fault))
+            .map_err(|fault| fault.with_context(&rows::reserving(request)))
     }
 
     fn batch(&self) -> usize {
         MOST_AT_ONCE
     }
 
-    fn reserve_all(&mut self, requests: &[Request]) -> Together {
-        rows::told(requests, self.with_master(|session| Ok(session.reserve_together(requests))))
-    }
-
-    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
-        self.give_back_in_one(key, period, lo, hi)
-    }
-
-    fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        self.raise_in_one(key, expect, to)
+    fn reserve_all(&mut self, requests: &[Request]) -> Answers {
+        rows::in_context(requests, self.with_master(|session| Ok(session.reserve_together(requests))))
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
         check(key)
             .and_then(|()| self.with_session(|session| rows::look(&mut Open { session }, key)))
-            .map_err(|fault| rows::during(&format!("looking at `{}`", key.name), fault))
+            .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
     }
 
     /// Keys come with their first reservation: there is nothing to create.
@@ -211,12 +200,8 @@ impl Store for RedisStore {
             .and_then(|()| if dry_run { Ok(()) } else { self.with_master(|_| Ok(())) })
             .map(|()| Vec::new())
             .map_err(|fault| {
-                rows::during(if dry_run { rows::creating(true) } else { "preparing the server" }, fault)
+                fault.with_context(if dry_run { rows::creating(true) } else { "preparing the server" })
             })
-    }
-
-    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        self.repair_in_one(key, to)
     }
 
     fn writable(&mut self) -> Result<(), Fault> {
@@ -268,7 +253,7 @@ impl RedisStore {
                 tables: Vec::new(),
             })
         })
-        .map_err(|fault| rows::during("asking the server about itself", fault))
+        .map_err(|fault| fault.with_context("asking the server about itself"))
     }
 }
 

@@ -8,7 +8,7 @@ use redis::{Cmd, Value, cmd};
 use super::RedisOptions;
 use super::server::{Finding, Server, questions, replicas_to_write};
 use super::wire::{Phase, Wire};
-use crate::store::rows::{self, Digits, Rows, Stored, Together};
+use crate::store::model::rows::{self, Answers, Digits, Rows, Stored};
 use crate::store::server::{self, Target};
 use crate::store::{Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, SerialKey};
 use crate::time::Clock;
@@ -276,7 +276,7 @@ impl Session {
 
     /// The same for several, each a script of its own, said in one go: none of it counts before the last answer has come.
     /// `None`: nothing was changed for this one.
-    pub(super) fn reserve_together(&mut self, requests: &[Request]) -> Together {
+    pub(super) fn reserve_together(&mut self, requests: &[Request]) -> Answers {
         let mut answers = vec![None; requests.len()];
         let mut commands = Vec::with_capacity(requests.len() + 1);
         let mut taken = Vec::with_capacity(requests.len());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction};
+use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use super::descriptors;
 use crate::store::{Fault, FaultKind, Scheme};
@@ -17,12 +17,17 @@ pub(super) const APPLICATION_ID: i32 = 0x6b6d_696c;
 /// When the operation in progress has waited long enough, for the busy handler.
 #[derive(Debug)]
 pub(super) struct Deadline {
-    pub(super) origin: Instant,
-    pub(super) wait: Duration,
-    pub(super) micros: AtomicU64,
+    origin: Instant,
+    wait: Duration,
+    micros: AtomicU64,
 }
 
 impl Deadline {
+    /// For operations that may wait this long.
+    pub(super) fn new(wait: Duration) -> Deadline {
+        Deadline { origin: Instant::now(), wait, micros: AtomicU64::new(0) }
+    }
+
     // ordering: Relaxed throughout: SQLite calls the busy handler on the thread that set the deadline.
     pub(super) fn set(&self) {
         self.micros.store((self.origin.elapsed() + self.wait).as_micros() as u64, Ordering::Relaxed);
@@ -121,18 +126,6 @@ pub(super) fn refuse_foreign(path: &Path, why: &str) -> Fault {
             path.display()
         ),
     )
-}
-
-/// Commits; only its own `Ok` makes a range usable.
-pub(super) fn commit(transaction: Transaction<'_>, path: &Path) -> Result<(), Fault> {
-    transaction.commit().map_err(|error| {
-        let mut fault = fault(path, &error);
-        if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) {
-            // The commit frame may have reached the disk: it counts after a crash, or it does not.
-            fault.kind = FaultKind::Unknown;
-        }
-        fault
-    })
 }
 
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {

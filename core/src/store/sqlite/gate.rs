@@ -16,7 +16,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -26,6 +26,7 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
 use super::descriptors::{self, Inode};
+use crate::store::sql::State;
 
 /// Lower 32 bits: operations in progress. Bit 32: a thread is forking.
 static GATE: AtomicU64 = AtomicU64::new(0);
@@ -59,12 +60,33 @@ static HANDLERS: OnceCell<()> = OnceCell::new();
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) connection: ManuallyDrop<Connection>,
-    pub(super) database: Inode,
+    pub(super) opened: Opened,
+    pub(super) state: State,
+}
+
+/// What was found when a file was opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// The path as it is configured.
+    pub(super) path: PathBuf,
+    /// The path without symbolic links, beside which SQLite keeps its other files.
+    pub(super) real: PathBuf,
+    pub(super) file: Inode,
+    /// The write-ahead log's, once there is one.
+    pub(super) log: Option<Inode>,
+    pub(super) journal: String,
+    pub(super) synchronous: i64,
+}
+
+impl OpenFile {
+    pub(super) fn database(&self) -> Inode {
+        self.opened.file
+    }
 }
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        if descriptors::closed(self.database).is_none() {
+        if descriptors::closed(self.database()).is_none() {
             // SAFETY: dropped here alone, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.connection) };
         }

@@ -1,0 +1,365 @@
+//! How a store keeps a source: the schemes, each described once, as data.
+//!
+//! A new scheme is one entry of the list below and its `CREATE` statements. Statements, checks of a table's shape, `init`,
+//! `import`, options and messages derive from the description.
+//!
+//! Other programs may use the same row at the same time, so the description says what their numbers mean:
+//! * IDSnowman (`sequence_table`): `SET cur_id = LAST_INSERT_ID(cur_id + step)`, and the batch that ends at 800 begins at 601
+//!   where `step` is 200: `cur_id` is the *last* number handed out.
+//! * Leaf (`leaf_alloc`): `SET max_id = max_id + step`, and a node counts from `max_id - step` up to *below* `max_id`: it is the
+//!   *next* number.
+//! * tinyid (`tiny_id_info`): a segment is `(max_id - step, max_id]`, and a writer compares `version` and `max_id`: *last*. A
+//!   node issues only the numbers with `id % delta == remainder`. `max_id` need not be one of them: wherever it stands
+//!   between two of them, the next one is the same.
+//! * CosId (`cosid`): a segment is `(last_max_id - step, last_max_id]`: *last*.
+
+#![cfg_attr(not(feature = "_sql"), allow(dead_code))] // without a database no statement is written
+
+/// What the maximum of a row says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// The last number handed out.
+    Last,
+    /// The next number to hand out.
+    Next,
+}
+
+/// The columns of a table with one row for each name and in it how far numbers have been handed out.
+#[derive(Debug)]
+pub(crate) struct CounterColumns {
+    /// The column that identifies a row.
+    pub(crate) name: &'static str,
+    /// How many characters that column holds.
+    pub(crate) name_width: usize,
+    /// The column of the maximum.
+    pub(crate) maximum: &'static str,
+    pub(crate) holds: Holds,
+    /// Every reservation is a whole multiple of this column.
+    pub(crate) step: Option<&'static str>,
+    /// How many seconds a range may be issued for; 0 means without end.
+    pub(crate) ttl: Option<&'static str>,
+    /// Counts the changes; every writer compares it.
+    pub(crate) version: Option<&'static str>,
+    /// Delta and remainder: a node issues only the numbers with `number % delta == remainder`.
+    pub(crate) stride: Option<(&'static str, &'static str)>,
+}
+
+impl CounterColumns {
+    /// No optional column.
+    const PLAIN: CounterColumns = CounterColumns {
+        name: "name",
+        name_width: 0,
+        maximum: "",
+        holds: Holds::Last,
+        step: None,
+        ttl: None,
+        version: None,
+        stride: None,
+    };
+}
+
+/// How a scheme keeps a source.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// A row of a period and the next number: `keymill_segment`.
+    Segment,
+    /// A row whose text is the highest serial: `key_producer`.
+    Serial,
+    /// A row of another program's counter.
+    Counter(CounterColumns),
+    /// A row for each range; an AUTO_INCREMENT column numbers the ranges. `stub_is_unique`: one row a name, replaced for each range.
+    Ticket { stub_is_unique: bool },
+    /// A SQL sequence, whose values are 1, 1 + step, …
+    Sequence,
+}
+
+/// A column that holds when a row was changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touched {
+    pub(crate) column: &'static str,
+    /// Seconds since 1970; else the database's own type.
+    pub(crate) in_seconds: bool,
+    /// The families of databases whose statements have to set it. The others have a default that does.
+    pub(crate) set_on: &'static [Family],
+}
+
+/// Databases that share a table's `CREATE` statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// MySQL, MariaDB and TiDB.
+    MySql,
+    Postgres,
+    Sqlite,
+}
+
+/// The statement that creates a scheme's table in each family of databases; `None` where the scheme is not kept.
+#[derive(Debug)]
+pub(crate) struct Create {
+    pub(crate) mysql: Option<&'static str>,
+    pub(crate) postgres: Option<&'static str>,
+    pub(crate) sqlite: Option<&'static str>,
+}
+
+/// A scheme, described.
+#[derive(Debug)]
+pub(crate) struct Description {
+    /// The name as it is written in a spec string.
+    name: &'static str,
+    /// The table's name unless `table=` names another.
+    table: &'static str,
+    kept: Kept,
+    touched: Option<Touched>,
+    create: Create,
+}
+
+/// The file of a `CREATE` statement, for the families named. Each is SQL that an administrator can run as it is: the default
+/// table, its authors' column names and a step of 1000 stand for those of a source.
+macro_rules! create {
+    ($scheme:literal: $($family:ident)+) => {
+        Create { $($family: Some(include_str!(concat!("../store/sql/ddl/", $scheme, ".", stringify!($family), ".sql"))),)+ ..NO_TABLE }
+    };
+}
+
+const NO_TABLE: Create = Create { mysql: None, postgres: None, sqlite: None };
+
+macro_rules! schemes {
+    ($($(#[doc = $doc:literal])+ $scheme:ident = $description:expr;)+) => {
+        /// How a store keeps a key: which table and which statements.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Scheme { $($(#[doc = $doc])+ $scheme,)+ }
+
+        impl Scheme {
+            /// Every scheme, in the order in which documents list them.
+            pub const ALL: [Scheme; [$(Scheme::$scheme),+].len()] = [$(Scheme::$scheme),+];
+
+            const fn description(self) -> &'static Description {
+                match self { $(Scheme::$scheme => const { &$description },)+ }
+            }
+        }
+    };
+}
+
+/// Where a table has `update_time`, and every statement sets it.
+const UPDATE_TIME: Option<Touched> = Some(Touched {
+    column: "update_time",
+    in_seconds: false,
+    set_on: &[Family::MySql, Family::Postgres, Family::Sqlite],
+});
+
+schemes! {
+    /// `keymill_segment`, keymill's own table.
+    Keymill = Description {
+        name: "keymill",
+        table: "keymill_segment",
+        kept: Kept::Segment,
+        touched: Some(Touched {
+            column: "updated_at",
+            in_seconds: false,
+            set_on: &[Family::Postgres, Family::Sqlite],
+        }),
+        create: create!("keymill": mysql postgres sqlite),
+    };
+    /// `key_producer`, the table of KeyFactory; old nodes may write the same row.
+    KeyProducer = Description {
+        name: "key_producer",
+        table: "key_producer",
+        kept: Kept::Serial,
+        touched: Some(Touched { column: "update_time", in_seconds: false, set_on: &[Family::Sqlite] }),
+        create: create!("key_producer": mysql postgres sqlite),
+    };
+    /// `sequence_table`, the table of IDSnowman; the row's `step` and `time_to_live` apply.
+    SequenceTable = Description {
+        name: "sequence_table",
+        table: "sequence_table",
+        kept: Kept::Counter(CounterColumns {
+            name: "biz_type",
+            name_width: 50,
+            maximum: "cur_id",
+            step: Some("step"),
+            ttl: Some("time_to_live"),
+            ..CounterColumns::PLAIN
+        }),
+        touched: None,
+        create: create!("sequence_table": mysql postgres sqlite),
+    };
+    /// `leaf_alloc`, the table of Leaf; the row's `step` applies.
+    LeafAlloc = Description {
+        name: "leaf_alloc",
+        table: "leaf_alloc",
+        kept: Kept::Counter(CounterColumns {
+            name: "biz_tag",
+            name_width: 128,
+            maximum: "max_id",
+            holds: Holds::Next,
+            step: Some("step"),
+            ..CounterColumns::PLAIN
+        }),
+        touched: UPDATE_TIME,
+        create: create!("leaf_alloc": mysql postgres sqlite),
+    };
+    /// `tiny_id_info`, the table of tinyid; the row's `step` applies.
+    TinyIdInfo = Description {
+        name: "tiny_id_info",
+        table: "tiny_id_info",
+        kept: Kept::Counter(CounterColumns {
+            name: "biz_type",
+            name_width: 63,
+            maximum: "max_id",
+            step: Some("step"),
+            version: Some("version"),
+            stride: Some(("delta", "remainder")),
+            ..CounterColumns::PLAIN
+        }),
+        touched: UPDATE_TIME,
+        create: create!("tiny_id_info": mysql postgres sqlite),
+    };
+    /// `cosid`, the table of CosId.
+    Cosid = Description {
+        name: "cosid",
+        table: "cosid",
+        kept: Kept::Counter(CounterColumns {
+            name: "name",
+            name_width: 100,
+            maximum: "last_max_id",
+            ..CounterColumns::PLAIN
+        }),
+        touched: Some(Touched {
+            column: "last_fetch_time",
+            in_seconds: true,
+            set_on: &[Family::MySql, Family::Postgres, Family::Sqlite],
+        }),
+        create: create!("cosid": mysql postgres sqlite),
+    };
+    /// A row for each range, numbered by an AUTO_INCREMENT column; old rows are purged.
+    AutoIncrement = Description {
+        name: "auto_increment",
+        table: "keymill_auto_increment",
+        kept: Kept::Ticket { stub_is_unique: false },
+        touched: None,
+        create: create!("auto_increment": mysql),
+    };
+    /// One row for each name, replaced for each range and so numbered anew by an AUTO_INCREMENT column.
+    Ticket = Description {
+        name: "ticket",
+        table: "keymill_ticket",
+        kept: Kept::Ticket { stub_is_unique: true },
+        touched: None,
+        create: create!("ticket": mysql),
+    };
+    /// A SQL sequence that counts in steps.
+    Sequence = Description {
+        name: "sequence",
+        table: "keymill_sequence",
+        kept: Kept::Sequence,
+        touched: None,
+        create: create!("sequence": mysql postgres),
+    };
+}
+
+impl Scheme {
+    /// How the scheme keeps a source.
+    pub(crate) const fn kept(self) -> &'static Kept {
+        &self.description().kept
+    }
+
+    /// The columns of another program's counter, if the scheme is one.
+    pub(crate) const fn counter(self) -> Option<&'static CounterColumns> {
+        match self.kept() {
+            Kept::Counter(columns) => Some(columns),
+            _ => None,
+        }
+    }
+
+    /// The columns that identify a row. No two rows may have the same values in them.
+    pub(crate) fn identity(self) -> Vec<&'static str> {
+        match self.kept() {
+            Kept::Segment => vec!["name"],
+            Kept::Serial => vec!["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"],
+            Kept::Counter(columns) => vec![columns.name],
+            Kept::Ticket { stub_is_unique: true } => vec!["stub"],
+            Kept::Ticket { stub_is_unique: false } => vec!["id"],
+            Kept::Sequence => Vec::new(),
+        }
+    }
+
+    /// The columns that say where a row stands, and what else a reservation depends on.
+    pub(crate) fn content(self) -> Vec<&'static str> {
+        match self.kept() {
+            Kept::Segment => vec!["period", "next"],
+            Kept::Serial => vec!["MAXSERIALNO"],
+            Kept::Counter(columns) => {
+                let (delta, remainder) = columns.stride.unzip();
+                let optional = [columns.step, columns.ttl, columns.version, delta, remainder];
+                std::iter::once(columns.maximum).chain(optional.into_iter().flatten()).collect()
+            }
+            Kept::Ticket { .. } => vec!["id", "stub", "step"],
+            Kept::Sequence => Vec::new(),
+        }
+    }
+
+    /// The columns that `columns=` may rename; none where the table is keymill's own.
+    pub(crate) fn renamable(self) -> Vec<&'static str> {
+        if !matches!(self.kept(), Kept::Serial | Kept::Counter(_)) {
+            return Vec::new();
+        }
+        let touched = self.touched().map(|touched| touched.column);
+        self.identity().into_iter().chain(self.content()).chain(touched).collect()
+    }
+
+    /// The column that holds when a row was changed.
+    pub(crate) const fn touched(self) -> Option<Touched> {
+        self.description().touched
+    }
+
+    /// The statement that creates the table; `None` where the family does not keep the scheme.
+    pub(crate) const fn create(self, family: Family) -> Option<&'static str> {
+        let create = &self.description().create;
+        match family {
+            Family::MySql => create.mysql,
+            Family::Postgres => create.postgres,
+            Family::Sqlite => create.sqlite,
+        }
+    }
+
+    /// Whether the scheme keeps plain numbers: segments.
+    #[must_use]
+    pub const fn keeps_segments(self) -> bool {
+        !matches!(self.kept(), Kept::Serial)
+    }
+
+    /// Whether the server itself counts, by AUTO_INCREMENT or a sequence. Each of its counts is worth `step` numbers.
+    #[must_use]
+    pub const fn is_ticket(self) -> bool {
+        matches!(self.kept(), Kept::Ticket { .. } | Kept::Sequence)
+    }
+
+    /// Whether a row may own only every delta-th number.
+    #[must_use]
+    pub const fn keeps_stride(self) -> bool {
+        matches!(self.counter(), Some(CounterColumns { stride: Some(_), .. }))
+    }
+
+    /// Whether a row may say how long its numbers live.
+    #[must_use]
+    pub const fn keeps_ttl(self) -> bool {
+        matches!(self.counter(), Some(CounterColumns { ttl: Some(_), .. }))
+    }
+
+    /// Whether the scheme keeps numbers of a date: serials.
+    #[must_use]
+    pub const fn keeps_serials(self) -> bool {
+        matches!(self.kept(), Kept::Segment | Kept::Serial)
+    }
+
+    /// The name as it is written in a spec string.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.description().name
+    }
+
+    /// The table the scheme uses unless `table=` names another.
+    #[must_use]
+    pub const fn default_table(self) -> &'static str {
+        self.description().table
+    }
+}

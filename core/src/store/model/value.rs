@@ -1,0 +1,74 @@
+//! What goes into a statement and what comes back in a column, whatever the database.
+
+/// A value of a statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Null,
+    /// At most 2^63. A database without unsigned integers keeps 2^63, which is a next number and never issued, as -2^63.
+    Number(u64),
+    Text(String),
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Value {
+        Value::Number(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(text)
+    }
+}
+
+impl From<Option<String>> for Value {
+    fn from(text: Option<String>) -> Value {
+        text.map_or(Value::Null, Value::Text)
+    }
+}
+
+/// A column of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cell {
+    Null,
+    Number(i128),
+    /// A text, or a description of what is neither a number nor a text.
+    Text(String),
+    /// MySQL's text protocol: a number or a text.
+    Raw(String),
+}
+
+impl Cell {
+    /// A text; `None` for anything else.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Cell::Text(text) | Cell::Raw(text) => Some(text),
+            Cell::Null | Cell::Number(_) => None,
+        }
+    }
+
+    /// A whole number that is not negative; `None` for anything else.
+    pub(crate) fn number(&self) -> Option<u64> {
+        match self {
+            Cell::Number(number) => u64::try_from(*number).ok(),
+            Cell::Raw(text) => text.parse().ok(),
+            Cell::Null | Cell::Text(_) => None,
+        }
+    }
+}
+
+/// The text of a column of an answer's row.
+pub(crate) fn text(row: &[Cell], column: usize) -> Option<&str> {
+    row.get(column)?.text()
+}
+
+/// The number of a column of an answer's row.
+pub(crate) fn number(row: &[Cell], column: usize) -> Option<u64> {
+    row.get(column)?.number()
+}

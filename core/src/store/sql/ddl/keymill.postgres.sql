@@ -1,0 +1,6 @@
+CREATE TABLE IF NOT EXISTS "keymill_segment" (
+  name TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+  period BIGINT NOT NULL DEFAULT 0,
+  next BIGINT NOT NULL,
+  updated_at TIMESTAMPTZ NOT NULL DEFAULT now()
+) WITH (fillfactor = 50);

@@ -1,0 +1,6 @@
+CREATE TABLE IF NOT EXISTS "keymill_segment" (
+  name TEXT NOT NULL PRIMARY KEY,
+  period INTEGER NOT NULL DEFAULT 0,
+  next INTEGER NOT NULL, -- lowest number not yet reserved; -9223372036854775808: all are
+  updated_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+) WITHOUT ROWID;

@@ -1,0 +1,8 @@
+CREATE TABLE IF NOT EXISTS `keymill_ticket` (
+  `id` BIGINT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'ticket t owns (t-1)*step+1 to t*step',
+  `stub` VARBINARY(512) NOT NULL,
+  `step` INT NOT NULL DEFAULT 1000,
+  PRIMARY KEY (`id`),
+  UNIQUE KEY `stub` (`stub`),
+  CHECK (`step` = 1000)
+) ENGINE=InnoDB /*T![auto_id_cache] AUTO_ID_CACHE=1 */;

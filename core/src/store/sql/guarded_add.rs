@@ -1,0 +1,233 @@
+//! Reservations in one statement that commits by itself.
+//!
+//! It adds to the row, guarded by conditions that hold only where nothing is out of the ordinary: the row is there in its period
+//! (0, or the partition of one of several stores), not below what this process has seen, not near its end, and with the step
+//! and the time to live that were last read. Where it finds no row nothing was changed, and a transaction decides.
+//!
+//! A serial's date may end, so its statement is a compare-and-set: the row stands exactly where this process left it.
+
+use crate::base::scheme::{Family, Kept};
+use crate::store::model::counter::{Counter, CounterRow};
+use crate::store::model::decide::decide;
+use crate::store::model::layout::Layout;
+use crate::store::model::rows::{Stored, stored_at};
+use crate::store::model::value::Value;
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved};
+
+use super::{Changed, Connection, Statement, rows, statement};
+
+/// A statement that reserves, and the answer that is expected where it changed a row.
+pub(super) struct GuardedAdd {
+    pub(super) statement: Statement,
+    expected: Expected,
+}
+
+enum Expected {
+    /// One row, and this range was reserved.
+    Exactly(Reserved),
+    /// One row that stood from `from.0` to `from.1`, and `len` was added. The number of the answer is where it stood before or,
+    /// with `after`, where it stands now. `counter`: another program's row, as it is known.
+    Added { from: (u64, u64), len: u64, after: bool, counter: Option<CounterRow> },
+}
+
+impl Expected {
+    /// The range that was reserved where one row was changed and this number is in the answer; `None` where it is not as
+    /// expected.
+    fn range(&self, request: &Request, number: Option<u64>) -> Option<Reserved> {
+        let (from, len, after, counter) = match self {
+            Expected::Exactly(reserved) => return Some(*reserved),
+            Expected::Added { from, len, after, counter } => (from, *len, *after, counter),
+        };
+        let before = if after { number?.checked_sub(len)? } else { number? };
+        if !(from.0..=from.1).contains(&before) {
+            return None;
+        }
+        match counter {
+            Some(known) => Counter::of(&request.key)?.added(before, len, known),
+            // `before` is at most `last + 1 - len`, so this is at most 2^63.
+            None => Some(Reserved { lo: before, hi: before + len, period: request.period, ttl_ms: None }),
+        }
+    }
+}
+
+/// Reserves with one statement. `None`: a transaction has to decide, and nothing was changed.
+pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Result<Option<Reserved>, Fault> {
+    let Some(add) = prepare(connection, request)? else { return Ok(None) };
+    let changed = connection.commit_alone(&add.statement)?;
+    interpret(connection, request, &add, changed)
+}
+
+/// The statement for this request; `None` where only a transaction can decide.
+pub(super) fn prepare(
+    connection: &mut dyn Connection,
+    request: &Request,
+) -> Result<Option<GuardedAdd>, Fault> {
+    let key = &*request.key;
+    if !connection.dialect().has_guarded_add() || request.len == 0 {
+        return Ok(None);
+    }
+    match (Counter::of(key), key.scheme.kept()) {
+        (Some(counter), _) => {
+            let known = connection.state().known.get(&rows::known_row(key)).copied();
+            let Some(known) = known else { return Ok(None) };
+            let Some((len, from)) = counter.addition(request, &known) else { return Ok(None) };
+            add(connection, key, len, from, Some(known), Layout::of(key).relied_on(&known))
+        }
+        (None, Kept::Segment) if is_plain(request) => {
+            let last = request.last.min(MAX_NUMBER);
+            let Some(highest) = last.checked_sub(request.len).map(|below| below + 1) else { return Ok(None) };
+            let from = (request.high_water.next.max(1), highest);
+            add(connection, key, request.len, from, None, vec![("period", request.period.into())])
+        }
+        (None, Kept::Segment | Kept::Serial) => compare_and_set(connection, request),
+        (None, Kept::Counter(_) | Kept::Ticket { .. } | Kept::Sequence) => Ok(None),
+    }
+}
+
+/// Whether the request is for a segment, in the period in which its numbers have been seen.
+fn is_plain(request: &Request) -> bool {
+    let seen = request.high_water;
+    request.key.serial.is_none() && (seen == Mark::default() || seen.period == request.period)
+}
+
+fn add(
+    connection: &dyn Connection,
+    key: &Key,
+    len: u64,
+    (lowest, highest): (u64, u64),
+    counter: Option<CounterRow>,
+    relied_on: Vec<(&str, Value)>,
+) -> Result<Option<GuardedAdd>, Fault> {
+    let position = Layout::of(key).position();
+    // MySQL puts the number into the OK packet, which no proxy can mix up with another session's. A segment's position may
+    // become 2^63, so there it is the number before.
+    let (addition, after, highest) = match (connection.dialect().family(), counter) {
+        (Family::MySql, None) => (format!("LAST_INSERT_ID(`{position}`) + ?"), false, highest),
+        (Family::MySql, Some(_)) => (format!("LAST_INSERT_ID(`{position}` + ?)"), true, highest),
+        // A sum of 2^63 is beyond a signed column.
+        _ => (format!("`{position}` + ?"), true, highest.min(MAX_NUMBER.saturating_sub(len))),
+    };
+    if lowest > highest {
+        return Ok(None);
+    }
+    let from = (lowest, highest);
+    let statement = statement::add(connection, key, &addition, len, from, relied_on)?;
+    Ok(Some(GuardedAdd { statement, expected: Expected::Added { from, len, after, counter } }))
+}
+
+/// For a serial, or a segment in a new period: the row stands exactly where this process has left it. `None` where it does not,
+/// or where there is something to be said about it.
+fn compare_and_set(connection: &dyn Connection, request: &Request) -> Result<Option<GuardedAdd>, Fault> {
+    let (key, seen) = (&*request.key, request.high_water);
+    if seen.next == 0 {
+        return Ok(None);
+    }
+    let Ok(reserved) = decide(Some(seen), request) else { return Ok(None) };
+    let after = Mark { period: reserved.period, next: reserved.hi };
+    let (Ok(old), Ok(new)) = (stored_at(key, seen), stored_at(key, after)) else { return Ok(None) };
+    let statement = statement::replace(connection, key, &old, &new)?.committing(connection, key);
+    Ok(Some(GuardedAdd { statement, expected: Expected::Exactly(reserved) }))
+}
+
+/// What the answer to a statement says; `None` where it found no row and changed nothing.
+pub(super) fn interpret(
+    connection: &mut dyn Connection,
+    request: &Request,
+    add: &GuardedAdd,
+    changed: Changed,
+) -> Result<Option<Reserved>, Fault> {
+    if changed.rows == 0 {
+        return Ok(None);
+    }
+    if let (1, Some(reserved)) = (changed.rows, add.expected.range(request, changed.number)) {
+        return Ok(Some(reserved));
+    }
+    connection.state().broken = true;
+    let (lowest, highest) = match add.expected {
+        Expected::Exactly(reserved) => (reserved.lo, reserved.lo),
+        Expected::Added { from, .. } => from,
+    };
+    let number = changed.number.map_or_else(|| "no number".to_owned(), |number| number.to_string());
+    Err(Fault::new(
+        FaultKind::Unknown,
+        format!(
+            "the server answered with {} rows and {number}, not one row from {} to {}; that range is never used",
+            changed.rows, lowest, highest
+        ),
+    ))
+}
+
+/// The statement that returns `[lo, hi)` if the row still ends at `hi`; `None` where only a transaction can tell.
+pub(super) fn prepare_give_back(
+    connection: &dyn Connection,
+    key: &Key,
+    period: u64,
+    (lo, hi): (u64, u64),
+) -> Result<Option<Statement>, Fault> {
+    let is_segment = matches!(key.scheme.kept(), Kept::Segment) && key.serial.is_none();
+    if !connection.dialect().has_guarded_add() || !is_segment || lo == 0 || lo >= hi {
+        return Ok(None);
+    }
+    let ends = |next| Stored::Segment(Mark { period, next });
+    let change = statement::replace(connection, key, &ends(hi), &ends(lo))?;
+    Ok(Some(change.committing(connection, key)))
+}
+
+/// Whether a range was returned.
+pub(super) fn given_back(connection: &mut dyn Connection, changed: Changed) -> Result<bool, Fault> {
+    match changed.rows {
+        0 => Ok(false),
+        1 => Ok(true),
+        many => {
+            connection.state().broken = true;
+            let what = format!("{many} rows of one key changed at once; the table has lost its primary key");
+            Err(Fault::new(FaultKind::Refused, what))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MillConfig;
+
+    fn request(spec: &str, seen: u64) -> Request {
+        let mill = MillConfig::parse("mysql://app@db/ids").expect("a mill");
+        Request {
+            key: mill.spec(spec).expect("a spec").key,
+            len: 200,
+            high_water: Mark { period: 0, next: seen },
+            start: 1,
+            last: MAX_NUMBER,
+            period: 0,
+            period_max: 0,
+            heal: false,
+            max_jump: 0,
+        }
+    }
+
+    #[test]
+    fn only_a_number_that_is_expected_is_a_range() {
+        let known = CounterRow { maximum: 5, step: 200, ttl_s: 3, version: 0, stride: (1, 0) };
+        for (spec, seen, maximum, range) in [
+            ("segment:orders?scheme=cosid", 101, 300, Some((101, 301))),
+            ("segment:orders?scheme=leaf_alloc", 100, 300, Some((100, 300))),
+            ("segment:orders?scheme=cosid", 101, 299, None),
+            ("segment:orders?scheme=cosid", 101, 199, None),
+            ("segment:orders?scheme=cosid", 101, MAX_NUMBER, Some((MAX_NUMBER - 199, MAX_NUMBER + 1))),
+        ] {
+            let request = request(spec, seen);
+            let counter = Counter::of(&request.key).expect("a counter");
+            let (len, from) = counter.addition(&request, &known).expect("a statement");
+            let expected = Expected::Added { from, len, after: true, counter: Some(known) };
+            let reserved = expected.range(&request, Some(maximum));
+            assert_eq!(reserved.map(|of| (of.lo, of.hi)), range, "{spec} {maximum}");
+            assert_eq!(expected.range(&request, None), None);
+        }
+        let request = request("segment:orders", 101);
+        let expected = Expected::Added { from: (101, 900), len: 200, after: false, counter: None };
+        let range = |number| expected.range(&request, Some(number)).map(|of| (of.lo, of.hi));
+        assert_eq!((range(100), range(101)), (None, Some((101, 301))));
+        assert_eq!((range(900), range(901)), (Some((900, 1100)), None));
+    }
+}

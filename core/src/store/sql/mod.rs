@@ -1,0 +1,279 @@
+//! Reservations in a SQL database: all that does not depend on which one it is.
+//!
+//! A scheme is data ([`Scheme`](crate::base::scheme::Scheme)), a database is a [`Connection`], and everything between them is
+//! written once here. So a new scheme is an entry in the list of schemes, and a new database is a connection with its quirks.
+//!
+//! * [`Connection`] is what a database implements: questions, changes, `BEGIN`, `COMMIT` and `ROLLBACK`, statements that commit
+//!   by themselves, its catalogue, and what an error means for a reservation. It keeps its [`State`] for this layer.
+//! * `statement` writes SQL from a scheme's columns, in words that every database takes: `` `name` `` and `?`.
+//! * `rows` reads and writes rows inside a transaction (the [`Rows`](super::model::rows::Rows) of all databases), begins a
+//!   transaction again after a conflict, and creates tables.
+//! * `guarded_add` is the fast path: one statement that adds to the row and commits by itself, guarded by conditions that hold
+//!   only where nothing is out of the ordinary. Where it finds no row, nothing was changed and a transaction decides.
+//! * `together` sends the statements of several sources in one go, and leaves out the rows that others have locked.
+//! * `catalogue` checks once a connection that a table is what its scheme needs; `sequence` does so for SQL sequences, and draws
+//!   from them.
+//! * `store` is the one [`Store`](super::Store) over a [`Server`](store::Server), which makes connections and keeps one.
+//!
+//! Rules for every connection, each bought with a duplicate somewhere:
+//! * A connection that has answered with anything but a result or the database's own error is not used again: after a read
+//!   timeout it would hand the answer of the *previous* question, the range of another key, to the next one.
+//! * A range is used only after the answer to the statement that commits it. If the connection dies before that answer, the
+//!   outcome is unknown: the range is never used, and the row is not read again to guess.
+//! * The settings on which a commit's durability depends are judged with each reservation, in its own statements.
+
+mod catalogue;
+pub(crate) mod dialect;
+mod guarded_add;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod remote;
+pub(crate) mod rows;
+pub(crate) mod sequence;
+mod statement;
+pub mod store;
+mod together;
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::model::counter::CounterRow;
+use super::model::rows::Digits;
+use super::model::value::{Cell, Value};
+use super::{Durability, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, SerialKey};
+pub(crate) use catalogue::{Relation, check_table, wrong};
+pub(crate) use dialect::{Dialect, create_statement};
+pub(crate) use statement::Statement;
+pub use store::SqlStore;
+
+/// A row, by its table and its name.
+pub(crate) type RowId = (String, String);
+
+pub(crate) fn row_id(key: &Key) -> RowId {
+    (key.table.clone(), key.name.clone())
+}
+
+/// What this layer knows of a connection.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// What to do about settings that lose commits.
+    pub(crate) policy: Durability,
+    pub(crate) warnings: Vec<String>,
+    /// Tables whose shape has been checked.
+    pub(crate) checked: HashSet<(Scheme, String)>,
+    /// Rows whose step and time to live have been read, by place and name.
+    pub(crate) known: HashMap<(String, String), CounterRow>,
+    /// Rows that other transactions had locked when they were last asked for. They are asked for alone and without waiting, so
+    /// that one locked row does not delay the other sources.
+    pub(crate) locked: HashSet<RowId>,
+    /// Locked rows are not waited for now.
+    pub(crate) nowait: bool,
+    /// How long a transaction is begun again after conflicts.
+    pub(crate) patience: Duration,
+    /// Boot time of the last answer.
+    pub(crate) used_ms: u64,
+    /// Not to be used again.
+    pub(crate) broken: bool,
+    /// The last error was a conflict: the transaction may be begun again.
+    pub(crate) conflict: bool,
+    /// The last error was a duplicate key.
+    pub(crate) duplicate: bool,
+    /// A statement of the open transaction has failed: `COMMIT` would roll back and call that a success.
+    pub(crate) spoiled: bool,
+}
+
+impl State {
+    pub(crate) fn new(policy: Durability, patience: Duration, used_ms: u64) -> State {
+        State {
+            policy,
+            warnings: Vec::new(),
+            checked: HashSet::new(),
+            known: HashMap::new(),
+            locked: HashSet::new(),
+            nowait: false,
+            patience,
+            used_ms,
+            broken: false,
+            conflict: false,
+            duplicate: false,
+            spoiled: false,
+        }
+    }
+
+    /// The last errors are forgotten.
+    pub(crate) fn begin_attempt(&mut self) {
+        (self.conflict, self.duplicate) = (false, false);
+    }
+
+    /// A setting that loses commits: refused or noted, as configured.
+    pub(crate) fn judge(&mut self, found: String) -> Result<(), Fault> {
+        match self.policy {
+            Durability::Refuse => Err(Fault::new(FaultKind::Unsafe, refused_setting(&found))),
+            Durability::Warn => {
+                self.warn(found);
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn warn(&mut self, found: String) {
+        if !self.warnings.contains(&found) {
+            self.warnings.push(found);
+        }
+    }
+}
+
+/// The message about a setting that is refused.
+pub(crate) fn refused_setting(found: &str) -> String {
+    format!("{found}; change it, or `durability=warn` accepts the risk of duplicates")
+}
+
+/// What a statement that committed by itself did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// How many rows it changed.
+    pub(crate) rows: u64,
+    /// The number in its answer, where it was to answer with one.
+    pub(crate) number: Option<u64>,
+}
+
+/// What became of statements that went together as one transaction.
+#[derive(Debug)]
+pub(crate) enum Together {
+    /// All were carried out: what each of them did.
+    Done(Vec<Changed>),
+    /// Nothing was changed: another transaction has locked the row of this statement.
+    LockedAt(usize),
+    /// Nothing was changed.
+    Nothing,
+}
+
+/// A connection to a database.
+///
+/// Statements are written with `` `name` `` and `?`. Their faults say what they mean for a reservation, and the connection's
+/// [`State`] what may be done next.
+pub(crate) trait Connection {
+    fn dialect(&self) -> Dialect;
+
+    fn state(&mut self) -> &mut State;
+
+    /// The rows of a question.
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Cell>>, Fault>;
+
+    /// Makes a change inside a transaction; answers with how many rows it changed.
+    fn change(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault>;
+
+    fn begin(&mut self) -> Result<(), Fault>;
+
+    /// Commits. Where that fails the transaction is rolled back, or its outcome is unknown and the connection is not used again.
+    fn commit(&mut self) -> Result<(), Fault>;
+
+    /// Rolls back. A connection that cannot do that is not used again; the database rolls back when it closes.
+    fn roll_back(&mut self);
+
+    /// Makes a change that commits by itself.
+    fn commit_alone(&mut self, change: &Statement) -> Result<Changed, Fault> {
+        self.begin()?;
+        match self.change(&change.sql(), &change.values()) {
+            Ok(rows) => self.commit().map(|()| Changed { rows, number: None }),
+            Err(fault) => {
+                self.roll_back();
+                Err(fault)
+            }
+        }
+    }
+
+    /// Makes several changes in one go and one transaction.
+    fn commit_together(&mut self, _changes: &[&Statement]) -> Result<Together, Fault> {
+        Ok(Together::Nothing)
+    }
+
+    /// Rows that other transactions have locked are not waited for from now on, or are again.
+    fn set_nowait(&mut self, nowait: bool) -> Result<(), Fault> {
+        self.state().nowait = nowait;
+        Ok(())
+    }
+
+    /// Whether a statement that commits by itself can do without waiting for a locked row, while they are not waited for.
+    fn commits_alone_without_waiting(&self) -> bool {
+        true
+    }
+
+    /// Ends a question for a row that is going to be changed.
+    fn for_update(&self) -> &'static str {
+        ""
+    }
+
+    /// Ends a change that commits by itself and is to answer with this column.
+    fn ends_with(&self, _column: &str) -> String {
+        String::new()
+    }
+
+    /// What the table is called in SQL.
+    fn place(&self, key: &Key) -> Result<String, Fault> {
+        Ok(format!("`{}`", key.table))
+    }
+
+    /// Refuses where the database takes no writes.
+    fn writable(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// What the catalogue says of the table of this key; `None`: there is none, or this user may not see it.
+    fn relation(&mut self, key: &Key) -> Result<Option<Relation>, Fault>;
+
+    /// Refuses a table of the right shape that may lose rows, or whose statements change other tables.
+    fn check_relation(&mut self, _key: &Key, _found: &Relation) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Checks, inside the transaction that is going to use it, a table that the first reservation creates.
+    fn ensure_table(&mut self, _key: &Key) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Where a table is created that is not there, where the database has schemas.
+    fn schema_to_create_in(&self, _table: &str) -> Option<String> {
+        None
+    }
+
+    /// Creates a table or a sequence.
+    fn create(&mut self, key: &Key, statement: &str) -> Result<(), Fault>;
+
+    /// Tables are to be checked anew.
+    fn forget_tables(&mut self) {
+        self.state().checked.clear();
+    }
+
+    /// Where the table is, for messages about its shape.
+    fn location(&self) -> String {
+        String::new()
+    }
+
+    /// [`Rows::largest`](super::model::rows::Rows::largest).
+    fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault>;
+
+    /// The schemes whose rows the server numbers, where it does.
+    fn tickets(&mut self) -> Option<&mut dyn Tickets> {
+        None
+    }
+
+    /// SQL sequences, where the database has them.
+    fn sequences(&mut self) -> Option<&mut dyn sequence::Sequences> {
+        None
+    }
+}
+
+/// Ranges that an AUTO_INCREMENT column numbers.
+pub(crate) trait Tickets {
+    /// Refuses a table whose step is not the source's.
+    fn check(&mut self, key: &Key) -> Result<(), Fault>;
+
+    /// Draws a ticket; `None`: another node's draw was in the way, and nothing was drawn.
+    fn draw(&mut self, request: &Request) -> Result<Option<Reserved>, Fault>;
+
+    /// The newest ticket of this name.
+    fn newest(&mut self, key: &Key) -> Result<Option<Row>, Fault>;
+
+    /// Draws the ticket that ends at or above `to`; `None`: another node's ticket was in the way.
+    fn raise(&mut self, key: &Key, to: Mark) -> Result<Option<(Option<Row>, Row)>, Fault>;
+}

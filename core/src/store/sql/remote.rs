@@ -1,0 +1,151 @@
+//! A database across a network: one connection, made when it is needed and kept while it may be used again.
+
+use std::fmt;
+
+use crate::store::server::{READ_ONLY_FOR_STATUS, ServerOptions};
+use crate::store::{Durability, Facts, Fault, FaultKind};
+use crate::time::Clock;
+
+use super::store::Server;
+use super::{Connection, Dialect};
+
+/// After this long without a statement a connection is asked first whether it lives: firewalls and servers close idle ones.
+///
+/// A store that fell back to another host stays there while it serves. The preferred host is tried again when a connection
+/// breaks, or has been closed because it was idle for `idle_timeout`.
+const IDLE_MS: u64 = 30_000;
+
+/// Makes connections.
+pub(crate) trait Driver: fmt::Debug + Send {
+    type Connection: Live;
+
+    /// Which database it is, as far as is known without a connection.
+    const DIALECT: Dialect;
+
+    fn connect(&mut self, options: &ServerOptions) -> Result<Self::Connection, Fault>;
+
+    /// Completes what a connection knows of the server.
+    fn complete(&self, _facts: &mut Facts) {}
+}
+
+/// A connection that may die while it is idle.
+pub(crate) trait Live: Connection + Send {
+    /// Whether it still serves; with `idle` it is asked.
+    fn is_alive(&mut self, idle: bool) -> bool;
+
+    /// What the server said about itself, and whether it takes no writes.
+    fn about(&self) -> (Facts, bool);
+}
+
+/// A server, and a connection to it.
+pub struct Remote<D, C> {
+    options: ServerOptions,
+    driver: D,
+    kept: Option<C>,
+}
+
+impl<D: fmt::Debug, C> fmt::Debug for Remote<D, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("driver", &self.driver)
+            .field("options", &self.options)
+            .field("connected", &self.kept.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D, C> Remote<D, C> {
+    /// Nothing is connected yet.
+    pub(crate) fn new(options: ServerOptions, driver: D) -> Remote<D, C> {
+        Remote { options, driver, kept: None }
+    }
+}
+
+/// Runs with the kept connection if it lives, or with a new one, and keeps it if it may be used again.
+fn with_live<D: Driver, T>(
+    remote: &mut Remote<D, D::Connection>,
+    work: impl FnOnce(&mut D::Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let alive = remote.kept.take().and_then(|mut kept| {
+        let idle = Clock::System.boot_ms().saturating_sub(kept.state().used_ms);
+        kept.is_alive(idle > IDLE_MS).then_some(kept)
+    });
+    let mut connection = match alive {
+        Some(kept) => kept,
+        None => remote.driver.connect(&remote.options)?,
+    };
+    connection.state().begin_attempt();
+    let answer = work(&mut connection);
+    if !connection.state().broken {
+        connection.state().used_ms = Clock::System.boot_ms();
+        remote.kept = Some(connection);
+    }
+    answer
+}
+
+fn asked_facts<D: Driver>(remote: &mut Remote<D, D::Connection>) -> Result<Facts, Fault> {
+    let asked = with_live(remote, |connection| {
+        let (mut facts, read_only) = connection.about();
+        if read_only {
+            facts.warnings.push(READ_ONLY_FOR_STATUS.to_owned());
+        }
+        Ok(facts)
+    });
+    asked.map_err(|fault| fault.with_context("asking the server about itself"))
+}
+
+impl<D: Driver> Server for Remote<D, D::Connection> {
+    fn dialect(&self) -> Dialect {
+        self.kept.as_ref().map_or(D::DIALECT, Connection::dialect)
+    }
+
+    fn schema(&self) -> Option<&str> {
+        self.options.schema.as_deref()
+    }
+
+    fn with<T>(&mut self, work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>) -> Result<T, Fault> {
+        with_live(self, |connection| work(connection))
+    }
+
+    fn answers(&mut self) -> bool {
+        with_live(self, |_| Ok(())).is_ok()
+    }
+
+    fn warnings(&self) -> Option<Vec<String>> {
+        self.kept.as_ref().map(|connection| connection.about().0.warnings)
+    }
+
+    /// Whatever the server's settings are: asking is safe where reserving is not, and an operator wants to see what is wrong.
+    fn facts(&mut self) -> Result<Facts, Fault> {
+        let mut facts = None;
+        if self.kept.is_some() {
+            match asked_facts(self) {
+                Err(fault) if fault.kind == FaultKind::Unsafe => {}
+                asked => facts = Some(asked),
+            }
+        }
+        let facts = facts.unwrap_or_else(|| {
+            let durability = std::mem::replace(&mut self.options.durability, Durability::Warn);
+            let facts = asked_facts(self);
+            if durability != Durability::Warn {
+                self.options.durability = durability;
+                self.kept = None;
+            }
+            facts
+        });
+        facts.map(|mut facts| {
+            self.driver.complete(&mut facts);
+            facts
+        })
+    }
+
+    fn release_idle(&mut self, now_ms: u64) -> Option<u64> {
+        let idle_ms = u64::try_from(self.options.idle_timeout.as_millis()).unwrap_or(u64::MAX);
+        let close_at = self.kept.as_mut()?.state().used_ms.saturating_add(idle_ms);
+        if now_ms < close_at {
+            return Some(close_at);
+        }
+        self.kept = None;
+        None
+    }
+}

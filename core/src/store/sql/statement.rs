@@ -1,0 +1,175 @@
+//! SQL from the columns of a row.
+
+use crate::store::model::layout::Layout;
+use crate::store::model::rows::Stored;
+use crate::store::model::value::Value;
+use crate::store::{Fault, Key};
+
+use super::{Connection, Dialect, rows};
+
+/// Columns with values.
+type Columns<'k> = Vec<(&'k str, Value)>;
+
+/// A change of one row, in parts: a connection may ask for the row first, by the same condition.
+#[derive(Clone, Debug)]
+pub(crate) struct Statement {
+    /// The table, as it is called in SQL.
+    pub(crate) table: String,
+    /// What is assigned, and its values.
+    assigned: String,
+    assigned_values: Vec<Value>,
+    /// What the row has to be, and the values of that.
+    pub(crate) condition: String,
+    pub(crate) condition_values: Vec<Value>,
+    /// What follows.
+    end: String,
+}
+
+impl Statement {
+    pub(crate) fn sql(&self) -> String {
+        format!("UPDATE {} SET {} WHERE {}{}", self.table, self.assigned, self.condition, self.end)
+    }
+
+    pub(crate) fn values(&self) -> Vec<Value> {
+        self.assigned_values.iter().chain(&self.condition_values).cloned().collect()
+    }
+}
+
+/// Builds the two sides of a statement.
+#[derive(Default)]
+struct Part {
+    text: String,
+    values: Vec<Value>,
+}
+
+impl Part {
+    fn push(&mut self, separator: &str, text: &str) {
+        if !self.text.is_empty() {
+            self.text.push_str(separator);
+        }
+        self.text.push_str(text);
+    }
+
+    /// `a` = ? AND `b` IS NULL
+    fn compare(&mut self, columns: Columns<'_>) {
+        for (column, value) in columns {
+            if value == Value::Null {
+                self.push(" AND ", &format!("`{column}` IS NULL"));
+            } else {
+                self.push(" AND ", &format!("`{column}` = ?"));
+                self.values.push(value);
+            }
+        }
+    }
+
+    /// `a` = ?, `b` = ?
+    fn assign(&mut self, columns: Columns<'_>) {
+        for (column, value) in columns {
+            self.push(", ", &format!("`{column}` = ?"));
+            self.values.push(value);
+        }
+    }
+
+    /// What changes with every change of a row.
+    fn touch(&mut self, layout: &Layout<'_>, dialect: Dialect) {
+        if let Some(version) = layout.version() {
+            self.push(", ", &format!("`{version}` = `{version}` + 1"));
+        }
+        if let Some((column, touched)) = layout.touched_on(dialect.family()) {
+            self.push(", ", &format!("`{column}` = {}", dialect.now(touched)));
+        }
+    }
+}
+
+/// Asks for columns of the row of a key.
+pub(super) fn select(
+    connection: &dyn Connection,
+    key: &Key,
+    columns: &str,
+    end: &str,
+) -> Result<(String, Vec<Value>), Fault> {
+    let mut row = Part::default();
+    row.compare(rows::identity(connection.dialect(), key)?);
+    Ok((format!("SELECT {columns} FROM {} WHERE {}{end}", connection.place(key)?, row.text), row.values))
+}
+
+/// Creates the row of a key.
+pub(super) fn insert(
+    connection: &dyn Connection,
+    key: &Key,
+    new: &Stored,
+) -> Result<(String, Vec<Value>), Fault> {
+    let (layout, dialect) = (Layout::of(key), connection.dialect());
+    let (mut columns, mut values) = (Part::default(), Part::default());
+    for (column, value) in rows::identity(dialect, key)?.into_iter().chain(layout.encode(new)) {
+        columns.push(", ", &format!("`{column}`"));
+        values.push(", ", "?");
+        values.values.push(value);
+    }
+    if let Some((column, touched)) = layout.touched_on(dialect.family()) {
+        columns.push(", ", &format!("`{column}`"));
+        values.push(", ", dialect.now(touched));
+    }
+    let sql = format!("INSERT INTO {} ({}) VALUES ({})", connection.place(key)?, columns.text, values.text);
+    Ok((sql, values.values))
+}
+
+/// Compare-and-set: makes `new` of a row that is `old`.
+pub(super) fn replace(
+    connection: &dyn Connection,
+    key: &Key,
+    old: &Stored,
+    new: &Stored,
+) -> Result<Statement, Fault> {
+    let (layout, dialect) = (Layout::of(key), connection.dialect());
+    let (mut assigned, mut condition) = (Part::default(), Part::default());
+    assigned.assign(layout.changed(new));
+    assigned.touch(&layout, dialect);
+    condition.compare(rows::identity(dialect, key)?);
+    condition.compare(layout.compared(old));
+    Ok(Statement {
+        table: connection.place(key)?,
+        assigned: assigned.text,
+        assigned_values: assigned.values,
+        condition: condition.text,
+        condition_values: condition.values,
+        end: String::new(),
+    })
+}
+
+impl Statement {
+    /// The same change where it commits by itself.
+    pub(super) fn committing(mut self, connection: &dyn Connection, key: &Key) -> Statement {
+        self.end = connection.ends_with(Layout::of(key).position());
+        self
+    }
+}
+
+/// Adds `len` to the position of a row that stands from `from.0` to `from.1` and where `relied_on` is as it was read.
+/// `addition` is the new value of the position in SQL.
+pub(super) fn add(
+    connection: &dyn Connection,
+    key: &Key,
+    addition: &str,
+    len: u64,
+    from: (u64, u64),
+    relied_on: Columns<'_>,
+) -> Result<Statement, Fault> {
+    let (layout, dialect) = (Layout::of(key), connection.dialect());
+    let position = layout.position();
+    let mut assigned = Part { text: format!("`{position}` = {addition}"), values: vec![len.into()] };
+    assigned.touch(&layout, dialect);
+    let mut condition = Part::default();
+    condition.compare(rows::identity(dialect, key)?);
+    condition.push(" AND ", &format!("`{position}` >= ? AND `{position}` <= ?"));
+    condition.values.extend([from.0.into(), from.1.into()]);
+    condition.compare(relied_on);
+    Ok(Statement {
+        table: connection.place(key)?,
+        assigned: assigned.text,
+        assigned_values: assigned.values,
+        condition: condition.text,
+        condition_values: condition.values,
+        end: connection.ends_with(position),
+    })
+}

@@ -1,0 +1,376 @@
+//! The one [`Store`] over any database.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::base::scheme::Kept;
+use crate::store::model::rows::{self, Answers, Rows};
+use crate::store::{
+    Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Store, Work,
+};
+
+use super::rows::OpenRows;
+use super::{Connection, Dialect, catalogue, check_table, row_id};
+
+/// Makes connections to one database and keeps one.
+pub(crate) trait Server: fmt::Debug + Send {
+    /// Which database it is, as far as is known without a connection.
+    fn dialect(&self) -> Dialect;
+
+    /// The schema that the configuration names, where the database has such.
+    fn schema(&self) -> Option<&str> {
+        None
+    }
+
+    /// Runs with a live connection, and keeps it if it may be used again.
+    ///
+    /// # Errors
+    /// Those of connecting, and those of `work`.
+    fn with<T>(&mut self, work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>) -> Result<T, Fault>;
+
+    /// Whether the database exists. What only asks does not create it.
+    fn is_there(&self) -> bool {
+        true
+    }
+
+    /// Whether the database can be asked now.
+    fn answers(&mut self) -> bool {
+        self.is_there()
+    }
+
+    /// What the connection has been warned about; asks nothing.
+    fn warnings(&self) -> Option<Vec<String>>;
+
+    /// What the database says about itself.
+    ///
+    /// # Errors
+    /// Those of connecting.
+    fn facts(&mut self) -> Result<Facts, Fault>;
+
+    /// [`Store::created`].
+    fn created(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// [`Store::release_idle`].
+    fn release_idle(&mut self, _now_ms: u64) -> Option<u64> {
+        None
+    }
+}
+
+/// Reservations in a SQL database.
+pub struct SqlStore<S> {
+    pub(crate) server: S,
+}
+
+impl<S: fmt::Debug> fmt::Debug for SqlStore<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SqlStore").field(&self.server).finish()
+    }
+}
+
+/// Changes rows, with a connection to a database that takes writes.
+fn write<T>(
+    server: &mut impl Server,
+    work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    server.with(|connection| {
+        connection.writable()?;
+        work(connection)
+    })
+}
+
+/// Changes a row. If it was locked when it was last asked for, it is not waited for: the other sources wait meanwhile.
+fn write_row<T>(
+    server: &mut impl Server,
+    key: &Key,
+    work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    write(server, |connection| {
+        let row = row_id(key);
+        let was_locked = connection.state().locked.contains(&row);
+        if was_locked {
+            connection.set_nowait(true)?;
+        }
+        let answer = work(&mut *connection);
+        if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked) {
+            connection.state().locked.insert(row);
+        } else {
+            connection.state().locked.remove(&row);
+        }
+        if was_locked && !connection.state().broken && connection.set_nowait(false).is_err() {
+            connection.state().broken = true;
+        }
+        answer
+    })
+}
+
+/// Reserves from the row of one key.
+fn reserve(connection: &mut dyn Connection, request: &Request) -> Result<Reserved, Fault> {
+    let key = &*request.key;
+    if matches!(key.scheme.kept(), Kept::Sequence) {
+        return super::sequence::reserve(connection, request);
+    }
+    if key.scheme.is_ticket() {
+        return with_tickets(connection, key, |tickets| tickets.draw(request));
+    }
+    if let Some(reserved) = reserve_alone(connection, request)? {
+        return Ok(reserved);
+    }
+    super::rows::transact(connection, key, |rows| rows::reserve(rows, request))
+}
+
+/// Reserves with one statement; `None` where a transaction has to.
+fn reserve_alone(connection: &mut dyn Connection, request: &Request) -> Result<Option<Reserved>, Fault> {
+    if !connection.dialect().has_guarded_add()
+        || connection.state().nowait && !connection.commits_alone_without_waiting()
+    {
+        return Ok(None);
+    }
+    check_table(connection, &request.key)?;
+    super::rows::patiently(connection, |connection| {
+        let answer = super::guarded_add::reserve(connection, request);
+        let state = connection.state();
+        match answer {
+            // The isolation level of a session that others share may be stricter; a transaction sets its own, and repeats.
+            Err(fault)
+                if state.conflict
+                    && !state.broken
+                    && fault.kind != FaultKind::Locked
+                    && connection.dialect() == Dialect::Postgres =>
+            {
+                Ok(Some(None))
+            }
+            answer => answer.map(Some),
+        }
+    })
+}
+
+/// Draws or raises a ticket, again where another node's was in the way.
+fn with_tickets<T>(
+    connection: &mut dyn Connection,
+    key: &Key,
+    mut work: impl FnMut(&mut dyn super::Tickets) -> Result<Option<T>, Fault>,
+) -> Result<T, Fault> {
+    check_table(connection, key)?;
+    super::rows::patiently(connection, |connection| match connection.tickets() {
+        Some(tickets) => work(tickets),
+        // `check_kept` has refused the key on a database without tickets.
+        None => rows::check_kept_here(key).map(|()| None),
+    })
+}
+
+/// Answers to pieces of work that went together as one transaction.
+type InOne<T> = Vec<Result<Option<T>, Fault>>;
+
+/// Carries out one piece of work for each item in one transaction, and so with one flush of the log. What is refused has
+/// written nothing and spoils it for no other item. The inner fault is one of an item, for which nothing was changed for any
+/// of them; the outer one is the transaction's own.
+fn in_one_transaction<I, T>(
+    connection: &mut dyn Connection,
+    items: &[I],
+    key: impl Fn(&I) -> &Key,
+    work: impl Fn(&mut dyn Rows, &I) -> Result<Option<T>, Fault>,
+) -> Result<Result<InOne<T>, Fault>, Fault> {
+    connection.begin()?;
+    connection.state().spoiled = false;
+    let mut answers = Vec::with_capacity(items.len());
+    for item in items {
+        let answer = connection
+            .ensure_table(key(item))
+            .and_then(|()| work(&mut OpenRows { connection: &mut *connection }, item));
+        // Where the disk or memory is full the database may have rolled back what came before.
+        match answer {
+            Err(fault) if fault.kind.is_outage() || connection.state().spoiled => {
+                connection.roll_back();
+                return Ok(Err(fault));
+            }
+            answer => answers.push(answer),
+        }
+    }
+    connection.commit()?;
+    Ok(Ok(answers))
+}
+
+impl<S: Server> Store for SqlStore<S> {
+    fn transact(&mut self, key: &Key, _period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
+        write_row(&mut self.server, key, |connection| {
+            super::rows::transact(connection, key, |rows| Ok(work.run(rows)?.then_some(())))
+        })
+    }
+
+    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        write_row(&mut self.server, &request.key, |connection| reserve(connection, request))
+            .map_err(|fault| fault.with_context(&rows::reserving(request)))
+    }
+
+    fn batch(&self) -> usize {
+        // Where there is neither a guarded add nor a transaction for all there is nothing to carry together.
+        let dialect = self.server.dialect();
+        if dialect.has_guarded_add() || dialect.goes_on_after_errors() { MOST_AT_ONCE } else { 1 }
+    }
+
+    fn reserve_all(&mut self, requests: &[Request]) -> Answers {
+        let answers = write(&mut self.server, |connection| {
+            if !connection.dialect().goes_on_after_errors() {
+                return super::together::reserve(connection, requests);
+            }
+            let all = in_one_transaction(
+                connection,
+                requests,
+                |request| &*request.key,
+                |rows, request| rows::reserve(rows, request),
+            )?;
+            // Each of them says what is wrong when it is asked for alone.
+            let alone = |_| vec![None; requests.len()];
+            Ok(all.map_or_else(alone, |answers| answers.into_iter().map(Result::transpose).collect()))
+        });
+        rows::in_context(requests, answers)
+    }
+
+    fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
+        if key.scheme.is_ticket() {
+            return Ok(false); // what was drawn once is never drawn again
+        }
+        write(&mut self.server, |connection| {
+            if connection.dialect().has_guarded_add() {
+                check_table(connection, key)?;
+                let given = super::rows::patiently(connection, |connection| {
+                    let change = super::guarded_add::prepare_give_back(connection, key, period, (lo, hi))?;
+                    let Some(change) = change else { return Ok(Some(None)) };
+                    let changed = connection.commit_alone(&change)?;
+                    super::guarded_add::given_back(connection, changed).map(|given| Some(Some(given)))
+                })?;
+                if let Some(given) = given {
+                    return Ok(given);
+                }
+            }
+            super::rows::transact(connection, key, |rows| {
+                rows::give_back(rows, key, period, lo, hi).map(Some)
+            })
+        })
+        .map_err(|fault| fault.with_context(&format!("giving back [{lo}, {hi}) of `{}`", key.name)))
+    }
+
+    fn give_back_all(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
+        let given: Result<Vec<Option<bool>>, Fault> = write(&mut self.server, |connection| {
+            if !connection.dialect().goes_on_after_errors() {
+                let chunks =
+                    ranges.chunks(MOST_AT_ONCE).map(|some| super::together::give_back(connection, some));
+                return chunks.collect::<Result<Vec<_>, Fault>>().map(|given| given.concat());
+            }
+            let all = in_one_transaction(
+                connection,
+                ranges,
+                |range| &*range.key,
+                |rows, of| rows::give_back(rows, &of.key, of.period, of.lo, of.hi).map(Some),
+            )?;
+            // A row that is refused was not changed, and says nothing about the others.
+            let given = |answer: Result<Option<bool>, Fault>| Some(answer.ok().flatten().unwrap_or(false));
+            Ok(all?.into_iter().map(given).collect())
+        });
+        let given =
+            given.map_err(|fault| fault.with_context(&format!("giving back {} ranges", ranges.len())))?;
+        let alone = |(of, given): (&GiveBack, Option<bool>)| match given {
+            Some(given) => Ok(given),
+            None => self.give_back(&of.key, of.period, of.lo, of.hi),
+        };
+        ranges.iter().zip(given).map(alone).collect()
+    }
+
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        if !self.server.is_there() {
+            return Ok(None);
+        }
+        self.server
+            .with(|connection| {
+                if matches!(key.scheme.kept(), Kept::Sequence) {
+                    return super::sequence::row(connection, key);
+                }
+                if !check_table(connection, key)? && connection.dialect().creates_tables() {
+                    return Ok(None);
+                }
+                match connection.tickets() {
+                    Some(tickets) if key.scheme.is_ticket() => tickets.newest(key),
+                    _ => rows::look(&mut OpenRows { connection }, key),
+                }
+            })
+            .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
+    }
+
+    fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
+        if !self.server.is_there() {
+            return Ok(None);
+        }
+        self.server
+            .with(|connection| super::rows::age(connection, key))
+            .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
+    }
+
+    fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
+        let tables = catalogue::tables(keys, self.server.dialect().family(), self.server.schema());
+        let created = tables.and_then(|tables| {
+            // The statements are wanted before there is a server, a user or a database.
+            if dry_run && !self.server.answers() {
+                return Ok(tables.into_iter().map(|(_, statement)| statement).collect());
+            }
+            self.server.with(|connection| catalogue::create_missing(connection, tables, dry_run))
+        });
+        created.map_err(|fault| fault.with_context(rows::creating(dry_run)))
+    }
+
+    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        let doing = format!("repairing `{}`", key.name);
+        if !key.scheme.is_ticket() {
+            return crate::store::in_transaction(self, key, to.period, &doing, |rows| {
+                rows::repair(rows, key, to)
+            });
+        }
+        write(&mut self.server, |connection| {
+            if matches!(key.scheme.kept(), Kept::Sequence) {
+                return super::sequence::repair(connection, key, to);
+            }
+            with_tickets(connection, key, |tickets| tickets.raise(key, to))
+        })
+        .map_err(|fault| fault.with_context(&doing))
+    }
+
+    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
+        let doing = format!("importing `{}`", new.name);
+        if !self.server.dialect().creates_tables() {
+            let checked = self.server.with(|connection| check_table(connection, old));
+            checked.map_err(|fault| fault.with_context(&doing))?;
+        }
+        crate::store::in_transaction(self, new, period, &doing, |rows| {
+            crate::store::model::import::import(rows, old, new, period)
+        })
+    }
+
+    fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        // What only asks creates nothing.
+        if !self.server.is_there() {
+            return Ok(None);
+        }
+        crate::store::new_owner(self, old, new)
+    }
+
+    fn writable(&mut self) -> Result<(), Fault> {
+        self.server.with(|connection| connection.writable())
+    }
+
+    fn facts(&mut self) -> Result<Facts, Fault> {
+        self.server.facts()
+    }
+
+    fn warnings(&mut self) -> Option<Vec<String>> {
+        self.server.warnings()
+    }
+
+    fn created(&mut self) -> Vec<String> {
+        self.server.created()
+    }
+
+    fn release_idle(&mut self, now_ms: u64) -> Option<u64> {
+        self.server.release_idle(now_ms)
+    }
+}
