@@ -279,6 +279,8 @@ pub(crate) const READ_ONLY_FOR_STATUS: &str = "the server is read-only: it can r
 pub(crate) enum Phase {
     /// Nothing was to be changed.
     Ask,
+    /// A table was to be created.
+    Create,
     /// A change inside a transaction that is not committed.
     Write,
     /// The statement whose success makes the range usable.

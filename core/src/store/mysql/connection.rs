@@ -157,7 +157,7 @@ impl Connection for Session {
 
     fn create(&mut self, _key: &Key, statement: &str) -> Result<(), Fault> {
         self.test_options(Phase::Ask)?;
-        self.say(statement, Phase::Write)
+        self.say(statement, Phase::Create)
     }
 
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault> {

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use crate::store::FaultKind;
-use crate::store::server::READ_ONLY;
+use crate::store::server::{Phase, READ_ONLY};
 use crate::store::sql::Dialect;
+use crate::store::sql::judgement::Meaning;
 
 use super::guard::ALL_ROWS;
 
@@ -158,9 +159,6 @@ pub(super) const MISSING_TABLE: u16 = 1146;
 /// Two transactions waited for one another, or on Galera one lost against another node's: rolled back.
 pub(super) const DEADLOCK: u16 = 1213;
 
-/// Somebody holds a row: a lock was waited for in vain, or was not to be waited for.
-pub(super) const HELD: [u16; 2] = [1205, 3572];
-
 /// What a node of a Galera cluster that takes no part is told about to people.
 pub(super) const NOT_READY: &str =
     "this node of the cluster is not ready: it has no quorum or is still joining";
@@ -168,31 +166,19 @@ pub(super) const NOT_READY: &str =
 /// What one is told about to people that has not carried out in time what the others committed.
 pub(super) const NOT_CAUGHT_UP: &str = "the server did not begin a transaction in time: this node of the cluster lags behind the others, or has lost them";
 
-/// What an error packet says about the state of things.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
-    /// Not applied; somebody else was faster. The same transaction may go through now.
-    Again,
-    /// Whether a commit in flight was applied cannot be known.
-    Unknown,
-    /// As it says. `reconnect`: another server may do better, or this session is not to be used any more.
-    Plain { kind: FaultKind, reconnect: bool, advice: &'static str },
-}
-
-/// An error number's meaning. `committing`: the statement was one whose success makes a range usable.
-pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
-    const fn plain(kind: FaultKind, reconnect: bool, advice: &'static str) -> Meaning {
-        Meaning::Plain { kind, reconnect, advice }
-    }
+/// An error number's meaning.
+pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
+    let plain = Meaning::plain;
+    let committing = phase == Phase::Commit;
+    // TiDB has errors without a number of their own.
     let says = |part: &str| message.to_ascii_lowercase().contains(part);
     match code {
-        // Deadlock, a deadlock over the next AUTO_INCREMENT, lock wait, record or table definition changed, certification
-        // of group replication, a lock that is not waited for; TiDB: write conflict, transaction to be repeated, schema
-        // changed.
-        DEADLOCK | 1467 | 1205 | 1020 | 1412 | 3101 | 3572 | 9007 | 8002 | 8005 | 8022 | 8027 | 8028 => {
-            Meaning::Again
-        }
-        1105 if says("information schema is changed") || says("try again later") => Meaning::Again,
+        // A lock that was waited for in vain, or was not to be waited for.
+        1205 | 3572 => Meaning::Locked,
+        // Deadlock, a deadlock over the next AUTO_INCREMENT, record or table definition changed, certification of group
+        // replication; TiDB: write conflict, transaction to be repeated, schema changed.
+        DEADLOCK | 1467 | 1020 | 1412 | 3101 | 9007 | 8002 | 8005 | 8022 | 8027 | 8028 => Meaning::Conflict,
+        1105 if says("information schema is changed") || says("try again later") => Meaning::Conflict,
         // Killed or shut down in the middle, failed at commit, TiKV or its placement driver did not answer; TiDB also says
         // 1105 for what has no number of its own, an undetermined commit among it.
         1053 | 1105 | 1180 | 1317 | 1927 | 1969 | 3024 | 9001..=9005 | 9008 if committing => Meaning::Unknown,
@@ -233,6 +219,9 @@ pub(super) fn meaning(code: u16, message: &str, committing: bool) -> Meaning {
             false,
             "check the database's name, or grant this user SELECT, INSERT and UPDATE in it (tickets: DELETE too)",
         ),
+        1142 if phase == Phase::Create => {
+            plain(FaultKind::Refused, false, "let one who may run what `keymill init --dry-run` prints")
+        }
         1142 | 1143 | 1227 => plain(
             FaultKind::Refused,
             false,
@@ -262,13 +251,13 @@ mod tests {
 
     #[test]
     fn a_conflict_is_repeated_and_a_kill_during_commit_is_unknown() {
-        assert_eq!(meaning(1213, "Deadlock found", true), Meaning::Again);
-        assert_eq!(meaning(1317, "Query execution was interrupted", true), Meaning::Unknown);
-        assert_eq!(meaning(8229, "execution result Undetermined", true), Meaning::Unknown);
-        assert_eq!(meaning(1105, "[global:2]execution result undetermined", true), Meaning::Unknown);
-        assert_eq!(meaning(1105, "Information schema is changed", true), Meaning::Again);
-        assert!(matches!(meaning(1317, "", false), Meaning::Plain { kind: FaultKind::Unavailable, .. }));
-        let advice = |code| match meaning(code, "", false) {
+        assert_eq!(meaning(1213, "Deadlock found", Phase::Commit), Meaning::Conflict);
+        assert_eq!(meaning(1317, "Query execution was interrupted", Phase::Commit), Meaning::Unknown);
+        assert_eq!(meaning(8229, "execution result Undetermined", Phase::Commit), Meaning::Unknown);
+        assert_eq!(meaning(1105, "[global:2]execution result undetermined", Phase::Commit), Meaning::Unknown);
+        assert_eq!(meaning(1105, "Information schema is changed", Phase::Commit), Meaning::Conflict);
+        assert!(matches!(meaning(1317, "", Phase::Ask), Meaning::Plain { kind: FaultKind::Unavailable, .. }));
+        let advice = |code| match meaning(code, "", Phase::Ask) {
             Meaning::Plain { advice, .. } => advice,
             other => panic!("{other:?}"),
         };
@@ -277,10 +266,13 @@ mod tests {
         );
         for passes in [1037, 1135, 1206, 1461, 1637] {
             assert!(
-                matches!(meaning(passes, "", true), Meaning::Plain { kind: FaultKind::Unavailable, .. }),
+                matches!(
+                    meaning(passes, "", Phase::Commit),
+                    Meaning::Plain { kind: FaultKind::Unavailable, .. }
+                ),
                 "{passes}"
             );
         }
-        assert!(matches!(meaning(1146, "", true), Meaning::Plain { kind: FaultKind::Refused, .. }));
+        assert!(matches!(meaning(1146, "", Phase::Commit), Meaning::Plain { kind: FaultKind::Refused, .. }));
     }
 }

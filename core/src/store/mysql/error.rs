@@ -6,9 +6,9 @@ use mysql::{DriverError, Error};
 
 use super::Phase;
 use super::Secret;
-use super::dialect::{self, HELD, MISSING_TABLE, Meaning};
+use super::dialect::{self, MISSING_TABLE};
 use crate::store::server::{hide, unreached};
-use crate::store::{Fault, FaultKind};
+use crate::store::sql::judgement::{Judged, missing_table};
 
 /// A server that took longer than `timeout`.
 pub(super) const SILENT: &str = "the server did not answer in time";
@@ -16,83 +16,20 @@ pub(super) const SILENT: &str = "the server did not answer in time";
 pub(super) const UNHEARD: &str = "the server did not answer in time: nobody takes the connection; is the address right, and no firewall in between?";
 const NOT_MYSQL: &str = "the answer is not of the MySQL protocol";
 
-/// What an error says about the range that was asked for, and about the connection.
-pub(super) struct Judged {
-    pub(super) fault: Fault,
-    /// The connection is not to be used again.
-    pub(super) broken: bool,
-    /// The transaction may be begun again.
-    pub(super) conflict: bool,
-    /// A duplicate key.
-    pub(super) duplicate: bool,
-}
-
-/// Any error that is not a server's error packet breaks the connection.
+/// What an error says about the range that was asked for, and about the connection. Only a server's error packet leaves the
+/// connection as it was.
 pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Judged {
-    let broken = |kind, message| Judged {
-        fault: Fault::new(kind, message),
-        broken: true,
-        conflict: false,
-        duplicate: false,
-    };
     let Error::MySqlError(said) = error else {
         let mut message = hide(&plain_words(error), password);
         if message == SILENT && phase == Phase::Commit {
             message.push_str(" (it is frozen or overloaded, or the commit waits for a replica that is gone)");
         }
-        return if phase == Phase::Ask {
-            broken(FaultKind::Unavailable, message)
-        } else {
-            let unknown = format!("{message}; whether it was done is unknown, so that range is never used");
-            broken(FaultKind::Unknown, unknown)
-        };
+        return Judged::of_connection(message, phase);
     };
     let (code, message) = (said.code, hide(&said.message, password));
-    match dialect::meaning(code, &said.message, phase == Phase::Commit) {
-        Meaning::Again => Judged {
-            fault: if HELD.contains(&code) {
-                let found =
-                    format!("error {code}: {message} (another transaction holds its row: let it end)");
-                Fault::new(FaultKind::Locked, found)
-            } else {
-                Fault::new(FaultKind::Unavailable, format!("error {code}: {message}"))
-            },
-            broken: false,
-            conflict: true,
-            duplicate: false,
-        },
-        Meaning::Unknown => broken(
-            FaultKind::Unknown,
-            format!("error {code}: {message}; whether it was done is unknown, so that range is never used"),
-        ),
-        Meaning::Plain { kind, reconnect, advice } => {
-            let message = match (code, advice) {
-                (MISSING_TABLE, _) => format!("{}; {advice}", missing_table(&message)),
-                (1142, _) if message.starts_with("CREATE ") => {
-                    format!(
-                        "error {code}: {message}; let one who may run what `keymill init --dry-run` prints"
-                    )
-                }
-                (_, "") => format!("error {code}: {message}"),
-                _ => format!("error {code}: {message}; {advice}"),
-            };
-            Judged {
-                fault: Fault::new(kind, message),
-                broken: reconnect,
-                conflict: false,
-                duplicate: code == 1062,
-            }
-        }
-    }
-}
-
-/// `Table 'ids.keymill_segment' doesn't exist`, as we say it.
-fn missing_table(message: &str) -> String {
-    let quoted = message.split('\'').nth(1);
-    match quoted.and_then(|name| name.rsplit('.').next()) {
-        Some(table) => format!("table `{table}` is missing"),
-        None => message.to_owned(),
-    }
+    let named = (code == MISSING_TABLE).then(|| missing_table(&message, '\''));
+    let judged = Judged::of_server(dialect::meaning(code, &said.message, phase), code, &message, named);
+    Judged { duplicate: code == 1062, ..judged }
 }
 
 /// What broke underneath, where something did.
@@ -139,32 +76,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_table_is_named_with_the_command() {
-        assert_eq!(
-            missing_table("Table 'ids.keymill_segment' doesn't exist"),
-            "table `keymill_segment` is missing"
-        );
-    }
-
-    #[test]
     fn a_commit_that_nobody_answers_may_wait_for_a_replica() {
         let silent = Error::IoError(io::ErrorKind::WouldBlock.into());
         let said = |phase| judge_error(&silent, phase, &Secret::default()).fault.message;
         assert!(said(Phase::Commit).contains("waits for a replica that is gone"), "{}", said(Phase::Commit));
         assert_eq!(said(Phase::Ask), SILENT);
-    }
-
-    #[test]
-    fn anything_but_an_error_packet_breaks_the_connection() {
-        let cut = Error::IoError(io::ErrorKind::ConnectionReset.into());
-        for (phase, kind) in [
-            (Phase::Ask, FaultKind::Unavailable),
-            (Phase::Write, FaultKind::Unknown),
-            (Phase::Commit, FaultKind::Unknown),
-        ] {
-            let judged = judge_error(&cut, phase, &Secret::default());
-            assert!(judged.broken);
-            assert_eq!(judged.fault.kind, kind);
-        }
     }
 }

@@ -106,7 +106,7 @@ impl Session {
         let sql = written_out(sql, values)?;
         match phase {
             Phase::Commit => self.execute_alone(&sql),
-            Phase::Ask | Phase::Write => self.read(&sql, phase).map(|(_, changed)| changed),
+            _ => self.read(&sql, phase).map(|(_, changed)| changed),
         }
     }
 
@@ -259,14 +259,11 @@ impl Session {
             // What comes in its place may be of another shape, and `init` has something to do again.
             self.state.checked.clear();
         }
-        self.state.broken |= judged.broken;
-        self.state.conflict = judged.conflict;
-        self.state.duplicate = judged.duplicate;
         self.code = match error {
             Error::MySqlError(said) => Some(said.code),
             _ => None,
         };
-        judged.fault
+        self.state.note(judged)
     }
 
     /// A server that answers otherwise than the protocol says.

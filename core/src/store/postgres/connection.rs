@@ -204,14 +204,9 @@ impl Connection for Session {
             "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), {}; {statement}",
             self.pinned()
         );
-        match self.say(&whole, Phase::Write) {
-            Err(_) if std::mem::take(&mut self.state.duplicate) => self.say(&whole, Phase::Write),
-            Err(_) if self.code.as_deref() == Some("42501") => Err(Fault::new(
-                FaultKind::Refused,
-                "this user may not create in the schema; let one who may run what `keymill init --dry-run` prints, which \
-                 names it, and grant this one SELECT, INSERT and UPDATE on the table",
-            )),
-            other => other,
+        match self.say(&whole, Phase::Create) {
+            Err(_) if std::mem::take(&mut self.state.duplicate) => self.say(&whole, Phase::Create),
+            said => said,
         }
     }
 

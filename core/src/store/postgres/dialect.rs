@@ -7,7 +7,8 @@ use std::time::Duration;
 use postgres_protocol::escape::escape_identifier;
 
 use crate::store::FaultKind;
-use crate::store::server::READ_ONLY;
+use crate::store::server::{Phase, READ_ONLY};
+use crate::store::sql::judgement::Meaning;
 
 /// A statement as the shared code writes it, with `` `name` ``, `?` and bare operators, in PostgreSQL's words: `"name"`, `$n`
 /// and `OPERATOR(pg_catalog.=)`. Names are folded to lower case, as PostgreSQL does with names that nobody quotes: who writes
@@ -216,25 +217,17 @@ pub(super) fn unsafe_setting(name: &str, value: &str) -> Option<String> {
     Some(format!("the server has {name}={value}, which loses commits in a crash ({remedy})"))
 }
 
-/// What an error says about the state of things.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
-    /// Not applied; somebody else was faster. The same transaction may go through now.
-    Again,
-    /// Whether a commit in flight was applied cannot be known.
-    Unknown,
-    /// As it says. `reconnect`: another server may do better, or this session is not to be used any more.
-    Plain { kind: FaultKind, reconnect: bool, advice: &'static str },
-}
+/// The server knows no table of this name.
+pub(super) const MISSING_TABLE: &str = "42P01";
 
-/// A SQLSTATE's meaning. `committing`: the statement was one whose success makes a range usable.
-pub(super) fn meaning(code: &str, committing: bool) -> Meaning {
-    const fn plain(kind: FaultKind, reconnect: bool, advice: &'static str) -> Meaning {
-        Meaning::Plain { kind, reconnect, advice }
-    }
+/// A SQLSTATE's meaning.
+pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
+    let plain = Meaning::plain;
+    let committing = phase == Phase::Commit;
     match code {
-        // Serialization failure, deadlock, lock timeout.
-        "40001" | "40P01" | LOCKED => Meaning::Again,
+        LOCKED => Meaning::Locked,
+        // Serialization failure, deadlock.
+        "40001" | "40P01" => Meaning::Conflict,
         // A session that is ended while its commit waits for a standby has committed on this server.
         "40003" => Meaning::Unknown,
         _ if committing && (code.starts_with("57P") || code.starts_with("08") || code == "57014") => {
@@ -258,7 +251,13 @@ pub(super) fn meaning(code: &str, committing: bool) -> Meaning {
             true,
             "create the schema, or name another with `schema=` in the store's URL",
         ),
-        "42P01" => plain(FaultKind::Refused, false, "run `keymill init`"),
+        MISSING_TABLE => plain(FaultKind::Refused, false, "run `keymill init`"),
+        "42501" if phase == Phase::Create => plain(
+            FaultKind::Refused,
+            false,
+            "this user may not create in the schema; let one who may run what `keymill init --dry-run` prints, which names \
+             it, and grant this one SELECT, INSERT and UPDATE on the table",
+        ),
         "42501" => plain(
             FaultKind::Refused,
             false,
@@ -297,18 +296,18 @@ mod tests {
 
     #[test]
     fn a_conflict_is_repeated_and_an_ended_session_during_commit_is_unknown() {
-        assert_eq!(meaning("40P01", true), Meaning::Again);
-        assert_eq!(meaning("57P01", true), Meaning::Unknown);
-        assert_eq!(meaning("08006", true), Meaning::Unknown);
+        assert_eq!(meaning("40P01", Phase::Commit), Meaning::Conflict);
+        assert_eq!(meaning("57P01", Phase::Commit), Meaning::Unknown);
+        assert_eq!(meaning("08006", Phase::Commit), Meaning::Unknown);
         assert!(matches!(
-            meaning("57P01", false),
+            meaning("57P01", Phase::Ask),
             Meaning::Plain { kind: FaultKind::Unavailable, reconnect: true, .. }
         ));
         assert!(matches!(
-            meaning("42P01", true),
+            meaning("42P01", Phase::Commit),
             Meaning::Plain { kind: FaultKind::Refused, reconnect: false, .. }
         ));
-        assert!(matches!(meaning("53200", false), Meaning::Plain { kind: FaultKind::Unavailable, .. }));
+        assert!(matches!(meaning("53200", Phase::Ask), Meaning::Plain { kind: FaultKind::Unavailable, .. }));
     }
 
     #[test]

@@ -4,86 +4,32 @@ use std::io;
 
 use tokio_postgres::error::Severity;
 
-use super::dialect::{self, LOCKED, Meaning};
+use super::dialect::{self, MISSING_TABLE};
 use super::wire::{Failed, Objection};
 use crate::store::server::{Phase, ServerOptions, Target, hide, login_refused, unreached};
+use crate::store::sql::judgement::{Judged, missing_table};
 use crate::store::tls::{Mode, not_offered, password_withheld};
 use crate::store::{Fault, FaultKind, Secret};
 
 /// A server that took longer than `timeout`.
 const SILENT: &str = "the server did not answer in time";
 
-pub(super) struct Judged {
-    pub(super) fault: Fault,
-    pub(super) broken: bool,
-    /// The transaction may be begun again.
-    pub(super) conflict: bool,
-    pub(super) duplicate: bool,
-}
-
-/// Any error that is not the server's own breaks the connection.
+/// What an error says about the range that was asked for, and about the connection. Only the server's own error leaves the
+/// connection as it was.
 pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged {
-    let broken = |kind, message| Judged {
-        fault: Fault::new(kind, message),
-        broken: true,
-        conflict: false,
-        duplicate: false,
-    };
     let said = match failed {
         Failed::Postgres(error) => error.as_db_error(),
         _ => None,
     };
     let Some(said) = said else {
-        let message = hide(&plain_words(failed), password);
-        return if phase == Phase::Ask {
-            broken(FaultKind::Unavailable, message)
-        } else {
-            let unknown = format!("{message}; whether it was done is unknown, so that range is never used");
-            broken(FaultKind::Unknown, unknown)
-        };
+        return Judged::of_connection(hide(&plain_words(failed), password), phase);
     };
     let (code, message) = (said.code().code(), hide(said.message(), password));
-    match dialect::meaning(code, phase == Phase::Commit) {
-        Meaning::Again => Judged {
-            fault: if code == LOCKED {
-                let found =
-                    format!("error {code}: {message} (another transaction holds its row: let it end)");
-                Fault::new(FaultKind::Locked, found)
-            } else {
-                Fault::new(FaultKind::Unavailable, format!("error {code}: {message}"))
-            },
-            broken: false,
-            conflict: true,
-            duplicate: false,
-        },
-        Meaning::Unknown => broken(
-            FaultKind::Unknown,
-            format!("error {code}: {message}; whether it was done is unknown, so that range is never used"),
-        ),
-        Meaning::Plain { kind, reconnect, advice } => {
-            let message = match (code, advice) {
-                ("42P01", _) => format!("{}; {advice}", missing_table(&message)),
-                (_, "") => format!("error {code}: {message}"),
-                _ => format!("error {code}: {message}; {advice}"),
-            };
-            // What ends a session says so itself, whatever its code.
-            let ends = said.parsed_severity() != Some(Severity::Error);
-            Judged {
-                fault: Fault::new(kind, message),
-                broken: reconnect || ends,
-                conflict: false,
-                duplicate: code == "23505",
-            }
-        }
-    }
-}
-
-/// `relation "keymill_segment" does not exist`, in whatever language, as we say it.
-fn missing_table(message: &str) -> String {
-    match message.split('"').nth(1) {
-        Some(table) => format!("table `{table}` is missing"),
-        None => message.to_owned(),
-    }
+    let named = (code == MISSING_TABLE).then(|| missing_table(&message, '"'));
+    let judged = Judged::of_server(dialect::meaning(code, phase), code, &message, named);
+    // What ends a session says so itself, whatever its code.
+    let ends = said.parsed_severity() != Some(Severity::Error) && !judged.conflict;
+    Judged { duplicate: code == "23505", broken: judged.broken || ends, ..judged }
 }
 
 /// A connection that was not made.
@@ -156,31 +102,5 @@ fn plain_words(failed: &Failed) -> String {
             Some(source) => format!("{error}: {source}"),
             None => error.to_string(),
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_table_is_named_with_the_command() {
-        for said in ["relation \"keymill_segment\" does not exist", "Relation »x« gibt es nicht"] {
-            let shown = missing_table(said);
-            assert!(shown == "table `keymill_segment` is missing" || shown == said, "{shown}");
-        }
-    }
-
-    #[test]
-    fn silence_breaks_the_connection() {
-        for (phase, kind) in [
-            (Phase::Ask, FaultKind::Unavailable),
-            (Phase::Write, FaultKind::Unknown),
-            (Phase::Commit, FaultKind::Unknown),
-        ] {
-            let judged = judge(&Failed::Silent, phase, &Secret::default());
-            assert!(judged.broken);
-            assert_eq!(judged.fault.kind, kind);
-        }
     }
 }

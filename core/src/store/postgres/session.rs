@@ -520,10 +520,7 @@ impl Session {
             ));
         }
         self.code = failed.code().map(str::to_owned);
-        self.state.broken |= judged.broken;
-        self.state.conflict = judged.conflict;
-        self.state.duplicate = judged.duplicate;
         self.state.spoiled = true;
-        judged.fault
+        self.state.note(judged)
     }
 }

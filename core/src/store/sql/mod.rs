@@ -26,6 +26,8 @@ mod catalogue;
 pub(crate) mod dialect;
 mod guarded_add;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod judgement;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod remote;
 pub(crate) mod rows;
 pub(crate) mod sequence;

@@ -1,0 +1,129 @@
+//! What an error says about a reservation, and what it does to the connection.
+
+use std::fmt;
+
+use crate::store::server::Phase;
+use crate::store::{Fault, FaultKind};
+
+use super::State;
+
+/// What the server's own error says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// Not carried out: another transaction was faster. The same transaction may go through now.
+    Conflict,
+    /// The same, and the other transaction has locked the row.
+    Locked,
+    /// Whether a commit in flight was carried out cannot be known.
+    Unknown,
+    /// As it says. `reconnect`: another server may do better, or this session is not to be used any more.
+    Plain { kind: FaultKind, reconnect: bool, advice: &'static str },
+}
+
+impl Meaning {
+    pub(crate) const fn plain(kind: FaultKind, reconnect: bool, advice: &'static str) -> Meaning {
+        Meaning::Plain { kind, reconnect, advice }
+    }
+}
+
+/// An error, judged.
+#[derive(Debug)]
+pub(crate) struct Judged {
+    pub(crate) fault: Fault,
+    /// The connection is not to be used again.
+    pub(crate) broken: bool,
+    /// The transaction may be begun again.
+    pub(crate) conflict: bool,
+    /// A duplicate key.
+    pub(crate) duplicate: bool,
+}
+
+/// Ends the message about a commit whose outcome is unknown.
+const NEVER_USED: &str = "; whether it was done is unknown, so that range is never used";
+
+impl Judged {
+    fn new(kind: FaultKind, message: String, broken: bool) -> Judged {
+        let conflict = kind == FaultKind::Locked;
+        Judged { fault: Fault::new(kind, message), broken, conflict, duplicate: false }
+    }
+
+    /// An error that is not the server's own: it breaks the connection, and what was in flight is unknown.
+    pub(crate) fn of_connection(message: String, phase: Phase) -> Judged {
+        match phase {
+            Phase::Ask => Judged::new(FaultKind::Unavailable, message, true),
+            Phase::Create | Phase::Write | Phase::Commit => {
+                Judged::new(FaultKind::Unknown, message + NEVER_USED, true)
+            }
+        }
+    }
+
+    /// The server's own error. `named`: what to say instead of its code and message.
+    pub(crate) fn of_server(
+        meaning: Meaning,
+        code: impl fmt::Display,
+        message: &str,
+        named: Option<String>,
+    ) -> Judged {
+        let said = named.unwrap_or_else(|| format!("error {code}: {message}"));
+        match meaning {
+            Meaning::Conflict => {
+                Judged { conflict: true, ..Judged::new(FaultKind::Unavailable, said, false) }
+            }
+            Meaning::Locked => {
+                let said = format!("{said} (another transaction holds its row: let it end)");
+                Judged::new(FaultKind::Locked, said, false)
+            }
+            Meaning::Unknown => Judged::new(FaultKind::Unknown, said + NEVER_USED, true),
+            Meaning::Plain { kind, reconnect, advice: "" } => Judged::new(kind, said, reconnect),
+            Meaning::Plain { kind, reconnect, advice } => {
+                Judged::new(kind, format!("{said}; {advice}"), reconnect)
+            }
+        }
+    }
+}
+
+impl State {
+    /// Takes note of an error.
+    pub(crate) fn note(&mut self, judged: Judged) -> Fault {
+        self.broken |= judged.broken;
+        (self.conflict, self.duplicate) = (judged.conflict, judged.duplicate);
+        judged.fault
+    }
+}
+
+/// What to say of a missing table, from the server's message, which names it between these quotes in any language.
+pub(crate) fn missing_table(message: &str, quote: char) -> String {
+    match message.split(quote).nth(1).and_then(|name| name.rsplit('.').next()) {
+        Some(table) => format!("table `{table}` is missing"),
+        None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_table_is_named() {
+        for (message, quote, says) in [
+            ("Table 'ids.keymill_segment' doesn't exist", '\'', "table `keymill_segment` is missing"),
+            ("relation \"keymill_segment\" does not exist", '"', "table `keymill_segment` is missing"),
+            ("Relation »x« gibt es nicht", '"', "Relation »x« gibt es nicht"),
+        ] {
+            assert_eq!(missing_table(message, quote), says);
+        }
+    }
+
+    #[test]
+    fn an_error_that_is_not_the_servers_own_breaks_the_connection() {
+        for (phase, kind) in [
+            (Phase::Ask, FaultKind::Unavailable),
+            (Phase::Write, FaultKind::Unknown),
+            (Phase::Commit, FaultKind::Unknown),
+        ] {
+            let judged = Judged::of_connection("cut".to_owned(), phase);
+            assert!(judged.broken && !judged.conflict);
+            assert_eq!(judged.fault.kind, kind);
+        }
+    }
+}
