@@ -262,9 +262,9 @@ fn what_could_count_a_number_twice_is_refused_and_nothing_is_changed() {
     // A row that stands up there, and nothing says who had it moved there.
     tables.say("DELETE FROM {new}");
     tables.say("UPDATE {old} SET max_id = 4611686018427400000");
-    refused("has no record to which source");
+    refused("has no import record");
     tables.say("INSERT INTO {new} (name, next) VALUES ('segment:orders', 5001)");
-    refused("has no record to which source");
+    refused("has no import record");
     for (scheme, says) in [("keymill", "leaf_alloc, tiny_id_info"), ("ticket", "leaf_alloc, tiny_id_info")] {
         let error = orders.import(&OldRow { scheme, ..OldRow::default() }, true).unwrap_err();
         assert!(error.message.contains(says), "{error}");

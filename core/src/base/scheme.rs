@@ -92,14 +92,6 @@ pub(crate) enum Family {
     Sqlite,
 }
 
-/// The statement that creates a scheme's table in each family of databases; `None` where the scheme is not kept.
-#[derive(Debug)]
-pub(crate) struct Create {
-    pub(crate) mysql: Option<&'static str>,
-    pub(crate) postgres: Option<&'static str>,
-    pub(crate) sqlite: Option<&'static str>,
-}
-
 /// A scheme, described.
 #[derive(Debug)]
 pub(crate) struct Description {
@@ -109,18 +101,29 @@ pub(crate) struct Description {
     table: &'static str,
     kept: Kept,
     touched: Option<Touched>,
-    create: Create,
+    /// The statement that creates the table, for each family of databases that keeps the scheme.
+    create: &'static [(Family, &'static str)],
 }
 
-/// The file of a `CREATE` statement, for the families named. Each is SQL that an administrator can run as it is: the default
-/// table, its authors' column names and a step of 1000 stand for those of a source.
-macro_rules! create {
-    ($scheme:literal: $($family:ident)+) => {
-        Create { $($family: Some(include_str!(concat!("../store/sql/ddl/", $scheme, ".", stringify!($family), ".sql"))),)+ ..NO_TABLE }
+macro_rules! family {
+    (mysql) => {
+        Family::MySql
+    };
+    (postgres) => {
+        Family::Postgres
+    };
+    (sqlite) => {
+        Family::Sqlite
     };
 }
 
-const NO_TABLE: Create = Create { mysql: None, postgres: None, sqlite: None };
+/// The files of the `CREATE` statements. Each is SQL that an administrator can run as it is: the default table, its authors'
+/// column names and a step of 1000 stand for those of a source.
+macro_rules! create {
+    ($scheme:literal: $($family:ident)+) => {
+        &[$((family!($family), include_str!(concat!("../store/sql/ddl/", $scheme, ".", stringify!($family), ".sql")))),+]
+    };
+}
 
 macro_rules! schemes {
     ($($(#[doc = $doc:literal])+ $scheme:ident = $description:expr;)+) => {
@@ -312,13 +315,8 @@ impl Scheme {
     }
 
     /// The statement that creates the table; `None` where the family does not keep the scheme.
-    pub(crate) const fn create(self, family: Family) -> Option<&'static str> {
-        let create = &self.description().create;
-        match family {
-            Family::MySql => create.mysql,
-            Family::Postgres => create.postgres,
-            Family::Sqlite => create.sqlite,
-        }
+    pub(crate) fn create(self, family: Family) -> Option<&'static str> {
+        self.description().create.iter().find(|(of, _)| *of == family).map(|(_, statement)| *statement)
     }
 
     /// Whether the scheme keeps plain numbers: segments.

@@ -20,16 +20,16 @@ impl<'k> Layout<'k> {
         Layout { key }
     }
 
-    fn own(&self, columns: Vec<&'static str>) -> Vec<&'k str> {
+    fn own(self, columns: Vec<&'static str>) -> Vec<&'k str> {
         columns.into_iter().map(|column| self.key.columns.own(column)).collect()
     }
 
-    fn counter(&self) -> Option<Counter<'k>> {
+    fn counter(self) -> Option<Counter<'k>> {
         Counter::of(self.key)
     }
 
     /// The columns that identify the row, with their values.
-    pub(crate) fn identity(&self) -> Result<Vec<(&'k str, Value)>, Fault> {
+    pub(crate) fn identity(self) -> Result<Vec<(&'k str, Value)>, Fault> {
         let values: Vec<Value> = match (self.counter(), self.key.scheme.kept()) {
             (Some(counter), _) => vec![counter.row_name()?.into()],
             (None, Kept::Serial) => {
@@ -42,17 +42,17 @@ impl<'k> Layout<'k> {
     }
 
     /// The columns that no two rows may have in common.
-    pub(crate) fn unique(&self) -> Vec<&'k str> {
+    pub(crate) fn unique(self) -> Vec<&'k str> {
         self.own(self.key.scheme.identity())
     }
 
     /// The columns to read, for [`decode`](Layout::decode).
-    pub(crate) fn content(&self) -> Vec<&'k str> {
+    pub(crate) fn content(self) -> Vec<&'k str> {
         self.own(self.key.scheme.content())
     }
 
     /// The column that says how far numbers have been handed out.
-    pub(crate) fn position(&self) -> &'k str {
+    pub(crate) fn position(self) -> &'k str {
         match self.key.scheme.kept() {
             Kept::Segment => "next",
             _ => self.content().first().copied().unwrap_or_default(),
@@ -60,22 +60,22 @@ impl<'k> Layout<'k> {
     }
 
     /// The column that counts the changes, which every change adds 1 to.
-    pub(crate) fn version(&self) -> Option<&'k str> {
+    pub(crate) fn version(self) -> Option<&'k str> {
         self.counter()?.version()
     }
 
     /// The column that holds when the row was changed.
-    pub(crate) fn touched(&self) -> Option<(&'k str, Touched)> {
+    pub(crate) fn touched(self) -> Option<(&'k str, Touched)> {
         self.key.scheme.touched().map(|touched| (self.key.columns.own(touched.column), touched))
     }
 
     /// The same, where statements on this family of databases have to set it.
-    pub(crate) fn touched_on(&self, family: Family) -> Option<(&'k str, Touched)> {
+    pub(crate) fn touched_on(self, family: Family) -> Option<(&'k str, Touched)> {
         self.touched().filter(|(_, touched)| touched.set_on.contains(&family))
     }
 
     /// The columns that the statements on this family of databases name.
-    pub(crate) fn needed(&self, family: Family) -> Vec<Needed<'k>> {
+    pub(crate) fn needed(self, family: Family) -> Vec<Needed<'k>> {
         let scheme = self.key.scheme;
         let narrowest = |column: &str| match (scheme.kept(), column) {
             (Kept::Segment, "period" | "next") | (Kept::Ticket { .. }, "id") => Some("bigint"),
@@ -90,7 +90,7 @@ impl<'k> Layout<'k> {
     }
 
     /// The row that these cells are, in the order of [`content`](Layout::content); refused where they make no sense.
-    pub(crate) fn decode(&self, cells: &[Cell]) -> Result<Stored, Fault> {
+    pub(crate) fn decode(self, cells: &[Cell]) -> Result<Stored, Fault> {
         match (self.counter(), self.key.scheme.kept()) {
             (Some(counter), _) => self.decode_counter(&counter, cells).map(Stored::Counter),
             (None, Kept::Serial) => match cells.first() {
@@ -123,7 +123,7 @@ impl<'k> Layout<'k> {
         }
     }
 
-    fn decode_counter(&self, counter: &Counter<'_>, cells: &[Cell]) -> Result<CounterRow, Fault> {
+    fn decode_counter(self, counter: &Counter<'_>, cells: &[Cell]) -> Result<CounterRow, Fault> {
         let columns = self.content();
         let value = |column: &str, least: u64| -> Result<u64, Fault> {
             let cell = columns.iter().position(|of| *of == column).and_then(|at| cells.get(at));
@@ -148,7 +148,7 @@ impl<'k> Layout<'k> {
 
     /// The number in a column; refused with what is there and what to do where it is no number from `least` to `most`.
     fn whole(
-        &self,
+        self,
         column: &str,
         cell: Option<&Cell>,
         (least, most): (u64, u64),
@@ -180,7 +180,7 @@ impl<'k> Layout<'k> {
     }
 
     /// The columns of a new row beside those that identify it.
-    pub(crate) fn encode(&self, new: &Stored) -> Vec<(&'k str, Value)> {
+    pub(crate) fn encode(self, new: &Stored) -> Vec<(&'k str, Value)> {
         let values: Vec<Value> = match (new, self.counter()) {
             (Stored::Segment(mark), _) => vec![mark.period.into(), mark.next.into()],
             (Stored::Serial(text), _) => vec![text.clone().into()],
@@ -199,7 +199,7 @@ impl<'k> Layout<'k> {
     }
 
     /// The columns that a change of `old` compares, in whose place another writer would leave another value.
-    pub(crate) fn compared(&self, old: &Stored) -> Vec<(&'k str, Value)> {
+    pub(crate) fn compared(self, old: &Stored) -> Vec<(&'k str, Value)> {
         match (old, self.counter()) {
             (Stored::Counter(row), Some(counter)) => {
                 let version = counter.version().map(|column| (column, row.version.into()));
@@ -210,7 +210,7 @@ impl<'k> Layout<'k> {
     }
 
     /// The columns that a change to `new` sets.
-    pub(crate) fn changed(&self, new: &Stored) -> Vec<(&'k str, Value)> {
+    pub(crate) fn changed(self, new: &Stored) -> Vec<(&'k str, Value)> {
         match (new, self.counter()) {
             (Stored::Counter(row), Some(counter)) => vec![(counter.maximum(), row.maximum.into())],
             _ => self.encode(new),
@@ -218,7 +218,7 @@ impl<'k> Layout<'k> {
     }
 
     /// The columns on which an addition to a counter relies, as they were last read.
-    pub(crate) fn relied_on(&self, known: &CounterRow) -> Vec<(&'k str, Value)> {
+    pub(crate) fn relied_on(self, known: &CounterRow) -> Vec<(&'k str, Value)> {
         let Some(counter) = self.counter() else { return Vec::new() };
         let mut columns = vec![(counter.step(), known.step), (counter.ttl(), known.ttl_s)];
         if let Some((delta, remainder)) = counter.stride() {

@@ -71,7 +71,7 @@ impl Part {
     }
 
     /// What changes with every change of a row.
-    fn touch(&mut self, layout: &Layout<'_>, dialect: Dialect) {
+    fn touch(&mut self, layout: Layout<'_>, dialect: Dialect) {
         if let Some(version) = layout.version() {
             self.push(", ", &format!("`{version}` = `{version}` + 1"));
         }
@@ -124,7 +124,7 @@ pub(super) fn replace(
     let (layout, dialect) = (Layout::of(key), connection.dialect());
     let (mut assigned, mut condition) = (Part::default(), Part::default());
     assigned.assign(layout.changed(new));
-    assigned.touch(&layout, dialect);
+    assigned.touch(layout, dialect);
     condition.compare(rows::identity(dialect, key)?);
     condition.compare(layout.compared(old));
     Ok(Statement {
@@ -158,7 +158,7 @@ pub(super) fn add(
     let (layout, dialect) = (Layout::of(key), connection.dialect());
     let position = layout.position();
     let mut assigned = Part { text: format!("`{position}` = {addition}"), values: vec![len.into()] };
-    assigned.touch(&layout, dialect);
+    assigned.touch(layout, dialect);
     let mut condition = Part::default();
     condition.compare(rows::identity(dialect, key)?);
     condition.push(" AND ", &format!("`{position}` >= ? AND `{position}` <= ?"));
