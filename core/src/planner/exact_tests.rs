@@ -154,6 +154,12 @@ mod buffers {
         assert_eq!(back(&[(7, 1, 400), (0, 400, 1001)]), Some((0, 400, 1001)), "of another period");
         assert_eq!(planner.give_back(1, &[(0, 400, 1001)]), None, "no source");
     }
+
+    #[test]
+    fn a_planner_is_shown_by_its_figures() {
+        let planner = planner_of("segment:orders");
+        assert_eq!(format!("{planner:?}"), "Planner { sources: 1, failures: 0, .. }");
+    }
 }
 
 mod outages {
@@ -637,6 +643,19 @@ mod periods {
             (-9, 1),
         ] {
             assert_eq!(until_check(NOON + before_ms, at(0)), ms, "{before_ms} ms before the end");
+        }
+    }
+
+    #[test]
+    fn a_range_whose_end_is_near_brings_the_next_check_of_the_clock_forward() {
+        let mut planner = planner_of(DAYS);
+        let (_, today, end) = today(&spec(DAYS));
+        for (check_ms, then) in [(u64::MAX, 10_700), (10_701, 10_700), (10_699, 10_699)] {
+            planner.next_period_check_ms = check_ms;
+            let now = Now { boot_ms: 10_000, wall_ms: end - 700 };
+            let lo = planner.seen(0).next.max(1);
+            reserve(&mut planner, range(lo, lo + 1000, today), now);
+            assert_eq!(planner.next_period_check_ms, then);
         }
     }
 

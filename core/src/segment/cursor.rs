@@ -201,7 +201,8 @@ mod tests {
     use crate::{Mill, Source};
 
     fn sources(mill: &Mill, count: usize) -> Vec<Source> {
-        let open = |n| mill.source(&format!("segment:s{n}?order=thread&block=10")).expect("a source");
+        let open =
+            |n| mill.source(&format!("segment:s{n}?order=thread&block=10&deadline=60s")).expect("a source");
         (0..count).map(open).collect()
     }
 
