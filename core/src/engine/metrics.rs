@@ -281,7 +281,9 @@ const OF_SOURCE: [OfSource; 11] = [
 pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
     let mut out = String::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
-    stats.iter().for_each(|s| *names.entry(&s.source).or_default() += 1);
+    for s in stats {
+        *names.entry(&s.source).or_default() += 1;
+    }
     let labels: Vec<_> = stats
         .iter()
         .map(|s| if names[s.source.as_str()] == 1 { &s.source } else { &s.spec })
@@ -293,7 +295,7 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
     }
     let latency = counters.latency();
     let mut one = |name, kind, help, value: u64| {
-        series(&mut out, name, kind, help, [(String::new(), value.to_string())])
+        series(&mut out, name, kind, help, [(String::new(), value.to_string())]);
     };
     one(
         "keymill_given_back_total",

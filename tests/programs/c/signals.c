@@ -129,6 +129,7 @@ static void *on_a_small_stack(void *unused) {
     OK(km_mill_source(mill, "serial:cust/id?date=yyyyMMdd&number=000000&deadline=30s", &serial));
     OK(km_source_next_text(serial, buf, sizeof buf, &len));
     for (int i = 0; i < 200; i++) OK(km_source_next(source, &id));
+    OK(km_source_free(serial));
     GIVES(KM_INVALID_CONFIG, km_mill_source(mill, "segment:orders?no=option", &serial));
     at_rest();
     return NULL;

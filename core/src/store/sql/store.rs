@@ -355,6 +355,10 @@ impl<S: Server> Store for SqlStore<S> {
     }
 
     fn writable(&mut self) -> Result<(), Fault> {
+        // A database that does not exist yet is created by the first change.
+        if !self.server.is_there() {
+            return Ok(());
+        }
         self.server.with(|connection| connection.writable())
     }
 
