@@ -4,7 +4,7 @@ use rusqlite::types::{Value as Sqlite, ValueRef};
 use rusqlite::{ErrorCode, params_from_iter};
 
 use super::file::{APPLICATION_ID, Owner, fault, identity, log_of, owner, refuse_foreign};
-use super::gate::OpenFile;
+use super::fork::OpenFile;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{Cell, Value, text};
 use crate::store::sql::{Connection, Dialect, Relation, State, check_table, create_statement};

@@ -54,7 +54,7 @@ mod imp {
     use rusqlite::ffi;
 
     use super::super::file::identity;
-    use super::super::gate::Pass;
+    use super::super::fork::Operation;
     use super::Inode;
 
     type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
@@ -171,9 +171,9 @@ mod imp {
 
     /// Replaces SQLite's system calls, once in a process's life. Without them everything works as SQLite does by itself.
     ///
-    /// Only for who holds a [`Pass`]: a fork in the middle of this would leave the child a beginning that never ends, and every
+    /// Only for who holds a [`Operation`]: a fork in the middle of this would leave the child a beginning that never ends, and every
     /// operation there would wait for it.
-    pub(in super::super) fn install(_pass: &Pass) {
+    pub(in super::super) fn install(_operation: &Operation) {
         INSTALLED.get_or_init(|| {
             if let Some(calls) = present_calls() {
                 replace(CALLS.get_or_init(|| calls));
@@ -674,7 +674,7 @@ mod imp {
         work()
     }
 
-    pub(in super::super) fn install(_pass: &super::super::gate::Pass) {}
+    pub(in super::super) fn install(_operation: &super::super::fork::Operation) {}
 
     pub(in super::super) fn know(_file: &File, _database: Inode) {}
 

@@ -11,7 +11,7 @@
 mod connection;
 mod descriptors;
 mod file;
-mod gate;
+mod fork;
 
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use super::sql::{self, Dialect, SqlStore, State};
 use super::{Durability, Facts, Fault, FaultKind};
 use descriptors::Inode;
 use file::{Deadline, FileSystem, Owner, fault, file_system, identity, is_busy, owner, real};
-use gate::{OpenFile, Opened};
+use fork::{OpenFile, Opened};
 
 /// How a file is used.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub type SqliteStore = SqlStore<SqliteFile>;
 pub struct SqliteFile {
     path: PathBuf,
     options: SqliteOptions,
-    slot: Option<Arc<gate::Slot>>,
+    slot: Option<Arc<fork::Slot>>,
     /// What was found wrong with the file since it was last opened.
     warnings: Vec<String>,
     deadline: Arc<Deadline>,
@@ -98,8 +98,8 @@ impl SqliteFile {
         &mut self,
         work: impl FnOnce(&mut OpenFile) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        gate::recognise_process();
-        if gate::is_spoilt() {
+        fork::recognise_process();
+        if fork::is_unusable() {
             return Err(Fault::new(
                 FaultKind::Refused,
                 "this process was forked or cloned in the middle of a SQLite operation of its parent; start it with exec",
@@ -107,14 +107,14 @@ impl SqliteFile {
         }
         let slot = match &self.slot {
             Some(slot) => Arc::clone(slot),
-            None => gate::Slot::new()
+            None => fork::Slot::new()
                 .ok_or_else(|| Fault::new(FaultKind::Unavailable, "no memory to register fork handlers"))?,
         };
         self.slot = Some(Arc::clone(&slot));
-        let pass = gate::enter();
-        descriptors::install(&pass);
+        let operation = fork::begin();
+        descriptors::install(&operation);
         self.deadline.set();
-        let mut kept = slot.lock(&pass);
+        let mut kept = slot.lock(&operation);
         if let Some(file) = &*kept
             && let Err(fault) = self.check_own_descriptors(file.database())
         {
@@ -200,7 +200,7 @@ impl SqliteFile {
                 format!("`{}` was deleted while it was opened", path.display()),
             )
         })?;
-        gate::hold_locks(&real).map_err(|error| {
+        fork::hold_locks(&real).map_err(|error| {
             Fault::new(
                 FaultKind::Unavailable,
                 format!("locking `{}` for a cloned process: {error}", path.display()),
@@ -333,8 +333,8 @@ impl Drop for SqliteFile {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
             // Inside the gate, so that a fork does not copy a half-closed file.
-            let pass = gate::enter();
-            *slot.lock(&pass) = None;
+            let operation = fork::begin();
+            *slot.lock(&operation) = None;
         }
     }
 }

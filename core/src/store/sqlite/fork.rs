@@ -29,12 +29,12 @@ use super::descriptors::{self, Inode};
 use crate::store::sql::State;
 
 /// Lower 32 bits: operations in progress. Bit 32: a thread is forking.
-static GATE: AtomicU64 = AtomicU64::new(0);
+static STATE: AtomicU64 = AtomicU64::new(0);
 const FORKING: u64 = 1 << 32;
 const OPERATIONS: u64 = FORKING - 1;
 
 /// The child was forked although an operation would not end; its copy of SQLite is unusable.
-static SPOILT: AtomicBool = AtomicBool::new(false);
+static UNUSABLE: AtomicBool = AtomicBool::new(false);
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 
 /// The process that uses this copy of SQLite; 0: none yet.
@@ -102,27 +102,27 @@ impl Slot {
     pub(super) fn new() -> Option<Arc<Slot>> {
         HANDLERS.get_or_try_init(register).ok()?;
         let slot = Arc::new(Slot::default());
-        let _pass = enter();
+        let _operation = begin();
         let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
         slots.retain(|slot| slot.strong_count() > 0);
         slots.push(Arc::downgrade(&slot));
         Some(slot)
     }
 
-    /// The connection. Only for who holds a [`Pass`].
-    pub(super) fn lock<'a>(&'a self, _pass: &'a Pass) -> MutexGuard<'a, Option<OpenFile>> {
+    /// The connection. Only for who holds a [`Operation`].
+    pub(super) fn lock<'a>(&'a self, _operation: &'a Operation) -> MutexGuard<'a, Option<OpenFile>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Held while SQLite is used; forks wait for it.
 #[derive(Debug)]
-pub(super) struct Pass(());
+pub(super) struct Operation(());
 
-impl Drop for Pass {
+impl Drop for Operation {
     fn drop(&mut self) {
         // ordering: Release pairs with the forking thread's Acquire: what the operation wrote is seen before closing.
-        GATE.fetch_sub(1, Ordering::Release);
+        STATE.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -141,12 +141,12 @@ pub(super) fn recognise_process() {
         // In the middle of an operation SQLite's own mutexes and lock counts are those of a thread that is not here.
         match SLOTS.try_lock() {
             // ordering: Relaxed — as above.
-            Ok(mut slots) if GATE.swap(0, Ordering::Relaxed) == 0 => {
+            Ok(mut slots) if STATE.swap(0, Ordering::Relaxed) == 0 => {
                 // The parent's connections: a later fork of this process is not to close them.
                 std::mem::forget(std::mem::take(&mut *slots));
             }
             // ordering: Relaxed — as above.
-            _ => SPOILT.store(true, Ordering::Relaxed),
+            _ => UNUSABLE.store(true, Ordering::Relaxed),
         }
     }
     // ordering: Relaxed — as above.
@@ -198,22 +198,22 @@ pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
 }
 
 /// Enters; waits while another thread forks.
-pub(super) fn enter() -> Pass {
+pub(super) fn begin() -> Operation {
     loop {
         // ordering: Acquire pairs with `after_in_parent`: connections closed for the fork are seen as closed.
-        if GATE.fetch_add(1, Ordering::Acquire) & FORKING == 0 {
-            return Pass(());
+        if STATE.fetch_add(1, Ordering::Acquire) & FORKING == 0 {
+            return Operation(());
         }
         // ordering: Relaxed: nothing was done inside.
-        GATE.fetch_sub(1, Ordering::Relaxed);
+        STATE.fetch_sub(1, Ordering::Relaxed);
         std::thread::sleep(Duration::from_micros(50));
     }
 }
 
 /// Whether this process is a child whose copy of SQLite was in use when it was forked.
-pub(super) fn is_spoilt() -> bool {
+pub(super) fn is_unusable() -> bool {
     // ordering: Relaxed: written before this process had a second thread.
-    SPOILT.load(Ordering::Relaxed)
+    UNUSABLE.load(Ordering::Relaxed)
 }
 
 fn register() -> Result<(), ()> {
@@ -226,11 +226,11 @@ fn register() -> Result<(), ()> {
 extern "C" fn before() {
     let until = Instant::now() + PATIENCE;
     // One fork at a time; then wait for the operations that had entered before.
-    // ordering: Acquire on both pairs with `Pass::drop`'s Release.
-    while GATE.fetch_or(FORKING, Ordering::Acquire) & FORKING != 0 && Instant::now() < until {
+    // ordering: Acquire on both pairs with `Operation::drop`'s Release.
+    while STATE.fetch_or(FORKING, Ordering::Acquire) & FORKING != 0 && Instant::now() < until {
         std::thread::sleep(Duration::from_micros(50));
     }
-    while GATE.load(Ordering::Acquire) & OPERATIONS != 0 {
+    while STATE.load(Ordering::Acquire) & OPERATIONS != 0 {
         if Instant::now() >= until {
             // ordering: Relaxed: read by the child's only thread, a copy of this one.
             GAVE_UP.store(true, Ordering::Relaxed);
@@ -253,17 +253,17 @@ extern "C" fn before() {
 }
 
 extern "C" fn after_in_parent() {
-    // ordering: Relaxed and Release: see `enter`.
+    // ordering: Relaxed and Release: see `begin`.
     GAVE_UP.store(false, Ordering::Relaxed);
-    GATE.fetch_and(!FORKING, Ordering::Release);
+    STATE.fetch_and(!FORKING, Ordering::Release);
 }
 
 extern "C" fn after_in_child() {
     // ordering: Relaxed: the child has one thread.
     if GAVE_UP.swap(false, Ordering::Relaxed) {
-        SPOILT.store(true, Ordering::Relaxed);
+        UNUSABLE.store(true, Ordering::Relaxed);
     }
     OWNER.store(0, Ordering::Relaxed);
     // Threads that were waiting to enter are not here.
-    GATE.store(0, Ordering::Relaxed);
+    STATE.store(0, Ordering::Relaxed);
 }
