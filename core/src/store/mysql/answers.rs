@@ -13,8 +13,8 @@ use super::values::cells;
 use crate::store::model::value::Cell;
 use crate::store::sql::Changed;
 
-/// Sends statements and reads all answers to them: what each of them changed, with every row passed to `row`. The server carries
-/// out no statement after one that failed; the error then belongs to the statement after the last that is listed.
+/// Sends statements and reads every answer: how many rows each statement changed, with every row passed to `row`. The
+/// server carries out no statement after one that failed, so the error belongs to the statement after the last count.
 pub(super) fn read(
     connection: &mut Conn,
     statements: &str,
@@ -38,7 +38,7 @@ pub(super) fn read(
     }
 }
 
-/// The same where only an error is of interest.
+/// The same for statements whose counts are not needed.
 pub(super) fn carry_out(connection: &mut Conn, statements: &str) -> Result<(), Error> {
     read(connection, statements, drop).1
 }
@@ -65,7 +65,7 @@ mod tests {
         client.read_exact(&mut vec![0; len])
     }
 
-    /// A server that lets everybody in, and answers the first statements with these packets.
+    /// A server that accepts every login, and answers the first statements with these packets.
     fn serve(listener: &TcpListener, answers: &[&[u8]]) -> io::Result<()> {
         const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
         let (mut client, _) = listener.accept()?;
@@ -85,12 +85,12 @@ mod tests {
         for (number, answer) in (1..).zip(answers) {
             send(&mut client, number, answer)?;
         }
-        // Until the client goes.
+        // Until the client disconnects.
         let _ = client.read(&mut [0; 64]);
         Ok(())
     }
 
-    /// Whether reading these answers panics; the process ends where it panics twice.
+    /// Whether reading these answers panics; a second panic would end the process.
     fn panics(answers: &'static [&'static [u8]]) -> bool {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let address = listener.local_addr().expect("its address");

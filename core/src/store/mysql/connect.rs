@@ -1,4 +1,4 @@
-//! How a connection is made: host after host, every timeout set, encrypted if asked for.
+//! Makes a connection: tries host after host, with every timeout set, and encrypted where the options say so.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,7 +26,7 @@ impl Driver for Mysql {
 
     const DIALECT: Dialect = Dialect::MySql;
 
-    /// The first host that takes writes.
+    /// Connects to the first host that takes writes.
     fn connect(&mut self, options: &ServerOptions) -> Result<Session, Fault> {
         let mut failures = Vec::new();
         let (mut replicating, mut read_only) = (None, None);
@@ -76,7 +76,8 @@ impl Mysql {
         }
         #[cfg(not(feature = "rustls"))]
         if mode == Mode::Prefer {
-            // The driver would encrypt the password under whatever key comes. It cannot read one from a folder, and says so.
+            // The driver would encrypt the password under any key that the server sends. It cannot read a key from a
+            // folder, and fails.
             builder = builder.server_key_path(Some("/".into()));
         }
         let mut line = Line::to(target, mode, options)?;
@@ -91,11 +92,11 @@ impl Mysql {
                 Error::MySqlError(said) if matches!(said.code, 1045 | 1698) => {
                     fault.message = login_refused(options, mode);
                 }
-                // Without TLS in this build the driver is told to read the server's key from a folder.
+                // A build without TLS gives the driver a folder as the path of the server's key.
                 Error::IoError(error) if error.kind() == io::ErrorKind::IsADirectory => {
                     fault = crate::store::tls::password_withheld("the password under a key that it sends");
                 }
-                // MySQL also names some way or other to log in for a user it does not know.
+                // For an unknown user MySQL names an arbitrary login method.
                 Error::DriverError(DriverError::UnknownAuthPlugin(way)) => {
                     fault = Fault::new(
                         FaultKind::Refused,
@@ -106,7 +107,8 @@ impl Mysql {
                         ),
                     );
                 }
-                // Taken, and then nothing: a MySQL server speaks first, the servers of other protocols wait to be spoken to.
+                // The connection was accepted and stayed silent. A MySQL server sends the first packet; servers of other
+                // protocols wait for the client's.
                 _ if fault.message == SILENT => {
                     let limit = options.read_timeout;
                     fault.message = format!(
@@ -172,7 +174,7 @@ impl Line {
         }
     }
 
-    /// Tells the driver where to connect.
+    /// Sets the driver's target.
     fn lead(&self, builder: OptsBuilder, target: &Target) -> OptsBuilder {
         match (self, target) {
             #[cfg(feature = "rustls")]
@@ -184,7 +186,7 @@ impl Line {
         }
     }
 
-    /// What this end found wrong, once the driver has failed.
+    /// What this end refused, read after the driver has failed.
     fn fault(&mut self) -> Option<Fault> {
         match self {
             Line::Plain => None,
@@ -193,7 +195,7 @@ impl Line {
         }
     }
 
-    /// Once the driver is connected.
+    /// Called once the driver is connected.
     fn protection(&mut self) -> Protection {
         match self {
             Line::Plain => Protection::None,

@@ -56,7 +56,7 @@ impl Connection for Session {
         let mut rows = Vec::with_capacity(changes.len() * 2);
         for change in changes {
             if probes {
-                // An `UPDATE` cannot say that it does not wait for a locked row; a question before it can.
+                // An `UPDATE` cannot say `NOWAIT`; a `SELECT … FOR UPDATE` before it can.
                 let Statement { table, condition, condition_values, .. } = change;
                 let probe = format!("SELECT 1 FROM {table} WHERE {condition} FOR UPDATE NOWAIT");
                 rows.push(written_out(&probe, condition_values)?);
@@ -89,7 +89,7 @@ impl Connection for Session {
     fn set_nowait(&mut self, nowait: bool) -> Result<(), Fault> {
         let seconds = if nowait { self.server.dialect.shortest_lock_wait() } else { self.lock_wait };
         let said = self.say(&format!("SET SESSION innodb_lock_wait_timeout = {seconds}"), Phase::Ask);
-        // A connection that went on without waiting would give up on every contender.
+        // A connection that still did not wait for locks would fail on every contender.
         self.state.broken |= said.is_err();
         self.state.nowait = nowait;
         said
@@ -110,7 +110,7 @@ impl Connection for Session {
             return Err(Fault::new(FaultKind::Unavailable, READ_ONLY));
         }
         if self.server.replicates && self.passes_over {
-            // Its state may have changed when it is asked the next time.
+            // Its role may have changed at the next attempt.
             let judged = self.state.judge(REPLICATES.to_owned());
             self.state.broken |= judged.is_err();
             return judged;
@@ -186,20 +186,20 @@ impl Connection for Session {
     }
 }
 
-/// What became of a packet.
+/// The outcome of a packet.
 enum Packet {
-    /// All of it: what each of its statements did.
+    /// Carried out: the answer of each statement.
     Done(Vec<Changed>),
-    /// Nothing: another transaction has locked the row of this statement.
+    /// Not carried out: another transaction has locked the row of this statement.
     LockedAt(usize),
-    /// Nothing.
+    /// Not carried out.
     Nothing,
 }
 
 impl Session {
-    /// Carries out a packet: a transaction whose commit is the statement at `commit`. Where a statement failed the server has
-    /// carried out none after it, and nothing was changed. `tested`: the first statement, the one before the commit and the one
-    /// after it are tests of the server's options.
+    /// Sends a packet: a transaction whose commit is the statement at `commit`. After a failed statement the server carries
+    /// out none, and nothing was changed. `tested`: the first statement, the one before the commit and the one after it are
+    /// tests of the server's options.
     fn carry_out(&mut self, packet: &[&str], tested: bool, commit: usize) -> Result<Packet, Fault> {
         let (at, error) = match self.say_all(packet) {
             Ok(done) => return Ok(Packet::Done(done)),
@@ -274,7 +274,7 @@ impl Sequences for Session {
         let table = &key.table;
         if self.server.dialect == Dialect::TiDb {
             let found = self.ask(&format!("SHOW TABLE `{table}` NEXT_ROW_ID"), &[])?;
-            // One more than the value used last, or 1: the next value is the first of 1, 1 + step, … from there on.
+            // One more than the value used last, or 1: values continue as 1, 1 + step, … from there.
             let used = found.first().and_then(|row| number(row, 3)).and_then(|next| next.checked_sub(1));
             return Ok(used.map(|used| used.div_ceil(key.step).saturating_mul(key.step).saturating_add(1)));
         }
@@ -291,7 +291,7 @@ impl Sequences for Session {
             }
         }
         self.test_options(Phase::Ask)?;
-        // One statement, committed by itself: a value that was drawn is never drawn again, but by a crash on MariaDB.
+        // One autocommitted statement: a drawn value is never drawn again, except after a crash of MariaDB.
         let found = self.run(&format!("SELECT NEXTVAL(`{}`)", key.table), &[], Phase::Commit);
         let value = match found {
             Ok(rows) => rows.first().and_then(|row| number(row, 0)),

@@ -57,8 +57,8 @@ impl Dialect {
             settings.push(format!("SET SESSION idle_transaction_timeout = {}", lock_wait * 5));
         }
         if self != Dialect::TiDb {
-            // A table that somebody alters or locks: the server would go on waiting when nobody waits for its answer any more,
-            // once for each attempt.
+            // For a table that another client alters or locks: the server would go on waiting after the client's read
+            // timeout, once for each attempt.
             settings.push(format!("SET SESSION lock_wait_timeout = {lock_wait}"));
         }
         // No gap locks: sixteen processes that use a key for the first time would deadlock on them. Statement-based
@@ -69,7 +69,7 @@ impl Dialect {
         settings
     }
 
-    /// The fewest seconds that a held row is waited for: only MariaDB knows none at all.
+    /// The shortest lock wait in seconds: only MariaDB has 0.
     pub(super) const fn shortest_lock_wait(self) -> u64 {
         match self {
             Dialect::MariaDb => 0,
@@ -77,8 +77,8 @@ impl Dialect {
         }
     }
 
-    /// Whether a statement can say by itself that it waits for nobody, `FOR UPDATE NOWAIT`. MariaDB's need not: the session says
-    /// it for all of them.
+    /// Whether a statement can carry `NOWAIT` itself (`FOR UPDATE NOWAIT`). MariaDB does not need it: there a session
+    /// setting covers all statements.
     pub(super) fn has_nowait(self, version: &str) -> bool {
         let major = || version.split('.').next().and_then(|major| major.parse::<u32>().ok());
         match self {
@@ -105,7 +105,7 @@ impl Dialect {
             ]
         }
         match self {
-            // 3 flushes twice, as before there was a group commit.
+            // 3 flushes twice, as servers did before group commit.
             Dialect::MariaDb => const { &safe(&["1", "3"]) },
             Dialect::MySql => const { &safe(&["1"]) },
             // TiKV writes by Raft; these variables are there but mean nothing.
@@ -113,7 +113,7 @@ impl Dialect {
         }
     }
 
-    /// A question that the server ends by itself after so long.
+    /// A `SELECT` that the server itself ends after this time.
     pub(super) fn limited(self, select: &str, limit: Duration) -> String {
         match (self, select.strip_prefix("SELECT ")) {
             (Dialect::MariaDb, _) => {
@@ -130,13 +130,13 @@ impl Dialect {
     }
 }
 
-/// An option that decides whether a commit survives.
+/// An option on which a commit's durability depends.
 #[derive(Debug)]
 pub(super) struct Safe {
     pub(super) name: &'static str,
-    /// Its values with which one does.
+    /// The values that are safe.
     pub(super) values: &'static [&'static str],
-    /// It matters only where there is a binary log.
+    /// It matters only with a binary log.
     pub(super) of_binlog: bool,
 }
 
@@ -146,34 +146,34 @@ pub(super) const fn wait_timeout(idle: Duration) -> Duration {
     idle.saturating_add(Duration::from_secs(10))
 }
 
-/// The server has ended a statement that took longer than it was given: MariaDB's number and MySQL's.
+/// The server ended a statement that exceeded its time limit: MariaDB's number and MySQL's.
 pub(super) const OUT_OF_TIME: [u16; 2] = [1969, 3024];
 
-/// What is said of a server that takes writes and carries out another server's.
+/// Warning text for a server that takes writes and also replicates from another server.
 pub(super) const REPLICATES: &str = "the server is not read-only and replicates from another server: where programs write to \
      both, numbers come twice; set read_only=1 on replicas, and name the primary";
 
-/// The server knows no table of this name.
+/// The server has no table of this name.
 pub(super) const MISSING_TABLE: u16 = 1146;
 
-/// Two transactions waited for one another, or on Galera one lost against another node's: rolled back.
+/// A deadlock, or on Galera a lost certification against another node: rolled back.
 pub(super) const DEADLOCK: u16 = 1213;
 
-/// What a node of a Galera cluster that takes no part is told about to people.
+/// Error text for a Galera node outside the primary component.
 pub(super) const NOT_READY: &str =
     "this node of the cluster is not ready: it has no quorum or is still joining";
 
-/// What one is told about to people that has not carried out in time what the others committed.
+/// Error text for a Galera node that has not applied in time what the other nodes committed.
 pub(super) const NOT_CAUGHT_UP: &str = "the server did not begin a transaction in time: this node of the cluster lags behind the others, or has lost them";
 
-/// An error number's meaning.
+/// The meaning of an error number.
 pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
     let plain = Meaning::plain;
     let committing = phase == Phase::Commit;
     // TiDB has errors without a number of their own.
     let says = |part: &str| message.to_ascii_lowercase().contains(part);
     match code {
-        // A lock that was waited for in vain, or was not to be waited for.
+        // A lock wait that timed out, or a locked row under `NOWAIT`.
         1205 | 3572 => Meaning::Locked,
         // Deadlock, a deadlock over the next AUTO_INCREMENT, record or table definition changed, certification of group
         // replication; TiDB: write conflict, transaction to be repeated, schema changed.
@@ -195,7 +195,7 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         1040 | 1203 | 1226 => plain(FaultKind::Unavailable, true, "the server has too many connections"),
         1047 => plain(FaultKind::Unavailable, true, NOT_READY),
         1290 | 1792 | 1836 | 3989 => plain(FaultKind::Unavailable, true, READ_ONLY),
-        // MySQL's maintenance, or a node that left its group: users are turned away, another host may serve.
+        // MySQL in maintenance mode, or a node that left its group: logins are rejected, another host may serve.
         3032 => plain(
             FaultKind::Unavailable,
             true,

@@ -1,4 +1,4 @@
-//! What a driver's error means for a reservation, in words.
+//! The meaning of the driver's errors for a reservation, and their texts.
 
 use std::io;
 
@@ -10,14 +10,14 @@ use super::dialect::{self, MISSING_TABLE};
 use crate::store::server::{hide, unreached};
 use crate::store::sql::judgement::{Judged, missing_table};
 
-/// A server that took longer than `timeout`.
+/// Error text for a server that took longer than `timeout`.
 pub(super) const SILENT: &str = "the server did not answer in time";
-/// A place where nobody takes the connection.
+/// Error text for an address at which no server accepts the connection.
 pub(super) const UNHEARD: &str = "the server did not answer in time: nobody takes the connection; is the address right, and no firewall in between?";
 const NOT_MYSQL: &str = "the answer is not of the MySQL protocol";
 
-/// What an error says about the range that was asked for, and about the connection. Only a server's error packet leaves the
-/// connection as it was.
+/// What an error means for the requested range and for the connection. Only an error packet of the server leaves the
+/// connection usable.
 pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Judged {
     let Error::MySqlError(said) = error else {
         let mut message = hide(&plain_words(error), password);
@@ -32,7 +32,7 @@ pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Jud
     Judged { duplicate: code == 1062, ..judged }
 }
 
-/// What broke underneath, where something did.
+/// The underlying I/O or TLS error, if there is one.
 pub(super) fn broken_by(error: &Error) -> Option<&io::Error> {
     match error {
         Error::IoError(error) => Some(error),
@@ -44,7 +44,7 @@ pub(super) fn broken_by(error: &Error) -> Option<&io::Error> {
     }
 }
 
-/// A driver's error in words, without its debug output.
+/// The text of a driver's error, without its debug output.
 fn plain_words(error: &Error) -> String {
     let io = broken_by(error);
     let silent = SILENT.to_owned();

@@ -1,4 +1,4 @@
-//! The test that stands before and after whatever changes a row.
+//! Tests of the server's options, before and after every statement that changes a row.
 //!
 //! A server's options change while a connection lives: a primary is set read-only before it is replaced, the flush of the log
 //! is turned off under load, a proxy hands the next statement to a session that another client has set up. So the server
@@ -11,32 +11,32 @@
 //! SET SESSION completion_type = IF(@@GLOBAL.read_only = 0 AND …, 0, 9)
 //! ```
 //!
-//! * The first one keeps a server from being changed that must not be, and sets what a statement's commit depends on.
-//! * `COMMIT` ends a transaction that an option (`completion_type`, `autocommit`) has opened; else there is none, and nothing
-//!   is done.
-//! * The last one is the proof: the options were safe when the commit was over. A range is believed only after it.
+//! * The first `SET` protects a server that must not be written, and sets what a statement's commit depends on.
+//! * `COMMIT` ends a transaction that an option (`completion_type`, `autocommit`) has opened; without such a transaction it
+//!   does nothing.
+//! * The last `SET` proves that the options were safe when the commit was over. A range is used only after it succeeded.
 //!
-//! A `SET` is not written to the binary log. The same test in the statement's `WHERE` would be, and replicas of a log by
-//! statements would judge by their own options, and leave the row as it was.
+//! A `SET` is not written to the binary log. The same test in the statement's `WHERE` would be written there: replicas of a
+//! statement-based log would then test their own options, and leave the row unchanged.
 
 use std::time::Duration;
 
 use crate::store::sql::Dialect;
 
-/// The error of a test that was not passed: a variable cannot be set to that value.
+/// The error of a test that failed: a variable cannot be set to that value.
 pub(super) const NOT_PASSED: u16 = 1231;
 
-/// A row that is there is found: with 0 none is, and counting would begin anew.
+/// Without a limit on rows: under `sql_select_limit=0` an existing row would not be found, and counting would begin again.
 pub(super) const ALL_ROWS: &str = "sql_select_limit = 18446744073709551615";
 
-/// One option that is tested.
+/// One tested option.
 #[derive(Debug)]
 pub(super) struct Condition {
     /// The variable with its scope, `@@GLOBAL.read_only`.
     pub(super) variable: String,
-    /// What it has to be, as SQL.
+    /// The condition on it, as SQL.
     pub(super) test: String,
-    /// What it has to be, for people; `None`: the server takes no writes.
+    /// The condition on it for messages; `None`: the server takes no writes.
     pub(super) safe: Option<String>,
 }
 

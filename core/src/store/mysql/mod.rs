@@ -1,8 +1,8 @@
-//! Reservations in MySQL, MariaDB or TiDB: what `sql` does not know of them.
+//! Reservations in MySQL, MariaDB or TiDB: the part that `sql` does not cover.
 //!
-//! * All four timeouts are set, so that a server that falls silent costs seconds and not for ever.
-//! * The server's options are tested with each change (`guard`): what they were when the connection was made says nothing.
-//! * Nothing is prepared: a server keeps only so many statements for all of its clients.
+//! * All four timeouts are set, so that a server that falls silent costs seconds and does not block for ever.
+//! * The server's options are tested with each change (`guard`): they may have changed since the connection was made.
+//! * No statement is prepared: a server limits prepared statements across all of its clients.
 //! * No pool: `mysql::Pool` connects under its own lock and fails at construction while the server is down.
 
 mod answers;

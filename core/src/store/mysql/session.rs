@@ -23,7 +23,7 @@ use crate::store::tls::Protection;
 use crate::store::{Durability, Fault, FaultKind, SerialKey};
 use crate::time::Clock;
 
-/// A question that took too long is not repeated for so many times as long as it was given.
+/// After a `SELECT` that exceeded its time limit, this many times the limit passes before the next one.
 const REST_AFTER_SCAN: u64 = 30;
 
 /// What the server said about itself when the connection was made.
@@ -31,37 +31,37 @@ const REST_AFTER_SCAN: u64 = 30;
 pub(super) struct Server {
     pub(super) dialect: Dialect,
     pub(super) version: String,
-    /// Its statements can say that they wait for nobody.
+    /// Its statements can carry `NOWAIT`.
     pub(super) nowait: bool,
     pub(super) durability: Vec<String>,
     pub(super) read_only: bool,
     /// It is a node of a Galera cluster.
     pub(super) in_cluster: bool,
-    /// It takes writes and carries out those of another server, which is therefore a primary too.
+    /// It takes writes and replicates from another server, which is therefore a primary too.
     pub(super) replicates: bool,
 }
 
-/// Why a packet of statements was not carried out to its end.
+/// Why a packet of statements was not carried out completely.
 pub(super) enum Stopped {
-    /// So many statements were answered; the next one failed.
+    /// After this many answers, the next statement failed.
     At(usize, Error),
-    /// The server ended after so many answers.
+    /// After this many answers, the server ended the packet.
     Short(usize),
 }
 
 /// A connection and what is known about it.
 pub struct Session {
     pub(super) connection: Conn,
-    /// After the connection, which says goodbye through it.
+    /// Declared after the connection, whose `drop` still sends a packet through it.
     #[expect(dead_code, reason = "it is kept, and ends with the connection")]
     pub(super) line: Line,
     pub(super) protection: Protection,
     pub(super) server: Server,
-    /// What is tested with each change.
+    /// The options tested with each change.
     pub(super) guard: Guard,
     pub(super) state: State,
     pub(super) password: Secret,
-    /// There are several hosts: a server that carries out another's writes is no primary among them.
+    /// Several hosts are configured: then a server that replicates from another one is not the primary.
     pub(super) passes_over: bool,
     /// How many seconds a locked row is waited for.
     pub(super) lock_wait: u64,
@@ -71,8 +71,8 @@ pub struct Session {
     pub(super) scans: Scans,
 }
 
-/// Questions to business tables that took too long: by table and column, the boot time until which they are not repeated. Of the
-/// store, as it outlives connections.
+/// Business tables whose `SELECT` exceeded its time limit: by table and column, the boot time until which it is not
+/// repeated. Owned by the store, because it outlives connections.
 pub(super) type Scans = Arc<Mutex<HashMap<(String, String), u64>>>;
 
 impl fmt::Debug for Session {
@@ -82,8 +82,8 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// The rows of a statement and what it changed, by the text protocol: a prepared statement would be one of the few that a
-    /// server keeps for all of its clients.
+    /// The rows and the count of a statement, by the text protocol: a server limits prepared statements across all of its
+    /// clients.
     fn read(&mut self, sql: &str, phase: Phase) -> Result<(Vec<Vec<Cell>>, Changed), Fault> {
         let mut rows = Vec::new();
         let (changed, read) = answers::read(&mut self.connection, sql, |row| rows.push(row));
@@ -110,7 +110,8 @@ impl Session {
         }
     }
 
-    /// Statements in one packet, and what each of them changed. The server carries out none after one that failed.
+    /// Statements in one packet, with the number of rows that each changed. The server carries out none after one that
+    /// failed.
     pub(super) fn say_all(&mut self, statements: &[&str]) -> Result<Vec<Changed>, Stopped> {
         let (changed, read) = answers::read(&mut self.connection, &statements.join("; "), drop);
         if let Err(error) = read {
@@ -148,13 +149,14 @@ impl Session {
         }
     }
 
-    /// A question to a business table, which may have many rows and no fitting index. The server ends it in time: it would else
-    /// go on when nobody waits for its answer any more. One that took too long is not repeated for a while.
+    /// A `SELECT` on a business table, which may have many rows and no fitting index. The server ends it in time; without
+    /// that limit it would run on after the client's read timeout. After exceeding the limit it is not repeated for a
+    /// while.
     pub(super) fn scan(&mut self, of: &SerialKey, question: &str) -> Result<Vec<Vec<Cell>>, Fault> {
         let place = (of.table.clone(), of.column.clone());
         let now = Clock::System.boot_ms();
         let scans = Arc::clone(&self.scans);
-        // What a panic left there is as good as before it.
+        // A panic while the lock was held leaves the map valid.
         let scans = || scans.lock().unwrap_or_else(PoisonError::into_inner);
         let too_long = |limit: Duration, rest_ms: u64| {
             Fault::new(
@@ -170,7 +172,8 @@ impl Session {
                 ),
             )
         };
-        // The server's limit is the shorter one: its answer is known, a silent connection is not used again.
+        // The server's limit is shorter than the read timeout: its answer leaves the connection usable, a silent connection
+        // is dropped.
         let limit = self.read_timeout.mul_f64(0.75);
         if let Some(again_at) = scans().get(&place).copied().filter(|again_at| now < *again_at) {
             return Err(too_long(limit, again_at - now));
@@ -188,7 +191,7 @@ impl Session {
         found
     }
 
-    /// The server's options are tested by themselves.
+    /// Tests the server's options without a change.
     pub(super) fn test_options(&mut self, phase: Phase) -> Result<(), Fault> {
         let Some(test) = self.guard.alone.clone() else { return Ok(()) };
         match self.say_all(&[&test]) {
@@ -198,9 +201,9 @@ impl Session {
         }
     }
 
-    /// Why a test of the options was not passed; the next connection may find another server, or these options mended.
+    /// Why a test of the options failed; the next connection may find another server, or safe options.
     ///
-    /// After a commit (`Phase::Commit`) a range was reserved, and is not believed.
+    /// After a commit (`Phase::Commit`) a range was reserved; it is not used.
     pub(super) fn not_passed(&mut self, error: &Error, phase: Phase) -> Fault {
         if !matches!(error, Error::MySqlError(said) if said.code == NOT_PASSED) {
             return self.failed(error, phase);
@@ -218,7 +221,7 @@ impl Session {
         let Some(row) = found.first() else { return self.incomplete(0) };
         let failed = |at: &usize| text(row, at * 2) != Some("1");
         let Some(at) = (0..self.guard.conditions.len()).find(failed) else {
-            // Set and set back, or one that only a proxy sees.
+            // The option was changed and restored, or only a proxy sees another value.
             let what = format!("an option of the server was unsafe for a moment{burnt}");
             return Fault::new(
                 if burnt.is_empty() { FaultKind::Unavailable } else { FaultKind::Unknown },
@@ -235,7 +238,7 @@ impl Session {
         }
     }
 
-    /// A commit that only ends what is not there has failed: the statement before it may have been carried out.
+    /// A commit without an open transaction failed: the statement before it may have been carried out.
     fn not_known(&mut self, error: &Error) -> Fault {
         let fault = self.failed(error, Phase::Commit);
         if self.state.conflict && !self.state.broken {
@@ -252,11 +255,11 @@ impl Session {
         answers::carry_out(&mut self.connection, sql).map_err(|error| self.failed(&error, phase))
     }
 
-    /// What an error means, and what it does to this connection.
+    /// What an error means, and how it changes this connection.
     pub(super) fn failed(&mut self, error: &Error, phase: Phase) -> Fault {
         let judged = judge_error(error, phase, &self.password);
         if matches!(error, Error::MySqlError(said) if said.code == MISSING_TABLE) {
-            // What comes in its place may be of another shape, and `init` has something to do again.
+            // A table that replaces it may have another shape, and `init` may have to create it.
             self.state.checked.clear();
         }
         self.code = match error {
@@ -266,7 +269,7 @@ impl Session {
         self.state.note(judged)
     }
 
-    /// A server that answers otherwise than the protocol says.
+    /// Error for an answer that violates the protocol.
     pub(super) fn incomplete(&mut self, answers: usize) -> Fault {
         self.state.broken = true;
         let what = format!(
@@ -282,7 +285,8 @@ impl Session {
         match answers::read(&mut self.connection, &question, |row| found = text(&row, 0).map(str::to_owned)).1
         {
             Ok(()) => Ok(found),
-            // Unknown here, or not for this user. Anything else (a node that is joining, a shutdown) is no answer.
+            // An unknown variable, or one that this user may not read. Any other error (a joining node, a shutdown) is no
+            // answer.
             Err(Error::MySqlError(said)) if matches!(said.code, 1193 | 1044 | 1142 | 1143 | 1227) => Ok(None),
             Err(error) => Err(self.failed(&error, Phase::Ask)),
         }
@@ -316,7 +320,7 @@ impl Session {
                     .judge(format!("`{name}` cannot be read on this server; it has to be {safe}"))?,
             }
         }
-        // Who may do so can keep a session's statements out of the binary log: no replica would ever have them.
+        // With that right a session can keep its statements out of the binary log, and so from every replica.
         if log_bin
             && self.state.policy == Durability::Refuse
             && self.variable("sql_log_bin")?.is_some_and(|on| is_on(&on))
@@ -326,7 +330,7 @@ impl Session {
         Ok(())
     }
 
-    /// From now on this is tested with each change.
+    /// Tests this option with each change from now on.
     fn guard_on(&mut self, variable: String, test: String, safe: Option<String>) {
         self.guard.conditions.push(Condition { variable, test, safe });
     }
@@ -334,7 +338,7 @@ impl Session {
     /// Whether this server takes writes, now and with each change.
     fn check_read_only(&mut self) -> Result<(), Fault> {
         let names: &[&str] = match self.server.dialect {
-            // Of a cluster; `read_only` is there and means nothing.
+            // An option of clusters; there `read_only` has no effect.
             Dialect::TiDb => &["tidb_restricted_read_only", "tidb_super_read_only"],
             _ => &["read_only"],
         };
@@ -347,7 +351,7 @@ impl Session {
                 }
                 continue;
             };
-            // MariaDB 12 has more words for it than `ON`, and compared with a number every word would be 0.
+            // MariaDB 12 has more values for it than `ON`, and a comparison with a number would turn every text into 0.
             let off = if word.parse::<u8>().is_ok() { "= 0" } else { "= 'OFF'" };
             self.server.read_only |= word != "0" && !word.eq_ignore_ascii_case("off");
             self.guard_on(format!("@@GLOBAL.{name}"), off.to_owned(), None);
@@ -355,7 +359,7 @@ impl Session {
         Ok(())
     }
 
-    /// What only the server's status says: that it carries out another server's writes, and that it writes no redo log.
+    /// Facts that only the server's status shows: that it replicates from another server, and that it writes no redo log.
     fn check_status(&mut self) -> Result<(), Fault> {
         if self.server.dialect == Dialect::TiDb {
             return Ok(());
@@ -378,7 +382,7 @@ impl Session {
             }
         }
         if self.server.dialect == Dialect::MySql && !replicates {
-            // For who may read it. Group replication makes its secondaries read-only itself.
+            // Readable only with that right. Group replication makes its secondaries read-only itself.
             let sql = "SELECT COUNT(*) FROM performance_schema.replication_connection_status \
                        WHERE SERVICE_STATE = 'ON' AND CHANNEL_NAME NOT LIKE 'group_replication%'";
             let mut count = 0;
@@ -406,7 +410,7 @@ fn is_on(value: &str) -> bool {
 }
 
 impl Session {
-    /// Finds out which server it is, sets the session up, and checks what decides whether a commit survives.
+    /// Identifies the server, sets the session up, and checks the options that decide whether a commit survives.
     pub(super) fn introduce(&mut self, options: &ServerOptions) -> Result<(), Fault> {
         self.server.version = self.variable("version")?.unwrap_or_default();
         self.server.dialect = Dialect::of(&self.server.version);
@@ -423,7 +427,7 @@ impl Session {
         self.check_read_only()?;
         self.check_durability(log_bin)?;
         self.check_status()?;
-        // A cluster may follow another one.
+        // A whole cluster may replicate from another one.
         self.server.replicates &= !in_cluster && !self.server.read_only;
         if self.server.replicates {
             self.state.warn(REPLICATES.to_owned());
@@ -435,7 +439,8 @@ impl Session {
         Ok(())
     }
 
-    /// Galera. Two nodes write one row at once and meet at the commit: one of them is told error 1213, and tries again.
+    /// Galera: two nodes may write the same row at once and conflict at the commit. One of them gets error 1213 and tries
+    /// again.
     ///
     /// A node may answer before it has carried out what another one committed. Certification keeps such a stale node from
     /// writing, but a mill that changed hosts would find the row below what it has seen. So whatever reads (a `SELECT`, the
@@ -445,7 +450,8 @@ impl Session {
         if !self.variable("wsrep_on")?.is_some_and(|on| is_on(&on)) {
             return Ok(false);
         }
-        // Allowed on every node, while a node that takes no part refuses even `SELECT 1`, unless `wsrep_dirty_reads` is on.
+        // Allowed on every node; a node outside the primary component refuses even `SELECT 1`, unless `wsrep_dirty_reads`
+        // is on.
         let status = self.ask(
             "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_ready', 'wsrep_cluster_status', 'wsrep_cluster_size')",
             &[],
@@ -460,7 +466,7 @@ impl Session {
         }
         let provider = self.variable("wsrep_provider_options")?.unwrap_or_default();
         for option in provider.split(';').map(str::trim) {
-            // The halves of a split cluster would both go on.
+            // Without it both halves of a split cluster would go on.
             if let Some((name @ ("pc.ignore_sb" | "pc.ignore_quorum"), value)) =
                 option.split_once('=').map(|(name, value)| (name.trim(), value.trim()))
                 && !matches!(value.to_ascii_lowercase().as_str(), "false" | "no" | "off" | "0")
@@ -471,7 +477,7 @@ impl Session {
                 ))?;
             }
         }
-        // Who may do so can keep a session's statements on one node.
+        // With that right a session can keep its statements on one node.
         self.guard_on("@@SESSION.wsrep_on".to_owned(), "= 1".to_owned(), Some("1".to_owned()));
         self.say("SET SESSION wsrep_sync_wait = 1, wsrep_retry_autocommit = 0", Phase::Ask)?;
         Ok(true)
@@ -482,9 +488,9 @@ impl Session {
         self.state.nowait && self.server.nowait
     }
 
-    /// Begins a transaction, after a test of the server's options. That asks for no row: with the error of a lock's wait Galera
-    /// says that this node has not caught up with the others (`wsrep_sync_wait`). `level` is a statement right before it, which
-    /// holds for the next transaction only.
+    /// Begins a transaction, after a test of the server's options. The test reads no row: with a lock wait's error Galera
+    /// says that this node has not caught up with the others (`wsrep_sync_wait`). `level` is a statement right before
+    /// `BEGIN`; it holds for the next transaction only.
     pub(super) fn open(&mut self, level: Option<&str>) -> Result<(), Fault> {
         let test = self.guard.opening.clone();
         let statements: Vec<&str> =
@@ -501,8 +507,8 @@ impl Session {
         })
     }
 
-    /// Commits, between two tests of the server's options. Where that fails the transaction is rolled back, or its outcome is
-    /// unknown and the connection is not used again.
+    /// Commits, between two tests of the server's options. After a failure the transaction was rolled back, or its outcome
+    /// is unknown and the connection is not used again.
     pub(super) fn close(&mut self) -> Result<(), Fault> {
         let commit = self.server.dialect.commit();
         let fault = match (self.guard.within.clone(), self.guard.closing.clone()) {
@@ -527,8 +533,8 @@ impl Session {
         if self.state.broken {
             return;
         }
-        // Galera: who lost against another node while nothing was asked is told so by the answer to the next statement,
-        // whichever it is. It was rolled back then, and asked again says so.
+        // Galera reports a conflict that happened between two statements in the answer to the next statement, here
+        // `ROLLBACK`. The transaction was rolled back by then, and a second `ROLLBACK` succeeds.
         let mut said = answers::carry_out(&mut self.connection, "ROLLBACK");
         if matches!(&said, Err(Error::MySqlError(error)) if error.code == DEADLOCK) {
             said = answers::carry_out(&mut self.connection, "ROLLBACK");

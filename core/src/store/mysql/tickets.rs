@@ -3,8 +3,8 @@
 //! Two forms, both the seed's (IDSnowman 1a and 1b; the second is Flickr's ticket server,
 //! <http://code.flickr.net/2010/02/08/ticket-servers-distributed-unique-primary-keys-on-the-cheap/>): `auto_increment`
 //! inserts a row for each ticket and purges old ones, `ticket` replaces one row a name, so that the table stays small by
-//! itself. Bare `REPLACE`s meet on the unique key, deadlock, and may write a lower ticket over a higher one; so here the
-//! row is locked first, by the statement itself or in one short transaction, and who is chosen as a victim draws again.
+//! itself. Concurrent plain `REPLACE`s deadlock on the unique key, and may write a lower ticket over a higher one. So the
+//! row is locked first here, by the statement itself or in one short transaction, and a deadlock's victim draws again.
 //!
 //! * All names of a table draw from one counter: two sources of it share its tickets, and never a number.
 //! * Nodes with different steps would give the same numbers to different tickets. So the step belongs to the table: it is the
@@ -23,11 +23,11 @@ use crate::store::model::value::{Value, number, text};
 use crate::store::sql::{Changed, Connection, Tickets, wrong};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row};
 
-/// After every so many tickets, whoever drew it deletes the rows before the last so many, at most so many at a time.
+/// After every 64th ticket the process that drew it deletes older rows: all before the newest 64, at most 1000 at a time.
 const PURGE_EVERY: u64 = 64;
 const PURGE_AT_MOST: u64 = 1000;
 
-/// The range of a ticket, as far as there are numbers up to `last`.
+/// The range of a ticket, cut at `last`.
 fn range_of(ticket: u64, step: u64, last: u64) -> Result<Reserved, Fault> {
     let last = last.min(MAX_NUMBER);
     let lo = ticket
@@ -47,7 +47,7 @@ fn range_of(ticket: u64, step: u64, last: u64) -> Result<Reserved, Fault> {
     }
 }
 
-/// What a server says of a ticket.
+/// The server's answer to an insert.
 struct Drawn {
     /// How many rows changed.
     changed: u64,
@@ -109,8 +109,8 @@ impl Tickets for Session {
             self.purge(&request.key, drawn.ticket);
             return if drawn.changed == 1 { Ok(Some(drawn.reserved)) } else { Err(self.odd(&drawn)) };
         }
-        // Under the row's lock, so that the row only rises: of two draws at once, the one with the lower ticket would else be
-        // written last, and a server that counts on from the rows after a restart would name the higher one again.
+        // Under the row's lock, so that the row only rises. Without it, of two draws at once the lower ticket could be
+        // written last; a server that continues from the rows after a restart would then issue the higher one again.
         self.begin()?;
         match self.draw_under_lock(request) {
             Ok(Some(drawn)) => {
@@ -133,7 +133,7 @@ impl Tickets for Session {
         if to.next == 0 || to.next > MAX_NUMBER + 1 {
             return Err(Fault::new(FaultKind::Refused, "a next number is from 1 to 2^63"));
         }
-        // Only this level locks the end of a table.
+        // Only this isolation level locks the gap after the last row.
         self.open(Some("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))?;
         match self.raise_inside(key, to) {
             Ok(Some(rows)) => self.commit().map(|()| Some(rows)),
@@ -153,19 +153,19 @@ impl Session {
         Ok(found.first().and_then(|row| number(row, 0)).map(|ticket| ticket_row(key, ticket)))
     }
 
-    /// One autocommitted statement for the common case: the row is there and not below what this process has seen. `None`: it
-    /// is another case, and nothing was changed. A statement that reads the table it writes reads first, so the row is
-    /// locked, or seen, before a ticket is drawn.
+    /// One autocommitted statement for the common case: the row exists and is not below what this process has seen. `None`:
+    /// another case, and nothing was changed. A statement that reads the table it writes reads first, so the row is locked,
+    /// or read, before a ticket is drawn.
     fn draw_in_one(&mut self, request: &Request) -> Result<Option<Drawn>, Fault> {
         let Key { table, name, step, .. } = &*request.key;
         let Some(seen) = request.high_water.next.checked_sub(1) else { return Ok(None) };
-        // The newest ticket this process knows of. Near the end the other ways say what is left.
+        // The newest ticket this process knows of. Near the end of the numbers the other path reports how many are left.
         let newest = seen.div_ceil(*step);
         if range_of(newest + 1, *step, request.last).is_err() {
             return Ok(None);
         }
-        // The very row that this process has left, which is found by its primary key: a search for the newest of the name
-        // would wade through those that are marked deleted. Of a ticket it is known by that what was replaced.
+        // Finds the row that this process wrote last by its primary key: a search for the newest row of the name would scan
+        // rows that are marked deleted. For scheme `ticket` the replaced ticket identifies the row.
         let (verb, lock, expected) =
             if is_replaced(&request.key) { ("REPLACE", self.for_update(), 2) } else { ("INSERT", "", 1) };
         let sql = format!(
@@ -200,15 +200,15 @@ impl Session {
                 ),
             ));
         }
-        // A row that was replaced counts twice. One that has come since we looked may bear a higher ticket than ours.
+        // A replaced row counts twice. A row inserted since the search may hold a higher ticket than ours.
         let rises = before.as_ref().is_none_or(|row| row.mark.next <= drawn.reserved.lo);
         Ok((drawn.changed == 1 + u64::from(before.is_some()) && rises).then_some(drawn))
     }
 
     /// Raises this name's ticket, in an open transaction. `None`: another node's ticket was in the way.
     ///
-    /// Under a lock on the end of the table: who raises another name to the same number would else replace our row, and one
-    /// that has been drawn since we looked would be replaced by a lower one.
+    /// Under a lock on the end of the table. Without it, another process that raises another name to the same number would
+    /// replace our row, and a lower ticket would replace one that was drawn since the search.
     fn raise_inside(&mut self, key: &Key, to: Mark) -> Result<Option<(Option<Row>, Row)>, Fault> {
         let before = self.newest_ticket(key, " FOR UPDATE")?;
         not_lower(before.as_ref(), to)?;
@@ -218,7 +218,7 @@ impl Session {
         let sql = format!("SELECT `id` FROM `{}` ORDER BY `id` DESC LIMIT 1 FOR UPDATE", key.table);
         let newest = self.ask(&sql, &[])?.first().and_then(|row| number(row, 0)).unwrap_or(0);
         let ticket = (to.next - 1).div_ceil(key.step);
-        // Where another name's ticket is above, the next one of the counter is too.
+        // If another name's ticket is above, the counter's next ticket is above too.
         let ticket = (ticket > newest).then_some(ticket);
         let verb = if is_replaced(key) { "REPLACE" } else { "INSERT" };
         let sql = format!("{verb} INTO `{}` (`id`, `stub`, `step`) VALUES (?, ?, ?)", key.table);
@@ -238,7 +238,7 @@ impl Session {
         Ok(found.first().and_then(|row| number(row, 0)).unwrap_or(0))
     }
 
-    /// One row was inserted and the server counts another number of them: no ticket of such an answer is used.
+    /// The fault for an answer that is not one inserted row, or whose two counts disagree: its ticket is not used.
     fn odd(&mut self, drawn: &Drawn) -> Fault {
         self.state.broken = true;
         let Drawn { changed, ticket, .. } = drawn;
@@ -248,8 +248,8 @@ impl Session {
         )
     }
 
-    /// The newest ticket of this name, before another is drawn: a counter that was set back would else, ticket by ticket,
-    /// come up to where this process stands, and pass what other nodes have issued on its way.
+    /// Reads the newest ticket of this name before drawing another. A counter that was set back would otherwise rise ticket
+    /// by ticket to where this process stands, and pass tickets that other nodes have issued on its way.
     fn look_back(&mut self, request: &Request, lock: &str) -> Result<Option<Row>, Fault> {
         if lock.is_empty() && request.high_water.next == 0 {
             return Ok(None);
@@ -281,20 +281,20 @@ impl Session {
         Ok(Drawn { changed: changed.rows, ticket, reserved })
     }
 
-    /// Deletes older rows of this name. The newest stays: after a restart old servers count on from the largest. So do the last
-    /// ones, beside which other nodes draw.
+    /// Deletes older rows of this name. The newest stays: after a restart old servers continue from the largest. The last
+    /// few stay too, because other nodes draw beside them.
     fn purge(&mut self, key: &Key, ticket: u64) {
         if is_replaced(key) || !ticket.is_multiple_of(PURGE_EVERY) {
             return;
         }
-        // In order, so that a replica of a log by statements deletes the same rows.
+        // In order, so that a replica of a statement-based log deletes the same rows.
         let sql = format!(
             "DELETE FROM `{}` WHERE `stub` = ? AND `id` < ? ORDER BY `id` LIMIT {PURGE_AT_MOST}",
             key.table
         );
         let values = [key.name.as_str().into(), ticket.saturating_sub(PURGE_EVERY).into()];
         if let Err(fault) = self.execute(&sql, &values, Phase::Write) {
-            // The ticket is ours all the same. Two who purge at once is no news; a right that is missing is.
+            // The ticket is valid anyway. Two purges at once are expected; a missing right is reported.
             let warning = format!("old rows of `{}` cannot be deleted: {fault}", key.table);
             if !self.state.conflict {
                 self.state.warn(warning);

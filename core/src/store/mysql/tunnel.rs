@@ -1,14 +1,14 @@
-//! A connection that is encrypted here and not by the driver.
+//! TLS for the MySQL driver: keymill encrypts the connection itself.
 //!
-//! The driver's own TLS installs a provider of ciphers in the whole process, believes public authorities beside the ones it is
-//! given, and sends the password itself to whoever ends the encryption. It takes no stream of ours. So it is connected to a
-//! socket file, and a thread carries its packets to the server: it asks for TLS as the protocol wants it (the greeting comes in
-//! clear, then `SSLRequest`), verifies what `tls=` says, and while the login lasts it looks at each packet: a server that wants
-//! the password itself (full `caching_sha2_password`) gets it only where its certificate was verified. The driver refuses the
-//! other methods that send a password (`mysql_clear_password`, `sha256_password`) by itself. After the login the thread
-//! carries bytes.
+//! The driver's own TLS installs a cipher provider in the whole process, trusts public authorities beside the configured
+//! ones, and sends the plain password to any server that ends the encryption. The driver accepts no stream of ours. So it
+//! connects to a socket file, and a thread forwards its packets to the server. The thread negotiates TLS as the protocol
+//! wants it (the greeting comes in clear, then `SSLRequest`), verifies what `tls=` says, and inspects each packet of the
+//! login: it forwards the plain password (full `caching_sha2_password`) only to a server whose certificate was verified.
+//! The driver itself refuses the other methods that send a password (`mysql_clear_password`, `sha256_password`). After the
+//! login the thread forwards bytes.
 //!
-//! The thread ends with either end of the connection, and is waited for.
+//! The thread ends with either end of the connection, and is joined.
 
 use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
@@ -32,18 +32,18 @@ use crate::store::{Fault, FaultKind};
 
 /// `CLIENT_SSL` of the protocol's capabilities.
 const CLIENT_SSL: u32 = 0x0800;
-/// What `SSLRequest` and the login have in common: capabilities, longest packet, character set, filler.
+/// The common head of `SSLRequest` and the login: capabilities, longest packet, character set, filler.
 const LOGIN_HEAD: usize = 32;
-/// No packet of a login is longer; a longer one is of another protocol.
+/// The longest packet of a login; a longer one belongs to another protocol.
 const LONGEST: usize = 1 << 16;
 
-/// What became of the login.
+/// The outcome of the login.
 #[derive(Debug, Default)]
 struct Found {
     protection: Option<Protection>,
-    /// Why it ended here, where this end ended it.
+    /// Why this end ended the login, if it did.
     fault: Option<Fault>,
-    /// The thread's end of the driver's connection once more.
+    /// Another handle of the thread's end of the driver's connection.
     driver: Option<UnixStream>,
 }
 
@@ -51,7 +51,7 @@ struct Found {
 #[derive(Debug)]
 pub(super) struct Tunnel {
     folder: Option<PathBuf>,
-    /// The server's end once more, so that it can be ended.
+    /// Another handle of the server's end, to shut it down.
     server: TcpStream,
     found: Arc<Mutex<Found>>,
     carrier: Option<JoinHandle<()>>,
@@ -84,7 +84,7 @@ impl Tunnel {
                 carrier.log_in(config, name, mode, &found)?;
                 carrier.carry()
             });
-            // An end of the connection is no news: the driver says what it means for what was asked.
+            // The end of a connection is not reported: the driver's own error says what it means for the request.
             if let Err(error) = ended
                 && let Some(fault) = tls::refusal(&error)
             {
@@ -103,7 +103,7 @@ impl Tunnel {
         folder.join(SOCKET).display().to_string()
     }
 
-    /// The driver has connected, or never will: nobody else may.
+    /// Removes the socket file: the driver has connected, or never will.
     pub(super) fn taken(&mut self) {
         if let Some(folder) = self.folder.take() {
             let _ = std::fs::remove_file(folder.join(SOCKET));
@@ -111,10 +111,10 @@ impl Tunnel {
         }
     }
 
-    /// Why the login ended at this end.
+    /// Why this end ended the login.
     pub(super) fn fault(&mut self) -> Option<Fault> {
         self.taken();
-        // The driver has given up: a server that sends a byte now and then is not waited for.
+        // The driver has given up; a server that sends a byte now and then is not waited for.
         let _ = self.server.shutdown(Shutdown::Both);
         if let Some(carrier) = self.carrier.take() {
             let _ = carrier.join();
@@ -129,11 +129,11 @@ impl Tunnel {
 }
 
 impl Drop for Tunnel {
-    /// After the driver: its end of the connection is closed by now.
+    /// Dropped after the driver, whose end of the connection is closed by now.
     fn drop(&mut self) {
         self.taken();
-        // A forked child may have a copy of the driver's end, and then its close ends nothing. What the driver wrote before (its
-        // goodbye) is still carried.
+        // A forked child may have a copy of the driver's end, so closing it may end nothing. The driver's last packet
+        // (`COM_QUIT`) is still forwarded.
         if let Some(driver) = note(&self.found, |found| found.driver.take()) {
             let _ = driver.shutdown(Shutdown::Read);
         }
@@ -165,10 +165,10 @@ fn dial(address: std::net::SocketAddr, options: &ServerOptions) -> io::Result<Tc
 
 const SOCKET: &str = "s";
 
-/// A listening socket file in a folder that nobody else may enter.
+/// A listening socket file in a folder that only this user may enter.
 fn private_socket() -> io::Result<(PathBuf, UnixListener)> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
-    // A container's file system may be read-only but for its shared memory; and a socket's path may have 107 bytes.
+    // A container's file system may be read-only but for its shared memory; and a socket's path may have 107 bytes at most.
     for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
         let folder = parent.join(format!("keymill-{:016x}", crate::base::random::u64()));
         let made = DirBuilder::new().mode(0o700).create(&folder).and_then(|()| {
@@ -198,13 +198,13 @@ fn accept(listener: &UnixListener, limit: Duration) -> io::Result<UnixStream> {
     Ok(driver)
 }
 
-/// Waits until one of them can be read or has ended; says which.
+/// Waits until one of the ends can be read or has ended; answers which.
 fn readable(ends: &[RawFd], limit: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<_> =
         ends.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
     let limit = limit.map_or(-1, |limit| i32::try_from(limit.as_millis()).unwrap_or(i32::MAX).max(1));
     loop {
-        // SAFETY: `polled` is as long as is said, and lives through the call.
+        // SAFETY: `polled` has the stated length, and lives through the call.
         let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit) };
         match ready {
             0 => return Err(io::ErrorKind::TimedOut.into()),
@@ -227,7 +227,7 @@ struct Carrier {
 }
 
 impl Drop for Carrier {
-    /// A forked child may hold copies of both: they are ended, not only closed.
+    /// Shuts both ends down: a forked child may hold copies, so closing them would not end the connection.
     fn drop(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
@@ -247,7 +247,7 @@ impl Carrier {
         Ok(Carrier { driver, server, tls: None })
     }
 
-    /// Carries the packets of the login, and looks at them.
+    /// Forwards and inspects the packets of the login.
     fn log_in(
         &mut self,
         config: ClientConfig,
@@ -261,7 +261,7 @@ impl Carrier {
         let offers = capabilities(&greeting).is_some_and(|known| known & CLIENT_SSL != 0);
         self.send_driver(&mut from_server, &greeting)?;
         let Some(offered) = capabilities(&greeting).map(|_| offers) else {
-            // An error, or another protocol: the driver says what it is.
+            // An error, or another protocol: the driver reports it.
             return Ok(());
         };
         let mut login = self.driver_packet(&mut from_driver)?;
@@ -297,9 +297,9 @@ impl Carrier {
             }
             self.send_driver(&mut from_server, &packet)?;
             match packet.first() {
-                // Logged in, or refused. What follows is numbered anew.
+                // Logged in, or refused. Packet numbers begin anew.
                 Some(0x00 | 0xff) | None => break,
-                // The fast way went well: the server goes on by itself.
+                // The fast path succeeded: the server's next packet follows without a request.
                 _ if packet == [0x01, 0x03] => {}
                 _ => {
                     let answer = self.driver_packet(&mut from_driver)?;
@@ -307,7 +307,7 @@ impl Carrier {
                 }
             }
         }
-        // What came too early belongs to no login.
+        // Bytes that arrived before the login was over belong to no login.
         if from_server.kept.is_empty() && from_driver.kept.is_empty() {
             Ok(())
         } else {
@@ -341,7 +341,7 @@ impl Carrier {
         }
     }
 
-    /// `SSLRequest` is a packet that the driver does not know of: from then on both sides count differently.
+    /// The driver does not know of the `SSLRequest` packet: from here on the two sides number their packets differently.
     fn send_server(&mut self, from_driver: &mut Packets, packet: &[u8]) -> io::Result<()> {
         let bytes = from_driver.numbered(packet, self.tls.is_some());
         self.write_server(&bytes)
@@ -352,7 +352,7 @@ impl Carrier {
         self.driver.write_all(&bytes)
     }
 
-    /// What has come, decrypted; blocks until something has. 0: the server has ended the connection.
+    /// Received bytes, decrypted; blocks until there are some. 0: the server has ended the connection.
     fn read_server(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         let mut bytes = [0; 16384];
         let Some(tls) = &mut self.tls else {
@@ -392,14 +392,14 @@ impl Carrier {
         Ok(())
     }
 
-    /// Carries bytes until one end has no more.
+    /// Forwards bytes until one end has no more.
     fn carry(&mut self) -> io::Result<()> {
-        // The driver has its own limits for answers.
+        // The driver sets its own limits for answers.
         self.server.set_read_timeout(None)?;
         let mut bytes = [0; 16384];
         let mut answer = Vec::new();
         loop {
-            // What was decrypted beside the last packet of the login can be polled for no more.
+            // Bytes that were decrypted together with the last packet of the login do not make the socket readable again.
             if let Some(tls) = &mut self.tls {
                 loop {
                     match tls.reader().read(&mut bytes) {
@@ -428,7 +428,7 @@ impl Carrier {
         }
     }
 
-    /// One read of the server's socket, which is ready; decrypted it may be nothing yet. `false`: the server has ended.
+    /// One read of the server's socket, which is ready; it may yield no plain text yet. `false`: the server has ended.
     fn read_some(&mut self, into: &mut Vec<u8>) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else { return Ok(self.read_server(into)? > 0) };
         let read = tls.read_tls(&mut self.server)?;
@@ -441,11 +441,11 @@ impl Carrier {
     }
 }
 
-/// Bytes of one direction, cut into packets: three bytes of length, one that numbers the packets of both directions.
+/// Splits one direction's bytes into packets: three bytes of length, one byte with the packet's number in the exchange.
 #[derive(Debug, Default)]
 struct Packets {
     kept: Vec<u8>,
-    /// The number of the packet that was cut last.
+    /// The number of the last packet.
     number: u8,
 }
 
@@ -483,7 +483,7 @@ impl Packets {
     }
 }
 
-/// What a server's greeting says that it can; `None` where it is no greeting of version 10.
+/// The capabilities in a server's greeting; `None` if it is no greeting of version 10.
 fn capabilities(greeting: &[u8]) -> Option<u32> {
     let (10, rest) = greeting.split_first()? else { return None };
     let after_version = rest.iter().position(|byte| *byte == 0)? + 1;

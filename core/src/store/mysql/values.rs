@@ -1,4 +1,4 @@
-//! What a column of an answer holds, and how a value stands in a statement.
+//! Decodes columns of an answer, and writes values into statements.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ pub(super) fn written_out(sql: &str, values: &[Value]) -> Result<String, Fault> 
         match values.next() {
             Some(Value::Null) => out.push_str("NULL"),
             Some(Value::Number(number)) => out.push_str(&number.to_string()),
-            // As a prepared statement has it: text of the connection's character set, whatever the column's is.
+            // The text has the connection's character set, as in a prepared statement, whatever the column's is.
             Some(Value::Text(text)) => {
                 out.push_str("_utf8mb4 X'");
                 for byte in text.bytes() {

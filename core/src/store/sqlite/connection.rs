@@ -11,14 +11,14 @@ use crate::store::sql::{Connection, Dialect, Relation, State, check_table, creat
 use crate::store::{Fault, FaultKind, Key, SerialKey};
 
 impl OpenFile {
-    /// Whether the name no longer leads to the file that is open.
+    /// Whether the path no longer leads to the open file.
     pub(super) fn moved(&self) -> bool {
         let opened = &self.opened;
         identity(&opened.path) != Some(opened.file)
             || opened.log.is_some() && identity(&log_of(&opened.real)) != opened.log
     }
 
-    /// What a result of SQLite's says. Some errors roll the transaction back.
+    /// What a SQLite result means for the reservation. Some errors roll the transaction back.
     fn judged<T>(&mut self, result: rusqlite::Result<T>) -> Result<T, Fault> {
         result.map_err(|error| {
             self.state.spoiled |= self.connection.is_autocommit();
@@ -31,7 +31,7 @@ impl OpenFile {
         self.judged(said)
     }
 
-    /// Marks a file of keymill's own. A mark that is there already is not written again: that would dirty a page.
+    /// Marks a file as keymill's. A mark that is already set is not written again: that would dirty a page.
     fn mark(&mut self) -> Result<(), Fault> {
         let found = owner(&self.connection, None);
         if self.judged(found)? != Owner::Keymill {

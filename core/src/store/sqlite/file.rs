@@ -1,4 +1,4 @@
-//! The file: who it is, whose it is, what it lies on, how long it is waited for, and what SQLite's errors about it mean.
+//! The file: its identity and owner, its file system, the busy deadline, and the meaning of SQLite's errors.
 //!
 
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use crate::store::{Fault, FaultKind, Scheme};
 /// `PRAGMA application_id` of files that keymill made: "kmil".
 pub(super) const APPLICATION_ID: i32 = 0x6b6d_696c;
 
-/// When the operation in progress has waited long enough, for the busy handler.
+/// A busy handler's deadline: how long the operation in progress may wait.
 #[derive(Debug)]
 pub(super) struct Deadline {
     origin: Instant,
@@ -48,22 +48,22 @@ impl Deadline {
         if self.passed() {
             return false;
         }
-        // At random, so that nobody is always the last; and the opposite of a back-off: who has waited long asks more
-        // often, so that newcomers do not overtake for ever.
+        // A random pause, so that no process is always last. The opposite of a back-off: a process that has waited long
+        // asks more often, so that newcomers do not overtake it for ever.
         let longest = if self.waited() < Duration::from_millis(10) { 1100 } else { 300 };
         std::thread::sleep(Duration::from_micros(fastrand::u64(50..longest)));
         true
     }
 }
 
-/// Where SQLite keeps the write-ahead log of a file.
+/// The path of a file's write-ahead log.
 pub(super) fn log_of(path: &Path) -> PathBuf {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     PathBuf::from(log)
 }
 
-/// A path without symbolic links: SQLite keeps the log beside the file that they lead to. The file need not be there yet.
+/// A path without symbolic links: SQLite keeps the log beside their target. The file need not exist yet.
 pub(super) fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| {
         match (path.parent().map(std::fs::canonicalize), path.file_name()) {
@@ -73,25 +73,25 @@ pub(super) fn real(path: &Path) -> PathBuf {
     })
 }
 
-/// Whose file it is.
+/// Which program a file belongs to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// It bears our mark.
+    /// It has keymill's `application_id`.
     Keymill,
-    /// No mark, and no tables but those that keymill keeps: new, made by hand, or by a keymill that set no mark.
+    /// It has no `application_id`, and no tables but keymill's: new, made by hand, or by a keymill that set none.
     Unmarked,
-    /// Another program's, and how that is known: the end of a sentence about the file.
+    /// Another program's, with the reason as the end of a sentence about the file.
     Other(String),
 }
 
-/// A table by which a file without a mark is known as another program's: not `ours`, none of a scheme's usual name, none of
-/// the shape of keymill's own.
+/// A table that shows a file without `application_id` to be another program's: not `ours`, not named as a scheme's table
+/// usually is, and without the columns of keymill's own tables.
 const FOREIGN_TABLE: &str = "SELECT name FROM sqlite_schema AS found WHERE type IN ('table', 'view') \
      AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND lower(name) NOT IN (SELECT value FROM json_each(?1)) \
      AND (SELECT count(*) FROM pragma_table_info(found.name) \
           WHERE lower(name) IN ('name', 'period', 'next', 'updated_at')) < 4 ORDER BY name LIMIT 1";
 
-/// Whose file it is; `table` is one that a source of ours names.
+/// Finds which program the file belongs to; `table` is the table of one of our sources.
 pub(super) fn owner(connection: &Connection, table: Option<&str>) -> rusqlite::Result<Owner> {
     let mark: i32 = connection.query_one("PRAGMA application_id", [], |row| row.get(0))?;
     if mark == APPLICATION_ID {
@@ -115,7 +115,7 @@ pub(super) fn owner(connection: &Connection, table: Option<&str>) -> rusqlite::R
         .map_or(Owner::Unmarked, |table| Owner::Other(format!("holds table `{table}` of another program"))))
 }
 
-/// A file that is not keymill's is left alone, by `init` too.
+/// Refuses a file that is not keymill's, for `init` too.
 pub(super) fn refuse_foreign(path: &Path, why: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
@@ -135,7 +135,7 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// SQLite could not open a file because the process, or the machine, has no descriptor left.
+/// The fault when the process or the machine has no free descriptor.
 pub(super) fn no_descriptor(path: &Path) -> Fault {
     let whose = if descriptors::shortage() == Some(libc::ENFILE) { "this machine" } else { "this process" };
     Fault::new(
@@ -148,7 +148,7 @@ pub(super) fn no_descriptor(path: &Path) -> Fault {
     )
 }
 
-/// What SQLite said, as a fault of ours.
+/// A SQLite error as a [`Fault`].
 pub(super) fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
     let file = path.display();
     let Some(code) = error.sqlite_error_code() else {
@@ -197,16 +197,16 @@ pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// What kind of file system a file lies on, with its name; a local disk is none of these.
+/// Kinds of file systems that lose or split commits, with the name; a local disk is none of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileSystem {
-    /// Shared by several machines, whose SQLites see different logs.
+    /// Shared by several machines, each of which sees a log of its own.
     Network(&'static str),
-    /// Gone with the machine's power.
+    /// Lost when the machine stops.
     Memory(&'static str),
-    /// Gone with the container.
+    /// Lost with the container.
     Layer(&'static str),
-    /// Could be anything.
+    /// Unknown: any of these is possible.
     Doubtful(&'static str),
 }
 
@@ -224,8 +224,8 @@ pub(super) fn file_system(path: &Path) -> Option<FileSystem> {
     FILE_SYSTEMS.iter().find(|(number, _)| *number == kind as u32).map(|(_, kind)| *kind)
 }
 
-/// By the number that statfs(2) tells, 32 bits wide whatever the field's type. libc has those of the kernel's own file systems;
-/// the rest are from the kernel's `linux/magic.h` and the list in `stat` of the GNU coreutils.
+/// Looks up the type number that statfs(2) returns, 32 bits wide whatever the field's type. libc defines those of the
+/// kernel's own file systems; the rest are from the kernel's `linux/magic.h` and the list in GNU coreutils' `stat`.
 #[cfg(target_os = "linux")]
 const FILE_SYSTEMS: &[(u32, FileSystem)] = &[
     (libc::NFS_SUPER_MAGIC as u32, FileSystem::Network("NFS")),

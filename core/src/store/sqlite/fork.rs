@@ -1,15 +1,15 @@
 //! SQLite and `fork`: no connection of this process is open at the moment of a fork.
 //!
 //! SQLite must not be carried across a fork (sqlite.org/howtocorrupt.html §2.6). It keeps one list of open files per
-//! process, which says which locks the process holds; a child inherits the list but not the POSIX locks. It would then
-//! believe it holds them, and another process could delete the write-ahead log under it: reservations would be made in
-//! a file without a name, and given out twice. A mutex of SQLite held by another thread at that moment would never be
-//! released in the child either.
+//! process, with the locks that the process holds. A child inherits the list but not the POSIX locks, so its SQLite would
+//! act on locks that it does not hold. Another process could then delete the write-ahead log: reservations would be made in
+//! a file without a name, and the same numbers issued twice. A mutex of SQLite that another thread holds at that moment is
+//! never released in the child.
 //!
-//! So `pthread_atfork` closes the gate: the forking thread waits for the operation in progress (milliseconds, at most
-//! the busy deadline), closes every connection, and forks. Parent and child open new ones when they need them. What the
-//! program itself does with the same SQLite (a Rust program's own `rusqlite`) passes no gate: it must not run while
-//! another thread forks.
+//! So a `pthread_atfork` handler waits for the operation in progress (milliseconds, at most the busy deadline) and closes
+//! every connection before the fork. Parent and child open new connections when they need them. The handlers do not cover
+//! the program's own use of the same SQLite (`rusqlite` in a Rust program): such calls must not run while another thread
+//! forks.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -33,7 +33,7 @@ static STATE: AtomicU64 = AtomicU64::new(0);
 const FORKING: u64 = 1 << 32;
 const OPERATIONS: u64 = FORKING - 1;
 
-/// The child was forked although an operation would not end; its copy of SQLite is unusable.
+/// The child was forked while an operation had not ended; its copy of SQLite is unusable.
 static UNUSABLE: AtomicBool = AtomicBool::new(false);
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 
@@ -52,11 +52,12 @@ const SET_LOCK: libc::c_int = libc::F_SETLK;
 /// How long a fork waits for the operation in progress. Longer than any busy deadline; a hung disk must not hang `fork`.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Every connection that may be open. Locked only by who is inside the gate, so nobody holds it during a fork.
+/// Every connection that may be open. Its lock is taken only during an [`Operation`], so it is free during a fork.
 static SLOTS: Mutex<Vec<Weak<Slot>>> = Mutex::new(Vec::new());
 static HANDLERS: OnceCell<()> = OnceCell::new();
 
-/// A connection to a file. Where the program has closed its descriptors it is never closed: they may be the program's.
+/// A connection to a file. If the program has closed the connection's descriptors, the connection is never closed: the
+/// numbers may belong to the program now.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) connection: ManuallyDrop<Connection>,
@@ -72,7 +73,7 @@ pub(super) struct Opened {
     /// The path without symbolic links, beside which SQLite keeps its other files.
     pub(super) real: PathBuf,
     pub(super) file: Inode,
-    /// The write-ahead log's, once there is one.
+    /// The inode of the write-ahead log, if there is one.
     pub(super) log: Option<Inode>,
     pub(super) journal: String,
     pub(super) synchronous: i64,
@@ -87,7 +88,7 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         if descriptors::closed(self.database()).is_none() {
-            // SAFETY: dropped here alone, and not used afterwards.
+            // SAFETY: `drop` is the only place that drops it, and nothing uses it afterwards.
             unsafe { ManuallyDrop::drop(&mut self.connection) };
         }
     }
@@ -98,7 +99,7 @@ impl Drop for OpenFile {
 pub(super) struct Slot(Mutex<Option<OpenFile>>);
 
 impl Slot {
-    /// A slot that forks know of. `None`: the fork handlers could not be registered (no memory).
+    /// A slot registered with the fork handlers. `None`: the handlers could not be registered (no memory).
     pub(super) fn new() -> Option<Arc<Slot>> {
         HANDLERS.get_or_try_init(register).ok()?;
         let slot = Arc::new(Slot::default());
@@ -109,13 +110,13 @@ impl Slot {
         Some(slot)
     }
 
-    /// The connection. Only for who holds a [`Operation`].
+    /// Locks the connection; requires an [`Operation`].
     pub(super) fn lock<'a>(&'a self, _operation: &'a Operation) -> MutexGuard<'a, Option<OpenFile>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Held while SQLite is used; forks wait for it.
+/// An operation in progress: a fork waits until it is dropped.
 #[derive(Debug)]
 pub(super) struct Operation(());
 
@@ -126,7 +127,7 @@ impl Drop for Operation {
     }
 }
 
-/// Notices the child of a raw `clone`, before it touches anything here.
+/// Detects that this process is the child of a raw `clone`, before anything else here is used.
 pub(super) fn recognise_process() {
     let own = std::process::id();
     // ordering: Relaxed throughout: a clone starts with one thread, and `OWNER` is set before a second one comes here
@@ -138,11 +139,11 @@ pub(super) fn recognise_process() {
     if owner != 0 {
         // ordering: Relaxed — as above.
         CLONED.store(true, Ordering::Relaxed);
-        // In the middle of an operation SQLite's own mutexes and lock counts are those of a thread that is not here.
+        // A thread of the parent was using SQLite: its mutexes and lock counts belong to a thread that does not exist here.
         match SLOTS.try_lock() {
             // ordering: Relaxed — as above.
             Ok(mut slots) if STATE.swap(0, Ordering::Relaxed) == 0 => {
-                // The parent's connections: a later fork of this process is not to close them.
+                // The connections are the parent's: a later fork of this process must not close them.
                 std::mem::forget(std::mem::take(&mut *slots));
             }
             // ordering: Relaxed — as above.
@@ -153,8 +154,8 @@ pub(super) fn recognise_process() {
     OWNER.store(own, Ordering::Relaxed);
 }
 
-/// In the child of a raw `clone`: takes the two shared locks that keep others from throwing the log away. SQLite's list
-/// of files, a copy of the parent's, says that this process has them.
+/// In the child of a raw `clone`: takes the two shared locks that keep other processes from deleting the log. SQLite's list
+/// of files, copied from the parent, already contains these locks.
 pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
     // The bytes are part of SQLite's file format: the shared range after the pending byte, and the log index's
     // "dead man's switch".
@@ -183,12 +184,12 @@ pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
         lock.l_type = libc::F_RDLCK as libc::c_short;
         lock.l_whence = libc::SEEK_SET as libc::c_short;
         (lock.l_start, lock.l_len) = (start, len);
-        // With the descriptor's own locks where there are such: SQLite closes others of the same file.
+        // Open file description locks where the kernel has them: SQLite closes other descriptors of the same file.
         // SAFETY: the descriptor is open and `lock` outlives the call.
         let refused = unsafe { libc::fcntl(file.as_raw_fd(), SET_LOCK, &raw const lock) };
         let error = io::Error::last_os_error();
         if refused != 0 {
-            // Left open even so: closing it would drop whatever SQLite holds on that file.
+            // Left open: closing it would drop every lock that SQLite holds on that file.
             std::mem::forget(file);
             return Err(error);
         }
@@ -197,14 +198,14 @@ pub(super) fn hold_locks(database: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Enters; waits while another thread forks.
+/// Begins an operation; waits while another thread forks.
 pub(super) fn begin() -> Operation {
     loop {
         // ordering: Acquire pairs with `after_in_parent`: connections closed for the fork are seen as closed.
         if STATE.fetch_add(1, Ordering::Acquire) & FORKING == 0 {
             return Operation(());
         }
-        // ordering: Relaxed: nothing was done inside.
+        // ordering: Relaxed: no operation was begun.
         STATE.fetch_sub(1, Ordering::Relaxed);
         std::thread::sleep(Duration::from_micros(50));
     }
@@ -225,7 +226,7 @@ fn register() -> Result<(), ()> {
 
 extern "C" fn before() {
     let until = Instant::now() + PATIENCE;
-    // One fork at a time; then wait for the operations that had entered before.
+    // One fork at a time; then wait for the operations that began before it.
     // ordering: Acquire on both pairs with `Operation::drop`'s Release.
     while STATE.fetch_or(FORKING, Ordering::Acquire) & FORKING != 0 && Instant::now() < until {
         std::thread::sleep(Duration::from_micros(50));
@@ -243,8 +244,8 @@ extern "C" fn before() {
         let Some(slot) = slot.upgrade() else { return false };
         let mut held = slot.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connection) = held.take() {
-            // The next operation opens it again: copying the log back into the file would only cost two fsyncs. That
-            // it fails is no harm.
+            // No checkpoint: the next operation opens the file again, so copying the log into the database would only cost
+            // two fsyncs. A failure here does no harm.
             let _ = connection.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
             drop(connection);
         }
@@ -264,6 +265,6 @@ extern "C" fn after_in_child() {
         UNUSABLE.store(true, Ordering::Relaxed);
     }
     OWNER.store(0, Ordering::Relaxed);
-    // Threads that were waiting to enter are not here.
+    // Threads that were waiting to begin an operation do not exist in the child.
     STATE.store(0, Ordering::Relaxed);
 }

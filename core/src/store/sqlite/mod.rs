@@ -1,11 +1,11 @@
-//! Reservations in a SQLite file: the default, and right for every process of one machine.
+//! Reservations in a SQLite file: the default store, for processes on one machine.
 //!
 //! * Write-ahead log with `synchronous=FULL`: a commit survives loss of power. `NORMAL` would not.
 //! * `BEGIN IMMEDIATE … COMMIT`, and COMMIT's own result decides: `UPDATE … RETURNING` stepped once reports ranges that
 //!   a full disk never stored.
 //! * keymill waits for the lock itself, jittered and under one deadline: `busy_timeout` backs off further and further, and
 //!   of 8 processes one was starved for 3.1 s.
-//! * A file that is deleted or replaced while it is open is noticed by its inode, before an operation and after its commit.
+//! * A deleted or replaced file is detected by its inode, before each operation and after its commit.
 //! * Only SQLite opens the file: closing any other descriptor of it would drop SQLite's POSIX locks.
 
 mod connection;
@@ -30,7 +30,7 @@ use fork::{OpenFile, Opened};
 /// How a file is used.
 #[derive(Clone, Debug)]
 pub struct SqliteOptions {
-    /// What to do about a file system that cannot be trusted.
+    /// What to do about a file system that may lose commits.
     pub durability: Durability,
     /// How long one operation may wait for other processes in all.
     pub busy: Duration,
@@ -51,17 +51,17 @@ pub struct SqliteFile {
     path: PathBuf,
     options: SqliteOptions,
     slot: Option<Arc<fork::Slot>>,
-    /// What was found wrong with the file since it was last opened.
+    /// Problems found since the file was last opened.
     warnings: Vec<String>,
     deadline: Arc<Deadline>,
-    /// Files that this store has created and not reported.
+    /// Files that this store has created and not yet reported.
     created: Vec<String>,
-    /// When this process's descriptors are to be looked at again.
+    /// When to look at this process's descriptors again.
     next_look: Option<Instant>,
 }
 
 impl SqliteStore {
-    /// A store on this file. Nothing is opened yet; a relative path is taken from the present working folder.
+    /// A store on this file. Nothing is opened yet; a relative path is resolved against the current working folder.
     #[must_use]
     pub fn new(path: PathBuf, options: SqliteOptions) -> SqliteStore {
         // A daemon may change its working folder before the first reservation. An absolute path is also never one of
@@ -89,7 +89,8 @@ pub fn create_table(key: &super::Key) -> String {
 }
 
 impl SqliteFile {
-    /// Runs with an open file, inside the gate; closes the file after a fault that may be the connection's own.
+    /// Runs `work` with an open file, as an [`Operation`](fork::Operation); closes the file after a fault of the
+    /// connection.
     fn with_file<T>(&mut self, work: impl FnOnce(&mut OpenFile) -> Result<T, Fault>) -> Result<T, Fault> {
         descriptors::in_keymill(|| self.with_file_of_keymill(work))
     }
@@ -125,7 +126,7 @@ impl SqliteFile {
         if kept.as_ref().is_some_and(OpenFile::moved)
             && let Some(stale) = kept.take()
         {
-            // No other process uses its log any more. Copied back, it would overwrite what others have committed since.
+            // No other process uses the log of the replaced file. Copied back, it would overwrite later commits of others.
             let off = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
             let _ = stale.connection.set_db_config(off, true);
         }
@@ -137,9 +138,9 @@ impl SqliteFile {
             None => self.open()?,
         };
         let answer = work(&mut file);
-        // What was committed without its locks may be reserved by another process too.
+        // Numbers that were committed without SQLite's locks may be reserved by another process too.
         self.check_own_descriptors(file.database())?;
-        // `Refused` and its like leave the connection as it was; after anything else the next operation starts clean.
+        // `Refused` leaves the connection usable; after any other fault the next operation opens a new one.
         let broken = answer
             .as_ref()
             .is_err_and(|fault| matches!(fault.kind, FaultKind::Unknown | FaultKind::Unavailable));
@@ -168,12 +169,12 @@ impl SqliteFile {
         let at = |error: rusqlite::Error| fault(&path, &error);
         let mut connection = Connection::open_with_flags(&path, flags).map_err(at)?;
         if descriptors::shortage().is_some() && connection.is_readonly("main").map_err(at)? {
-            // SQLite has tried again for reading alone, with a descriptor that another thread had closed meanwhile.
+            // SQLite fell back to a read-only connection because another thread closed its descriptor meanwhile.
             return Err(file::no_descriptor(&path));
         }
         let deadline = Arc::clone(&self.deadline);
         connection.busy_handler(Some(move |_| deadline.pause())).map_err(at)?;
-        // Triggers and views of a file that another program wrote get no functions with effects.
+        // Triggers and views of another program's file may not call functions with side effects.
         connection
             .execute_batch("PRAGMA trusted_schema=OFF; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
             .map_err(at)?;
@@ -250,7 +251,7 @@ impl SqliteFile {
 
     fn check_file_system(&mut self, real: &Path) -> Result<(), Fault> {
         let path = self.path.display().to_string();
-        // SQLite names the log after the file: under two names there are two logs, and two truths.
+        // SQLite names the log after the file: two names would have two logs, and their readers would see different data.
         if std::fs::metadata(&self.path)
             .is_ok_and(|m| m.is_file() && std::os::unix::fs::MetadataExt::nlink(&m) > 1)
         {
@@ -295,7 +296,8 @@ impl SqliteFile {
     /// Refuses a file that something else in this process has open: the locks of two SQLite libraries in one process do not
     /// keep them apart, and each drops the other's.
     fn check_descriptors(&mut self, real: &Path) -> Result<(), Fault> {
-        /// A look may take one part in so many of the time: a process may have thousands of descriptors.
+        /// The largest share of the time that these scans may take (one part in so many): a process may have thousands of
+        /// descriptors.
         const SHARE: u32 = 50;
         let began = Instant::now();
         if self.next_look.is_some_and(|next| began < next) {
@@ -332,7 +334,7 @@ impl SqliteFile {
 impl Drop for SqliteFile {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            // Inside the gate, so that a fork does not copy a half-closed file.
+            // As an operation, so that a fork does not copy a half-closed file.
             let operation = fork::begin();
             *slot.lock(&operation) = None;
         }
