@@ -36,7 +36,7 @@ impl Connection for Session {
     fn begin(&mut self) -> Result<(), Fault> {
         let wait = if self.state.nowait { NOWAIT_PATIENCE } else { self.limits().lock() };
         self.open_transaction(wait).inspect_err(|_| {
-            // It may have begun all the same.
+            // The transaction may have begun in spite of the error.
             self.roll_back();
         })
     }
@@ -49,7 +49,7 @@ impl Connection for Session {
         if self.state.broken {
             return;
         }
-        // What the failed statement meant is still to be asked.
+        // The caller still asks what the failed statement meant.
         let (conflict, duplicate, code) = (self.state.conflict, self.state.duplicate, self.code.take());
         if self.say("ROLLBACK", Phase::Ask).is_err() {
             self.state.broken = true;
@@ -134,8 +134,8 @@ impl Connection for Session {
         }))
     }
 
-    /// Refuses a table that a crash empties, or whose statements change other rows than its own: one with rules or children, one
-    /// whose partitions lose what is in them, one that a logical subscription overwrites.
+    /// Refuses a table that a crash empties, or whose statements change rows of other tables: one with rules or children,
+    /// one with a partition that loses its rows, and the target of a logical subscription.
     fn check_relation(&mut self, key: &Key, found: &Relation) -> Result<(), Fault> {
         let (table, oid) = (&key.table, Value::from(found.oid));
         self.check_storage(table, &found.storage)?;
@@ -186,7 +186,7 @@ impl Connection for Session {
                 )),
                 None => Ok(()),
             },
-            // Older servers tell only superusers.
+            // Older servers show it to superusers only.
             Err(fault) if fault.kind == FaultKind::Refused && !self.state.broken => Ok(()),
             Err(fault) => Err(fault),
         }
@@ -199,7 +199,7 @@ impl Connection for Session {
 
     /// Another process may create the same table at this moment.
     fn create(&mut self, _key: &Key, statement: &str) -> Result<(), Fault> {
-        // What the statement calls `TEXT` is the server's own. Statements that go together are one transaction.
+        // `TEXT` in the statement means the server's own type. Statements sent together are one transaction.
         let whole = format!(
             "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), {}; {statement}",
             self.pinned()
@@ -247,9 +247,9 @@ impl Connection for Session {
         let values = [after.into(), like(prefix).into(), shortest.into(), longest.into(), shortest.into()];
         match self.ask(&sql, &values) {
             Ok(found) => Ok(found.first().and_then(|row| text(row, 0)).map(str::to_owned)),
-            // By `statement_timeout`: nothing goes on there.
+            // `statement_timeout` has ended it, so nothing runs on there.
             Err(_) if self.code.as_deref() == Some("57014") => {
-                // An index on a column of texts serves the texts themselves.
+                // An index on a text column serves the texts themselves.
                 let index = match kind {
                     "text" | "character varying" => dialect::identifier(&column),
                     _ => format!("({})", dialect::translated(&text_of)),
@@ -325,7 +325,8 @@ impl Session {
     }
 }
 
-/// The advisory lock of a sequence: `keym` and its number in the catalogue. Every draw shares it, and a repair has it alone.
+/// The advisory lock of a sequence: `keym` and its number in the catalogue. Draws share it, and a repair holds it
+/// exclusively.
 const LOCK: &str =
     "(1801812333::pg_catalog.int8 << 32) | pg_catalog.to_regclass(?)::pg_catalog.oid::pg_catalog.int8";
 
@@ -347,8 +348,8 @@ impl Sequences for Session {
             &[relation.oid.into()],
         )?;
         let Some(row) = found.first() else { return Err(sequence::wrong(key, "is a table, not a sequence")) };
-        // Each connection then takes that many values at once and issues them as it likes: behind a pooler, and among
-        // processes, they come in no order, and each lower one looks like a sequence that was set back.
+        // With a cache each connection takes that many values at once: behind a pooler, and among processes, values are
+        // issued out of order, and a lower one looks like a sequence that was set back.
         let cache = number(row, 0);
         if cache != Some(1) {
             let cache = cache.map_or_else(|| "more than one".to_owned(), |cache| cache.to_string());
@@ -400,8 +401,9 @@ impl Sequences for Session {
         Ok(Drawn::Value(number(row, 1).unwrap_or(0)))
     }
 
-    /// Only upwards. Between the look at the sequence and `setval` another process may draw beyond, and would be followed by the
-    /// same values again: so every draw shares a lock that this one has alone, and the condition is judged under it.
+    /// Only raises. Between the look at the sequence and `setval` another process may draw a higher value, and would then
+    /// draw the same values again. So every draw holds a shared lock, this change holds it exclusively, and the condition
+    /// is tested under it.
     fn raise(&mut self, key: &Key, used: u64) -> Result<(), Fault> {
         let place = self.place(key)?;
         self.begin()?;

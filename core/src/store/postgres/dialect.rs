@@ -1,5 +1,4 @@
-//! What PostgreSQL says and wants to hear: placeholders and quotes, session settings, and what its SQLSTATEs mean for a
-//! reservation. Pure.
+//! PostgreSQL's dialect: placeholders and quotes, session settings, and what its SQLSTATEs mean for a reservation. Pure.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,9 +9,9 @@ use crate::store::FaultKind;
 use crate::store::server::{Phase, READ_ONLY};
 use crate::store::sql::judgement::Meaning;
 
-/// A statement as the shared code writes it, with `` `name` ``, `?` and bare operators, in PostgreSQL's words: `"name"`, `$n`
-/// and `OPERATOR(pg_catalog.=)`. Names are folded to lower case, as PostgreSQL does with names that nobody quotes: who writes
-/// `table=ORDERS` finds what `CREATE TABLE ORDERS` made. What stands in double quotes stays as it is.
+/// Translates a statement of the shared code (`` `name` ``, `?` and bare operators) into PostgreSQL's syntax: `"name"`,
+/// `$n` and `OPERATOR(pg_catalog.=)`. Names are folded to lower case, as PostgreSQL folds unquoted names: `table=ORDERS`
+/// finds the table that `CREATE TABLE ORDERS` made. Text in double quotes stays as it is.
 ///
 /// A bare operator is looked up in every schema of the `search_path`, and another role's `public.=(varchar, text)` fits
 /// `varchar = text` better than the server's own. Functions and types are written with `pg_catalog.` where they stand.
@@ -75,9 +74,8 @@ pub(super) fn identifier(name: &str) -> String {
     escape_identifier(name)
 }
 
-/// How long the server waits: for a lock, and for a whole statement. A lock held too long, or a statement that hangs, ends in
-/// the server's own answer before the read timeout would make an unknown outcome of it; a client that vanished with its
-/// machine does not keep a row's lock.
+/// How long the server waits: for a lock, and for a whole statement. It reports a lock held too long, or a statement that
+/// hangs, before the read timeout would make the outcome unknown. A client that vanished with its machine loses its locks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     ms: u64,
@@ -103,7 +101,7 @@ impl Limits {
     }
 }
 
-/// Settings of a session that is ours alone. One that a pooler shares with others gets none: they would stay behind for the
+/// Settings of a session that keymill alone uses. A session shared through a pooler gets none: they would remain for the
 /// next client, and the next transaction may be on another connection.
 pub(super) fn session(limits: Limits) -> String {
     format!(
@@ -116,12 +114,12 @@ pub(super) fn session(limits: Limits) -> String {
     )
 }
 
-/// How a transaction begins that may lock rows: with every setting of its own on which a reservation relies, whatever the
-/// role, the database or another client of a pooler has set. Its only row is that of [`pinned`].
+/// Begins a transaction that may lock rows, with every setting on which a reservation relies, whatever the role, the
+/// database or another client of a pooler has set. Its only row is that of [`pinned`].
 ///
-/// * `client_min_messages`: the server says in a warning that a commit was let go before its standby had it.
-/// * `client_encoding`: a name that is read in another encoding would be another row.
-/// * Read only or not is left as it is: by `default_transaction_read_only` a DBA stops the writing.
+/// * `client_min_messages`: the server reports in a warning that a commit did not wait for its standby.
+/// * `client_encoding`: a name read in another encoding would name another row.
+/// * Read-only or not is left as it is: a DBA stops writing by `default_transaction_read_only`.
 pub(super) fn begin(limits: Limits, lock: Duration, synchronous_commit: &str) -> [String; 2] {
     let lock = u64::try_from(lock.as_millis()).unwrap_or(u64::MAX).clamp(1, i32::MAX as u64);
     [
@@ -139,8 +137,8 @@ pub(super) fn begin(limits: Limits, lock: Duration, synchronous_commit: &str) ->
     ]
 }
 
-/// Columns of a statement that commits by itself, or of a transaction's first: they make its commit wait as this says, which
-/// holds until after that commit, and answer with [`WATCHED`] as they are at that moment.
+/// Columns of a statement that commits by itself, or of a transaction's first statement. They set `synchronous_commit`
+/// until after that commit, and return [`WATCHED`] as of that moment.
 pub(super) fn pinned(synchronous_commit: &str) -> String {
     format!(
         "pg_catalog.set_config('synchronous_commit', '{synchronous_commit}', true), \
@@ -149,7 +147,7 @@ pub(super) fn pinned(synchronous_commit: &str) -> String {
     )
 }
 
-/// A condition that always holds, of a statement that commits by itself on a connection which others share: it is evaluated
+/// A condition that always holds, for a statement that commits by itself on a shared connection. PostgreSQL evaluates it
 /// before any row is locked.
 pub(super) fn own_limits(limits: Limits) -> String {
     format!(
@@ -159,35 +157,35 @@ pub(super) fn own_limits(limits: Limits) -> String {
     )
 }
 
-/// The lock of a row was waited for in vain.
+/// A lock wait that timed out.
 pub(super) const LOCKED: &str = "55P03";
 
 /// The server's settings that [`pinned`] and [`ABOUT`] answer with, each of which a reload changes under a live connection.
 pub(super) const WATCHED: [&str; 3] = ["fsync", "full_page_writes", "synchronous_standby_names"];
 
-/// What is asked of every server: version, in recovery, read-only, `synchronous_commit` as this role and database have it,
-/// and [`WATCHED`]. `reset_val`: what another client of a pooler has set does not count.
+/// The first query on every server: version, in recovery, read-only, `synchronous_commit` as this role and database have
+/// it, and [`WATCHED`]. `reset_val` excludes what another client of a pooler has set.
 pub(super) const ABOUT: &str = "SELECT pg_catalog.current_setting('server_version'), \
      pg_catalog.pg_is_in_recovery()::pg_catalog.text, pg_catalog.current_setting('transaction_read_only'), \
      (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'synchronous_commit'), \
      pg_catalog.current_setting('fsync', true), pg_catalog.current_setting('full_page_writes', true), \
      pg_catalog.current_setting('synchronous_standby_names', true)";
 
-/// The schemas that this role may use and finds tables in, by the `search_path` of the role and the database, in its order.
+/// The schemas in which this role finds tables, in the order of the `search_path` of role and database.
 pub(super) const PATH: &str = "SELECT s.name::pg_catalog.text FROM \
      (SELECT pg_catalog.set_config('search_path', reset_val, true) AS path FROM pg_catalog.pg_settings \
      WHERE name = 'search_path' OFFSET 0) AS p, \
      LATERAL pg_catalog.unnest(pg_catalog.current_schemas(p.path IS NULL)) WITH ORDINALITY AS s(name, place) \
      ORDER BY s.place";
 
-/// Every relation of this name: its schema, what it is, how it is kept, whether this user may use the schema and read it.
+/// Every relation of this name: its schema, kind and persistence, and whether this user may use the schema and read it.
 pub(super) const RELATIONS: &str = "SELECT n.nspname::pg_catalog.text, c.relkind::pg_catalog.text, \
      c.relpersistence::pg_catalog.text, pg_catalog.has_schema_privilege(n.oid, 'USAGE')::pg_catalog.text, \
      pg_catalog.has_table_privilege(c.oid, 'SELECT')::pg_catalog.text, c.oid::pg_catalog.int8 \
      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
      WHERE c.relname = CAST(? AS pg_catalog.name) AND n.nspname !~ '^pg_(temp|toast)'";
 
-/// Which data these are, and the timeline they are written on: the first eight digits of a log file's name.
+/// The identity of the data, and its timeline: the first eight digits of a log file's name.
 pub(super) const HISTORY: &str = "SELECT system_identifier::pg_catalog.text, \
      pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) \
      FROM pg_catalog.pg_control_system()";
@@ -196,7 +194,7 @@ pub(super) const HISTORY: &str = "SELECT system_identifier::pg_catalog.text, \
 pub(super) const ENDS: &str = "SELECT pg_catalog.host(pg_catalog.inet_client_addr()), pg_catalog.inet_client_port(), \
      pg_catalog.host(pg_catalog.inet_server_addr()), pg_catalog.inet_server_port()";
 
-/// The value of `synchronous_commit` to pin: the configured one, or the server's default where it is none that is known.
+/// The value of `synchronous_commit` to set: the configured one, or the server's default if the configured one is unknown.
 pub(super) fn commit_waits(configured: &str) -> &'static str {
     ["off", "local", "remote_write", "remote_apply"]
         .into_iter()
@@ -217,10 +215,10 @@ pub(super) fn unsafe_setting(name: &str, value: &str) -> Option<String> {
     Some(format!("the server has {name}={value}, which loses commits in a crash ({remedy})"))
 }
 
-/// The server knows no table of this name.
+/// The server has no table of this name.
 pub(super) const MISSING_TABLE: &str = "42P01";
 
-/// A SQLSTATE's meaning.
+/// The meaning of a SQLSTATE.
 pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
     let plain = Meaning::plain;
     let committing = phase == Phase::Commit;
@@ -228,7 +226,7 @@ pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
         LOCKED => Meaning::Locked,
         // Serialization failure, deadlock.
         "40001" | "40P01" => Meaning::Conflict,
-        // A session that is ended while its commit waits for a standby has committed on this server.
+        // A session terminated while its commit waits for a standby has committed on this server.
         "40003" => Meaning::Unknown,
         _ if committing && (code.starts_with("57P") || code.starts_with("08") || code == "57014") => {
             Meaning::Unknown
@@ -237,7 +235,7 @@ pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
         "53100" => plain(FaultKind::Unavailable, false, "the server's disk is full; make room"),
         "57014" => plain(FaultKind::Unavailable, false, "the server ended the statement"),
         "57P01" | "57P02" | "57P05" => plain(FaultKind::Unavailable, true, "the server ended the session"),
-        // PgBouncer in statement mode; elsewhere a server and a driver that do not understand each other.
+        // PgBouncer in statement mode; from other servers, a protocol mismatch between server and driver.
         "08P01" => {
             plain(FaultKind::Unavailable, true, "behind a pooler, use its transaction or session mode")
         }
@@ -267,7 +265,7 @@ pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
         "22001" | "22003" | "22021" | "22P05" => {
             plain(FaultKind::Refused, false, "a column is too narrow or of another character set")
         }
-        // The operator intervenes, resources, system errors: it may pass.
+        // Operator intervention, resources, system errors: they may pass.
         _ if ["08", "53", "57", "58", "XX"].iter().any(|class| code.starts_with(class)) => {
             plain(FaultKind::Unavailable, true, "")
         }

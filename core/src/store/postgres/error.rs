@@ -1,4 +1,4 @@
-//! What PostgreSQL's answers mean.
+//! The meaning of PostgreSQL's errors.
 
 use std::io;
 
@@ -11,11 +11,11 @@ use crate::store::sql::judgement::{Judged, missing_table};
 use crate::store::tls::{Mode, not_offered, password_withheld};
 use crate::store::{Fault, FaultKind, Secret};
 
-/// A server that took longer than `timeout`.
+/// Error text for a server that took longer than `timeout`.
 const SILENT: &str = "the server did not answer in time";
 
-/// What an error says about the range that was asked for, and about the connection. Only the server's own error leaves the
-/// connection as it was.
+/// What an error means for the requested range and for the connection. Only the server's own error leaves the connection
+/// usable.
 pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged {
     let said = match failed {
         Failed::Postgres(error) => error.as_db_error(),
@@ -27,12 +27,12 @@ pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged 
     let (code, message) = (said.code().code(), hide(said.message(), password));
     let named = (code == MISSING_TABLE).then(|| missing_table(&message, '"'));
     let judged = Judged::of_server(dialect::meaning(code, phase), code, &message, named);
-    // What ends a session says so itself, whatever its code.
+    // An error of severity FATAL ends the session, whatever its code.
     let ends = said.parsed_severity() != Some(Severity::Error) && !judged.conflict;
     Judged { duplicate: code == "23505", broken: judged.broken || ends, ..judged }
 }
 
-/// A connection that was not made.
+/// The fault of a failed connection attempt.
 pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Failed) -> Fault {
     let failed = match failed {
         Failed::Fault(fault) => return fault,
@@ -55,7 +55,7 @@ pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Fa
             Some(Objection::NoTls) => return not_offered(),
             None => {}
         }
-        // Another attempt is no help.
+        // Another attempt would fail too.
         #[cfg(feature = "rustls")]
         if let Some(refused) = crate::store::tls::refusal(broken) {
             return refused;
@@ -71,7 +71,7 @@ pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Fa
         }
         (Some(_), _) | (None, Some(_)) => {}
         (None, None) if error.is_closed() => {}
-        // A way to log in that is not spoken, or no PostgreSQL.
+        // An unsupported login method, or a server of another protocol.
         (None, None) => {
             fault.kind = FaultKind::Refused;
             if source.is_none() {
@@ -82,7 +82,7 @@ pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Fa
     fault
 }
 
-/// A driver's error in words, without its debug output.
+/// The text of a driver's error, without its debug output.
 fn plain_words(failed: &Failed) -> String {
     match failed {
         Failed::Fault(fault) => fault.message.clone(),

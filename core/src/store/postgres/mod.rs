@@ -1,9 +1,9 @@
-//! Reservations in PostgreSQL: what `sql` does not know of it.
+//! Reservations in PostgreSQL: the part that `sql` does not cover.
 //!
-//! A connection has a runtime of its own, which runs only while the keeper waits.
-//! * A range is used only after the server is ready for the next question, which is after the commit: rows come before it.
-//! * A commit whose wait for a synchronous standby was cancelled counts as unknown, although the server calls it done.
-//! * Every wait has an end. The driver for threads, `postgres`, has none while it reads.
+//! A connection has a runtime of its own, which runs only while the keeper waits for an answer.
+//! * A range is used only after `ReadyForQuery`, which follows the commit: rows arrive before it.
+//! * A commit whose wait for a synchronous standby was cancelled counts as unknown, although the server reports success.
+//! * Every wait has a limit. `postgres`, the blocking driver, has none while it reads.
 //! * `nextval` alone is not durable: see `connection.rs`.
 
 mod connection;
@@ -28,12 +28,12 @@ use session::{History, Session, Shared};
 /// Reservations in PostgreSQL.
 pub type PostgresStore = SqlStore<Remote<Postgres, Session>>;
 
-/// Makes connections to a server, or to the one among several that takes writes.
+/// Connects to a server, or among several to the one that takes writes.
 #[derive(Default)]
 pub struct Postgres {
-    /// Where this process has written last.
+    /// The history of the server to which this process wrote last.
     history: Option<History>,
-    /// What this process knows of the server beyond one connection.
+    /// What this process has learnt about the server, across connections.
     shared: Shared,
 }
 
@@ -56,8 +56,8 @@ impl Driver for Postgres {
 
     const DIALECT: Dialect = Dialect::Postgres;
 
-    /// The first host that takes writes, but none that was replaced: a primary that comes back after a failover takes writes
-    /// too, and knows nothing of those since. Its timeline is the older one. Who has no history yet asks every host.
+    /// Connects to the first host that takes writes and was not replaced. A primary that comes back after a failover takes
+    /// writes too, but lacks every commit since; its timeline is older. A process without a history asks every host.
     fn connect(&mut self, options: &ServerOptions) -> Result<Session, Fault> {
         let (mut failures, mut replaced) = (Vec::new(), Vec::new());
         let (mut best, mut fallback): (Option<(String, Session)>, Option<Session>) = (None, None);
@@ -109,7 +109,7 @@ impl Driver for Postgres {
 }
 
 impl Live for Session {
-    /// Whether the server has not hung up, and still answers if it is to be asked.
+    /// Whether the connection is open and, if it is to be asked, the server still answers.
     fn is_alive(&mut self, idle: bool) -> bool {
         self.serves(idle)
     }

@@ -1,9 +1,9 @@
-//! In which schema a table stands. Pure.
+//! Finds the schema of a table. Pure.
 //!
-//! A table's name alone is looked up along the `search_path`, and whoever may create a schema, or changes that path, decides
-//! which table it is: an empty copy that comes first would begin at 1 again. So a table is looked for once, by its name, in
-//! all schemas; every statement then names `"schema"."table"`. Where more than one could be meant nothing is assumed: the
-//! store's URL has to say `schema=`.
+//! PostgreSQL looks an unqualified name up along the `search_path`, so every role that may create a schema, or change that
+//! path, decides which table is used: an empty copy that comes first would begin at 1 again. So a table is looked up once,
+//! by its name, in all schemas, and every statement then names `"schema"."table"`. If several tables match, keymill
+//! refuses: the store's URL has to say `schema=`.
 
 use super::dialect::identifier;
 use crate::store::{Fault, FaultKind};
@@ -24,13 +24,13 @@ impl Place {
     }
 }
 
-/// A relation that has the name of a table.
+/// A relation with the name of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Relation {
     pub(super) schema: String,
-    /// As `pg_class.relkind` says it.
+    /// `pg_class.relkind`.
     pub(super) kind: String,
-    /// As `pg_class.relpersistence` says it.
+    /// `pg_class.relpersistence`.
     pub(super) storage: String,
     /// This user may use the schema.
     pub(super) usable: bool,
@@ -39,10 +39,8 @@ pub(super) struct Relation {
     pub(super) oid: u64,
 }
 
-/// Which of the relations of this name is the table; `None`: there is none yet.
-///
-/// `schema`: where it is said to be, by the URL or because this process has counted there. `path`: the schemas where the name
-/// alone would find it.
+/// Chooses the relation that is the table; `None`: none exists yet. `schema`: the schema that the URL names, or in which
+/// this process has counted. `path`: the schemas of the `search_path`.
 pub(super) fn chosen<'n>(
     table: &str,
     found: &'n [Relation],
@@ -53,7 +51,7 @@ pub(super) fn chosen<'n>(
         return Ok(found.iter().find(|of| of.schema == schema));
     }
     let on_path = |of: &Relation| path.contains(&of.schema);
-    // A view on the path hides a table behind it. Elsewhere only what could have been counted in matters.
+    // A view on the path hides a table behind it. Off the path only relations that can hold a counter matter.
     let counts = |of: &&Relation| of.readable && matches!(of.kind.as_str(), "r" | "p" | "S");
     let here: Vec<_> = found.iter().filter(|of| of.usable && on_path(of)).collect();
     let elsewhere: Vec<_> = found.iter().filter(|of| of.usable && !on_path(of)).filter(counts).collect();

@@ -1,10 +1,10 @@
 //! Statements that the server parses and plans once.
 //!
-//! On a connection that the server itself sees with both its ends, the driver's own prepared statements do: they cost the
-//! server next to nothing. Behind a pooler that shares connections by transaction, a prepared statement may be gone, and its
-//! name may be another process's statement: drivers count `s0`, `s1`, … in every process alike. So there, and where it is not
-//! known, they are prepared in SQL, under names that no other connection has. What is not found under such a name was never
-//! carried out, and goes as plain text from then on.
+//! On a connection whose two ends the server sees as keymill does, the driver's own prepared statements are used: they cost
+//! the server next to nothing. Behind a pooler that shares connections by transaction, a prepared statement may be missing,
+//! and its name may belong to another process: every driver counts `s0`, `s1`, …. So there, and if it is not known,
+//! statements are prepared in SQL, under names that no other connection has. A statement whose name is missing was not
+//! carried out; it is sent as plain text from then on.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use super::dialect;
 use super::values::type_of;
 use crate::store::model::value::Value;
 
-/// A statement is worth a name when it is used this often.
+/// A statement is prepared when it is used this often.
 const OFTEN: u32 = 3;
 /// No more names than this on one connection.
 const MOST: usize = 64;
@@ -26,16 +26,16 @@ const MOST: usize = 64;
 pub(super) struct Prepared {
     /// By text, as the shared code writes it.
     uses: HashMap<String, Use>,
-    /// What all names of this connection begin with.
+    /// The prefix of this connection's names.
     prefix: String,
-    /// Nobody stands between the server and us: the driver's names are ours alone.
+    /// No pooler shares this connection, so the driver's names are unique on it.
     direct: bool,
     off: bool,
 }
 
 #[derive(Debug)]
 struct Use {
-    /// How often it was used, up to [`OFTEN`], when it has the name of its number, or the driver's.
+    /// How often it was used, up to [`OFTEN`], from when on it is prepared.
     times: u32,
     number: usize,
     kept: Option<Statement>,
@@ -55,13 +55,13 @@ pub(super) enum Way {
 }
 
 impl Prepared {
-    /// None yet. The process's number keeps forked children apart, which share their parent's chance.
+    /// No statement yet. The process's number separates forked children, which share their parent's random numbers.
     pub(super) fn new(direct: bool) -> Prepared {
         let prefix = format!("keymill_{:x}_{:x}", std::process::id(), crate::base::random::u64());
         Prepared { prefix, direct, ..Prepared::default() }
     }
 
-    /// How this statement is to go now.
+    /// Decides how this statement is sent now.
     pub(super) fn way(&mut self, sql: &str, values: &[Value]) -> Way {
         if self.off {
             return Way::Plain;
@@ -99,31 +99,31 @@ impl Prepared {
         Way::Name { prepare, execute }
     }
 
-    /// The driver has prepared this statement.
+    /// Remembers the statement that the driver has prepared.
     pub(super) fn keep(&mut self, sql: &str, statement: Statement) {
         if let Some(used) = self.uses.get_mut(sql) {
             used.kept = Some(statement);
         }
     }
 
-    /// What the driver has prepared of this statement.
+    /// The driver's prepared statement for this text.
     pub(super) fn kept(&self, sql: &str) -> Option<&Statement> {
         self.uses.get(sql)?.kept.as_ref()
     }
 
-    /// Names do not last on this connection, or are not given.
+    /// Stops preparing: names do not last on this connection, or are refused.
     pub(super) fn give_up(&mut self) {
         self.off = true;
     }
 }
 
-/// Whether the server says by this that it did not carry out a statement for its name's sake: there is none of that name, or
-/// the table was changed under it. Either way nothing was changed.
+/// Whether the error says that the statement's name caused the failure: the server has no statement of this name, or the
+/// table was changed since. In both cases nothing was changed.
 pub(super) fn is_refused(code: &str) -> bool {
     matches!(code, "26000" | "0A000")
 }
 
-/// A value as SQL, read alike with and without `standard_conforming_strings`.
+/// A value as SQL, with the same meaning whatever `standard_conforming_strings` is.
 fn write_literal(out: &mut String, value: &Value) {
     match value {
         Value::Number(number) => {

@@ -1,4 +1,4 @@
-//! One connection's life: what the server said about itself, questions and changes, and what their errors mean.
+//! One connection: facts about the server, statements, and what their errors mean.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,17 +26,17 @@ use crate::time::Clock;
 pub(super) struct Server {
     pub(super) version: String,
     pub(super) read_only: bool,
-    /// `synchronous_commit` as this role has it; empty where the server does not tell.
+    /// `synchronous_commit` as this role has it; empty if the server does not show it.
     pub(super) configured: String,
     /// [`dialect::WATCHED`] as they were last seen.
     pub(super) watched: [String; dialect::WATCHED.len()],
     /// The schemas of this role's `search_path`.
     pub(super) path: Vec<String>,
-    /// `None` for a replica, and where this user may not know.
+    /// `None` for a replica, and if this user may not read it.
     pub(super) history: Option<History>,
 }
 
-/// Which data a server has, and which of its timelines it writes: each promotion begins a new one.
+/// The identity of a server's data, and the timeline it writes: each promotion begins a new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct History {
     pub(super) system: String,
@@ -44,18 +44,18 @@ pub(super) struct History {
 }
 
 impl Server {
-    /// `synchronous_commit` of every commit of ours.
+    /// `synchronous_commit` of each commit by keymill.
     fn commit_waits(&self) -> &'static str {
         dialect::commit_waits(&self.configured)
     }
 
-    /// The standbys that are waited for; empty: none.
+    /// The standbys that a commit waits for; empty: none.
     fn standbys(&self) -> &str {
         let [.., standbys] = &self.watched;
         if matches!(self.commit_waits(), "local" | "off") { "" } else { standbys }
     }
 
-    /// The settings that decide whether a commit survives, for people.
+    /// The settings that decide whether a commit survives, as `status` shows them.
     pub(super) fn durability(&self) -> Vec<String> {
         let mut lines = vec![format!("synchronous_commit={}", self.configured)];
         lines.extend(dialect::WATCHED.iter().zip(&self.watched).map(|(name, value)| match value.as_str() {
@@ -68,19 +68,19 @@ impl Server {
     }
 }
 
-/// What outlives a connection.
+/// Facts that outlive a connection.
 #[derive(Debug, Default)]
 pub(super) struct SharedState {
-    /// The schemas in which this process has found its tables, by the name of each: it goes on there and nowhere else.
+    /// The schema in which this process found each table; it stays with that schema.
     pub(super) schemas: HashMap<String, String>,
-    /// By table and column: until which boot time the largest serial is not looked for again, and what is said meanwhile.
+    /// By table and column: the boot time until which the largest serial is not searched again, and the message until then.
     slow: HashMap<String, (u64, Fault)>,
 }
 
 /// Shared by a store and its connection.
 pub(super) type Shared = Arc<Mutex<SharedState>>;
 
-/// How long a question is not asked again that the server had to end.
+/// How long a query that exceeded the server's time limit is not repeated.
 const REST_MS: u64 = 60_000;
 
 /// A connection and what is known about it.
@@ -109,7 +109,7 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// Connects, sets the session up and finds out who the server is.
+    /// Connects, sets the session up and identifies the server.
     pub(super) fn open(
         options: &ServerOptions,
         target: &Target,
@@ -137,8 +137,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Whether nobody stands between: the server sees the very connection that we have, with both its ends. A pooler has one of
-    /// its own to the server, and hands it to another client as it likes.
+    /// Whether the connection is direct: the server sees the same two ends as this process. A pooler has a connection of
+    /// its own to the server, and hands it to other clients.
     fn is_direct(&mut self) -> Result<bool, Fault> {
         let Some((ours, theirs)) = self.wire.ends() else { return Ok(false) };
         match self.ask(dialect::ENDS, &[]) {
@@ -151,7 +151,7 @@ impl Session {
                 let canonical = |end: SocketAddr| Some(SocketAddr::new(end.ip().to_canonical(), end.port()));
                 (end(0), end(2)) == (canonical(ours), canonical(theirs))
             })),
-            // Not known to what speaks PostgreSQL here.
+            // Some servers that speak PostgreSQL's protocol do not have these functions.
             Err(fault) if fault.kind == FaultKind::Refused && !self.state.broken => Ok(false),
             Err(fault) => Err(fault),
         }
@@ -197,8 +197,8 @@ impl Session {
         Limits::new(self.limit)
     }
 
-    /// Judges the settings that a commit was made under: the server may have been told others since the connection was made.
-    /// Where they lose commits the answer of that statement is not used.
+    /// Checks the settings under which a commit was made: they may have changed since the connection was made. If they lose
+    /// commits, the answer of that statement is not used.
     fn check_watched(&mut self, settings: [String; dialect::WATCHED.len()]) -> Result<(), Fault> {
         if settings == self.server.watched {
             return Ok(());
@@ -219,24 +219,24 @@ impl Session {
         Ok(())
     }
 
-    /// Columns that make a commit wait, see [`dialect::pinned`], and what a statement that commits by itself is to have in its
-    /// condition.
+    /// Columns that set `synchronous_commit`, see [`dialect::pinned`], and the condition of a statement that commits by
+    /// itself.
     pub(super) fn pinned(&self) -> String {
         dialect::pinned(self.server.commit_waits())
     }
 
-    /// What a statement that commits by itself has in its condition besides.
+    /// A further condition of a statement that commits by itself.
     pub(super) fn own_limits(&self) -> String {
         if self.direct { String::new() } else { dialect::own_limits(self.limits()) }
     }
 
-    /// Judges the columns of [`Session::pinned`], which begin here.
+    /// Checks the columns of [`Session::pinned`], from this column on.
     pub(super) fn check_watched_row(&mut self, row: &[Cell], first: usize) -> Result<(), Fault> {
         let said = |at| text(row, first + 1 + at).unwrap_or_default().to_owned();
         self.check_watched([said(0), said(1), said(2)])
     }
 
-    /// Begins a transaction; a locked row is waited for as long as this.
+    /// Begins a transaction that waits for a locked row this long.
     pub(super) fn open_transaction(&mut self, wait: Duration) -> Result<(), Fault> {
         let words = dialect::begin(self.limits(), wait, self.server.commit_waits()).join("; ");
         self.wire.unreplicated();
@@ -255,7 +255,7 @@ impl Session {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server had to end the search for the largest serial of this column.
+    /// Remembers that the server ended the search for the largest serial of this column.
     pub(super) fn search_timed_out(&mut self, of: String, remedy: &str) -> Fault {
         let fault = Fault::new(
             FaultKind::Unavailable,
@@ -269,7 +269,7 @@ impl Session {
         fault
     }
 
-    /// What was said of it the last time, if that is not long ago.
+    /// The message of the last such search, if it was recent.
     pub(super) fn recent_timeout(&self, of: &str) -> Option<Fault> {
         let mut shared = self.shared();
         let (until, fault) = shared.slow.get(of)?;
@@ -280,12 +280,12 @@ impl Session {
         None
     }
 
-    /// The schema where this table is said to be, by the URL or because this process has found it there.
+    /// The schema of this table, from the URL or because this process has found it there.
     pub(super) fn known_schema(&self, table: &str) -> Option<String> {
         self.schema.clone().or_else(|| self.shared().schemas.get(&table.to_ascii_lowercase()).cloned())
     }
 
-    /// This table was found: this process stays with it.
+    /// Remembers where this table was found: this process stays with it.
     pub(super) fn remember_place(&mut self, table: &str, place: Place) {
         let schema = place.schema.clone();
         self.shared().schemas.entry(table.to_ascii_lowercase()).or_insert(schema);
@@ -298,21 +298,21 @@ impl Session {
                 let timeline = u32::from_str_radix(text(row, 1)?, 16).ok()?;
                 Some(History { system: text(row, 0)?.to_owned(), timeline })
             })),
-            // Not for this user, or not known to this server.
+            // This user may not read it, or this server does not have it.
             Err(fault) if fault.kind == FaultKind::Refused && !self.state.broken => Ok(None),
             Err(fault) => Err(fault),
         }
     }
 
-    /// A question's rows.
+    /// The rows of a query.
     pub(super) fn ask(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Cell>>, Fault> {
         self.run(sql, values, Phase::Ask)
     }
 
-    /// A statement's rows, read to the last: the server's word that it is done comes after its commit.
+    /// The rows of a statement, read to `ReadyForQuery`: it comes after the commit.
     ///
-    /// Those that commit by themselves are the many, and are prepared, see `prepared.rs`; the text of all others goes with their
-    /// values, in one message.
+    /// Statements that commit by themselves are frequent and are prepared, see `prepared.rs`; all others are sent as text
+    /// with their values, in one message.
     pub(super) fn run(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<Vec<Vec<Cell>>, Fault> {
         self.wire.unreplicated();
         let way = if phase == Phase::Commit { self.prepared.way(sql, values) } else { Way::Plain };
@@ -328,7 +328,7 @@ impl Session {
         Ok(rows.iter().map(cells).collect())
     }
 
-    /// Whether a statement has a name, which is given to it now if it is new.
+    /// Prepares the statement if it is due; answers whether it is prepared.
     fn is_named(&mut self, sql: &str, values: &[Value], way: &Way) -> Result<bool, Failed> {
         let limit = self.limit;
         let prepared = match way {
@@ -346,7 +346,7 @@ impl Session {
         };
         match prepared {
             Ok(()) => Ok(true),
-            // The plain statement is told the same, if it is not the name's fault.
+            // The plain statement gets the same error, unless the name caused it.
             Err(failed) if failed.code().is_some() => {
                 self.prepared.give_up();
                 Ok(false)
@@ -355,7 +355,7 @@ impl Session {
         }
     }
 
-    /// The answer to a statement that has a name. `None`: it has none or has lost it, and nothing was changed.
+    /// The answer to a prepared statement. `None`: it is not prepared any more, and nothing was changed.
     fn by_name(
         &mut self,
         sql: &str,
@@ -385,8 +385,8 @@ impl Session {
         }
     }
 
-    /// Changes that go to the server in one go and are one transaction. Where one of them failed nothing was changed. No locked
-    /// row is waited for longer than `wait`: the other sources wait too.
+    /// Sends several changes at once, as one transaction. If one of them fails, nothing was changed. Each waits at most
+    /// `wait` for a locked row: the other sources wait too.
     pub(super) fn run_together(&mut self, changes: &[&Statement], wait: Duration) -> Result<Together, Fault> {
         let plain = |words: &str| Said::Plain(words.to_owned(), Vec::new());
         let began = dialect::begin(self.limits(), wait, self.server.commit_waits());
@@ -411,7 +411,7 @@ impl Session {
             .wire
             .ask_all(self.limit, &statements)
             .map_err(|failed| self.failed(&failed, Phase::Commit))?;
-        // A statement that failed has spoiled the transaction: then `COMMIT` rolls back and calls that a success.
+        // After a failed statement `COMMIT` rolls back and reports success.
         let mut found = Vec::with_capacity(answers.len());
         for (at, answer) in answers.into_iter().enumerate() {
             match answer {
@@ -421,8 +421,8 @@ impl Session {
                     if failed.code().is_some_and(prepared::is_refused) {
                         self.prepared.give_up();
                     }
-                    // The server's own error before the commit is as good as a rollback. (Were it `BEGIN` that failed, the
-                    // others would have been carried out without a transaction, and committed by none.)
+                    // An error before the commit rolls everything back. (If `BEGIN` itself failed, the other statements
+                    // were carried out without a transaction, and committed by none.)
                     let undone = failed.is_said() && at + 1 < statements.len() || self.state.conflict;
                     let is_locked = fault.kind == FaultKind::Locked && !self.state.broken;
                     return match at.checked_sub(2).filter(|_| is_locked) {
@@ -445,7 +445,7 @@ impl Session {
         done.map(Together::Done)
     }
 
-    /// What a change with the columns of [`Session::pinned`] did.
+    /// The effect of a change with the columns of [`Session::pinned`].
     pub(super) fn changed(&mut self, found: &[Vec<Cell>]) -> Result<Changed, Fault> {
         if let [row] = found {
             self.check_watched_row(row, 1)?;
@@ -461,7 +461,7 @@ impl Session {
         answer.map_err(|failed| self.failed(&failed, Phase::Write))
     }
 
-    /// Statements without values, by the simple protocol, in PostgreSQL's own words.
+    /// Statements without values, by the simple protocol, in PostgreSQL's own syntax.
     pub(super) fn say(&mut self, sql: &str, phase: Phase) -> Result<(), Fault> {
         self.wire.unreplicated();
         let answer = self.wire.ask(self.limit, |client| client.batch_execute(sql));
@@ -469,7 +469,7 @@ impl Session {
         self.replicated(phase)
     }
 
-    /// A commit that a synchronous standby did not confirm may be gone after a failover: somebody cancelled its wait.
+    /// A commit that no synchronous standby confirmed may be lost in a failover: its wait was cancelled.
     fn replicated(&mut self, phase: Phase) -> Result<(), Fault> {
         if !self.wire.unreplicated() || phase != Phase::Commit {
             return Ok(());
@@ -482,7 +482,7 @@ impl Session {
         ))
     }
 
-    /// Whether this server has the same data as one with this history, before a promotion that the other has behind it.
+    /// Whether this server has the same data as one with this history, but lacks a promotion of that history.
     pub(super) fn is_before(&self, other: Option<&History>) -> bool {
         match (&self.server.history, other) {
             (Some(own), Some(other)) => own.system == other.system && own.timeline < other.timeline,
@@ -490,7 +490,7 @@ impl Session {
         }
     }
 
-    /// What is said of such a server.
+    /// Error text for such a server.
     pub(super) fn replaced(&self, place: &impl fmt::Display) -> String {
         let timeline = self.server.history.as_ref().map_or(0, |history| history.timeline);
         format!(
@@ -499,15 +499,15 @@ impl Session {
         )
     }
 
-    /// Whether the server has not hung up, and still answers if it is to be asked.
+    /// Whether the connection is open and, with `asked`, the server still answers.
     pub(super) fn serves(&self, asked: bool) -> bool {
         !self.wire.is_closed() && (!asked || self.wire.ask(self.limit, Client::check_connection).is_ok())
     }
 
-    /// What an error means, and what it does to this connection.
+    /// What an error means, and how it changes this connection.
     pub(super) fn failed(&mut self, failed: &Failed, phase: Phase) -> Fault {
         let mut judged = judge(failed, phase, &self.password);
-        // Such a commit is silent itself, and keeps the row's lock from those who come after it.
+        // A commit that waits for a standby stays silent, and holds the row's lock meanwhile.
         let waits = match failed {
             Failed::Silent => phase == Phase::Commit,
             other => other.code() == Some(LOCKED),

@@ -1,4 +1,4 @@
-//! How a value stands in a statement, and what comes back in a column.
+//! Encodes values for statements and decodes columns of rows.
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
@@ -6,7 +6,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_
 use super::wire::Values;
 use crate::store::model::value::{Cell, Value};
 
-/// The type that a placeholder is given; the server converts to the column's and refuses what does not fit.
+/// The type of a placeholder; the server converts to the column's type and refuses a value that does not fit.
 pub(super) fn type_of(value: &Value) -> Type {
     match value {
         Value::Number(_) => Type::INT8,
@@ -38,7 +38,7 @@ impl ToSql for Value {
     to_sql_checked!();
 }
 
-/// A column, whatever it holds.
+/// A column of any type.
 struct Any(Cell);
 
 impl<'a> FromSql<'a> for Any {

@@ -1,7 +1,7 @@
 //! A connection: the socket, its encryption, and the task that reads it, on a runtime of its own.
 //!
-//! The runtime has no threads; it runs while the keeper waits for an answer, and each wait has an end. What ends a
-//! connection ends its runtime with it, so that no late answer is left anywhere to be taken for the next one.
+//! The runtime has no threads; it runs while the keeper waits for an answer, and each wait has a limit. A failed connection
+//! drops its runtime too, so that no late answer can be taken for the next one.
 
 use std::fmt;
 use std::io;
@@ -34,38 +34,38 @@ const AT_LEAST: Duration = Duration::from_millis(1);
 /// Why a connection could not be made.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// By the server or the protocol.
+    /// The server or the protocol refused it.
     Postgres(tokio_postgres::Error),
-    /// By the network or this machine.
+    /// The network or this machine refused it.
     Io(io::Error),
-    /// Nobody answered in time.
+    /// No answer in time.
     Silent,
-    /// Said already.
+    /// The fault is complete.
     Fault(Fault),
 }
 
 impl Failed {
-    /// The SQLSTATE of a server that goes on with this connection.
+    /// The SQLSTATE of an error after which the connection is still usable.
     pub(super) fn code(&self) -> Option<&str> {
         let Failed::Postgres(error) = self else { return None };
         let said = error.as_db_error()?;
         (said.parsed_severity() == Some(Severity::Error)).then(|| said.code().code())
     }
 
-    /// Whether these are the server's own words.
+    /// Whether the server itself reported the error.
     pub(super) fn is_said(&self) -> bool {
         matches!(self, Failed::Postgres(error) if error.as_db_error().is_some())
     }
 }
 
-/// A statement's values, each with the type its placeholder is given.
+/// A statement's values, each with the type of its placeholder.
 pub(super) type Values<'v> = Vec<(&'v (dyn ToSql + Sync), Type)>;
 
 /// A statement and its values.
 pub(super) enum Said<'v> {
     /// Its text.
     Plain(String, Values<'v>),
-    /// What the driver has prepared of it.
+    /// The driver's prepared statement.
     Kept(Statement, Vec<&'v (dyn ToSql + Sync)>),
 }
 
@@ -78,10 +78,10 @@ impl Said<'_> {
     }
 }
 
-/// What was heard beside the answers.
+/// Notices and the end of the connection, which arrive beside the answers.
 #[derive(Debug, Default)]
 struct Heard {
-    /// A commit was let go before its standby had it.
+    /// A commit did not wait for its standby.
     unreplicated: bool,
     /// Why the connection ended.
     end: Option<tokio_postgres::Error>,
@@ -93,8 +93,8 @@ pub(super) struct Wire {
     runtime: Runtime,
     reader: JoinHandle<()>,
     heard: Arc<Mutex<Heard>>,
-    /// The same socket once more, of whatever family. It is cut when we go: a forked child may hold a copy, and the server
-    /// would wait for both.
+    /// Another handle of the same socket, of whatever family, to shut it down: a forked child may hold a copy, and the
+    /// server would wait for both.
     socket: TcpStream,
     pub(super) protection: Protection,
 }
@@ -152,7 +152,7 @@ impl Wire {
                     let _inside = runtime.enter();
                     tokio::net::UnixStream::from_std(stream).map_err(Failed::Io)?
                 };
-                // A socket does not leave the machine.
+                // A socket file's data does not leave the machine.
                 let (client, reader) = greet(&runtime, options, &config, stream, NoTls, &heard)?;
                 (client, reader, socket)
             }
@@ -160,7 +160,7 @@ impl Wire {
         Ok(Wire { client, runtime, reader, heard, socket, protection })
     }
 
-    /// Runs one question to its end: until the server is ready for the next one, which is after its commit.
+    /// Runs one query until `ReadyForQuery`, which follows its commit.
     pub(super) fn ask<'c, T, F>(
         &'c self,
         limit: Duration,
@@ -172,7 +172,7 @@ impl Wire {
         let answer =
             timely(&self.runtime, limit, async { question(&self.client).await.map_err(Failed::Postgres) });
         match answer {
-            // The reason came before, by itself: `terminating connection due to administrator command`.
+            // The reason arrived earlier, as a notice: `terminating connection due to administrator command`.
             Err(Failed::Postgres(error)) if error.is_closed() => {
                 let said = self.heard.lock().unwrap_or_else(PoisonError::into_inner).end.take();
                 Err(Failed::Postgres(said.unwrap_or(error)))
@@ -181,8 +181,8 @@ impl Wire {
         }
     }
 
-    /// Says all statements at once and waits for the answers to all of them, under one limit. The server carries them out in
-    /// their order, each as if it were alone.
+    /// Sends all statements at once and waits for all answers, under one limit. The server carries them out in their order,
+    /// each on its own.
     pub(super) fn ask_all(
         &self,
         limit: Duration,
@@ -191,7 +191,7 @@ impl Wire {
         timely(&self.runtime, limit, async {
             let mut asked: Vec<_> = statements.iter().map(|said| Box::pin(said.to(&self.client))).collect();
             let mut answers: Vec<_> = statements.iter().map(|_| None).collect();
-            // What is polled first is said first.
+            // The first future to be polled is sent first.
             std::future::poll_fn(|context| {
                 let mut all = Poll::Ready(());
                 for (question, answer) in
@@ -209,14 +209,14 @@ impl Wire {
         })
     }
 
-    /// Whether a commit since the last question was let go before its standby had it. The server says that in a warning and
-    /// calls the commit a success.
+    /// Whether a commit since the last query did not wait for its standby. The server reports that in a warning, and calls
+    /// the commit a success.
     pub(super) fn unreplicated(&self) -> bool {
         std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).unreplicated)
     }
 
-    /// Whether the server has hung up: a statement that is sent into a closed connection would count as unknown. The runtime
-    /// is set going only where something has come since the last question: that costs as much as half a question.
+    /// Whether the server has closed the connection: a statement sent into a closed connection would count as unknown. The
+    /// runtime runs only if bytes have arrived since the last query: that costs as much as half a query.
     pub(super) fn is_closed(&self) -> bool {
         match self.socket.peek(&mut [0]) {
             Ok(0) => return true,
@@ -230,13 +230,13 @@ impl Wire {
         self.reader.is_finished() || self.client.is_closed()
     }
 
-    /// Our end of the connection and the other one; none of a Unix socket.
+    /// The two ends of the connection; `None` for a Unix socket.
     pub(super) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         Some((self.socket.local_addr().ok()?, self.socket.peer_addr().ok()?))
     }
 }
 
-/// Waits for one thing, but not for ever.
+/// Waits for a future, with a limit.
 fn timely<T>(
     runtime: &Runtime,
     limit: Duration,
@@ -311,7 +311,7 @@ where
             let message = std::future::poll_fn(|context| connection.poll_message(context)).await;
             let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
             match message {
-                // By the function's name: the words are in the server's language.
+                // By the function's name: the message is in the server's language.
                 Some(Ok(AsyncMessage::Notice(notice))) => {
                     heard.unreplicated |= notice.routine() == Some("SyncRepWaitForLSN");
                 }
@@ -327,29 +327,29 @@ where
     Ok((client, reader))
 }
 
-/// What a server may ask for while it logs us in, and what it may not. What it says is read before the driver sees it, below
-/// the encryption and above it.
+/// The login messages that a server may send. They are read before the driver sees them, both as plain text and as
+/// decrypted text.
 struct Guarded<S> {
     stream: S,
     stage: Stage,
 }
 
-/// Where a connection is.
+/// How far the login is.
 #[cfg_attr(not(feature = "rustls"), allow(dead_code))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The answer to `SSLRequest` comes: one byte.
+    /// The answer to `SSLRequest` follows: one byte.
     Offer { required: bool },
-    /// Messages of the login: a byte that says which, four of length (with themselves), and what it is about.
+    /// Messages of the login: one byte for the kind, four bytes of length (itself included), and the body.
     Login { head: [u8; 9], seen: usize, left: usize },
-    /// Nothing is looked at: encrypted, or logged in, or the password may be sent.
+    /// Nothing is checked any more: encrypted, or logged in, or the password may be sent.
     Open,
 }
 
 impl Stage {
     const LOGIN: Stage = Stage::Login { head: [0; 9], seen: 0, left: 0 };
 
-    /// Looks at bytes of the server's.
+    /// Checks bytes from the server.
     fn see(&mut self, bytes: &[u8]) -> Result<(), Objection> {
         for byte in bytes {
             match self {
@@ -362,7 +362,7 @@ impl Stage {
                     head[*seen] = *byte;
                     *seen += 1;
                     let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-                    // `AuthenticationCleartextPassword`, `AuthenticationOk`; every other message is passed over.
+                    // `AuthenticationCleartextPassword`, `AuthenticationOk`; every other message is skipped.
                     match (*head, *seen) {
                         ([b'R', _, _, _, _, 0, 0, 0, 3], 9) => return Err(Objection::Password),
                         ([b'R', _, _, _, _, 0, 0, 0, 0], 9) => *self = Stage::Open,
@@ -377,12 +377,12 @@ impl Stage {
     }
 }
 
-/// Why a login is ended here.
+/// Why this end stops a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Objection {
-    /// The server wants the password itself, and does not get it.
+    /// The server wants the password itself, which `tls=` does not allow.
     Password,
-    /// The server offers no TLS, and it is demanded.
+    /// The server offers no TLS, and `tls=` demands it.
     NoTls,
 }
 
@@ -453,7 +453,7 @@ mod encrypted {
     use super::{Failed, Guarded, ServerOptions, Stage};
     use crate::store::tls::{self, Mode};
 
-    /// Whom to believe, and what may be sent then.
+    /// Which authorities are trusted, and what may be sent then.
     pub(super) struct Tunnel {
         maker: MakeRustlsConnect,
         name: String,
@@ -462,7 +462,7 @@ mod encrypted {
     }
 
     impl Tunnel {
-        /// For this host; `used` becomes true when the connection is encrypted.
+        /// For this host; `used` becomes true once the connection is encrypted.
         pub(super) fn to(
             host: &str,
             address: std::net::SocketAddr,
@@ -511,7 +511,7 @@ mod tests {
         [&[kind][..], &length, body].concat()
     }
 
-    /// In whatever pieces the bytes come.
+    /// Bytes may arrive in pieces of any size.
     fn seen(stage: Stage, bytes: &[u8]) -> (Stage, bool) {
         let mut last = None;
         for piece in [1, 2, 3, 7, bytes.len().max(1)] {
@@ -536,14 +536,14 @@ mod tests {
             assert!(!seen(Stage::LOGIN, before).1);
             assert!(seen(Stage::LOGIN, &[before.as_slice(), &clear].concat()).1);
         }
-        // After the login a message may hold what it likes.
+        // After the login a message may hold anything.
         assert_eq!(seen(Stage::LOGIN, &[logged_in, clear.clone()].concat()), (Stage::Open, false));
         let [offer, demand] = [false, true].map(|required| Stage::Offer { required });
         assert!(seen(offer, &[b"N", clear.as_slice()].concat()).1, "TLS is not offered");
         assert_eq!(seen(offer, &[b"S", clear.as_slice()].concat()), (Stage::Open, false));
         assert_eq!(seen(demand, b"S"), (Stage::Open, false));
         assert!(seen(demand, b"N").1);
-        // A length that is none.
+        // An impossible length.
         assert!(!seen(Stage::LOGIN, &[b'R', 0, 0, 0, 0, 0, 0, 0, 3]).1);
     }
 }

@@ -1,14 +1,14 @@
-//! What a Redis server's error says about a reservation, by the word it begins with.
+//! The meaning of a Redis error for a reservation, by the error code at its beginning.
 //!
-//! Redis refuses before it does anything: an error answer to a script of ours means that nothing was changed.
+//! Redis refuses before it changes anything: an error answer to keymill's scripts means that nothing was changed.
 
 use crate::store::FaultKind;
 
-/// What to make of an error answer.
+/// The effect of an error answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meaning {
     pub(super) kind: FaultKind,
-    /// Another server may do better, or this connection is not to be used any more.
+    /// Another server may accept the request, or this connection is unusable.
     pub(super) reconnect: bool,
     pub(super) advice: &'static str,
 }
@@ -21,7 +21,7 @@ const fn refused(reconnect: bool, advice: &'static str) -> Meaning {
     Meaning { kind: FaultKind::Refused, reconnect, advice }
 }
 
-/// The words that may stand inside another error: before Redis 7 a script's error wraps the one that stopped it.
+/// Error codes that may appear inside another error: before Redis 7 a script's error wraps the one that stopped it.
 const INNER: &[&str] = &["WRONGTYPE", "READONLY", "OOM", "MISCONF", "NOREPLICAS", "NOPERM", "MASTERDOWN"];
 
 /// The meaning of `code details`: `LOADING Redis is loading the dataset in memory`.
@@ -66,7 +66,7 @@ pub(super) fn of(code: &str, details: &str) -> Meaning {
             true,
             "the server knows no password for this user; leave it out of the URL, `password_file=` and KEYMILL_PASSWORD",
         ),
-        // Redis 7.0's words for a right that is missing inside a script.
+        // Redis 7.0's text for a missing right inside a script.
         "ERR" if says("the user executing the script can't") => of("NOPERM", ""),
         "ERR" if says("db index") || says("invalid db") => {
             refused(true, "there is no database of this number; most servers have 0 to 15")

@@ -1,19 +1,18 @@
 //! Reservations in Redis or Valkey: one key for each row, `keymill_segment:segment:orders`, a hash of `period` and `next`.
 //!
-//!
 //! One connection, opened when it is first needed. Rules, each bought with a duplicate somewhere:
 //! * A reservation is one script, which the server runs alone: it takes the next numbers only where the row stands where
 //!   it should. Whatever is out of the ordinary (a missing row, a new period, the end of the numbers, a row that went
-//!   backwards) is decided by `decision`, as in every other store, and written by compare-and-set.
+//!   backwards) is decided by `model`, as in every other store, and written by compare-and-set.
 //! * Numbers are texts or the server's own integers, never Lua's, which are exact up to 2^53 only.
 //! * A range is used only after the script's answer. Anything else breaks the connection and leaves the outcome unknown.
-//! * And only if the server said in the same pipeline, after the script, that it is a master and flushes what it writes: both
-//!   can be changed while a connection is open.
-//! * A key is created only where there is none, and never for who has seen numbers of it: eviction, `FLUSHALL` and a
-//!   failover that lost writes are refused.
+//! * The server confirms in the same pipeline, after the script, that it is a master and flushes its writes: both can
+//!   change while a connection is open.
+//! * A process creates a row only if it has seen no numbers of it: eviction, `FLUSHALL` and a failover that lost writes are
+//!   refused.
 //! * Replicas follow asynchronously. `wait_replicas=N` counts a reservation only when N of them have acknowledged it.
-//! * Where Sentinels say who the master is, they are asked before every change: a master that was cut off from them does
-//!   not know that it has been replaced.
+//! * With Sentinels, every change asks them for the master first: a master that is cut off from them does not know that it
+//!   was replaced.
 
 mod meaning;
 mod sentinel;
@@ -31,12 +30,12 @@ use crate::time::Clock;
 use sentinel::Sentinels;
 use session::{Open, Session, check};
 
-/// Which server, and what only Redis is told.
+/// The server, and the options that only Redis has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedisOptions {
-    /// Which server, as whom, and how patiently; or with `sentinel` which Sentinels.
+    /// The server, the user and the timeouts; with `sentinel`, those of the Sentinels.
     pub server: super::server::ServerOptions,
-    /// The name by which the Sentinels know the master.
+    /// The master's name at the Sentinels.
     pub sentinel: Option<String>,
     /// How many replicas have to acknowledge a reservation before it counts.
     pub wait_replicas: u32,
@@ -66,7 +65,7 @@ impl RedisStore {
         RedisStore { options, sentinels, session: None }
     }
 
-    /// The same for a change: on a server that may be written to, and that the Sentinels call the master now.
+    /// The same for a change: connects to a server that takes writes and that the Sentinels call the master now.
     fn with_master<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
         if let Some(sentinels) = &mut self.sentinels
             && let Some(session) = &self.session
@@ -136,10 +135,10 @@ impl RedisStore {
     }
 }
 
-/// How often a change is tried again while other processes are faster.
+/// How often a change is repeated while other processes change the row first.
 const ATTEMPTS: u32 = 20;
 
-/// Tries until the row has not moved in between, as long as an answer may take.
+/// Repeats while the row changed in between, at most as long as an answer may take.
 fn contend<T>(patience: Duration, mut attempt: impl FnMut() -> Result<Option<T>, Fault>) -> Result<T, Fault> {
     let until = Instant::now() + patience;
     for tried in 0..ATTEMPTS {
@@ -193,7 +192,7 @@ impl Store for RedisStore {
             .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
     }
 
-    /// Keys come with their first reservation: there is nothing to create.
+    /// The first reservation creates a row's key: there is nothing else to create.
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         keys.iter()
             .try_for_each(|key| check(key))
@@ -224,12 +223,12 @@ impl Store for RedisStore {
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
-        // Asking is safe where reserving is not: an operator wants to see what is wrong.
+        // Reading is safe where reserving is not: an operator needs to see what is wrong.
         let durability = std::mem::replace(&mut self.options.server.durability, Durability::Warn);
         let facts = self.told_facts();
         self.options.server.durability = durability;
         if durability == Durability::Refuse && facts.as_ref().is_ok_and(|facts| !facts.warnings.is_empty()) {
-            // Opened in spite of what would have been refused, perhaps.
+            // This connection may have been opened although it would be refused for a reservation.
             self.session = None;
         }
         facts

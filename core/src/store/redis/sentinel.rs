@@ -1,9 +1,9 @@
-//! Who is the master? Sentinels know.
+//! Finds the master through Sentinels.
 //!
-//! Every Sentinel answers for itself, and one that is cut off from the others goes on naming a master that they have
-//! replaced. No failover happens without more than half of them, so more than half of those listed have to answer. All are
-//! asked, because the one that leads a failover is the first to know: each failover raises the `config-epoch`, and the
-//! highest counts. While one of those holds the master for down, or is replacing it, there is no master.
+//! Each Sentinel answers for itself: a Sentinel that is cut off from the others still names a master that they have
+//! replaced. A failover needs a majority of them, so a majority of the configured Sentinels has to answer. All are asked,
+//! because the leader of a failover knows first: each failover raises the `config-epoch`, and the answer with the highest
+//! one counts. While such a Sentinel regards the master as down, or is replacing it, there is no master.
 //!
 //! The connections stay open between reservations, until they have been idle for `idle_timeout`.
 
@@ -15,14 +15,14 @@ use crate::store::server::{ServerOptions, Target};
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
 
-/// One that is silent costs its timeout; for so long it is not asked again, if enough others answer.
+/// How long a Sentinel that timed out is not asked again, if enough others answer.
 const PASSED_OVER_MS: u64 = 10_000;
 
 /// The Sentinels that watch one master.
 pub(super) struct Sentinels {
     options: ServerOptions,
     name: String,
-    /// For each host: until when it is passed over, in boot time.
+    /// For each host: the boot time until which it is skipped.
     silent_until: Vec<u64>,
     /// For each host: the connection to it, while it is in use.
     connections: Vec<Option<Kept>>,
@@ -35,14 +35,14 @@ struct Kept {
     used_ms: u64,
 }
 
-/// What one of them says.
+/// A Sentinel's answer.
 #[derive(Debug)]
 struct Word {
     epoch: u64,
     master: (String, u16),
     /// The master that it names has replaced the one it watched.
     replaced: bool,
-    /// It holds the master for down, or is replacing it.
+    /// It regards the master as down, or is replacing it.
     troubled: bool,
 }
 
@@ -89,7 +89,7 @@ impl Sentinels {
         )
     }
 
-    /// Closes connections that have been idle for so long; answers with the boot time of the next one.
+    /// Closes connections that have been idle for this long; answers with the boot time of the next one.
     pub(super) fn release_idle(&mut self, now_ms: u64, idle_ms: u64) -> Option<u64> {
         let close_at = |kept: &Kept| kept.used_ms.saturating_add(idle_ms);
         for kept in &mut self.connections {
@@ -109,7 +109,7 @@ impl Sentinels {
                     self.keep(at, kept.wire);
                     return Some(word);
                 }
-                // It was restarted, or has closed an idle connection: another one may be opened at once.
+                // The Sentinel was restarted, or closed an idle connection: a new connection may succeed at once.
                 Err(_) if kept.wire.hung_up => {}
                 Err(fault) => {
                     failures.push(format!("{}:{}: {}", place.0, place.1, fault.message));
@@ -138,7 +138,7 @@ impl Sentinels {
     fn ask_at(&self, target: &Target) -> Result<(Word, Wire), Fault> {
         let mut wire = Wire::open(target, &self.options)?;
         match self.question(&mut wire) {
-            // Most Sentinels have no password; of those that have one it is the servers'.
+            // Most Sentinels have no password; those that have one use the servers'.
             Err(fault) if fault.message.starts_with("NOAUTH") => {
                 let options = self.options.signed_in()?;
                 let Some(login) = login(&options) else { return Err(fault) };
@@ -152,8 +152,7 @@ impl Sentinels {
     }
 
     fn question(&self, wire: &mut Wire) -> Result<Word, Fault> {
-        // The first tells of the master that is watched, the second of the one that is to be used: for a while after a
-        // failover they differ.
+        // The first query names the watched master, the second the master to use: for a while after a failover they differ.
         let questions = ["MASTER", "GET-MASTER-ADDR-BY-NAME"]
             .map(|verb| cmd("SENTINEL").arg(verb).arg(&self.name).take());
         let mut texts = Vec::new();
@@ -172,7 +171,7 @@ impl Sentinels {
 }
 
 impl Sentinels {
-    /// What a Sentinel says that has not heard of this master: whom it watches.
+    /// Error text for a Sentinel that does not know this master; it names the masters that it watches.
     fn known_to(&self, wire: &mut Wire) -> String {
         let masters = wire.ask(cmd("SENTINEL").arg("MASTERS").take());
         let mut names: Vec<String> = match masters {
@@ -215,7 +214,7 @@ fn word(watched: &[String], used: &[String]) -> Option<Word> {
     })
 }
 
-/// The master by the newest word; `None` while it is in trouble.
+/// The master in the answer with the highest epoch; `None` while it is in trouble.
 fn newest(mut words: Vec<Word>) -> Option<(String, u16)> {
     words.sort_by_key(|word| (word.epoch, word.replaced));
     let newest = words.pop()?;
@@ -243,7 +242,7 @@ mod tests {
         assert_eq!(port(vec![word(1, 1, false, false), word(1, 1, false, false)]), Some(1));
         assert_eq!(port(vec![word(2, 2, false, false), word(1, 1, false, true)]), Some(2));
         assert_eq!(port(vec![word(1, 1, false, true), word(1, 1, false, false)]), None);
-        // The leader of a failover has decided; the others do not know yet.
+        // The leader of a failover has decided; the others do not know it yet.
         assert_eq!(port(vec![word(1, 1, false, false), word(2, 2, true, true)]), Some(2));
         assert_eq!(port(Vec::new()), None);
     }

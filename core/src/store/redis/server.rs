@@ -1,4 +1,4 @@
-//! What a Redis server says about itself, and what that means for a commit.
+//! What a Redis server reports about itself, and what that means for a commit.
 //!
 //! A reservation survives the server's machine only if the append-only file is written and flushed before the answer:
 //! `appendonly yes`, `appendfsync always`, and no pause of that during rewrites. And only if the row is never evicted. All of
@@ -26,31 +26,31 @@ const SHOWN: [&str; 5] =
 /// `CONFIG GET` with these patterns names all of [`FLUSHED`] and [`EVICTION`]. Servers before Redis 7 take one at a time.
 const PATTERNS: [&str; 2] = ["*append*", EVICTION];
 
-/// The questions whose answers say whether a reservation is kept. With `role` alone where the settings are not to be judged.
+/// Queries that show whether a reservation survives; only `role` if the settings are not checked.
 pub(super) fn questions(with_settings: bool) -> Vec<Cmd> {
     let patterns = if with_settings { &PATTERNS[..] } else { &[] };
     let config = patterns.iter().map(|pattern| cmd("CONFIG").arg("GET").arg(*pattern).take());
     config.chain([cmd("INFO").arg("replication").take()]).collect()
 }
 
-/// Asked once a connection, for `status`.
+/// Queried once a connection, for `status`.
 pub(super) fn replicas_to_write() -> Cmd {
     cmd("CONFIG").arg("GET").arg("min-replicas-to-write").take()
 }
 
-/// What `INFO` said, with the answers of `CONFIG GET` where they were given.
+/// The fields of `INFO`, with the answers of `CONFIG GET` where the server gave them.
 #[derive(Debug, Default)]
 pub(super) struct Server {
     info: HashMap<String, String>,
     settings: HashMap<String, String>,
 }
 
-/// One thing that is wrong with the settings.
+/// One problem with the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
     /// It loses commits.
     Unsafe(String),
-    /// To be told, not refused.
+    /// It is reported, not refused.
     Warning(String),
 }
 
@@ -63,8 +63,8 @@ impl Server {
         self.settings.insert(name.to_owned(), value);
     }
 
-    /// Takes the answers to [`questions`] over; `false` where one of them is an error. What is not answered is forgotten:
-    /// an old value says nothing about this reservation.
+    /// Takes the answers to [`questions`]; `false` if one of them is an error. A setting without an answer is forgotten: an
+    /// old value says nothing about this reservation.
     pub(super) fn take_answers(&mut self, with_settings: bool, answers: &[Value]) -> bool {
         let (config, info) =
             answers.split_at(if with_settings { PATTERNS.len() } else { 0 }.min(answers.len()));
@@ -85,7 +85,7 @@ impl Server {
         complete
     }
 
-    /// The answer to one `CONFIG GET`; `false` where it is none.
+    /// The answer to one `CONFIG GET`; `false` if it is malformed.
     pub(super) fn take_config(&mut self, answer: &Value) -> bool {
         match answer {
             Value::Array(pairs) => {
@@ -112,7 +112,7 @@ impl Server {
         self.info.get(name).map_or("", String::as_str)
     }
 
-    /// A setting as `CONFIG GET` or else `INFO` tells it.
+    /// A setting, from `CONFIG GET` or else from `INFO`.
     fn setting(&self, name: &str) -> Option<&str> {
         let told = self.settings.get(name).map(String::as_str);
         told.or_else(|| match (name, self.info("aof_enabled")) {
@@ -132,8 +132,8 @@ impl Server {
         if own.is_empty() { self.info("redis_version") } else { own }
     }
 
-    /// Why nothing may be written here, if so. Only `role:master` is known to be the one server that takes writes: KeyDB's
-    /// `role:active-replica` for one is a second one.
+    /// Why nothing may be written here. Only `role:master` is known to be the single server that takes writes; KeyDB's
+    /// `role:active-replica` is a second one.
     pub(super) fn not_writable(&self, durability: Durability) -> Option<String> {
         match (self.info("role"), durability) {
             ("master", _) | ("", Durability::Warn) => None,
@@ -157,7 +157,7 @@ impl Server {
         self.info("connected_slaves").parse().unwrap_or(0)
     }
 
-    /// Why this is no server that keeps rows, if it is none.
+    /// Why this server keeps no rows (a cluster, a Sentinel).
     pub(super) fn is_no_store(&self) -> Option<&'static str> {
         match self.info("redis_mode") {
             "cluster" => Some(
@@ -178,7 +178,7 @@ impl Server {
         told
     }
 
-    /// What loses commits, each with its remedy. A setting that cannot be read may lose them too.
+    /// Settings that lose commits, each with its remedy. A setting that cannot be read may lose them too.
     pub(super) fn losses(&self) -> Vec<String> {
         let mut losses = Vec::new();
         for (name, safe, why) in FLUSHED {
@@ -191,7 +191,7 @@ impl Server {
             }
         }
         match self.setting(EVICTION) {
-            // `volatile-…` takes keys that expire, and ours do not.
+            // `volatile-…` evicts keys that expire, and keymill's do not.
             Some(policy) if policy == "noeviction" || policy.starts_with("volatile-") => {}
             Some(policy) => losses.push(format!(
                 "the server has {EVICTION}={policy}, which deletes rows when memory is short; set {EVICTION}=noeviction"
@@ -201,7 +201,7 @@ impl Server {
         losses
     }
 
-    /// What is wrong with the server. `follows`: a Sentinel may name another server any time.
+    /// Problems of the server. `follows`: a Sentinel may name another server at any time.
     pub(super) fn findings(&self, wait_replicas: u32, follows: bool) -> Vec<Finding> {
         let mut findings: Vec<_> = self.losses().into_iter().map(Finding::Unsafe).collect();
         if wait_replicas == 0 && (follows || self.replicas() > 0) {

@@ -1,4 +1,4 @@
-//! A connection to a server that keeps rows, with what is known about it: login, durability, the two scripts.
+//! A connection to a server that keeps rows: login, durability, the two scripts.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::store::server::{self, Target};
 use crate::store::{Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, SerialKey};
 use crate::time::Clock;
 
-/// A script's text, and the hash by which a server knows it that has run it before.
+/// A script's text, and the hash under which a server knows it once it has run it.
 struct Script {
     text: &'static str,
     hash: String,
@@ -28,18 +28,18 @@ impl Script {
 static RESERVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("reserve.lua")));
 static REPLACE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("replace.lua")));
 
-/// After this long without a question a connection is pinged first: firewalls and servers close idle ones.
+/// A connection that was idle for this long is pinged before use: firewalls and servers close idle connections.
 const IDLE_MS: u64 = 30_000;
 
 pub(super) struct Session {
     pub(super) wire: Wire,
     pub(super) server: Server,
     pub(super) warnings: Vec<String>,
-    /// As the Sentinels named it, where there are any.
+    /// As the Sentinels named it, if any are configured.
     pub(super) master: Option<(String, u16)>,
     durability: Durability,
     wait_replicas: u32,
-    /// How long replicas may take: shorter than an answer may, so that too few of them are an answer.
+    /// How long the server waits for replicas: shorter than the read timeout, so that too few of them still give an answer.
     wait: Duration,
     /// Boot time of the last answer.
     pub(super) used_ms: u64,
@@ -51,7 +51,7 @@ pub(super) fn place(key: &Key) -> String {
 }
 
 impl Session {
-    /// Connects, logs in, and checks what decides whether a commit survives.
+    /// Connects, logs in, and checks the settings that decide whether a commit survives.
     pub(super) fn open(target: &Target, options: &RedisOptions) -> Result<Session, Fault> {
         let server = options.server.signed_in()?;
         let mut session = Session {
@@ -107,7 +107,7 @@ impl Session {
             Err(fault) => return Err(fault),
         }
         self.server.take_config(&next());
-        // What is refused here stays unknown, as it would be with each reservation.
+        // A setting that cannot be read now cannot be read with a reservation either.
         self.server.take_answers(true, &answers.collect::<Vec<_>>());
         if let Some(why) = self.server.is_no_store() {
             return Err(Fault::new(FaultKind::Refused, why));
@@ -126,21 +126,21 @@ impl Session {
         Ok(())
     }
 
-    /// Whether it still answers, asked only of one that has been idle.
+    /// Whether the connection still answers; only an idle connection is asked.
     pub(super) fn is_alive(&mut self) -> bool {
         let idle = Clock::System.boot_ms().saturating_sub(self.used_ms);
-        // Any answer is a sign of life. This question needs no right that a reservation does not need.
+        // Any answer is a sign of life. This query needs no right that a reservation does not need.
         idle <= IDLE_MS || self.wire.exchange(&questions(false), Phase::Ask).is_ok()
     }
 
-    /// Refuses to write to anything but a master, and forgets it: the next attempt may find another server.
+    /// Refuses to write to a server that is no master, and drops the connection: the next attempt may find another server.
     pub(super) fn writable(&mut self) -> Result<(), Fault> {
         if let Some(why) = self.server.not_writable(self.durability) {
             self.wire.broken = true;
             return Err(Fault::new(FaultKind::Unavailable, why));
         }
         if self.wait_replicas > 0 {
-            // Before anything is reserved: a range that too few replicas have is never used.
+            // Checked before anything is reserved: a range that too few replicas have is never used.
             let acknowledged = self.wire.ask(self.wait_command())?;
             self.enough(&acknowledged, FaultKind::Unavailable, "nothing was reserved")?;
         }
@@ -169,14 +169,14 @@ impl Session {
         ))
     }
 
-    /// Whether settings that lose commits are refused, and so are asked for with each change.
+    /// Whether settings that lose commits are refused, and are therefore read with each change.
     fn refuses(&self) -> bool {
         self.durability == Durability::Refuse
     }
 
-    /// What the server said about itself right after a change, in the same pipeline. Where it is no master any more, or has
-    /// lost a setting that keeps commits, the change does not count, and the connection is not used again: the next one is
-    /// refused before anything is written.
+    /// The server's report right after a change, in the same pipeline. If it is no master any more, or has lost a setting
+    /// that keeps commits, the change does not count and the connection is not used again: the next one is refused before
+    /// anything is written.
     fn kept(&mut self, answers: &[Value]) -> Result<(), Fault> {
         let refuses = self.refuses();
         self.server.take_answers(refuses, answers);
@@ -196,8 +196,8 @@ impl Session {
         Ok(())
     }
 
-    /// A script of ours on one row. `changed` says of its answer whether it wrote: then the replicas are waited for, and what
-    /// the server says about itself is judged.
+    /// Runs a script on one row. `changed` decides from its answer whether it wrote: then the replicas are waited for, and
+    /// the server's report is checked.
     fn run(
         &mut self,
         script: &Script,
@@ -208,7 +208,7 @@ impl Session {
         let by_hash = cmd("EVALSHA").arg(&script.hash).take();
         let mut answers = self.say_script(by_hash, key, values)?;
         if matches!(answers.first(), Some(Value::ServerError(error)) if error.code() == "NOSCRIPT") {
-            // A server that has started, or was asked for the first time: nothing was done.
+            // The server was restarted, or does not know the script yet: nothing was done.
             let by_text = cmd("EVAL").arg(script.text).take();
             answers = self.say_script(by_text, key, values)?;
         }
@@ -239,7 +239,7 @@ impl Session {
         self.wire.exchange(&commands, Phase::Commit)
     }
 
-    /// Reserves in one round trip where the row is as it should be. `None`: nothing was changed, `rows` is to look closer.
+    /// Reserves in one round trip if the row is as expected. `None`: nothing was changed, and `rows` decides.
     pub(super) fn reserve_fast(&mut self, request: &Request) -> Result<Option<Reserved>, Fault> {
         let Some((lowest, highest)) = bounds(request) else { return Ok(None) };
         let values = fast_values(request, (lowest, highest));
@@ -248,7 +248,7 @@ impl Session {
         self.understood(request, (lowest, highest), &answer)
     }
 
-    /// What the script's answer says.
+    /// The range in the script's answer.
     fn understood(
         &mut self,
         request: &Request,
@@ -263,7 +263,7 @@ impl Session {
             Some(lo) if (lowest..=highest).contains(&lo) => {
                 Ok(Some(Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None }))
             }
-            // Something was reserved, but nobody can say what.
+            // A range was reserved, but the answer does not say which.
             _ => {
                 self.wire.broken = true;
                 Err(Fault::new(
@@ -274,8 +274,8 @@ impl Session {
         }
     }
 
-    /// The same for several, each a script of its own, said in one go: none of it counts before the last answer has come.
-    /// `None`: nothing was changed for this one.
+    /// The same for several requests, each with a script of its own, in one pipeline. No range counts before the last
+    /// answer. `None`: nothing was changed for this request.
     pub(super) fn reserve_together(&mut self, requests: &[Request]) -> Answers {
         let mut answers = vec![None; requests.len()];
         let mut commands = Vec::with_capacity(requests.len() + 1);
@@ -301,7 +301,7 @@ impl Session {
         for (at, request, bounds) in taken {
             let understood = match said.next() {
                 Some(answer) => self.counted(request, bounds, answer, &kept),
-                // The connection was cut off before this one's answer.
+                // The connection broke before this request's answer.
                 None => cut.clone().map_or(Ok(None), Err),
             };
             if let Some(answer) = answers.get_mut(at) {
@@ -311,8 +311,8 @@ impl Session {
         answers
     }
 
-    /// Whether what was reserved together counts, by the answers that follow those of the scripts: enough replicas have it, and
-    /// the server keeps it.
+    /// Whether ranges reserved together count, by the answers that follow those of the scripts: enough replicas have them,
+    /// and the server's settings keep them.
     fn counts(&mut self, after: &[Value], cut: Option<&Fault>) -> Result<(), Fault> {
         if let Some(cut) = cut {
             return Err(cut.clone());
@@ -327,7 +327,7 @@ impl Session {
         self.kept(after)
     }
 
-    /// One of several answers; what was reserved counts only where it is kept.
+    /// One of several answers; a reserved range counts only if it is kept.
     fn counted(
         &mut self,
         request: &Request,
@@ -336,7 +336,7 @@ impl Session {
         kept: &Result<(), Fault>,
     ) -> Result<Option<Reserved>, Fault> {
         if matches!(&answer, Value::ServerError(error) if error.code() == "NOSCRIPT") {
-            // A server that has started: nothing was done, and whoever asks alone brings the script.
+            // The server was restarted: nothing was done, and a request on its own sends the script again.
             return Ok(None);
         }
         let answer = self.wire.answer(answer)?;
@@ -347,13 +347,13 @@ impl Session {
     }
 }
 
-/// What the script is told after the row's key.
+/// The script's arguments after the row's key.
 fn fast_values(request: &Request, (lowest, highest): (u64, u64)) -> [String; 4] {
     [request.period, lowest, highest, request.len].map(|number| number.to_string())
 }
 
-/// Between which next numbers the fast way may reserve; `None` where `rows` decides. The last number there is, and all that
-/// is written above 2^63-1, is beyond the server's integers.
+/// The bounds of the next number between which the script may reserve; `None` where `rows` decides. The last number, and
+/// every number above 2^63-1, exceeds the server's integers.
 fn bounds(request: &Request) -> Option<(u64, u64)> {
     let seen = request.high_water;
     if request.len == 0 || seen.period > request.period || request.period > request.period_max {
@@ -373,7 +373,7 @@ pub(super) fn login(options: &crate::store::server::ServerOptions) -> Option<Cmd
     }
 }
 
-/// The text of an answer, if it is one.
+/// The text of an answer; `None` for anything else.
 pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -382,7 +382,7 @@ pub(super) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// Rows of an open session. Every verb of `rows` reads and then writes once, by compare-and-set: that write is the commit.
+/// Rows of an open session. Each verb of `rows` reads and then writes once, by compare-and-set: that write is the commit.
 pub(super) struct Open<'a> {
     pub(super) session: &'a mut Session,
 }
@@ -399,7 +399,7 @@ impl Open<'_> {
     }
 }
 
-/// Redis keeps rows of scheme `keymill` only, which `check` has seen to.
+/// Redis keeps rows of scheme `keymill` only, which `check` ensures.
 fn mark(stored: &Stored) -> Result<Mark, Fault> {
     match stored {
         Stored::Segment(mark) => Ok(*mark),
@@ -432,7 +432,7 @@ impl Rows for Open<'_> {
             let kept = fields.get(at_field).and_then(text);
             let Some(kept) = kept else { return Err(no_row(&at, &format!("no `{name}`"))) };
             match kept.parse::<u64>() {
-                // As the script reads it: `007` and `+7` are not how a server counts.
+                // As the script reads it: servers write neither `007` nor `+7`.
                 Ok(number) if number.to_string() == kept => numbers[at_field] = number,
                 _ => return Err(no_row(&at, &format!("{name}={kept}"))),
             }
@@ -475,7 +475,7 @@ fn no_row(at: &str, found: &str) -> Fault {
     )
 }
 
-/// Checks that Redis can keep this key at all.
+/// Refuses a key that Redis cannot keep.
 pub(super) fn check(key: &Key) -> Result<(), Fault> {
     rows::check_table_name(&key.table)?;
     if key.scheme == crate::store::Scheme::Keymill {

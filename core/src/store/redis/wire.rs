@@ -1,4 +1,4 @@
-//! One connection: opened with its timeouts set, asked, and never used again after anything but an answer.
+//! One connection: it has every timeout set, and is not used again after anything but an answer.
 
 use std::error::Error;
 use std::io::{self, Read, Write};
@@ -14,16 +14,16 @@ use crate::store::server::{Target, hide, unreached};
 use crate::store::tls::{Mode, Protection, auth_withheld};
 use crate::store::{Fault, FaultKind, Secret, server};
 
-/// What a command that is cut off leaves behind.
+/// What a command leaves behind if the connection breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Nothing was to be changed.
+    /// A query: nothing was to be changed.
     Ask,
-    /// A change: whether it was made is unknown until it is answered.
+    /// A change: its outcome is unknown until the answer.
     Commit,
 }
 
-/// Reads until a moment, however few bytes each read brings: a socket's own timeout begins anew with each read.
+/// Reads until a deadline, however few bytes each read returns: a socket's own timeout begins anew with each read.
 struct Until<'a, S> {
     stream: &'a mut S,
     moment: Instant,
@@ -71,7 +71,8 @@ impl Timed for Stream {
     }
 }
 
-/// The bytes to and from a server. The library would install its TLS provider in the whole process, and believe what it likes.
+/// The bytes to and from a server. The library's own TLS would install its provider in the whole process, and trust
+/// authorities of its choice.
 enum Stream {
     Tcp(TcpStream),
     Socket(UnixStream),
@@ -121,12 +122,12 @@ pub(super) struct Wire {
     pub(super) broken: bool,
     /// The server closed it.
     pub(super) hung_up: bool,
-    /// TLS has said why.
+    /// TLS has reported why.
     refused: bool,
 }
 
 impl Wire {
-    /// Connects; nothing is said yet.
+    /// Connects; sends nothing yet.
     pub(super) fn open(target: &Target, options: &server::ServerOptions) -> Result<Wire, Fault> {
         let at_least = Duration::from_millis(1); // a timeout of zero would mean none
         let limit = options.read_timeout.max(at_least);
@@ -156,7 +157,8 @@ impl Wire {
                 let plain = |stream| (Stream::Tcp(stream), Protection::None);
                 match mode {
                     Mode::Off => plain(dial()?),
-                    // A port speaks TLS or does not, and no server says which. Without a word it is as the scheme says.
+                    // A port either speaks TLS or does not, and no server announces it. Without `tls=` the URL's scheme
+                    // decides.
                     Mode::Prefer if options.tls.mode == server::TlsMode::Default => plain(dial()?),
                     Mode::Prefer => match encrypted(dial()?, host, *address, options, mode) {
                         Ok(stream) => (stream, mode.encrypted()),
@@ -180,21 +182,21 @@ impl Wire {
         })
     }
 
-    /// What it may mean that nothing was ever answered.
+    /// Possible reasons why the server never answered.
     pub(super) fn silence(&self) -> &'static str {
         if self.refused {
             ""
         } else if self.protection != Protection::None {
             "; does the server speak TLS on this port?"
         } else if self.hung_up {
-            // What a full server says before it closes is mostly lost with the connection.
+            // A full server's error is mostly lost when it closes the connection.
             "; the server may have too many clients (`maxclients`), demand TLS (`rediss://`), or be no Redis server"
         } else {
             "; is it a Redis server, and awake?"
         }
     }
 
-    /// Says all commands at once and reads an answer to each. Error answers are among them, for the caller to judge.
+    /// Sends all commands at once and reads an answer to each. Error answers are among them; the caller judges them.
     pub(super) fn exchange(&mut self, commands: &[Cmd], phase: Phase) -> Result<Vec<Value>, Fault> {
         match self.exchange_until_cut(commands, phase) {
             (answers, None) => Ok(answers),
@@ -202,7 +204,8 @@ impl Wire {
         }
     }
 
-    /// The same, with the answers that came before the connection was cut off. All together take no longer than one may.
+    /// The same, with the answers that arrived before the connection broke. All together take no longer than one answer
+    /// may.
     pub(super) fn exchange_until_cut(
         &mut self,
         commands: &[Cmd],
@@ -234,13 +237,13 @@ impl Wire {
         self.answer(answer)
     }
 
-    /// The answer, or the fault that it is.
+    /// The answer, or its error as a fault.
     pub(super) fn answer(&mut self, answer: Value) -> Result<Value, Fault> {
         let Value::ServerError(error) = answer else { return Ok(answer) };
         let details = error.details().unwrap_or_default();
         let meaning = meaning::of(error.code(), details);
         self.broken |= meaning.reconnect;
-        // A script's error ends in the script's name and line, which say nothing to whoever reads this.
+        // A script's error ends in the script's name and line, which mean nothing to a user.
         let said = details.split(" script: ").next().unwrap_or_default();
         let said = hide(format!("{}: {said}", error.code()).trim_end_matches(": "), &self.password);
         let message = if meaning.advice.is_empty() { said } else { format!("{said}; {}", meaning.advice) };
@@ -260,7 +263,7 @@ impl Wire {
         if let Some(refused) = io_error(error).and_then(crate::store::tls::refusal)
             && phase == Phase::Ask
         {
-            // A server that wants a certificate of ours says so after the handshake.
+            // A server that requires a client certificate says so after the handshake.
             self.refused = true;
             return refused;
         }
@@ -278,7 +281,7 @@ fn unconnected(error: &io::Error) -> Fault {
     Fault::new(FaultKind::Unavailable, words_of(error))
 }
 
-/// Encrypts a connection; the handshake takes as long as an answer may.
+/// Encrypts a connection; the handshake may take as long as an answer.
 #[cfg(feature = "rustls")]
 fn encrypted(
     mut stream: TcpStream,
@@ -317,20 +320,20 @@ fn encrypted(
 }
 
 fn io_error(error: &RedisError) -> Option<&io::Error> {
-    // The driver keeps it in an `Arc`, and that is what it shows as its source.
+    // The driver wraps it in an `Arc` and returns that as the source.
     let kept = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
     kept.downcast_ref()
 }
 
-/// A driver's error in words, without its debug output.
+/// The text of a driver's error, without its debug output.
 fn plain_words(error: &RedisError) -> String {
     match io_error(error) {
         Some(io) => words_of(io),
-        // A full server closes what it has just accepted, and what it says of that may be lost.
+        // A full server closes a connection that it has just accepted, and its error may be lost.
         None if error.is_io_error() || error.is_connection_dropped() => {
             format!("the connection broke: {error}; is `maxclients` reached?")
         }
-        // What the library found instead is a byte's number.
+        // The library reports the byte that it found as a number.
         None if error.kind() == redis::ErrorKind::Parse => {
             "the answer is not of the Redis protocol".to_owned()
         }
