@@ -1,8 +1,8 @@
-//! A store whose driver may panic: a panic costs one answer and one connection, never the keeper.
+//! Protects the keeper from a driver that panics: a panic costs one answer and one connection.
 //!
-//! A driver parses what a server sends, and some parsers panic on what they do not expect. What the panicking call had asked of
-//! the server may or may not have been done, so the fault is `Unknown` and its range is never used. Nothing is known of the
-//! driver's state either: the store is dropped with its connection, and the next call makes a new one.
+//! A driver parses bytes of a server, and some parsers panic on unexpected ones. The panicking call may or may not have
+//! changed the store, so its fault is `Unknown` and its range is never used. The driver's state is unknown too: the store
+//! is dropped with its connection, and the next call makes a new one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::base::thread::panic_words;
 
 /// Makes a store that is not connected yet.
 pub(crate) type MakeStore = Box<dyn Fn() -> Box<dyn Store> + Send>;
-/// Hears of each panic.
+/// Called with the text of each panic.
 pub(crate) type OnPanic = Arc<dyn Fn(&str) + Send + Sync>;
 
 pub(crate) struct Guarded {
@@ -28,7 +28,7 @@ impl Guarded {
 
     fn run<T>(&mut self, work: impl FnOnce(&mut dyn Store) -> T) -> Result<T, Fault> {
         let Guarded { make, store, .. } = self;
-        // Unwind safety: what the panic left behind is in the store, which is dropped below.
+        // Unwind safety: the state that the panic left behind is in the store, which is dropped below.
         match catch_unwind(AssertUnwindSafe(|| work(&mut **store.get_or_insert_with(make)))) {
             Ok(answer) => Ok(answer),
             Err(payload) => {
@@ -49,7 +49,7 @@ impl Guarded {
 
     fn discard(&mut self) {
         let store = self.store.take();
-        // A driver says goodbye when it is dropped, and may stumble over the same state again.
+        // Dropping a driver sends a last packet, and may panic over the same state again.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(store))) {
             drop(panic_words(payload));
         }
@@ -62,7 +62,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Every method, those with a default included: a default would be the wrong one here.
+/// Overrides every method, those with a default included: the defaults would skip the inner store.
 impl Store for Guarded {
     fn transact(&mut self, key: &Key, period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
         self.ask(|store| store.transact(key, period, work))
@@ -135,7 +135,7 @@ impl Store for Guarded {
     }
 
     fn release_idle(&mut self, now_ms: u64) -> Option<u64> {
-        // A store that is not made yet has nothing to close.
+        // A store that was never made has no connection to close.
         self.store.as_ref()?;
         self.run(|store| store.release_idle(now_ms)).ok().flatten()
     }
@@ -145,7 +145,7 @@ impl Store for Guarded {
     }
 
     fn created(&mut self) -> Vec<String> {
-        // A store that is not made yet has created nothing.
+        // A store that was never made has created nothing.
         if self.store.is_none() {
             return Vec::new();
         }

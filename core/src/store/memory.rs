@@ -1,7 +1,7 @@
 //! Reservations in memory: for tests, vectors, the simulation, and programs that need ids of one run only.
 //!
-//! A [`Memory`] is the "server"; any number of [`MemoryStore`]s are its clients. Its outcomes can be scripted, so that a
-//! lost answer or a restored backup happens exactly where a test wants it.
+//! A [`Memory`] is the "server"; any number of [`MemoryStore`]s are its clients. A script decides the outcome of each
+//! request, so that a test chooses when an answer is lost or a backup is restored.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,7 +13,7 @@ use super::{
     Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey, Store, Work,
 };
 
-/// What happens to the next request that writes.
+/// The outcome of the next request that writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Done and answered.
@@ -26,24 +26,24 @@ pub enum Step {
     NotApplied,
     /// Not done, `Refused` with this message.
     Refused(String),
-    /// Silent for this long in real time, then as the script goes on.
+    /// Silent for this long in real time, then the next step.
     Frozen(Duration),
-    /// The row that is asked for stands here, whatever it said (a restored backup); then as the script goes on.
+    /// The requested row is set to this position (a restored backup), then the next step.
     At(u64),
-    /// The row that is asked for is gone; then as the script goes on.
+    /// The requested row is deleted, then the next step.
     Gone,
-    /// Done, and then the client panics, as a driver may that does not understand an answer.
+    /// Done, and then the client panics, like a driver on an answer that it cannot parse.
     Panic,
 }
 
 impl Step {
-    /// How a script is written, for messages.
+    /// A script's syntax, for messages.
     pub const FORM: &str = "steps for the next requests that write, with commas between: ack, ack:N, lost, cut, down, down:N, refused, \
          silent:TIME, at:N, gone, panic";
 
-    /// Reads a script such as `ack:2,lost,down:3,at:1`; `None` where it is not one.
+    /// Parses a script such as `ack:2,lost,down:3,at:1`; `None` if it is malformed.
     pub(crate) fn parse_script(text: &str, time: impl Fn(&str) -> Option<Duration>) -> Option<Vec<Step>> {
-        /// Nobody waits for more.
+        /// No timeout is longer.
         const MOST: u64 = 10_000;
         let mut script = Vec::new();
         for word in text.split(',') {
@@ -91,13 +91,13 @@ pub struct Snapshot(BTreeMap<String, Stored>);
 static NAMED: LazyLock<Mutex<HashMap<String, Weak<Memory>>>> = LazyLock::new(Mutex::default);
 
 impl Memory {
-    /// A memory of one's own.
+    /// A memory of its own.
     #[must_use]
     pub fn new() -> Arc<Memory> {
         Arc::default()
     }
 
-    /// The memory of this name, shared by whoever asks for it while anybody holds it.
+    /// The memory of this name, shared while at least one handle of it exists.
     #[must_use]
     pub fn named(name: &str) -> Arc<Memory> {
         let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,12 +120,12 @@ impl Memory {
         self.state().script.push_front(step);
     }
 
-    /// Forgets what is left of the script; answers with how many steps that were.
+    /// Drops the rest of the script; answers with its number of steps.
     pub fn clear_script(&self) -> usize {
         std::mem::take(&mut self.state().script).len()
     }
 
-    /// Until lifted, nothing is done and every request is `Unavailable`.
+    /// Until lifted, every request fails as `Unavailable` and changes nothing.
     pub fn set_down(&self, down: bool) {
         self.state().down = down;
     }
@@ -146,7 +146,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Sets `MAXSERIALNO` of a `key_producer` row: anything, NULL included.
+    /// Sets `MAXSERIALNO` of a `key_producer` row to any value, NULL included.
     ///
     /// # Errors
     /// `Refused` where the key is not a serial's.
@@ -161,13 +161,13 @@ impl Memory {
         identity(key).is_ok_and(|id| self.state().rows.remove(&id).is_some())
     }
 
-    /// A backup.
+    /// Takes a backup.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(self.state().rows.clone())
     }
 
-    /// The backup put back: everything since is forgotten.
+    /// Restores a backup: every change since is forgotten.
     pub fn restore(&self, snapshot: &Snapshot) {
         self.state().rows.clone_from(&snapshot.0);
     }
@@ -177,8 +177,8 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries one request that writes through the script. `apply` answers `None` never: nobody else holds the lock.
-    /// `period` is the one a row that is not there would begin in.
+    /// Runs the script's next step around a request that writes. `apply` never answers `None`: no other client can hold the
+    /// lock meanwhile. `period` is the one in which a missing row would begin.
     fn carry_out<T>(
         &self,
         key: &Key,
@@ -189,7 +189,7 @@ impl Memory {
             let mut state = self.state();
             match state.script.pop_front() {
                 Some(Step::Frozen(pause)) => {
-                    // Without the lock: other clients of a store are not frozen with this one.
+                    // Without the lock: a frozen client does not freeze the others.
                     drop(state);
                     std::thread::sleep(pause);
                 }
@@ -244,7 +244,7 @@ fn identity(key: &Key) -> Result<String, Fault> {
 }
 
 impl State {
-    /// The row of `key` stands at `next` of the period it was in.
+    /// Sets the row of `key` to `next`, in its present period.
     fn set_back(&mut self, key: &Key, period: u64, next: u64) -> Result<(), Fault> {
         let stored = self.rows.get(&identity(key)?).map(|stored| rows::mark_of(key, stored)).transpose()?;
         let period = stored.flatten().map_or(period, |mark| mark.period);

@@ -6,8 +6,8 @@
 //! * A row below what the caller has seen is refused and left as it is (`high_water`).
 //! * An answer is either "reserved", "not reserved" or "unknown"; an unknown range is never used.
 //!
-//! `model` decides, without I/O; `sql` is everything that databases have in common; `sqlite`, `mysql` and `postgres` are
-//! what they have not. `redis`, `memory` and `interleave` are stores of their own.
+//! `model` decides, without I/O; `sql` is the part that all databases share; `sqlite`, `mysql` and `postgres` are the parts
+//! in which they differ. `redis`, `memory` and `interleave` are stores of their own.
 
 pub mod interleave;
 pub mod memory;
@@ -53,21 +53,21 @@ pub use crate::base::reservation::{
 };
 pub use crate::base::stride::Stride;
 
-/// The most requests that go to a store at once. More would save little, and who waits for the first of them waits for all.
+/// The most requests in one batch. More would save little, and the first request's caller waits for the whole batch.
 pub const MOST_AT_ONCE: usize = 64;
 
-/// What a store's row says.
+/// A store's row, read for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Where the row stands.
+    /// The row's position.
     pub mark: Mark,
-    /// The row as it is kept, for people: `next=1001`, `MAXSERIALNO=20261120000500`.
+    /// The row's columns as text: `next=1001`, `MAXSERIALNO=20261120000500`.
     pub text: String,
-    /// What else is in it, where the scheme is one of another program's counters.
+    /// Its other columns, under the scheme of another program's counter.
     pub(crate) counter: Option<counter::CounterRow>,
 }
 
-/// What a store says about itself.
+/// Facts that a store reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// `sqlite`, `mariadb`, `mysql`, `postgresql`, `memory`.
@@ -76,11 +76,11 @@ pub struct Facts {
     pub version: String,
     /// The settings that decide whether a commit survives, `name=value`.
     pub durability: Vec<String>,
-    /// How the connection is protected: `none`, `encrypted, server not authenticated`, `verified`; empty where there is none.
+    /// The connection's protection: `none`, `encrypted, server not authenticated`, `verified`; empty without a connection.
     pub tls: String,
-    /// What is wrong with them, empty when nothing is.
+    /// Problems with these settings.
     pub warnings: Vec<String>,
-    /// Where the tables asked for so far were found, `schema.table`, where the store has schemas.
+    /// Where the tables used so far were found, `schema.table`, on databases with schemas.
     pub tables: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ pub enum Durability {
     /// Refuse to reserve: `STORE_UNSAFE`.
     #[default]
     Refuse,
-    /// Go on, and say so in an event and in `status`.
+    /// Continue, with a warning in an event and in `status`.
     Warn,
 }
 
@@ -105,7 +105,7 @@ impl Secret {
         Secret(Zeroizing::new(password.into()))
     }
 
-    /// For the one who logs in with it.
+    /// The plain text, for the login.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -118,7 +118,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A piece of work inside one transaction. It may be carried out several times, if other processes are faster.
+/// Work inside one transaction. It may run several times, if other processes are faster.
 pub struct Work<'w>(&'w mut dyn FnMut(&mut dyn Rows) -> Result<bool, Fault>);
 
 impl Work<'_> {
@@ -151,7 +151,7 @@ pub(crate) fn in_transaction<T>(
     answer.and_then(|()| done.ok_or_else(rows::moved_on)).map_err(|fault| fault.with_context(doing))
 }
 
-/// The source that the row of `old` was imported into, by the record in the table of `new`.
+/// The source into which the row of `old` was imported, by the record in the table of `new`.
 pub(crate) fn new_owner(
     store: &mut (impl Store + ?Sized),
     old: &Key,
@@ -162,12 +162,12 @@ pub(crate) fn new_owner(
     in_transaction(store, new, 0, &doing, |rows| rows.new_owner(new, &record).map(Some))
 }
 
-/// A place where reservations are kept. Used by one thread; connects when it is first needed, and again after a fault.
+/// A place where reservations are kept. Used by one thread; connects at the first call, and again after a fault.
 ///
 /// A forked child never touches its parent's store, not even to drop it: the other end of each connection is the
 /// parent's. The child opens its own.
 ///
-/// `guarded` passes every call on, so a new method needs a place there too.
+/// `guarded` forwards every call, so a new method needs an entry there too.
 pub trait Store: Send {
     /// Carries out one transaction on the row of `key`, which would begin in `period` if it is missing. The verbs that follow
     /// are such transactions unless a store has a shorter way.
@@ -187,14 +187,14 @@ pub trait Store: Send {
         in_transaction(self, &request.key, request.period, &doing, |rows| rows::reserve(rows, request))
     }
 
-    /// How many requests [`reserve_all`](Store::reserve_all) carries in one go; 1: it carries them one by one.
+    /// How many requests [`reserve_all`](Store::reserve_all) sends at once; 1: it sends them one by one.
     fn batch(&self) -> usize {
         1
     }
 
-    /// Reserves for several sources in one go, where nothing about any of them is out of the ordinary: an answer to each
-    /// request, in their order. `None`: that request has to be sent alone, with [`reserve`](Store::reserve), and nothing was
-    /// changed for it. A store that fails says so no later than it does to one request.
+    /// Reserves for several sources at once, if nothing about any of them is unusual: an answer to each request, in their
+    /// order. `None`: that request has to be sent on its own, with [`reserve`](Store::reserve), and nothing was changed for
+    /// it. A store that fails reports it no later than for a single request.
     fn reserve_all(&mut self, requests: &[Request]) -> Vec<Option<Result<Reserved, Fault>>> {
         vec![None; requests.len()]
     }
@@ -227,13 +227,13 @@ pub trait Store: Send {
         in_transaction(self, key, 0, &doing, |rows| rows::raise(rows, key, expect, to))
     }
 
-    /// What the row says; `None` where there is none.
+    /// Reads the row; `None` if there is none.
     ///
     /// # Errors
     /// See [`FaultKind`].
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault>;
 
-    /// How many seconds ago the row was last changed, by the store's clock; `None` where nothing says so.
+    /// How many seconds ago the row was last changed, by the store's clock; `None` if the row does not record it.
     ///
     /// # Errors
     /// See [`FaultKind`].
@@ -241,7 +241,7 @@ pub trait Store: Send {
         Ok(None)
     }
 
-    /// What is wrong with this source's rows although the store goes on: of several stores, one has lost its row.
+    /// Problems with this source's rows that do not stop the store: for example one of several stores has lost its row.
     ///
     /// # Errors
     /// See [`FaultKind`].
@@ -249,8 +249,8 @@ pub trait Store: Send {
         Ok(Vec::new())
     }
 
-    /// Creates what these keys need and is not there, and answers with the statements. `dry_run` only answers; what cannot
-    /// be looked at, because the store does not answer, counts as missing.
+    /// Creates what these keys need and is missing, and answers with the statements. `dry_run` only answers; a table counts
+    /// as missing if the store does not answer.
     ///
     /// # Errors
     /// See [`FaultKind`].
@@ -265,12 +265,12 @@ pub trait Store: Send {
         in_transaction(self, key, to.period, &doing, |rows| rows::repair(rows, key, to))
     }
 
-    /// What [`repair`](Store::repair) would make of a row. Nothing is written.
+    /// The row that [`repair`](Store::repair) would leave. Nothing is written.
     ///
     /// # Errors
-    /// As those of `repair`.
+    /// The same as those of `repair`.
     fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        // What a replica shows may be old, and nothing can be raised there.
+        // A replica may show old rows, and takes no writes.
         self.writable().map_err(|fault| rows::would_fail(key, fault))?;
         let before = self.look(key)?;
         let after = rows::repaired(key, before.as_ref(), to).map_err(|fault| rows::would_fail(key, fault))?;
@@ -315,18 +315,18 @@ pub trait Store: Send {
         None
     }
 
-    /// What is wrong with the settings as they were read last; asks nobody. `None`: nothing was read yet, or the store does not
-    /// keep it.
+    /// Problems with the settings as they were read last; sends no query. `None`: nothing was read yet, or the store does
+    /// not record it.
     fn warnings(&mut self) -> Option<Vec<String>> {
         None
     }
 
-    /// What went wrong since the last call and was made good without the caller: of several stores, one failed.
+    /// Faults since the last call that the caller did not notice, for example of one of several stores.
     fn news(&mut self) -> Vec<Fault> {
         Vec::new()
     }
 
-    /// What was created since the last call without being asked for by name: a new file, where numbers begin at 1.
+    /// Objects created since the last call without `init`: a new file, where numbers begin at 1.
     fn created(&mut self) -> Vec<String> {
         Vec::new()
     }

@@ -1,5 +1,4 @@
-//! Addresses of hosts' names, looked up on a thread of their own so that a silent name server costs no more than the time
-//! that is allowed.
+//! Looks host names up on a thread of its own, so that a silent name server costs no more than the time limit.
 //!
 //! The system's look-up cannot be given a time limit, and it cannot be relied on in a forked child: glibc reads its
 //! configuration under a lock, and if a thread of the parent held that lock at the moment of the fork, every look-up in the
@@ -17,7 +16,7 @@ use crossbeam::channel::{self, Receiver, RecvTimeoutError};
 
 use crate::base::thread;
 
-/// What a look-up found.
+/// The result of a look-up.
 type Found = io::Result<Vec<IpAddr>>;
 
 /// Addresses of one name.
@@ -25,23 +24,23 @@ type Found = io::Result<Vec<IpAddr>>;
 struct Known {
     host: String,
     addresses: Vec<IpAddr>,
-    /// The process that looked them up.
+    /// The process that resolved them.
     by: u32,
 }
 
-/// A look-up that is under way.
+/// A look-up in progress.
 struct Running {
     host: String,
     answer: Receiver<Found>,
 }
 
-/// Looks names up. Clones share what is remembered.
+/// Resolves host names. Clones share the remembered addresses.
 #[derive(Default)]
 pub struct Resolver {
     /// Two copies, written one after the other. A fork that happens while a thread of the parent writes leaves the child one
     /// lock that is never released, and the other copy whole.
     known: Arc<[Mutex<Vec<Known>>; 2]>,
-    /// Only in the hands of the thread that uses the store.
+    /// Used only by the thread that uses the store.
     running: Mutex<Vec<Running>>,
     #[cfg(test)]
     instead: Option<fn(&str) -> Found>,
@@ -64,7 +63,7 @@ impl fmt::Debug for Resolver {
     }
 }
 
-/// What is remembered is no part of what a configuration says.
+/// Remembered addresses are no part of a configuration's `Debug` output.
 impl PartialEq for Resolver {
     fn eq(&self, _: &Resolver) -> bool {
         true
@@ -74,7 +73,7 @@ impl PartialEq for Resolver {
 impl Eq for Resolver {}
 
 impl Resolver {
-    /// The addresses of each host, in the order of the hosts; all are looked up at the same time, within one `limit`.
+    /// The addresses of each host, in the order of the hosts; all are resolved at the same time, within one `limit`.
     pub(crate) fn look_up(&self, hosts: &[&str], limit: Duration) -> Vec<Result<Vec<IpAddr>, String>> {
         let until = Instant::now() + limit;
         let started: Vec<_> = hosts.iter().map(|host| self.start(host)).collect();
@@ -90,7 +89,7 @@ impl Resolver {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err("its look-up is in use by another thread".to_owned()),
         };
-        // One that did not answer in time may still do so; a second one would only wait beside it.
+        // A look-up that timed out may still answer; a second one would only wait beside it.
         if let Some(at) = running.iter().position(|running| running.host == host) {
             return Ok(Lookup::Overdue(running.swap_remove(at).answer));
         }
@@ -101,7 +100,7 @@ impl Resolver {
         #[cfg(not(test))]
         let look_up = system;
         thread::spawn("keymill-resolve", move || {
-            // Nobody waits any more where the store is gone.
+            // The receiver is gone if the store was dropped.
             let _ = sender.send(look_up(&name));
         })
         .map_err(|error| format!("no thread can be started to look the name up: {error}"))?;
@@ -118,7 +117,7 @@ impl Resolver {
         let inherited = || self.inherited(host);
         let (answer, until) = match started? {
             Lookup::Literal(address) => return Ok(vec![address]),
-            // The time has been spent once; where there is something to go on with it is not spent again.
+            // The full limit was spent once; if there are addresses to use, it is not spent again.
             Lookup::Overdue(answer) if inherited().is_some() => (answer, Instant::now()),
             Lookup::New(answer) | Lookup::Overdue(answer) => (answer, until),
         };
@@ -142,7 +141,7 @@ impl Resolver {
         }
     }
 
-    /// Addresses that the process looked up from which this one was forked.
+    /// Addresses that the parent process resolved before the fork.
     fn inherited(&self, host: &str) -> Option<Vec<IpAddr>> {
         let copy = self.known.iter().find_map(|copy| copy.try_lock().ok())?;
         let known = copy.iter().find(|known| known.host == host)?;
@@ -162,11 +161,11 @@ impl Resolver {
 enum Lookup {
     Literal(IpAddr),
     New(Receiver<Found>),
-    /// Begun by an earlier call, which waited its time.
+    /// Begun by an earlier call, which timed out.
     Overdue(Receiver<Found>),
 }
 
-/// The system's look-up: `/etc/hosts`, DNS, and whatever else `nsswitch.conf` names.
+/// The system's resolver: `/etc/hosts`, DNS, and the other sources of `nsswitch.conf`.
 fn system(host: &str) -> Found {
     let mut addresses: Vec<_> = (host, 0).to_socket_addrs()?.map(|address| address.ip()).collect();
     addresses.dedup();

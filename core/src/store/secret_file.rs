@@ -4,8 +4,8 @@
 //! * users outside the file's owner and group may not read or write it;
 //! * its group may not either where the file belongs to the user of this process. `root:app` with mode 640 is the usual way
 //!   to give a service its configuration, and passes;
-//! * on a file system that is mounted read-only every mode passes: Kubernetes and Docker mount their secrets like that, as
-//!   0644, into the one container that is to read them, and nobody in it could change the mode.
+//! * on a file system that is mounted read-only every mode is accepted: Kubernetes and Docker mount secrets like that, as
+//!   0644, into the only container that reads them, and no process there could change the mode.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -17,11 +17,12 @@ use zeroize::Zeroizing;
 /// A file's text, and why it may not hold a password.
 pub(crate) struct SecretFile {
     pub(crate) text: Zeroizing<String>,
-    /// Who else can read it and what to run, as the end of a sentence that names the file.
+    /// Which other users can read it and what to run, as the end of a sentence that names the file.
     pub(crate) exposed: Option<String>,
 }
 
-/// Reads a regular file of at most `most` bytes. A pipe would wait for its other end, and could be read only once.
+/// Reads a regular file of at most `most` bytes. A pipe would block until its other end writes, and could be read only
+/// once.
 ///
 /// # Errors
 /// Those of opening and reading; `InvalidData` where it is no regular file, too long, or not UTF-8.
@@ -46,7 +47,7 @@ pub(crate) fn contents(path: &Path, most: u64) -> io::Result<(File, Zeroizing<Ve
     if !found.is_file() {
         return Err(invalid("it is not a regular file".to_owned()));
     }
-    // Of its size from the start: a buffer that grows leaves copies behind.
+    // Allocated at full size: a buffer that grows leaves copies of the secret behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(found.len().min(most) as usize + 1));
     (&file).take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
@@ -59,7 +60,7 @@ fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// What is wrong with the rights of a file that holds a password.
+/// What is wrong with the mode of a file that holds a password.
 fn exposed(mode: u32, is_ours: bool, path: &Path) -> Option<String> {
     const GROUP: u32 = 0o060;
     const OTHERS: u32 = 0o006;

@@ -1,4 +1,4 @@
-//! What every server store is told: where, as whom, how patiently, how privately.
+//! The options that all server stores share: address, user, timeouts, TLS.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,14 +14,14 @@ use super::{Durability, Fault, FaultKind, Secret, secret_file};
 /// `tls=`: encryption of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Nothing is written: `off` to a socket file and a loopback address, `prefer` to every other.
+    /// Not given: `off` for a socket file and a loopback address, `prefer` for every other.
     #[default]
     Default,
-    /// None, and a password is sent in whatever form the server wants.
+    /// No encryption; a password is sent in whatever form the server wants.
     Off,
-    /// Encrypted where the server can; who answers is not known.
+    /// Encrypted if the server supports it; the server's identity is not verified.
     Prefer,
-    /// Encrypted or refused; who answers is not known.
+    /// Encrypted or refused; the server's identity is not verified.
     Require,
     /// Encrypted, and the server's certificate has to be for the host as it is written.
     Verify,
@@ -32,63 +32,63 @@ pub enum TlsMode {
 pub struct Tls {
     /// What is encrypted and verified.
     pub mode: TlsMode,
-    /// A PEM file: only these authorities are believed. `None`: those of the system.
+    /// A PEM file: only these authorities are trusted. `None`: those of the operating system.
     pub ca: Option<PathBuf>,
-    /// A PEM file with the certificate that is shown to the server, and those up to its authority.
+    /// A PEM file with the certificate that is shown to the server, and the chain up to its authority.
     pub cert: Option<PathBuf>,
     /// A PEM file with its private key.
     pub key: Option<PathBuf>,
 }
 
 impl Tls {
-    /// In this mode, without files.
+    /// This mode, without files.
     #[must_use]
     pub fn new(mode: TlsMode) -> Tls {
         Tls { mode, ..Tls::default() }
     }
 
-    /// Verified, by these authorities.
+    /// Verified by these authorities.
     #[must_use]
     pub fn verify(ca: Option<PathBuf>) -> Tls {
         Tls { ca, ..Tls::new(TlsMode::Verify) }
     }
 }
 
-/// The environment variable with the password of every server store whose URL names none.
+/// The environment variable with the password of every server store whose URL has none.
 pub const PASSWORD_VARIABLE: &str = "KEYMILL_PASSWORD";
 
-/// Where a password comes from.
+/// The origin of a password.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PasswordSource {
-    /// The configuration names none.
+    /// The configuration has none.
     #[default]
     None,
     /// The URL holds it.
     Url,
     /// [`PASSWORD_VARIABLE`], read when the mill was opened: no other process can change it later.
     Environment,
-    /// `password_file=`: read at each connect, so a rotated password counts from the next connection on.
+    /// `password_file=`: read at each connect, so that a rotated password is used from the next connection on.
     File(PathBuf),
 }
 
-/// Which server, as whom, and how patiently.
+/// The server, the user and the timeouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// Hosts and ports; the first is the favourite, the others are tried when it does not answer or is read-only.
+    /// Hosts and ports; the first is preferred, the others are tried when it does not answer or is read-only.
     pub hosts: Vec<(String, u16)>,
     /// A socket file, instead of hosts.
     pub socket: Option<PathBuf>,
     /// The user.
     pub user: String,
-    /// The user's password; `signed_in` fills it in where it stands in a file.
+    /// The user's password; `signed_in` reads it from a password file.
     pub password: Secret,
-    /// Where the password comes from.
+    /// The origin of the password.
     pub password_source: PasswordSource,
     /// The database.
     pub database: String,
-    /// The schema of the tables, on PostgreSQL; else it is found by the user's `search_path`.
+    /// The schema of the tables, on PostgreSQL; without it the `search_path` decides.
     pub schema: Option<String>,
-    /// How long one address may take to accept.
+    /// How long one address may take to accept a connection.
     pub connect_timeout: Duration,
     /// How long one answer may take. Repeated attempts at one reservation end after as long again.
     pub read_timeout: Duration,
@@ -123,7 +123,7 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// The place without user and password: `db1:3306,db2:3306/ids`.
+    /// The address without user and password: `db1:3306,db2:3306/ids`.
     #[must_use]
     pub fn shown(&self) -> String {
         let hosts: Vec<_> = self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
@@ -132,11 +132,11 @@ impl ServerOptions {
         if self.database.is_empty() { place } else { format!("{place}/{}", self.database) }
     }
 
-    /// These options with the password as it is now. Called for each new connection: a token that rotates (a cloud's IAM,
-    /// Vault) is good for minutes, and a mill lives for months.
+    /// These options with the present password. Called for each new connection: a rotating token (a cloud's IAM, Vault) is
+    /// valid for minutes, and a mill lives for months.
     ///
     /// # Errors
-    /// [`FaultKind::Refused`]: the password file cannot be read, or others can.
+    /// [`FaultKind::Refused`]: the password file cannot be read, or other users can read it.
     #[cfg_attr(not(feature = "_server"), allow(dead_code))]
     pub(crate) fn signed_in(&self) -> Result<Cow<'_, ServerOptions>, Fault> {
         let PasswordSource::File(path) = &self.password_source else { return Ok(Cow::Borrowed(self)) };
@@ -146,8 +146,8 @@ impl ServerOptions {
         Ok(Cow::Owned(ServerOptions { password, ..self.clone() }))
     }
 
-    /// Every address to try, the favourite's first; names that nobody knows go to `failures`. A driver would give up after
-    /// the first address of a name, which for `localhost` is often the IPv6 one that nobody listens on.
+    /// Every address to try, the preferred host's first; unresolved names go to `failures`. A driver would give up after
+    /// the first address of a name, which for `localhost` is often an IPv6 address without a listener.
     #[cfg_attr(not(feature = "_server"), allow(dead_code))]
     pub(crate) fn targets(&self, failures: &mut Vec<String>) -> Vec<Target> {
         match &self.socket {
@@ -156,7 +156,7 @@ impl ServerOptions {
         }
     }
 
-    /// The same for other hosts than those of the configuration.
+    /// The same for hosts outside the configuration.
     #[cfg_attr(not(feature = "_server"), allow(dead_code))]
     pub(crate) fn targets_at(&self, hosts: &[(String, u16)], failures: &mut Vec<String>) -> Vec<Target> {
         let names: Vec<_> =
@@ -176,7 +176,7 @@ impl ServerOptions {
     }
 }
 
-/// The password that a file holds: its only line.
+/// The password in a file: its only line.
 #[cfg_attr(not(feature = "_server"), allow(dead_code))]
 fn password_in(path: &Path) -> Result<Secret, String> {
     let file = secret_file::read(path, 64 << 10).map_err(|error| format!("cannot be read: {error}"))?;
@@ -194,15 +194,15 @@ fn password_in(path: &Path) -> Result<Secret, String> {
     }
 }
 
-/// One line in which the password is covered: a server may quote a statement or a URL back. Very short passwords would
-/// cover every second letter and be told by that.
+/// One line without the password: a server may quote a statement or a URL. A very short password is not replaced: that
+/// would cover every second letter, and so reveal it.
 #[cfg_attr(not(feature = "_server"), allow(dead_code))]
 pub(crate) fn hide(message: &str, password: &Secret) -> String {
     let line = printable(message.to_owned());
     if password.reveal().len() < 4 { line } else { line.replace(password.reveal(), "(hidden)") }
 }
 
-/// A refused login: as whom, with which password, and what else may be behind it.
+/// The message of a refused login: the user, the password's origin, and other possible causes.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn login_refused(options: &ServerOptions, mode: super::tls::Mode) -> String {
     use super::tls::Mode;
@@ -226,7 +226,7 @@ pub(crate) fn login_refused(options: &ServerOptions, mode: super::tls::Mode) -> 
     format!("the server refuses user `{}` {with} (or {or_else})", options.user)
 }
 
-/// How long what was sent may stay without an acknowledgement before the connection counts as broken.
+/// How long sent bytes may stay unacknowledged before the connection counts as broken.
 #[cfg(any(feature = "redis", all(feature = "rustls", feature = "mysql")))]
 #[cfg_attr(not(target_os = "linux"), allow(clippy::unnecessary_wraps, unused_variables))]
 pub(crate) fn give_up_after(stream: &std::net::TcpStream, limit: Duration) -> std::io::Result<()> {
@@ -251,7 +251,7 @@ pub(crate) fn give_up_after(stream: &std::net::TcpStream, limit: Duration) -> st
     Ok(())
 }
 
-/// The system's words for why nobody took a connection, with what to look at.
+/// The system's error for a refused connection, with what to check.
 #[cfg(feature = "_server")]
 pub(crate) fn unreached(kind: std::io::ErrorKind, words: &str) -> Option<String> {
     use std::io::ErrorKind::{ConnectionRefused, NotFound};
@@ -265,19 +265,19 @@ pub(crate) fn unreached(kind: std::io::ErrorKind, words: &str) -> Option<String>
     Some(format!("{words}; {advice}"))
 }
 
-/// What is said of a server to which nothing can be written.
+/// Error text for a read-only server.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) const READ_ONLY: &str = "the server is read-only: a replica, or in maintenance";
 
-/// What `status` says of such a server.
+/// Warning text of `status` for a read-only server.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) const READ_ONLY_FOR_STATUS: &str = "the server is read-only: it can reserve nothing, and if it is a replica its rows may be older than the primary's";
 
-/// What a statement that fails leaves behind.
+/// What a failed statement leaves behind.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Nothing was to be changed.
+    /// A query: nothing was to be changed.
     Ask,
     /// A table was to be created.
     Create,
@@ -287,11 +287,11 @@ pub(crate) enum Phase {
     Commit,
 }
 
-/// Where to connect to.
+/// An address to connect to.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "_server"), allow(dead_code))]
 pub(crate) enum Target {
-    /// The host as it is written, for which a certificate has to be, and one of its addresses, which is dialled.
+    /// The host as written, for which a certificate has to be, and one of its addresses.
     Tcp {
         host: String,
         address: SocketAddr,

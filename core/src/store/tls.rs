@@ -1,16 +1,16 @@
-//! What `tls=` means, for every server store: which certificates are believed, what this program shows of itself, and when a
+//! The meaning of `tls=` for every server store: which certificates are trusted, which one this program shows, and when a
 //! password may be sent.
 //!
-//! A password is sent as it is, or under a key that came from the server, only where the server's certificate was verified or
-//! where the configuration says `tls=off`. Over a connection that anybody may have answered, only proofs are sent from which a
-//! password cannot be read: SCRAM, and the scrambles of MySQL and MariaDB.
+//! A password is sent as it is, or under a key that came from the server, only if the server's certificate was verified or
+//! the configuration says `tls=off`. Over an unauthenticated connection only proofs are sent, from which no password can be
+//! read: SCRAM, and the scrambles of MySQL and MariaDB.
 
 use std::net::SocketAddr;
 
 use super::server::{ServerOptions, Target, TlsMode};
 use super::{Fault, FaultKind};
 
-/// What is done on one connection.
+/// The mode of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Off,
@@ -23,14 +23,14 @@ pub(crate) enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protection {
     None,
-    /// Nobody reads along, but who answers is not known.
+    /// Encrypted, but the server's identity is unknown.
     Encrypted,
-    /// The server has shown a certificate for its name.
+    /// The server has shown a trusted certificate for its name.
     Verified,
 }
 
 impl Protection {
-    /// As `status` says it.
+    /// As `status` shows it.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Protection::None => "none",
@@ -41,8 +41,8 @@ impl Protection {
 }
 
 impl Mode {
-    /// The mode of a connection to this place. Without `tls=` a socket file and a loopback address are not encrypted: what is
-    /// sent does not leave the machine.
+    /// The mode of a connection to this place. Without `tls=` socket files and loopback addresses are not encrypted: the
+    /// bytes do not leave the machine.
     pub(crate) fn of(options: &ServerOptions, target: &Target) -> Mode {
         let address = match target {
             // A socket file is never encrypted.
@@ -67,19 +67,19 @@ impl Mode {
         }
     }
 
-    /// Whether the password itself, or the password under a key of the server's, may be sent.
+    /// Whether the password itself, or encrypted under a key from the server, may be sent.
     pub(crate) fn may_send_password(self, protection: Protection) -> bool {
         self == Mode::Off || protection == Protection::Verified
     }
 }
 
-/// A server asked for the password itself where nobody knows who the server is. `how` names the method.
+/// The fault for a server that asked for the password itself without a verified identity. `how` names the method.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn password_withheld(how: &str) -> Fault {
     withheld(&format!("the server wants {how}, and it was not sent"), ", or a login that sends only a proof")
 }
 
-/// Redis has no other login than the password itself.
+/// Redis has no other login than the plain password.
 #[cfg(feature = "redis")]
 pub(crate) fn auth_withheld() -> Fault {
     withheld("`AUTH` would send the password in clear, and it was not sent", "")
@@ -95,7 +95,7 @@ fn withheld(what: &str, other_way: &str) -> Fault {
     )
 }
 
-/// The server speaks no TLS and the configuration demands it.
+/// The fault for a server without TLS if the configuration demands it.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn not_offered() -> Fault {
     Fault::new(
@@ -140,8 +140,8 @@ mod encrypted {
         Fault::new(FaultKind::Refused, message)
     }
 
-    /// The TLS of one connection. The ciphers are named here: nothing is taken from the process or installed in it, which
-    /// belongs to the host program.
+    /// The TLS of one connection. The ciphers are named here: the process's provider, which belongs to the host program, is
+    /// neither used nor set.
     pub(crate) fn client_config(tls: &Tls, mode: Mode) -> Result<ClientConfig, Fault> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -175,7 +175,8 @@ mod encrypted {
         }
     }
 
-    /// The name that the certificate has to be for. Where it is not verified, a name that no certificate can have does no harm.
+    /// The name that the certificate has to be for. Without verification a placeholder that no certificate can have is
+    /// used.
     pub(crate) fn server_name(
         host: &str,
         address: SocketAddr,
@@ -203,7 +204,7 @@ mod encrypted {
         Ok(found)
     }
 
-    /// Only these.
+    /// Only the configured authorities.
     fn authorities_in(file: &Path) -> Result<RootCertStore, Fault> {
         let mut authorities = RootCertStore::empty();
         for certificate in certificates_in(file, "the authority's certificate")? {
@@ -214,7 +215,7 @@ mod encrypted {
         Ok(authorities)
     }
 
-    /// Those that the administrator of this machine believes, read anew for each connection: they change while a program runs.
+    /// The authorities of the operating system, read for each connection: they change while a program runs.
     fn authorities_of_the_system() -> Result<RootCertStore, Fault> {
         let found = rustls_native_certs::load_native_certs();
         let mut authorities = RootCertStore::empty();
@@ -228,8 +229,8 @@ mod encrypted {
         Ok(authorities)
     }
 
-    /// Believes every certificate, but not that anybody has its key: the signature is checked, so that SCRAM bound to the
-    /// certificate means something.
+    /// Accepts every certificate, but checks that the server has its key: the signature matters for SCRAM bound to the
+    /// certificate.
     #[derive(Debug)]
     struct Anybody(Arc<CryptoProvider>);
 
@@ -268,7 +269,7 @@ mod encrypted {
         }
     }
 
-    /// What TLS itself refused, with what to do; `None` where something else broke. Another attempt is no help.
+    /// The fault for a TLS error, with its remedy; `None` if something else failed. Another attempt would fail too.
     pub(crate) fn refusal(error: &io::Error) -> Option<Fault> {
         let mut inner: &(dyn std::error::Error + 'static) = error.get_ref()?;
         let error = loop {

@@ -1,17 +1,17 @@
 //! One source over several stores: `stores = ["mysql://a/ids", "mysql://b/ids"]`. One of them may die, and ids go on.
 //!
-//!
 //! It is a [`Store`] over other stores, so keeper, planner and callers know nothing of it. Each store owns every N-th chunk
-//! of the numbers (`partition`) and counts its own in a row of its own, so no two of them can reserve the same number, dead or
-//! alive, in touch with each other or not. What is here only chooses whom to ask:
+//! of the numbers (`partition`) and counts its own numbers in a row of its own. So no two stores can reserve the same
+//! number, whether they are up, down or cut off from each other. This module only chooses which store to ask:
 //!
-//! * **Rotation.** A source begins at a store drawn at random and stays there to the end of a chunk; then the next store has the
-//!   turn, whose next chunk is the one that follows. So a process's numbers rise without gaps although the stores alternate,
-//!   and processes spread over the stores. A store that fails passes its turn on at once, within the same call.
-//! * **Order.** Numbers of a process rise, so a store whose row lies below what the caller has seen is raised first: in the
-//!   same statement, as `backwards=heal` does, but by exactly what lies between where this process saw that row last and
-//!   where it is to stand. A row that was set back needs a larger jump than that, and is refused.
-//! * **Who is who.** Which partition of how many a row holds is kept with it (`record`) and compared before the first number.
+//! * **Rotation.** A source begins at a random store and stays there to the end of a chunk; then it moves to the next
+//!   store, which owns the next chunk. So a process's numbers rise without gaps although the stores alternate, and
+//!   processes spread over the stores. If a store fails, the same call goes on with the next one.
+//! * **Order.** Numbers of a process rise, so a store whose row is below the caller's numbers is raised first: in the same
+//!   statement, as `backwards=heal` does, but at most by the distance from where this process saw that row last. A row that
+//!   was set back needs a larger jump, and is refused.
+//! * **Identity.** Each row records its partition and the number of stores (`record`); both are compared before the first
+//!   number.
 
 mod record;
 mod rotation;
@@ -30,12 +30,12 @@ use rotation::{LastResorts, LeftOver, MemberRow, Rest, Rotation, rests};
 
 /// `chunk=`, unless given: as wide as the largest step, so that every adaptive step fits into one chunk.
 pub(crate) const DEFAULT_CHUNK: u64 = 10_000_000;
-/// The narrowest chunk: a narrower one would end with every reservation.
+/// The narrowest chunk: in a narrower one every reservation would end its chunk.
 pub(crate) const NARROWEST_CHUNK: u64 = 1000;
 
-/// What is left of a reservation that ran over its chunk's end is issued within this time, or not at all: ids follow time.
+/// The rest of a reservation beyond its chunk's end is issued within this time or never: ids follow time.
 const LEFT_OVER: Duration = Duration::from_secs(30);
-/// How often a ticket's counter is raised for one reservation before others are called too quick.
+/// How often one reservation may raise a ticket's counter before the fault is that other processes are faster.
 const RAISES: u32 = 3;
 
 /// One of the stores.
@@ -70,7 +70,7 @@ impl fmt::Debug for Interleaved {
 impl Interleaved {
     /// The stores in their order, each with the name that messages call it by (never a user or a password), and the chunk.
     ///
-    /// The order and the chunk belong to the numbers: whoever opens the same stores in another order is refused.
+    /// The numbers depend on the order and the chunk: the same stores in another order are refused.
     #[must_use]
     pub fn new(stores: Vec<(String, Box<dyn Store>)>, chunk: u64) -> Interleaved {
         let of = stores.len();
@@ -100,16 +100,16 @@ impl Interleaved {
         self.sources.insert(record::identity(key), rotation);
     }
 
-    /// Makes the store, or this source's row there, rest; and tells it.
+    /// Leaves the store, or this source's row there, out for a while, and reports it.
     fn leave_out(&mut self, rotation: &mut Rotation, at: usize, fault: Fault) {
         let (member, row) = (&mut self.members[at], &mut rotation.rows[at]);
-        // What is wrong with a server is wrong for every source.
+        // A server's fault concerns every source.
         let rest = if gone(fault.kind) { &mut member.rest } else { &mut row.rest };
         if fault.kind != FaultKind::Exhausted {
             let told = format!("{}; the other stores go on", fault.message);
             self.news.push(Fault::new(fault.kind, format!("{}: {told}", member.name)));
         }
-        // Whoever has spoken of a row is there; of numbers that are used up nobody was asked.
+        // A fault of one row shows that the server answers; `Exhausted` may come without a query.
         let is_there = !gone(fault.kind) && fault.kind != FaultKind::Exhausted;
         *rest = Some(Rest::after(rest.as_ref(), fault));
         if is_there {
@@ -117,7 +117,7 @@ impl Interleaved {
         }
     }
 
-    /// Refuses a number below every row: nothing would be raised, and somebody has mistyped.
+    /// Refuses a number below every row, most likely a typing error: it would raise none of them.
     fn not_lower(&self, found: &[Recorded], to: u64) -> Result<(), Fault> {
         let rows: Option<Vec<_>> = self
             .members
@@ -149,8 +149,7 @@ impl Interleaved {
         rests(self.members[at].rest.as_ref()) || rests(rotation.rows[at].rest.as_ref())
     }
 
-    /// Whom to ask, from store `first` on: those who do not rest; and the others, when nobody else is left, in the order in
-    /// which their rests end.
+    /// The stores to ask, beginning with store `first`: those not left out, and then the others, by the end of their pause.
     fn line(&self, rotation: &Rotation, first: usize) -> (Vec<usize>, Vec<usize>) {
         let count = self.members.len();
         let all = (0..count).map(|after| (first + after) % count);
@@ -168,7 +167,7 @@ impl Interleaved {
         let kind = if kinds().any(gone) {
             FaultKind::Unavailable
         } else {
-            // One that has no numbers left says less than one that could have some.
+            // `Exhausted` only if every store is: another store could still have numbers.
             kinds().find(|kind| *kind != FaultKind::Exhausted).unwrap_or(FaultKind::Exhausted)
         };
         let each: Vec<_> = faults.iter().map(|(name, fault)| format!("{name}: {fault}")).collect();
@@ -193,7 +192,7 @@ impl Interleaved {
         Err(self.none(rotation, &rows::reserving(request)))
     }
 
-    /// The next range of what an earlier reservation left over.
+    /// The next range from the rest of an earlier reservation.
     fn left_over(&mut self, rotation: &mut Rotation, request: &Request) -> Option<Reserved> {
         let left = rotation.left_over.take()?;
         let waited = left.since.elapsed();
@@ -204,8 +203,8 @@ impl Interleaved {
         self.issue(rotation, left, request).map(|reserved| Reserved { ttl_ms, ..reserved })
     }
 
-    /// Cuts the first range that the caller may have from own numbers of a store, up to the end of its chunk; the rest
-    /// stays for the next call.
+    /// Cuts the first range that the caller may have from a store's own numbers, up to the end of its chunk; the rest is
+    /// kept for the next call.
     fn issue(&self, rotation: &mut Rotation, own: LeftOver, request: &Request) -> Option<Reserved> {
         let partition = self.members[own.member].partition;
         let lo = own.lo.max(partition.first(request.high_water.next));
@@ -216,13 +215,13 @@ impl Interleaved {
         rotation.left_over = (end < own.hi).then_some(LeftOver { lo: end, ..own });
         let chunk_is_over = end == own.hi && partition.left(end) == partition.chunk;
         rotation.turn = if chunk_is_over { (own.member + 1) % self.members.len() } else { own.member };
-        // Both lie in one chunk, so the range is as long out here as in there.
+        // Both ends lie in one chunk, so the range has the same length in the store's numbers.
         let (first, last) = (partition.global(lo)?, partition.global(end - 1)?);
         Some(Reserved { lo: first, hi: last + 1, period: 0, ttl_ms: own.ttl_ms })
     }
 
-    /// Compares what every store has recorded, before the first number: a store that was added, left out or has changed
-    /// places would give numbers that another one owns.
+    /// Compares the records of all stores before the first number: a store that was added, removed or has changed places
+    /// would give numbers that another store owns.
     fn begin(&mut self, rotation: &mut Rotation, request: &Request) -> Result<(), Fault> {
         let doing = rows::reserving(request);
         let key = &request.key;
@@ -245,7 +244,7 @@ impl Interleaved {
         }
         let issued = |row: &Option<Recorded>, member: &Member| match row {
             Some(Recorded::Ours { next }) => *next > member.first(key, request.start),
-            // Nobody knows how far a row stood that is gone.
+            // A deleted row may have stood anywhere.
             Some(Recorded::Lost) => true,
             _ => false,
         };
@@ -253,7 +252,7 @@ impl Interleaved {
         if !in_use && found.iter().all(Option::is_none) {
             return Err(self.none(rotation, &doing));
         }
-        // Records are made from the first store to the last: one that is missing in front of another has been lost.
+        // Records are made from the first store to the last: a missing record before an existing one was lost.
         let nothing = found.iter().position(|row| *row == Some(Recorded::Nothing));
         let is_ours = |row: &Option<Recorded>| matches!(row, Some(Recorded::Ours { .. }));
         let is_new = !in_use && nothing.is_some_and(|at| !found[at..].iter().any(is_ours));
@@ -262,14 +261,14 @@ impl Interleaved {
             found.fill(Some(Recorded::Ours { next: 0 }));
         }
         if !in_use {
-            // The first numbers are the first store's, if it answers: then the loss of any one row is noticed from now on.
+            // The first store issues the first numbers, if it answers: from then on the loss of any single row is detected.
             rotation.turn = 0;
         }
         for (at, row) in found.iter().enumerate() {
             match row {
                 Some(Recorded::Ours { .. }) => rotation.rows[at].known = true,
-                // Its siblings have numbers out, and nobody gets a number before every store has its record. But that
-                // may have come about since this one was looked at.
+                // Other stores have issued numbers, and no store issues any before all have their records. But those
+                // records may have been made after this store was read, so it is read again.
                 Some(Recorded::Nothing | Recorded::Lost) => match self.members[at].know(key) {
                     Ok(()) => rotation.rows[at].known = true,
                     Err(fault) => self.leave_out(rotation, at, fault),
@@ -281,8 +280,8 @@ impl Interleaved {
         Ok(())
     }
 
-    /// A new source: every store records its partition before any of them gives a number. So a store without a record beside
-    /// one with numbers has lost it.
+    /// Begins a new source: every store records its partition before any of them issues a number. So a missing record
+    /// beside a row with numbers means that the record was lost.
     fn found_source(
         &mut self,
         rotation: &Rotation,
@@ -292,14 +291,14 @@ impl Interleaved {
         let doing = format!("beginning `{}`", request.key.name);
         if let Some(at) = found.iter().position(Option::is_none) {
             let why = self.why(rotation, at).map_or_else(String::new, |rest| format!(": {}", rest.fault));
-            // Not `Unavailable`: other sources, which have begun, are not to be held up by this one.
+            // Not `Unavailable`: that would hold up other sources, which have begun.
             let missing = format!(
                 "a new source begins when every store answers, and {} does not{why}; sources that have begun go on",
                 self.members[at].name
             );
             return Err(Fault::new(FaultKind::Refused, missing).with_context(&doing));
         }
-        // All rows before the first record: a record says that its row was made.
+        // All rows before the first record: a record means that its row was made.
         for (member, row) in self.members.iter_mut().zip(found) {
             if matches!(row, Some(Recorded::Nothing)) && !record::in_row(&request.key) {
                 let made = member.make_row(&request.key, request.start);
@@ -315,7 +314,8 @@ impl Interleaved {
             }
         }
         if plain > 1 {
-            // A mill with one store has begun the same source meanwhile. It is refused from now on, and its numbers are left out.
+            // A mill with one store has begun the same source meanwhile. From now on it is refused; the numbers it took are
+            // skipped.
             for member in &mut self.members {
                 match member.raise_to(&request.key, &Recorded::Ours { next: 0 }, plain) {
                     Err(fault) if fault.kind != FaultKind::Refused => {
@@ -325,7 +325,7 @@ impl Interleaved {
                 }
             }
         }
-        // When all have recorded: another process may have been quicker, and two of the names may mean one store.
+        // After all have recorded: another process may have been faster, and two of the URLs may lead to one store.
         for member in &mut self.members {
             member.know(&request.key).map_err(|fault| member.said(fault).with_context(&doing))?;
         }
@@ -363,7 +363,7 @@ impl Interleaved {
                 let own = LeftOver { member: at, lo: got.lo, hi: got.hi, since, ttl_ms: got.ttl_ms };
                 return self.issue(rotation, own, request).ok_or_else(rows::moved_on);
             }
-            // A server's own count cannot be raised by the way: in a step of its own, and then once more.
+            // A counter of the server's own cannot be raised in the same statement: raise it, then reserve again.
             match member.store.repair(&request.key, Mark { period: 0, next: lowest }) {
                 Err(fault) if fault.kind != FaultKind::Refused => return Err(fault),
                 _ => {}
@@ -372,7 +372,7 @@ impl Interleaved {
         Err(rows::moved_on())
     }
 
-    /// Every store's word on a source: those that answer, and why the others do not.
+    /// The record of every store: of those that answer, and the faults of the others.
     fn inspect_all(&mut self, key: &Key) -> Vec<Result<Recorded, Fault>> {
         self.members
             .iter_mut()
@@ -380,18 +380,18 @@ impl Interleaved {
             .collect()
     }
 
-    /// The store that keeps what cannot be shared: snowflakes' marks, which rise under the eyes of one judge.
+    /// The store for values that cannot be partitioned: the marks of snowflakes, which one store has to compare.
     fn first(&mut self) -> Result<&mut Member, Fault> {
         self.members.first_mut().ok_or_else(|| Fault::new(FaultKind::Refused, "there are no stores"))
     }
 }
 
-/// Whether the server is to blame, and not one row of it.
+/// Whether the fault concerns the server and not one row.
 fn gone(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::Unavailable | FaultKind::Unknown)
 }
 
-/// A snowflake's mark, which is no counter.
+/// Whether the key is a snowflake's mark, which is no counter.
 fn is_mark(key: &Key) -> bool {
     key.name.starts_with("snowflake:")
 }
@@ -411,7 +411,7 @@ fn check_shared(key: &Key) -> Result<(), Fault> {
 }
 
 impl Store for Interleaved {
-    /// Only an import gets here: every other verb has its own way.
+    /// Called for imports only: every other verb is implemented below.
     fn transact(&mut self, _key: &Key, _period: u64, _work: &mut Work<'_>) -> Result<(), Fault> {
         let what = "several `stores` import no row; import it in a mill with one store";
         Err(Fault::new(FaultKind::Refused, what))
@@ -432,7 +432,7 @@ impl Store for Interleaved {
         let rotation = self.rotation_of(key);
         let left = rotation.left_over;
         self.keep(key, rotation);
-        // From the top down, chunk by chunk, each to the store that owns it.
+        // From the top down, chunk by chunk, each to its owner.
         let mut hi = hi;
         while lo < hi {
             let Some((at, partition)) = self
@@ -446,19 +446,19 @@ impl Store for Interleaved {
             };
             let last = partition.last(hi - 1);
             let begin = partition.first(lo).max(last + partition.left(last) - partition.chunk);
-            // What was left over lies right above, in the store's own counting.
+            // The kept rest of a reservation lies right above, in the store's own numbers.
             let end =
                 left.filter(|left| (left.member, left.lo) == (at, last + 1)).map_or(last + 1, |left| left.hi);
             let member = &mut self.members[at];
             let period = member.period(key);
-            // A store that is down would make every source wait: the numbers are lost instead.
+            // A store that is down would delay every source: these numbers are lost instead.
             if rests(member.rest.as_ref())
                 || !member.store.give_back(key, period, begin, end).map_err(|fault| member.said(fault))?
             {
                 return Ok(false);
             }
             if let Some(rotation) = self.sources.get_mut(&record::identity(key)) {
-                // What was left over is the store's again as well.
+                // The kept rest is returned with them.
                 rotation.left_over = None;
             }
             let Some(begins) = partition.global(begin) else { return Ok(false) };
@@ -558,7 +558,7 @@ impl Store for Interleaved {
         for (member, row) in self.members.iter_mut().zip(&found) {
             member.raise_to(key, row, to.next).map_err(|fault| member.said(fault).with_context(&doing))?;
         }
-        // Whoever was left out for its row may be asked again.
+        // A store that was left out for its row may be asked again.
         let mut rotation = self.rotation_of(key);
         rotation.rows.iter_mut().for_each(|row| *row = MemberRow { seen: row.seen, ..MemberRow::default() });
         self.keep(key, rotation);

@@ -1,15 +1,15 @@
-//! What is recorded in each store: whose partition its row holds.
+//! The record of a row's partition, kept in each store.
 //!
-//! Under scheme `keymill` the row itself says so: a segment has no periods, so the column `period` holds the partition's code.
-//! Row and record cannot part, each reservation compares them in the store, and a mill that is not interleaved, or otherwise,
-//! is refused there too: the row's period is not its own. Other programs' tables have no place for it; there the record is a
-//! mark of its own in `keymill_segment`, compared when a process first uses the source. It cannot keep anybody out who does
-//! not look at it: old nodes must be gone, and plain mills may not open that row.
+//! Under scheme `keymill` the row itself holds it: a segment has no periods, so its column `period` holds the partition's
+//! code. Row and record cannot be separated, each reservation compares them in the store, and a mill with one store or
+//! another partition is refused: the row's period is not its own. Other programs' tables have no column for it; there the
+//! record is a mark in `keymill_segment`, compared when a process first uses the source. It does not stop programs that
+//! never read it: stop old nodes first, and open that row with no plain mill.
 //!
-//! Such a row and its record can part, so the row is made *before* the record, in every store, before any store gives a
-//! number. A record without a row therefore always means that the row was deleted, and the row is never made again from its
-//! start: numbers may be out. After a crash between the two steps there is a row at its start without a record, which looks
-//! like a new source and is taken up as one.
+//! Such a row and its record can be separated. So the row is made *before* the record, in every store, before any store
+//! issues a number. A record without a row therefore always means that the row was deleted. The row is then not made again:
+//! its numbers may have been issued. After a crash between the two steps there is a row at its start without a record,
+//! which is treated as a new source.
 
 use std::sync::Arc;
 
@@ -17,22 +17,22 @@ use super::{Member, MemberRow, Partition};
 use crate::store::model::rows;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Row, Scheme};
 
-/// What a store holds of a source.
+/// The state of a source in one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recorded {
     /// Its partition, of which `next` is the lowest own number not yet reserved.
     Ours { next: u64 },
-    /// The record of its partition, but no row: the row was deleted.
+    /// A record without a row: the row was deleted.
     Lost,
     /// Neither record nor numbers.
     Nothing,
-    /// Numbers below `next` of a source that is not interleaved.
+    /// A row that is not interleaved, with numbers below `next` reserved.
     Plain { next: u64 },
-    /// The partition of this code.
+    /// A row with another partition's code.
     Foreign { code: u64 },
 }
 
-/// A source, for whoever keeps something about it: two columns of one row are two.
+/// Identifies a source among kept state: two columns of one row are two sources.
 pub(super) fn identity(key: &Key) -> String {
     format!("{}/{}/{}{}", key.scheme.name(), key.table, key.name, key.columns)
 }
@@ -42,7 +42,7 @@ pub(super) fn in_row(key: &Key) -> bool {
     key.scheme == Scheme::Keymill
 }
 
-/// What the record of a row that cannot keep it is kept under.
+/// The key of the record for a row that cannot hold it.
 pub(super) fn key_of(key: &Key) -> Key {
     Key {
         scheme: Scheme::Keymill,
@@ -53,17 +53,17 @@ pub(super) fn key_of(key: &Key) -> Key {
 }
 
 impl Member {
-    /// Where the marks of the source's row lie: the period that its numbers are kept in.
+    /// The period of the source's row: its numbers are kept in this one.
     pub(super) fn period(&self, key: &Key) -> u64 {
         if in_row(key) { self.partition.code() } else { 0 }
     }
 
-    /// What this store holds of a source.
+    /// Reads the state of this source.
     pub(super) fn inspect(&mut self, key: &Key) -> Result<Recorded, Fault> {
         self.inspect_from(key, 1)
     }
 
-    /// The same for a source whose numbers begin at `start`: numbers below it are never given by any store.
+    /// The same for a source whose numbers begin at `start`: no store issues numbers below it.
     pub(super) fn inspect_from(&mut self, key: &Key, start: u64) -> Result<Recorded, Fault> {
         let partition = self.partition;
         let row = self.store.look(key)?.map(|row| row.mark);
@@ -85,14 +85,14 @@ impl Member {
         })
     }
 
-    /// Makes the row of a scheme whose record is kept apart from it. A row that is there is not lowered.
+    /// Makes the row for a scheme with a separate record. An existing row is not lowered.
     pub(super) fn make_row(&mut self, key: &Arc<Key>, start: u64) -> Result<(), Fault> {
         if key.scheme.is_ticket() {
             return self.draw_first_ticket(key);
         }
         let to = self.partition.first(start);
         match self.store.repair(key, Mark { period: 0, next: to }) {
-            // It stands higher: another process made it, and has drawn from it since.
+            // The row is higher: another process made it, and has reserved from it since.
             Err(fault) if fault.kind == FaultKind::Refused => match self.store.look(key)? {
                 Some(row) if row.mark.next > to => Ok(()),
                 _ => Err(fault),
@@ -101,8 +101,8 @@ impl Member {
         }
     }
 
-    /// Draws a ticket that is used by nobody, where none was drawn yet: a counter without a ticket cannot be told from one that
-    /// was deleted and created again.
+    /// Draws one unused ticket from a new counter: a counter without a ticket looks like one that was deleted and created
+    /// again.
     fn draw_first_ticket(&mut self, key: &Arc<Key>) -> Result<(), Fault> {
         let row = self.store.look(key)?.map(|row| row.mark);
         if !is_missing(key, row) {
@@ -122,12 +122,12 @@ impl Member {
         self.store.reserve(&one).map(drop)
     }
 
-    /// Where the row of a new source stands before its first number.
+    /// The first position of a new source's row.
     pub(super) fn first(&self, key: &Key, start: u64) -> u64 {
         if in_row(key) { self.partition.first(start) } else { unused(key, self.partition.first(start)) }
     }
 
-    /// Why a store with such a row is not used at all; `None` where it may be.
+    /// Why a store with such a row is refused; `None` if it may be used.
     pub(super) fn refusal(&self, key: &Key, found: &Recorded) -> Option<String> {
         match found {
             Recorded::Ours { .. } | Recorded::Lost | Recorded::Nothing => None,
@@ -151,7 +151,7 @@ impl Member {
         }
     }
 
-    /// Makes sure that this store is the one this mill takes it for, where its siblings have numbers out.
+    /// Checks that this store is the expected one, although the other stores have issued numbers.
     pub(super) fn know(&mut self, key: &Key) -> Result<(), Fault> {
         match self.inspect(key)? {
             Recorded::Ours { .. } => Ok(()),
@@ -160,8 +160,8 @@ impl Member {
         }
     }
 
-    /// Records its partition for a source that no store has given a number of; answers with where a plain mill's row stood that
-    /// has come since that was looked at, else 0.
+    /// Records the partition for a source of which no store has issued a number. Answers with the position of a plain
+    /// mill's row that was created since the store was read, else 0.
     pub(super) fn record(&mut self, key: &Key, start: u64) -> Result<u64, Fault> {
         let recorded = if in_row(key) {
             let plain = |before: Option<Row>| before.filter(|row| row.mark.period == 0);
@@ -172,7 +172,7 @@ impl Member {
             self.store.raise(&key_of(key), Some(0), self.partition.code()).map(|_| 0)
         };
         match recorded {
-            // Somebody else did, and what they wrote is looked at next; or nobody may.
+            // Another process wrote it, and that is read next; or nothing may be written.
             Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Taken) => {
                 if self.inspect(key)? == Recorded::Nothing { Err(fault) } else { Ok(0) }
             }
@@ -180,8 +180,8 @@ impl Member {
         }
     }
 
-    /// Whether an operator may make this row stand at `to`, a number of all stores: nobody may have been given a number above
-    /// it in another way of counting.
+    /// Refuses `to`, a number of all stores, as the row's new position if numbers above it may have been issued by another
+    /// way of counting.
     pub(super) fn may_adopt(&self, key: &Key, found: &Recorded, to: u64) -> Result<(), Fault> {
         if to == 0 {
             return Err(Fault::new(FaultKind::Refused, "numbers begin at 1, so 0 cannot be the next one"));
@@ -204,7 +204,7 @@ impl Member {
         let own = Mark { period: self.period(key), next: self.partition.first(to) };
         match found {
             Recorded::Ours { next } if *next >= own.next => {}
-            // Another program's row counts on by itself, and may stand higher than it has to.
+            // Another program's row counts in steps, and may end higher than needed.
             Recorded::Plain { next } if !in_row(key) && *next >= own.next => {}
             _ => self.store.repair(key, own).map(drop)?,
         }
@@ -217,10 +217,10 @@ impl Member {
         Ok(())
     }
 
-    /// Where [`raise_to`](Self::raise_to) would leave the row, in its own numbers.
+    /// The position that [`raise_to`](Self::raise_to) would leave, in this store's own numbers.
     pub(super) fn would_stand(&self, key: &Key, found: &Recorded, to: u64) -> Result<u64, Fault> {
         let first = Mark { period: 0, next: self.partition.first(to) };
-        // Tickets are whole ones.
+        // Tickets are whole steps.
         let own = if key.scheme.is_ticket() { rows::moved(key, None, first)?.mark.next } else { first.next };
         Ok(match found {
             Recorded::Ours { next } => own.max(*next),
@@ -229,22 +229,23 @@ impl Member {
         })
     }
 
-    /// What the store is asked, in its own numbers. `seen` is where this process saw the row last, 0: never; `lowest` and
-    /// `last` are the own numbers that the caller may have.
+    /// The request to the store, in its own numbers. `seen`: where this process saw the row last (0: never); `lowest` and
+    /// `last`: the own numbers that the caller may have.
     pub(super) fn request_for(&self, request: &Request, seen: u64, lowest: u64, last: u64) -> Request {
         let key = &request.key;
         let partition = self.partition;
         let period = self.period(key);
         let want = seen.max(lowest);
-        // No more than the chunk holds, as far as that is known: what runs over its end would skip the other stores' numbers.
+        // At most the rest of the chunk, as far as it is known: numbers beyond its end would skip those of other stores.
         let len = request.len.min(partition.left(want));
-        // The row is there, or was deleted: 0 is no number to begin at, so the row is never made anew. A jump is measured from 0.
+        // The row exists or was deleted. `start` 0 is no number to begin at, so the row is never made again; jumps are
+        // measured from 0.
         let own = Request { len, last, period, period_max: period, start: 0, ..request.clone() };
         if key.scheme.is_ticket() {
             return Request { high_water: Mark { period, next: seen }, heal: false, ..own };
         }
-        // The row may be raised from where it was seen last to where it has to stand, and no further: from below that the
-        // jump is too large, and the row went backwards.
+        // The row may be raised from where it was seen last to `lowest`, and no further. A row below that needs a larger
+        // jump, so it went backwards.
         let healed = if request.heal { request.max_jump } else { 0 };
         Request {
             high_water: Mark { period, next: want },
@@ -254,7 +255,7 @@ impl Member {
         }
     }
 
-    /// A fault of a reservation, in the numbers that callers know.
+    /// Translates a reservation's fault into the numbers that callers know.
     pub(super) fn explain(
         &mut self,
         request: &Request,
@@ -287,7 +288,7 @@ impl Member {
         went_backwards(&request.key, &format!("{stands}, {seen}"))
     }
 
-    /// A row as it is kept there, in all stores' numbers.
+    /// Translates a row into all stores' numbers.
     pub(super) fn shown(&self, key: &Key, found: &Recorded) -> String {
         match found {
             Recorded::Lost => "its row is gone; `keymill repair` it".to_owned(),
@@ -299,19 +300,19 @@ impl Member {
     }
 }
 
-/// What a store said, without what it was asked in its own numbers.
+/// A store's fault without the context, which is in its own numbers.
 fn said(asked: &Request, fault: Fault) -> Fault {
     let before = format!("{} failed: ", rows::reserving(asked));
     let message = fault.message.strip_prefix(&before).unwrap_or(&fault.message).to_owned();
     Fault { message, ..fault }
 }
 
-/// The highest next number of a row from which no number of a source that begins at `start` was given.
+/// The highest next number of a row from which no number of a source beginning at `start` was issued.
 fn unused(key: &Key, start: u64) -> u64 {
     if key.scheme.is_ticket() { key.step.saturating_add(1) } else { start.max(1) }
 }
 
-/// Whether a store has no row of this key. A sequence that was created again stands at its first number.
+/// Whether a store has no row of this key. A sequence that was created again is at its first number.
 fn is_missing(key: &Key, row: Option<Mark>) -> bool {
     match row {
         None => true,
@@ -319,7 +320,7 @@ fn is_missing(key: &Key, row: Option<Mark>) -> bool {
     }
 }
 
-/// A row is gone that was made before any store gave a number.
+/// The fault for a deleted row, which was made before any store issued a number.
 pub(super) fn lost(key: &Key) -> Fault {
     went_backwards(key, "its row is gone, and this source has begun")
 }
@@ -335,7 +336,7 @@ fn went_backwards(key: &Key, found: &str) -> Fault {
     )
 }
 
-/// The keys that a store needs tables for: the sources' own, and that of the records where rows cannot keep them.
+/// The keys whose tables a store needs: the sources' own, and that of separate records.
 pub(super) fn keys_with_records(keys: &[Arc<Key>]) -> Vec<Arc<Key>> {
     let mut all = keys.to_vec();
     all.extend(keys.iter().find(|key| !in_row(key)).map(|key| Arc::new(key_of(key))));

@@ -1,16 +1,16 @@
-//! Whose turn a source's next reservation is, and who rests.
+//! The rotation of a source over its stores, and the pauses of stores that failed.
 
 use std::time::{Duration, Instant};
 
 use crate::store::Fault;
 
-/// The shortest and the longest rest of a store that failed. A frozen one costs its timeout once a rest, and only where the
-/// turn is its own.
+/// The shortest and the longest pause of a store that failed. A frozen store costs its timeout once a pause, and only when
+/// its turn comes.
 const REST: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-/// What counts as at once where only stores that rest are left.
+/// An answer within this time counts as immediate while only paused stores are left.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// Why a store, or a source's row in it, is not asked for now.
+/// Why a store, or a source's row in it, is not asked now.
 #[derive(Clone, Debug)]
 pub(super) struct Rest {
     pub(super) until: Instant,
@@ -19,7 +19,7 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// After another failure; the rests grow, with half of each left to chance.
+    /// After another failure: pauses double, and half of each is random.
     pub(super) fn after(before: Option<&Rest>, fault: Fault) -> Rest {
         let failures = before.map_or(0, |rest| rest.failures);
         let whole = REST.0.saturating_mul(1 << failures.min(16)).min(REST.1);
@@ -32,13 +32,13 @@ pub(super) fn rests(rest: Option<&Rest>) -> bool {
     rest.is_some_and(|rest| Instant::now() < rest.until)
 }
 
-/// Asks stores that rest, when nobody else is left, one after the other while they answer at once: any of them may be back,
-/// and one that is frozen costs its timeout once.
+/// Asks paused stores when no other is left, one after the other while they answer at once: any of them may be back, and a
+/// frozen store costs its timeout only once.
 #[derive(Debug, Default)]
 pub(super) struct LastResorts(Option<Instant>);
 
 impl LastResorts {
-    /// Whether one more is asked.
+    /// Whether to ask one more.
     pub(super) fn another(&mut self) -> bool {
         self.0.get_or_insert_with(Instant::now).elapsed() < AT_ONCE
     }
@@ -47,9 +47,9 @@ impl LastResorts {
 /// A source's row in one of the stores.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemberRow {
-    /// What is recorded there has been compared.
+    /// Its record has been compared.
     pub(super) known: bool,
-    /// One past the last own number that this process was given; 0: none yet.
+    /// One past the last own number that this process received; 0: none yet.
     pub(super) seen: u64,
     pub(super) rest: Option<Rest>,
 }
@@ -67,7 +67,7 @@ pub(super) struct LeftOver {
 /// One source's rotation.
 #[derive(Clone, Debug)]
 pub(super) struct Rotation {
-    /// Every store has been asked whether it is the right one.
+    /// The records of all stores have been compared.
     pub(super) begun: bool,
     pub(super) turn: usize,
     pub(super) rows: Vec<MemberRow>,

@@ -6,17 +6,17 @@ use crate::base::scheme::{CounterColumns, Holds};
 use crate::store::Reserved;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Stride};
 
-/// The counter that a key's table keeps, with the columns as this key calls them.
+/// The counter in a key's table, with this key's names for the columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counter<'k> {
     key: &'k Key,
     columns: &'static CounterColumns,
 }
 
-/// Ends the message about a source that is to own every number of a row that owns only some.
+/// Ends the message about a source that is to own every number of a row that owns only some of them.
 const WITHOUT: &str = ", this source is written without them";
 
-/// Why such a row cannot be imported, where that is what `fault` is about.
+/// Why such a row cannot be imported, if `fault` is about that.
 pub(crate) fn not_imported(mut fault: Fault) -> Fault {
     if let Some(at) = fault.message.find(WITHOUT) {
         fault.message.truncate(at);
@@ -32,7 +32,7 @@ pub(crate) fn not_imported(mut fault: Fault) -> Fault {
 /// A row of such a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CounterRow {
-    /// The maximum, as it is kept.
+    /// The maximum, as stored.
     pub(crate) maximum: u64,
     /// The row's step, 1 where the table has none.
     pub(crate) step: u64,
@@ -93,7 +93,7 @@ impl<'k> Counter<'k> {
         Ok(name)
     }
 
-    /// The number after those that were handed out where the maximum stands there.
+    /// The number after those that were issued if the maximum is this.
     const fn after(&self, maximum: u64) -> u64 {
         match self.columns.holds {
             Holds::Last => maximum + 1,
@@ -101,14 +101,14 @@ impl<'k> Counter<'k> {
         }
     }
 
-    /// The lowest number of the source's own that was not handed out, by this row.
+    /// The lowest own number of the source that was not issued, by this row.
     pub(crate) fn mark(&self, row: &CounterRow) -> Mark {
         let next = self.after(row.maximum);
         // `decide` rejects 0.
         Mark { period: 0, next: if next == 0 { 0 } else { self.key.stride.at_least(next) } }
     }
 
-    /// Refuses a row whose delta and remainder are not the key's: it hands out other numbers.
+    /// Refuses a row whose delta and remainder are not the key's: it issues other numbers.
     pub(crate) fn check_stride(&self, row: &CounterRow) -> Result<(), Fault> {
         let (Some((delta, remainder)), (by, from)) = (self.stride(), row.stride) else { return Ok(()) };
         let own = self.key.stride;
@@ -135,7 +135,7 @@ impl<'k> Counter<'k> {
         ))
     }
 
-    /// A new row that stands there.
+    /// A new row at this position.
     pub(crate) fn row_at(&self, mark: Mark, step: u64) -> Result<CounterRow, Fault> {
         if mark.next > self.last() + 1 {
             return Err(Fault::new(
@@ -154,7 +154,8 @@ impl<'k> Counter<'k> {
         Ok(CounterRow { maximum, step, ttl_s: 0, version: 0, stride: (own.delta(), own.remainder()) })
     }
 
-    /// The last number such a table can hand out: where the maximum is the next number, it has to be kept itself.
+    /// The last number that such a table can issue: if the maximum is the next number, it has to fit into the column
+    /// itself.
     pub(crate) const fn last(&self) -> u64 {
         match self.columns.holds {
             Holds::Last => MAX_NUMBER,
@@ -162,30 +163,30 @@ impl<'k> Counter<'k> {
         }
     }
 
-    /// How far a row is moved: by whole multiples of its step, and over at least one number of the source's own.
+    /// How far a row is moved: by whole multiples of its step, and over at least one own number of the source.
     fn whole_steps(&self, len: u64, row: &CounterRow) -> u64 {
         len.max(self.key.stride.delta()).div_ceil(row.step).saturating_mul(row.step)
     }
 
-    /// The request as this row allows it: whole multiples of its step. A range begins with a number of the source's own; what
-    /// lies between `max_id` and that number counts as moved.
+    /// The request as this row allows it: whole multiples of its step. A range begins with an own number of the source;
+    /// numbers between `max_id` and that number count as moved.
     pub(crate) fn fitted(&self, request: &Request, row: &CounterRow) -> Request {
         let passed = self.mark(row).next.saturating_sub(self.after(row.maximum));
         Request {
             len: self.whole_steps(request.len, row).saturating_sub(passed),
-            // 0 stays: a missing row is then not created.
+            // 0 stays 0: then a missing row is not created.
             start: if request.start == 0 { 0 } else { self.key.stride.at_least(request.start) },
             last: request.last.min(self.last()),
             ..request.clone()
         }
     }
 
-    /// How long this row lets a range live.
+    /// How long a range of this row may be used.
     pub(crate) fn ttl_ms(row: &CounterRow) -> Option<u64> {
         (row.ttl_s > 0).then(|| row.ttl_s.saturating_mul(1000))
     }
 
-    /// The row for a person.
+    /// The row as text.
     pub(crate) fn describe(&self, row: &CounterRow) -> String {
         let mut text = format!("{}={}", self.maximum(), row.maximum);
         // Delta and remainder of a row that owns every number are left out.
@@ -205,7 +206,7 @@ impl<'k> Counter<'k> {
         text
     }
 
-    /// The row that was `before`, once it stands at `to`.
+    /// The row `before`, moved to `to`.
     pub(crate) fn moved(&self, before: &CounterRow, to: Mark) -> Result<CounterRow, Fault> {
         let CounterRow { maximum, .. } = self.row_at(to, 1)?;
         let version = before.version.saturating_add(u64::from(self.columns.version.is_some()));
@@ -213,8 +214,7 @@ impl<'k> Counter<'k> {
     }
 }
 
-/// How one statement reserves from a row whose step and time to live are known: it adds `len` to the maximum if that lies
-/// within `from`.
+/// The fast path for a row whose step and time to live are known: add `len` to the maximum if it lies within `from`.
 #[cfg(feature = "_sql")]
 impl Counter<'_> {
     /// `len` and `from`; `None` where only a transaction can decide.
@@ -223,15 +223,15 @@ impl Counter<'_> {
             return None;
         }
         let (len, last) = (self.whole_steps(request.len, known), request.last.min(self.last()));
-        // The next number of the row before and after: at least what was seen, and at most where `len` more end with `last`. A
-        // range whose last number of the source's own was seen may end anywhere below the next one.
+        // The row's next number before and after: at least `seen`, and low enough that `len` more end at `last`. A range
+        // whose last own number was seen may end anywhere below the next own number.
         let lowest = self.key.stride.below(request.high_water.next.max(1)) + 1;
         let highest = last.checked_sub(len)? + 1;
         let kept = |next: u64| if self.columns.holds == Holds::Last { next - 1 } else { next };
         (lowest <= highest).then(|| (len, (kept(lowest), kept(highest))))
     }
 
-    /// The range that was reserved where the maximum stood at `before` and was raised by `len`.
+    /// The range that was reserved when the maximum was `before` and was raised by `len`.
     pub(crate) fn added(&self, before: u64, len: u64, known: &CounterRow) -> Option<Reserved> {
         let lo = self.mark(&CounterRow { maximum: before, ..*known }).next;
         let hi = self.after(before.checked_add(len)?);

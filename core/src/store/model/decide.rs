@@ -1,17 +1,16 @@
-//! What a row and a request make of each other: the one place where a range is decided, for every store and scheme.
-//! Pure: no I/O, no clock.
+//! Decides the range of a request from a row: the one place for every store and scheme. Pure: no I/O, no clock.
 
 use super::partition::Partition;
 use crate::store::{Fault, FaultKind, MAX_NUMBER, Mark, PARKED_AT, Request, Reserved, Scheme};
 
-/// The range that `request` gets from a row that stands at `row` (`None`: there is no row, or one that says nothing).
+/// The range that `request` gets from a row at `row` (`None`: no row, or a row that says nothing).
 ///
 /// The row has to be moved to `Mark { period: reserved.period, next: reserved.hi }` before the range may be used.
 ///
 /// # Errors
-/// `WentBackwards`, `ClockBehind`, `Exhausted`, or `Refused` for a row that makes no sense. The row is to stay as it is.
+/// `WentBackwards`, `ClockBehind`, `Exhausted`, or `Refused` for a row that makes no sense. The row has to stay as it is.
 pub(crate) fn decide(row: Option<Mark>, request: &Request) -> Result<Reserved, Fault> {
-    // No day has so many serials. (One that may widen is unique up there as long as the day lasts.)
+    // No day has so many serials. (A serial that may be widened stays unique there until the day ends.)
     let far = |row: Mark| row.next > PARKED_AT && (request.last <= PARKED_AT || row.period < request.period);
     if request.key.scheme == Scheme::KeyProducer && row.is_some_and(far) {
         return Err(imported(request));
@@ -30,10 +29,10 @@ pub(crate) fn decide(row: Option<Mark>, request: &Request) -> Result<Reserved, F
     range(at, request)
 }
 
-/// Where a row that went backwards is raised to, if the caller asked for that and the jump is a sane one.
+/// The position to which a row that went backwards is raised, if the caller allows it and the jump is small enough.
 fn healed(row: Option<Mark>, request: &Request) -> Result<Mark, Fault> {
     let seen = request.high_water;
-    // In another period, or where there is no row, counting would begin at `start`: the jump is measured from there.
+    // In another period, or without a row, counting would begin at `start`: the jump is measured from there.
     let from = row.filter(|row| row.period == seen.period).map_or(request.start, |row| row.next);
     let jump = seen.next.saturating_sub(from);
     if request.heal && jump <= request.max_jump {
@@ -63,8 +62,8 @@ fn healed(row: Option<Mark>, request: &Request) -> Result<Mark, Fault> {
     ))
 }
 
-/// What a mill with one store is told of a row that is several stores' together; `None` for any other row. Not for serials:
-/// a period of theirs is a date.
+/// Why a mill with one store is refused on a row that several stores share; `None` for any other row. Not for serials:
+/// their period is a date.
 pub(crate) fn one_of_several(at: Mark) -> Option<Fault> {
     let partition = Partition::of_code(at.period)?;
     Some(Fault::new(
@@ -76,8 +75,8 @@ pub(crate) fn one_of_several(at: Mark) -> Option<Fault> {
     ))
 }
 
-/// What a mill is told that was left on the row of KeyFactory's when that was imported. From the next date on it would begin at
-/// 1 beside the source that goes on with these serials.
+/// Why a mill is refused on a row of KeyFactory that was imported. From the next date on it would begin at 1 beside the
+/// source that continues these serials.
 fn imported(request: &Request) -> Fault {
     Fault::new(
         FaultKind::Refused,
@@ -144,7 +143,7 @@ fn exhausted(last: u64, request: &Request) -> Fault {
     Fault::new(FaultKind::Exhausted, format!("every number up to {last} has been reserved; {advice}"))
 }
 
-/// A mark for a person.
+/// A mark as text.
 pub(crate) fn place(mark: Mark) -> String {
     if mark.period == 0 { mark.next.to_string() } else { format!("{} of period {}", mark.next, mark.period) }
 }

@@ -32,7 +32,7 @@ pub struct Import {
 }
 
 impl Import {
-    /// Whether the import had been done before, so nothing was changed.
+    /// Whether the import was done before, so that nothing was changed.
     #[must_use]
     pub fn was_done(&self) -> bool {
         self.old == self.old_after && self.new.as_ref() == Some(&self.new_after)
@@ -61,7 +61,7 @@ pub(crate) fn record_of(old: &Key) -> String {
     format!("import:{}/{}.{column}/{row}>", old.scheme.name(), old.table)
 }
 
-/// What the rows of an import say before it.
+/// The rows before an import.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before<'a> {
     old: Option<Mark>,

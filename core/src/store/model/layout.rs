@@ -1,4 +1,4 @@
-//! How the row of a key is kept as columns: which columns identify it, which hold where it stands, and what they say.
+//! The columns of a key's row: which identify it, which hold its position, and how they are decoded.
 
 use super::counter::{Counter, CounterRow};
 use super::rows::{ProducerKey, Stored, serial_of};
@@ -51,7 +51,7 @@ impl<'k> Layout<'k> {
         self.own(self.key.scheme.content())
     }
 
-    /// The column that says how far numbers have been handed out.
+    /// The column that holds the position.
     pub(crate) fn position(self) -> &'k str {
         match self.key.scheme.kept() {
             Kept::Segment => "next",
@@ -64,12 +64,12 @@ impl<'k> Layout<'k> {
         self.counter()?.version()
     }
 
-    /// The column that holds when the row was changed.
+    /// The column that holds the time of the last change.
     pub(crate) fn touched(self) -> Option<(&'k str, Touched)> {
         self.key.scheme.touched().map(|touched| (self.key.columns.own(touched.column), touched))
     }
 
-    /// The same, where statements on this family of databases have to set it.
+    /// The same, on families of databases whose statements have to set it.
     pub(crate) fn touched_on(self, family: Family) -> Option<(&'k str, Touched)> {
         self.touched().filter(|(_, touched)| touched.set_on.contains(&family))
     }
@@ -89,7 +89,7 @@ impl<'k> Layout<'k> {
         columns.into_iter().map(|column| (self.key.columns.own(column), narrowest(column))).collect()
     }
 
-    /// The row that these cells are, in the order of [`content`](Layout::content); refused where they make no sense.
+    /// Decodes a row from its cells, in the order of [`content`](Layout::content); refuses cells that make no sense.
     pub(crate) fn decode(self, cells: &[Cell]) -> Result<Stored, Fault> {
         match (self.counter(), self.key.scheme.kept()) {
             (Some(counter), _) => self.decode_counter(&counter, cells).map(Stored::Counter),
@@ -146,7 +146,7 @@ impl<'k> Layout<'k> {
         })
     }
 
-    /// The number in a column; refused with what is there and what to do where it is no number from `least` to `most`.
+    /// The number in a column; refuses anything but a number from `least` to `most`, and says what to do.
     fn whole(
         self,
         column: &str,
@@ -179,7 +179,7 @@ impl<'k> Layout<'k> {
         ))
     }
 
-    /// The columns of a new row beside those that identify it.
+    /// The columns of a new row other than those that identify it.
     pub(crate) fn encode(self, new: &Stored) -> Vec<(&'k str, Value)> {
         let values: Vec<Value> = match (new, self.counter()) {
             (Stored::Segment(mark), _) => vec![mark.period.into(), mark.next.into()],
@@ -198,7 +198,7 @@ impl<'k> Layout<'k> {
         self.content().into_iter().zip(values).collect()
     }
 
-    /// The columns that a change of `old` compares, in whose place another writer would leave another value.
+    /// The columns that a change of `old` compares: any other writer changes at least one of them.
     pub(crate) fn compared(self, old: &Stored) -> Vec<(&'k str, Value)> {
         match (old, self.counter()) {
             (Stored::Counter(row), Some(counter)) => {
@@ -217,7 +217,7 @@ impl<'k> Layout<'k> {
         }
     }
 
-    /// The columns on which an addition to a counter relies, as they were last read.
+    /// The columns, as last read, on which an addition to a counter relies.
     pub(crate) fn relied_on(self, known: &CounterRow) -> Vec<(&'k str, Value)> {
         let Some(counter) = self.counter() else { return Vec::new() };
         let mut columns = vec![(counter.step(), known.step), (counter.ttl(), known.ttl_s)];

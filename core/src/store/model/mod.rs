@@ -1,5 +1,5 @@
-//! What a row and a request make of each other, without any I/O: which range is reserved, how a row is kept as columns, how
-//! a row is imported, and which numbers belong to each of several stores.
+//! Decisions about rows, without I/O: which range is reserved, how a row is kept as columns, how a row is imported, and
+//! which numbers belong to each of several stores.
 //!
 //! Every store shares this code, so every store decides alike. A store brings its own [`rows::Rows`].
 

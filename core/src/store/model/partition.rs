@@ -1,8 +1,9 @@
-//! Which numbers are a store's: of N stores with chunks of W numbers, store *i* owns chunks *i*, *i* + N, *i* + 2N …
+//! The numbers of one of several stores: of N stores with chunks of W numbers, store *i* owns chunks *i*, *i* + N, *i* + 2N
+//! …
 //!
-//! A store counts its own numbers 1, 2, 3 … without gaps, so its rows look like anybody's. Its local chunk *c* is the global
-//! chunk *c*·N + *i*: inside a chunk both count alike, and what rises in a store rises for its callers. The ticket servers
-//! of Flickr, one odd and one even, are this with W = 1
+//! A store counts its own numbers 1, 2, 3 … without gaps, like a single store. Its local chunk *c* is the global
+//! chunk *c*·N + *i*: inside a chunk both count alike, and numbers that rise in a store rise for its callers. Flickr's
+//! ticket servers, one odd and one even, are the case W = 1
 //! (<http://code.flickr.net/2010/02/08/ticket-servers-distributed-unique-primary-keys-on-the-cheap/>); a wider chunk keeps
 //! ranges whole.
 
@@ -15,13 +16,13 @@ use crate::store::MAX_NUMBER;
 pub(crate) struct Partition {
     /// How many stores there are.
     pub(crate) stores: u64,
-    /// Which of them this is, from 0.
+    /// The index of this store, from 0.
     pub(crate) index: u64,
     /// How many numbers a chunk has.
     pub(crate) chunk: u64,
 }
 
-/// Where the parts of a partition's code begin: `N ii WWWWWWWWWWWWWW`, in decimal digits, so that a person can read it.
+/// Decimal digits of a partition's code, `N ii WWWWWWWWWWWWWW`, which a person can read.
 const INDEX: u64 = 100_000_000_000_000;
 const STORES: u64 = 100 * INDEX;
 
@@ -31,13 +32,13 @@ pub(crate) const MOST_STORES: usize = 99;
 pub(crate) const WIDEST_CHUNK: u64 = 10_000_000_000_000;
 
 impl Partition {
-    /// The partition as one number, below 2^63, that a row keeps: 2 stores, the second of them, chunks of 10 000 000 are
+    /// The partition as one number below 2^63, which a row keeps: 2 stores, the second of them, chunks of 10 000 000 are
     /// `20100000010000000`.
     pub(crate) fn code(self) -> u64 {
         self.stores * STORES + self.index * INDEX + self.chunk
     }
 
-    /// The partition that a row's code names; `None` where it is none.
+    /// The partition of a row's code; `None` if it is no code.
     pub(crate) fn of_code(code: u64) -> Option<Partition> {
         let partition = Partition { stores: code / STORES, index: code / INDEX % 100, chunk: code % INDEX };
         let sound = partition.stores >= 2
@@ -47,7 +48,7 @@ impl Partition {
         sound.then_some(partition)
     }
 
-    /// The number of all stores that is this store's own number `local`; `None` beyond 2^63-1.
+    /// The global number of this store's own number `local`; `None` beyond 2^63-1.
     pub(crate) fn global(self, local: u64) -> Option<u64> {
         let before = local.checked_sub(1)?;
         let chunk = u128::from(before / self.chunk) * u128::from(self.stores) + u128::from(self.index);
@@ -55,7 +56,7 @@ impl Partition {
         u64::try_from(number).ok().filter(|number| *number <= MAX_NUMBER)
     }
 
-    /// The first of this store's own numbers that is `global` or above it.
+    /// The first of this store's own numbers at or above `global`.
     pub(crate) fn first(self, global: u64) -> u64 {
         let before = global.saturating_sub(1);
         let (chunk, within) = (before / self.chunk, before % self.chunk);
@@ -67,7 +68,7 @@ impl Partition {
         }
     }
 
-    /// The last of this store's own numbers that is `global` or below it; 0 where there is none.
+    /// The last of this store's own numbers at or below `global`; 0 if there is none.
     pub(crate) fn last(self, global: u64) -> u64 {
         self.first(global.saturating_add(1)) - 1
     }
@@ -77,7 +78,7 @@ impl Partition {
         self.chunk - local.saturating_sub(1) % self.chunk
     }
 
-    /// Where a row that stands at `local` stands among all numbers: the lowest own number not yet reserved.
+    /// The global position of a row at `local`: the lowest own number not yet reserved.
     pub(crate) fn stands(self, local: u64) -> u64 {
         self.global(local.max(1)).unwrap_or(MAX_NUMBER + 1)
     }

@@ -3,8 +3,8 @@
 //!
 //! `key_producer` keeps a text where `keymill_segment` keeps numbers; that difference ends here ([`mark_of`],
 //! [`stored_at`]). The text is the date part and the padded number of the highest serial reserved, so the next number is
-//! one more. `INIT` means that there is none yet. KeyFactory writes neither NULL nor the empty text, and hands out nothing
-//! where it finds NULL. What was there is not known, so such a row is refused and not begun at 1.
+//! one more. `INIT` means that there is none yet. KeyFactory writes neither NULL nor the empty text, and issues nothing
+//! when it finds NULL. The serials before such a row are unknown, so it is refused and does not begin at 1.
 
 use super::counter::{Counter, CounterRow};
 use super::decide::{decide, one_of_several, place};
@@ -23,7 +23,7 @@ pub(crate) enum Stored {
 }
 
 impl Stored {
-    /// The row after `old` was moved here: its step and whatever else is not keymill's stays.
+    /// The row after `old` was moved here: its step and the columns that keymill does not use stay.
     pub(crate) fn after(self, old: Option<&Stored>) -> Stored {
         match (self, old) {
             (Stored::Counter(new), Some(Stored::Counter(old))) => {
@@ -73,7 +73,7 @@ pub(crate) fn check_table_name(table: &str) -> Result<(), Fault> {
     ))
 }
 
-/// Reserves; `None` where another transaction changed the row meanwhile and this one is to be begun again.
+/// Reserves; `None` if another transaction changed the row meanwhile, and this one has to begin again.
 pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<Reserved>, Fault> {
     let key = &request.key;
     let stored = rows.read(key, true)?;
@@ -81,7 +81,7 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
     if let Some(counter) = Counter::of(key) {
         return reserve_counter(rows, request, &counter, stored.as_ref(), mark);
     }
-    // For a process that has seen numbers such a row went backwards; `decide` says so.
+    // For a process that has seen numbers, such a row went backwards; `decide` reports it.
     if request.high_water == Mark::default() {
         not_blank(key, stored.as_ref())?;
     }
@@ -97,7 +97,7 @@ pub(crate) fn reserve(rows: &mut dyn Rows, request: &Request) -> Result<Option<R
     Ok(write(rows, key, stored.as_ref(), &new)?.then_some(reserved))
 }
 
-/// Refuses a row of `key_producer` that does not say whether there were serials.
+/// Refuses a row of `key_producer` that does not say whether serials were issued.
 pub(crate) fn not_blank(key: &Key, stored: Option<&Stored>) -> Result<(), Fault> {
     let found = match stored {
         Some(Stored::Serial(None)) => "NULL",
@@ -134,7 +134,7 @@ fn reserve_counter(
     Ok(write(rows, &request.key, stored, &Stored::Counter(new))?.then_some(reserved))
 }
 
-/// Gives `[lo, hi)` back; `false` where the row no longer ends at `hi`.
+/// Returns `[lo, hi)`; `false` if the row no longer ends at `hi`.
 pub(crate) fn give_back(
     rows: &mut dyn Rows,
     key: &Key,
@@ -149,7 +149,7 @@ pub(crate) fn give_back(
     rows.replace(key, &stored, &stored_at(key, Mark { period, next: lo })?)
 }
 
-/// Raises a mark; `None` where another transaction changed the row meanwhile.
+/// Raises a mark; `None` if another transaction changed the row meanwhile.
 pub(crate) fn raise(
     rows: &mut dyn Rows,
     key: &Key,
@@ -180,7 +180,7 @@ pub(crate) fn raise(
     Ok(write(rows, key, stored.as_ref(), &new)?.then_some(before))
 }
 
-/// Raises a row to where an operator says; `None` where another transaction changed the row meanwhile.
+/// Raises a row to an operator's number; `None` if another transaction changed the row meanwhile.
 pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<(Option<Row>, Row)>, Fault> {
     if to.next == 0 {
         return Err(Fault::new(FaultKind::Refused, "numbers begin at 1, so 0 cannot be the next one"));
@@ -196,13 +196,13 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
     Ok(None)
 }
 
-/// The row that `repair` would leave where `before` stands.
+/// The row that `repair` would leave for `before`.
 pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
     not_lower(before, to)?;
     moved(key, before, to)
 }
 
-/// The row that stands at `to` where `before` stood: whatever else is in it stays.
+/// The row `before`, moved to `to`: its other columns stay.
 pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
     if key.scheme.is_ticket() {
         // Whole tickets: the next number follows the first ticket that ends at or above `to`.
@@ -215,7 +215,7 @@ pub(crate) fn moved(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fa
     }
 }
 
-/// The row of a scheme that the server counts, after this many of its counts.
+/// The row of a scheme whose counter the server increments, after this many increments.
 pub(crate) fn ticket_row(key: &Key, ticket: u64) -> Row {
     let next = ticket.saturating_mul(key.step).saturating_add(1).min(MAX_NUMBER + 1);
     let text = match key.scheme.kept() {
@@ -225,7 +225,7 @@ pub(crate) fn ticket_row(key: &Key, ticket: u64) -> Row {
     Row { mark: Mark { period: 0, next }, text, counter: None }
 }
 
-/// The step that this row says, where its table has a column for it.
+/// The step in this row, if its table has a column for it.
 pub(crate) fn step_of(key: &Key, row: &Row) -> Option<u64> {
     Counter::of(key)?.step().and(row.counter).map(|counter| counter.step)
 }
@@ -252,7 +252,7 @@ pub(crate) fn not_lower(before: Option<&Row>, to: Mark) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the row says.
+/// Reads a row for display.
 pub(crate) fn look(rows: &mut dyn Rows, key: &Key) -> Result<Option<Row>, Fault> {
     rows.read(key, false)?.map(|stored| row_of(key, &stored)).transpose()
 }
@@ -317,8 +317,8 @@ pub(crate) fn serial_of(key: &Key) -> Result<&SerialKey, Fault> {
     })
 }
 
-/// Refuses a text for a column of three-byte utf8, as most authors made them. The server would cut a wider character, or scan
-/// the whole table to find that the row is not there.
+/// Refuses a text that a column of three-byte utf8 cannot hold, as most authors made them. The server would cut a wider
+/// character, or scan the whole table without finding the row.
 pub(crate) fn check_three_bytes(key: &Key, text: &str) -> Result<(), Fault> {
     let Some(wide) = text.chars().find(|c| *c > '\u{ffff}') else { return Ok(()) };
     Err(Fault::new(
@@ -340,7 +340,7 @@ pub(crate) struct ProducerKey {
 }
 
 impl ProducerKey {
-    /// The row's key, checked against the table's widths: a server without strict mode would cut it in silence, and two
+    /// The row's key, checked against the table's widths: a server without strict mode would cut it silently, and two
     /// sources would share a row.
     pub(crate) fn new(serial: &SerialKey) -> Result<ProducerKey, Fault> {
         let key = ProducerKey {
@@ -369,7 +369,7 @@ impl ProducerKey {
     }
 }
 
-/// Where a stored row stands; `None` where it says nothing: `INIT`, and what [`not_blank`] refuses.
+/// The position in a stored row; `None` if it holds none: `INIT`, and the values that [`not_blank`] refuses.
 pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault> {
     let text = match stored {
         Stored::Segment(mark) => return Ok(Some(*mark)),
@@ -399,7 +399,7 @@ pub(crate) fn mark_of(key: &Key, stored: &Stored) -> Result<Option<Mark>, Fault>
     }
 }
 
-/// How a place is kept.
+/// Encodes a position.
 pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
     if mark.next > MAX_NUMBER + 1 || mark.period > MAX_NUMBER {
         let beyond = if mark.period > MAX_NUMBER { mark.period } else { mark.next };
@@ -415,7 +415,7 @@ pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
     let pattern = &serial_of(key)?.pattern;
     let number = mark.next.saturating_sub(1);
     let text = pattern.text(mark.period, number);
-    // A text that reads back differently would make the next reservation begin elsewhere.
+    // A text that reads back differently would move the next reservation elsewhere.
     if pattern.split(&text) != Some((mark.period, number)) || text.len() > 80 {
         return Err(Fault::new(
             FaultKind::Refused,
@@ -425,7 +425,7 @@ pub(crate) fn stored_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
     Ok(Stored::Serial(Some(text)))
 }
 
-/// A new row at a place, with the step of its key where the table keeps one.
+/// A new row at a position, with the step of its key if the table keeps one.
 fn new_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
     match Counter::of(key) {
         Some(counter) => counter.row_at(mark, key.step).map(Stored::Counter),
@@ -433,7 +433,7 @@ fn new_at(key: &Key, mark: Mark) -> Result<Stored, Fault> {
     }
 }
 
-/// A stored row, for a person too.
+/// A stored row, with its text for display.
 pub(crate) fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
     let mark = mark_of(key, stored)?.unwrap_or_default();
     let mut counter = None;
@@ -465,24 +465,23 @@ pub(crate) fn check_kept_here(key: &Key) -> Result<(), Fault> {
     ))
 }
 
-/// What is being done, for messages: `reserving 2000 for `segment:orders``.
+/// The context of a message: `reserving 2000 for `segment:orders``.
 pub(crate) fn reserving(request: &Request) -> String {
     // Only the source's own numbers are counted.
     let len = request.len.div_ceil(request.key.stride.delta());
     format!("reserving {len} for `{}`", request.key.name)
 }
 
-/// What `init` does, for messages.
+/// The context of `init`'s messages.
 pub(crate) const fn creating(dry_run: bool) -> &'static str {
     if dry_run { "looking for tables" } else { "creating tables" }
 }
 
-/// The answers to requests that went together; `None` where a request has to be sent alone and nothing was changed for it.
+/// The answers to a batch; `None` if a request has to be sent on its own and nothing was changed for it.
 #[cfg(any(feature = "_sql", feature = "_server"))]
 pub(crate) type Answers = Vec<Option<Result<Reserved, Fault>>>;
 
-/// The answers to requests that went together, each fault with what was being done. A fault of the whole batch is the answer to
-/// every request of it.
+/// The answers to a batch, each fault with its context. A fault of the whole batch answers every request.
 #[cfg(any(feature = "_sql", feature = "_server"))]
 pub(crate) fn in_context(requests: &[Request], answers: Result<Answers, Fault>) -> Answers {
     let answers = answers.unwrap_or_else(|fault| requests.iter().map(|_| Some(Err(fault.clone()))).collect());
@@ -492,7 +491,7 @@ pub(crate) fn in_context(requests: &[Request], answers: Result<Answers, Fault>) 
     requests.iter().zip(answers).map(in_context).collect()
 }
 
-/// The fault of a row that other processes changed at each attempt.
+/// The fault after other processes changed the row at each attempt.
 pub(crate) fn moved_on() -> Fault {
     Fault::new(
         FaultKind::Unavailable,
@@ -500,7 +499,7 @@ pub(crate) fn moved_on() -> Fault {
     )
 }
 
-/// Why a repair that was only asked about would fail.
+/// Why a repair would fail, found without running it.
 pub(crate) fn would_fail(key: &Key, mut fault: Fault) -> Fault {
     fault.message.insert_str(0, &format!("repairing `{}` would fail: ", key.name));
     fault

@@ -1,6 +1,6 @@
-//! What goes into a statement and what comes back in a column, whatever the database.
+//! Values of statements and columns of answers, for every database.
 
-/// A value of a statement.
+/// A value in a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Null,
@@ -38,7 +38,7 @@ impl From<Option<String>> for Value {
 pub(crate) enum Cell {
     Null,
     Number(i128),
-    /// A text, or a description of what is neither a number nor a text.
+    /// A text, or a description of a value that is neither a number nor a text.
     Text(String),
     /// MySQL's text protocol: a number or a text.
     Raw(String),

@@ -1,6 +1,6 @@
 //! Ranges named by an AUTO_INCREMENT column: ticket *t* owns `[(t-1)·step+1, t·step]`.
 //!
-//! Two forms, both the seed's (IDSnowman 1a and 1b; the second is Flickr's ticket server,
+//! Two forms, both of IDSnowman (1a and 1b; the second is Flickr's ticket server,
 //! <http://code.flickr.net/2010/02/08/ticket-servers-distributed-unique-primary-keys-on-the-cheap/>): `auto_increment`
 //! inserts a row for each ticket and purges old ones, `ticket` replaces one row a name, so that the table stays small by
 //! itself. Concurrent plain `REPLACE`s deadlock on the unique key, and may write a lower ticket over a higher one. So the

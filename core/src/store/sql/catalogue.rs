@@ -1,4 +1,4 @@
-//! Whether a table is what its scheme needs, and how missing tables come to be.
+//! Checks tables against their schemes, and creates missing ones.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use crate::store::{Fault, FaultKind, Key};
 
 use super::{Connection, create_statement};
 
-/// What a catalogue says of a table.
+/// A catalogue's entry for a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Relation {
     /// The columns, each with its type as the database names it.
     pub(crate) columns: Vec<(String, String)>,
     /// The columns of unique indexes, each with its index.
     pub(crate) unique: Vec<(String, String)>,
-    /// What kind of relation it is and what keeps its rows, as the database names them.
+    /// The kind of relation and its storage engine or persistence, in the database's terms.
     pub(crate) kind: String,
     pub(crate) storage: String,
-    /// PostgreSQL's number of it.
+    /// PostgreSQL's `oid`.
     pub(crate) oid: u64,
 }
 
-/// Checks, once a connection, that the table is what the scheme needs. `false`: it is not there, or this user may not see it;
-/// the first statement's own error says which.
+/// Checks, once a connection, that the table has what the scheme needs. `false`: it is missing, or this user may not see
+/// it; the error of the first statement says which.
 pub(crate) fn check_table(connection: &mut dyn Connection, key: &Key) -> Result<bool, Fault> {
     let answer = look_at_table(connection, key);
-    // On a MySQL connection whose answers belong to earlier questions every table has another shape. The next attempt asks on a
-    // new connection.
+    // On a MySQL connection that is one answer behind, every table seems to have other columns. The next attempt uses a new
+    // connection.
     if connection.dialect().family() == Family::MySql
         && answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Refused)
     {
@@ -37,7 +37,7 @@ pub(crate) fn check_table(connection: &mut dyn Connection, key: &Key) -> Result<
     answer
 }
 
-/// The same, and the connection is kept whatever is found: it may serve others.
+/// The same, but keeps the connection even after a refusal: it may serve other tables.
 pub(super) fn look_at_table(connection: &mut dyn Connection, key: &Key) -> Result<bool, Fault> {
     connection.dialect().check_kept(key)?;
     let checked = (key.scheme, key.place());
@@ -69,7 +69,7 @@ pub(super) fn look_at_table(connection: &mut dyn Connection, key: &Key) -> Resul
 
 fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Result<(), Fault> {
     let (layout, family) = (Layout::of(key), connection.dialect().family());
-    // PostgreSQL's names are folded, and a name that was quoted is another one. The others' names have no case.
+    // PostgreSQL's names are folded, and a quoted name differs. The other databases' names have no case.
     let folded = |name: &str| match family {
         Family::MySql => name.to_owned(),
         Family::Postgres | Family::Sqlite => name.to_ascii_lowercase(),
@@ -80,13 +80,13 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
         let Some((_, of_type)) = found.columns.iter().find(|(column, _)| same(column, &name)) else {
             return Err(wrong(connection, key, &missing_column(key, &name)));
         };
-        // SQLite's columns take every number.
+        // SQLite's columns hold every number.
         if let Some(narrowest) = narrowest.filter(|of| family != Family::Sqlite && !same(of_type, of)) {
             let what = format!("column `{name}` is `{of_type}`, too narrow for `{narrowest}`, alter it");
             return Err(wrong(connection, key, &what));
         }
     }
-    // Without a unique key two first users of a name would make two rows of it.
+    // Without a unique key the first two users of a name would each make a row.
     let unique: Vec<String> = layout.unique().into_iter().map(folded).collect();
     let covers = |index: &String| {
         let mut columns = found.unique.iter().filter(|(of, _)| of == index);
@@ -98,7 +98,7 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
     Ok(())
 }
 
-/// The fault of a table of another shape.
+/// The fault for a table with other columns.
 pub(crate) fn wrong(connection: &dyn Connection, key: &Key, what: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
@@ -120,7 +120,7 @@ fn missing_column(key: &Key, name: &str) -> String {
     format!("column `{name}` is missing{renamed}")
 }
 
-/// The tables that these keys need, each once: a key of it and the statement that creates it.
+/// The tables that these keys need, each once: one of its keys and the statement that creates it.
 pub(super) fn tables(
     keys: &[Arc<Key>],
     family: Family,
@@ -140,16 +140,16 @@ pub(super) fn tables(
     Ok(tables)
 }
 
-/// Creates what is missing of these tables; answers with the statements.
+/// Creates the missing ones of these tables; answers with the statements.
 pub(super) fn create_missing(
     connection: &mut dyn Connection,
     tables: Vec<(Arc<Key>, String)>,
     dry_run: bool,
 ) -> Result<Vec<String>, Fault> {
-    // A table that was there a moment ago may be gone: that is what `init` is run for.
+    // A table may have been dropped a moment ago: that is what `init` is for.
     connection.forget_tables();
     let mut missing = Vec::new();
-    // A user without the right to create may run `init` on tables that are there.
+    // A user without the right to create may run `init` if all tables exist.
     for (key, statement) in tables {
         if !check_table(connection, &key)? {
             let schema = connection.schema_to_create_in(&key.table);

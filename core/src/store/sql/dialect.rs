@@ -1,4 +1,4 @@
-//! What databases are told in different words: data, and the words.
+//! The differences between databases that are data: names, types, limits, DDL.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::base::scheme::{Family, Kept, Touched};
 use crate::store::model::rows;
 use crate::store::{Fault, FaultKind, Key};
 
-/// Which database it is.
+/// A database product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     MariaDb,
@@ -49,7 +49,7 @@ impl Dialect {
         matches!(self, Dialect::Sqlite)
     }
 
-    /// Whether a failed statement leaves the rest of its transaction as it was.
+    /// Whether a failed statement leaves the rest of its transaction intact.
     pub(crate) const fn goes_on_after_errors(self) -> bool {
         matches!(self, Dialect::Sqlite)
     }
@@ -62,7 +62,7 @@ impl Dialect {
         }
     }
 
-    /// This moment, as a column of this kind keeps it.
+    /// The present moment in the format of this kind of column.
     pub(crate) const fn now(self, touched: Touched) -> &'static str {
         match self.family() {
             _ if !touched.in_seconds => "CURRENT_TIMESTAMP",
@@ -85,7 +85,7 @@ impl Dialect {
         format!("{} - {since}", self.now(Touched { in_seconds: true, ..touched }))
     }
 
-    /// Ends a question inside a transaction that has to see what others have committed since it began.
+    /// The end of a query inside a transaction that has to see commits of others since it began.
     pub(crate) const fn as_committed(self) -> &'static str {
         match self.family() {
             Family::MySql => " FOR UPDATE",
@@ -93,7 +93,7 @@ impl Dialect {
         }
     }
 
-    /// Refuses what this database does not keep.
+    /// Refuses schemes that this database does not support.
     pub(crate) fn check_kept(self, key: &Key) -> Result<(), Fault> {
         match (self, key.scheme.kept()) {
             (Dialect::MySql, Kept::Sequence) => {
@@ -109,8 +109,8 @@ impl Dialect {
         }
     }
 
-    /// Checks a table's name, which stands in SQL as it is. A name that is too long would be cut in silence, and two tables
-    /// would be one.
+    /// Checks a table's name, which appears in SQL as it is. A name that is too long would be cut silently, and two tables
+    /// would become one.
     pub(crate) fn check_name(self, table: &str) -> Result<(), Fault> {
         rows::check_table_name(table)?;
         if table.len() <= self.longest_name() {
@@ -126,10 +126,10 @@ impl Dialect {
     }
 }
 
-/// The statement that creates the table of a key; empty where the family of databases does not keep its scheme.
+/// The statement that creates the table of a key; empty if the family of databases does not support its scheme.
 ///
-/// The scheme's file has the authors' names and a step of 1000 in it. In their place stand the key's: what is renamed is quoted,
-/// as it may be any word. `schema` is named where the database has such.
+/// The scheme's file has the authors' names and a step of 1000. This replaces them with the key's; a renamed column is
+/// quoted, because it may be any word. `schema` is written on databases that have schemas.
 pub(crate) fn create_statement(key: &Key, family: Family, schema: Option<&str>) -> String {
     let quote = if family == Family::Postgres { '"' } else { '`' };
     let folded = |name: &str| match family {
@@ -177,7 +177,7 @@ pub(crate) fn create_statement(key: &Key, family: Family, schema: Option<&str>) 
     out
 }
 
-/// How long a row is asked for that was locked the last time. Contenders that reserve are through in milliseconds.
+/// How long a row that was locked the last time is waited for. Other reservations release it within milliseconds.
 pub(crate) const NOWAIT_PATIENCE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
@@ -228,7 +228,7 @@ mod tests {
                         [format!("`{own}`"), format!("\"{own}\"")].iter().any(|own| sql.contains(own)),
                         "{sql}"
                     );
-                    // Comments go on speaking of the authors' columns.
+                    // Comments keep the authors' names of columns.
                     let lines = sql.lines().filter_map(|line| line.split("--").next());
                     let words: String = lines.flat_map(|line| line.split('\'').step_by(2)).collect();
                     let mut words = words.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');

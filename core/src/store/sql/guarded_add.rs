@@ -1,8 +1,8 @@
 //! Reservations in one statement that commits by itself.
 //!
-//! It adds to the row, guarded by conditions that hold only where nothing is out of the ordinary: the row is there in its period
-//! (0, or the partition of one of several stores), not below what this process has seen, not near its end, and with the step
-//! and the time to live that were last read. Where it finds no row nothing was changed, and a transaction decides.
+//! The statement adds to the row, under conditions that hold only in the common case: the row exists in its period (0, or
+//! the partition of one of several stores), is not below what this process has seen, is not near its end, and has the step
+//! and the time to live that were last read. If it matches no row, nothing was changed, and a transaction decides.
 //!
 //! A serial's date may end, so its statement is a compare-and-set: the row stands exactly where this process left it.
 
@@ -16,7 +16,7 @@ use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved};
 
 use super::{Changed, Connection, Statement, rows, statement};
 
-/// A statement that reserves, and the answer that is expected where it changed a row.
+/// A statement that reserves, and the expected answer.
 pub(super) struct GuardedAdd {
     pub(super) statement: Statement,
     expected: Expected,
@@ -25,13 +25,13 @@ pub(super) struct GuardedAdd {
 enum Expected {
     /// One row, and this range was reserved.
     Exactly(Reserved),
-    /// One row that stood from `from.0` to `from.1`, and `len` was added. The number of the answer is where it stood before or,
-    /// with `after`, where it stands now. `counter`: another program's row, as it is known.
+    /// One row whose position was from `from.0` to `from.1`, raised by `len`. The number in the answer is the position before
+    /// or, with `after`, afterwards. `counter`: another program's row, as it was last read.
     Added { from: (u64, u64), len: u64, after: bool, counter: Option<CounterRow> },
 }
 
 impl Expected {
-    /// The range that was reserved where one row was changed and this number is in the answer; `None` where it is not as
+    /// The range that was reserved if one row was changed and the answer holds this number; `None` if the number is not as
     /// expected.
     fn range(&self, request: &Request, number: Option<u64>) -> Option<Reserved> {
         let (from, len, after, counter) = match self {
@@ -84,7 +84,7 @@ pub(super) fn prepare(
     }
 }
 
-/// Whether the request is for a segment, in the period in which its numbers have been seen.
+/// Whether the request is for a segment, in the period of the numbers that this process has seen.
 fn is_plain(request: &Request) -> bool {
     let seen = request.high_water;
     request.key.serial.is_none() && (seen == Mark::default() || seen.period == request.period)
@@ -99,8 +99,8 @@ fn add(
     relied_on: Vec<(&str, Value)>,
 ) -> Result<Option<GuardedAdd>, Fault> {
     let position = Layout::of(key).position();
-    // MySQL puts the number into the OK packet, which no proxy can mix up with another session's. A segment's position may
-    // become 2^63, so there it is the number before.
+    // MySQL returns the number in the OK packet, which no proxy can mix up with another session's. A segment's position may
+    // become 2^63, so its number is the position before.
     let (addition, after, highest) = match (connection.dialect().family(), counter) {
         (Family::MySql, None) => (format!("LAST_INSERT_ID(`{position}`) + ?"), false, highest),
         (Family::MySql, Some(_)) => (format!("LAST_INSERT_ID(`{position}` + ?)"), true, highest),
@@ -115,8 +115,8 @@ fn add(
     Ok(Some(GuardedAdd { statement, expected: Expected::Added { from, len, after, counter } }))
 }
 
-/// For a serial, or a segment in a new period: the row stands exactly where this process has left it. `None` where it does not,
-/// or where there is something to be said about it.
+/// For a serial, or a segment in a new period: the row is exactly where this process left it. `None` if it is not, or if
+/// the caller needs a report about it.
 fn compare_and_set(connection: &dyn Connection, request: &Request) -> Result<Option<GuardedAdd>, Fault> {
     let (key, seen) = (&*request.key, request.high_water);
     if seen.next == 0 {
@@ -129,7 +129,7 @@ fn compare_and_set(connection: &dyn Connection, request: &Request) -> Result<Opt
     Ok(Some(GuardedAdd { statement, expected: Expected::Exactly(reserved) }))
 }
 
-/// What the answer to a statement says; `None` where it found no row and changed nothing.
+/// Interprets the answer to a statement; `None` if it matched no row and changed nothing.
 pub(super) fn interpret(
     connection: &mut dyn Connection,
     request: &Request,
@@ -157,7 +157,7 @@ pub(super) fn interpret(
     ))
 }
 
-/// The statement that returns `[lo, hi)` if the row still ends at `hi`; `None` where only a transaction can tell.
+/// The statement that returns `[lo, hi)` if the row still ends at `hi`; `None` if only a transaction can do it.
 pub(super) fn prepare_give_back(
     connection: &dyn Connection,
     key: &Key,
@@ -173,7 +173,7 @@ pub(super) fn prepare_give_back(
     Ok(Some(change.committing(connection, key)))
 }
 
-/// Whether a range was returned.
+/// Whether the range was returned.
 pub(super) fn given_back(connection: &mut dyn Connection, changed: Changed) -> Result<bool, Fault> {
     match changed.rows {
         0 => Ok(false),

@@ -1,4 +1,4 @@
-//! What an error says about a reservation, and what it does to the connection.
+//! The meaning of an error for a reservation and for the connection.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use crate::store::{Fault, FaultKind};
 
 use super::State;
 
-/// What the server's own error says.
+/// The meaning of a server's own error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// Not carried out: another transaction was faster. The same transaction may go through now.
+    /// Not carried out: another transaction was faster. The same transaction may succeed now.
     Conflict,
     /// The same, and the other transaction has locked the row.
     Locked,
-    /// Whether a commit in flight was carried out cannot be known.
+    /// Whether a commit in flight was carried out is unknown.
     Unknown,
-    /// As it says. `reconnect`: another server may do better, or this session is not to be used any more.
+    /// A fault of this kind. `reconnect`: another server may succeed, or this session must not be used again.
     Plain { kind: FaultKind, reconnect: bool, advice: &'static str },
 }
 
@@ -26,19 +26,19 @@ impl Meaning {
     }
 }
 
-/// An error, judged.
+/// The judgement of one error.
 #[derive(Debug)]
 pub(crate) struct Judged {
     pub(crate) fault: Fault,
-    /// The connection is not to be used again.
+    /// The connection must not be used again.
     pub(crate) broken: bool,
-    /// The transaction may be begun again.
+    /// The transaction may begin again.
     pub(crate) conflict: bool,
     /// A duplicate key.
     pub(crate) duplicate: bool,
 }
 
-/// Ends the message about a commit whose outcome is unknown.
+/// Ends the message about a commit with unknown outcome.
 const NEVER_USED: &str = "; whether it was done is unknown, so that range is never used";
 
 impl Judged {
@@ -47,7 +47,7 @@ impl Judged {
         Judged { fault: Fault::new(kind, message), broken, conflict, duplicate: false }
     }
 
-    /// An error that is not the server's own: it breaks the connection, and what was in flight is unknown.
+    /// An error from below the protocol: it breaks the connection, and a commit in flight is unknown.
     pub(crate) fn of_connection(message: String, phase: Phase) -> Judged {
         match phase {
             Phase::Ask => Judged::new(FaultKind::Unavailable, message, true),
@@ -57,7 +57,7 @@ impl Judged {
         }
     }
 
-    /// The server's own error. `named`: what to say instead of its code and message.
+    /// A server's own error. `named`: the message to use instead of its code and message.
     pub(crate) fn of_server(
         meaning: Meaning,
         code: impl fmt::Display,
@@ -83,7 +83,7 @@ impl Judged {
 }
 
 impl State {
-    /// Takes note of an error.
+    /// Records an error.
     pub(crate) fn note(&mut self, judged: Judged) -> Fault {
         self.broken |= judged.broken;
         (self.conflict, self.duplicate) = (judged.conflict, judged.duplicate);
@@ -91,7 +91,7 @@ impl State {
     }
 }
 
-/// What to say of a missing table, from the server's message, which names it between these quotes in any language.
+/// The message about a missing table. Servers name it between these quotes in any language.
 pub(crate) fn missing_table(message: &str, quote: char) -> String {
     match message.split(quote).nth(1).and_then(|name| name.rsplit('.').next()) {
         Some(table) => format!("table `{table}` is missing"),

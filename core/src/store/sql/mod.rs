@@ -1,23 +1,24 @@
-//! Reservations in a SQL database: all that does not depend on which one it is.
+//! Reservations in a SQL database: everything that does not depend on the database.
 //!
 //! A scheme is data ([`Scheme`](crate::base::scheme::Scheme)), a database is a [`Connection`], and everything between them is
-//! written once here. So a new scheme is an entry in the list of schemes, and a new database is a connection with its quirks.
+//! written once here. So a new scheme is an entry in the list of schemes, and a new database is a connection with its
+//! differences.
 //!
-//! * [`Connection`] is what a database implements: questions, changes, `BEGIN`, `COMMIT` and `ROLLBACK`, statements that commit
-//!   by themselves, its catalogue, and what an error means for a reservation. It keeps its [`State`] for this layer.
-//! * `statement` writes SQL from a scheme's columns, in words that every database takes: `` `name` `` and `?`.
+//! * [`Connection`] is what a database implements: queries, changes, `BEGIN`, `COMMIT` and `ROLLBACK`, statements that
+//!   commit by themselves, its catalogue, and the meaning of its errors. It keeps its [`State`] for this layer.
+//! * `statement` writes SQL from a scheme's columns, in a syntax that every connection translates: `` `name` `` and `?`.
 //! * `rows` reads and writes rows inside a transaction (the [`Rows`](super::model::rows::Rows) of all databases), begins a
 //!   transaction again after a conflict, and creates tables.
-//! * `guarded_add` is the fast path: one statement that adds to the row and commits by itself, guarded by conditions that hold
-//!   only where nothing is out of the ordinary. Where it finds no row, nothing was changed and a transaction decides.
-//! * `together` sends the statements of several sources in one go, and leaves out the rows that others have locked.
-//! * `catalogue` checks once a connection that a table is what its scheme needs; `sequence` does so for SQL sequences, and draws
-//!   from them.
+//! * `guarded_add` is the fast path: one statement that adds to the row and commits by itself, guarded by conditions that
+//!   hold only in the common case. If it matches no row, nothing was changed and a transaction decides.
+//! * `together` sends the statements of several sources at once, without those whose rows are locked.
+//! * `catalogue` checks once a connection that a table has the columns and keys that its scheme needs; `sequence` does so
+//!   for SQL sequences, and draws from them.
 //! * `store` is the one [`Store`](super::Store) over a [`Server`](store::Server), which makes connections and keeps one.
 //!
 //! Rules for every connection, each bought with a duplicate somewhere:
-//! * A connection that has answered with anything but a result or the database's own error is not used again: after a read
-//!   timeout it would hand the answer of the *previous* question, the range of another key, to the next one.
+//! * After anything but a result or the database's own error a connection is not used again: after a read timeout it would
+//!   return the answer of the *previous* query, the range of another key, to the next one.
 //! * A range is used only after the answer to the statement that commits it. If the connection dies before that answer, the
 //!   outcome is unknown: the range is never used, and the row is not read again to guess.
 //! * The settings on which a commit's durability depends are judged with each reservation, in its own statements.
@@ -54,7 +55,7 @@ pub(crate) fn row_id(key: &Key) -> RowId {
     (key.table.clone(), key.name.clone())
 }
 
-/// What this layer knows of a connection.
+/// The state that this layer keeps for a connection.
 #[derive(Debug)]
 pub(crate) struct State {
     /// What to do about settings that lose commits.
@@ -64,16 +65,16 @@ pub(crate) struct State {
     pub(crate) checked: HashSet<(Scheme, String)>,
     /// Rows whose step and time to live have been read, by place and name.
     pub(crate) known: HashMap<(String, String), CounterRow>,
-    /// Rows that other transactions had locked when they were last asked for. They are asked for alone and without waiting, so
+    /// Rows that other transactions had locked at their last request. They are requested on their own and with NOWAIT, so
     /// that one locked row does not delay the other sources.
     pub(crate) locked: HashSet<RowId>,
-    /// Locked rows are not waited for now.
+    /// NOWAIT is in effect.
     pub(crate) nowait: bool,
     /// How long a transaction is begun again after conflicts.
     pub(crate) patience: Duration,
     /// Boot time of the last answer.
     pub(crate) used_ms: u64,
-    /// Not to be used again.
+    /// The connection must not be used again.
     pub(crate) broken: bool,
     /// The last error was a conflict: the transaction may be begun again.
     pub(crate) conflict: bool,
@@ -101,12 +102,12 @@ impl State {
         }
     }
 
-    /// The last errors are forgotten.
+    /// Clears the last errors.
     pub(crate) fn begin_attempt(&mut self) {
         (self.conflict, self.duplicate) = (false, false);
     }
 
-    /// A setting that loses commits: refused or noted, as configured.
+    /// Handles a setting that loses commits: refuses it or notes it, as configured.
     pub(crate) fn judge(&mut self, found: String) -> Result<(), Fault> {
         match self.policy {
             Durability::Refuse => Err(Fault::new(FaultKind::Unsafe, refused_setting(&found))),
@@ -124,24 +125,24 @@ impl State {
     }
 }
 
-/// The message about a setting that is refused.
+/// The message for such a setting.
 pub(crate) fn refused_setting(found: &str) -> String {
     format!("{found}; change it, or `durability=warn` accepts the risk of duplicates")
 }
 
-/// What a statement that committed by itself did.
+/// The result of a statement that committed by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     /// How many rows it changed.
     pub(crate) rows: u64,
-    /// The number in its answer, where it was to answer with one.
+    /// The number in its answer, if it returns one.
     pub(crate) number: Option<u64>,
 }
 
-/// What became of statements that went together as one transaction.
+/// The outcome of several statements in one transaction.
 #[derive(Debug)]
 pub(crate) enum Together {
-    /// All were carried out: what each of them did.
+    /// All were carried out, with these results.
     Done(Vec<Changed>),
     /// Nothing was changed: another transaction has locked the row of this statement.
     LockedAt(usize),
@@ -158,7 +159,7 @@ pub(crate) trait Connection {
 
     fn state(&mut self) -> &mut State;
 
-    /// The rows of a question.
+    /// Runs a query; answers with its rows.
     fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Cell>>, Fault>;
 
     /// Makes a change inside a transaction; answers with how many rows it changed.
@@ -166,7 +167,8 @@ pub(crate) trait Connection {
 
     fn begin(&mut self) -> Result<(), Fault>;
 
-    /// Commits. Where that fails the transaction is rolled back, or its outcome is unknown and the connection is not used again.
+    /// Commits. After a failure the transaction was rolled back, or its outcome is unknown and the connection is not used
+    /// again.
     fn commit(&mut self) -> Result<(), Fault>;
 
     /// Rolls back. A connection that cannot do that is not used again; the database rolls back when it closes.
@@ -184,56 +186,56 @@ pub(crate) trait Connection {
         }
     }
 
-    /// Makes several changes in one go and one transaction.
+    /// Makes several changes in one transaction, sent at once.
     fn commit_together(&mut self, _changes: &[&Statement]) -> Result<Together, Fault> {
         Ok(Together::Nothing)
     }
 
-    /// Rows that other transactions have locked are not waited for from now on, or are again.
+    /// Switches NOWAIT on or off: whether statements wait for rows that other transactions have locked.
     fn set_nowait(&mut self, nowait: bool) -> Result<(), Fault> {
         self.state().nowait = nowait;
         Ok(())
     }
 
-    /// Whether a statement that commits by itself can do without waiting for a locked row, while they are not waited for.
+    /// Whether a statement that commits by itself can avoid waiting for a locked row while NOWAIT is on.
     fn commits_alone_without_waiting(&self) -> bool {
         true
     }
 
-    /// Ends a question for a row that is going to be changed.
+    /// The end of a query for a row that is going to be changed.
     fn for_update(&self) -> &'static str {
         ""
     }
 
-    /// Ends a change that commits by itself and is to answer with this column.
+    /// The end of a change that commits by itself and returns this column.
     fn ends_with(&self, _column: &str) -> String {
         String::new()
     }
 
-    /// What the table is called in SQL.
+    /// The table's qualified name in SQL.
     fn place(&self, key: &Key) -> Result<String, Fault> {
         Ok(format!("`{}`", key.table))
     }
 
-    /// Refuses where the database takes no writes.
+    /// Refuses if the database takes no writes.
     fn writable(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// What the catalogue says of the table of this key; `None`: there is none, or this user may not see it.
+    /// The catalogue's entry for the table of this key; `None`: there is none, or this user may not see it.
     fn relation(&mut self, key: &Key) -> Result<Option<Relation>, Fault>;
 
-    /// Refuses a table of the right shape that may lose rows, or whose statements change other tables.
+    /// Refuses a table with the right columns that may lose rows, or whose statements change other tables.
     fn check_relation(&mut self, _key: &Key, _found: &Relation) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Checks, inside the transaction that is going to use it, a table that the first reservation creates.
+    /// Checks a table that the first reservation creates, inside its transaction.
     fn ensure_table(&mut self, _key: &Key) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Where a table is created that is not there, where the database has schemas.
+    /// The schema in which a missing table is created, on databases with schemas.
     fn schema_to_create_in(&self, _table: &str) -> Option<String> {
         None
     }
@@ -241,12 +243,12 @@ pub(crate) trait Connection {
     /// Creates a table or a sequence.
     fn create(&mut self, key: &Key, statement: &str) -> Result<(), Fault>;
 
-    /// Tables are to be checked anew.
+    /// Forgets which tables were checked.
     fn forget_tables(&mut self) {
         self.state().checked.clear();
     }
 
-    /// Where the table is, for messages about its shape.
+    /// The table's location, for messages about its columns.
     fn location(&self) -> String {
         String::new()
     }
@@ -254,23 +256,23 @@ pub(crate) trait Connection {
     /// [`Rows::largest`](super::model::rows::Rows::largest).
     fn largest(&mut self, serial: &SerialKey, prefix: &str, digits: Digits) -> Result<Option<String>, Fault>;
 
-    /// The schemes whose rows the server numbers, where it does.
+    /// The schemes whose rows the server numbers, if the database has them.
     fn tickets(&mut self) -> Option<&mut dyn Tickets> {
         None
     }
 
-    /// SQL sequences, where the database has them.
+    /// SQL sequences, if the database has them.
     fn sequences(&mut self) -> Option<&mut dyn sequence::Sequences> {
         None
     }
 }
 
-/// Ranges that an AUTO_INCREMENT column numbers.
+/// Ranges numbered by an AUTO_INCREMENT column.
 pub(crate) trait Tickets {
     /// Refuses a table whose step is not the source's.
     fn check(&mut self, key: &Key) -> Result<(), Fault>;
 
-    /// Draws a ticket; `None`: another node's draw was in the way, and nothing was drawn.
+    /// Draws a ticket; `None`: another node drew one at the same time, and nothing was drawn.
     fn draw(&mut self, request: &Request) -> Result<Option<Reserved>, Fault>;
 
     /// The newest ticket of this name.

@@ -1,4 +1,4 @@
-//! A database across a network: one connection, made when it is needed and kept while it may be used again.
+//! A database across a network: one connection, made when it is needed and kept while it is usable.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::time::Clock;
 use super::store::Server;
 use super::{Connection, Dialect};
 
-/// After this long without a statement a connection is asked first whether it lives: firewalls and servers close idle ones.
+/// After this long without a statement a connection is tested first: firewalls and servers close idle ones.
 ///
 /// A store that fell back to another host stays there while it serves. The preferred host is tried again when a connection
 /// breaks, or has been closed because it was idle for `idle_timeout`.
@@ -19,21 +19,21 @@ const IDLE_MS: u64 = 30_000;
 pub(crate) trait Driver: fmt::Debug + Send {
     type Connection: Live;
 
-    /// Which database it is, as far as is known without a connection.
+    /// The dialect, as far as it is known without a connection.
     const DIALECT: Dialect;
 
     fn connect(&mut self, options: &ServerOptions) -> Result<Self::Connection, Fault>;
 
-    /// Completes what a connection knows of the server.
+    /// Completes the dialect from a connection.
     fn complete(&self, _facts: &mut Facts) {}
 }
 
 /// A connection that may die while it is idle.
 pub(crate) trait Live: Connection + Send {
-    /// Whether it still serves; with `idle` it is asked.
+    /// Whether it still serves; with `idle` the server is asked.
     fn is_alive(&mut self, idle: bool) -> bool;
 
-    /// What the server said about itself, and whether it takes no writes.
+    /// Facts about the server, and whether it takes no writes.
     fn about(&self) -> (Facts, bool);
 }
 
@@ -55,13 +55,13 @@ impl<D: fmt::Debug, C> fmt::Debug for Remote<D, C> {
 }
 
 impl<D, C> Remote<D, C> {
-    /// Nothing is connected yet.
+    /// Connects to nothing yet.
     pub(crate) fn new(options: ServerOptions, driver: D) -> Remote<D, C> {
         Remote { options, driver, kept: None }
     }
 }
 
-/// Runs with the kept connection if it lives, or with a new one, and keeps it if it may be used again.
+/// Runs `work` with the kept connection if it lives, or with a new one, and keeps it if it is still usable.
 fn with_live<D: Driver, T>(
     remote: &mut Remote<D, D::Connection>,
     work: impl FnOnce(&mut D::Connection) -> Result<T, Fault>,
@@ -115,7 +115,7 @@ impl<D: Driver> Server for Remote<D, D::Connection> {
         self.kept.as_ref().map(|connection| connection.about().0.warnings)
     }
 
-    /// Whatever the server's settings are: asking is safe where reserving is not, and an operator wants to see what is wrong.
+    /// Not limited to safe settings: reading is safe where reserving is not, and an operator needs to see what is wrong.
     fn facts(&mut self) -> Result<Facts, Fault> {
         let mut facts = None;
         if self.kept.is_some() {

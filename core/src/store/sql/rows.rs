@@ -11,7 +11,7 @@ use crate::store::{Fault, FaultKind, Key, SerialKey};
 use super::dialect::NOWAIT_PATIENCE;
 use super::{Connection, Dialect, check_table, statement};
 
-/// Pauses between attempts grow up to so many times the first one: to some 20 ms.
+/// Pauses between attempts double up to this many times the first one: to about 20 ms.
 const LONGEST_PAUSE: u64 = 20;
 
 /// The columns that identify the row of a key, with their values.
@@ -27,8 +27,8 @@ pub(super) fn identity(dialect: Dialect, key: &Key) -> Result<Vec<(&str, Value)>
     Ok(identity)
 }
 
-/// One transaction on the row of a key. It is begun again where `work` answers `None`, because another transaction was faster,
-/// and after a conflict.
+/// One transaction on the row of a key. It begins again after a conflict, and if `work` answers `None` because another
+/// transaction was faster.
 pub(super) fn transact<T>(
     connection: &mut dyn Connection,
     key: &Key,
@@ -56,7 +56,7 @@ fn attempt<T>(
             Ok(()) => Ok(Some(done)),
             Err(fault) => {
                 let state = connection.state();
-                // An optimistic transaction, and a unique constraint that is checked late, find the other row here.
+                // An optimistic transaction, or a deferred unique constraint, detects the other transaction at its commit.
                 state.conflict |= state.duplicate;
                 Err(fault)
             }
@@ -68,8 +68,8 @@ fn attempt<T>(
     }
 }
 
-/// Repeats a piece of work while other transactions are faster (`None`, or a conflict), with growing, jittered pauses, as long
-/// as an answer may take. In a cluster whose nodes meet at the commit conflicts are normal, and no outage.
+/// Repeats `work` while other transactions are faster (`None`, or a conflict), with growing, jittered pauses, as long as an
+/// answer may take. In a cluster whose nodes conflict at the commit this is normal, and no outage.
 pub(super) fn patiently<T>(
     connection: &mut dyn Connection,
     mut work: impl FnMut(&mut dyn Connection) -> Result<Option<T>, Fault>,
@@ -77,8 +77,8 @@ pub(super) fn patiently<T>(
     let (nowait, dialect) = (connection.state().nowait, connection.dialect());
     let longest = connection.state().patience;
     let patience = if nowait { NOWAIT_PATIENCE.min(longest) } else { longest };
-    // One lock's wait is enough: the other sources wait too. A server that waits for no lock at all is asked again, and an
-    // error of TiDB's about a lock may be a conflict like any other.
+    // One lock wait is enough: the other sources wait too. A server that waits for no lock is asked again, and TiDB's error
+    // about a lock may be a conflict.
     let one_wait = dialect == Dialect::Postgres || !nowait && dialect != Dialect::TiDb;
     let began = Instant::now();
     let mut attempts = 0;
@@ -172,7 +172,7 @@ impl Rows for OpenRows<'_> {
             self.connection.place(key)?,
             self.connection.dialect().as_committed()
         );
-        // The name after all that begin with this record: `>` becomes `?`.
+        // The upper bound of names that begin with this record: `>` becomes `?`.
         let beyond = format!("{}?", record.strip_suffix('>').unwrap_or(record));
         let found = self.connection.query(&sql, &[record.into(), beyond.into()])?;
         let name = found.first().and_then(|row| text(row, 0));
@@ -180,12 +180,12 @@ impl Rows for OpenRows<'_> {
     }
 }
 
-/// The row of a key in [`State::known`](super::State::known). Two sources of one row may have different names.
+/// The identity of a key's row in [`State::known`](super::State::known). Two sources of one row may have different names.
 pub(super) fn known_row(key: &Key) -> (String, String) {
     (key.place(), key.name.clone())
 }
 
-/// How many seconds ago the row was changed, by the database's clock; `None` where nothing says so.
+/// How many seconds ago the row was changed, by the database's clock; `None` if no column records it.
 pub(super) fn age(connection: &mut dyn Connection, key: &Key) -> Result<Option<u64>, Fault> {
     let Some((column, touched)) = Layout::of(key).touched() else { return Ok(None) };
     if !check_table(connection, key)? {

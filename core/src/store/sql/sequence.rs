@@ -10,15 +10,15 @@ use crate::store::model::rows::not_lower;
 pub(crate) struct Counting {
     /// Its `INCREMENT BY`.
     pub(crate) increment: i128,
-    /// It starts over at its end.
+    /// It starts again at its end.
     pub(crate) cycles: bool,
 }
 
-/// What a database says when a value is drawn.
+/// The database's answer to a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drawn {
     Value(u64),
-    /// No value was drawn: the sequence stands below what was seen. `next` is the value that would come.
+    /// No value was drawn: the sequence is below what was seen. `next` is the value that would come.
     Behind {
         next: u64,
     },
@@ -28,20 +28,20 @@ pub(crate) enum Drawn {
 
 /// The SQL sequences of a database.
 pub(crate) trait Sequences {
-    /// How the sequence of this key counts; `None`: it is not there. Refused where it counts in no order.
+    /// How the sequence of this key counts; `None`: it is missing. Refused if its values do not rise in order.
     fn counting(&mut self, key: &Key) -> Result<Option<Counting>, Fault>;
 
     /// The value that comes next; `None`: it is no positive number.
     fn next(&mut self, key: &Key) -> Result<Option<u64>, Fault>;
 
-    /// Draws a value, if the sequence does not stand below `seen`. A sequence that was set back would else, value by value, come
-    /// up to where this process stands, and pass what other nodes have issued on its way.
+    /// Draws a value, unless the sequence is below `seen`. A sequence that was set back would otherwise rise value by value
+    /// to where this process stands, and pass numbers that other nodes have issued on its way.
     fn draw(&mut self, key: &Key, seen: u64) -> Result<Drawn, Fault>;
 
     /// Makes `used` the value that was used last; never lowers it.
     fn raise(&mut self, key: &Key, used: u64) -> Result<(), Fault>;
 
-    /// What loses values on this database, restored backups apart.
+    /// How this database may lose values, other than by a restored backup.
     fn loser(&self) -> &'static str;
 }
 
@@ -55,7 +55,7 @@ fn sequences(connection: &mut dyn Connection) -> Result<&mut dyn Sequences, Faul
     connection.sequences().ok_or_else(|| Fault::new(FaultKind::Refused, "this database has no sequences"))
 }
 
-/// Whether the sequence is there; refused where it does not count as this source says.
+/// Whether the sequence exists; refused if it does not count as this source says.
 pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, Fault> {
     let Some(Counting { increment, cycles }) = sequences(connection)?.counting(key)? else {
         return Ok(false);
@@ -74,10 +74,10 @@ pub(super) fn check(connection: &mut dyn Connection, key: &Key) -> Result<bool, 
     if cycles { Err(wrong(key, "starts over at its end (CYCLE)")) } else { Ok(true) }
 }
 
-/// The sequence, or what to do about its absence.
+/// The sequence, or the remedy if it is missing.
 fn need(connection: &mut dyn Connection, key: &Key) -> Result<(), Fault> {
     if !check_table(connection, key)? {
-        // A database with schemas says in which one it is missing.
+        // On a database with schemas the message names the schema.
         connection.place(key)?;
         let what = format!("sequence `{}` is missing; run `keymill init`", key.table);
         return Err(Fault::new(FaultKind::Refused, what));

@@ -10,18 +10,18 @@ use super::{Connection, Dialect, rows};
 /// Columns with values.
 type Columns<'k> = Vec<(&'k str, Value)>;
 
-/// A change of one row, in parts: a connection may ask for the row first, by the same condition.
+/// A change of one row, in parts: a connection may query the row first, by the same condition.
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
-    /// The table, as it is called in SQL.
+    /// The table, qualified for SQL.
     pub(crate) table: String,
-    /// What is assigned, and its values.
+    /// The assignments and their values.
     assigned: String,
     assigned_values: Vec<Value>,
-    /// What the row has to be, and the values of that.
+    /// The condition on the row and its values.
     pub(crate) condition: String,
     pub(crate) condition_values: Vec<Value>,
-    /// What follows.
+    /// The end of the statement.
     end: String,
 }
 
@@ -70,7 +70,7 @@ impl Part {
         }
     }
 
-    /// What changes with every change of a row.
+    /// The assignments that every change of a row needs.
     fn touch(&mut self, layout: Layout<'_>, dialect: Dialect) {
         if let Some(version) = layout.version() {
             self.push(", ", &format!("`{version}` = `{version}` + 1"));
@@ -81,7 +81,7 @@ impl Part {
     }
 }
 
-/// Asks for columns of the row of a key.
+/// A query for columns of the row of a key.
 pub(super) fn select(
     connection: &dyn Connection,
     key: &Key,
@@ -114,7 +114,7 @@ pub(super) fn insert(
     Ok((sql, values.values))
 }
 
-/// Compare-and-set: makes `new` of a row that is `old`.
+/// Compare-and-set: changes a row that is `old` to `new`.
 pub(super) fn replace(
     connection: &dyn Connection,
     key: &Key,
@@ -138,15 +138,15 @@ pub(super) fn replace(
 }
 
 impl Statement {
-    /// The same change where it commits by itself.
+    /// The same change, committing by itself.
     pub(super) fn committing(mut self, connection: &dyn Connection, key: &Key) -> Statement {
         self.end = connection.ends_with(Layout::of(key).position());
         self
     }
 }
 
-/// Adds `len` to the position of a row that stands from `from.0` to `from.1` and where `relied_on` is as it was read.
-/// `addition` is the new value of the position in SQL.
+/// Adds `len` to the position of a row between `from.0` and `from.1` whose columns `relied_on` are unchanged. `addition` is
+/// the new value of the position in SQL.
 pub(super) fn add(
     connection: &dyn Connection,
     key: &Key,

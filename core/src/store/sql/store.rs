@@ -12,36 +12,36 @@ use crate::store::{
 use super::rows::OpenRows;
 use super::{Connection, Dialect, catalogue, check_table, row_id};
 
-/// Makes connections to one database and keeps one.
+/// Connects to one database and keeps one connection.
 pub(crate) trait Server: fmt::Debug + Send {
-    /// Which database it is, as far as is known without a connection.
+    /// The dialect, as far as it is known without a connection.
     fn dialect(&self) -> Dialect;
 
-    /// The schema that the configuration names, where the database has such.
+    /// The schema in the configuration, on databases with schemas.
     fn schema(&self) -> Option<&str> {
         None
     }
 
-    /// Runs with a live connection, and keeps it if it may be used again.
+    /// Runs `work` with a live connection, and keeps it if it is still usable.
     ///
     /// # Errors
     /// Those of connecting, and those of `work`.
     fn with<T>(&mut self, work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>) -> Result<T, Fault>;
 
-    /// Whether the database exists. What only asks does not create it.
+    /// Whether the database exists. Reading does not create it.
     fn is_there(&self) -> bool {
         true
     }
 
-    /// Whether the database can be asked now.
+    /// Whether the database can be queried now.
     fn answers(&mut self) -> bool {
         self.is_there()
     }
 
-    /// What the connection has been warned about; asks nothing.
+    /// Warnings of the connection; sends no query.
     fn warnings(&self) -> Option<Vec<String>>;
 
-    /// What the database says about itself.
+    /// Facts about the database.
     ///
     /// # Errors
     /// Those of connecting.
@@ -69,7 +69,7 @@ impl<S: fmt::Debug> fmt::Debug for SqlStore<S> {
     }
 }
 
-/// Changes rows, with a connection to a database that takes writes.
+/// Runs `work` to change rows, with a connection to a database that takes writes.
 fn write<T>(
     server: &mut impl Server,
     work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
@@ -80,7 +80,7 @@ fn write<T>(
     })
 }
 
-/// Changes a row. If it was locked when it was last asked for, it is not waited for: the other sources wait meanwhile.
+/// Runs `work` on a row, with NOWAIT if the row was locked last time, so one locked row cannot delay other sources.
 fn write_row<T>(
     server: &mut impl Server,
     key: &Key,
@@ -120,7 +120,7 @@ fn reserve(connection: &mut dyn Connection, request: &Request) -> Result<Reserve
     super::rows::transact(connection, key, |rows| rows::reserve(rows, request))
 }
 
-/// Reserves with one statement; `None` where a transaction has to.
+/// Reserves with one statement; `None` if a transaction is needed.
 fn reserve_alone(connection: &mut dyn Connection, request: &Request) -> Result<Option<Reserved>, Fault> {
     if !connection.dialect().has_guarded_add()
         || connection.state().nowait && !connection.commits_alone_without_waiting()
@@ -132,7 +132,7 @@ fn reserve_alone(connection: &mut dyn Connection, request: &Request) -> Result<O
         let answer = super::guarded_add::reserve(connection, request);
         let state = connection.state();
         match answer {
-            // The isolation level of a session that others share may be stricter; a transaction sets its own, and repeats.
+            // Other clients of a pooler may have set a stricter isolation level; a transaction sets its own, and repeats.
             Err(fault)
                 if state.conflict
                     && !state.broken
@@ -146,7 +146,7 @@ fn reserve_alone(connection: &mut dyn Connection, request: &Request) -> Result<O
     })
 }
 
-/// Draws or raises a ticket, again where another node's was in the way.
+/// Draws or raises a ticket; repeats if another node's ticket was in the way.
 fn with_tickets<T>(
     connection: &mut dyn Connection,
     key: &Key,
@@ -160,12 +160,12 @@ fn with_tickets<T>(
     })
 }
 
-/// Answers to pieces of work that went together as one transaction.
+/// The answers to pieces of work in one transaction.
 type InOne<T> = Vec<Result<Option<T>, Fault>>;
 
-/// Carries out one piece of work for each item in one transaction, and so with one flush of the log. What is refused has
-/// written nothing and spoils it for no other item. The inner fault is one of an item, for which nothing was changed for any
-/// of them; the outer one is the transaction's own.
+/// Carries out one piece of work for each item in one transaction, and so with one flush of the log. A refused item has
+/// written nothing and does not affect the others. The inner fault belongs to one item, after which nothing was changed for
+/// any; the outer fault is the transaction's own.
 fn in_one_transaction<I, T>(
     connection: &mut dyn Connection,
     items: &[I],
@@ -179,7 +179,7 @@ fn in_one_transaction<I, T>(
         let answer = connection
             .ensure_table(key(item))
             .and_then(|()| work(&mut OpenRows { connection: &mut *connection }, item));
-        // Where the disk or memory is full the database may have rolled back what came before.
+        // If the disk or memory is full, the database may have rolled back earlier work.
         match answer {
             Err(fault) if fault.kind.is_outage() || connection.state().spoiled => {
                 connection.roll_back();
@@ -205,7 +205,7 @@ impl<S: Server> Store for SqlStore<S> {
     }
 
     fn batch(&self) -> usize {
-        // Where there is neither a guarded add nor a transaction for all there is nothing to carry together.
+        // Without a guarded add or a transaction for all of them, there is nothing to batch.
         let dialect = self.server.dialect();
         if dialect.has_guarded_add() || dialect.goes_on_after_errors() { MOST_AT_ONCE } else { 1 }
     }
@@ -221,7 +221,7 @@ impl<S: Server> Store for SqlStore<S> {
                 |request| &*request.key,
                 |rows, request| rows::reserve(rows, request),
             )?;
-            // Each of them says what is wrong when it is asked for alone.
+            // A request on its own reports what is wrong.
             let alone = |_| vec![None; requests.len()];
             Ok(all.map_or_else(alone, |answers| answers.into_iter().map(Result::transpose).collect()))
         });
@@ -265,7 +265,7 @@ impl<S: Server> Store for SqlStore<S> {
                 |range| &*range.key,
                 |rows, of| rows::give_back(rows, &of.key, of.period, of.lo, of.hi).map(Some),
             )?;
-            // A row that is refused was not changed, and says nothing about the others.
+            // A refused row was not changed, and the refusal concerns no other row.
             let given = |answer: Result<Option<bool>, Fault>| Some(answer.ok().flatten().unwrap_or(false));
             Ok(all?.into_iter().map(given).collect())
         });
@@ -310,7 +310,7 @@ impl<S: Server> Store for SqlStore<S> {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         let tables = catalogue::tables(keys, self.server.dialect().family(), self.server.schema());
         let created = tables.and_then(|tables| {
-            // The statements are wanted before there is a server, a user or a database.
+            // The statements are wanted before a server, a user or a database exists.
             if dry_run && !self.server.answers() {
                 return Ok(tables.into_iter().map(|(_, statement)| statement).collect());
             }
@@ -347,7 +347,7 @@ impl<S: Server> Store for SqlStore<S> {
     }
 
     fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
-        // What only asks creates nothing.
+        // Reading creates nothing.
         if !self.server.is_there() {
             return Ok(None);
         }
@@ -355,7 +355,7 @@ impl<S: Server> Store for SqlStore<S> {
     }
 
     fn writable(&mut self) -> Result<(), Fault> {
-        // A database that does not exist yet is created by the first change.
+        // The first change creates a database file that does not exist yet.
         if !self.server.is_there() {
             return Ok(());
         }

@@ -1,8 +1,8 @@
-//! Statements of several sources in one go.
+//! Statements of several sources at once.
 //!
-//! They are one transaction: one round trip and one flush of the log for all of them, so they are all carried out or none is.
-//! Every process locks rows in the same order. A row that another transaction has locked would delay all of them, so it is
-//! left out and asked for alone.
+//! They are one transaction: one round trip and one flush of the log, so all of them are carried out or none. Every process
+//! locks rows in the same order. A row that another transaction has locked would delay all of them, so it is left out and
+//! requested on its own.
 
 use std::time::{Duration, Instant};
 
@@ -13,29 +13,29 @@ use super::catalogue::look_at_table;
 use super::guarded_add::{self, GuardedAdd};
 use super::{Changed, Connection, Statement, Together, row_id};
 
-/// How long locked rows are left out one after the other, after the first of them.
+/// How long locked rows are found one after the other, once the first was found.
 const DROP_LOCKED_FOR: Duration = Duration::from_millis(500);
 
-/// The order in which every process locks rows that go together, so that no two transactions wait for each other.
+/// The order in which every process locks the rows of a batch, so that no two transactions wait for each other.
 fn in_order<'k>(keys: impl Iterator<Item = &'k Key>) -> Vec<usize> {
     let mut order: Vec<_> = keys.map(|key| (&key.table, &key.name)).enumerate().collect();
     order.sort_by(|a, b| a.1.cmp(&b.1));
     order.into_iter().map(|(at, _)| at).collect()
 }
 
-/// One statement among several, and which of the requests it is for.
+/// One statement of a batch, and the index of its request.
 struct Sent<'k, T> {
     at: usize,
     key: &'k Key,
     of: T,
 }
 
-/// Whether the row of this key may go together with others: its table is as it should be, and its row was not locked.
+/// Whether the row of this key may be part of a batch: its table was checked, and its row was not locked.
 fn may_go_along(connection: &mut dyn Connection, key: &Key) -> Result<bool, Fault> {
     if key.scheme.is_ticket() || connection.state().locked.contains(&row_id(key)) {
         return Ok(false);
     }
-    // A missing table would spoil the transaction for all. The row's own request says what is wrong.
+    // A missing table would fail the transaction for all. The request on its own reports it.
     match look_at_table(connection, key) {
         Err(fault) if connection.state().broken => Err(fault),
         answer => Ok(answer.unwrap_or(false)),
@@ -87,8 +87,8 @@ pub(super) fn give_back(
     Ok(answers)
 }
 
-/// Carries out all of these but those whose rows are locked, which are taken out, and answers with what each did; with nothing
-/// where nothing was changed.
+/// Carries out all of these except those with locked rows, which are removed; answers with the results, or with nothing if
+/// nothing was changed.
 fn carry_out<T>(
     connection: &mut dyn Connection,
     sent: &mut Vec<Sent<'_, T>>,
@@ -96,13 +96,13 @@ fn carry_out<T>(
 ) -> Result<Vec<Changed>, Fault> {
     let done = drop_locked(connection, sent, statement);
     if connection.state().nowait && !connection.state().broken {
-        // What was reserved stays reserved; a connection that could not be set back is not used again.
+        // A completed reservation stays valid; a connection that could not be reset is not used again.
         let _ = connection.set_nowait(false);
     }
     done
 }
 
-/// The first locked row is waited for, unless one is known already; the others are not.
+/// The first locked row is waited for, unless one is known already; further ones are not.
 fn drop_locked<T>(
     connection: &mut dyn Connection,
     sent: &mut Vec<Sent<'_, T>>,
