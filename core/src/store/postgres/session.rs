@@ -520,7 +520,7 @@ impl Session {
             ));
         }
         self.code = failed.code().map(str::to_owned);
-        self.state.spoiled = true;
+        self.state.aborted = true;
         self.state.note(judged)
     }
 }

@@ -81,7 +81,7 @@ pub(crate) struct State {
     /// The last error was a duplicate key.
     pub(crate) duplicate: bool,
     /// A statement of the open transaction has failed: `COMMIT` would roll back and call that a success.
-    pub(crate) spoiled: bool,
+    pub(crate) aborted: bool,
 }
 
 impl State {
@@ -98,7 +98,7 @@ impl State {
             broken: false,
             conflict: false,
             duplicate: false,
-            spoiled: false,
+            aborted: false,
         }
     }
 

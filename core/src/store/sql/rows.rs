@@ -48,11 +48,11 @@ fn attempt<T>(
 ) -> Result<Option<T>, Fault> {
     connection.state().begin_attempt();
     connection.begin()?;
-    connection.state().spoiled = false;
+    connection.state().aborted = false;
     let answer =
         connection.ensure_table(key).and_then(|()| work(&mut OpenRows { connection: &mut *connection }));
     match answer {
-        Ok(Some(done)) if !connection.state().spoiled => match connection.commit() {
+        Ok(Some(done)) if !connection.state().aborted => match connection.commit() {
             Ok(()) => Ok(Some(done)),
             Err(fault) => {
                 let state = connection.state();

@@ -173,7 +173,7 @@ fn in_one_transaction<I, T>(
     work: impl Fn(&mut dyn Rows, &I) -> Result<Option<T>, Fault>,
 ) -> Result<Result<InOne<T>, Fault>, Fault> {
     connection.begin()?;
-    connection.state().spoiled = false;
+    connection.state().aborted = false;
     let mut answers = Vec::with_capacity(items.len());
     for item in items {
         let answer = connection
@@ -181,7 +181,7 @@ fn in_one_transaction<I, T>(
             .and_then(|()| work(&mut OpenRows { connection: &mut *connection }, item));
         // If the disk or memory is full, the database may have rolled back earlier work.
         match answer {
-            Err(fault) if fault.kind.is_outage() || connection.state().spoiled => {
+            Err(fault) if fault.kind.is_outage() || connection.state().aborted => {
                 connection.roll_back();
                 return Ok(Err(fault));
             }

@@ -21,7 +21,7 @@ impl OpenFile {
     /// What a SQLite result means for the reservation. Some errors roll the transaction back.
     fn judged<T>(&mut self, result: rusqlite::Result<T>) -> Result<T, Fault> {
         result.map_err(|error| {
-            self.state.spoiled |= self.connection.is_autocommit();
+            self.state.aborted |= self.connection.is_autocommit();
             fault(&self.opened.path, &error)
         })
     }
