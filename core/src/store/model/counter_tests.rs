@@ -100,7 +100,7 @@ fn a_row_of_a_few_numbers_cannot_be_imported_and_another_refusal_stays_as_it_is(
 }
 
 #[test]
-fn a_new_row_stands_where_it_is_told_with_the_step_of_its_key() {
+fn a_new_row_has_its_position_and_the_step_of_its_key() {
     for (spec, maximum) in [(SEQUENCE_TABLE, 800), (LEAF, 801), (COSID, 800)] {
         let key = key(spec);
         let made = counter(&key).row_at(next(801), 200).expect("a row");

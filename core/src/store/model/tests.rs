@@ -523,7 +523,7 @@ mod saying {
     use super::*;
 
     #[test]
-    fn a_reservation_is_told_in_the_sources_own_count() {
+    fn messages_count_a_reservation_in_the_sources_own_numbers() {
         assert_eq!(
             rows::reserving(&request(&key("segment:orders"), 2000)),
             "reserving 2000 for `segment:orders`"
@@ -541,7 +541,7 @@ mod saying {
 
     #[cfg(any(feature = "_sql", feature = "_server"))]
     #[test]
-    fn one_fault_is_told_to_all_and_each_answer_keeps_its_place() {
+    fn a_batchs_fault_answers_every_request_and_answers_keep_their_order() {
         let requests = ["a", "b", "c"].map(|name| request(&key(&format!("segment:{name}")), 5));
         let down = rows::in_context(&requests, Err(Fault::new(FaultKind::Unavailable, "down")));
         let told = down.into_iter().map(|answer| answer.expect("an answer").expect_err("a fault").message);

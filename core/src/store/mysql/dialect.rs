@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_told_apart_by_their_version() {
+    fn a_version_names_the_dialect() {
         assert_eq!(Dialect::of("10.11.19-MariaDB-0+deb12u1"), Dialect::MariaDb);
         assert_eq!(Dialect::of("8.0.11-TiDB-v8.5.1"), Dialect::TiDb);
         assert_eq!(Dialect::of("8.4.2"), Dialect::MySql);

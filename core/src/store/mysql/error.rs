@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_that_nobody_answers_may_wait_for_a_replica() {
+    fn an_unanswered_commit_may_wait_for_a_replica() {
         let silent = Error::IoError(io::ErrorKind::WouldBlock.into());
         let said = |phase| judge_error(&silent, phase, &Secret::default()).fault.message;
         assert!(said(Phase::Commit).contains("waits for a replica that is gone"), "{}", said(Phase::Commit));

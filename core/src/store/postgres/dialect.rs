@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_lose_commits_are_told_apart() {
+    fn settings_that_lose_commits_are_recognised() {
         assert!(unsafe_setting("synchronous_commit", "off").is_some());
         for value in ["on", "local", "remote_write", "remote_apply"] {
             assert_eq!(unsafe_setting("synchronous_commit", value), None);

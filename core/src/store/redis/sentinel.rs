@@ -37,7 +37,7 @@ struct Kept {
 
 /// A Sentinel's answer.
 #[derive(Debug)]
-struct Word {
+struct Answer {
     epoch: u64,
     master: (String, u16),
     /// The master that it names has replaced the one it watched.
@@ -60,30 +60,30 @@ impl Sentinels {
     pub(super) fn master(&mut self) -> Result<(String, u16), Fault> {
         let listed = self.options.hosts.len();
         let mut failures = Vec::new();
-        let mut words = Vec::new();
+        let mut answers = Vec::new();
         let now = Clock::System.boot_ms();
         let (mut order, passed_over): (Vec<_>, Vec<_>) =
             (0..listed).partition(|at| self.silent_until[*at] <= now);
         let asked = order.len();
         order.extend(passed_over);
         for (turn, at) in order.into_iter().enumerate() {
-            if turn >= asked && words.len() * 2 > listed {
+            if turn >= asked && answers.len() * 2 > listed {
                 break;
             }
             match self.ask(at, &mut failures) {
-                Some(word) => words.push(word),
+                Some(answer) => answers.push(answer),
                 None => self.silent_until[at] = Clock::System.boot_ms() + PASSED_OVER_MS,
             }
         }
         let outage = |what: String| Err(Fault::new(FaultKind::Unavailable, what));
         let name = &self.name;
-        if words.len() * 2 <= listed {
-            let (answered, why) = (words.len(), failures.join("; "));
+        if answers.len() * 2 <= listed {
+            let (answered, why) = (answers.len(), failures.join("; "));
             return outage(format!(
                 "{answered} of {listed} Sentinels say who the master `{name}` is, and more than half have to: {why}"
             ));
         }
-        newest(words).map_or_else(
+        newest(answers).map_or_else(
             || outage(format!("the Sentinels hold the master `{name}` for down: it is being replaced")),
             Ok,
         )
@@ -101,13 +101,13 @@ impl Sentinels {
     }
 
     /// Asks one Sentinel, by the connection that is open or by a new one.
-    fn ask(&mut self, at: usize, failures: &mut Vec<String>) -> Option<Word> {
+    fn ask(&mut self, at: usize, failures: &mut Vec<String>) -> Option<Answer> {
         let place = self.options.hosts[at].clone();
         if let Some(mut kept) = self.connections[at].take() {
             match self.question(&mut kept.wire) {
-                Ok(word) => {
+                Ok(answer) => {
                     self.keep(at, kept.wire);
-                    return Some(word);
+                    return Some(answer);
                 }
                 // The Sentinel was restarted, or closed an idle connection: a new connection may succeed at once.
                 Err(_) if kept.wire.hung_up => {}
@@ -119,9 +119,9 @@ impl Sentinels {
         }
         for target in self.options.targets_at(std::slice::from_ref(&place), failures) {
             match self.ask_at(&target) {
-                Ok((word, wire)) => {
+                Ok((answer, wire)) => {
                     self.keep(at, wire);
-                    return Some(word);
+                    return Some(answer);
                 }
                 Err(fault) => failures.push(format!("{target}: {}", fault.message)),
             }
@@ -135,7 +135,7 @@ impl Sentinels {
         }
     }
 
-    fn ask_at(&self, target: &Target) -> Result<(Word, Wire), Fault> {
+    fn ask_at(&self, target: &Target) -> Result<(Answer, Wire), Fault> {
         let mut wire = Wire::open(target, &self.options)?;
         match self.question(&mut wire) {
             // Most Sentinels have no password; those that have one use the servers'.
@@ -144,14 +144,14 @@ impl Sentinels {
                 let Some(login) = login(&options) else { return Err(fault) };
                 let mut wire = Wire::open(target, &options)?;
                 wire.ask(login)?;
-                let word = self.question(&mut wire)?;
-                Ok((word, wire))
+                let answer = self.question(&mut wire)?;
+                Ok((answer, wire))
             }
-            answer => answer.map(|word| (word, wire)),
+            answer => answer.map(|answer| (answer, wire)),
         }
     }
 
-    fn question(&self, wire: &mut Wire) -> Result<Word, Fault> {
+    fn question(&self, wire: &mut Wire) -> Result<Answer, Fault> {
         // The first query names the watched master, the second the master to use: for a while after a failover they differ.
         let questions = ["MASTER", "GET-MASTER-ADDR-BY-NAME"]
             .map(|verb| cmd("SENTINEL").arg(verb).arg(&self.name).take());
@@ -166,7 +166,7 @@ impl Sentinels {
             let Value::Array(fields) = answer else { return Err(no_sentinel()) };
             texts.push(fields.iter().map(|field| text(field).unwrap_or_default()).collect::<Vec<_>>());
         }
-        word(&texts[0], &texts[1]).ok_or_else(no_sentinel)
+        parse(&texts[0], &texts[1]).ok_or_else(no_sentinel)
     }
 }
 
@@ -201,12 +201,12 @@ fn no_sentinel() -> Fault {
     Fault::new(FaultKind::Refused, "the answer is not a Sentinel's")
 }
 
-fn word(watched: &[String], used: &[String]) -> Option<Word> {
+fn parse(watched: &[String], used: &[String]) -> Option<Answer> {
     let field =
         |name: &str| watched.chunks_exact(2).find(|pair| pair[0] == name).map(|pair| pair[1].as_str());
     let [host, port] = used else { return None };
     let troubles = ["s_down", "o_down", "failover_in_progress"];
-    Some(Word {
+    Some(Answer {
         epoch: field("config-epoch")?.parse().ok()?,
         master: (host.clone(), port.parse().ok()?),
         replaced: (field("ip")?, field("port")?) != (host.as_str(), port.as_str()),
@@ -215,11 +215,11 @@ fn word(watched: &[String], used: &[String]) -> Option<Word> {
 }
 
 /// The master in the answer with the highest epoch; `None` while it is in trouble.
-fn newest(mut words: Vec<Word>) -> Option<(String, u16)> {
-    words.sort_by_key(|word| (word.epoch, word.replaced));
-    let newest = words.pop()?;
-    let troubled = |word: &Word| word.troubled && word.epoch == newest.epoch;
-    if !newest.replaced && (newest.troubled || words.iter().any(troubled)) {
+fn newest(mut answers: Vec<Answer>) -> Option<(String, u16)> {
+    answers.sort_by_key(|answer| (answer.epoch, answer.replaced));
+    let newest = answers.pop()?;
+    let troubled = |answer: &Answer| answer.troubled && answer.epoch == newest.epoch;
+    if !newest.replaced && (newest.troubled || answers.iter().any(troubled)) {
         return None;
     }
     Some(newest.master)
@@ -229,21 +229,21 @@ fn newest(mut words: Vec<Word>) -> Option<(String, u16)> {
 mod tests {
     use super::*;
 
-    fn word(epoch: u64, port: u16, replaced: bool, troubled: bool) -> Word {
-        Word { epoch, master: ("db".to_owned(), port), replaced, troubled }
+    fn answer(epoch: u64, port: u16, replaced: bool, troubled: bool) -> Answer {
+        Answer { epoch, master: ("db".to_owned(), port), replaced, troubled }
     }
 
-    fn port(words: Vec<Word>) -> Option<u16> {
-        newest(words).map(|(_, port)| port)
+    fn port(answers: Vec<Answer>) -> Option<u16> {
+        newest(answers).map(|(_, port)| port)
     }
 
     #[test]
-    fn the_newest_word_counts_and_a_master_in_trouble_is_none() {
-        assert_eq!(port(vec![word(1, 1, false, false), word(1, 1, false, false)]), Some(1));
-        assert_eq!(port(vec![word(2, 2, false, false), word(1, 1, false, true)]), Some(2));
-        assert_eq!(port(vec![word(1, 1, false, true), word(1, 1, false, false)]), None);
+    fn the_newest_answer_counts_and_a_master_in_trouble_is_none() {
+        assert_eq!(port(vec![answer(1, 1, false, false), answer(1, 1, false, false)]), Some(1));
+        assert_eq!(port(vec![answer(2, 2, false, false), answer(1, 1, false, true)]), Some(2));
+        assert_eq!(port(vec![answer(1, 1, false, true), answer(1, 1, false, false)]), None);
         // The leader of a failover has decided; the others do not know it yet.
-        assert_eq!(port(vec![word(1, 1, false, false), word(2, 2, true, true)]), Some(2));
+        assert_eq!(port(vec![answer(1, 1, false, false), answer(2, 2, true, true)]), Some(2));
         assert_eq!(port(Vec::new()), None);
     }
 
@@ -251,9 +251,9 @@ mod tests {
     fn a_sentinels_answer_is_read() {
         let texts = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let watched = texts("name mymaster ip 10.0.0.1 port 6379 flags s_down,master,o_down config-epoch 7");
-        let read = super::word(&watched, &texts("10.0.0.2 6380")).expect("a word");
+        let read = super::parse(&watched, &texts("10.0.0.2 6380")).expect("an answer");
         assert_eq!((read.epoch, read.master.1, read.replaced, read.troubled), (7, 6380, true, true));
-        assert!(super::word(&watched, &texts("10.0.0.2")).is_none());
-        assert!(super::word(&texts("a b"), &texts("10.0.0.2 6380")).is_none());
+        assert!(super::parse(&watched, &texts("10.0.0.2")).is_none());
+        assert!(super::parse(&texts("a b"), &texts("10.0.0.2 6380")).is_none());
     }
 }

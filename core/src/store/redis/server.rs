@@ -233,7 +233,7 @@ mod tests {
     const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\nconnected_slaves:0\r\n\
                         aof_enabled:1\r\nmaxmemory_policy:noeviction\r\n";
 
-    fn told(pairs: &[(&str, &str)]) -> Server {
+    fn server_with(pairs: &[(&str, &str)]) -> Server {
         let mut server = Server::new(INFO);
         for (name, value) in
             [("appendonly", "yes"), ("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")]
@@ -247,11 +247,11 @@ mod tests {
 
     #[test]
     fn a_server_that_flushes_before_it_answers_is_safe() {
-        let server = told(&[]);
+        let server = server_with(&[]);
         assert_eq!(server.findings(0, false), []);
         assert_eq!((server.dialect(), server.version()), ("redis", "7.0.15"));
         assert_eq!(server.not_writable(Durability::Refuse), None);
-        assert_eq!(told(&[("maxmemory-policy", "volatile-ttl")]).findings(0, false), []);
+        assert_eq!(server_with(&[("maxmemory-policy", "volatile-ttl")]).findings(0, false), []);
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
             ("maxmemory-policy", "allkeys-lru"),
             ("maxmemory-policy", "allkeys-random"),
         ] {
-            let findings = told(&[(name, value)]).findings(0, false);
+            let findings = server_with(&[(name, value)]).findings(0, false);
             assert!(
                 matches!(&findings[..], [Finding::Unsafe(text)] if text.contains(&format!("{name}={value}"))),
                 "{findings:?}"
@@ -302,7 +302,7 @@ mod tests {
     fn later_answers_replace_earlier_ones_and_a_missing_answer_is_not_the_old_one() {
         let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let pairs = |words: &[&str]| Value::Array(words.iter().map(|word| bulk(word)).collect());
-        let mut server = told(&[("min-replicas-to-write", "1")]);
+        let mut server = server_with(&[("min-replicas-to-write", "1")]);
         let aof =
             |on: &str| pairs(&["appendfsync", "always", "appendonly", on, "no-appendfsync-on-rewrite", "no"]);
         let policy = pairs(&["maxmemory-policy", "noeviction"]);
@@ -324,8 +324,8 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_nobody_waits_for_are_told() {
-        let mut server = told(&[]);
+    fn unawaited_replicas_are_reported() {
+        let mut server = server_with(&[]);
         server.info.insert("connected_slaves".to_owned(), "1".to_owned());
         assert!(
             matches!(&server.findings(0, false)[..], [Finding::Warning(text)] if text.contains("wait_replicas"))

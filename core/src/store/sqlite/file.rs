@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_told_from_a_disk() {
+    fn a_file_system_in_memory_is_recognised() {
         // Not on every machine, but where it is there it is this.
         if Path::new("/dev/shm").is_dir() {
             assert_eq!(file_system(Path::new("/dev/shm")), Some(FileSystem::Memory("tmpfs")));
