@@ -184,6 +184,37 @@ extern "system" fn Java_io_keymill_SourceBox_parse<'local>(
     })
 }
 
+/// `String stats(long address)`: the figures as rows; a figure that is not known has none.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_SourceBox_stats<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+) -> JString<'local> {
+    enter_with(&mut env, JString::null(), |env| {
+        // SAFETY: as above.
+        let stats = unsafe { held(address) }.stats()?;
+        let counts = [
+            ("issued", stats.issued),
+            ("reserved", stats.reserved),
+            ("left", stats.left),
+            ("lost", stats.lost),
+            ("refills", stats.refills),
+            ("waits", stats.waits),
+            ("step", stats.step),
+        ];
+        let mut figures = vec![("source", stats.source), ("spec", stats.spec)];
+        figures.extend(counts.map(|(name, count)| (name, count.to_string())));
+        figures.push(("rate", stats.rate.to_string()));
+        figures.extend(stats.last_refill_ms.map(|ms| ("last_refill_ms", ms.to_string())));
+        figures.extend(stats.runway_seconds.map(|seconds| ("runway_seconds", seconds.to_string())));
+        figures.extend(stats.lead_ms.map(|ms| ("lead_ms", ms.to_string())));
+        figures.extend(stats.ends_at_ms.map(|ms| ("ends_at_ms", ms.to_string())));
+        figures.extend(stats.refusal.map(|refusal| ("refusal", refusal)));
+        text_out(env, &rows_out(figures.iter().map(|(name, value)| (*name, value.as_str()))))
+    })
+}
+
 /// `String facts(long address)`: label, kind, order and block, and every setting, as rows.
 #[unsafe(no_mangle)]
 extern "system" fn Java_io_keymill_SourceBox_facts<'local>(

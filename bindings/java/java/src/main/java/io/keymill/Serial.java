@@ -83,6 +83,16 @@ public final class Serial implements Supplier<String> {
         return new Parts(box.parse(text));
     }
 
+    /**
+     * The source's figures: serial numbers issued, numbers in memory, the rate, the present error.
+     *
+     * @return the figures
+     * @throws KeymillException {@link Code#CLOSED}
+     */
+    public Stats stats() {
+        return box.stats();
+    }
+
     /** {@code serial:cust_info/custid}: kind and name, without options. */
     @Override
     public String toString() {

@@ -200,6 +200,16 @@ public final class Source implements LongSupplier {
     }
 
     /**
+     * The source's figures: ids issued, numbers in memory, the rate, the present error.
+     *
+     * @return the figures
+     * @throws KeymillException {@link Code#CLOSED}
+     */
+    public Stats stats() {
+        return box.stats();
+    }
+
+    /**
      * What the source is, every default filled in: scheme, table, step, layout …
      *
      * @return settings by name

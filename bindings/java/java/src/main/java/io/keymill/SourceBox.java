@@ -332,6 +332,13 @@ final class SourceBox {
         return parse(address, Native.utf8(text, "id"));
     }
 
+    Stats stats() {
+        String figures = stats(address);
+        // The core counts leased numbers as issued; those in the shared cursor are still to come.
+        Lease lease = shared.lease;
+        return new Stats(figures, lease.alive() ? lease.left() : 0);
+    }
+
     // Instance natives: the call keeps this object, and through it the mill, reachable.
 
     private native long tryLease(long address, long buffer, long count, long enough, long waited);
@@ -347,6 +354,8 @@ final class SourceBox {
     private native void forget(long batch);
 
     private native String parse(long address, byte[] text);
+
+    private native String stats(long address);
 
     private native String facts(long address);
 

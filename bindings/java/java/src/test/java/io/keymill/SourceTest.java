@@ -11,6 +11,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
@@ -68,6 +69,52 @@ class SourceTest {
         refused(Code.INVALID_ARGUMENT, () -> mill.segment("orders").lease(-1));
         refused(Code.INVALID_ARGUMENT, () -> mill.source("snowflake:tx?worker=1").lease(10));
         refused(Code.INVALID_ARGUMENT, () -> mill.source("serial:t/c").lease(10));
+    }
+
+    @Test
+    void stats_count_what_callers_have() {
+        Source orders = mill.segment("counted");
+        for (int i = 0; i < 500; i++) {
+            orders.next();
+        }
+        orders.take(7);
+        Stats stats = orders.stats();
+        assertEquals("segment:counted", stats.source());
+        assertEquals(507, stats.issued());
+        assertEquals(stats.reserved(), stats.issued() + stats.left() + stats.lost());
+        assertTrue(stats.left() > 0 && stats.refills() > 0 && stats.step() > 0, stats.toString());
+        assertTrue(stats.lastRefill().isPresent() && stats.rate() >= 0 && stats.waits() <= 507, stats.toString());
+        assertEquals(Optional.empty(), stats.refusal());
+        assertEquals(Optional.empty(), stats.endsAt());
+        assertEquals("segment:counted: issued 507, reserved " + stats.reserved() + ", left " + stats.left() + ", lost 0",
+                stats.toString());
+
+        Serial serial = mill.serial("counted/column?number=000000");
+        serial.next();
+        assertEquals(1, serial.stats().issued());
+
+        Source time = mill.source("snowflake:counted?worker=1");
+        time.next();
+        Stats ofTime = time.stats();
+        assertEquals(1, ofTime.issued());
+        assertTrue(ofTime.lead().isPresent() && ofTime.endsAt().isPresent(), ofTime.toString());
+        assertEquals(Optional.empty(), ofTime.runway());
+    }
+
+    @Test
+    void stats_show_the_error_that_callers_get() {
+        Source few = mill.segment("few?start=9223372036854775806");
+        few.take(2);
+        refused(Code.EXHAUSTED, few::next);
+        assertTrue(few.stats().refusal().orElse("").contains("EXHAUSTED"), few.stats().refusal().toString());
+        assertEquals(2, few.stats().issued());
+    }
+
+    @Test
+    void with_order_thread_a_block_counts_as_issued_when_it_is_leased() {
+        Source orders = mill.segment("by_thread?order=thread");
+        orders.next();
+        assertTrue(orders.stats().issued() >= 1, orders.stats().toString());
     }
 
     @Test
