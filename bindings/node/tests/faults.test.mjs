@@ -10,7 +10,7 @@ import { blackHole, run, scratch, until } from './support.mjs'
 const server = process.env.KEYMILL_TEST_MYSQL
 const skip = server === undefined && 'KEYMILL_TEST_MYSQL names no server'
 const own = `node_${process.pid}_${Date.now()}`
-const mariadb = (verb) => execFileSync(join(process.env.KEYMILL_ROOT, 'ci', 'mariadb'), [verb], { stdio: 'ignore' })
+const mariadb = (verb) => execFileSync(join(process.env.KEYMILL_ROOT, 'ci', 'servers', 'mariadb'), [verb], { stdio: 'ignore' })
 const init = (...specs) => execFileSync('keymill', ['--mill', server, 'init', ...specs])
 
 test('a table that is missing is told with the command that makes it', { skip }, async () => {

@@ -108,6 +108,11 @@ mod tests {
         for (message, quote, says) in [
             ("Table 'ids.keymill_segment' doesn't exist", '\'', "table `keymill_segment` is missing"),
             ("relation \"keymill_segment\" does not exist", '"', "table `keymill_segment` is missing"),
+            (
+                "relation \"ids.keymill_segment\" does not exist",
+                '"',
+                "table `ids.keymill_segment` is missing",
+            ),
             ("Relation »x« gibt es nicht", '"', "Relation »x« gibt es nicht"),
         ] {
             assert_eq!(missing_table(message, quote), says);
