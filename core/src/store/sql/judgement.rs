@@ -91,9 +91,11 @@ impl State {
     }
 }
 
-/// The message about a missing table. Servers name it between these quotes in any language.
+/// The message about a missing table. Servers name it between these quotes in any language: MySQL with its database, which
+/// the configuration names, PostgreSQL with its schema, which the server may have chosen.
 pub(crate) fn missing_table(message: &str, quote: char) -> String {
-    match message.split(quote).nth(1).and_then(|name| name.rsplit('.').next()) {
+    let name = message.split(quote).nth(1);
+    match if quote == '"' { name } else { name.and_then(|name| name.rsplit('.').next()) } {
         Some(table) => format!("table `{table}` is missing"),
         None => message.to_owned(),
     }
