@@ -216,6 +216,23 @@ fn statements(dialect: &str) -> String {
     text
 }
 
+#[test]
+fn the_book_shows_every_statement_of_the_ddl_files() {
+    let book = read("docs/operations/tables.md");
+    let folder = root().join("core/src/store/sql/ddl");
+    let files: Vec<_> = fs::read_dir(folder).expect("the folder of statements").flatten().collect();
+    assert!(files.len() > 10, "only {} files: the reader is broken", files.len());
+    for file in files {
+        let statement = fs::read_to_string(file.path()).expect("a statement");
+        let statement = statement.trim_end().trim_end_matches(';');
+        assert!(
+            book.contains(statement),
+            "docs/operations/tables.md does not show {}",
+            file.path().display()
+        );
+    }
+}
+
 // ---- Speed ----
 
 /// A figure of a measured table: the row that begins with this label, under this heading; columns count from the label.

@@ -3,3 +3,4 @@
 mod documents;
 mod floors;
 mod one_definition;
+mod verbs;

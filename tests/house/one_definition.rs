@@ -166,6 +166,11 @@ fn a_binding_with_figures_shows_all_of_them() {
     assert!(fields.len() > 10 && fields.contains(&"runway_seconds"), "{fields:?}");
     let python = read("bindings/python/rust/src/source.rs");
     let typed = read("bindings/python/python/keymill/__init__.pyi");
+    let (java, shown_by_java) = (
+        read("bindings/java/rust/src/source.rs"),
+        read("bindings/java/java/src/main/java/io/keymill/Stats.java"),
+    );
+    let (c, header) = (read("ffi/src/source.rs"), read("include/keymill.h"));
     let (node, typescript) = (read("bindings/node/rust/src/source.rs"), read("bindings/node/ts/native.ts"));
     for field in fields {
         for (file, text, shown) in [
@@ -173,8 +178,17 @@ fn a_binding_with_figures_shows_all_of_them() {
             ("__init__.pyi", &typed, format!("    {field}: ")),
             ("node", &node, format!("            {field}: stats.{field}")),
             ("native.ts", &typescript, format!("\n  {}", camel(field))),
+            ("java", &java, format!("(\"{field}\", ")),
+            ("Stats.java", &shown_by_java, format!("\"{field}\"")),
         ] {
             assert!(text.contains(&shown), "{file} does not show `{field}` of a source's figures");
+        }
+        // In C the caller has named the source.
+        if !["source", "spec"].contains(&field) {
+            assert!(c.contains(&format!("            {field}: ")), "ffi does not show `{field}`");
+            let declared =
+                [format!(" {field};"), format!(" {field}[")].iter().any(|text| header.contains(text));
+            assert!(declared, "keymill.h does not show `{field}`");
         }
     }
 }

@@ -196,6 +196,15 @@ test('stats and metrics tell what happened', () => {
   mill.close()
 })
 
+test('events are read once and can be read after a close', () => {
+  const mill = open(fresh())
+  mill.segment('orders').take(10)
+  mill.close()
+  const events = mill.events()
+  assert.ok(events.every((line) => typeof line === 'string' && line.length > 0), String(events))
+  assert.deepEqual(mill.events(), [])
+})
+
 test('asking twice for a source gives one rising order', () => {
   const config = fresh()
   const mill = open(config)

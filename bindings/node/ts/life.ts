@@ -22,6 +22,10 @@ export class Life {
     return native.metrics(this.#mill)
   }
 
+  get events(): string[] {
+    return native.events(this.#mill)
+  }
+
   check(): void {
     if (!this.open) throw new KeymillError('CLOSED', 'the mill was closed')
   }

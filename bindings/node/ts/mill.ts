@@ -122,6 +122,15 @@ export class Mill {
     }
   }
 
+  /** What happened since the last call, a line each; at most the last 256 events are kept. After `close` the last ones. */
+  events(): string[] {
+    try {
+      return this.#life.events
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
   /**
    * Creates the tables these sources need where they are missing, as `keymill init` does, and answers with the statements;
    * with no source, keymill's own table. Blocks the thread while the store works; SQLite and memory need none.

@@ -63,6 +63,7 @@ export interface Native {
   closeMill(mill: MillBox): void
   closeMillAsync(mill: MillBox): Promise<void>
   metrics(mill: MillBox): string
+  events(mill: MillBox): string[]
   init(mill: MillBox, specs: string[]): string[]
   setClock(mill: MillBox, ms: number): void
   advanceClock(mill: MillBox, ms: number): void

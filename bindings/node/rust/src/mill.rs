@@ -142,6 +142,12 @@ pub fn metrics(mill: &External<MillBox>) -> Result<String, Thrown> {
     door(|| Ok(mill.mill.metrics()))
 }
 
+/// The events since the last call, a line each; after the close, too.
+#[napi]
+pub fn events(mill: &External<MillBox>) -> Result<Vec<String>, Thrown> {
+    door(|| Ok(mill.mill.events().iter().map(ToString::to_string).collect()))
+}
+
 /// Creates what these sources need in the store, and answers with the statements.
 #[napi]
 pub fn init(mill: &External<MillBox>, specs: Vec<String>) -> Result<Vec<String>, Thrown> {

@@ -1,0 +1,315 @@
+//! Every language offers every verb: one list, compared with what each language declares.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The languages, in the order of the columns of [`VERBS`].
+const LANGUAGES: [&str; 7] = ["Rust", "C", "C++", "Java", "Python", "Node", "command"];
+
+/// The verbs, one a row, with their name in each language. `-` and a letter: the language does not offer the verb, and
+/// [`EXCEPTIONS`] says why.
+const VERBS: &str = "
+Mill::open           km_mill_open           Mill.Mill           Mill.open          open                 open                 --mill
+Mill::open_default   -a                     -a                  Mill.open          open                 open                 --mill
+Mill::source         km_mill_source         Mill.source         Mill.source        Mill.source          Mill.source          -b
+Mill::close          km_mill_close          Mill.close          Mill.close         Mill.close           Mill.close           -b
+Mill::is_closed      -c                     -c                  Mill.isClosed      Mill.closed          Mill.closed          -b
+Mill::metrics        km_mill_metrics        Mill.metrics        Mill.metrics       Mill.metrics         Mill.metrics         Metrics
+Mill::events         km_mill_events         Mill.events         Mill.events        Mill.events          Mill.events          -b
+Mill::init           -d                     -d                  Mill.init          Mill.init            Mill.init            Init
+Mill::set_clock      km_mill_clock_set      Mill.clock_set      Mill.setClock      Mill.set_clock       Mill.setClock        Steps
+Mill::advance_clock  km_mill_clock_advance  Mill.clock_advance  Mill.advanceClock  Mill.advance_clock   Mill.advanceClock    Steps
+Source::next         km_source_next         Source.next         Source.next        Source.next          Source.next          Next
+Source::try_next     km_source_try_next     Source.try_next     Source.tryNext     Source.try_next      Source.tryNext       -e
+Source::take         -f                     Source.take         Source.take        Source.take          Source.take          Take
+Source::fill         km_source_fill         Source.fill         Source.fill        Source.fill          Source.fill          -b
+Source::lease        km_source_lease        Source.lease        Source.lease       -g                   -g                   -b
+Source::handle       km_cursor_refill       Source.cursor       Source.handle      Source.handle        Source.handle        -b
+Source::next_text    km_source_next_text    Source.next_text    Serial.next        Source.next          Serial.next          Next
+Source::take_text    km_source_take_text    Source.take_text    Serial.take        Source.take          Serial.take          Take
+Source::parse        km_source_parse        Source.parse        Source.parse       Source.parse         Source.parse         Parse
+Source::parse_text   km_source_parse_text   Source.parse        Serial.parse       Source.parse         Source.parse         Parse
+Source::stats        km_source_stats        Source.stats        Source.stats       Source.stats         Source.stats         Metrics
+Source::settings     -h                     -h                  Source.settings    Source.settings      Source.settings      Status
+Source::repair       -d                     -d                  -d                 -d                   -d                   Repair
+Source::import       -d                     -d                  -d                 -d                   -d                   Import
+";
+
+/// Why a language does not offer a verb.
+const EXCEPTIONS: [(char, &str); 8] = [
+    ('a', "opening takes the string; a C program reads `KEYMILL_CONFIG` with getenv"),
+    ('b', "the command opens one mill, runs one verb and closes the mill"),
+    (
+        'c',
+        "a program that owns the handle knows whether it closed the mill; every other call answers KM_CLOSED",
+    ),
+    ('d', "an operator's verb: `keymill init`, `repair`, `import`, or Rust"),
+    ('e', "the command waits at most the source's `deadline`"),
+    ('f', "C fills the caller's array: km_source_fill"),
+    ('g', "`take` and `fill` return the numbers themselves"),
+    ('h', "`keymill status` shows them"),
+];
+
+/// Public methods that are no verbs: conversions, iteration, other forms of a verb of the list, and memory.
+const OTHER: [(&str, &[&str]); 5] = [
+    (
+        "C",
+        &[
+            "km_mill_free",
+            "km_source_free",
+            "km_source_try_next_text",
+            "km_source_text_len",
+            "km_cursor_next",
+            "km_spec",
+            "km_last_error",
+            "km_last_retry_ms",
+            "km_code_name",
+            "km_version",
+        ],
+    ),
+    ("C++", &["Mill.get", "Source.Source", "Source.get", "Source.try_next_text", "Source.text_len"]),
+    (
+        "Java",
+        &[
+            "Mill.segment",
+            "Mill.snowflake",
+            "Mill.serial",
+            "Mill.store",
+            "Mill.toString",
+            "Source.getAsLong",
+            "Source.stream",
+            "Source.nextText",
+            "Source.takeText",
+            "Source.toString",
+            "Serial.get",
+            "Serial.tryNext",
+            "Serial.stream",
+            "Serial.stats",
+            "Serial.toString",
+        ],
+    ),
+    (
+        "Python",
+        &[
+            "Mill.segment",
+            "Mill.snowflake",
+            "Mill.serial",
+            "Mill.store",
+            "Mill.stats",
+            "Source.anext",
+            "Source.take_async",
+            "Source.label",
+        ],
+    ),
+    (
+        "Node",
+        &[
+            "openAsync",
+            "Mill.segment",
+            "Mill.snowflake",
+            "Mill.serial",
+            "Mill.closeAsync",
+            "Source.label",
+            "Source.toString",
+            "Source.nextAsync",
+            "Source.takeAsync",
+        ],
+    ),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// The identifier at the end of a text.
+fn last_name(text: &str) -> &str {
+    let begin = text.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_').map_or(0, |at| at + 1);
+    &text[begin..]
+}
+
+/// The name before the first parenthesis of a declaration, without generic parameters.
+fn declared(line: &str) -> Option<&str> {
+    let head = line.split_once('(')?.0;
+    let head = head.split_once('<').map_or(head, |(name, rest)| {
+        // A generic type before the name, as in `List<String> events(`, or generic parameters after it.
+        rest.rsplit_once("> ").map_or(name, |(_, name)| name)
+    });
+    Some(last_name(head)).filter(|name| !name.is_empty())
+}
+
+/// `Class.method` of each line that `method` finds, by the class that the line before the methods begins.
+fn methods<'t>(
+    text: &'t str,
+    class: impl Fn(&'t str) -> Option<&'t str>,
+    method: impl Fn(&'t str) -> Option<&'t str>,
+) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut of = "";
+    for line in text.lines() {
+        if let Some(name) = class(line) {
+            of = name;
+        } else if line.starts_with('}') {
+            of = "";
+        } else if let Some(name) = method(line) {
+            found.insert(format!("{of}.{name}"));
+        }
+    }
+    found
+}
+
+fn rust() -> BTreeSet<String> {
+    let folder = root().join("core/src/api");
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).expect("the verbs of Rust").flatten() {
+        let text = fs::read_to_string(entry.path()).expect("a source");
+        let class = |line: &'static str| line.strip_prefix("impl ").map(|rest| rest.trim_end_matches(" {"));
+        let method = |line: &'static str| declared(line.strip_prefix("    pub fn ")?);
+        found.extend(methods(text.leak(), class, method).iter().map(|name| name.replace('.', "::")));
+    }
+    found
+}
+
+fn c() -> BTreeSet<String> {
+    let header = read("include/keymill.h");
+    let calls = header.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_alphabetic()));
+    calls.filter_map(declared).filter(|name| name.starts_with("km_")).map(str::to_owned).collect()
+}
+
+fn cpp() -> BTreeSet<String> {
+    let header = read("include/keymill.hpp");
+    let class =
+        |line: &'static str| line.strip_prefix("class ").map(|rest| rest.split([' ', ':']).next().unwrap());
+    // Four spaces: a member, not a statement inside one.
+    let method = |line: &'static str| {
+        let member =
+            line.strip_prefix("    ").filter(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()))?;
+        declared(member.trim_start_matches("explicit ")).filter(|name| !name.starts_with("operator"))
+    };
+    methods(header.leak(), class, method)
+}
+
+fn java() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for class in ["Mill", "Source", "Serial"] {
+        let text = read(&format!("bindings/java/java/src/main/java/io/keymill/{class}.java"));
+        let public = text.lines().filter_map(|line| line.strip_prefix("    public "));
+        found.extend(public.filter_map(declared).map(|name| format!("{class}.{name}")));
+    }
+    found
+}
+
+fn python() -> BTreeSet<String> {
+    let stub = read("bindings/python/python/keymill/__init__.pyi");
+    let class =
+        |line: &'static str| line.strip_prefix("class ").map(|rest| rest.split(['(', ':']).next().unwrap());
+    let method =
+        |line: &'static str| declared(line.strip_prefix("    def ")?).filter(|name| !name.starts_with('_'));
+    let functions: Vec<_> = stub.lines().filter_map(|line| line.strip_prefix("def ")).collect();
+    let mut found: BTreeSet<_> = functions.into_iter().filter_map(declared).map(str::to_owned).collect();
+    found.extend(methods(stub.leak(), class, method));
+    found
+}
+
+fn node() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for file in ["mill", "source"] {
+        // What is marked internal is not in the package's declarations.
+        let text = read(&format!("bindings/node/ts/{file}.ts"));
+        let mut internal = false;
+        let mut shown = String::new();
+        for line in text.lines() {
+            if !internal {
+                shown += line;
+                shown.push('\n');
+            }
+            internal = line.trim_end().ends_with("@internal */");
+        }
+        let functions = shown.lines().filter_map(|line| {
+            line.strip_prefix("export ")?.trim_start_matches("async ").strip_prefix("function ")
+        });
+        found.extend(
+            functions.filter_map(declared).map(str::to_owned).filter(|name| name.starts_with("open")),
+        );
+        let class = |line: &'static str| {
+            let (_, rest) = line.split_once("class ").filter(|_| !line.starts_with([' ', '/']))?;
+            let name = rest.split([' ', '<']).next().unwrap();
+            Some(if name.contains("Source") || name == "Numbers" { "Source" } else { name })
+        };
+        let method = |line: &'static str| {
+            let member =
+                line.strip_prefix("  ").filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()))?;
+            let hidden = ["private ", "protected ", "constructor", "static "]
+                .iter()
+                .any(|word| member.starts_with(word));
+            let ends = member.ends_with('{') || member.starts_with("abstract ");
+            declared(member).filter(|_| !hidden && ends)
+        };
+        found.extend(methods(shown.leak(), class, method));
+    }
+    found
+}
+
+fn command() -> BTreeSet<String> {
+    let args = read("bindings/cli/src/args.rs");
+    let verbs = args.split_once("pub enum Verb {").expect("the verbs of the command").1;
+    let verbs = verbs.lines().filter_map(|line| {
+        let name = line.strip_prefix("    ")?.trim_end_matches(" {").trim_end_matches(',');
+        let is_name = name.starts_with(|c: char| c.is_ascii_uppercase());
+        (is_name && name.chars().all(|c| c.is_ascii_alphanumeric())).then(|| name.to_owned())
+    });
+    verbs.chain(["--mill".to_owned()]).collect()
+}
+
+fn rows() -> impl Iterator<Item = Vec<&'static str>> {
+    VERBS.lines().skip(1).map(|row| row.split_whitespace().collect())
+}
+
+/// The verbs that a language declares.
+fn offered() -> [BTreeSet<String>; 7] {
+    [rust(), c(), cpp(), java(), python(), node(), command()]
+}
+
+#[test]
+fn every_language_offers_every_verb() {
+    let mut missing = Vec::new();
+    let mut reasons = BTreeSet::new();
+    let offered = offered();
+    for row in rows() {
+        assert_eq!(row.len(), LANGUAGES.len(), "{row:?}");
+        for ((language, offered), name) in LANGUAGES.iter().zip(&offered).zip(&row) {
+            match name.strip_prefix('-').filter(|letter| letter.len() == 1) {
+                Some(letter) => reasons.extend(letter.chars()),
+                None if offered.contains(*name) => {}
+                None => missing.push(format!("{language} has no `{name}`, its name for `{}`", row[0])),
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    let stated: BTreeSet<_> = EXCEPTIONS.iter().map(|(letter, _)| *letter).collect();
+    assert_eq!(reasons, stated, "each exception has its reason, and each reason its exception");
+}
+
+#[test]
+fn a_language_has_no_verb_of_its_own() {
+    let offered = offered();
+    for (language, other) in OTHER {
+        let column = LANGUAGES.iter().position(|name| *name == language).expect("a language");
+        let listed: BTreeSet<_> = rows().map(|row| row[column]).chain(other.iter().copied()).collect();
+        let of_class = |name: &&String| {
+            !name.contains('.') || ["Mill.", "Source.", "Serial."].iter().any(|class| name.starts_with(class))
+        };
+        let own: Vec<_> =
+            offered[column].iter().filter(of_class).filter(|name| !listed.contains(name.as_str())).collect();
+        assert!(
+            own.is_empty(),
+            "{language}: {own:?} are not in the list of verbs; give every language the verb, or say why not"
+        );
+        let gone: Vec<_> = other.iter().filter(|name| !offered[column].contains(**name)).collect();
+        assert!(gone.is_empty(), "{language} no longer has {gone:?}");
+    }
+}
