@@ -6,9 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
-use keymill_core::Code;
-
-use crate::error::enter;
+use crate::error::{enter, km_code};
 use crate::handle::{Out, held, km_source, null};
 
 /// A cursor over a source of numbers, owned by one thread at a time: the fastest way to ids one by one. Make it with
@@ -39,7 +37,7 @@ pub struct km_cursor {
 ///
 /// As km_source_next.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_cursor_refill(cursor: *mut km_cursor, id: *mut u64) -> Code {
+pub unsafe extern "C" fn km_cursor_refill(cursor: *mut km_cursor, id: *mut u64) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let id = unsafe { Out::new(id, "id") }?;

@@ -18,11 +18,27 @@ thread_local! {
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
+/// What a function answers with: [`KM_OK`], or the number of a [`Code`]. In C it is an enum, which the header makes of `Code`.
+///
+/// cbindgen:ignore
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct km_code(i32);
+
+/// Success, which is C's own: the core lists errors.
+pub(crate) const KM_OK: km_code = km_code(0);
+
+impl From<Code> for km_code {
+    fn from(code: Code) -> km_code {
+        km_code(code.number())
+    }
+}
+
 /// Runs a verb: its error becomes the thread's last message and a code, a panic becomes `KM_INTERNAL`.
 #[inline]
-pub(crate) fn enter(verb: impl FnOnce() -> Result<()>) -> Code {
+pub(crate) fn enter(verb: impl FnOnce() -> Result<()>) -> km_code {
     match catch_unwind(AssertUnwindSafe(verb)) {
-        Ok(Ok(())) => Code::Ok,
+        Ok(Ok(())) => KM_OK,
         Ok(Err(error)) => failed(&error),
         Err(panic) => panicked(panic),
     }
@@ -44,16 +60,16 @@ pub(crate) fn retry_ms(error: &Error) -> u32 {
 }
 
 #[cold]
-fn failed(error: &Error) -> Code {
+fn failed(error: &Error) -> km_code {
     let bytes: Vec<u8> = error.message.bytes().filter(|b| *b != 0).collect();
     let last = Last { message: CString::new(bytes).unwrap_or_default(), retry_ms: retry_ms(error) };
     // A thread that is ending has no message any more, only the code.
     let _ = LAST.try_with(|cell| cell.replace(Some(last)));
-    error.code
+    error.code.into()
 }
 
 #[cold]
-fn panicked(panic: Box<dyn Any + Send>) -> Code {
+fn panicked(panic: Box<dyn Any + Send>) -> km_code {
     let what = panic.downcast_ref::<&str>().copied();
     let what = what.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
     let code = failed(&Error::new(Code::Internal, format!("a defect in keymill, please report it: {what}")));
@@ -86,6 +102,9 @@ pub extern "C" fn km_last_retry_ms() -> u32 {
 pub extern "C" fn km_code_name(code: i32) -> *const c_char {
     const UNKNOWN: &CStr = c"UNKNOWN";
     enter_for(UNKNOWN.as_ptr(), || {
+        if km_code(code) == KM_OK {
+            return c"OK".as_ptr();
+        }
         let known = Code::ALL.iter().position(|known| known.number() == code);
         known.map_or(UNKNOWN, |at| NAMES[at]).as_ptr()
     })

@@ -25,5 +25,6 @@ mod text;
 mod version;
 
 pub use cursor::km_cursor;
+pub use error::km_code;
 pub use handle::{km_mill, km_source};
 pub use source::km_parts;

@@ -2,9 +2,9 @@
 
 use std::ffi::c_char;
 
-use keymill_core::{Code, Event, Mill};
+use keymill_core::{Event, Mill};
 
-use crate::error::enter;
+use crate::error::{enter, km_code};
 use crate::handle::{Out, free, give, held, km_mill, km_source};
 use crate::text::{TextOut, text_in};
 
@@ -18,7 +18,7 @@ pub const KM_EVENT_SIZE: usize = 1024;
 ///
 /// KM_INVALID_ARGUMENT, KM_INVALID_CONFIG.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_mill_open(config: *const c_char, mill: *mut *mut km_mill) -> Code {
+pub unsafe extern "C" fn km_mill_open(config: *const c_char, mill: *mut *mut km_mill) -> km_code {
     enter(|| {
         keymill_core::binding::quiet_panics();
         // SAFETY: the conventions page; so below.
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn km_mill_source(
     mill: *mut km_mill,
     spec: *const c_char,
     source: *mut *mut km_source,
-) -> Code {
+) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (mill, spec, source) =
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn km_mill_source(
 ///
 /// KM_INVALID_ARGUMENT.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_mill_close(mill: *mut km_mill) -> Code {
+pub unsafe extern "C" fn km_mill_close(mill: *mut km_mill) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         unsafe { held(mill) }?.close();
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn km_mill_close(mill: *mut km_mill) -> Code {
 ///
 /// KM_INVALID_ARGUMENT when it was freed before.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_mill_free(mill: *mut km_mill) -> Code {
+pub unsafe extern "C" fn km_mill_free(mill: *mut km_mill) -> km_code {
     // SAFETY: the conventions page.
     enter(|| unsafe { free(mill, Mill::close) })
 }
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn km_mill_metrics(
     buf: *mut c_char,
     size: usize,
     len: *mut usize,
-) -> Code {
+) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (mill, out) = unsafe { (held(mill)?, TextOut::new(buf, size, len)?) };
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn km_mill_events(
     buf: *mut c_char,
     size: usize,
     len: *mut usize,
-) -> Code {
+) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (mill, out) = unsafe { (held(mill)?, TextOut::new(buf, size, len)?) };
@@ -133,7 +133,7 @@ fn push_line(lines: &mut String, event: &Event) {
 ///
 /// KM_INVALID_ARGUMENT on a mill that runs on the machine's clock; KM_CLOSED, KM_FORKED.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_mill_clock_advance(mill: *mut km_mill, ms: u64) -> Code {
+pub unsafe extern "C" fn km_mill_clock_advance(mill: *mut km_mill, ms: u64) -> km_code {
     // SAFETY: the conventions page.
     enter(|| unsafe { held(mill) }?.advance_clock(ms))
 }
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn km_mill_clock_advance(mill: *mut km_mill, ms: u64) -> C
 ///
 /// KM_INVALID_ARGUMENT on a mill that runs on the machine's clock; KM_CLOSED, KM_FORKED.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_mill_clock_set(mill: *mut km_mill, wall_ms: i64) -> Code {
+pub unsafe extern "C" fn km_mill_clock_set(mill: *mut km_mill, wall_ms: i64) -> km_code {
     // SAFETY: the conventions page.
     enter(|| unsafe { held(mill) }?.set_clock(wall_ms))
 }

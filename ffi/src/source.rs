@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use keymill_core::{Code, Error, Parts, Result, Stats};
 
-use crate::error::{enter, retry_ms};
+use crate::error::{enter, km_code, retry_ms};
 use crate::handle::{Out, copy_front, free, held, ids, km_source};
 use crate::text::{TextOut, TextsOut, text_in};
 
@@ -14,7 +14,7 @@ use crate::text::{TextOut, TextsOut, text_in};
 /// KM_EXHAUSTED, KM_CLOCK_BEHIND, KM_LAYOUT_ENDED, KM_LEASE_LOST, KM_NO_WORKER_FREE, KM_CLOSED, KM_FORKED. Where the text
 /// below says "as km_source_next", these are meant.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_source_next(source: *mut km_source, id: *mut u64) -> Code {
+pub unsafe extern "C" fn km_source_next(source: *mut km_source, id: *mut u64) -> km_code {
     enter(|| {
         // SAFETY: the conventions page; so below.
         let (source, id) = unsafe { (held(source)?, Out::new(id, "id")?) };
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn km_source_try_next(
     source: *mut km_source,
     id: *mut u64,
     retry_ms: *mut u32,
-) -> Code {
+) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (source, id, retry) =
@@ -56,7 +56,7 @@ fn hinted<T>(answer: Result<T>, retry: &Out<u32>) -> Result<T> {
 ///
 /// As km_source_next; KM_INVALID_ARGUMENT for a count that no memory holds.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_source_fill(source: *mut km_source, ids: *mut u64, count: usize) -> Code {
+pub unsafe extern "C" fn km_source_fill(source: *mut km_source, ids: *mut u64, count: usize) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (source, ids) = unsafe { (held(source)?, self::ids(ids, count)?) };
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn km_source_lease(
     count: u64,
     lo: *mut u64,
     hi: *mut u64,
-) -> Code {
+) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (source, lo, hi) = unsafe { (held(source)?, Out::new(lo, "lo")?, Out::new(hi, "hi")?) };
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn km_source_next_text(
     buf: *mut c_char,
     size: usize,
     len: *mut usize,
-) -> Code {
+) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (source, out) = unsafe { (held(source)?, TextOut::new(buf, size, len)?) };
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn km_source_try_next_text(
     size: usize,
     len: *mut usize,
     retry_ms: *mut u32,
-) -> Code {
+) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (source, out, retry) =
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn km_source_take_text(
     buf: *mut c_char,
     stride: usize,
     count: usize,
-) -> Code {
+) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (source, out) = unsafe { (held(source)?, TextsOut::new(buf, stride, count)?) };
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn km_source_take_text(
 ///
 /// KM_INVALID_ARGUMENT.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_source_text_len(source: *const km_source, len: *mut usize) -> Code {
+pub unsafe extern "C" fn km_source_text_len(source: *const km_source, len: *mut usize) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (source, len) = unsafe { (held(source)?, Out::new(len, "len")?) };
@@ -247,7 +247,7 @@ pub struct km_stats {
 ///
 /// KM_INVALID_ARGUMENT for an id this source cannot have made, and for a serial (km_source_parse_text).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_source_parse(source: *const km_source, id: u64, parts: *mut km_parts) -> Code {
+pub unsafe extern "C" fn km_source_parse(source: *const km_source, id: u64, parts: *mut km_parts) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (source, out) = unsafe { (held(source)?, StructOut::new(parts, "parts", "km_parts")?) };
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn km_source_parse_text(
     source: *const km_source,
     text: *const c_char,
     parts: *mut km_parts,
-) -> Code {
+) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (source, text, out) =
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn km_source_parse_text(
 ///
 /// KM_INVALID_ARGUMENT, KM_CLOSED, KM_FORKED.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_source_stats(source: *const km_source, stats: *mut km_stats) -> Code {
+pub unsafe extern "C" fn km_source_stats(source: *const km_source, stats: *mut km_stats) -> km_code {
     enter(|| {
         // SAFETY: the conventions page.
         let (source, out) = unsafe { (held(source)?, StructOut::new(stats, "stats", "km_stats")?) };
@@ -387,7 +387,7 @@ impl StructOut<km_parts> {
 ///
 /// KM_INVALID_ARGUMENT when it was freed before.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn km_source_free(source: *mut km_source) -> Code {
+pub unsafe extern "C" fn km_source_free(source: *mut km_source) -> km_code {
     // SAFETY: the conventions page.
     enter(|| unsafe { free(source, |_| ()) })
 }

@@ -2,9 +2,9 @@
 
 use std::ffi::c_char;
 
-use keymill_core::{Code, Result, spec_string};
+use keymill_core::{Result, spec_string};
 
-use crate::error::enter;
+use crate::error::{enter, km_code};
 use crate::handle::null;
 use crate::text::{TextOut, text_in};
 
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn km_spec(
     buf: *mut c_char,
     size: usize,
     len: *mut usize,
-) -> Code {
+) -> km_code {
     enter(|| {
         // SAFETY: the conventions page; so below.
         let (kind, out) = unsafe { (text_in(kind, "kind")?, TextOut::new(buf, size, len)?) };

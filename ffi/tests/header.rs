@@ -29,7 +29,7 @@ fn rendered() -> String {
     builder.generate().expect("cbindgen reads the sources").write(&mut text);
     // A variant's prefix is its type's name; C's codes are called KM_OK, not KM_CODE_OK.
     let text = String::from_utf8(text).expect("UTF-8").replace("KM_CODE_", "KM_");
-    for_old_standards(&without_list(&text))
+    for_old_standards(&with_success(&without_list(&text)))
 }
 
 /// C90 and C++98 know no `//`, no comma behind the last variant and no type of an enum.
@@ -54,6 +54,13 @@ fn without_list(text: &str) -> String {
     let start = text[..list].rfind("/**").expect("its comment");
     let end = list + text[list..].find("\n\n").expect("its end") + 2;
     format!("{}{}", &text[..start], &text[end..])
+}
+
+/// `KM_OK` is C's own: `Code` lists errors.
+fn with_success(text: &str) -> String {
+    let list = text.find("enum km_code").expect("Code is rendered");
+    let first = list + text[list..].find("    /**").expect("the first code's comment");
+    format!("{}    /**\n     * No error.\n     */\n    KM_OK = 0,\n{}", &text[..first], &text[first..])
 }
 
 #[test]
@@ -87,8 +94,9 @@ fn every_source_file_is_rendered() {
 #[test]
 fn the_header_names_every_code_with_its_number() {
     let header = rendered();
-    for code in keymill_core::Code::ALL {
-        let line = format!("KM_{} = {}", code.name(), code.number());
+    let codes = keymill_core::Code::ALL.iter().map(|code| (code.name(), code.number()));
+    for (name, number) in std::iter::once(("OK", 0)).chain(codes) {
+        let line = format!("KM_{name} = {number}");
         let there = header.lines().any(|of| of.trim().trim_end_matches(',') == line);
         assert!(there, "{line} is missing");
     }

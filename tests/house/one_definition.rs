@@ -110,7 +110,9 @@ LEASE_LOST 13 · NO_WORKER_FREE 14 · LAYOUT_ENDED 15 · FORKED 16 · FORGED 17 
 
 #[test]
 fn the_codes_are_those_of_the_surface_in_its_order() {
-    let codes: Vec<_> = Code::ALL.iter().map(|code| format!("{} {}", code.name(), code.number())).collect();
+    let codes = Code::ALL.iter().map(|code| format!("{} {}", code.name(), code.number()));
+    // Success has the number 0 and is no error, so it is not in the core's list.
+    let codes: Vec<_> = std::iter::once("OK 0".to_owned()).chain(codes).collect();
     assert_eq!(codes.join(" · "), CODES);
 }
 
@@ -139,10 +141,8 @@ fn a_binding_that_lists_codes_lists_them_all() {
     for file in files {
         let text = fs::read_to_string(&file).expect("a source");
         let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
-        // OK is no error, so a list of errors may leave it out.
-        let errors = || Code::ALL.iter().skip(1);
-        let named = errors().filter(|code| words.contains(&code.name())).count();
-        let missing: Vec<_> = errors().filter(|code| !words.contains(&code.name())).collect();
+        let missing: Vec<_> = Code::ALL.iter().filter(|code| !words.contains(&code.name())).collect();
+        let named = Code::ALL.len() - missing.len();
         assert!(named < A_LIST || missing.is_empty(), "{} lacks {missing:?}", file.display());
     }
 }

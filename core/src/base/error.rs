@@ -7,10 +7,9 @@ use std::time::Duration;
 
 /// What went wrong, as a number that is the same in every language.
 #[repr(i32)]
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Code {
-    /// No error.
-    Ok = 0,
     /// An argument of the call itself is wrong: NULL, too long, not of the right kind.
     InvalidArgument = 1,
     /// A configuration string, a source's spec or a TOML file is wrong.
@@ -53,8 +52,7 @@ pub enum Code {
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Code; 20] = [
-        Code::Ok,
+    pub const ALL: [Code; 19] = [
         Code::InvalidArgument,
         Code::InvalidConfig,
         Code::Closed,
@@ -80,7 +78,6 @@ impl Code {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Code::Ok => "OK",
             Code::InvalidArgument => "INVALID_ARGUMENT",
             Code::InvalidConfig => "INVALID_CONFIG",
             Code::Closed => "CLOSED",
@@ -103,7 +100,7 @@ impl Code {
         }
     }
 
-    /// The number every language uses for this code.
+    /// The number every language uses for this code; 0, which no code has, is success in C.
     #[must_use]
     pub const fn number(self) -> i32 {
         self as i32
@@ -233,7 +230,7 @@ mod tests {
     #[test]
     fn every_code_keeps_its_number_and_has_a_name_of_its_own() {
         for (position, code) in Code::ALL.iter().enumerate() {
-            assert_eq!(code.number(), position as i32);
+            assert_eq!(code.number(), position as i32 + 1);
         }
         let mut names: Vec<_> = Code::ALL.iter().map(|c| c.name()).collect();
         names.sort_unstable();

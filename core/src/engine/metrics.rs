@@ -83,8 +83,8 @@ impl MillCounters {
 
     /// Counts an error that a caller got.
     pub(crate) fn error(&self, code: Code) {
-        if let Some(counter) = self.errors.get(code.number() as usize) {
-            add(counter, 1);
+        if let Some(at) = Code::ALL.iter().position(|of| *of == code) {
+            add(&self.errors[at], 1);
         }
     }
 }
@@ -345,7 +345,7 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
         "How long reservations took.",
         buckets.chain(sums),
     );
-    let errors = Code::ALL.iter().zip(&counters.errors).skip(1);
+    let errors = Code::ALL.iter().zip(&counters.errors);
     let errors = errors.map(|(code, n)| (format!("{{code=\"{}\"}}", code.name()), get(n).to_string()));
     series(&mut out, "keymill_errors_total", "counter", "Errors given to callers, by code.", errors);
     out

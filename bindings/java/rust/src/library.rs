@@ -23,7 +23,9 @@ extern "system" fn Java_io_keymill_Native_codes<'local>(
     _: JClass<'local>,
 ) -> JString<'local> {
     enter_with(&mut env, JString::null(), |env| {
-        let rows: Vec<_> = Code::ALL.iter().map(|code| (code.number().to_string(), code.name())).collect();
+        let codes = Code::ALL.iter().map(|code| (code.number().to_string(), code.name()));
+        // Java's list has a name for success, as C's.
+        let rows: Vec<_> = std::iter::once(("0".to_owned(), "OK")).chain(codes).collect();
         text_out(env, &rows_out(rows.iter().map(|(number, name)| (number.as_str(), *name))))
     })
 }

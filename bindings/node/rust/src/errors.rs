@@ -42,10 +42,10 @@ pub fn door<T>(verb: impl FnOnce() -> keymill::Result<T>) -> napi::Result<T, Thr
     guarded(verb).map_err(thrown)
 }
 
-/// The names of every error code, in the order of their numbers.
+/// The names of success and of every error code, in the order of their numbers.
 #[napi]
 pub fn codes() -> Vec<&'static str> {
-    Code::ALL.iter().map(|code| code.name()).collect()
+    std::iter::once("OK").chain(Code::ALL.iter().map(|code| code.name())).collect()
 }
 
 /// keymill's version.

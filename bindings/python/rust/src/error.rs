@@ -4,10 +4,17 @@ use keymill::{Code, Error};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// The exception class of a code. A code that is added to the core does not compile until it has one.
+/// The exception class of a code.
 pub(crate) const fn family(code: Code) -> &'static str {
-    match code {
-        Code::Ok | Code::Internal => "KeymillError",
+    match family_of(code) {
+        Some(family) => family,
+        None => "KeymillError",
+    }
+}
+
+const fn family_of(code: Code) -> Option<&'static str> {
+    Some(match code {
+        Code::Internal => "KeymillError",
         Code::InvalidArgument | Code::BufferTooSmall | Code::Forged => "ArgumentError",
         Code::InvalidConfig => "ConfigError",
         Code::Closed | Code::Forked => "ClosedError",
@@ -19,8 +26,18 @@ pub(crate) const fn family(code: Code) -> &'static str {
         | Code::StoreUnsafe
         | Code::LeaseLost => "StoreError",
         Code::ClockBehind => "ClockError",
-    }
+        _ => return None,
+    })
 }
+
+// A code that is added to the core does not compile until it has a class.
+const _: () = {
+    let mut at = 0;
+    while at < Code::ALL.len() {
+        assert!(family_of(Code::ALL[at]).is_some(), "a code without a class");
+        at += 1;
+    }
+};
 
 /// The exception for an error.
 #[cold]

@@ -49,6 +49,9 @@ fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(mill::open, module)?)?;
     module.add_function(wrap_pyfunction!(mill::spec_string, module)?)?;
     let (codes, families) = (PyDict::new(py), PyDict::new(py));
+    // `CODES` has a name for success too.
+    codes.set_item("OK", 0)?;
+    families.set_item("OK", "KeymillError")?;
     for code in keymill::Code::ALL {
         codes.set_item(code.name(), code.number())?;
         families.set_item(code.name(), error::family(code))?;
