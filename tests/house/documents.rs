@@ -131,14 +131,13 @@ fn features() -> String {
     let features = manifest["features"].as_table().expect("features");
     let default = features["default"].as_array().expect("a list");
     let mut text = "| feature | | default |\n|---|---|---|\n".to_owned();
-    for name in features.keys().filter(|name| !name.starts_with('_') && *name != "default") {
+    let others = ["default", "internals"];
+    for name in features.keys().filter(|name| !name.starts_with('_') && !others.contains(&name.as_str())) {
         let about = match name.as_str() {
             "sqlite" => "SQLite, bundled",
-            "mysql" => "MySQL, MariaDB, TiDB",
-            "postgres" => "PostgreSQL",
-            "redis" => "Redis, Valkey",
-            "rustls" => "TLS for server stores",
-            "internals" => "for keymill's own tests; not stable",
+            "mysql" => "MySQL, MariaDB, TiDB, with TLS",
+            "postgres" => "PostgreSQL, with TLS",
+            "redis" => "Redis, Valkey, with TLS",
             other => panic!("`{other}` is a feature without a word about it"),
         };
         let is_default = if default.iter().any(|one| one.as_str() == Some(name)) { "yes" } else { "" };

@@ -393,9 +393,6 @@ fn tls(options: &BTreeMap<String, String>) -> Result<Tls> {
     let tls = Tls { mode, ca: file("ca"), cert: file("cert"), key: file("key") };
     let written = options.get("tls").map_or("", String::as_str);
     let encrypts = matches!(mode, TlsMode::Require | TlsMode::Verify);
-    if encrypts && !cfg!(feature = "rustls") {
-        return Err(Error::config(format!("tls={written} needs a build with the feature `rustls`")));
-    }
     if encrypts && options.contains_key("socket") {
         return Err(Error::config(format!(
             "tls={written} with `socket=`: a socket file does not leave the machine and is never encrypted; leave one of them out"

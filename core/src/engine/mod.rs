@@ -86,19 +86,14 @@ fn maker_for(config: &StoreConfig, folder: &Path) -> Result<MakeStore> {
             }))
         }
         #[cfg(not(feature = "sqlite"))]
-        StoreConfig::Sqlite { .. } => {
-            let _ = folder; // only a file has a place there
-            Err(Error::config("this build has no SQLite; build with the feature `sqlite`"))
-        }
+        StoreConfig::Sqlite { .. } => Err(without("SQLite", "sqlite")),
         #[cfg(feature = "mysql")]
         StoreConfig::Mysql(server) => {
             let server = server.clone();
             Ok(Box::new(move || Box::new(crate::store::mysql::MysqlStore::new(server.clone()))))
         }
         #[cfg(not(feature = "mysql"))]
-        StoreConfig::Mysql(_) => {
-            Err(Error::config("this build has no MySQL; build with the feature `mysql`"))
-        }
+        StoreConfig::Mysql(_) => Err(without("MySQL", "mysql")),
         StoreConfig::Interleaved { .. } => {
             Err(Error::new(Code::Internal, "several stores are made one by one"))
         }
@@ -108,9 +103,7 @@ fn maker_for(config: &StoreConfig, folder: &Path) -> Result<MakeStore> {
             Ok(Box::new(move || Box::new(crate::store::postgres::PostgresStore::new(server.clone()))))
         }
         #[cfg(not(feature = "postgres"))]
-        StoreConfig::Postgres(_) => {
-            Err(Error::config("this build has no PostgreSQL; build with the feature `postgres`"))
-        }
+        StoreConfig::Postgres(_) => Err(without("PostgreSQL", "postgres")),
         #[cfg(feature = "redis")]
         StoreConfig::Redis { server, sentinel, wait_replicas } => {
             let options = crate::store::redis::RedisOptions {
@@ -121,10 +114,18 @@ fn maker_for(config: &StoreConfig, folder: &Path) -> Result<MakeStore> {
             Ok(Box::new(move || Box::new(crate::store::redis::RedisStore::new(options.clone()))))
         }
         #[cfg(not(feature = "redis"))]
-        StoreConfig::Redis { .. } => {
-            Err(Error::config("this build has no Redis; build with the feature `redis`"))
-        }
+        StoreConfig::Redis { .. } => Err(without("Redis", "redis")),
     }
+}
+
+/// The driver of this store is not in the program, because a feature of the crate is off.
+#[cfg(not(all(feature = "sqlite", feature = "mysql", feature = "postgres", feature = "redis")))]
+fn without(store: &str, feature: &str) -> Error {
+    Error::config(format!(
+        "this program was built without {store}: add the feature `{feature}` of the crate keymill in its Cargo.toml, \
+         `keymill = {{ version = \"{}\", features = [\"{feature}\"] }}`",
+        env!("CARGO_PKG_VERSION")
+    ))
 }
 
 impl Engine {

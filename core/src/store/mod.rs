@@ -30,7 +30,7 @@ pub(crate) mod secret_file;
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code, unused_imports))]
 pub(crate) mod sql;
 #[cfg(feature = "_server")]
-#[cfg_attr(not(feature = "rustls"), allow(dead_code, unused_imports))]
+#[cfg_attr(not(all(feature = "mysql", feature = "postgres", feature = "redis")), allow(dead_code))]
 mod tls;
 
 use std::fmt;

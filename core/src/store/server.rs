@@ -227,7 +227,7 @@ pub(crate) fn login_refused(options: &ServerOptions, mode: super::tls::Mode) -> 
 }
 
 /// How long sent bytes may stay unacknowledged before the connection counts as broken.
-#[cfg(any(feature = "redis", all(feature = "rustls", feature = "mysql")))]
+#[cfg(any(feature = "mysql", feature = "redis"))]
 #[cfg_attr(not(target_os = "linux"), allow(clippy::unnecessary_wraps, unused_variables))]
 pub(crate) fn give_up_after(stream: &std::net::TcpStream, limit: Duration) -> std::io::Result<()> {
     #[cfg(target_os = "linux")]

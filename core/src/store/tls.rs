@@ -104,18 +104,8 @@ pub(crate) fn not_offered() -> Fault {
     )
 }
 
-#[cfg(not(feature = "rustls"))]
-pub(crate) fn no_tls_here() -> Fault {
-    Fault::new(
-        FaultKind::Refused,
-        "this build of keymill has no TLS; build it with feature `rustls`, or use `tls=off`",
-    )
-}
-
-#[cfg(feature = "rustls")]
 pub(crate) use encrypted::*;
 
-#[cfg(feature = "rustls")]
 mod encrypted {
     use std::fmt;
     use std::io;

@@ -57,6 +57,7 @@ fn a_batch_of_every_kind_is_complete_and_in_order() {
 }
 
 #[test]
+#[cfg(feature = "mysql")]
 fn polling_never_blocks_and_ends_with_the_deadline() {
     let down = "mysql://nobody@127.0.0.1:1/ids?connect_timeout=1s";
     let (_mill, orders) = source(down, "segment:orders?deadline=2s");

@@ -171,3 +171,23 @@ fn a_configuration_file_that_is_missing_says_what_to_name() {
         assert!(error.message.contains(part), "{error}");
     }
 }
+
+#[test]
+#[cfg(not(all(feature = "sqlite", feature = "mysql", feature = "postgres", feature = "redis")))]
+fn a_store_that_was_not_built_in_is_refused_with_its_feature() {
+    for (url, feature, built) in [
+        ("sqlite:ids.db", "sqlite", cfg!(feature = "sqlite")),
+        ("mysql://app@db/ids", "mysql", cfg!(feature = "mysql")),
+        ("mariadb://app@db/ids", "mysql", cfg!(feature = "mysql")),
+        ("postgres://app@db/ids", "postgres", cfg!(feature = "postgres")),
+        ("rediss://db", "redis", cfg!(feature = "redis")),
+    ] {
+        match Mill::open(url) {
+            Ok(_) => assert!(built, "{url}"),
+            Err(error) => {
+                assert!(!built && error.code == Code::InvalidConfig, "{url}: {error}");
+                assert!(error.message.contains(&format!("features = [\"{feature}\"]")), "{url}: {error}");
+            }
+        }
+    }
+}

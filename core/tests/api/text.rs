@@ -3,6 +3,7 @@
 use keymill::{Code, Mill};
 
 #[test]
+#[cfg(feature = "sqlite")]
 fn trying_for_a_text_never_waits_whatever_the_kind() {
     let mill = Mill::open("sqlite:/nowhere/at/all/keymill.db").unwrap();
     for spec in ["segment:orders?deadline=30s", "serial:orders/no?number=0000&deadline=30s"] {

@@ -1,7 +1,6 @@
 //! Makes a connection: tries host after host, with every timeout set, and encrypted where the options say so.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use super::Phase;
 use super::error::{SILENT, judge_error};
 use super::guard::Guard;
 use super::session::{Server, Session};
-#[cfg(feature = "rustls")]
 use super::tunnel::Tunnel;
 use crate::store::server::{ServerOptions, Target, login_refused};
 use crate::store::sql::remote::Driver;
@@ -74,12 +72,6 @@ impl Mysql {
         {
             builder = builder.tcp_user_timeout_ms(Some(read_ms));
         }
-        #[cfg(not(feature = "rustls"))]
-        if mode == Mode::Prefer {
-            // The driver would encrypt the password under any key that the server sends. It cannot read a key from a
-            // folder, and fails.
-            builder = builder.server_key_path(Some("/".into()));
-        }
         let mut line = Line::to(target, mode, options)?;
         builder = line.lead(builder, target);
         let connected = Conn::new(builder);
@@ -91,10 +83,6 @@ impl Mysql {
             match &error {
                 Error::MySqlError(said) if matches!(said.code, 1045 | 1698) => {
                     fault.message = login_refused(options, mode);
-                }
-                // A build without TLS gives the driver a folder as the path of the server's key.
-                Error::IoError(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                    fault = crate::store::tls::password_withheld("the password under a key that it sends");
                 }
                 // For an unknown user MySQL names an arbitrary login method.
                 Error::DriverError(DriverError::UnknownAuthPlugin(way)) => {
@@ -153,12 +141,10 @@ pub(super) enum Line {
     /// The server.
     Plain,
     /// A thread that encrypts.
-    #[cfg(feature = "rustls")]
     Tunnel(Tunnel),
 }
 
 impl Line {
-    #[cfg(feature = "rustls")]
     fn to(target: &Target, mode: Mode, options: &ServerOptions) -> Result<Line, Fault> {
         match mode {
             Mode::Off => Ok(Line::Plain),
@@ -166,18 +152,9 @@ impl Line {
         }
     }
 
-    #[cfg(not(feature = "rustls"))]
-    fn to(_: &Target, mode: Mode, _: &ServerOptions) -> Result<Line, Fault> {
-        match mode {
-            Mode::Off | Mode::Prefer => Ok(Line::Plain),
-            Mode::Require | Mode::Verify => Err(crate::store::tls::no_tls_here()),
-        }
-    }
-
     /// Sets the driver's target.
     fn lead(&self, builder: OptsBuilder, target: &Target) -> OptsBuilder {
         match (self, target) {
-            #[cfg(feature = "rustls")]
             (Line::Tunnel(tunnel), _) => builder.socket(Some(tunnel.socket())),
             (Line::Plain, Target::Tcp { address, .. }) => {
                 builder.ip_or_hostname(Some(address.ip().to_string())).tcp_port(address.port())
@@ -190,7 +167,6 @@ impl Line {
     fn fault(&mut self) -> Option<Fault> {
         match self {
             Line::Plain => None,
-            #[cfg(feature = "rustls")]
             Line::Tunnel(tunnel) => tunnel.fault(),
         }
     }
@@ -199,7 +175,6 @@ impl Line {
     fn protection(&mut self) -> Protection {
         match self {
             Line::Plain => Protection::None,
-            #[cfg(feature = "rustls")]
             Line::Tunnel(tunnel) => {
                 tunnel.taken();
                 tunnel.protection()

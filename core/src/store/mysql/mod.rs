@@ -13,7 +13,6 @@ mod error;
 mod guard;
 mod session;
 mod tickets;
-#[cfg(feature = "rustls")]
 mod tunnel;
 mod values;
 

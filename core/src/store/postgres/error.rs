@@ -56,7 +56,6 @@ pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Fa
             None => {}
         }
         // Another attempt would fail too.
-        #[cfg(feature = "rustls")]
         if let Some(refused) = crate::store::tls::refusal(broken) {
             return refused;
         }

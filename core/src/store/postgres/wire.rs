@@ -9,7 +9,6 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::Pin;
-#[cfg(feature = "rustls")]
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -264,28 +263,18 @@ fn greet_privately(
     heard: &Arc<Mutex<Heard>>,
 ) -> Result<(Client, JoinHandle<()>, Protection), Failed> {
     let mode = Mode::of(options, target);
-    if mode == Mode::Off {
+    let (Target::Tcp { host, address }, false) = (target, mode == Mode::Off) else {
         let (client, reader) = greet(runtime, options, config, stream, NoTls, heard)?;
         return Ok((client, reader, Protection::None));
-    }
-    #[cfg(feature = "rustls")]
-    if let Target::Tcp { host, address } = target {
-        let encrypted = Arc::new(AtomicBool::new(false));
-        let tls = Tunnel::to(host, *address, options, mode, Arc::clone(&encrypted))?;
-        config.ssl_mode(if mode == Mode::Prefer { SslMode::Prefer } else { SslMode::Require });
-        let stream = Guarded { stream, stage: Stage::Offer { required: mode != Mode::Prefer } };
-        let (client, reader) = greet(runtime, options, config, stream, tls, heard)?;
-        // ordering: Relaxed — written by this thread.
-        let protection = if encrypted.load(Ordering::Relaxed) { mode.encrypted() } else { Protection::None };
-        return Ok((client, reader, protection));
-    }
-    #[cfg(not(feature = "rustls"))]
-    if mode != Mode::Prefer {
-        return Err(Failed::Fault(crate::store::tls::no_tls_here()));
-    }
-    let stream = Guarded { stream, stage: Stage::LOGIN };
-    let (client, reader) = greet(runtime, options, config, stream, NoTls, heard)?;
-    Ok((client, reader, Protection::None))
+    };
+    let encrypted = Arc::new(AtomicBool::new(false));
+    let tls = Tunnel::to(host, *address, options, mode, Arc::clone(&encrypted))?;
+    config.ssl_mode(if mode == Mode::Prefer { SslMode::Prefer } else { SslMode::Require });
+    let stream = Guarded { stream, stage: Stage::Offer { required: mode != Mode::Prefer } };
+    let (client, reader) = greet(runtime, options, config, stream, tls, heard)?;
+    // ordering: Relaxed — written by this thread.
+    let protection = if encrypted.load(Ordering::Relaxed) { mode.encrypted() } else { Protection::None };
+    Ok((client, reader, protection))
 }
 
 /// Logs in and starts the task that reads the answers.
@@ -335,7 +324,6 @@ struct Guarded<S> {
 }
 
 /// How far the login is.
-#[cfg_attr(not(feature = "rustls"), allow(dead_code))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The answer to `SSLRequest` follows: one byte.
@@ -435,11 +423,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 }
 
-#[cfg(feature = "rustls")]
 use encrypted::Tunnel;
 
 /// TLS by `tokio-postgres-rustls`, which binds the password's proof (SCRAM) to the server's certificate.
-#[cfg(feature = "rustls")]
 mod encrypted {
     use std::io;
     use std::pin::Pin;

@@ -65,7 +65,6 @@ impl Timed for Stream {
         match self {
             Stream::Tcp(stream) => stream.set_read_timeout(Some(limit)),
             Stream::Socket(stream) => stream.set_read_timeout(Some(limit)),
-            #[cfg(feature = "rustls")]
             Stream::Encrypted(stream) => stream.sock.set_read_timeout(Some(limit)),
         }
     }
@@ -76,7 +75,6 @@ impl Timed for Stream {
 enum Stream {
     Tcp(TcpStream),
     Socket(UnixStream),
-    #[cfg(feature = "rustls")]
     Encrypted(Box<rustls::StreamOwned<rustls::ClientConnection, TcpStream>>),
 }
 
@@ -85,7 +83,6 @@ impl Read for Stream {
         match self {
             Stream::Tcp(stream) => stream.read(bytes),
             Stream::Socket(stream) => stream.read(bytes),
-            #[cfg(feature = "rustls")]
             Stream::Encrypted(stream) => stream.read(bytes),
         }
     }
@@ -96,7 +93,6 @@ impl Write for Stream {
         match self {
             Stream::Tcp(stream) => stream.write(bytes),
             Stream::Socket(stream) => stream.write(bytes),
-            #[cfg(feature = "rustls")]
             Stream::Encrypted(stream) => stream.write(bytes),
         }
     }
@@ -105,7 +101,6 @@ impl Write for Stream {
         match self {
             Stream::Tcp(stream) => stream.flush(),
             Stream::Socket(stream) => stream.flush(),
-            #[cfg(feature = "rustls")]
             Stream::Encrypted(stream) => stream.flush(),
         }
     }
@@ -259,7 +254,6 @@ impl Wire {
             io,
             Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe)
         );
-        #[cfg(feature = "rustls")]
         if let Some(refused) = io_error(error).and_then(crate::store::tls::refusal)
             && phase == Phase::Ask
         {
@@ -282,7 +276,6 @@ fn unconnected(error: &io::Error) -> Fault {
 }
 
 /// Encrypts a connection; the handshake may take as long as an answer.
-#[cfg(feature = "rustls")]
 fn encrypted(
     mut stream: TcpStream,
     host: &str,
@@ -306,17 +299,6 @@ fn encrypted(
         tls.complete_io(&mut Until { stream: &mut stream, moment }).map_err(|error| broke(&error))?;
     }
     Ok(Stream::Encrypted(Box::new(rustls::StreamOwned::new(tls, stream))))
-}
-
-#[cfg(not(feature = "rustls"))]
-fn encrypted(
-    _: TcpStream,
-    _: &str,
-    _: std::net::SocketAddr,
-    _: &server::ServerOptions,
-    _: Mode,
-) -> Result<Stream, Fault> {
-    Err(crate::store::tls::no_tls_here())
 }
 
 fn io_error(error: &RedisError) -> Option<&io::Error> {
