@@ -101,7 +101,7 @@ contract! {
     a_row_below_the_high_water_is_refused_and_left_alone
     a_deleted_row_is_refused_and_not_created_again
     healing_raises_a_row_but_not_by_more_than_allowed
-    odd_names_are_just_names
+    odd_names_are_names_like_others
     the_last_number_is_issued_and_nothing_wraps
     a_smaller_last_number_holds
     a_range_is_given_back_only_while_the_row_ends_there
@@ -112,7 +112,7 @@ contract! {
     a_text_that_is_no_serial_is_refused_and_left_alone
     init_max_starts_after_the_largest_serial_of_the_period
     a_table_of_another_shape_is_refused
-    a_missing_row_is_nothing_to_see
+    inspecting_a_missing_row_answers_none
     a_name_that_becomes_sql_must_be_an_identifier
 }
 
@@ -212,12 +212,7 @@ fn eight_processes_never_overlap(bench: &Bench) {
     let children: Vec<_> = (0..8)
         .map(|_| {
             Command::new(std::env::current_exe().unwrap())
-                .args([
-                    "--exact",
-                    "a_child_of_this_suite_reserves_and_prints",
-                    "--nocapture",
-                    "--test-threads=1",
-                ])
+                .args(["--exact", "a_child_process_reserves_and_prints", "--nocapture", "--test-threads=1"])
                 .env(CHILD, format!("{:?}|{place}|{}", bench.kind, bench.table))
                 .stdout(Stdio::piped())
                 .spawn()
@@ -247,7 +242,7 @@ fn eight_processes_never_overlap(bench: &Bench) {
 
 /// Not a test of its own: what `eight_processes_never_overlap` starts. Without its variable it does nothing.
 #[test]
-fn a_child_of_this_suite_reserves_and_prints() {
+fn a_child_process_reserves_and_prints() {
     let Ok(task) = std::env::var(CHILD) else { return };
     let mut parts = task.split('|');
     let name = parts.next().unwrap();
@@ -314,7 +309,7 @@ fn healing_raises_a_row_but_not_by_more_than_allowed(bench: &Bench) {
     assert_eq!(store.reserve(&seen).unwrap().lo, 1011);
 }
 
-fn odd_names_are_just_names(bench: &Bench) {
+fn odd_names_are_names_like_others(bench: &Bench) {
     let foreign = bench.kind == Kind::Producer || bench.kind.columns().is_some();
     let widest = bench.kind.columns().map_or(80, |(.., most)| most);
     let long = "x".repeat(if foreign { widest } else { 128 });
@@ -663,7 +658,7 @@ fn a_table_of_another_shape_is_refused(bench: &Bench) {
     }
 }
 
-fn a_missing_row_is_nothing_to_see(bench: &Bench) {
+fn inspecting_a_missing_row_answers_none(bench: &Bench) {
     assert_eq!(bench.stands_at("nobody"), None);
     bench.open().reserve(&bench.request("somebody", 1)).unwrap();
     assert_eq!(bench.stands_at("nobody"), None);

@@ -59,7 +59,7 @@ fn shown() -> Vec<(String, Vec<bool>)> {
 }
 
 #[test]
-fn the_page_s_table_of_stores_and_schemes_is_what_the_code_does() {
+fn the_pages_table_of_stores_and_schemes_matches_the_code() {
     let shown = shown();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ids.db");

@@ -46,7 +46,7 @@ fn scripted_outcomes_happen_in_order() {
 }
 
 #[test]
-fn a_named_memory_is_shared_while_somebody_holds_it() {
+fn a_named_memory_is_shared_while_a_handle_of_it_exists() {
     let name = unique("memory");
     let first = Memory::named(&name);
     assert!(Arc::ptr_eq(&first, &Memory::named(&name)));

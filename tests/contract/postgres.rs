@@ -125,7 +125,7 @@ fn a_connection_ended_by_the_server_is_replaced_without_a_fault() {
 /// As behind a pooler that shares connections by transaction, where the next transaction is on another connection. The driver's
 /// names, which other processes have too, are for a connection whose both ends the server sees as we do.
 #[test]
-fn statements_whose_names_are_lost_go_on_without_and_lose_no_number() {
+fn lost_prepared_statements_fall_back_to_text_and_lose_no_number() {
     for (kind, between) in Kind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let bench = Bench::postgres(kind);
         let mut options = postgres::options();
@@ -215,7 +215,7 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
 }
 
 #[test]
-fn a_server_that_stops_waiting_for_its_disk_loses_nothing_of_live_connections() {
+fn synchronous_commit_turned_off_loses_no_number_of_live_connections() {
     let private = Private::start("-c wal_writer_delay=10s -c wal_writer_flush_after=0");
     let bench = own();
     let request = bench.request("orders", 10);

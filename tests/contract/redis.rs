@@ -113,7 +113,7 @@ fn the_script_decides_as_every_other_store_does() {
 }
 
 #[test]
-fn a_server_that_has_forgotten_the_scripts_is_told_them_again() {
+fn a_server_that_has_lost_the_scripts_gets_them_again() {
     let private = Private::start("");
     let mut store = at(&private.url());
     let mut connection = redis::connection_of(&private.url());
@@ -304,7 +304,7 @@ fn only_its_own_scheme_is_kept() {
 }
 
 #[test]
-fn a_row_that_was_flushed_or_evicted_is_refused_and_memory_that_is_short_is_told() {
+fn a_flushed_or_evicted_row_is_refused_and_short_memory_is_reported() {
     let private = Private::start("--maxmemory-policy allkeys-random");
     let mut admin = redis::connection_of(&private.url());
     let mut options = redis::options_of(&private.url());

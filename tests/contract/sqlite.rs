@@ -61,7 +61,7 @@ fn a_file_of_another_program_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_file_of_keymill_s_own_is_marked_and_an_older_one_without_a_mark_is_adopted() {
+fn keymills_files_are_marked_and_an_unmarked_older_file_is_adopted() {
     for kind in Kind::ALL {
         let request = |bench: &Bench| bench.request("orders", 10);
         let new = Bench::sqlite(kind);
@@ -173,7 +173,7 @@ fn on_memory() -> sqlite::SqliteOptions {
 }
 
 #[test]
-fn a_file_that_a_restart_of_the_machine_deletes_is_refused_unless_that_is_accepted() {
+fn a_file_in_memory_is_refused_unless_that_is_accepted() {
     let Some(mount) = Mount::new("size=1m") else { return };
     let request = Bench::memory(Kind::Segment).request("orders", 10);
     let folder = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ fn a_file_that_is_mounted_without_its_folder_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_created_is_told_once() {
+fn a_created_file_is_reported_once() {
     let bench = Bench::sqlite(Kind::Segment);
     let mut store = bench.open();
     assert!(store.created().is_empty());
@@ -407,7 +407,7 @@ fn a_child_that_outlives_its_parent_keeps_its_own_locks() {
     });
     drop(store);
     let third = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_child_of_this_suite_reserves_and_prints", "--nocapture"])
+        .args(["--exact", "a_child_process_reserves_and_prints", "--nocapture"])
         .env(CHILD, format!("Segment|{}|{}", path.display(), bench.table))
         .output()
         .unwrap();
@@ -494,7 +494,7 @@ fn a_raw_clone_that_outlives_its_parent_keeps_the_log_it_writes_to() {
     };
     // A third process opens and closes the file while only the clone has it open.
     let third = this()
-        .args(["--exact", "a_child_of_this_suite_reserves_and_prints", "--nocapture"])
+        .args(["--exact", "a_child_process_reserves_and_prints", "--nocapture"])
         .env(CHILD, format!("Segment|{}|{}", at("ids.db").display(), bench.table))
         .stdout(Stdio::piped())
         .output()
@@ -520,7 +520,7 @@ fn a_raw_clone_that_outlives_its_parent_keeps_the_log_it_writes_to() {
 }
 
 #[test]
-fn a_journal_mode_that_another_program_set_is_set_back_and_costs_no_number() {
+fn another_programs_journal_mode_is_set_back_and_costs_no_number() {
     let bench = Bench::sqlite(Kind::Segment);
     let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
     let request = bench.request("orders", 10);
@@ -553,7 +553,7 @@ fn a_journal_mode_that_another_program_set_is_set_back_and_costs_no_number() {
 }
 
 #[test]
-fn a_file_that_another_program_has_in_exclusive_mode_is_unavailable_until_it_lets_go() {
+fn a_file_locked_exclusively_by_another_program_is_unavailable_until_it_is_released() {
     for store_first in [false, true] {
         let bench = Bench::sqlite(Kind::Segment);
         let Place::Sqlite(path, _) = &bench.place else { unreachable!() };

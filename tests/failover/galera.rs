@@ -163,7 +163,7 @@ fn nine_writers_on_three_nodes_never_overlap_and_conflicts_are_no_outage() {
 }
 
 #[test]
-fn a_caller_who_changes_nodes_is_never_told_that_the_row_went_backwards() {
+fn changing_nodes_is_never_reported_as_a_row_that_went_backwards() {
     const ROUNDS: u64 = 45;
     // Something to be behind with: each node has others' rows to carry out.
     let load = unique("load");
@@ -250,7 +250,7 @@ fn a_cluster_that_would_go_on_in_both_halves_is_refused() {
 }
 
 #[test]
-fn tickets_of_a_node_that_drew_none_for_long_go_on_above_those_of_the_others() {
+fn tickets_of_a_long_idle_node_continue_above_the_other_nodes() {
     for scheme in [Scheme::AutoIncrement, Scheme::Ticket] {
         let key = key(scheme);
         let mut request = keymill_tests::request(&key, 10);

@@ -149,7 +149,7 @@ fn a_promoted_replica_that_lacks_writes_is_refused_healed_where_asked_for_and_re
 }
 
 #[test]
-fn a_semi_synchronous_replica_is_gone_on_with_and_a_primary_that_comes_back_read_only_is_not_written() {
+fn a_semi_synchronous_replica_serves_and_a_returning_read_only_primary_is_not_written() {
     const RICH: &str = "segment:rich?buffer=30s";
     const LEAN: &str = "segment:lean?step=10&buffer=200ms&deadline=500ms";
     let pair = Pair::start();

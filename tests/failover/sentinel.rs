@@ -199,7 +199,7 @@ fn a_master_that_has_been_replaced_behind_our_back_is_left() {
 }
 
 #[test]
-fn a_minority_of_sentinels_is_not_believed() {
+fn a_minority_of_sentinels_does_not_decide() {
     let servers = Private::start("");
     let url = servers.sentinels();
     let options = redis::options_of(&url);

@@ -231,7 +231,7 @@ fn the_table() {
 }
 
 #[test]
-fn a_password_is_in_nobodys_hands_whom_the_configuration_does_not_trust() {
+fn an_untrusted_server_never_gets_the_password() {
     if std::env::var_os(INSIDE).is_some() {
         return the_table();
     }
@@ -248,7 +248,7 @@ fn a_password_is_in_nobodys_hands_whom_the_configuration_does_not_trust() {
     }
     let system = tempfile::tempdir().expect("a folder");
     let test = std::env::current_exe().expect("this program");
-    let name = "tls::a_password_is_in_nobodys_hands_whom_the_configuration_does_not_trust";
+    let name = "tls::an_untrusted_server_never_gets_the_password";
     let ran = inside(&format!("{network}; exec \"$0\" --exact {name} --nocapture"))
         .arg(test)
         .env(INSIDE, system.path())

@@ -43,7 +43,7 @@ fn verified(url: &str, ca: &Path) -> String {
 }
 
 #[test]
-fn a_certificate_is_believed_for_its_name_and_from_its_authority_only() {
+fn a_certificate_is_trusted_for_its_name_and_from_its_authority_only() {
     let (authority, other) = (Authority::new(), Authority::new());
     let server = server(&authority, "");
     let by_address = server.url();
@@ -198,7 +198,7 @@ fn a_connection_that_is_given_up_after_a_fork_ends_although_its_server_is_silent
 }
 
 #[test]
-fn a_mill_that_is_closed_under_tls_is_no_aborted_client() {
+fn a_mill_closed_under_tls_does_not_count_as_an_aborted_client() {
     let authority = Authority::new();
     let server = server(&authority, "");
     let mut root = server.root();

@@ -261,30 +261,30 @@ fn nothing_comes_twice(scheme: Scheme, serial: bool) {
 }
 
 #[test]
-fn nothing_comes_twice_of_segments() {
+fn no_number_of_segments_comes_twice() {
     nothing_comes_twice(Scheme::Keymill, false);
 }
 
 #[test]
-fn nothing_comes_twice_of_serials() {
+fn no_number_of_serials_comes_twice() {
     nothing_comes_twice(Scheme::Keymill, true);
     nothing_comes_twice(Scheme::KeyProducer, true);
 }
 
 #[test]
-fn nothing_comes_twice_of_counters() {
+fn no_number_of_counters_comes_twice() {
     nothing_comes_twice(Scheme::SequenceTable, false);
     nothing_comes_twice(Scheme::LeafAlloc, false);
     nothing_comes_twice(Scheme::Cosid, false);
 }
 
 #[test]
-fn nothing_comes_twice_of_strided_rows() {
+fn no_number_of_strided_rows_comes_twice() {
     nothing_comes_twice(Scheme::TinyIdInfo, false);
 }
 
 #[test]
-fn nothing_comes_twice_of_tickets() {
+fn no_number_of_tickets_comes_twice() {
     nothing_comes_twice(Scheme::AutoIncrement, false);
     nothing_comes_twice(Scheme::Ticket, false);
 }
@@ -294,7 +294,7 @@ const COMMIT: &str = "; COMMIT AND NO CHAIN NO RELEASE";
 
 /// Inside the packet of those that go together: at its beginning, after the second of three rows, at its commit.
 #[test]
-fn nothing_comes_twice_of_those_that_go_together() {
+fn no_number_of_batches_comes_twice() {
     for (scheme, serial) in [
         (Scheme::Keymill, false),
         (Scheme::Keymill, true),
@@ -321,7 +321,7 @@ fn nothing_comes_twice_of_those_that_go_together() {
 }
 
 #[test]
-fn where_a_rollback_fails_nothing_more_is_said_on_that_connection() {
+fn after_a_failed_rollback_the_connection_is_not_used() {
     let table = Table::new(Scheme::Keymill, false);
     let (mut other, mut count) = (direct(), 0);
     for (code, message) in
@@ -342,7 +342,7 @@ fn where_a_rollback_fails_nothing_more_is_said_on_that_connection() {
 
 /// Galera: a node that has not caught up in time says so by the number of a lock's wait.
 #[test]
-fn a_transaction_that_does_not_begin_is_not_told_as_a_held_row() {
+fn a_transaction_that_does_not_begin_is_not_reported_as_a_locked_row() {
     let table = Table::new(Scheme::Keymill, false);
     let (mut other, mut count) = (direct(), 0);
     let mut scene = Scene::new(&table, Moment::First, &mut other, &mut count);
@@ -359,7 +359,7 @@ fn a_transaction_that_does_not_begin_is_not_told_as_a_held_row() {
 }
 
 #[test]
-fn a_connection_is_in_haste_no_longer_where_those_that_went_together_failed() {
+fn nowait_ends_with_a_failed_batch() {
     let table = Table::new(Scheme::Keymill, false);
     let (mut other, mut count) = (direct(), 0);
     let mut scene = Scene::new(&table, Moment::Together, &mut other, &mut count);

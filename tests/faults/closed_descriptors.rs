@@ -103,7 +103,7 @@ fn keep(log: &Path, ids: &[u64]) -> std::io::Result<()> {
 
 /// Not a test of its own: what the others start. Without its variable it does nothing.
 #[test]
-fn a_process_closes_what_it_did_not_open() {
+fn a_process_closes_descriptors_that_it_did_not_open() {
     let Ok(order) = std::env::var(SCENE) else { return };
     let mut parts = order.split('|');
     let (Some(folder), Some(config), Some(scene)) = (parts.next(), parts.next(), parts.next()) else {
@@ -234,7 +234,7 @@ fn a_process_closes_what_it_did_not_open() {
 
 /// Runs a scene in a process of its own; then takes ids here. None comes twice.
 fn play(folder: &Path, config: &str, scene: &str) -> usize {
-    let name = "closed_descriptors::a_process_closes_what_it_did_not_open";
+    let name = "closed_descriptors::a_process_closes_descriptors_that_it_did_not_open";
     let mut child = Command::new(std::env::current_exe().expect("this test has a path"))
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(SCENE, format!("{}|{config}|{scene}", folder.display()))

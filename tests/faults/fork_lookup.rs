@@ -44,7 +44,7 @@ fn in_a_child(source: &Source) -> String {
     answer
 }
 
-fn with_a_look_up_that_never_ends() {
+fn a_process_with_a_look_up_that_never_ends() {
     let urls = [mariadb::url(), postgres::url(), redis::url()];
     let sources: Vec<_> = urls
         .iter()
@@ -98,7 +98,7 @@ fn waits_in_open() -> bool {
 #[test]
 fn a_child_gets_numbers_although_its_parents_resolver_is_locked_for_ever() {
     if std::env::var_os(INSIDE).is_some() {
-        return with_a_look_up_that_never_ends();
+        return a_process_with_a_look_up_that_never_ends();
     }
     let inside = |command: &str| {
         let mut unshare = Command::new("unshare");

@@ -225,23 +225,23 @@ macro_rules! places {
 }
 
 places! {
-    on_mariadb "mariadb": a_row_that_somebody_holds_keeps_the_others_waiting_once_and_not_for_long as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
-        a_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
-        a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips
-        callers_of_every_source_are_told_of_an_outage_in_time_and_served_after_it;
-    on_postgres "postgres": a_row_that_somebody_holds_keeps_the_others_waiting_once_and_not_for_long as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
-        a_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
-        a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips
-        callers_of_every_source_are_told_of_an_outage_in_time_and_served_after_it;
-    on_redis "redis": as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
-        a_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
-        a_server_that_falls_silent_is_not_waited_for_longer_by_many a_thousand_sources_due_at_once_go_in_few_trips
-        callers_of_every_source_are_told_of_an_outage_in_time_and_served_after_it;
-    on_sqlite "sqlite": as_many_as_are_asked_for_go_in_one_round_trip a_row_out_of_order_spoils_it_for_nobody_else
+    on_mariadb "mariadb": a_locked_row_delays_the_others_once_and_briefly a_batch_takes_one_round_trip a_refused_row_does_not_affect_the_rest_of_its_batch
+        a_connection_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
+        a_batch_waits_for_a_silent_server_as_long_as_one_request a_thousand_sources_due_at_once_go_in_few_trips
+        callers_of_every_source_get_an_outages_error_in_time_and_are_served_after_it;
+    on_postgres "postgres": a_locked_row_delays_the_others_once_and_briefly a_batch_takes_one_round_trip a_refused_row_does_not_affect_the_rest_of_its_batch
+        a_connection_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
+        a_batch_waits_for_a_silent_server_as_long_as_one_request a_thousand_sources_due_at_once_go_in_few_trips
+        callers_of_every_source_get_an_outages_error_in_time_and_are_served_after_it;
+    on_redis "redis": a_batch_takes_one_round_trip a_refused_row_does_not_affect_the_rest_of_its_batch
+        a_connection_cut_at_any_answer_loses_numbers_and_gives_none_twice rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error
+        a_batch_waits_for_a_silent_server_as_long_as_one_request a_thousand_sources_due_at_once_go_in_few_trips
+        callers_of_every_source_get_an_outages_error_in_time_and_are_served_after_it;
+    on_sqlite "sqlite": a_batch_takes_one_round_trip a_refused_row_does_not_affect_the_rest_of_its_batch
         rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error;
 }
 
-fn as_many_as_are_asked_for_go_in_one_round_trip(place: &Place) {
+fn a_batch_takes_one_round_trip(place: &Place) {
     const ROUNDS: u32 = 20;
     for scheme in place.schemes() {
         let mut sources = place.sources(*scheme, MOST_AT_ONCE);
@@ -286,7 +286,7 @@ fn as_many_as_are_asked_for_go_in_one_round_trip(place: &Place) {
     }
 }
 
-fn a_row_out_of_order_spoils_it_for_nobody_else(place: &Place) {
+fn a_refused_row_does_not_affect_the_rest_of_its_batch(place: &Place) {
     let mut sources = place.sources(Scheme::Keymill, 12);
     let mut store = place.open();
     place.set(&sources.keys[3], Some(4)); // set back
@@ -330,7 +330,7 @@ fn a_row_out_of_order_spoils_it_for_nobody_else(place: &Place) {
     assert_eq!(store.look(&sources.keys[5]).expect("no fault"), None, "not made anew");
 }
 
-fn a_row_that_somebody_holds_keeps_the_others_waiting_once_and_not_for_long(place: &Place) {
+fn a_locked_row_delays_the_others_once_and_briefly(place: &Place) {
     let mut sources = place.sources(Scheme::Keymill, 12);
     let mut store = place.open_for(place.address.clone().expect("a server"), Duration::from_secs(2));
     let (table, name) = (&sources.keys[5].table, &sources.keys[5].name);
@@ -380,7 +380,7 @@ fn a_row_that_somebody_holds_keeps_the_others_waiting_once_and_not_for_long(plac
     println!("{}: held up for {took:?}", place.kind);
 }
 
-fn a_cut_at_any_answer_loses_numbers_and_gives_none_twice(place: &Place) {
+fn a_connection_cut_at_any_answer_loses_numbers_and_gives_none_twice(place: &Place) {
     let mut sources = place.sources(Scheme::Keymill, 10);
     let proxy = Proxy::start(place.address.clone().expect("a server"));
     let mut store = place.open_at(proxy.address());
@@ -504,7 +504,7 @@ fn a_rival_in_a_process_of_its_own() {
     }
 }
 
-fn a_server_that_falls_silent_is_not_waited_for_longer_by_many(place: &Place) {
+fn a_batch_waits_for_a_silent_server_as_long_as_one_request(place: &Place) {
     let sources = place.sources(Scheme::Keymill, MOST_AT_ONCE);
     let proxy = Proxy::start(place.address.clone().expect("a server"));
     let timeout = Duration::from_secs(2);
@@ -582,7 +582,7 @@ fn a_thousand_sources_due_at_once_go_in_few_trips(place: &Place) {
     );
 }
 
-fn callers_of_every_source_are_told_of_an_outage_in_time_and_served_after_it(place: &Place) {
+fn callers_of_every_source_get_an_outages_error_in_time_and_are_served_after_it(place: &Place) {
     const SOURCES: usize = 150;
     const DEADLINE: Duration = Duration::from_secs(3);
     let proxy = Proxy::start(place.address.clone().expect("a server"));

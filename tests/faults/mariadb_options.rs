@@ -88,7 +88,7 @@ fn boss(server: &Private) -> ServerOptions {
 }
 
 #[test]
-fn what_is_answered_is_committed_whatever_the_login_sets() {
+fn every_answered_range_is_committed_whatever_the_login_sets() {
     let server = Private::start("");
     let mut root = server.root();
     let options = mariadb::options_of(&server.url());
@@ -133,7 +133,7 @@ fn what_is_answered_is_committed_whatever_the_login_sets() {
 }
 
 #[test]
-fn a_primary_that_was_set_read_only_is_not_written_even_by_those_whom_the_server_does_not_stop() {
+fn a_read_only_primary_is_not_written_even_by_privileged_users() {
     let (old, new) = std::thread::scope(|scope| {
         let new = scope.spawn(|| Private::start(""));
         (Private::start(""), new.join().expect("a server"))
@@ -202,7 +202,7 @@ fn changes(store: &mut MysqlStore, key: &Arc<Key>, next: u64) -> Vec<(&'static s
 }
 
 #[test]
-fn settings_that_are_changed_under_load_are_seen_before_the_next_range_is_believed() {
+fn settings_changed_under_load_are_seen_before_the_next_range_is_used() {
     let server = Private::start("--log-bin=bin --sync-binlog=1 --server-id=1");
     let (mut root, options) = (server.root(), boss(&server));
     for (setting, unsafe_value, kind, says) in [
@@ -334,7 +334,7 @@ fn a_server_without_room_for_prepared_statements_serves_many_mills() {
 }
 
 #[test]
-fn a_proxy_that_hands_each_question_to_another_session_cannot_keep_a_commit_back() {
+fn a_proxy_that_sends_each_statement_to_another_session_cannot_delay_a_commit() {
     let server = Private::start("");
     let mut root = server.root();
     let options = mariadb::options_of(&server.url());
@@ -463,7 +463,7 @@ fn a_replica_that_takes_writes_is_passed_over_or_refused_or_warned_about() {
 }
 
 #[test]
-fn a_table_that_somebody_locks_is_told_by_the_server_and_no_statement_is_left_waiting() {
+fn a_locked_table_ends_in_the_servers_own_error_and_leaves_no_statement_waiting() {
     let server = Private::start("");
     let options = mariadb::options_of(&server.url());
     let key = key(Scheme::Keymill, "orders");

@@ -120,7 +120,7 @@ fn through(proxy: &Proxy) -> String {
 }
 
 #[test]
-fn a_swallowed_answer_burns_its_range_and_nobody_gets_a_number_twice() {
+fn a_lost_answer_burns_its_range_and_no_number_comes_twice() {
     let proxy = Proxy::start(mariadb::options().hosts[0].clone());
     let mill = open(&through(&proxy));
     mill.init(&[], false).expect("init");
@@ -136,7 +136,7 @@ fn a_swallowed_answer_burns_its_range_and_nobody_gets_a_number_twice() {
 }
 
 #[test]
-fn a_silent_server_keeps_no_caller_past_its_deadline() {
+fn a_silent_server_delays_no_caller_past_its_deadline() {
     let proxy = Proxy::start(mariadb::options().hosts[0].clone());
     let mill = open(&through(&proxy));
     mill.init(&[], false).expect("init");
@@ -351,7 +351,7 @@ fn a_second_process_with_the_same_worker_is_noticed() {
 // ---- close ----
 
 #[test]
-fn closing_while_sixteen_threads_take_says_closed_to_all_and_gives_back_only_what_nobody_has() {
+fn closing_under_sixteen_threads_answers_closed_to_all_and_returns_only_unused_numbers() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut all = HashSet::new();
     for _ in 0..10 {
@@ -537,7 +537,7 @@ fn init_max_reads_numbers_kept_as_bytes() {
 }
 
 #[test]
-fn after_a_close_that_could_not_wait_for_the_store_nobody_gets_a_number() {
+fn after_a_close_that_gave_up_on_the_store_no_caller_gets_a_number() {
     let proxy = Proxy::start(mariadb::options().hosts[0].clone());
     let mill = open(&through(&proxy).replace("?timeout=500ms", "?timeout=1h"));
     mill.init(&[], false).expect("init");

@@ -90,7 +90,7 @@ fn refused(answer: Result<impl std::fmt::Debug, Fault>, says: &[&str]) {
 }
 
 #[test]
-fn a_pooled_connection_that_another_client_told_not_to_wait_for_the_disk_loses_no_number() {
+fn another_clients_synchronous_commit_off_in_the_pool_loses_no_number() {
     let server = Private::start("-c wal_writer_delay=10s");
     let pooled = server.pooler(&[]);
     let mut mine = store(pooled.clone());
@@ -138,7 +138,7 @@ fn a_pooled_connection_that_another_client_told_not_to_wait_for_the_disk_loses_n
 }
 
 #[test]
-fn what_another_client_of_a_pooler_leaves_behind_changes_no_number() {
+fn settings_left_by_another_client_of_a_pooler_change_no_number() {
     let server = Private::start("");
     let pooled = server.pooler(&[]);
     Sql::root(&server.url()).say(
@@ -439,7 +439,7 @@ fn exercise(options: &ServerOptions, round: u64) {
 }
 
 #[test]
-fn nothing_of_another_role_is_taken_for_the_servers_own() {
+fn objects_of_another_role_are_not_used_instead_of_the_servers_own() {
     let server = Private::start("");
     let root = Sql::root(&server.url());
     root.say(
@@ -468,7 +468,7 @@ fn nothing_of_another_role_is_taken_for_the_servers_own() {
 }
 
 #[test]
-fn a_server_that_is_told_to_lose_commits_is_noticed_by_the_next_statement() {
+fn a_setting_that_loses_commits_is_noticed_by_the_next_statement() {
     for setting in ["fsync", "full_page_writes"] {
         let server = Private::start("");
         let root = Sql::root(&server.url());
@@ -519,7 +519,7 @@ fn a_server_that_is_told_to_lose_commits_is_noticed_by_the_next_statement() {
 }
 
 #[test]
-fn standbys_that_are_no_longer_waited_for_are_told() {
+fn unawaited_standbys_are_reported() {
     let server = Private::start("-c wal_level=replica");
     let root = Sql::root(&server.url());
     server.ci(&["replica", "sync"]);
@@ -625,7 +625,7 @@ fn the_index_that_the_message_names_is_used() {
 }
 
 #[test]
-fn a_table_whose_statements_are_not_done_on_its_own_rows_alone_is_refused() {
+fn a_table_whose_statements_change_other_rows_is_refused() {
     let server = Private::start("");
     let root = Sql::root(&server.url());
     let key = key(Scheme::Keymill, "orders");
@@ -699,7 +699,7 @@ fn a_table_whose_statements_are_not_done_on_its_own_rows_alone_is_refused() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_and_bears_our_name_before() {
+fn a_connection_has_an_application_name_and_is_closed_when_idle() {
     let server = Private::start("");
     let root = Sql::root(&server.url());
     let backends = || root.rows("SELECT pid FROM pg_stat_activity WHERE application_name = 'keymill'").len();
@@ -716,7 +716,7 @@ fn an_idle_connection_is_closed_and_bears_our_name_before() {
 }
 
 #[test]
-fn a_port_that_speaks_something_else_is_no_question_of_certificates() {
+fn another_protocol_at_the_port_is_not_reported_as_a_certificate_error() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {

@@ -23,14 +23,14 @@ fn starts_again(servers: [&Server; 2], number: fn(&Server) -> PathBuf, serves: f
 }
 
 #[test]
-fn a_mariadb_whose_number_another_one_has_is_started_again() {
+fn a_mariadb_whose_pid_another_server_has_is_started_again() {
     let servers = [mariadb::Private::start(""), mariadb::Private::start("")];
     let number = |server: &Server| server.folder().join("pid");
     starts_again([&servers[0], &servers[1]], number, |url| drop(mariadb::connection_of(url)));
 }
 
 #[test]
-fn a_postgresql_whose_number_another_one_has_is_started_again() {
+fn a_postgresql_whose_pid_another_server_has_is_started_again() {
     let servers = [postgres::Private::start(""), postgres::Private::start("")];
     let number = |server: &Server| {
         let data = fs::read_to_string(server.folder().join("data")).expect("a server's folder");
@@ -40,7 +40,7 @@ fn a_postgresql_whose_number_another_one_has_is_started_again() {
 }
 
 #[test]
-fn a_redis_whose_number_another_one_has_is_started_again() {
+fn a_redis_whose_pid_another_server_has_is_started_again() {
     let servers = [redis::Private::start(""), redis::Private::start("")];
     let number = |server: &Server| server.folder().join("server.pid");
     starts_again([&servers[0], &servers[1]], number, |url| drop(redis::connection_of(url)));

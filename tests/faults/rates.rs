@@ -88,7 +88,7 @@ impl Pace {
 }
 
 #[test]
-fn a_cold_id_reserves_no_more_than_the_least_step() {
+fn a_cold_source_reserves_no_more_than_the_least_step() {
     let folder = tempfile::tempdir().expect("a folder");
     for (store, mill) in stores(&folder) {
         for (options, most) in [("", 1000), ("?min_step=10", 10), ("?step=500", 500)] {
@@ -258,7 +258,7 @@ fn a_thousand_sources_share_one_connection_and_their_refills_go_in_one_run() {
 }
 
 #[test]
-fn a_hundred_new_sources_at_once_have_their_first_id_for_a_reservation_or_two_each() {
+fn a_hundred_new_sources_at_once_need_a_reservation_or_two_each() {
     let mill = Mill::open(&mariadb::url()).expect("a mill");
     mill.init(&[], false).expect("init");
     let name = unique("flood");

@@ -33,12 +33,12 @@ macro_rules! on_every_server {
 on_every_server! {
     a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice
     an_outage_beyond_the_runway_is_an_error_within_the_deadline_and_heals_by_itself
-    a_frozen_server_is_not_felt_while_the_runway_lasts_and_keeps_nobody_past_the_deadline
+    a_frozen_server_is_not_felt_while_the_runway_lasts_and_delays_no_caller_past_the_deadline
     a_connection_cut_in_the_middle_of_a_reservation_burns_the_range
     a_server_that_turns_read_only_is_an_outage_with_that_reason
     a_wrong_password_is_refused_and_a_right_one_serves_again
     a_password_that_changes_in_its_file_is_read_again_at_the_next_connect
-    a_lost_table_is_told_and_a_new_one_never_begins_at_one
+    a_lost_table_is_reported_and_a_new_one_never_begins_at_one
     a_server_without_a_free_connection_keeps_those_it_has_and_is_used_when_there_is_one
     a_restored_backup_is_refused_until_it_is_repaired_or_healed
 }
@@ -127,7 +127,7 @@ fn an_outage_beyond_the_runway_is_an_error_within_the_deadline_and_heals_by_itse
     assert_outage_in_time(&takers, LEAN_DEADLINE);
 }
 
-fn a_frozen_server_is_not_felt_while_the_runway_lasts_and_keeps_nobody_past_the_deadline(
+fn a_frozen_server_is_not_felt_while_the_runway_lasts_and_delays_no_caller_past_the_deadline(
     server: &dyn Victim,
 ) {
     let mill = open_hasty(&server.url());
@@ -253,7 +253,7 @@ fn a_password_that_changes_in_its_file_is_read_again_at_the_next_connect(server:
     }
 }
 
-fn a_lost_table_is_told_and_a_new_one_never_begins_at_one(server: &dyn Victim) {
+fn a_lost_table_is_reported_and_a_new_one_never_begins_at_one(server: &dyn Victim) {
     let mill = open(&server.url());
     let lean = source(&mill, LEAN);
     let takers = Takers::default();

@@ -73,7 +73,7 @@ fn a_server_of_another_kind_is_called_by_its_likely_name() {
 }
 
 #[test]
-fn a_place_where_nobody_listens_is_told_with_what_to_look_at() {
+fn a_port_without_a_listener_is_reported_with_what_to_check() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for kind in ["mysql", "postgres", "redis"] {
         let mill = Mill::open(&url(kind, &free)).unwrap();

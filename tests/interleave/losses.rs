@@ -216,7 +216,7 @@ fn a_row_deleted_under_a_mill_that_has_not_used_it_yet_is_not_made_again() {
 }
 
 #[test]
-fn a_crash_at_any_step_of_the_beginning_locks_nobody_out_and_repeats_nothing() {
+fn a_crash_at_any_step_of_the_beginning_blocks_no_process_and_repeats_no_number() {
     for scheme in COUNTERS.into_iter().chain([Scheme::Keymill]) {
         for start in [1, 4001] {
             for after in 0..5 {

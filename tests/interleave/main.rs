@@ -109,7 +109,7 @@ fn take(store: &mut dyn Store, request: &mut Request, ranges: usize) -> Vec<(u64
 // ---- stores that fail ----
 
 #[test]
-fn a_store_that_is_down_is_passed_over_in_the_same_call_and_both_down_are_named() {
+fn a_store_that_is_down_is_skipped_in_the_same_call_and_if_both_are_down_both_are_named() {
     let [a, b] = memories();
     let mut store = of_memories(&[&a, &b], CHUNK);
     let mut request = orders(100);
@@ -284,7 +284,7 @@ fn over_random_restores_no_client_is_given_numbers_of_a_row_below_what_it_has_se
 }
 
 #[test]
-fn a_store_that_lost_its_row_while_nobody_looked_is_noticed_by_its_siblings_numbers() {
+fn a_row_lost_between_processes_is_noticed_by_the_other_stores_numbers() {
     let [a, b] = memories();
     let key = orders(1).key;
     take(&mut of_memories(&[&a, &b], CHUNK), &mut orders(600), 4);
@@ -433,7 +433,7 @@ fn a_plain_row_with_numbers_is_refused_until_an_operator_adopts_it() {
 }
 
 #[test]
-fn serials_and_marks_are_no_shares() {
+fn serials_and_marks_are_not_partitioned() {
     let [a, b] = memories();
     let mut store = of_memories(&[&a, &b], CHUNK);
     let pattern = SerialPattern::new("yyyyMMdd", "0000", "UTC").unwrap();
@@ -452,7 +452,7 @@ fn serials_and_marks_are_no_shares() {
 // ---- what an operator sees ----
 
 #[test]
-fn look_repair_and_facts_tell_of_every_store() {
+fn look_repair_and_facts_cover_every_store() {
     let [a, b] = memories();
     let mut store = of_memories(&[&a, &b], CHUNK);
     let key = orders(1).key;

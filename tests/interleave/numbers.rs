@@ -10,7 +10,7 @@ use keymill::store::{FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use super::{CHUNK, assert_disjoint, key, memories, of_memories, orders, owner, seen, stands, take};
 
 #[test]
-fn alone_a_process_gets_every_number_although_the_stores_alternate() {
+fn a_single_process_gets_every_number_although_the_stores_alternate() {
     let [a, b, c] = memories();
     let mut store = of_memories(&[&a, &b, &c], CHUNK);
     let ranges = take(&mut store, &mut orders(300), 40);
@@ -81,7 +81,7 @@ fn sixteen_clients_of_three_stores_that_fail_never_overlap_and_each_rises() {
 }
 
 #[test]
-fn what_runs_over_a_chunks_end_is_issued_later_without_the_store() {
+fn numbers_beyond_a_chunks_end_are_issued_later_without_the_store() {
     let [a, b] = memories();
     let key = key(Scheme::SequenceTable, "orders");
     for memory in [&a, &b] {

@@ -96,7 +96,7 @@ fn numbers_of_a_renamed_column_that_was_counted_by_one_store_are_refused() {
 }
 
 #[test]
-fn what_was_left_over_and_has_gone_back_is_not_issued_again() {
+fn returned_left_over_numbers_are_not_issued_again() {
     let [a, b] = [Memory::new(), Memory::new()];
     let mut store = of_memories([&a, &b]);
     let first = store.reserve(&orders(990)).unwrap();
@@ -122,7 +122,7 @@ fn disjoint(ranges: &[Reserved]) {
 }
 
 #[test]
-fn a_store_that_lost_its_row_before_its_sibling_had_a_turn_is_noticed() {
+fn a_row_lost_before_the_other_store_was_used_is_noticed() {
     for _ in 0..16 {
         let [a, b] = [Memory::new(), Memory::new()];
         let first = of_memories([&a, &b]).reserve(&orders(10)).unwrap();

@@ -239,7 +239,7 @@ fn one_of_two_servers_killed_under_load_and_ids_go_on_none_twice() {
 }
 
 #[test]
-fn a_frozen_store_costs_its_timeout_now_and_then_and_not_at_every_refill() {
+fn a_frozen_store_costs_its_timeout_once_a_pause_and_not_at_every_refill() {
     let other = Private::start("");
     let proxy = Proxy::start(mariadb::options().hosts[0].clone());
     let folder = tempfile::tempdir().unwrap();

@@ -95,7 +95,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn old_nodes_hammering_through_an_import_never_take_a_number_of_ours() {
+fn old_nodes_under_load_through_an_import_never_take_a_number_of_ours() {
     for program in &PROGRAMS {
         let tables = Tables::new(program.scheme.name());
         tables.make_row(program);
@@ -200,7 +200,7 @@ fn a_connection_cut_at_any_answer_leaves_both_rows_or_neither() {
 }
 
 #[test]
-fn a_second_import_says_that_it_is_done_and_changes_nothing() {
+fn a_second_import_reports_the_first_and_changes_nothing() {
     for program in &PROGRAMS {
         let tables = Tables::new(program.scheme.name());
         tables.make_row(program);
@@ -226,7 +226,7 @@ fn a_second_import_says_that_it_is_done_and_changes_nothing() {
 }
 
 #[test]
-fn what_could_count_a_number_twice_is_refused_and_nothing_is_changed() {
+fn an_import_that_could_repeat_a_number_is_refused_and_changes_nothing() {
     let program = &PROGRAMS[1];
     let tables = Tables::new(program.scheme.name());
     let mill = Mill::open(&mariadb::url()).unwrap();
@@ -281,7 +281,7 @@ fn what_could_count_a_number_twice_is_refused_and_nothing_is_changed() {
 }
 
 #[test]
-fn serials_go_on_where_key_factory_stood_and_its_nodes_are_far_away_for_the_day() {
+fn serials_continue_where_key_factory_stood_and_its_nodes_count_far_away_until_the_day_ends() {
     let tables = Tables::new("key_producer");
     let mill = Mill::open(&format!("{}?clock=manual", mariadb::url())).unwrap();
     let spec = format!("serial:cust/id?number=000000&zone=UTC&scheme=keymill&table={}", tables.new);
@@ -425,7 +425,7 @@ fn rows_on_postgres_are_imported_while_mills_still_write_the_old_one() {
 }
 
 #[test]
-fn a_row_that_another_source_has_taken_is_refused_with_that_source_s_name() {
+fn a_row_imported_by_another_source_is_refused_with_that_sources_name() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());
     for url in [mariadb::url(), postgres::url(), file] {
@@ -470,7 +470,7 @@ fn a_row_that_another_source_has_taken_is_refused_with_that_source_s_name() {
 }
 
 #[test]
-fn a_row_whose_table_calls_its_columns_otherwise_is_named_with_columns() {
+fn a_row_with_renamed_columns_is_named_with_columns() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());
     for url in [mariadb::url(), postgres::url(), file] {

@@ -155,7 +155,7 @@ fn a_mill_with_the_new_source_open_and_not_asked_yet_begins_where_the_old_row_st
 }
 
 #[test]
-fn a_mill_with_the_new_source_in_use_above_the_old_row_goes_on_as_if_nothing_had_been() {
+fn a_mill_that_uses_the_new_source_above_the_old_row_goes_on_unchanged() {
     with_both_open("&start=100000", |place, old, new| {
         let mut ids = old.take(120).unwrap();
         let takers = Takers::default();
@@ -175,7 +175,7 @@ fn a_mill_with_the_new_source_in_use_above_the_old_row_goes_on_as_if_nothing_had
 }
 
 #[test]
-fn a_mill_with_the_new_source_in_use_below_the_old_row_is_to_be_closed_before_the_row_is_raised() {
+fn a_mill_that_uses_the_new_source_below_the_old_row_has_to_be_closed_before_the_row_is_raised() {
     for place in Place::all() {
         let (old_mill, new_mill) = (place.mill(), place.mill());
         let old = old_mill.source(&place.old_spec("")).unwrap();
@@ -209,7 +209,7 @@ fn a_mill_with_the_new_source_in_use_below_the_old_row_is_to_be_closed_before_th
 }
 
 #[test]
-fn the_first_id_of_the_new_source_and_an_import_at_once_leave_one_of_two_histories() {
+fn a_first_id_and_an_import_at_once_leave_one_of_two_outcomes() {
     let (mut first, mut second) = (0, 0);
     for place in Place::all() {
         for _ in 0..6 {
@@ -255,7 +255,7 @@ fn the_first_id_of_the_new_source_and_an_import_at_once_leave_one_of_two_histori
 }
 
 #[test]
-fn of_two_sources_that_take_one_row_at_once_one_has_it_and_the_other_is_told_who() {
+fn of_two_sources_that_import_one_row_at_once_the_second_is_refused_with_the_firsts_name() {
     for place in Place::all() {
         let mut ids = Vec::new();
         for round in 0..4 {

@@ -151,7 +151,7 @@ fn two_schemes_on_one_table_are_refused_on_sqlite() {
 
 /// Columns of a shop's own, or of an earlier keymill.
 #[test]
-fn columns_that_nobody_needs_are_left_alone() {
+fn unused_columns_are_left_alone() {
     for scheme in TABLES.into_iter().filter(|scheme| *scheme != Scheme::Ticket) {
         let (table, key) = Table::of(scheme);
         table.say(

@@ -179,7 +179,7 @@ fn a_table_of_renamed_columns_is_made_and_used_on_postgresql() {
 }
 
 #[test]
-fn names_in_another_order_are_told_by_their_types() {
+fn swapped_column_names_are_detected_by_their_types() {
     // CosId's maximum is a number and its name a text; read crosswise they fit nothing.
     let columns = RENAMED[3].1;
     let table = unique();

@@ -184,7 +184,7 @@ fn forked_under_load_parent_and_children_share_no_id_and_no_connection() {
 }
 
 #[test]
-fn a_redis_that_forgets_is_refused_by_who_has_seen_and_repeats_for_who_has_not() {
+fn a_redis_that_lost_its_rows_is_refused_by_old_processes_and_repeats_for_new_ones() {
     let private = redis::Private::start("--appendonly no --save ''");
     let url = private.url();
     let spec = "segment:orders?step=10&max_step=10&deadline=5s";

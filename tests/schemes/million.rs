@@ -17,7 +17,7 @@ const WORKER: &str = "KEYMILL_TEST_MILLION";
 
 /// Takes `EACH` ids, one by one and in batches by turns, and leaves them in a file, the count of refills last.
 #[test]
-fn a_worker_of_this_suite_takes_its_share() {
+fn a_worker_process_takes_its_part() {
     let Ok(order) = std::env::var(WORKER) else { return };
     let parts: Vec<&str> = order.split('|').collect();
     let [config, spec, file] = parts[..] else { panic!("{WORKER}={order} is not CONFIG|SPEC|FILE") };
@@ -56,7 +56,7 @@ fn million(store: &str, config: &str, spec: &str) {
     let children: Vec<_> = (0..PROCESSES)
         .map(|n| {
             Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "million::a_worker_of_this_suite_takes_its_share"])
+                .args(["--exact", "million::a_worker_process_takes_its_part"])
                 .env(WORKER, format!("{config}|{spec}&deadline=5m|{}", file(n).display()))
                 .stdout(Stdio::null())
                 .spawn()

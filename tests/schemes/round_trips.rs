@@ -76,7 +76,7 @@ fn direct() -> MysqlStore {
 }
 
 #[test]
-fn a_node_alone_reserves_with_one_statement_under_every_scheme() {
+fn a_single_node_reserves_with_one_statement_under_every_scheme() {
     for (scheme, serial) in KEPT {
         let table = Table::new(scheme, serial);
         let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
@@ -122,7 +122,7 @@ fn nodes_in_turn_on_one_row_leave_no_gap_and_no_overlap() {
 }
 
 #[test]
-fn a_row_that_was_set_back_or_is_gone_is_left_alone_by_the_short_way_too() {
+fn the_fast_path_leaves_a_lowered_or_deleted_row_alone_too() {
     for (scheme, serial) in KEPT {
         let table = Table::new(scheme, serial);
         let mut store = direct();

@@ -147,7 +147,7 @@ fn a_sequence_that_was_set_back_is_refused_until_it_is_repaired() {
 }
 
 #[test]
-fn what_is_no_sequence_of_this_step_is_refused() {
+fn a_sequence_of_another_step_is_refused() {
     for server in SERVERS {
         let says = |store: &mut dyn Store, request: &Request, part: &str| {
             let fault = store.reserve(request).unwrap_err();

@@ -249,7 +249,7 @@ fn a_reservation_is_one_statement_and_moves_the_row_by_whole_steps_wherever_it_s
 }
 
 #[test]
-fn a_row_we_make_says_so_and_an_old_node_takes_as_many_of_it() {
+fn a_row_made_by_keymill_records_its_stride_and_old_nodes_follow_it() {
     let table = Table::of(3, 2);
     let mut store = mariadb::store(mariadb::options());
     let got = store.reserve(&asked(&table.key, 10, 0)).unwrap().of_the_source(table.key.stride);
@@ -309,7 +309,7 @@ fn text(source: &Source) -> String {
 }
 
 #[test]
-fn a_row_that_comes_to_say_something_else_is_refused_until_it_is_mended() {
+fn a_row_whose_stride_changes_is_refused_until_it_is_repaired() {
     for place in Place::all() {
         let (mill, table) = place.open();
         let spec = format!(

@@ -167,7 +167,7 @@ fn a_table_that_was_emptied_or_set_back_is_refused_and_never_counted_up_to_the_m
 }
 
 #[test]
-fn a_repair_that_is_only_shown_shows_what_would_be_written() {
+fn a_dry_run_of_repair_shows_the_row_that_would_be_written() {
     for scheme in BOTH {
         let table = Table::new(scheme);
         let mill = keymill::Mill::open(&mariadb::url()).unwrap();
@@ -353,7 +353,7 @@ fn a_mill_takes_ids_from_tickets() {
 }
 
 #[test]
-fn a_node_alone_draws_with_one_statement_and_two_in_turn_lower_nothing() {
+fn a_single_node_draws_with_one_statement_and_two_in_turn_lower_nothing() {
     for scheme in BOTH {
         let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
         let table = Table::new(scheme);

@@ -274,7 +274,7 @@ fn who_is_told_at_the_rollback_that_another_node_was_faster_tries_again_on_the_s
 
 /// pingcap/tidb #69796: the session still says what an attempt that was rolled back would have had.
 #[test]
-fn the_last_insert_id_of_a_rolled_back_attempt_is_never_believed() {
+fn the_last_insert_id_of_a_rolled_back_attempt_is_never_used() {
     for scheme in ROWS {
         let table = Table::new(scheme);
         let mut store = table.open();

@@ -43,7 +43,7 @@ fn a_server_that_freezes_costs_its_deadline_and_no_number_comes_twice() {
 }
 
 #[test]
-fn a_restored_backup_is_refused_by_who_has_seen_more() {
+fn a_restored_backup_is_refused_by_a_process_that_has_seen_more() {
     let private = Private::start("");
     let mut admin = redis::connection_of(&private.url());
     let mut store = at(&private.url());

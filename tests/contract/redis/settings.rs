@@ -86,7 +86,7 @@ fn a_setting_changed_under_load_is_refused_with_the_next_reservation_and_a_kille
 }
 
 #[test]
-fn reservations_that_go_together_are_judged_with_what_the_server_says_after_them() {
+fn a_batch_is_checked_against_the_servers_report_after_it() {
     let private = Private::start("");
     let mut admin = redis::connection_of(&private.url());
     let mut store = at(&private.url());
@@ -110,7 +110,7 @@ fn reservations_that_go_together_are_judged_with_what_the_server_says_after_them
 }
 
 #[test]
-fn a_server_made_a_replica_that_still_takes_writes_is_left_at_once() {
+fn a_new_replica_that_still_takes_writes_is_left_at_once() {
     let private = Private::start("--replica-read-only no");
     let mut admin = redis::connection_of(&private.url());
     let mut store = at(&private.url());
@@ -123,7 +123,7 @@ fn a_server_made_a_replica_that_still_takes_writes_is_left_at_once() {
 }
 
 #[test]
-fn a_server_that_stops_telling_its_role_is_left_at_once() {
+fn a_server_that_stops_reporting_its_role_is_left_at_once() {
     let private = Private::start("--replica-read-only no");
     let mut admin = redis::connection_of(&private.url());
     redis::say::<()>(&mut admin, &["ACL", "SETUSER", "ids", "on", ">secret", "~*", "+@all"]);
@@ -140,7 +140,7 @@ fn a_server_that_stops_telling_its_role_is_left_at_once() {
 }
 
 #[test]
-fn a_name_says_whose_connection_it_is_and_an_idle_one_is_closed() {
+fn a_connection_has_a_client_name_and_is_closed_when_idle() {
     let private = Private::start("");
     let mut admin = redis::connection_of(&private.url());
     let mut store = at(&private.url());
@@ -232,7 +232,7 @@ fn of(fake: &Fake, durability: Durability) -> RedisStore {
 }
 
 #[test]
-fn a_server_that_does_not_tell_its_settings_is_refused_unless_that_is_accepted() {
+fn a_server_that_hides_its_settings_is_refused_unless_that_is_accepted() {
     let info = "redis_version:7.4.0\r\nredis_mode:standalone\r\nrole:master\r\nconnected_slaves:0\r\n";
     for (what, config, restricted, part) in [
         (
@@ -290,7 +290,7 @@ fn only_a_server_that_says_it_is_the_master_is_written_to() {
 // ---- Sentinels ----
 
 #[test]
-fn sentinels_are_asked_before_each_reservation_by_connections_that_stay() {
+fn sentinels_are_asked_before_each_reservation_over_kept_connections() {
     let private = Private::start("");
     let master = redis::options_of(&private.url()).server.hosts[0].clone();
     let asked = Arc::new(Mutex::new(0_usize));
@@ -329,7 +329,7 @@ fn sentinels_are_asked_before_each_reservation_by_connections_that_stay() {
 }
 
 #[test]
-fn a_sentinel_with_a_password_gets_the_one_that_stands_in_the_password_file() {
+fn a_sentinel_gets_the_password_in_the_password_file() {
     let private = Private::start("");
     let master = redis::options_of(&private.url()).server.hosts[0].clone();
     let (port, logged_in) = (master.1.to_string(), AtomicBool::new(false));

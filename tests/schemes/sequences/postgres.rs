@@ -24,7 +24,7 @@ fn key(name: &str, step: u64) -> Arc<Key> {
 /// PostgreSQL logs 32 values at a time, and only the transaction that did so waits for the disk. Here it is always
 /// somebody else's, and rolled back, so that nothing but keymill's own commit brings the log to the disk.
 #[test]
-fn values_drawn_after_somebody_elses_rollback_survive_a_killed_server() {
+fn values_drawn_after_another_clients_rollback_survive_a_killed_server() {
     for more in ["", "-c wal_level=minimal -c max_wal_senders=0"] {
         // The log writer, which would flush within 0.2 s, sleeps.
         let sleepy = "-c wal_writer_delay=10s -c wal_writer_flush_after=0 -c bgwriter_lru_maxpages=0";
