@@ -1,5 +1,7 @@
-//! What the bindings need beside the public verbs: leases and batches for languages that count, make texts or wait by
-//! themselves, and threads that take no signals of the host program. Unstable.
+//! What the languages of this repository need beside the public verbs: leases and batches for languages that count, make texts or
+//! wait by themselves, and threads that take no signals of the host program.
+//!
+//! Not for other programs: nothing here is stable, and a new version may change or remove any of it without notice.
 
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -8,6 +10,7 @@ use crate::base::counters::Counters;
 pub use crate::base::error::printable;
 use crate::base::error::{Error, Result};
 use crate::base::revocation::Word;
+pub use crate::base::stride::Stride;
 pub use crate::base::thread::{quiet_panics, spawn};
 use crate::engine::Way;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
@@ -42,7 +45,35 @@ impl Lease {
     }
 }
 
+#[doc(hidden)] // as this module
 impl Source {
+    /// Whether its ids follow each other, so that a language may count through a [`Lease`] by itself. Where not, a lease holds one
+    /// id, and the core makes batches: snowflakes have gaps, and so do the ids of a stride.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        !matches!(self.shared.way, Way::Time(_) | Way::Strided(_))
+    }
+
+    /// Whether numbers in memory may end by themselves: a period ends, or they outlive `ttl`. Where not, only a close
+    /// revokes a [`Lease`] (and a fork): a language that sees every close itself need not compare the word.
+    #[must_use]
+    pub fn expires(&self) -> bool {
+        self.spec().has_ends()
+    }
+
+    /// The same for every copy of one source, and for no other source of this process: a language that keeps a cursor
+    /// of its own keeps one per identity. A forked child has another one, and 0 where it may not go on (`FORKED`).
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        self.shared.callers().map_or(0, |callers| callers.id)
+    }
+
+    /// Which numbers are its ids: the n-th number that a source with a stride counts is [`Stride::nth`].
+    #[must_use]
+    pub fn stride(&self) -> Stride {
+        self.spec().key.stride
+    }
+
     /// Leases at most `count` numbers (0: as many as the source's `block=` says) for a cursor of the caller's own. A
     /// snowflake gives one id, and so does a source with a stride, so that a cursor works on every source of numbers.
     ///

@@ -10,15 +10,27 @@
 //! # Ok::<(), keymill::Error>(())
 //! ```
 //!
-//! Floors, each of which names only itself and what is under it:
+//! A [`Mill`] is opened from one string and a [`Source`] is named by one string; both are described in `docs/configuration.md`. A
+//! source answers [`next`](Source::next), [`try_next`](Source::try_next), [`take`](Source::take), [`fill`](Source::fill) and
+//! [`lease`](Source::lease); a [`Handle`] is the fastest loop of one thread. Each error has a [`Code`]. [`Layout`] and
+//! [`SerialPattern`] are pure types without I/O.
 //!
-//! ```text
-//! 4  api binding               every language translates these verbs and nothing else
-//! 3  engine keeper config      assembly, and the one thread
-//! 2  store                     all I/O
-//! 1  planner segment snowflake   state machines; no I/O, time is passed in
-//! 0  base time serial snowflake::layout   pure functions and types
-//! ```
+//! # Features
+//!
+//! `memory:` is always there, and `sqlite` is a default feature. Servers are the features `mysql` (MariaDB and TiDB too), `postgres`
+//! and `redis`, each with TLS.
+
+// Floors, each of which names only itself and what is under it:
+//
+//     4  api binding               every language translates these verbs and nothing else
+//     3  engine keeper config      assembly, and the one thread
+//     2  store                     all I/O
+//     1  planner segment snowflake   state machines; no I/O, time is passed in
+//     0  base time serial snowflake::layout   pure functions and types
+//
+// Users see what is listed at the end of this file. The languages of this repository also use `binding`. With the feature
+// `internals`, which has no promise and no documentation, tests, benches and the simulation see the modules below.
+#![cfg_attr(not(feature = "internals"), allow(dead_code, unused_imports))] // a build with them finds what is dead
 
 mod api;
 mod base;
@@ -26,30 +38,45 @@ mod base;
 pub mod binding;
 mod config;
 mod engine;
+#[cfg(not(feature = "internals"))]
+mod keeper;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod keeper;
+#[cfg(not(feature = "internals"))]
+mod planner;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod planner;
 mod segment;
 pub mod serial;
-/// What `tests/simulation` drives and no other program should: sources without threads, specs without a mill.
+/// What `tests/simulation` drives: sources and generators without threads, specs without a mill.
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod simulation {
     pub use crate::base::spec::{Kind, Order, Rules, SnowflakeSpec, Spec};
     pub use crate::base::waker::ReadyQueue;
     pub use crate::config::MillConfig;
     pub use crate::segment::{SegmentSource, Taken};
-    pub use crate::snowflake::SnowflakeSource;
+    pub use crate::snowflake::generator::{ClockBack, Generator, Refusal, Why};
+    pub use crate::snowflake::source::SnowflakeSource;
 }
 pub mod snowflake;
+#[cfg(not(feature = "internals"))]
+mod store;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod store;
+#[cfg(not(feature = "internals"))]
+mod time;
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod time;
 
 pub use api::{Handle, Iter, Kind, Mill, OldRow, Parts, Source, Standing, Table, VERSION};
 pub use base::error::{Code, Error, Result};
-/// What the documentation says of options.
+/// The tables of options that the documentation shows.
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use config::options;
 pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string};
@@ -57,4 +84,4 @@ pub use engine::events::Event;
 pub use engine::metrics::{Latency, Stats};
 pub use serial::SerialPattern;
 pub use snowflake::Layout;
-pub use store::{Facts, Import, Row};
+pub use store::{Facts, Import, Mark, Row};

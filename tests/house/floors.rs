@@ -232,9 +232,24 @@ fn hidden() -> Vec<String> {
 }
 
 #[test]
+fn only_tests_and_benches_build_the_core_with_its_internals() {
+    for member in fs::read_to_string(root().join("Cargo.toml")).expect("a manifest").split('"') {
+        let Ok(manifest) = fs::read_to_string(root().join(member).join("Cargo.toml")) else { continue };
+        let (before_tests, _) = manifest.split_once("[dev-dependencies]").unwrap_or((&manifest, ""));
+        let asks = before_tests.contains("\"internals\"");
+        assert_eq!(asks, member == "tests", "{member}");
+    }
+}
+
+#[test]
 fn the_bindings_know_only_what_the_core_shows_them() {
     let hidden = hidden();
-    assert!(hidden.contains(&"store".to_owned()), "{hidden:?}: the reader is broken");
+    for internal in ["keeper", "planner", "simulation", "store", "time"] {
+        assert!(
+            hidden.contains(&internal.to_owned()),
+            "{internal} is not in {hidden:?}: the reader is broken"
+        );
+    }
     for folder in BINDINGS {
         let mut checked = 0;
         for path in sources(&root().join(folder)) {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::base::error::{Error, Result, shown};
 use crate::base::reservation::{Key, MAX_NUMBER, Mark};
 use crate::base::spec::{Kind, Order, SnowflakeSpec, Spec};
-use crate::base::stride::Stride;
 use crate::config::StoreConfig;
 use crate::engine::metrics::Stats;
 use crate::engine::{Live, SharedSource, Way};
@@ -157,13 +156,6 @@ impl Source {
         n.map(|n| self.stride().nth(n))
     }
 
-    /// Which numbers are its ids: the n-th number that a source with a stride counts is [`Stride::nth`].
-    #[doc(hidden)] // for the command
-    #[must_use]
-    pub fn stride(&self) -> Stride {
-        self.spec().key.stride
-    }
-
     /// The next id if one is in memory; never blocks.
     ///
     /// # Errors
@@ -294,13 +286,6 @@ impl Source {
         self.spec().order == Order::Thread
     }
 
-    /// Whether its ids follow each other, so that a language may count through a [`Lease`](crate::binding::Lease) by itself. Where
-    /// not, a lease holds one id, and the core makes batches: snowflakes have gaps, and so do the ids of a stride.
-    #[must_use]
-    pub fn counts(&self) -> bool {
-        !matches!(self.shared.way, Way::Time(_) | Way::Strided(_))
-    }
-
     /// How long a call may wait.
     #[must_use]
     pub fn deadline(&self) -> Duration {
@@ -311,20 +296,6 @@ impl Source {
     #[must_use]
     pub fn block(&self) -> u64 {
         self.spec().block
-    }
-
-    /// Whether numbers in memory may end by themselves: a period ends, or they outlive `ttl`. Where not, only a close
-    /// revokes a [`Lease`](crate::binding::Lease) (and a fork): a language that sees every close itself need not compare the word.
-    #[must_use]
-    pub fn expires(&self) -> bool {
-        self.spec().has_ends()
-    }
-
-    /// The same for every copy of one source, and for no other source of this process: a language that keeps a cursor
-    /// of its own keeps one per identity. A forked child has another one, and 0 where it may not go on (`FORKED`).
-    #[must_use]
-    pub fn identity(&self) -> u64 {
-        self.shared.callers().map_or(0, |callers| callers.id)
     }
 
     /// A handle that counts through blocks of its own: the fastest loop, for one thread at a time. Ids rise within it.

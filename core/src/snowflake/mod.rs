@@ -1,7 +1,7 @@
 //! Snowflakes: ids made of time, a worker and a sequence, without a request per id.
 //!
 //! * [`layout`] says which bits mean what, and when the time field is over. Pure.
-//! * [`generator`] hands out the positions of one worker. It reads clocks through the vDSO and does no I/O: the keeper gives it
+//! * The generator hands out the positions of one worker. It reads clocks through the vDSO and does no I/O: the keeper gives it
 //!   the worker id and the stored high-water mark.
 //!
 //! Guarantees, the most important first:
@@ -15,14 +15,13 @@
 //! The scheme is Twitter's (<https://github.com/twitter-archive/snowflake>), counting ahead of the clock is
 //! uid-generator's (<https://github.com/baidu/uid-generator>), one packed word is ferroid's and many others'.
 
-pub mod generator;
+pub(crate) mod generator;
 pub mod layout;
-mod source;
+pub(crate) mod source;
 
 #[cfg(all(test, loom))]
 mod loom;
 
-pub use generator::{ClockBack, Generator, Refusal, Why};
+use generator::{Generator, Refusal, Why};
 pub use layout::{Fields, Layout};
-#[doc(hidden)]
-pub use source::SnowflakeSource;
+pub(crate) use source::SnowflakeSource;

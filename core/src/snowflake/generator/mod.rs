@@ -65,7 +65,8 @@ impl Time for Clock {
 /// [`Generator::wanted_mark`] asks for, and reports that with [`Generator::raise_mark`]; from then on there are ids.
 ///
 /// ```
-/// use keymill::snowflake::{ClockBack, Generator, Layout};
+/// use keymill::Layout;
+/// use keymill::simulation::{ClockBack, Generator};
 /// use keymill::time::Clock;
 ///
 /// let layout = Layout::parse("twitter", "2025-01-01")?;
