@@ -1,4 +1,4 @@
-//! A store with a table of its own, and ways to tamper with it behind its back.
+//! A store with a table of its own, and access to the table behind the store.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ use crate::counted::Counted;
 pub const DAY: u64 = 20_261_120_000_000_000;
 pub const NEXT_DAY: u64 = 20_261_121_000_000_000;
 
-/// What is kept: a segment, or a serial number under one scheme or the other.
+/// The kind of source: a segment, or a serial number under a scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Segment,
@@ -62,7 +62,7 @@ impl Kind {
         if self.is_serial() { DAY } else { 0 }
     }
 
-    /// Of a table of another program's: the columns of the name and of the maximum, and how many characters a name has.
+    /// For a table of another program: the columns of the name and of the maximum, and the width of a name.
     pub fn columns(self) -> Option<(&'static str, &'static str, usize)> {
         match self {
             Kind::Segment | Kind::Serial | Kind::Producer => None,
@@ -73,17 +73,17 @@ impl Kind {
         }
     }
 
-    /// The maximum that a row holds where `next` is the next number.
+    /// The maximum of a row whose next number is `next`.
     pub fn kept(self, next: u64) -> u64 {
         if self == Kind::Leaf { next } else { self.stride().nth(next) - 1 }
     }
 
-    /// The last number there is: Leaf's column has to hold the number after it.
+    /// The last number: Leaf's column has to hold the number after it.
     pub fn last(self) -> u64 {
         if self == Kind::Leaf { MAX_NUMBER - 1 } else { self.stride().up_to(MAX_NUMBER) }
     }
 
-    /// Which numbers of a row are its own.
+    /// The numbers that a row owns.
     pub fn stride(self) -> Stride {
         if self == Kind::Strided { Stride::new(3, 2).unwrap() } else { Stride::EVERY }
     }
@@ -112,22 +112,22 @@ impl Kind {
     }
 }
 
-/// Where it is kept.
+/// The store of a bench.
 pub enum Place {
     Memory(Arc<Memory>),
-    /// The file, and the folder that goes with the bench.
+    /// The file, and the folder that lives as long as the bench.
     Sqlite(PathBuf, #[allow(dead_code)] Option<tempfile::TempDir>),
     MariaDb,
-    /// The URL of a user's own TiDB, or of a MariaDB that says it is one: keymill's statements for TiDB are the same.
+    /// The URL of a user's own TiDB, or of a MariaDB that reports TiDB's version: keymill sends both the same statements.
     TiDb(String),
     Postgres,
     Redis,
 }
 
-/// The environment variable that names a user's own TiDB.
+/// The environment variable with the URL of a user's own TiDB.
 pub const TIDB: &str = "KEYMILL_TIDB_URL";
 
-/// Where the TiDB is. One line says so where it is none.
+/// The TiDB's URL. Without one a line says that these tests do not run.
 fn tidb() -> String {
     static DISGUISE: OnceLock<Disguise> = OnceLock::new();
     if let Ok(url) = std::env::var(TIDB) {
@@ -142,7 +142,7 @@ fn tidb() -> String {
     disguise.in_front_of(&mariadb::url())
 }
 
-/// One store, with a table of its own, and a way to tamper with it behind the store's back.
+/// One store, with a table of its own, and access to the table behind the store.
 pub struct Bench {
     pub kind: Kind,
     pub place: Place,
@@ -192,7 +192,7 @@ impl Bench {
         matches!(self.place, Place::MariaDb | Place::TiDb(_))
     }
 
-    /// Past the store.
+    /// Directly on the database.
     fn connection(&self) -> mysql::Conn {
         match std::env::var(TIDB) {
             Ok(url) if matches!(self.place, Place::TiDb(_)) => mariadb::connection_of(&url),
@@ -249,7 +249,7 @@ impl Bench {
         self.open().look(&self.key(name)).unwrap().map(|row| row.mark.next)
     }
 
-    /// One statement behind the store's back; `{t}` is the table.
+    /// Runs one statement on the database itself; `{t}` is the table.
     pub fn tamper(&self, sql: &str, values: &[&str]) -> u64 {
         let sql = sql.replace("{t}", &self.table);
         match &self.place {
@@ -292,7 +292,7 @@ impl Bench {
         assert_eq!(changed, 1, "there is a row to set");
     }
 
-    /// Behind the store's back, on another program's table.
+    /// Directly on the database, on another program's table.
     pub fn set_maximum(&self, name: &str, maximum: u64) -> u64 {
         let (by, column, _) = self.kind.columns().unwrap();
         let sql = format!("UPDATE {{t}} SET {column} = ? WHERE {by} = ?");
@@ -307,15 +307,15 @@ impl Bench {
         }
     }
 
-    /// Whether this name, which ends in a space, has its row under the name without it. For MySQL and its kin.
+    /// Whether the row of this name, which ends in a space, is stored under the name without it. For MySQL and MariaDB.
     pub fn pads(&self, name: &str) -> bool {
         let Some((by, ..)) = self.kind.columns() else { return true };
-        // `LIKE` compares the space whatever the collation says of it.
+        // `LIKE` compares the space under every collation.
         let sql = format!("SELECT COUNT(*) FROM {} WHERE {by} LIKE ?", self.table);
         self.connection().exec_first(sql, (name,)).unwrap() == Some(0)
     }
 
-    /// One command on a row's key, behind the store's back.
+    /// Runs one command on a row's key, directly on the server.
     pub fn redis_say<T: ::redis::FromRedisValue>(&self, command: &str, name: &str, words: &[&str]) -> T {
         let at = format!("{}:{}", self.table, self.key(name).name);
         let words: Vec<_> = [command, &at].iter().chain(words).copied().collect();

@@ -1,5 +1,5 @@
-//! A store as a source with a stride sees it: asked and answered in the source's own count, 1 for its first id. The suite
-//! can then ask for what it asks of every other source.
+//! A store as a source with a stride uses it: requests and answers are in the source's own count, from 1 for its first id.
+//! So the suite can use the same numbers as for every other source.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn of_the_row(key: &Key, mark: Mark) -> Mark {
 impl Store for Counted {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         let stride = request.key.stride;
-        // Where a spec's options speak of ids, the suite speaks of the count.
+        // Options of a spec are in ids; the suite's numbers are the source's own count.
         let (start, last) = (stride.nth(request.start), stride.nth(request.last));
         let asked = Request { start, last, ..request.clone().of_the_row() };
         self.0.reserve(&asked).map(|reserved| reserved.of_the_source(stride))

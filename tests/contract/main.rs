@@ -2,7 +2,7 @@
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it), PostgreSQL by `KEYMILL_TEST_POSTGRES`
 //! (`ci/servers/postgres run …`), Redis by `KEYMILL_TEST_REDIS` (`ci/servers/redis run …`); without them those tests fail and say so,
-//! because a suite that skips in silence proves nothing.
+//! because a suite that skips silently proves nothing.
 
 mod bench;
 mod counted;
@@ -33,13 +33,13 @@ fn kind<T: std::fmt::Debug>(answer: Result<T, Fault>) -> FaultKind {
     fault.kind
 }
 
-/// A promise that cannot be kept or broken here, with the reason; `ci/steps/pairs` shows it in the table of pairs and promises.
+/// A promise that cannot be tested here, with the reason; `ci/steps/pairs` shows it in the table of pairs and promises.
 fn not_kept(reason: &str) {
-    // A test's thread bears its name.
+    // The name of the thread is the name of the test.
     println!("not kept in {}: {reason}", std::thread::current().name().unwrap_or("?"));
 }
 
-/// Each function once for each store and kind.
+/// Defines each function as a test for each store and kind.
 macro_rules! contract {
     ($($name:ident)*) => {
         contract!(@ memory_segment, Bench::memory(Kind::Segment), $($name)*);
@@ -144,12 +144,12 @@ fn another_connection_goes_on_where_the_first_stopped(bench: &Bench) {
     assert_eq!(bench.stands_at("orders"), Some(2001));
 }
 
-/// Reserves until `count` ranges are there; other processes may make single attempts fail, but not for ever.
+/// Reserves until there are `count` ranges; other processes may make single attempts fail, but not for ever.
 fn reserve_many(store: &mut dyn Store, request: &Request, count: usize) -> Vec<(u64, u64)> {
     reserve_timed(store, request, count).0
 }
 
-/// The same, and the longest that one attempt took.
+/// The same, with the time of the longest attempt.
 fn reserve_timed(store: &mut dyn Store, request: &Request, count: usize) -> (Vec<(u64, u64)>, Duration) {
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut request = request.clone();
@@ -193,11 +193,11 @@ fn sixteen_connections_never_overlap_from_the_first_use_on(bench: &Bench) {
     assert_eq!(ranges.len(), 16 * ROUNDS);
     let total: u64 = ranges.iter().map(|(lo, hi)| hi - lo).sum();
     assert_disjoint(ranges);
-    // One row, begun once, and no attempt that failed has moved it.
+    // One row, created once, and no failed attempt has moved it.
     assert_eq!(bench.stands_at("orders"), Some(total + 1));
 }
 
-/// The environment variable by which this binary knows that it is a child: kind, place, table.
+/// The environment variable that makes this binary a child: kind, place, table.
 pub const CHILD: &str = "KEYMILL_CONTRACT_CHILD";
 
 fn eight_processes_never_overlap(bench: &Bench) {
@@ -240,7 +240,7 @@ fn eight_processes_never_overlap(bench: &Bench) {
     assert_eq!(bench.stands_at("orders"), Some(total + 1));
 }
 
-/// Not a test of its own: what `eight_processes_never_overlap` starts. Without its variable it does nothing.
+/// Not a test of its own: `eight_processes_never_overlap` starts it. Without its variable it does nothing.
 #[test]
 fn a_child_process_reserves_and_prints() {
     let Ok(task) = std::env::var(CHILD) else { return };
@@ -278,7 +278,7 @@ fn a_row_below_the_high_water_is_refused_and_left_alone(bench: &Bench) {
         assert!(fault.message.contains(part), "{part} is not in: {fault}");
     }
     assert_eq!(bench.stands_at("orders"), Some(200));
-    // A process that has seen less cannot know better.
+    // A process that has seen less cannot detect it.
     assert_eq!(store.reserve(&bench.request("orders", 1)).unwrap().lo, 200);
     assert_eq!(store.reserve(&seen).unwrap().lo, 201);
 }
@@ -349,9 +349,9 @@ fn odd_names_are_names_like_others(bench: &Bench) {
                     ranges.entry(name.to_uppercase()).or_default().push((got.lo, got.hi));
                 }
                 Err(fault) => {
-                    // The seed's table is three-byte utf8.
+                    // KeyFactory's table is three-byte utf8.
                     assert_eq!((foreign, fault.kind), (true, FaultKind::Refused), "{fault}");
-                    // Leaf's and CosId's tables are of the database's character set, whatever that is.
+                    // Leaf's and CosId's tables have the character set of the database.
                     let by_database = matches!(bench.kind, Kind::Leaf | Kind::Cosid) && !name.is_ascii();
                     assert!(name == "🦀" || by_database, "{name}: {fault}");
                     assert!(fault.message.contains("scheme=keymill") || by_database, "{fault}");
@@ -360,7 +360,8 @@ fn odd_names_are_names_like_others(bench: &Bench) {
         }
     }
     if foreign && bench.is_mysql() {
-        // KeyFactory's table knows no case and no trailing space; others are of the database's collation, which may know both.
+        // KeyFactory's table ignores case and trailing spaces; other tables have the database's collation, which may ignore
+        // them too.
         if bench.pads("a ") {
             let padded = ranges.remove("A ").expect("it was reserved from");
             ranges.entry("A".to_owned()).or_default().extend(padded);
@@ -390,7 +391,7 @@ fn the_last_number_is_issued_and_nothing_wraps(bench: &Bench) {
         assert_eq!(kind(store.reserve(&Request { len: u64::MAX, ..request.clone() })), FaultKind::Exhausted);
     }
     assert_eq!(bench.stands_at("orders"), Some(last + 1));
-    // Given back, the last number can be had again.
+    // A returned last number can be reserved again.
     let key = bench.key("orders");
     assert!(store.give_back(&key, bench.kind.period(), last, last + 1).unwrap());
     let got = store.reserve(&Request { len: 1, ..request }).unwrap();
@@ -446,7 +447,7 @@ fn a_new_period_starts_anew_and_an_old_one_never_comes_back(bench: &Bench) {
         Reserved { lo: 301, hi: 601, period: NEXT_DAY, ttl_ms: None }
     );
     assert!(!store.give_back(&today.key, DAY, 100, 301).unwrap());
-    // The row of a slow old node: set back to yesterday, below what this process has seen.
+    // The row of an old node with a slow clock: set back to yesterday, below what this process has seen.
     bench.set_row("cust", Mark { period: DAY, next: 400 });
     let seen = Mark { period: NEXT_DAY, next: 601 };
     let set_back = store.reserve(&Request { high_water: seen, ..tomorrow });
@@ -470,7 +471,7 @@ fn a_mark_is_raised_and_never_lowered(bench: &Bench) {
     assert_eq!(kind(store.raise(&bench.key("worker-8"), Some(1), 700)), FaultKind::Taken);
     assert_eq!(store.raise(&bench.key("worker-8"), Some(0), 700).unwrap(), 0);
     assert_eq!(kind(store.raise(&key, None, u64::MAX)), FaultKind::Refused);
-    // Sixteen who all expect the same: one wins.
+    // Sixteen clients expect the same mark: one succeeds.
     let winners: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..16)
             .map(|n| {
@@ -528,7 +529,7 @@ fn rows_of_old_key_factory_nodes_are_understood(bench: &Bench) {
     }
     let kept = store.look(&bench.key("CUST")).unwrap().unwrap();
     assert_eq!(kept.text, "MAXSERIALNO=202611201000", "names are upper-cased, the text is KeyFactory's");
-    // KeyFactory writes neither, and hands out nothing where it finds NULL.
+    // KeyFactory writes neither, and issues nothing when it finds NULL.
     for (text, says) in
         [(None, "holds NULL in `MAXSERIALNO`"), (Some(""), "holds an empty text in `MAXSERIALNO`")]
     {
@@ -540,7 +541,7 @@ fn rows_of_old_key_factory_nodes_are_understood(bench: &Bench) {
     }
     store.repair(&bench.key("cust"), bench.mark(701)).unwrap();
     assert_eq!(store.reserve(&request).unwrap().lo, 701, "a repair mends it");
-    // A row that was emptied under a process that has seen numbers is no fresh start.
+    // A row that was emptied after a process has seen numbers does not begin again.
     for text in [None, Some(""), Some("INIT")] {
         bench.set_text("cust", text);
         let seen = Request { high_water: bench.mark(1001), ..request.clone() };
@@ -581,7 +582,7 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
     }
     let mut store = bench.open();
     let business = unique("cust");
-    // Something has to be there before anything else may be, or the SQLite file belongs to another program.
+    // A first table has to exist, or the SQLite file belongs to another program.
     store.reserve(&bench.request("first", 1)).unwrap();
     let charset = if bench.is_mysql() { "CHARSET=utf8mb4" } else { "" };
     bench.tamper(&format!("CREATE TABLE {business} (id VARCHAR(64)) {charset}"), &[]);
@@ -614,7 +615,7 @@ fn init_max_starts_after_the_largest_serial_of_the_period(bench: &Bench) {
     }
     let tomorrow = Request { period: NEXT_DAY, period_max: NEXT_DAY, ..request.clone() };
     assert_eq!(store.reserve(&tomorrow).unwrap().lo, 1, "a new period of a row begins at the start");
-    // Under `overflow=error` a widened number is none of this pattern.
+    // With `overflow=error` a widened number does not match this pattern.
     let strict = Request { last: 9999, period: NEXT_DAY, period_max: NEXT_DAY, ..request };
     bench.delete_row(&business);
     assert_eq!(kind(store.reserve(&strict)), FaultKind::Exhausted);
@@ -665,7 +666,7 @@ fn inspecting_a_missing_row_answers_none(bench: &Bench) {
     let facts = bench.open().facts().unwrap();
     assert!(facts.warnings.is_empty(), "{facts:?}");
     assert!(!facts.version.is_empty(), "{facts:?}");
-    // A TiDB has no setting that loses commits.
+    // TiDB has no setting that loses commits.
     assert_eq!(facts.durability.is_empty(), facts.dialect == "tidb", "{facts:?}");
     assert_eq!(facts.dialect == "tidb", matches!(bench.place, Place::TiDb(_)), "{facts:?}");
 }

@@ -1,4 +1,4 @@
-//! What only a server has: rights, answers that get lost, connections that break, old nodes beside ours.
+//! Tests for MariaDB alone: rights, lost answers, broken connections, old nodes beside keymill.
 
 use std::sync::{Arc, Barrier};
 
@@ -27,7 +27,7 @@ fn a_missing_table_names_the_command() {
                 request.key.name, bench.table
             )
         );
-        // The same connection goes on as soon as the table is there.
+        // The same connection continues once the table exists.
         assert_eq!(store.init(&[bench.key("orders")], true).unwrap().len(), 1);
         assert_eq!(self::kind(store.reserve(&request)), FaultKind::Refused);
         store.init(&[bench.key("orders"), bench.key("invoices")], false).unwrap();
@@ -74,7 +74,7 @@ fn a_connection_ended_by_the_server_is_replaced() {
         )
         .unwrap();
     assert!(!killed.is_empty());
-    // Its own id is among many; a transaction on the row finds it.
+    // Its id is one of many; a transaction on the row finds it.
     tamper.query_drop("START TRANSACTION").unwrap();
     tamper
         .exec_drop(
@@ -105,7 +105,7 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
     assert_eq!(store.reserve(&request).unwrap().lo, 1);
     let facts = store.facts().unwrap();
     assert_eq!((facts.dialect.as_str(), facts.warnings.len()), ("mariadb", 1), "{facts:?}");
-    // A replica: questions are answered, reservations are not; afterwards it may be the primary.
+    // A replica: queries are answered, reservations are not; afterwards it may be the primary.
     let mut root = mariadb::connection_of(&private.url().replace("keymill:secret", "root:"));
     root.query_drop("SET GLOBAL innodb_flush_log_at_trx_commit = 1, read_only = 1").unwrap();
     let mut replica = mariadb::store(options);
@@ -136,7 +136,7 @@ fn what_was_answered_survives_a_killed_server() {
     for _ in 0..3 {
         for _ in 0..40 {
             let got = store.reserve(&request).unwrap();
-            // Nothing may hide behind the high water: another process would not have it.
+            // The process has seen nothing: a high water would hide a loss, and another process would not have it.
             ranges.push((got.lo, got.hi));
         }
         private.kill();
@@ -151,7 +151,7 @@ fn what_was_answered_survives_a_killed_server() {
     assert_disjoint(ranges);
 }
 
-/// A refill as the seed's `getSerialNoFromDB` does it, without its faults: `FOR UPDATE`, then compare-and-set.
+/// A refill as KeyFactory's `getSerialNoFromDB` does it, without its faults: `FOR UPDATE`, then compare-and-set.
 fn old_node(connection: &mut mysql::Conn, table: &str, len: u64) -> Option<(u64, u64)> {
     let row = "TABLENAME = 'CUST' AND COLUMNNAME = 'ID' AND DATEFMT = 'yyyyMMdd' AND NOFMT = '0000'";
     let mut refill = || -> mysql::Result<Option<(u64, u64)>> {

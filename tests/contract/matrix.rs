@@ -1,4 +1,4 @@
-//! Which store keeps which scheme: asked of the code, and compared with the table that `docs/schemes.md` shows.
+//! Which store supports which scheme: the code's answer, compared with the table in `docs/schemes.md`.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn request(scheme: Scheme, table: String) -> Request {
     }
 }
 
-/// The columns of the page's table `scheme | …`, each with what it says of each scheme.
+/// The columns of the page's table `scheme | …`, each with its cell for each scheme.
 fn shown() -> Vec<(String, Vec<bool>)> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/schemes.md")).unwrap();
     let table = page.split("<!-- pairs -->\n").nth(1).expect("the page has a table of pairs");
@@ -70,7 +70,7 @@ fn the_pages_table_of_stores_and_schemes_matches_the_code() {
             "MariaDB" => Some(Box::new(mariadb::store(mariadb::options()))),
             "PostgreSQL" => Some(Box::new(postgres::store(postgres::options()))),
             "Redis" => Some(Box::new(redis::store(redis::options()))),
-            // Those that no server of the tests can be asked about.
+            // Schemes for which the tests have no server.
             "MySQL" | "TiDB" => None,
             other => panic!("docs/schemes.md names `{other}`, which nobody opens here"),
         }

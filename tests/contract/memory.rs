@@ -1,4 +1,4 @@
-//! What only a store in memory has: scripts, snapshots, names.
+//! Tests for the store in memory alone: scripts, snapshots, names.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What only a PostgreSQL server has: rights, answers that get lost, connections that break, settings that lose commits.
+//! Tests for PostgreSQL alone: rights, lost answers, broken connections, settings that lose commits.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::bench::*;
 use crate::sqlite::{forked, ranges_of};
 use crate::{assert_disjoint, kind, reserve_many};
 
-/// How long a test waits for what must come to be.
+/// How long a test waits for a condition.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The default table, for servers of one test.
@@ -39,14 +39,14 @@ fn a_missing_table_names_the_command() {
                 request.key.name, bench.table
             )
         );
-        // The same connection goes on as soon as the table is there.
+        // The same connection continues once the table exists.
         assert_eq!(store.init(&[bench.key("orders")], true).unwrap().len(), 1);
         assert_eq!(self::kind(store.reserve(&request)), FaultKind::Refused);
         store.init(&[bench.key("orders"), bench.key("invoices")], false).unwrap();
         store.init(&[bench.key("orders")], false).unwrap();
         let got = store.reserve(&request).unwrap();
         assert_eq!(got.lo, 1);
-        // A table lost and made anew under a live connection is no fresh start.
+        // A table that was dropped and created again under a live connection does not begin again.
         bench.tamper("DROP TABLE {t}", &[]);
         assert_eq!(self::kind(store.reserve(&request)), FaultKind::Refused);
         bench.open().init(&[bench.key("orders")], false).unwrap();
@@ -122,8 +122,8 @@ fn a_connection_ended_by_the_server_is_replaced_without_a_fault() {
     }
 }
 
-/// As behind a pooler that shares connections by transaction, where the next transaction is on another connection. The driver's
-/// names, which other processes have too, are for a connection whose both ends the server sees as we do.
+/// Like a pooler in transaction mode, where the next transaction is on another connection. The driver's statement names,
+/// which other processes use too, are safe only on a direct connection.
 #[test]
 fn lost_prepared_statements_fall_back_to_text_and_lose_no_number() {
     for (kind, between) in Kind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
@@ -267,7 +267,7 @@ fn a_read_only_server_answers_questions_and_reserves_nothing() {
     let fault = replica.reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
     assert!(fault.message.contains("read-only"), "{fault}");
-    // Turned under a live connection: the server's own refusal, and another connection afterwards.
+    // Changed under a live connection: the server itself refuses, and the next connection is another one.
     root.say("ALTER ROLE keymill RESET default_transaction_read_only");
     root.say("SET default_transaction_read_only = off");
     root.say("ALTER SYSTEM SET default_transaction_read_only = on");
@@ -346,13 +346,13 @@ fn a_server_frozen_for_longer_than_the_deadline_costs_the_deadline_and_no_number
             assert!(began.elapsed() < 4 * TIMEOUT, "{:?}", began.elapsed());
         }
         private.ci(&["thaw"]);
-        // It has much to catch up with.
+        // The server has to catch up first.
         ranges.extend(reserve_many(&mut store, &request, 1));
     }
     assert_disjoint(ranges);
 }
 
-/// An authority, and a certificate of it for this name.
+/// An authority, and a certificate that it signed for this name.
 fn certify(folder: &std::path::Path, authority: &str, name: &str) {
     std::fs::create_dir_all(folder).unwrap();
     let openssl = |arguments: &str| {
@@ -403,7 +403,7 @@ fn a_certificate_is_verified_for_its_authority_and_its_name() {
         assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
         assert!(fault.message.contains(says), "{says}: {fault}");
     }
-    // A server that takes nobody without it.
+    // A server that accepts only clients with a certificate.
     let root = Sql::root(&private.url());
     let rules = root.rows("SHOW hba_file");
     std::fs::write(&rules[0][0], "local all postgres trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n")
@@ -472,7 +472,7 @@ fn forked_children_open_connections_of_their_own_and_leave_the_parents_alone() {
     };
     let parents = backends();
     assert_eq!(parents.len(), 1);
-    // The keeper is at work while the process forks.
+    // The keeper works while the process forks.
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let busy = scope.spawn(|| {

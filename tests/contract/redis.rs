@@ -1,4 +1,4 @@
-//! What only Redis has: scripts, eviction, replicas, settings that change while it runs.
+//! Tests for Redis alone: scripts, eviction, replicas, settings that change while it runs.
 
 mod connection;
 mod dying;
@@ -14,7 +14,7 @@ use keymill_tests::redis::{self, Private};
 
 use crate::bench::*;
 
-/// What a new caller asks of a server of the test's own.
+/// A new caller's request to a private server.
 fn request(len: u64) -> Request {
     keymill_tests::request(&Kind::Segment.key("keymill_segment", "orders", false), len)
 }
@@ -38,7 +38,7 @@ fn says(answer: Result<impl std::fmt::Debug, Fault>, expected: FaultKind, parts:
     assert!(!fault.message.contains('\n') && !fault.message.contains("user_script"), "{fault}");
 }
 
-/// Not of those that the system gives to whoever connects: it would be gone again before the server has it.
+/// Outside the range from which the system gives ports to clients: such a port could be taken before the server listens.
 fn free_port() -> u16 {
     let mut ports = std::iter::repeat_with(|| fastrand::u16(12_000..20_000));
     ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
@@ -51,13 +51,13 @@ fn process(url: &str) -> i32 {
 }
 
 fn signal(process: i32, signal: i32) {
-    // SAFETY: a server of this test's own.
+    // SAFETY: a server that this test started.
     assert_eq!(unsafe { libc::kill(process, signal) }, 0);
 }
 
 // ---- the script and decision.rs ----
 
-/// A number near one of the places where arithmetic goes wrong.
+/// A number near a limit of the arithmetic.
 fn near_an_edge() -> u64 {
     let edges = [1, 10, 100, 9_999_999_999, 10_000_000_000, 1 << 53, MAX_NUMBER / 2, MAX_NUMBER];
     let edge: u64 = edges[fastrand::usize(..edges.len())];
@@ -151,7 +151,7 @@ fn a_wrong_password_or_right_is_refused_and_never_shown() {
         let shown = format!("{fault} {fault:?} {options:?} {store:?}");
         assert!(!shown.contains("wrong-horse"), "{shown}");
     }
-    // The rights that the advice names are enough; less is refused with that advice.
+    // The rights in the message are enough; with fewer the server refuses, and keymill gives that message.
     let mut admin = redis::connection_of(&url);
     redis::say::<()>(
         &mut admin,
@@ -174,7 +174,7 @@ fn a_wrong_password_or_right_is_refused_and_never_shown() {
     assert_eq!(store.reserve(&request(1)).unwrap().lo, 1);
     assert_eq!(store.repair(&request(1).key, Mark { period: 0, next: 50 }).unwrap().1.mark.next, 50);
     assert_eq!(store.facts().unwrap().warnings, Vec::<String>::new());
-    // A managed server tells its settings to nobody.
+    // A managed server hides its settings.
     redis::say::<()>(&mut admin, &["ACL", "SETUSER", "app", "-config|get"]);
     let unread = ["`appendfsync` cannot be read", "+config|get", "durability=warn"];
     says(redis::store(with("app", "opensesame")).reserve(&request(1)), FaultKind::Unsafe, &unread);
@@ -275,7 +275,7 @@ fn a_key_that_is_no_row_of_ours_is_refused_and_left_alone() {
     says(store.reserve(&request(10)), FaultKind::Unsafe, &["PERSIST", ROW]);
     redis::say::<i64>(&mut admin, &["PERSIST", ROW]);
     assert_eq!(store.reserve(&request(10)).unwrap().lo, 11);
-    // Other fields of the hash are somebody's notes.
+    // Other fields of the hash belong to operators.
     redis::say::<i64>(&mut admin, &["HSET", ROW, "owner", "billing"]);
     store.reserve(&request(10)).unwrap();
     store.repair(&key, Mark { period: 0, next: 1000 }).unwrap();
@@ -326,7 +326,7 @@ fn a_flushed_or_evicted_row_is_refused_and_short_memory_is_reported() {
     let fat = "x".repeat(100_000);
     let deadline = Instant::now() + Duration::from_secs(60);
     for n in 0.. {
-        // The server evicts what it likes, in time our row too.
+        // The server evicts any key, so at some point the row.
         let _ = ::redis::cmd("SET").arg(n).arg(&fat).query::<()>(&mut admin);
         if redis::say::<i64>(&mut admin, &["EXISTS", ROW]) == 0 {
             println!("evicted after {n} large keys");
@@ -390,7 +390,7 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
 
 #[test]
 fn a_cluster_is_refused() {
-    // Left to itself the other port is 10000 above the first, whoever has it.
+    // By default the cluster port is 10000 above the first, even if it is in use.
     let cluster = Private::start(&format!("--cluster-enabled yes --cluster-port {}", free_port()));
     says(at(&cluster.url()).reserve(&request(1)), FaultKind::Refused, &["Redis Cluster"]);
 }
@@ -425,7 +425,7 @@ fn a_replica_reserves_nothing_and_the_master_beside_it_does() {
     assert_eq!(of_replica.look(&request(1).key).unwrap().unwrap().mark.next, 31, "the replica has it");
     assert_eq!(waiting.facts().unwrap().warnings, Vec::<String>::new());
     assert_eq!(store.reserve(&request(10)).unwrap().lo, 31);
-    // A connection to a master that has become a replica.
+    // A connection to a master that became a replica.
     let mut admin = redis::connection_of(&private.url());
     let [_, port] = [&replica.server.hosts[0].0, &replica.server.hosts[0].1.to_string()].map(Clone::clone);
     redis::say::<()>(&mut redis::connection_of(&private.replica()), &["REPLICAOF", "NO", "ONE"]);
@@ -450,7 +450,7 @@ fn too_few_replicas_are_an_outage_before_and_an_unknown_outcome_after() {
         FaultKind::Unavailable,
         &["1 of 2", "nothing was reserved"],
     );
-    // A replica that has stopped has not said so: the script is run, and nobody acknowledges it.
+    // A stopped replica is still connected: the script runs, and no replica acknowledges it.
     let id = process(&replica);
     signal(id, libc::SIGSTOP);
     let began = Instant::now();
@@ -458,7 +458,7 @@ fn too_few_replicas_are_an_outage_before_and_an_unknown_outcome_after() {
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
     assert!(fault.message.contains("0 of 1"), "{fault}");
-    // Now it is known to lag: nothing more is burnt.
+    // Now its lag is known: no further range is lost.
     for _ in 0..3 {
         says(store.reserve(&request(10)), FaultKind::Unavailable, &["0 of 1", "nothing was reserved"]);
     }

@@ -122,7 +122,7 @@ fn a_file_that_another_sqlite_library_of_this_process_has_open_is_refused() {
         assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
         assert!(fault.message.contains("name a file of keymill's own"), "{fault}");
         assert_eq!(kind(bench.open().reserve(&request)), FaultKind::Unsafe, "a new store refuses it too");
-        // `durability=warn` accepts it, and says so.
+        // `durability=warn` accepts it with a warning.
         let options =
             sqlite::SqliteOptions { durability: Durability::Warn, ..sqlite::SqliteOptions::default() };
         let mut warned = SqliteStore::new(place(&bench).to_owned(), options);
@@ -146,7 +146,7 @@ fn stores_of_one_process_are_not_taken_for_another_library() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..20 {
-                    // Each opens and closes the file.
+                    // Each store opens and closes the file.
                     assert_eq!(reserve_many(bench.open().as_mut(), &bench.request("orders", 3), 2).len(), 2);
                 }
             });
@@ -159,7 +159,7 @@ fn stores_of_one_process_are_not_taken_for_another_library() {
 const BESIDE: &str = "KEYMILL_CONTRACT_BESIDE";
 const ROUNDS: u64 = 150;
 
-/// Not a test of its own: what the next one starts. Without its variable it does nothing.
+/// Not a test of its own: the next test starts it. Without its variable it does nothing.
 #[test]
 fn a_child_reserves_while_another_library_writes_to_the_same_file() {
     let Some(path) = std::env::var_os(BESIDE) else { return };

@@ -1,4 +1,4 @@
-//! What only a file has: other programs' files, full disks, read-only places, locks, forks.
+//! Tests for a file alone: other programs' files, full disks, read-only places, locks, forks.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use keymill_tests::worker::in_a_process_of_its_own;
 use crate::bench::*;
 use crate::{CHILD, assert_disjoint, kind, reserve_many};
 
-/// What the header of a file says of whose it is, and its journal.
+/// The `application_id` and the journal version in the header of a file.
 fn mark_and_journal(bench: &Bench) -> (i32, String) {
     let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
     let connection = rusqlite::Connection::open(path).unwrap();
@@ -24,7 +24,7 @@ fn mark_and_journal(bench: &Bench) -> (i32, String) {
     )
 }
 
-/// "kmil", in the header of every file of keymill's.
+/// "kmil", in the header of each of keymill's files.
 const MARK: i32 = 0x6b6d_696c;
 
 #[test]
@@ -48,7 +48,7 @@ fn a_file_of_another_program_is_refused_and_left_alone() {
         }
         assert_eq!(mark_and_journal(&bench), (0, "delete".to_owned()), "nothing in it was changed");
     }
-    // A table of keymill's beside the program's makes it no file of keymill's, whoever put it there.
+    // A table of keymill's in another program's file does not make the file keymill's.
     let bench = Bench::sqlite(Kind::Segment);
     bench.tamper("CREATE TABLE customers (id INTEGER PRIMARY KEY)", &[]);
     bench.tamper(&sqlite::create_table(&bench.key("x")), &[]);
@@ -67,7 +67,7 @@ fn keymills_files_are_marked_and_an_unmarked_older_file_is_adopted() {
         let new = Bench::sqlite(kind);
         new.open().reserve(&request(&new)).unwrap();
         assert_eq!(mark_and_journal(&new), (MARK, "wal".to_owned()));
-        // Made by hand from what `init --dry-run` prints.
+        // Made by hand with the statements of `init --dry-run`.
         let old = Bench::sqlite(kind);
         old.tamper(&sqlite::create_table(&old.key("x")), &[]);
         assert_eq!(mark_and_journal(&old).0, 0);
@@ -76,7 +76,7 @@ fn keymills_files_are_marked_and_an_unmarked_older_file_is_adopted() {
         old.open().reserve(&request(&old)).unwrap();
         assert_eq!(mark_and_journal(&old), (MARK, "wal".to_owned()));
     }
-    // Tables by other names, of keymill's shape.
+    // Tables with other names and keymill's columns.
     let bench = Bench::sqlite(Kind::Segment);
     let key = bench.key("x");
     let table = |name: &str| sqlite::create_table(&key).replace("keymill_segment", name);
@@ -138,12 +138,12 @@ fn a_missing_folder_or_right_says_what_to_do() {
     assert!(fault.message.contains("create it"), "{fault}");
     let fault = open(folder.path().to_owned()).reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-    // `:memory:` is a file's name here: ids that vanish are `memory:`'s business.
+    // Here `:memory:` is the name of a file: a store without a file is `memory:`.
     assert_eq!(open(folder.path().join(":memory:")).reserve(&request).unwrap().lo, 1);
     assert_eq!(open(folder.path().join(":memory:")).reserve(&request).unwrap().lo, 11);
 }
 
-/// A small file system of one's own; only root may have one.
+/// A small file system for this test; only root may mount one.
 struct Mount(tempfile::TempDir);
 
 impl Mount {
@@ -167,7 +167,7 @@ impl Drop for Mount {
     }
 }
 
-/// For files on tmpfs, which are refused otherwise.
+/// For files on tmpfs, which are refused by default.
 fn on_memory() -> sqlite::SqliteOptions {
     sqlite::SqliteOptions { durability: Durability::Warn, ..sqlite::SqliteOptions::default() }
 }
@@ -179,7 +179,7 @@ fn a_file_in_memory_is_refused_unless_that_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("ids.db");
     std::os::unix::fs::symlink(mount.0.path().join("ids.db"), &link).unwrap();
-    // By its own name, and by one on a disk that leads to it, before and after the file is there.
+    // By its own name, and by a symbolic link from a disk, before and after the file exists.
     for _ in 0..2 {
         for path in [mount.0.path().join("ids.db"), link.clone()] {
             let fault = SqliteStore::new(path.clone(), sqlite::SqliteOptions::default())
@@ -200,7 +200,7 @@ fn a_file_that_is_mounted_without_its_folder_is_refused() {
     let bench = Bench::sqlite(Kind::Segment);
     let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
     bench.open().reserve(&bench.request("orders", 10)).unwrap();
-    // As `docker run -v ids.db:/app/ids.db` has it: the log would lie in the container's layer.
+    // As `docker run -v ids.db:/app/ids.db` does: the log would be in the container's layer.
     let inside = mount.0.path().join("ids.db");
     std::fs::write(&inside, "").unwrap();
     let run = |command: &mut Command| assert!(command.status().unwrap().success());
@@ -293,20 +293,20 @@ fn a_lock_that_stays_ends_within_the_deadline() {
         began.elapsed()
     });
     assert!(times.iter().all(|took| *took >= Duration::from_millis(290)), "{times:?}");
-    // What is longer in one of them is the machine's.
+    // A longer wait of one of them is due to the machine.
     assert!(times.iter().min() < Some(&Duration::from_millis(900)), "{times:?}");
     blocker.execute_batch("ROLLBACK").unwrap();
     assert_eq!(store.reserve(&bench.request("orders", 10)).unwrap().lo, 11);
 }
 
-/// Forks by hand, so that nothing but libc's handlers run; the child writes its ranges into a pipe.
+/// Forks with libc's handlers only; the child writes its ranges into a pipe.
 pub fn forked(work: impl FnOnce() -> Vec<(u64, u64)>) -> (libc::pid_t, std::fs::File) {
     use std::io::Write;
     use std::os::fd::FromRawFd;
     let mut ends = [0; 2];
     // SAFETY: `ends` has room for the two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-    // SAFETY: both descriptors were just opened and belong to nobody else.
+    // SAFETY: both descriptors were just opened and are used here only.
     let [reader, mut writer] = ends.map(|end| unsafe { std::fs::File::from_raw_fd(end) });
     // SAFETY: the child leaves by `_exit` and runs no destructors or handlers of the parent's.
     let pid = unsafe { libc::fork() };
@@ -387,8 +387,8 @@ fn a_child_that_outlives_its_parent_keeps_its_own_locks() {
     if !in_a_process_of_its_own("sqlite::a_child_that_outlives_its_parent_keeps_its_own_locks") {
         return;
     }
-    // Parent and child have the file open; the parent closes; a third process opens it as the only one it can see.
-    // Had the child taken over the parent's idea of its locks, the third would throw away the child's log.
+    // Parent and child have the file open; the parent closes it; a third process opens it. If the child had inherited the
+    // parent's view of its locks, the third process would see no other user and delete the child's log.
     let bench = Bench::sqlite(Kind::Segment);
     let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
     let mut store = bench.open();
@@ -425,7 +425,7 @@ fn a_child_that_outlives_its_parent_keeps_its_own_locks() {
     assert_disjoint(ranges);
 }
 
-/// The folder in which `a_process_that_clones_itself` works.
+/// The folder of `a_process_that_clones_itself`.
 const CLONE: &str = "KEYMILL_CONTRACT_CLONE";
 
 fn wait_for(file: &std::path::Path) {
@@ -436,7 +436,7 @@ fn wait_for(file: &std::path::Path) {
     }
 }
 
-/// Not a test of its own: what the next one starts. A raw `clone` runs none of libc's handlers.
+/// Not a test of its own: the next test starts it. A raw `clone` runs none of libc's handlers.
 #[test]
 fn a_process_that_clones_itself() {
     let Ok(folder) = std::env::var(CLONE) else { return };
@@ -537,7 +537,7 @@ fn another_programs_journal_mode_is_set_back_and_costs_no_number() {
             assert_eq!(reserved.lo, next, "{mode}");
             next = reserved.hi;
             assert!(store.facts().unwrap().durability.contains(&"journal_mode=wal".to_owned()), "{mode}");
-            // Nor can it be changed under a store.
+            // Nor can another program change it under an open store.
             let late = rusqlite::Connection::open(path).unwrap();
             let set =
                 late.query_one(&format!("PRAGMA journal_mode={mode}"), [], |row| row.get::<_, String>(0));
@@ -568,7 +568,7 @@ fn a_file_locked_exclusively_by_another_program_is_unavailable_until_it_is_relea
         let other = rusqlite::Connection::open(path).unwrap();
         let taken = other.execute_batch("PRAGMA locking_mode=EXCLUSIVE; BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS keymill_segment (name)");
         if store_first {
-            // What keymill has open does not become another program's alone: it writes beside it.
+            // While keymill has the file open, another program cannot lock it exclusively: keymill writes beside it.
             let _ = taken.and_then(|()| other.execute_batch("COMMIT"));
         } else {
             taken.unwrap();

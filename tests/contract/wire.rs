@@ -1,4 +1,4 @@
-//! What a wire may do to an answer, and what every store behind one makes of it.
+//! Faults of a wire, and how every store behind one reacts.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,20 @@ use keymill_tests::{assert_disjoint, mariadb, postgres, redis};
 use crate::bench::{Bench, Kind, Place};
 use crate::kind;
 
-/// Every kind on every server that keeps it.
+/// Every kind on every server that supports it.
 fn benches() -> Vec<Bench> {
     let sql = Kind::ALL.into_iter().flat_map(|kind| [Bench::mariadb(kind), Bench::postgres(kind)]);
     sql.chain([Kind::Segment, Kind::Serial].map(Bench::redis)).collect()
 }
 
-/// One after the other.
+/// Ranges of consecutive reservations.
 fn on_each_server(promise: impl Fn(&Bench)) {
     for bench in benches() {
         promise(&bench);
     }
 }
 
-/// A store of this bench's server, told otherwise.
+/// A store on this bench's server, with these options changed.
 fn open(bench: &Bench, told: impl FnOnce(&mut ServerOptions)) -> Box<dyn Store> {
     if let Place::Redis = bench.place {
         let mut options = redis::options();
@@ -63,8 +63,8 @@ fn the_second_host_serves_when_the_first_does_not() {
     }
 }
 
-/// Reserves through a proxy, by turns undisturbed and cut at each of its answers; how many outcomes were unknown, and all
-/// ranges that were answered, the last one undisturbed.
+/// Reserves through a proxy, undisturbed and cut at each answer in turn; returns the number of unknown outcomes, and all
+/// answered ranges. The last reservation is undisturbed.
 fn cut_by_turns(
     store: &mut dyn Store,
     bench: &Bench,
@@ -102,7 +102,7 @@ fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
         let (unknown, ranges) = cut_by_turns(&mut *store, bench, &proxy, if is_redis { 3 } else { 5 });
         // Of sixteen rounds cut at the first answer; a serial's first one is the answer to a preparation.
         assert!(unknown >= 15 && ranges.len() > 80);
-        // Ranges whose outcome was unknown are gaps: some of them were applied, and of Redis' scripts all.
+        // Ranges with an unknown outcome are gaps: some of them were applied, and all of the Redis scripts.
         let (end, answered) = (ranges[ranges.len() - 1].1, 10 * ranges.len() as u64);
         assert!(end > answered + 1, "no applied range was lost");
         assert!(!is_redis || end == answered + 10 * unknown + 1, "{end}");
@@ -112,14 +112,14 @@ fn a_swallowed_answer_is_an_unknown_outcome_and_its_range_is_never_used() {
 
 #[test]
 fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
-    // Longer than a busy disk takes for an answer that is not held back.
+    // Longer than a busy disk takes for an undisturbed answer.
     const TIMEOUT: Duration = Duration::from_secs(3);
     let promise = |bench: &Bench| {
         let (proxy, mut store) = open_through(bench, |options| {
             (options.connect_timeout, options.read_timeout) = (TIMEOUT, TIMEOUT);
         });
         let (orders, invoices) = (bench.request("orders", 10), bench.request("invoices", 10));
-        // By then the row has been read: where one statement can do, it does.
+        // By then the row has been read: if one statement is enough, one is sent.
         for start in [&orders, &invoices].repeat(3) {
             store.reserve(start).unwrap();
         }
@@ -129,19 +129,19 @@ fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
         let fault = store.reserve(&orders).unwrap_err();
         let took = began.elapsed();
         assert!(took < TIMEOUT * 4, "a silent server held the caller for {took:?}");
-        // Where one statement or script is all, it may have been applied; a transaction was not even begun.
+        // A single statement or script may have been applied; a transaction has not even begun.
         let in_one = matches!(bench.place, Place::Redis) || !bench.kind.is_serial();
         let expected = if in_one { FaultKind::Unknown } else { FaultKind::Unavailable };
         assert_eq!(fault.kind, expected, "{:?}: {fault}", bench.kind);
         assert!(fault.message.contains("did not answer in time"), "{fault}");
-        // While it is silent, a new connection fails as well, within the same time.
+        // While the server is silent, a new connection fails too, within the same time.
         assert_eq!(kind(store.reserve(&invoices)), FaultKind::Unavailable);
         proxy.set(Answers::Pass); // now the held answers arrive, wherever they belong
         assert_eq!(store.reserve(&invoices).unwrap().lo, 31, "never the range of `orders`");
         let again = store.reserve(&orders).unwrap().lo;
         assert!(again == 1_000_001 || (in_one && again == 1_000_011), "{again}");
     };
-    // All at once: they mostly wait.
+    // All at once: the threads mostly wait.
     let promise = &promise;
     let benches = benches();
     std::thread::scope(|scope| benches.iter().for_each(|bench| drop(scope.spawn(move || promise(bench)))));

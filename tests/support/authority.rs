@@ -1,4 +1,4 @@
-//! Certificates for tests: an authority, and what it signs, made by `openssl`.
+//! Certificates for tests: an authority, and the certificates that it signs, made by `openssl`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::process::Command;
 #[derive(Debug)]
 pub struct Authority {
     folder: PathBuf,
-    /// Where the folder is to go with it.
+    /// The folder, if it lives as long as the authority.
     _kept: Option<tempfile::TempDir>,
 }
 
@@ -30,7 +30,7 @@ impl Authority {
     #[must_use]
     pub fn with(extension: &str) -> Authority {
         let folder = tempfile::tempdir().expect("a folder");
-        // The server is another user.
+        // The server runs as another user.
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
         let at = Authority::at(folder.path().to_owned(), extension);
         Authority { _kept: Some(folder), ..at }

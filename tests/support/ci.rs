@@ -7,7 +7,7 @@ use std::time::Duration;
 use keymill::store::Secret;
 use keymill::store::server::ServerOptions;
 
-/// Where the shared server of `ci/servers/SCRIPT` is: `scheme://user:password@host:port/database`, in this variable.
+/// The URL of the shared server of `ci/servers/SCRIPT`, in this variable: `scheme://user:password@host:port/database`.
 ///
 /// # Panics
 /// Where the variable is missing: a test that cannot run fails and says why.
@@ -20,11 +20,11 @@ pub fn shared(script: &str, variable: &str) -> String {
     })
 }
 
-/// How long an answer may take where no test is about that: a disk that others keep busy is slow, and a row is waited for half
-/// as long.
+/// The time limit of an answer in tests of other behaviour: a shared disk is slow, and a locked row is waited for half as
+/// long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A URL's parts as options, patient ones.
+/// A URL's parts as options, with long timeouts.
 ///
 /// # Panics
 /// Where it is not `SCHEME://user:password@host:port,…/database`.
@@ -60,7 +60,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// One that is not started yet: its folder may be given a `tls`.
+    /// A server that is not started yet: its folder may get a `tls` folder first.
     ///
     /// # Panics
     /// Where there is no place for it.
@@ -81,7 +81,7 @@ impl Server {
         server
     }
 
-    /// What the script keeps of it.
+    /// The folder in which the script keeps the server.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         self.folder.path().join(self.script)
@@ -103,12 +103,12 @@ impl Server {
         self.ci(&["start"]);
     }
 
-    /// Starts it again with these arguments besides.
+    /// Starts it again with these further arguments.
     pub fn start_again_with(&self, more: &str) {
         self.ci_with(&["start"], &format!("{} {more}", self.arguments));
     }
 
-    /// `ci/servers/SCRIPT WORDS…`; what it says.
+    /// Runs `ci/servers/SCRIPT WORDS…`; answers with its output.
     ///
     /// # Panics
     /// Where that fails.

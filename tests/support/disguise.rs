@@ -1,12 +1,12 @@
-//! A scripted server: it stands in front of the test's MariaDB, speaks the MySQL protocol packet by packet, and plays what
-//! no MariaDB can be asked for: another server's version and statements, error numbers of TiDB at a chosen statement,
-//! answers that make no sense. Rows are kept by the MariaDB behind it. It writes down every statement it is sent. A packet of
-//! several statements is taken apart: each has its own answer, as a server carries them out one by one.
+//! A scripted server in front of the test's MariaDB. It speaks the MySQL protocol packet by packet, and plays answers that
+//! MariaDB does not give: another server's version and statements, TiDB's error numbers at a chosen statement, malformed
+//! answers. The MariaDB behind it keeps the rows. It records every statement. A packet of several statements is split, so
+//! that each has its own answer.
 //!
-//! By hand and not by the crate `opensrv-mysql`: that one's list of error numbers is closed and has none of TiDB's (9007,
-//! 8002, 8022, 8028), and it brings 170 packages for the four commands that are needed here.
+//! Written by hand because the list of error numbers in the crate `opensrv-mysql` is closed and has none of TiDB's (9007,
+//! 8002, 8022, 8028), and the crate brings 170 packages for the four commands that are needed here.
 //!
-//! It is a TiDB in nothing but its words. What a TiDB does, it cannot prove.
+//! It imitates only TiDB's answers. It proves nothing about a TiDB.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -22,14 +22,14 @@ pub const TIDB: &str = "8.0.11-TiDB-v8.5.1";
 /// The environment variable that names the file to which statements are written.
 pub const STATEMENTS: &str = "KEYMILL_TIDB_STATEMENTS";
 
-/// What happens to a statement.
+/// The outcome of a statement.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// It is not carried out; this error.
+    /// It is not carried out; the client gets this error.
     Refused(u16, &'static str),
-    /// It is carried out, and answered with this error all the same. For statements without rows.
+    /// It is carried out, and the client gets this error all the same. For statements without rows.
     DoneBut(u16, &'static str),
-    /// It is not carried out; so many rows changed, this last insert id.
+    /// It is not carried out; the client gets this count and this last insert id.
     Ok(u64, u64),
     /// It is carried out, and answered with these numbers. For statements without rows.
     DoneWith(u64, u64),
@@ -37,7 +37,7 @@ pub enum Answer {
     Cut,
     /// It is carried out, and the connection breaks before the answer.
     DoneAndCut,
-    /// It is not carried out, and there is no answer for so long; then the connection breaks.
+    /// It is not carried out, and no answer comes for this long; then the connection breaks.
     Silence(Duration),
 }
 
@@ -51,14 +51,14 @@ struct Rule {
 #[derive(Default)]
 struct Script {
     rules: Vec<Rule>,
-    /// A statement with the first part is sent on with the second instead of it.
+    /// A statement that contains the first text is forwarded with the second text instead.
     words: Vec<(String, String)>,
     /// The same, for the next one only.
     words_once: Option<(String, String)>,
     said: Vec<String>,
-    /// How many questions have come, packets of several statements among them.
+    /// The number of queries so far; a packet of several statements counts once.
     packets: usize,
-    /// The next question is preceded by a reset of the session.
+    /// The session is reset before the next query.
     reset: bool,
     /// Statements are for TiDB, and written to the file of [`STATEMENTS`].
     for_tidb: bool,
@@ -81,7 +81,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Disguise {
-    /// Stands in front of `server` and changes nothing yet.
+    /// Forwards to `server` without changes.
     ///
     /// # Panics
     /// Where there is no free port.
@@ -103,7 +103,7 @@ impl Disguise {
         Disguise { port, script }
     }
 
-    /// As a TiDB: its version, and its own statements in MariaDB's words.
+    /// As a TiDB: its version, and its own statements translated for MariaDB.
     ///
     /// # Panics
     /// Where there is no free port.
@@ -122,7 +122,7 @@ impl Disguise {
         ("127.0.0.1".to_owned(), self.port)
     }
 
-    /// The URL of the server behind, with the place where this one listens.
+    /// The URL of the server behind, with this server's address.
     ///
     /// # Panics
     /// Where the URL names no port.
@@ -133,46 +133,46 @@ impl Disguise {
         format!("{login}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// From now on statements with this part are sent on with `other` instead of it.
+    /// From now on replaces this part of statements by `other`.
     pub fn instead(&self, part: &str, other: &str) {
         locked(&self.script).words.insert(0, (part.to_owned(), other.to_owned()));
     }
 
-    /// The next statement with this part is sent on with `other` instead of it.
+    /// Replaces this part of the next statement by `other`.
     pub fn instead_once(&self, part: &str, other: &str) {
         locked(&self.script).words_once = Some((part.to_owned(), other.to_owned()));
     }
 
-    /// The next `times` statements with this part are answered like this.
+    /// Answers the next `times` statements with this part like this.
     pub fn answer(&self, part: &str, times: u32, answer: Answer) {
         self.answer_after(part, 0, times, answer);
     }
 
-    /// The same, after so many more have been answered as they should.
+    /// The same, after this many undisturbed ones.
     pub fn answer_after(&self, part: &str, skip: u32, times: u32, answer: Answer) {
         locked(&self.script).rules.push(Rule { part: part.to_owned(), skip, times, answer });
     }
 
-    /// From the next question on the session is another one, as behind a proxy that hands each question to whichever session is
-    /// free: what the client has set is gone.
+    /// From the next query on the session is another one, as behind a proxy that sends each query to any free session: the
+    /// client's settings are gone.
     pub fn other_session(&self) {
         locked(&self.script).reset = true;
     }
 
-    /// How many of the answers that were set are still to come.
+    /// How many of the set answers have not been given yet.
     #[must_use]
     pub fn to_come(&self) -> u32 {
         let script = locked(&self.script);
         script.rules.iter().map(|rule| rule.times).sum::<u32>() + u32::from(script.words_once.is_some())
     }
 
-    /// Forgets the answers that are still to come.
+    /// Drops the set answers that have not been given yet.
     pub fn nothing_more(&self) {
         let mut script = locked(&self.script);
         script.rules.clear();
     }
 
-    /// The statements that have been said since this was asked last.
+    /// The statements since the last call.
     #[must_use]
     pub fn said(&self) -> Vec<String> {
         let mut script = locked(&self.script);
@@ -180,14 +180,14 @@ impl Disguise {
         std::mem::take(&mut script.said)
     }
 
-    /// How many round trips that were since `said` was asked last.
+    /// The number of round trips since the last call of `said`.
     #[must_use]
     pub fn round_trips(&self) -> usize {
         locked(&self.script).packets
     }
 }
 
-/// Writes statements to the file that [`STATEMENTS`] names, each once and on one line, after those that are there.
+/// Appends statements to the file that [`STATEMENTS`] names, each once and on one line.
 ///
 /// # Panics
 /// Where the file cannot be written.
@@ -196,7 +196,7 @@ pub fn write_down(statements: &[String]) {
     let Ok(file) = std::env::var(STATEMENTS) else { return };
     let mut written = locked(&WRITTEN);
     for statement in statements {
-        // Names of one test run's tables are no other statements.
+        // Tables of one test run have names of their own, which make no new statement.
         let line = statement.replace('\n', " ");
         if !written.insert(line.clone()) {
             continue;
@@ -208,14 +208,14 @@ pub fn write_down(statements: &[String]) {
     }
 }
 
-/// What the thread that reads the server's packets is to do with the next one.
+/// What the reading thread does with the next packet of the server.
 enum Next {
     Pass,
-    /// It goes to the thread that reads the questions.
+    /// Passes it to the thread that reads the queries.
     Hand(Sender<Vec<u8>>),
-    /// This goes to the client instead, with the number the packet has.
+    /// Sends this to the client instead, with the packet's number.
     Instead(Vec<u8>),
-    /// Nothing goes to the client any more.
+    /// Sends nothing more to the client.
     Cut,
 }
 
@@ -261,7 +261,7 @@ impl Connection {
     ) -> std::io::Result<()> {
         loop {
             let (number, mut body) = read_packet(&mut client)?;
-            // A command begins a new count; what else a client sends is of the handshake.
+            // A command restarts the packet numbers; a client's other packets belong to the handshake.
             let command = if number == 0 { body.first().copied() } else { None };
             if command != Some(QUERY) {
                 write_packet(&mut upstream, number, &body)?;
@@ -276,7 +276,7 @@ impl Connection {
             }
             let other = self.in_other_words(&text);
             let statements: Vec<&str> = other.split("; ").collect();
-            // An answer of several packets is not taken apart.
+            // An answer of several packets is not split.
             if statements.len() > 1 && !statements.iter().any(|statement| statement.starts_with("SELECT ")) {
                 if !self.one_by_one(&statements, &mut back, upstream)? {
                     return Ok(());
@@ -308,7 +308,7 @@ impl Connection {
                     *locked(&self.next) = Next::Instead(packet);
                     write_packet(&mut upstream, number, &body)?;
                 }
-                // The server is silent between a client's questions, so nobody else is writing now.
+                // The server is silent between a client's queries, so no other thread writes now.
                 (false, Some(packet)) => write_packet(&mut back, 1, &packet)?,
                 (false, None) => {}
             }
@@ -329,7 +329,7 @@ impl Connection {
         from.recv().map_err(std::io::Error::other)
     }
 
-    /// The statements of one packet, each asked and answered by itself, until one fails. `false`: the connection is to break.
+    /// Sends the statements of one packet one by one, until one fails. `false`: the connection has to break.
     fn one_by_one(
         &self,
         statements: &[&str],
@@ -403,10 +403,10 @@ impl Connection {
 const QUERY: u8 = 0x03;
 const RESET: u8 = 0x1f;
 
-/// In the status of an answer: another one follows.
+/// In the status of an answer: another answer follows.
 const MORE_RESULTS: u8 = 8;
 
-/// Where an OK packet has its status: after two numbers in the protocol's own coding.
+/// The position of the status in an OK packet: after two length-encoded numbers.
 fn status_of(packet: &[u8]) -> usize {
     let mut at = 1;
     for _ in 0..2 {
@@ -444,7 +444,7 @@ fn error_packet(code: u16, message: &str) -> Vec<u8> {
     body
 }
 
-/// Two numbers in the protocol's own coding (0xfe: eight bytes follow), autocommit, no warnings.
+/// Two length-encoded numbers (0xfe: eight bytes follow), autocommit, no warnings.
 fn ok_packet(rows: u64, id: u64) -> Vec<u8> {
     let mut body = vec![0];
     for number in [rows, id] {

@@ -1,5 +1,5 @@
-//! Servers that only take logins, as somebody between a program and its server could: they offer TLS or not, with whatever
-//! certificate, ask for a password in the way they like, and write down what they are sent.
+//! Servers that only accept logins, like an attacker between a program and its server: they offer TLS or not, with any
+//! certificate, ask for a password in a chosen way, and record what they receive.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ pub enum Protocol {
     Mysql,
     /// PostgreSQL's, version 3.
     Postgres,
-    /// RESP.
+    /// Redis' protocol, RESP.
     Redis,
 }
 
@@ -39,27 +39,27 @@ pub enum Asks {
     ThirdPassword,
 }
 
-/// What it was sent.
+/// What it received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Every byte, decrypted.
     pub bytes: Vec<u8>,
-    /// The client has encrypted.
+    /// Whether the client encrypted.
     pub encrypted: bool,
-    /// The client has logged in, or sent what it was asked for.
+    /// Whether the client logged in, or sent what it was asked for.
     pub logged_in: bool,
-    /// The client has asked for a key to send its password under.
+    /// Whether the client asked for a key under which to send its password.
     pub asked_for_a_key: bool,
 }
 
 impl Sent {
-    /// Whether this text was sent, or was going to be under a key of the impostor's.
+    /// Whether the client sent this text, or was going to under a key of the impostor's.
     #[must_use]
     pub fn discloses(&self, password: &str) -> bool {
         self.asked_for_a_key || self.says(password)
     }
 
-    /// Whether this text was sent.
+    /// Whether the client sent this text.
     #[must_use]
     pub fn says(&self, text: &str) -> bool {
         self.bytes.windows(text.len()).any(|part| part == text.as_bytes())
@@ -101,7 +101,7 @@ impl Impostor {
                 let (tls, all) = (tls.clone(), Arc::clone(&of_thread));
                 std::thread::spawn(move || {
                     let mut line = Line { stream: Stream::Plain(client), sent: Sent::default() };
-                    // However it ends: what counts is what came.
+                    // Only the received bytes count, however the connection ends.
                     let _ = line.serve(protocol, asks, tls);
                     all.lock().unwrap_or_else(PoisonError::into_inner).push(line.sent.clone());
                     drop(line);
@@ -117,7 +117,7 @@ impl Impostor {
         self.port
     }
 
-    /// What each connection sent that has ended.
+    /// The bytes of each connection that has ended.
     #[must_use]
     pub fn sent(&self) -> Vec<Sent> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -246,12 +246,12 @@ impl Line {
                     b"sha256_password\0"
                 };
                 self.mysql_say(number + 1, &[&[0xfe], plugin, scramble].concat())?;
-                // One byte is the client's goodbye.
+                // One byte is the client's `COM_QUIT`.
                 self.sent.logged_in = self.mysql_packet()?.1.len() > 1;
                 return Ok(());
             }
         }
-        // A server's OK; the client's first statement shows that it took it for one.
+        // A server's OK; the client's first statement shows that it accepted it.
         let number = if asks == Asks::Proof { number + 2 } else { number + 1 };
         self.mysql_say(number, &[0, 0, 0, 2, 0, 0, 0])?;
         self.mysql_packet()?;

@@ -20,7 +20,7 @@ pub mod vectors;
 pub mod victim;
 pub mod worker;
 
-/// What a new caller of a segment asks for: it has seen nothing, and takes any number.
+/// The request of a new caller of a segment: it has seen nothing, and takes any number.
 #[must_use]
 pub fn request(key: &Arc<Key>, len: u64) -> Request {
     Request {
@@ -36,7 +36,7 @@ pub fn request(key: &Arc<Key>, len: u64) -> Request {
     }
 }
 
-/// That no number lies in two of these ranges, and none of them is empty; answers with how many numbers they hold.
+/// Asserts that no number is in two of these ranges, and that none is empty; answers with how many numbers they hold.
 ///
 /// # Panics
 /// Where one does.
@@ -51,7 +51,7 @@ pub fn assert_disjoint(mut ranges: Vec<(u64, u64)>) -> u64 {
     ranges.iter().map(|(lo, hi)| hi - lo).sum()
 }
 
-/// Writes a file that only its owner may read, as one that holds a password has to be.
+/// Writes a file that only its owner may read, as a password file has to be.
 ///
 /// # Panics
 /// Where the file cannot be written.

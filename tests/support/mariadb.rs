@@ -7,7 +7,7 @@ use keymill::store::mysql::{MysqlStore, ServerOptions};
 
 use crate::ci::{self, Server};
 
-/// Where the shared test server is: `KEYMILL_TEST_MYSQL`, `mysql://user:password@host:port/database`.
+/// The URL of the shared test server: `KEYMILL_TEST_MYSQL`, `mysql://user:password@host:port/database`.
 ///
 /// # Panics
 /// Where the variable is missing: a test that cannot run fails and says why.
@@ -37,7 +37,7 @@ pub fn store(options: ServerOptions) -> MysqlStore {
     MysqlStore::new(options)
 }
 
-/// A plain connection to the shared test server, to tamper with.
+/// A plain connection to the shared test server, to change rows behind keymill.
 ///
 /// # Panics
 /// Where there is no server.
@@ -52,7 +52,7 @@ pub fn connection() -> mysql::Conn {
 /// Where there is no server.
 #[must_use]
 pub fn connection_of(url: &str) -> mysql::Conn {
-    // The test binary opens many connections at once; a socket file would be as good, but the driver may not know it.
+    // The test binary opens many connections at once. The driver may not find the server's socket file.
     mysql::Conn::new(format!("{url}?prefer_socket=false").as_str()).expect("the test server answers")
 }
 

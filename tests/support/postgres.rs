@@ -8,7 +8,7 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
 use crate::ci::{self, Server};
 
-/// Where the shared test server is: `KEYMILL_TEST_POSTGRES`, `postgres://user:password@host:port/database`.
+/// The URL of the shared test server: `KEYMILL_TEST_POSTGRES`, `postgres://user:password@host:port/database`.
 ///
 /// # Panics
 /// Where the variable is missing: a test that cannot run fails and says why.
@@ -38,7 +38,7 @@ pub fn store(options: ServerOptions) -> PostgresStore {
     PostgresStore::new(options)
 }
 
-/// A plain connection, to tamper with.
+/// A plain connection, to change rows behind keymill.
 pub struct Sql {
     client: Client,
     runtime: tokio::runtime::Runtime,
@@ -132,8 +132,8 @@ impl Sql {
     }
 }
 
-/// A PostgreSQL of one test, with a replica if it wants one, started by `ci/servers/postgres` in a folder of its own and stopped
-/// with the test.
+/// A PostgreSQL of one test, with a replica if the test asks for one, started by `ci/servers/postgres` in a folder of its
+/// own and stopped with the test.
 #[derive(Debug)]
 pub struct Private(Server);
 
@@ -155,7 +155,7 @@ impl Private {
         Private(Server::start("postgres", arguments))
     }
 
-    /// One that is not started yet: its folder may be given `tls/server.crt` and `tls/server.key`.
+    /// A server that is not started yet: its folder may get `tls/server.crt` and `tls/server.key` first.
     ///
     /// # Panics
     /// Where there is no place for it.
@@ -164,8 +164,8 @@ impl Private {
         Private(Server::prepare("postgres", arguments))
     }
 
-    /// A PgBouncer in front of it, in transaction mode and with one connection to the server, unless these settings say
-    /// otherwise; how its clients find it.
+    /// Starts a PgBouncer in front of it, in transaction mode and with one connection to the server unless these settings
+    /// say otherwise; answers with its URL.
     ///
     /// # Panics
     /// Where it does not start.
@@ -175,7 +175,7 @@ impl Private {
         options_of(&self.ci(&words))
     }
 
-    /// How its clients find it.
+    /// The pooler's URL.
     #[must_use]
     pub fn options(&self) -> ServerOptions {
         options_of(&self.url())

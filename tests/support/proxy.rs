@@ -1,4 +1,4 @@
-//! A TCP proxy that loses answers: the fault that no server can be asked to make.
+//! A TCP proxy that loses answers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-/// What happens to the answers of the server.
+/// What the proxy does with the server's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// They arrive.
+    /// It forwards them.
     Pass,
-    /// So many more arrive; the next one is swallowed and its connection cut. Then they arrive again.
+    /// It forwards this many; it drops the next one and cuts its connection. Then it forwards again.
     CutAfter(u32),
-    /// So many more bytes arrive, and then the connection is cut. Then they arrive again.
+    /// It forwards this many bytes, and then cuts the connection. Then it forwards again.
     CutAt(usize),
-    /// They are held back until this changes.
+    /// It holds them until this changes.
     Hold,
 }
 
@@ -35,7 +35,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens on a free port of 127.0.0.1 and passes everything on to `server`.
+    /// Listens on a free port of 127.0.0.1 and forwards to `server`.
     ///
     /// # Panics
     /// Where there is no free port.
@@ -91,15 +91,15 @@ impl Proxy {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// Round trips: how often an answer followed upon questions. A long answer in pieces is one, as are many questions that
-    /// were asked without waiting.
+    /// Round trips: how often an answer followed queries. An answer in several pieces counts once, and so do several
+    /// queries sent at once.
     #[must_use]
     pub fn turns(&self) -> u64 {
         // ordering: Relaxed — see `start`.
         self.shared.turns.load(Ordering::Relaxed)
     }
 
-    /// What is set now.
+    /// The present setting.
     #[must_use]
     pub fn now(&self) -> Answers {
         *self.shared.answers.lock().unwrap_or_else(PoisonError::into_inner)

@@ -8,7 +8,7 @@ use keymill::store::redis::RedisStore;
 
 use crate::ci::{self, Server};
 
-/// Where the shared test server is: `KEYMILL_TEST_REDIS`, `redis://user:password@host:port/0`.
+/// The URL of the shared test server: `KEYMILL_TEST_REDIS`, `redis://user:password@host:port/0`.
 ///
 /// # Panics
 /// Where the variable is missing: a test that cannot run fails and says why.
@@ -40,7 +40,7 @@ pub fn store(options: RedisOptions) -> RedisStore {
     RedisStore::new(options)
 }
 
-/// A plain connection to this server, to tamper with.
+/// A plain connection to this server, to change rows behind keymill.
 ///
 /// # Panics
 /// Where there is no server.
@@ -49,7 +49,7 @@ pub fn connection_of(url: &str) -> redis::Connection {
     redis::Client::open(url).and_then(|client| client.get_connection()).expect("the test server answers")
 }
 
-/// One command, by words.
+/// Runs one command, given as words.
 ///
 /// # Panics
 /// Where the server refuses it.
@@ -59,7 +59,7 @@ pub fn say<T: redis::FromRedisValue>(connection: &mut redis::Connection, words: 
     command.query(connection).unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
-/// Raises its flag when it goes, so that the threads of a test end with it when it panics.
+/// Sets its flag when it is dropped, so that a test's threads end when the test panics.
 #[derive(Debug)]
 pub struct Ends<'a>(pub &'a AtomicBool);
 
@@ -104,7 +104,7 @@ impl Private {
         self.ci(&["sentinels"])
     }
 
-    /// A command that needs no answer, by a user of its own: keymill's may be locked out.
+    /// Sends a command without waiting, as another user: keymill's may be locked out.
     pub fn say(&self, words: &[&str]) {
         let url = self.url();
         let root = url.replace("default:secret", "root:root");

@@ -1,4 +1,4 @@
-//! The programs that keymill replaces, as their nodes speak to a MySQL or MariaDB server: their own SQL on their own tables.
+//! The programs that keymill replaces, as their nodes speak to MySQL or MariaDB: their own SQL on their own tables.
 
 use keymill::store::Scheme;
 use mysql::Conn;
@@ -13,13 +13,13 @@ pub struct Program {
     pub by: &'static str,
     /// The column of the maximum.
     pub maximum: &'static str,
-    /// The columns an operator fills when he makes a row, and their values: step 50 where there is one.
+    /// The columns that an operator fills when creating a row, and their values: step 50 where there is one.
     pub row: (&'static str, &'static str),
     /// A reservation as the program makes it; answers with `[lo, hi)`.
     pub node: fn(&mut Conn, &str) -> (u64, u64),
 }
 
-/// Those that keep a number a row; the row is `orders`, its step 50.
+/// The programs with one row a name; the row is `orders`, its step 50.
 pub const PROGRAMS: [Program; 4] = [
     Program {
         scheme: Scheme::SequenceTable,
@@ -51,7 +51,7 @@ pub const PROGRAMS: [Program; 4] = [
     },
 ];
 
-/// The seed: one autocommitted statement, the batch's end from the session.
+/// IDSnowman: one autocommitted statement, and the batch's end from the session.
 fn snowman(connection: &mut Conn, table: &str) -> (u64, u64) {
     let update =
         format!("UPDATE {table} SET cur_id = LAST_INSERT_ID(cur_id + step) WHERE biz_type = 'orders'");
@@ -73,7 +73,7 @@ fn leaf(connection: &mut Conn, table: &str) -> (u64, u64) {
     (max - step, max)
 }
 
-/// tinyid's `DbSegmentIdServiceImpl`: an optimistic update, tried again.
+/// tinyid's `DbSegmentIdServiceImpl`: an optimistic update, repeated after a conflict.
 fn tinyid(connection: &mut Conn, table: &str) -> (u64, u64) {
     let select = format!("SELECT id, max_id, step, version FROM {table} WHERE biz_type = 'orders'");
     let update = format!(
@@ -94,7 +94,7 @@ fn tinyid(connection: &mut Conn, table: &str) -> (u64, u64) {
 /// remainder, then by delta for as long as it is not above the segment's `max_id`.
 ///
 /// # Panics
-/// Where the server says no.
+/// If the server refuses.
 pub fn tinyid_ids(connection: &mut Conn, table: &str) -> Vec<u64> {
     let select = format!("SELECT delta, remainder FROM {table} WHERE biz_type = 'orders'");
     let (delta, remainder): (u64, u64) = connection.query_first(select).unwrap().unwrap();
@@ -103,7 +103,7 @@ pub fn tinyid_ids(connection: &mut Conn, table: &str) -> Vec<u64> {
     while current % delta != remainder {
         current += 1;
     }
-    // `currentId` of the row itself was issued by whoever had the segment before.
+    // Another node issued the row's own `currentId` with the segment before.
     let first = if current == lo - 1 { current + delta } else { current };
     (first..hi).step_by(delta as usize).collect()
 }
@@ -125,7 +125,7 @@ fn cosid(connection: &mut Conn, table: &str) -> (u64, u64) {
 /// `None` where another node was faster. A row of another date begins at 1.
 ///
 /// # Panics
-/// Where the server says no.
+/// If the server refuses.
 pub fn key_factory(connection: &mut Conn, table: &str, today: &str, row: (&str, &str)) -> Option<(u64, u64)> {
     let which = format!("TABLENAME = '{}' AND COLUMNNAME = '{}'", row.0, row.1);
     connection.query_drop("BEGIN").unwrap();

@@ -1,4 +1,4 @@
-//! Threads that take ids at a steady pace while something happens to the store, and what they met.
+//! Threads that take ids at a steady pace during a fault, and the ids and errors they got.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use keymill::{Code, Error, Source};
 
-/// Waits until something is true; a test that waits for ever says what for.
+/// Waits until a condition holds; panics with its name after a time limit.
 ///
 /// # Panics
 /// When it does not come true in time.
@@ -21,7 +21,7 @@ pub fn until(what: &str, patience: Duration, mut is_true: impl FnMut() -> bool) 
     }
 }
 
-/// What a group of takers got and met.
+/// The ids and errors of a group of takers.
 #[derive(Debug, Default)]
 pub struct Takers {
     got: Mutex<Vec<u64>>,
@@ -63,7 +63,7 @@ impl Takers {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether a caller has met this code with these words.
+    /// Whether a caller got this code with these words.
     #[must_use]
     pub fn met(&self, code: Code, says: &str) -> bool {
         self.errors().iter().any(|(_, error)| error.code == code && error.message.contains(says))
@@ -81,7 +81,8 @@ impl Takers {
         self.got.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().max().unwrap_or(0)
     }
 
-    /// Runs beside a taker on each of these sources and stops them whatever happens; answers with how many ids there were.
+    /// Runs `work` beside a taker on each of these sources and stops them whatever happens; answers with how many ids there
+    /// were.
     ///
     /// # Panics
     /// Where an id came twice, or `work` panics.
@@ -102,7 +103,7 @@ impl Takers {
         self.distinct()
     }
 
-    /// How many ids there are; panics where one came twice.
+    /// How many ids there are; panics if an id came twice.
     ///
     /// # Panics
     /// That is the point.

@@ -1,4 +1,4 @@
-//! The cases of `tests/vectors`, and what a step's answer is held against. The command's tests share this file.
+//! The cases of `tests/vectors`, and the comparison of a step's answer. The command's tests share this file.
 
 use std::fs;
 use std::io::Write;
@@ -50,10 +50,10 @@ fn cases_of(file: &Path) -> Vec<Case> {
         .collect()
 }
 
-/// What a step answered: a value, nothing, or code and message of an error.
+/// The answer of a step: a value, nothing, or code and message of an error.
 pub type Answer = Result<Option<Value>, (String, String)>;
 
-/// Whether the answer is what the step expects; `Err` says what it is instead.
+/// Compares the answer with the step's expectation; `Err` describes the difference.
 ///
 /// # Errors
 /// One line for a person.
@@ -74,7 +74,7 @@ pub fn held_against(step: &Value, answer: &Answer) -> Result<(), String> {
     }
 }
 
-/// Notes that a case was run, where `KEYMILL_VECTORS_RAN` names a file for that; `ci/steps/vectors` compares the lists.
+/// Records that a case was run, in the file that `KEYMILL_VECTORS_RAN` names; `ci/steps/vectors` compares the lists.
 ///
 /// # Panics
 /// Where the file cannot be written.

@@ -1,4 +1,4 @@
-//! What a scenario does to a server: one trait, so that each scenario of `tests/faults/server_faults.rs` stands once for every store.
+//! Faults of a server: one trait, so that each scenario of `tests/faults/server_faults.rs` exists once for every store.
 
 use std::any::Any;
 
@@ -11,17 +11,17 @@ const MISSING: &str = "table `keymill_segment` is missing; run `";
 const READ_ONLY: &str = "read-only";
 const PASSWORD: &str = "check user and password";
 const CROWDED: &str = "the server has too many connections";
-/// Redis closes what it has just accepted, and what it says of that may be lost on the way: `too many connections; raise
-/// maxclients`, or `is `maxclients` reached?`.
+/// Redis closes a connection that it has just accepted, so its error may be lost: `too many connections; raise maxclients`,
+/// or `is `maxclients` reached?`.
 const FULL: &str = "maxclients";
 
-/// What a scenario does to a server of its own, in each store's own way. Where a caller is to be told why, the method
-/// answers with words that the error holds.
+/// Faults of a private server, in each store's own way. If callers have to see the reason, the method returns words of the
+/// error.
 pub trait Victim {
-    /// What a script of `ci/servers/` does to it.
+    /// Runs the script of `ci/servers/`.
     fn server(&self) -> &Server;
 
-    /// Where it is, without options.
+    /// Its URL, without options.
     fn url(&self) -> String {
         self.server().url()
     }
@@ -39,7 +39,7 @@ pub trait Victim {
         self.server().start_again();
     }
 
-    /// `SIGSTOP`: it is there and answers nothing.
+    /// `SIGSTOP`: it accepts connections and answers nothing.
     fn freeze(&self) {
         self.server().ci(&["freeze"]);
     }
@@ -49,24 +49,24 @@ pub trait Victim {
         self.server().ci(&["thaw"]);
     }
 
-    /// No writes from now on, or writes again.
+    /// Refuses writes from now on, or accepts them again.
     fn read_only(&self, on: bool) -> &'static str;
 
-    /// Another password for keymill's user; who is connected is thrown out.
+    /// Changes the password of keymill's user, and disconnects that user.
     fn password(&self, password: &str) -> &'static str;
 
-    /// What keymill keeps its rows in is gone. `None`: where there are no tables, only the rows are.
+    /// Deletes keymill's table. `None`: the store has no tables, and only the rows are deleted.
     fn lose_table(&self) -> Option<&'static str>;
 
-    /// Takes every connection there is; frees them with what it answers.
+    /// Takes every free connection; dropping the answer frees them.
     fn crowd(&self) -> (&'static str, Box<dyn Any>);
 
-    /// Remembers its data as they are now.
+    /// Takes a backup of its data.
     fn backup(&self) {
         self.server().ci(&["backup"]);
     }
 
-    /// A server with the data of the backup.
+    /// The server, with the data of the backup.
     fn restore(&self) {
         self.server().ci(&["restore"]);
     }
@@ -156,7 +156,7 @@ impl Victim for redis::Private {
     }
 
     fn read_only(&self, on: bool) -> &'static str {
-        // A replica of nobody keeps what it has.
+        // A master without replicas keeps its data.
         let master = if on { ["127.0.0.1", "1"] } else { ["NO", "ONE"] };
         self.say(&["REPLICAOF", master[0], master[1]]);
         "replica"

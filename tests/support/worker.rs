@@ -1,4 +1,4 @@
-//! Processes that take ids until they are killed, and the check that nobody got one twice.
+//! Processes that take ids until they are killed, and the check that no id came twice.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// The variable that makes a test binary a worker: `CONFIG|SPEC|LOG`.
 pub const WORKER: &str = "KEYMILL_TEST_WORKER";
 
-/// What a worker does: takes from one source for ever, one line an id, each written before the next is taken.
+/// The work of a worker: takes from one source for ever, one line an id, each written before the next is taken.
 ///
 /// # Panics
 /// When the source refuses: the test that started the worker then misses its ids.
@@ -22,7 +22,7 @@ pub fn work() {
     };
     let mut log = OpenOptions::new().create(true).append(true).open(log).expect("a log file");
     let mill = keymill::Mill::open(config).expect("a mill");
-    // A disk that others keep busy is slow, and no worker ends by that.
+    // A shared disk may be slow; a worker does not end because of that.
     let more = if spec.contains("deadline=") { "" } else { "&deadline=60s" };
     let source = mill.source(&format!("{spec}{more}")).expect("a source");
     let serial = spec.starts_with("serial:");
@@ -54,9 +54,9 @@ pub fn start(test: &str, config: &str, spec: &str, log: &Path) -> Child {
         .expect("a worker starts")
 }
 
-/// Runs the calling test again in a process of its own and waits for it; `true` in that process. For tests that fork: a lock
-/// that another test's thread holds at that moment (SQLite's, the allocator's, the resolver's) is locked for ever in the child,
-/// and the child keeps the other tests' connections open.
+/// Runs the calling test again in a process of its own and waits for it; `true` in that process. For tests that fork: a
+/// lock that another test's thread holds at the fork (SQLite's, the allocator's, the resolver's) stays locked in the child
+/// for ever, and the child keeps the other tests' connections open.
 ///
 /// # Panics
 /// Where the test fails there, or takes longer than three minutes.
@@ -86,7 +86,7 @@ pub fn in_a_process_of_its_own(test: &str) -> bool {
     }
 }
 
-/// How many whole lines the logs in a folder hold; panics when one line stands twice.
+/// How many whole lines the logs in a folder hold; panics if a line exists twice.
 ///
 /// # Panics
 /// On a duplicate: that is the point.

@@ -23,7 +23,7 @@ fn the_second_host_a_socket_and_another_database_serve() {
     assert_eq!(redis::store(options.clone()).reserve(&request(1)).unwrap().lo, 1);
     options.server.socket = Some("/no/such/socket".into());
     says(redis::store(options).reserve(&request(1)), FaultKind::Unavailable, &["/no/such/socket"]);
-    // By URL, as people write it.
+    // As a URL.
     let url = format!("redis://default:secret@localhost/5?socket={}", socket[1]);
     let mill = keymill::Mill::open(&url).unwrap();
     assert_eq!(mill.source("segment:orders?step=1").unwrap().next().unwrap(), 2);
@@ -38,7 +38,7 @@ fn a_connection_ended_by_the_server_is_replaced() {
     let ended: i64 = redis::say(&mut admin, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     assert_eq!(ended, 1);
     let fault = store.reserve(&request(10)).unwrap_err();
-    // It cannot know that the connection had been closed before the script was sent.
+    // The client cannot know that the connection was closed before the script was sent.
     assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
     assert_eq!(store.reserve(&request(10)).unwrap().lo, 11);
 }

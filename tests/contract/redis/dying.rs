@@ -26,7 +26,7 @@ fn a_server_that_freezes_costs_its_deadline_and_no_number_comes_twice() {
     };
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     println!("{} ids from memory, then {error} after {:?}", ids.len(), began.elapsed());
-    // The kernel goes on accepting for the process: whoever connects now waits as well, no longer than its deadline.
+    // The kernel still accepts connections for the process, so a new client waits too, at most until its deadline.
     let began = Instant::now();
     source.next().unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(4));
@@ -82,7 +82,7 @@ fn a_forked_child_takes_numbers_of_its_own_and_leaves_the_parents_connection_alo
         let mut ends = [0; 2];
         // SAFETY: `ends` has room for the two descriptors.
         assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-        // SAFETY: both descriptors were just opened and belong to nobody else.
+        // SAFETY: both descriptors were just opened and are used here only.
         let [mut reader, mut writer] = ends.map(|end| unsafe { std::fs::File::from_raw_fd(end) });
         // SAFETY: the child leaves by `_exit` and runs no destructors or handlers of the parent's.
         let child = unsafe { libc::fork() };

@@ -1,4 +1,4 @@
-//! A server that speaks the protocol of Redis and answers as a test says.
+//! A server that speaks the protocol of Redis and gives the answers of a test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Answers a command, upper-cased in its first word, with what is sent back as it is.
+/// Maps a command, with its first word in upper case, to the bytes of its answer.
 type Answers = dyn Fn(&[String]) -> String + Send + Sync;
 
-/// What [`Fake`] and its threads share.
+/// The state that [`Fake`] and its threads share.
 struct Shared {
     answers: Box<Answers>,
     accepted: AtomicUsize,
@@ -64,7 +64,7 @@ impl Fake {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
-    /// Closes every connection, as a server does that is restarted.
+    /// Closes every connection, like a restarted server.
     pub fn hang_up(&self) {
         for stream in self.shared.open.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -75,7 +75,7 @@ impl Fake {
 impl Drop for Fake {
     fn drop(&mut self) {
         self.hang_up();
-        // Wakes the thread that listens, and ends it.
+        // Wakes the listening thread so that it ends.
         if let Ok(mut last) = TcpStream::connect(("127.0.0.1", self.port)) {
             let _ = last.write_all(b"\0");
         }

@@ -1,4 +1,4 @@
-//! Settings and roles that change under an open connection, and servers that do not tell theirs.
+//! Settings and roles that change under an open connection, and servers that hide theirs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ fn range(got: &Reserved) -> (u64, u64) {
     (got.lo, got.hi)
 }
 
-/// Takes one range after the other until the store refuses.
+/// Reserves range after range until the store refuses.
 fn until_refused(store: &mut RedisStore, begun: &AtomicBool) -> (Vec<(u64, u64)>, keymill::store::Fault) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut ranges: Vec<(u64, u64)> = Vec::new();
@@ -58,7 +58,7 @@ fn a_setting_changed_under_load_is_refused_with_the_next_reservation_and_a_kille
         println!("{name}={value} after {} ranges: {fault}", ranges.len());
         let found = format!("{name}={value}");
         says(Err::<(), _>(fault), FaultKind::Unsafe, &[&found, "never used", "durability=warn"]);
-        // What it wrote with the refused reservation is all it writes.
+        // The range of the refused reservation is the only one that was written.
         let row: u64 = redis::say(&mut admin, &["HGET", ROW, "next"]);
         for _ in 0..3 {
             says(store.reserve(&request(10)), FaultKind::Unsafe, &[&found]);
@@ -73,7 +73,7 @@ fn a_setting_changed_under_load_is_refused_with_the_next_reservation_and_a_kille
         assert_eq!(redis::say::<u64>(&mut admin, &["HGET", ROW, "next"]), row);
         private.kill();
         private.start_again();
-        // The options on the command line hold again.
+        // The options of the command line apply again.
         let mut fresh = at(&private.url());
         for _ in 0..20 {
             ranges.push(range(&fresh.reserve(&request(10)).unwrap()));
@@ -130,7 +130,7 @@ fn a_server_that_stops_reporting_its_role_is_left_at_once() {
     let url = private.url().replace("default:", "ids:");
     let mut store = at(&url);
     assert_eq!(store.reserve(&request(10)).unwrap().lo, 1);
-    // What it was when the connection was made says nothing: it may be a replica by now.
+    // The role at connect does not count: the server may be a replica by now.
     redis::say::<()>(&mut admin, &["ACL", "SETUSER", "ids", "-info"]);
     redis::say::<()>(&mut admin, &["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
     let parts = ["does not say whether it is a master", "`+info`", "never used"];
@@ -163,7 +163,7 @@ fn a_connection_has_a_client_name_and_is_closed_when_idle() {
 
 // ---- servers that are not Redis ----
 
-/// What a server says of its settings and role.
+/// The server's report about its settings and role.
 #[derive(Clone, Copy)]
 struct Says {
     info: &'static str,
@@ -179,7 +179,7 @@ const SAFE: &[(&str, &str)] = &[
     ("maxmemory-policy", "noeviction"),
 ];
 
-/// A server with one row and these words about itself.
+/// A server with one row and this report.
 fn like_redis(says: Says) -> Fake {
     let row = Mutex::new(None::<(u64, u64)>);
     Fake::start(move |words| {
@@ -204,7 +204,7 @@ fn like_redis(says: Says) -> Fake {
                 None => "*2\r\n$-1\r\n$-1\r\n".to_owned(),
             },
             "PTTL" => if row.is_some() { ":-1\r\n" } else { ":-2\r\n" }.to_owned(),
-            // keymill's own scripts, as far as a row that nobody else writes needs them.
+            // keymill's own scripts, as far as a row without other writers needs them.
             "EVALSHA" if words.len() == 8 => {
                 let number = |at: usize| words[at].parse::<u64>().unwrap_or(0);
                 match *row {
@@ -315,14 +315,14 @@ fn sentinels_are_asked_before_each_reservation_over_kept_connections() {
     }
     assert_eq!(accepted(), [1, 1, 1], "one connection each");
     assert!(*asked.lock().unwrap() >= 150, "each is asked each time: {}", asked.lock().unwrap());
-    // One that was restarted is asked again at once, and costs no reservation.
+    // A restarted Sentinel is asked again at once, which costs no reservation.
     sentinels[0].hang_up();
     sentinels[2].hang_up();
     store.reserve(&request(10)).unwrap();
     assert_eq!(accepted(), [2, 1, 2]);
     store.reserve(&request(10)).unwrap();
     assert_eq!(accepted(), [2, 1, 2]);
-    // Idle ones are closed with the server's.
+    // Idle connections to Sentinels are closed with the server's.
     assert_eq!(store.release_idle(u64::MAX), None);
     store.reserve(&request(10)).unwrap();
     assert_eq!(accepted(), [3, 2, 3]);
@@ -354,7 +354,7 @@ fn a_sentinel_gets_the_password_in_the_password_file() {
     assert_eq!(redis::store(options).reserve(&request(10)).unwrap().lo, 1);
 }
 
-/// What a Sentinel says of the master `mymaster` on this port.
+/// A Sentinel's report on the master `mymaster` at this port.
 fn master_at(port: &str) -> String {
     array(&["name", "mymaster", "ip", "127.0.0.1", "port", port, "flags", "master", "config-epoch", "1"])
 }
