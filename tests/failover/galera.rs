@@ -1,8 +1,8 @@
-//! A MariaDB Galera cluster of three nodes, each of which writes: conflicts that show at the commit, nodes that answer with
-//! yesterday's row, a node killed, a quorum lost.
+//! A MariaDB Galera cluster of three nodes, each of which takes writes: conflicts that appear at the commit, nodes that lag
+//! behind, a killed node, a lost quorum.
 //!
-//! The cluster is found by `KEYMILL_TEST_GALERA`, which `ci/servers/galera run` sets; the tests hurt its nodes, so they run one after
-//! the other.
+//! `KEYMILL_TEST_GALERA` names the cluster, and `ci/servers/galera run` sets it; the tests stop its nodes, so they run one
+//! after the other.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,7 +28,7 @@ fn url() -> String {
         .unwrap_or_else(|_| panic!("KEYMILL_TEST_GALERA is not set; run `ci/servers/galera run`"))
 }
 
-/// The URL with this node first, and `others` of them behind it.
+/// The URL with this node first, followed by `others` of them.
 fn url_from(node: usize, others: usize) -> String {
     let url = url();
     let (login, place) = url.rsplit_once('@').expect("a login");
@@ -54,19 +54,19 @@ fn cluster(verb: &str, node: usize) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A number of a node's status.
+/// A number in a node's status.
 fn status(node: usize, name: &str) -> u64 {
     let row = connection_at(node).query_first::<(String, String), _>(format!("SHOW STATUS LIKE '{name}'"));
     row.expect("a status").expect("a row").1.parse().expect("a number")
 }
 
-/// Transactions that lost against one of another node, in the whole cluster.
+/// Transactions that lost a certification against another node's, in the whole cluster.
 fn conflicts() -> u64 {
     let of = |node| status(node, "wsrep_local_cert_failures") + status(node, "wsrep_local_bf_aborts");
     NODES.into_iter().map(of).sum()
 }
 
-/// A name of its own for each test, on a cluster that all of them share.
+/// A name of its own for each test, because all share one cluster.
 fn unique(name: &str) -> String {
     format!("{name}_{}", fastrand::u32(..))
 }
@@ -90,7 +90,7 @@ fn key(scheme: Scheme) -> Arc<Key> {
         unsafe_on: false,
         stride: keymill::store::Stride::EVERY,
     });
-    // On each: a node may answer before it has carried out another one's `CREATE TABLE`.
+    // On each node: a node may answer before it has applied another node's `CREATE TABLE`.
     for node in NODES {
         store_at(node).init(&[Arc::clone(&key)], false).expect("init");
     }
@@ -125,7 +125,8 @@ fn nine_writers_on_three_nodes_never_overlap_and_conflicts_are_no_outage() {
                 .map(|writer| {
                     let (key, together) = (&key, &together);
                     scope.spawn(move || {
-                        // A conflict is tried again for as long as an answer may take; on a busy machine a writer may lose
+                        // A conflict is repeated as long as an answer may take; on a busy machine a writer may lose for
+                        // seconds.
                         // for seconds.
                         let mut options = mariadb::options_of(&url_from(writer % 3 + 1, 0));
                         options.read_timeout = Duration::from_secs(60);
@@ -133,7 +134,8 @@ fn nine_writers_on_three_nodes_never_overlap_and_conflicts_are_no_outage() {
                         let mut request = keymill_tests::request(key, 10);
                         together.wait();
                         let mut ranges = Vec::new();
-                        // Writers of one name who never meet have proved nothing; rows that are only inserted do not meet.
+                        // Writers of one name without a conflict have proved nothing; rows that are only inserted do not
+                        // conflict.
                         while ranges.len() < EACH
                             || scheme != Scheme::AutoIncrement
                                 && ranges.len() < 50 * EACH
@@ -165,7 +167,7 @@ fn nine_writers_on_three_nodes_never_overlap_and_conflicts_are_no_outage() {
 #[test]
 fn changing_nodes_is_never_reported_as_a_row_that_went_backwards() {
     const ROUNDS: u64 = 45;
-    // Something to be behind with: each node has others' rows to carry out.
+    // Load, so that nodes lag: each has writes of others to apply.
     let load = unique("load");
     connection_at(1)
         .query_drop(format!("CREATE TABLE {load} (id BIGINT AUTO_INCREMENT PRIMARY KEY, text VARCHAR(200))"))
@@ -179,7 +181,7 @@ fn changing_nodes_is_never_reported_as_a_row_that_went_backwards() {
                 // ordering: Relaxed — a flag.
                 while !over.load(Ordering::Relaxed) {
                     let rows = vec!["(REPEAT('x', 200))"; 400].join(",");
-                    // It is a load, whether this one lost a conflict or not.
+                    // It is only load: a conflict here does not matter.
                     let _ = connection.query_drop(format!("INSERT INTO {load} (text) VALUES {rows}"));
                 }
             });
@@ -202,7 +204,7 @@ fn changing_nodes_is_never_reported_as_a_row_that_went_backwards() {
                         request.high_water
                     );
                     request = seen(&request, got.hi);
-                    // What a plain read of another node says at this moment.
+                    // A plain read of another node at this moment.
                     if scheme == Scheme::Keymill {
                         let (_, other) = &mut stores[(round as usize + 1) % 3];
                         let sql = format!("SELECT next FROM {}", request.key.table);
@@ -292,7 +294,7 @@ fn mills_at(node: usize) -> u64 {
 #[test]
 fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() {
     let name = unique("killed");
-    // Each mill has another favourite; all of them know all nodes.
+    // Each mill prefers another node; all of them know all nodes.
     let mills: Vec<Mill> =
         NODES.into_iter().map(|node| Mill::open(&url_from(node, 2)).expect("a mill")).collect();
     mills[0].init(&[], false).expect("init");
@@ -301,7 +303,7 @@ fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() 
     let takers = Takers::default();
     let ids = takers.beside(&sources.iter().collect::<Vec<_>>(), 100, Duration::from_millis(5), || {
         let steady = Instant::now() + Duration::from_secs(4);
-        // A stall of six seconds is longer where a machine has much else to do.
+        // A stall of six seconds takes longer on a busy machine.
         until("every mill has supply for twenty seconds", Duration::from_secs(90), || {
             Instant::now() > steady
                 && sources.iter().all(|s| s.stats().is_ok_and(|s| s.runway_seconds.is_some_and(|r| r > 20.0)))
@@ -309,7 +311,7 @@ fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() 
         let before = takers.count();
         cluster("kill", 1);
         let killed = Instant::now();
-        // What somebody without a runway sees on a node that is left.
+        // A mill without a runway on a remaining node.
         let mut other = store_at(2);
         let probe = keymill_tests::request(&probe_key(), 10);
         until("a node that is left reserves again", Duration::from_secs(60), || other.reserve(&probe).is_ok());
@@ -326,12 +328,12 @@ fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() 
             takers.count() - before,
             killed.elapsed()
         );
-        // It comes back and takes over what it has missed, from one of those that are at work.
+        // It comes back and gets the missed writes from one of the working nodes.
         let failed = || mills.iter().map(|mill| mill.latency().failed).sum::<u64>();
         let before = failed();
         cluster("start-node", 1);
         all_reserve();
-        // A node that gives another all it has may answer nobody meanwhile: then connections break.
+        // A node that sends another node its data may not answer meanwhile: then connections break.
         assert!(
             mills_at(1) == 0 || failed() > before,
             "whose favourite died stays where it is served, until that connection breaks"
@@ -340,7 +342,7 @@ fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() 
     });
     println!("galera: {ids} ids from three mills, none twice, no error, the node back among them");
     assert!(sources[0].take(10).is_ok());
-    // A connection that breaks looks for the favourite first.
+    // After a broken connection the preferred node is tried first.
     mills.iter().for_each(Mill::close);
     until("the mills' connections are gone", Duration::from_secs(30), || mills_at(1) == 0);
     let mut orders = mariadb::store(mariadb::options_of(&url_from(1, 2)));
@@ -392,7 +394,7 @@ fn a_lost_quorum_is_an_outage_with_that_reason_and_heals_by_itself() {
     });
     for (waited, error) in takers.errors() {
         assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
-        // A thread that is woken is late on a busy machine; the quorum is lost for longer.
+        // A thread may wake up late on a busy machine; the quorum is lost for longer.
         assert!(waited < Duration::from_secs(10), "a caller waited {waited:?} with a deadline of 1 s");
     }
     println!("galera: {ids} ids round a lost quorum, none twice; {} errors", takers.errors().len());

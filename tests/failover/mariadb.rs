@@ -1,5 +1,5 @@
-//! A MariaDB primary and its replica; the primary dies and the replica is promoted. What the replica lacks is noticed by whoever
-//! has seen more, healed by who asks for that, repaired by an operator; a replica that has everything is gone on with.
+//! A MariaDB primary and its replica; the primary dies and the replica is promoted. Processes that have seen more refuse a
+//! replica that lacks writes; `backwards=heal` raises it, or an operator repairs it. A complete replica just serves.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,13 +16,13 @@ const PAUSE: Duration = Duration::from_millis(2);
 struct Pair {
     primary: Private,
     replica: Private,
-    /// A mill's: the primary is the favourite.
+    /// The URL of a mill that prefers the primary.
     url: String,
 }
 
 impl Pair {
     fn start() -> Pair {
-        // Semi-synchronous replication is told by each test; here a commit waits for it for as long as it takes.
+        // Each test sets semi-synchronous replication; here a commit waits for it without a limit.
         let arguments = |id| {
             format!(
                 "--log-bin=bin --sync-binlog=1 --server-id={id} --rpl-semi-sync-master-timeout=600000 \
@@ -56,7 +56,7 @@ impl Pair {
         Pair { primary, replica, url }
     }
 
-    /// A mill whose tables are on both servers.
+    /// A mill with tables on both servers.
     fn open(&self, specs: &[&str]) -> Mill {
         let patient =
             Mill::open(&format!("{}&timeout=20s", self.url.replace("&timeout=1s", ""))).expect("a mill");
@@ -71,7 +71,7 @@ impl Pair {
         Mill::open(&self.url).expect("a mill")
     }
 
-    /// From now on the replica hears nothing.
+    /// From now on the replica receives nothing.
     fn cut(&self) {
         self.replica.root().query_drop("STOP SLAVE").expect("it stops");
     }
@@ -80,7 +80,7 @@ impl Pair {
     fn fail_over(&self) {
         self.primary.kill();
         let mut root = self.replica.root();
-        // Who promotes a replica waits until it has carried out all that it has received.
+        // A promotion waits until the replica has applied everything that it received.
         root.query_drop("STOP SLAVE IO_THREAD").expect("it stops");
         until("what was received is carried out", PATIENCE, || {
             let status =
@@ -132,7 +132,7 @@ fn a_promoted_replica_that_lacks_writes_is_refused_healed_where_asked_for_and_re
             let before = at_healing.count();
             until("the other heals", PATIENCE, || at_healing.count() > before + 500);
             assert_eq!(pair.next_at_replica("segment:refusing"), Some(lacks), "a refused row is left alone");
-            // The operator's cure, by the command. Others' marks count as well: here nobody else has taken any.
+            // The operator repairs it by the command. Marks of other processes would count as well; here there are none.
             let to = at_refusing.highest() + 10_000;
             let repaired =
                 keymill_command(&pair.url, &["repair", REFUSING, "--to", &to.to_string(), "--yes"]);
@@ -178,7 +178,7 @@ fn a_semi_synchronous_replica_serves_and_a_returning_read_only_primary_is_not_wr
                 until("ids flow on", PATIENCE, || at_lean.count() > before + 1000);
             };
             flow();
-            // The favourite is back and has missed everything since: it is asked at the next break, and is passed over.
+            // The preferred host is back and has missed all writes since: it is tried after the next break, and skipped.
             pair.primary.start_again_with("--read-only=1");
             pair.replica.root().query_drop("KILL USER keymill").expect("root may kill");
             flow();

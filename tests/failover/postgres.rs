@@ -1,5 +1,5 @@
-//! PostgreSQL under blows: failed over to a replica that has not everything and to one
-//! that has, restored from a backup. Servers of their own; `ci/servers/postgres` starts them.
+//! PostgreSQL failovers: to a replica that lacks writes and to a complete one, and a restored backup. Each test has its own
+//! servers; `ci/servers/postgres` starts them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ fn request(scheme: Scheme) -> Request {
     keymill_tests::request(&Arc::new(key), 100)
 }
 
-/// The URL of a mill that knows both servers, the primary first.
+/// The URL of a mill with both servers, the primary first.
 fn both(server: &Private) -> String {
     let (primary, replica) = (server.url(), server.ci(&["url", "replica"]));
     let place = |url: &str| url.split('@').nth(1).and_then(|at| at.split('/').next()).unwrap().to_owned();
@@ -35,7 +35,7 @@ fn both(server: &Private) -> String {
     )
 }
 
-/// Takes until the source refuses with this code, within the time there is; answers with the ids before.
+/// Takes until the source refuses with this code, within a time limit; answers with the ids before.
 fn until_refused(source: &keymill::Source, code: Code) -> (Vec<u64>, String) {
     let mut ids = Vec::new();
     let deadline = Instant::now() + PATIENCE;
@@ -49,7 +49,7 @@ fn until_refused(source: &keymill::Source, code: Code) -> (Vec<u64>, String) {
     }
 }
 
-/// A mill whose segments are short, so that each few ids come from the store.
+/// A mill with short segments, so that every few ids come from the store.
 const SPEC: &str = "segment:orders?min_step=10&max_step=10&buffer=1s&deadline=10s";
 
 #[test]
@@ -63,7 +63,7 @@ fn a_replica_without_the_last_writes_is_refused_by_who_has_seen_them() {
         for _ in 0..100 {
             source.next().unwrap();
         }
-        // The replica has what was written so far, and nothing of what follows. A sequence is logged 32 values ahead.
+        // The replica has the writes so far, and none of the later ones. A sequence is logged 32 values ahead.
         server.ci(&["kill", "replica"]);
         let mut ids = std::collections::HashSet::new();
         for _ in 0..2000 {
@@ -101,7 +101,7 @@ fn a_synchronous_replica_that_is_promoted_goes_on_where_the_first_server_stopped
                     let source = mill.source(spec).unwrap();
                     let mut ids = Vec::new();
                     let (mut after, deadline) = (0, Instant::now() + 2 * PATIENCE);
-                    // A thousand ids after the change of servers, at least.
+                    // At least a thousand ids after the failover.
                     while after < 1000 {
                         match source.next() {
                             Ok(id) => {
@@ -150,7 +150,7 @@ fn a_commit_let_go_before_its_standby_had_it_is_not_used() {
     for scheme in [Scheme::Keymill, Scheme::Sequence, Scheme::KeyProducer] {
         let mut request = request(if scheme == Scheme::KeyProducer { Scheme::Keymill } else { scheme });
         if scheme == Scheme::KeyProducer {
-            // By a transaction: a period is none of the single statement's.
+            // By a transaction: a row's period is not changed by the single statement.
             request.key = Arc::new(Key { name: "segment:dated".into(), ..request.key.as_ref().clone() });
             (request.period, request.period_max) = (7, 7);
         }
@@ -164,7 +164,7 @@ fn a_commit_let_go_before_its_standby_had_it_is_not_used() {
         let fault = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| store.reserve(&request));
             let deadline = Instant::now() + PATIENCE;
-            // Somebody who sees a commit hang cancels it.
+            // An operator cancels the hanging commit.
             while root
                 .rows("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
                 .is_empty()
@@ -196,7 +196,7 @@ fn a_standby_that_is_gone_is_named_by_the_commit_that_waits_for_it() {
     let fault = store.reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
     assert!(fault.message.contains("commits wait for `replica` (synchronous_standby_names)"), "{fault}");
-    // The commit that waits holds its row.
+    // The waiting commit holds its row.
     let fault = store.reserve(&request).unwrap_err();
     assert!(fault.message.contains("`replica` (synchronous_standby_names)"), "{fault}");
     server.ci(&["start", "replica"]);
@@ -264,7 +264,7 @@ fn a_primary_that_comes_back_after_it_was_replaced_is_passed_over() {
         }
     };
     more(&source, 500, "on the promoted replica");
-    // The first server is started again by somebody who does not know: it takes writes, and stands in the past.
+    // The first server is started again by mistake: it takes writes, and lacks those since the failover.
     server.start_again();
     new.say(
         "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'keymill'",
@@ -275,7 +275,7 @@ fn a_primary_that_comes_back_after_it_was_replaced_is_passed_over() {
     assert!(warnings.len() == 1 && warnings[0].contains("replaced in a failover"), "{warnings:?}");
     more(&fresh.source(SPEC).unwrap(), 100, "of a mill that has seen nothing");
     more(&source, 100, "beside it");
-    // Where there is nobody else, who has seen the newer timeline does not go back.
+    // Even without another server, a process that has seen the newer timeline does not go back.
     server.ci(&["kill", "replica"]);
     let mut refused = None;
     for _ in 0..2000 {

@@ -1,5 +1,6 @@
-//! Commands that are pointed at a replica, whose rows may be older than the primary's: `status` says so, `repair` refuses
-//! before it shows anything. Servers of their own; `ci/servers/mariadb`, `ci/servers/postgres` and `ci/servers/redis` start them.
+//! Commands for a replica, whose rows may be older than the primary's: `status` reports it, `repair` refuses before it
+//! shows anything. Each test has its own servers; `ci/servers/mariadb`, `ci/servers/postgres` and `ci/servers/redis` start
+//! them.
 
 use keymill::{Code, Mill};
 use keymill_tests::{mariadb, postgres, redis};
@@ -20,7 +21,7 @@ fn is_looked_at_and_not_repaired(place: &str, says: &str, warns: &str) {
     mill.close();
 }
 
-/// A row on the primary, its process gone: what is left in memory is lost.
+/// A row on the primary whose process has ended: its numbers in memory are lost.
 fn begin(primary: &str) {
     let mill = Mill::open(primary).unwrap();
     mill.init(&["segment:orders"], false).unwrap();

@@ -1,4 +1,4 @@
-//! A master that is killed, and the replica that three Sentinels make the master: what a mill that follows them does.
+//! A master is killed, and three Sentinels promote its replica: the reaction of a mill that follows them.
 //! `ci/servers/redis` starts the servers; each test has its own.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ fn keymill_key() -> std::sync::Arc<keymill::store::Key> {
     })
 }
 
-/// `None` where it does not answer: Sentinels close a server's connections when they change what it is.
+/// `None` without an answer: Sentinels close a server's connections when they change its role.
 fn is_master(url: &str) -> Option<bool> {
     let mut connection = ::redis::Client::open(url).unwrap().get_connection().ok()?;
     let info: String = ::redis::cmd("INFO").arg("replication").query(&mut connection).ok()?;
@@ -49,7 +49,7 @@ fn process(url: &str) -> i32 {
 }
 
 fn signal(process: i32, signal: i32) {
-    // SAFETY: a server of this test's own.
+    // SAFETY: a server that this test started.
     assert_eq!(unsafe { libc::kill(process, signal) }, 0);
 }
 
@@ -69,7 +69,7 @@ fn four_mills_go_on_with_the_promoted_replica_and_no_id_comes_twice() {
                 let url = format!("{url}&wait_replicas=1&timeout=500ms&connect_timeout=500ms");
                 scope.spawn(move || {
                     let mill = Mill::open(&url).unwrap();
-                    // Few numbers a time: every few ids are a round trip to the master.
+                    // Small segments: every few ids need a round trip to the master.
                     let source = mill.source("segment:orders?step=20&max_step=20&deadline=300ms").unwrap();
                     let mut ids = Vec::new();
                     // ordering: Relaxed — flags and counters, nothing hangs on them.
@@ -100,7 +100,7 @@ fn four_mills_go_on_with_the_promoted_replica_and_no_id_comes_twice() {
         let killed = Instant::now();
         until("the Sentinels have promoted the replica", || is_master(&replica) == Some(true));
         println!("promoted after {:?}", killed.elapsed());
-        // Nobody follows the new master, so nobody acknowledges. An operator accepts that, or brings a replica.
+        // The new master has no replica, so none acknowledges. An operator accepts that, or adds a replica.
         servers.start_again();
         let port = replica.rsplit([':', '/']).nth(1).unwrap();
         redis::say::<()>(&mut redis::connection_of(&servers.url()), &["REPLICAOF", "127.0.0.1", port]);
@@ -142,7 +142,7 @@ fn a_failover_that_lost_reservations_is_refused_by_who_has_seen_them() {
         row
     };
     until("the replica has followed", || acknowledged() == Some(31));
-    // The replica loses its master and cannot come back; the master goes on answering.
+    // The replica loses its master and cannot return; the master still answers.
     redis::say::<()>(&mut redis::connection_of(&replica), &["CONFIG", "SET", "masterauth", "wrong"]);
     redis::say::<i64>(&mut redis::connection_of(&servers.url()), &["CLIENT", "KILL", "TYPE", "replica"]);
     for _ in 0..5 {
@@ -172,7 +172,7 @@ fn a_failover_that_lost_reservations_is_refused_by_who_has_seen_them() {
 
 #[test]
 fn a_master_that_has_been_replaced_behind_our_back_is_left() {
-    // Cut off from the Sentinels and the replica, but not from us, the old master would go on for ever.
+    // Cut off from the Sentinels and the replica, but not from the mill, the old master would serve for ever.
     let servers = Private::start("");
     let url = servers.sentinels();
     let (old, new) = (servers.url(), servers.replica());
@@ -223,7 +223,7 @@ fn a_minority_of_sentinels_does_not_decide() {
     assert_eq!(fault.kind, FaultKind::Unavailable);
     assert!(fault.message.contains("1 of 3 Sentinels"), "{fault}");
     assert_eq!(store.look(&request(1).key).unwrap().unwrap().mark.next, 21, "asking is no change");
-    // Names and addresses that are wrong.
+    // Wrong names and addresses.
     let mut unknown = options.clone();
     unknown.sentinel = Some("nobody".to_owned());
     unknown.server.hosts.drain(..2);

@@ -1,8 +1,8 @@
-//! One table: each protocol, each `tls=`, whatever answers. Who gets in, what is encrypted, and that a password is in nobody's
-//! hands whom the configuration does not trust.
+//! One table: each protocol, each `tls=`, each server. It says which logins succeed, what is encrypted, and that an
+//! untrusted server never gets the password.
 //!
-//! An address of this machine's own network is exempt without `tls=`, so everything is tried on an address of a network
-//! namespace that the test makes for itself.
+//! Without `tls=` an address of this machine's own network is exempt, so every case uses an address in a network namespace
+//! that the test creates.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,45 +15,45 @@ use keymill_tests::{postgres, redis};
 use mysql::prelude::Queryable;
 
 const PASSWORD: &str = "T0pSecretPw";
-/// An address that is nobody's loopback.
+/// An address that is not a loopback address.
 const THERE: &str = "10.77.0.1";
 const INSIDE: &str = "KEYMILL_TEST_IN_A_NETWORK_OF_ITS_OWN";
-/// What names the system's authorities, in place of the distribution's.
+/// The variable that replaces the distribution's authorities.
 const SYSTEM: &str = "SSL_CERT_FILE";
 
-/// What somebody who answers offers.
+/// The certificate that a server offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Offers {
     NoTls,
-    /// By the authority that the client knows, for the address that it dials.
+    /// By the authority that the client trusts, for the address that it connects to.
     Right,
     /// By another authority of the same name.
     Stranger,
-    /// By the right authority, for another host.
+    /// By the trusted authority, for another host.
     WrongName,
 }
 
-/// What becomes of a login.
+/// The outcome of a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It comes through in clear.
+    /// It succeeds in clear.
     Clear,
-    /// It comes through encrypted.
+    /// It succeeds encrypted.
     Encrypted,
-    /// It comes to the point where the password itself is asked for, and ends there.
+    /// It ends where the server asks for the password itself.
     Withheld,
     /// There is no TLS.
     NoTls,
-    /// The certificate is not believed.
+    /// The certificate is not trusted.
     NotBelieved,
-    /// Nobody understands each other.
+    /// The protocols do not match.
     Nothing,
 }
 
 use Offers::{NoTls as Plain, Right, Stranger, WrongName};
 use Outcome::{Clear, Encrypted, NoTls, NotBelieved, Nothing, Withheld};
 
-/// `tls=`, what is offered; what becomes of a login by proof, and of one by the password itself.
+/// `tls=`, the server's offer; the outcome of a login by proof, and of a login by the password itself.
 const NEGOTIATED: &[(&str, Offers, Outcome, Outcome)] = &[
     ("", Plain, Clear, Withheld),
     ("", Right, Encrypted, Withheld),
@@ -113,13 +113,13 @@ impl Certificates {
         }
     }
 
-    /// The authority in which the client believes.
+    /// The authority that the client trusts.
     fn known(&self, offers: Offers) -> &Authority {
         if offers == WrongName { &self.wrong_name } else { &self.right }
     }
 }
 
-/// One login at an impostor: what became of it, the words for it, and what was sent.
+/// One login at an impostor: its outcome, the error, and the bytes it sent.
 fn login(
     protocol: Protocol,
     host: &str,
@@ -144,7 +144,7 @@ fn login(
     let error = mill.facts().expect_err("an impostor answers no question").message;
     mill.close();
     assert!(!error.contains(PASSWORD), "{url}: {error}");
-    // An impostor notes what it was sent when it has read the end of it.
+    // An impostor has recorded everything once it has read the end of the connection.
     let deadline = Instant::now() + Duration::from_secs(20);
     let refused = ["it was not sent", "offers no TLS", "certificate", "speak TLS"];
     let expected = usize::from(protocol != Protocol::Redis || !error.contains("it was not sent"));
@@ -171,7 +171,7 @@ fn login(
         None => Nothing,
     };
     if (protocol, asks, outcome) == (Protocol::Postgres, Asks::Proof, Encrypted) {
-        // To another certificate the same proof is worth nothing.
+        // For another certificate the same proof is worthless.
         assert!(sent.iter().any(|sent| sent.says("p=tls-server-end-point")), "{url}: no channel binding");
     }
     if matches!(asks, Asks::Password) && matches!(outcome, Clear | Encrypted) {
@@ -184,7 +184,7 @@ fn the_table() {
     let san = |names: &str| Authority::with(&format!("subjectAltName={names}"));
     let certificates = Certificates {
         right: san(&format!("IP:{THERE},IP:127.0.0.1")),
-        // The system believes in the stranger: where `ca=` names another authority, that does not count.
+        // The system trusts the impostor's authority: that does not count if `ca=` names another one.
         stranger: Authority::at(
             PathBuf::from(std::env::var_os(INSIDE).expect("a folder")),
             &format!("subjectAltName=IP:{THERE}"),
@@ -203,7 +203,7 @@ fn the_table() {
             check(protocol, THERE, tls, Asks::WeakProof, offers, proof);
             check(protocol, THERE, tls, Asks::Password, offers, password);
         }
-        // What does not leave the machine is exempt where nothing is written, and only there.
+        // Local connections are exempt only if `tls=` is not given.
         check(protocol, "127.0.0.1", "", Asks::Password, Right, Clear);
         check(protocol, "127.0.0.1", "tls=prefer", Asks::Password, Right, Withheld);
     }
@@ -216,7 +216,7 @@ fn the_table() {
         check(protocol, THERE, BY_THE_SYSTEM, Asks::Password, Stranger, Encrypted);
         check(protocol, THERE, BY_THE_SYSTEM, Asks::Password, Right, NotBelieved);
     }
-    // These the driver never answers with a password, whatever is written.
+    // The driver never sends a password for these methods, whatever the options say.
     for asks in [Asks::OtherPassword, Asks::ThirdPassword] {
         for (tls, offers) in [("", Plain), ("tls=require", Right), ("tls=verify", Right), ("tls=off", Plain)]
         {
@@ -224,7 +224,7 @@ fn the_table() {
         }
     }
     println!("tls: {tried} logins");
-    // Nothing was installed in this process, to which all three drivers have spoken TLS.
+    // No provider was installed in this process, although all three drivers have used TLS.
     rustls::crypto::ring::default_provider()
         .install_default()
         .expect("a host program's own provider is the first of its process");
@@ -261,7 +261,7 @@ fn an_untrusted_server_never_gets_the_password() {
     assert!(String::from_utf8_lossy(&ran.stdout).contains(" logins"), "the test ran inside");
 }
 
-/// The first id through this URL, and how the connection is protected.
+/// The first id through this URL, and the protection of the connection.
 fn first_id(url: &str) -> Result<(u64, String), keymill::Error> {
     let mill = Mill::open(url).expect("a mill opens lazily");
     mill.init(&[], false)?;
@@ -269,7 +269,7 @@ fn first_id(url: &str) -> Result<(u64, String), keymill::Error> {
     Ok((id, mill.facts()?.tls))
 }
 
-/// A server to which a client has to show a certificate: who shows none is refused, and so is a wrong word about the server.
+/// A server that requires a client certificate: a client without one is refused, and so is a wrong name of the server.
 fn wants_a_certificate(url: &str, authority: &Authority) {
     let ca = format!("ca={}", authority.file("ca.pem").display());
     let client = authority.client();
@@ -284,7 +284,7 @@ fn wants_a_certificate(url: &str, authority: &Authority) {
         assert!(error.message.contains(says), "{says}: {error}");
     };
     let stranger = Authority::new();
-    // What a server says to a certificate of an authority that it does not know is its own affair.
+    // The server's error about a certificate of an unknown authority differs by server.
     refused(&stranger.client(), "server");
     refused(&client.replace("client.key", "none.key"), "none.key` cannot be read");
     let of_another = client.replace(

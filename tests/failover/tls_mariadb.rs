@@ -1,5 +1,5 @@
-//! Encrypted connections and socket files on a real MariaDB: a certificate is believed only for its name and from its
-//! authority, and nobody falls back to plain text.
+//! Encrypted connections and socket files on a real MariaDB: a certificate is trusted only for its name and from its
+//! authority, and no connection falls back to plain text.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ fn a_certificate_is_trusted_for_its_name_and_from_its_authority_only() {
     let by_address = server.url();
     let by_name = by_address.replace("127.0.0.1", "localhost");
     let ca = authority.file("ca.pem");
-    // What the server says of it, not what we asked for.
+    // The server's report, not our request.
     let mut root = server.root();
     let mut encrypted = || -> u64 {
         let status = "SHOW GLOBAL STATUS LIKE 'Ssl_finished_accepts'";
@@ -101,7 +101,7 @@ fn a_socket_file_is_used_instead_of_a_host() {
     let error = first_id(&missing).expect_err("no such file");
     assert_eq!(error.code, Code::StoreUnavailable, "{error}");
     assert!(error.message.contains("sockx"), "{error}");
-    // The shared server is still told by host and port.
+    // The shared server's URL still names host and port.
     assert!(first_id(&mariadb::url()).is_ok());
 }
 
@@ -119,7 +119,7 @@ fn a_server_that_ends_under_tls_raises_no_sigpipe_in_its_clients_process() {
     let url = verified(&server.url().replace("127.0.0.1", "localhost"), &authority.file("ca.pem"));
     let mill = Mill::open(&format!("{url}&connect_timeout=1s&timeout=1s")).expect("a mill opens lazily");
     mill.init(&[], false).expect("a table");
-    // Each of them keeps statements open on the connection, which are closed one by one when it is dropped.
+    // Each of them has open statements on the connection, which are closed one by one when it is dropped.
     let sources: Vec<_> = (0..4)
         .map(|n| mill.source(&format!("segment:s{n}?step=1&max_step=1&deadline=300ms")).expect("a source"))
         .collect();
@@ -145,7 +145,7 @@ fn a_server_that_ends_under_tls_raises_no_sigpipe_in_its_clients_process() {
             server.root().query_drop("SHUTDOWN").expect("root may");
             all(false);
         }
-        // What is left of it: it may still be writing its pages.
+        // The killed process may still be writing its pages.
         server.kill();
         all(false);
         server.start_again();

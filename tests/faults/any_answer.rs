@@ -1,5 +1,5 @@
-//! Whatever a server answers, at whichever of its statements: no number comes twice, nothing that was not answered is used, the
-//! next reservation works, and nobody is told of a row that went backwards or of numbers that ran out where neither is so.
+//! Every answer that a server may give, at each of its statements: no number comes twice, no unanswered range is used, the
+//! next reservation works, and no error claims wrongly that a row went backwards or that numbers ran out.
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
@@ -17,7 +17,7 @@ use mysql::prelude::Queryable;
 
 const DAY: u64 = 20_261_120_000_000_000;
 
-/// What servers, clusters and proxies are known to answer, whatever the statement was.
+/// Answers that servers, clusters and proxies are known to give to any statement.
 const ERRORS: [(u16, &str); 24] = [
     (1213, "Deadlock found"),
     (1205, "Lock wait timeout exceeded"),
@@ -45,7 +45,7 @@ const ERRORS: [(u16, &str); 24] = [
     (9001, "PD server timeout"),
 ];
 
-/// A table, and the disguise through which it is reached.
+/// A table, and the scripted server in front of it.
 struct Table {
     disguise: Disguise,
     scheme: Scheme,
@@ -104,7 +104,7 @@ fn direct() -> MysqlStore {
     mariadb::store(mariadb::options())
 }
 
-/// A source: what it has been given and how far it has seen.
+/// A source: the ranges it received and the highest number it has seen.
 struct Node {
     key: Arc<Key>,
     seen: Mark,
@@ -128,12 +128,12 @@ impl Node {
     }
 }
 
-/// What is asked for when the odd answer comes.
+/// The reservation at which the odd answer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Moment {
     /// The first reservation of a new connection, whose row is missing.
     First,
-    /// A later one, of a row that is as this process left it.
+    /// A later one, of a row that is where this process left it.
     Later,
     /// A later one, of a row that another process has moved.
     Moved,
@@ -172,7 +172,7 @@ impl Scene {
         Scene { store, nodes }
     }
 
-    /// As the keeper asks: together, and then alone whoever was not answered.
+    /// As the keeper does: as a batch, and then each unanswered request on its own.
     fn reserve(&mut self) -> Vec<Result<(), Fault>> {
         let requests: Vec<_> = self.nodes.iter().map(Node::asked).collect();
         let answers = if requests.len() > 1 { self.store.reserve_all(&requests) } else { vec![None] };
@@ -189,12 +189,12 @@ fn has_rows(statement: &str) -> bool {
     statement.starts_with("SELECT") || statement.starts_with("SHOW")
 }
 
-/// Whether a conflict told by this statement's answer is repeated: what a connection says first may fail with it.
+/// Whether a conflict in the answer to this statement is repeated: a connection's first statements may fail with it.
 fn is_repeated(statement: &str) -> bool {
     !["SELECT @@", "SHOW GLOBAL", "SET ", "information_schema"].iter().any(|part| statement.contains(part))
 }
 
-/// Asks with this odd answer to come, and once more without; answers with what was told the first time.
+/// Reserves with this odd answer to come, and once more without; answers with the error of the first attempt.
 fn play(table: &Table, mut scene: Scene, other: &mut MysqlStore, place: &str) -> Vec<Option<FaultKind>> {
     let told = scene.reserve();
     table.disguise.nothing_more();
@@ -225,7 +225,7 @@ fn play(table: &Table, mut scene: Scene, other: &mut MysqlStore, place: &str) ->
     told.into_iter().map(|told| told.err().map(|fault| fault.kind)).collect()
 }
 
-/// Each statement of a reservation is answered in each way; the error's number is another one each time.
+/// Each statement of a reservation gets each answer; the error numbers take turns.
 fn nothing_comes_twice(scheme: Scheme, serial: bool) {
     let table = Table::new(scheme, serial);
     let (mut other, mut count, mut errors) = (direct(), 0, ERRORS.into_iter().cycle());
@@ -289,10 +289,10 @@ fn no_number_of_tickets_comes_twice() {
     nothing_comes_twice(Scheme::Ticket, false);
 }
 
-/// What ends the transaction of those that go together.
+/// The end of a batch's transaction.
 const COMMIT: &str = "; COMMIT AND NO CHAIN NO RELEASE";
 
-/// Inside the packet of those that go together: at its beginning, after the second of three rows, at its commit.
+/// Inside the packet of a batch: at its beginning, after the second of three rows, at its commit.
 #[test]
 fn no_number_of_batches_comes_twice() {
     for (scheme, serial) in [
@@ -340,7 +340,7 @@ fn after_a_failed_rollback_the_connection_is_not_used() {
     }
 }
 
-/// Galera: a node that has not caught up in time says so by the number of a lock's wait.
+/// Galera: a node that has not caught up in time answers with the error number of a lock wait.
 #[test]
 fn a_transaction_that_does_not_begin_is_not_reported_as_a_locked_row() {
     let table = Table::new(Scheme::Keymill, false);
@@ -363,7 +363,7 @@ fn nowait_ends_with_a_failed_batch() {
     let table = Table::new(Scheme::Keymill, false);
     let (mut other, mut count) = (direct(), 0);
     let mut scene = Scene::new(&table, Moment::Together, &mut other, &mut count);
-    // Somebody holds the first row; then the others' commit finds the disk full.
+    // Another client holds the first row; then the commit of the others finds the disk full.
     let mut holder = mariadb::connection();
     holder.query_drop("START TRANSACTION").unwrap();
     let name = &scene.nodes[0].key.name;

@@ -1,5 +1,5 @@
-//! A program that closes keymill's descriptors, as `closefrom(3)` and `close` in a loop do, and then opens files of its own, which
-//! get the same numbers: nothing of keymill's is written into them, and no id comes twice.
+//! A program that closes keymill's descriptors, as `closefrom(3)` and `close` in a loop do, and then opens files of its
+//! own, which get the same numbers: keymill writes nothing into them, and no id comes twice.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use keymill::{Code, Mill, Source};
 
-/// The folder and what is to be done, for a process of its own: `FOLDER|CONFIG|SCENE`.
+/// The folder, the configuration and the scene of a process of its own: `FOLDER|CONFIG|SCENE`.
 const SCENE: &str = "KEYMILL_TEST_CLOSED";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// More than keymill has descriptors.
@@ -63,7 +63,7 @@ fn descriptors_below(folder: &Path) -> Vec<i32> {
 }
 
 fn close_all() {
-    // SAFETY: what a program does that makes itself a daemon; this process has nothing of value in its descriptors.
+    // SAFETY: a program that becomes a daemon does the same; this process needs none of its descriptors.
     assert_eq!(unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) }, 0);
 }
 
@@ -101,7 +101,7 @@ fn keep(log: &Path, ids: &[u64]) -> std::io::Result<()> {
     std::fs::write(log, lines.join("\n"))
 }
 
-/// Not a test of its own: what the others start. Without its variable it does nothing.
+/// Not a test of its own: the other tests start it. Without its variable it does nothing.
 #[test]
 fn a_process_closes_descriptors_that_it_did_not_open() {
     let Ok(order) = std::env::var(SCENE) else { return };
@@ -123,7 +123,7 @@ fn a_process_closes_descriptors_that_it_did_not_open() {
             let error = take(&source, &mut ids, 1000).expect_err("the file is refused");
             assert_eq!(error.code, Code::StoreUnsafe, "{error}");
             assert!(error.to_string().contains("this program closed descriptor"), "{error}");
-            // Nor by a new mill, and no option accepts it.
+            // A new mill may not either, and no option accepts it.
             for config in [config.to_owned(), format!("{config}?durability=warn")] {
                 let mill = Mill::open(&config).expect("a mill");
                 let error = self::source(&mill).next().expect_err("the file is refused");
@@ -139,7 +139,7 @@ fn a_process_closes_descriptors_that_it_did_not_open() {
                     assert_eq!(error.code, Code::StoreUnsafe, "{error}");
                 },
             );
-            // Another file is no worse for it.
+            // Another file is not affected.
             let other = Mill::open(&format!("sqlite:{}", folder.join("other.db").display())).expect("a mill");
             take(&self::source(&other), &mut Vec::new(), 1000).expect("ids");
             mill.close();
@@ -158,11 +158,11 @@ fn a_process_closes_descriptors_that_it_did_not_open() {
                 }
                 assert!(Instant::now() < give_up, "{} has no descriptor {nth}: {fds:?}", victim.display());
             };
-            // Between its look at a descriptor and the use of it keymill can be too late.
+            // keymill checks a descriptor just before it uses it: a close in between is noticed too late.
             while source.stats().expect("figures").left < 10 {
                 assert!(Instant::now() < give_up, "nothing is reserved ahead");
             }
-            // What a program does that closes a number twice: the number leads to its own file afterwards.
+            // A program closes a number twice: the number belongs to its own file afterwards.
             let mut own = Own::open(folder);
             // SAFETY: both descriptors are open.
             assert_eq!(unsafe { libc::dup2(own.0[0].1.as_raw_fd(), fd) }, fd);
@@ -232,7 +232,7 @@ fn a_process_closes_descriptors_that_it_did_not_open() {
     keep(&folder.join(format!("{}.ids", std::process::id())), &ids).expect("the ids");
 }
 
-/// Runs a scene in a process of its own; then takes ids here. None comes twice.
+/// Runs a scene in a process of its own; then takes ids here. No id comes twice.
 fn play(folder: &Path, config: &str, scene: &str) -> usize {
     let name = "closed_descriptors::a_process_closes_descriptors_that_it_did_not_open";
     let mut child = Command::new(std::env::current_exe().expect("this test has a path"))

@@ -18,7 +18,7 @@ const INSIDE: &str = "KEYMILL_TEST_WITH_MOUNTS_OF_ITS_OWN";
 const CHILDREN: u64 = 3;
 const RESOLVER: &str = "/etc/resolv.conf";
 
-/// What a forked child is answered.
+/// The answers that a forked child gets.
 fn in_a_child(source: &Source) -> String {
     let mut ends = [0; 2];
     // SAFETY: `ends` has room for two descriptors.
@@ -39,7 +39,7 @@ fn in_a_child(source: &Source) -> String {
     drop(to);
     let mut answer = String::new();
     from.read_to_string(&mut answer).expect("the child's answer");
-    // SAFETY: `pid` is our child; nobody wants its status.
+    // SAFETY: `pid` is our child; its status is not needed.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
     answer
 }
@@ -67,7 +67,7 @@ fn a_process_with_a_look_up_that_never_ends() {
     run("mount", &["--bind".as_ref(), pipe.as_os_str(), RESOLVER.as_ref()]);
     assert!(std::fs::metadata(RESOLVER).expect("a file").file_type().is_fifo());
     std::thread::spawn(|| ("nobody.invalid", 0).to_socket_addrs().map(drop));
-    // It is there once it waits for somebody who writes: then an end to write to can be opened.
+    // The resolver waits for a writer of the pipe: only then can an end for writing be opened.
     let deadline = Instant::now() + Duration::from_secs(20);
     while !waits_in_open() {
         assert!(Instant::now() < deadline, "nobody reads {RESOLVER}");
@@ -80,7 +80,7 @@ fn a_process_with_a_look_up_that_never_ends() {
         }
     }
     println!("forked: {} children", sources.len() as u64 * CHILDREN);
-    // The mills' threads are as they were; the process ends with the thread that waits.
+    // The mills' threads continue; the process ends although one thread still waits.
 }
 
 /// Whether a thread of this process sleeps in `open` of a pipe.

@@ -1,4 +1,4 @@
-//! Somebody holds some rows for long: the callers of other sources of the same mill get their numbers all the same.
+//! Another client locks some rows for long: callers of the mill's other sources get their numbers all the same.
 //!
 //! `ci/servers/mariadb run ci/servers/postgres run cargo test …` names the servers.
 
@@ -27,8 +27,8 @@ impl Holder {
     }
 }
 
-/// The longest that a caller of one of `free` sources waits, and how many of them are told of an error, while `held` others
-/// are held for six seconds.
+/// The longest wait of a caller of one of `free` sources, and how many of them get an error, while `held` other rows are
+/// locked for six seconds.
 fn waits(kind: &str, held: usize, free: usize) -> (Duration, Vec<String>, usize) {
     let mysql = Disguise::plain(mariadb::options().hosts[0].clone());
     mysql.instead("SELECT @@version", "SELECT '8.0.33'");
@@ -49,7 +49,7 @@ fn waits(kind: &str, held: usize, free: usize) -> (Duration, Vec<String>, usize)
     }
     let mut holder = Holder::new(kind);
     holder.say("BEGIN");
-    // One by one: a search for many scans the table, and MariaDB would lock the free ones too.
+    // One by one: a search for many scans the table, and MariaDB would lock the free rows too.
     for n in 0..held {
         holder.say(&format!(
             "SELECT next FROM keymill_segment WHERE name = 'segment:{name}-{n:03}' FOR UPDATE"
@@ -64,7 +64,7 @@ fn waits(kind: &str, held: usize, free: usize) -> (Duration, Vec<String>, usize)
             scope.spawn(move || {
                 while !is_over() {
                     if source.take(10).is_err() {
-                        // As its hint says: sixty who ask again at once would be a load of their own.
+                        // As the error's hint says: sixty callers that retry at once would be a load of their own.
                         thread::sleep(Duration::from_millis(50));
                     }
                 }
@@ -118,7 +118,7 @@ fn callers_of_free_rows_are_served_in_time_while_others_are_held_on_mariadb() {
     are_served("mariadb");
 }
 
-/// Its sessions cannot be told to wait for nobody, its statements can. MariaDB understands those too.
+/// Sessions of this server have no setting for NOWAIT, but statements have the clause. MariaDB accepts it too.
 #[test]
 fn callers_of_free_rows_are_served_in_time_while_others_are_held_on_a_server_that_says_it_is_mysql() {
     are_served("mysql");

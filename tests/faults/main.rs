@@ -1,4 +1,4 @@
-//! What fails, and what a mill makes of it: processes, servers, wires, answers, locks, load.
+//! Faults of processes, servers, wires, answers and locks, and load, under a running mill.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`
 //! (`ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …`); servers that are hurt belong to one test each.

@@ -1,5 +1,5 @@
-//! Many sources of one mill: they share a connection, and what they need at the same time goes to the store in one go. Each
-//! of them is as safe as if it had gone alone.
+//! Many sources of one mill: they share a connection, and reservations that are due at the same time go to the store as a
+//! batch. Each source is as safe as on its own.
 //!
 //! `ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …` names the servers.
 
@@ -24,13 +24,13 @@ use keymill_tests::{assert_disjoint, mariadb, postgres, redis, request, takers};
 const PATIENCE: Duration = Duration::from_secs(120);
 const DAY: u64 = 20_261_120_000_000_000;
 
-/// Where rows are kept, and how a test gets at them.
+/// A store, and how a test changes its rows.
 struct Place {
     kind: &'static str,
     /// The server's address, or `None` for a file.
     address: Option<(String, u16)>,
     path: PathBuf,
-    /// Goes with the test.
+    /// Dropped with the test.
     folder: Option<tempfile::TempDir>,
     table: String,
 }
@@ -48,7 +48,7 @@ impl Place {
         place
     }
 
-    /// One that is there already.
+    /// An existing store.
     fn known(kind: &'static str, table: String, path: PathBuf) -> Place {
         let address = match kind {
             "mariadb" => Some(mariadb::options().hosts[0].clone()),
@@ -89,7 +89,7 @@ impl Place {
         self.open_for(address, mariadb::options().read_timeout)
     }
 
-    /// One that waits no longer for an answer.
+    /// A store with a short time limit for answers.
     fn open_for(&self, address: (String, u16), read_timeout: Duration) -> Box<dyn Store> {
         let told = |options: ServerOptions| ServerOptions { hosts: vec![address], read_timeout, ..options };
         match self.kind {
@@ -123,7 +123,7 @@ impl Place {
         })
     }
 
-    /// So many sources whose rows are there.
+    /// This many sources with existing rows.
     fn sources(&self, scheme: Scheme, count: usize) -> Sources {
         let keys: Vec<_> = (0..count).map(|n| self.key(scheme, n)).collect();
         let mut store = self.open();
@@ -136,7 +136,7 @@ impl Place {
         sources
     }
 
-    /// Puts a row of scheme `keymill` elsewhere, or away.
+    /// Sets or deletes a row of scheme `keymill`.
     fn set(&self, key: &Key, next: Option<u64>) {
         let (table, name) = (&key.table, &key.name);
         let sql = match next {
@@ -163,7 +163,7 @@ impl Place {
         }
     }
 
-    /// What holds for each: the kind's part of a URL.
+    /// Places of each kind: the kind's part of a URL.
     fn url_at(&self, (host, port): &(String, u16)) -> String {
         let url = match self.kind {
             "mariadb" => mariadb::url(),
@@ -193,7 +193,7 @@ impl Drop for Place {
     }
 }
 
-/// Sources, and what each has seen.
+/// Sources, with the highest number that each has seen.
 struct Sources {
     keys: Vec<Arc<Key>>,
     seen: Vec<Mark>,
@@ -215,7 +215,7 @@ impl Sources {
     }
 }
 
-/// Each function once for each place.
+/// Defines each function as a test for each place.
 macro_rules! places {
     ($($module:ident $kind:literal: $($name:ident)*;)*) => {
         $(mod $module {
@@ -247,7 +247,7 @@ fn a_batch_takes_one_round_trip(place: &Place) {
         let mut sources = place.sources(*scheme, MOST_AT_ONCE);
         let proxy = place.address.clone().map(Proxy::start);
         let mut store = proxy.as_ref().map_or_else(|| place.open(), |proxy| place.open_at(proxy.address()));
-        // Rows of IDSnowman's kind are read once on each connection, and PostgreSQL names its statements.
+        // IDSnowman's rows are read once on each connection, and PostgreSQL prepares its statements.
         for n in 0..sources.keys.len() {
             let got = store.reserve(&sources.request(n)).expect("a range");
             sources.note(n, got);
@@ -261,7 +261,7 @@ fn a_batch_takes_one_round_trip(place: &Place) {
             let answers = store.reserve_all(&sources.requests());
             assert_eq!(answers.len(), MOST_AT_ONCE);
             for (n, answer) in answers.into_iter().enumerate() {
-                // Serials go on from where they stand only where the store has a statement for it.
+                // Serials continue in a batch only if the store has one statement for them.
                 let alone = *scheme == Scheme::KeyProducer && place.kind == "postgres";
                 let got = match answer {
                     None if alone => store.reserve(&sources.request(n)).expect("a range"),
@@ -280,7 +280,7 @@ fn a_batch_takes_one_round_trip(place: &Place) {
             ROUNDS as usize * MOST_AT_ONCE
         );
         if *scheme != Scheme::KeyProducer {
-            // A long packet may come in two pieces, and be answered in between.
+            // A long packet may arrive in two pieces, with an answer in between.
             assert!(turns <= u64::from(ROUNDS) * 3, "{turns} round trips");
         }
     }
@@ -355,16 +355,16 @@ fn a_locked_row_delays_the_others_once_and_briefly(place: &Place) {
             Some(got) => assert_eq!(sources.note(n, got.expect("a range")), (11, 21), "{n}"),
         }
     }
-    // Of the one that is held they are told soon from now on.
+    // From now on callers of the locked row get the error soon.
     let times = [(); 5].map(|()| {
         let began = Instant::now();
         let fault = store.reserve(&sources.request(5)).expect_err("somebody holds it");
         assert_eq!(fault.kind, FaultKind::Locked, "{fault}");
         began.elapsed()
     });
-    // What is longer in one of them is the machine's.
+    // A longer wait of one of them is due to the machine.
     assert!(times.iter().min() < Some(&Duration::from_millis(500)), "{times:?}");
-    // Half a second or a whole one, MariaDB counts in seconds: not one for each of twelve.
+    // Half a second, or a whole one on MariaDB, which counts in seconds: not one for each of twelve.
     assert!(took < Duration::from_secs(if sql.is_some() { 4 } else { 8 }), "{took:?}");
     for n in (0..12).filter(|n| *n != 5) {
         let got = store.reserve(&sources.request(n)).expect("nobody holds this one");
@@ -416,17 +416,17 @@ fn a_connection_cut_at_any_answer_loses_numbers_and_gives_none_twice(place: &Pla
     }
     println!("{}: {answered} answered, {unknown} unknown, {known_beside} times some of each", place.kind);
     assert!(unknown > 0 && answered >= 600, "{unknown} unknown, {answered} answered");
-    // A transaction is answered by its commit; on Redis none counts before the server has said, after the last of them, that it
-    // keeps what it writes.
+    // A transaction is answered by its commit; on Redis no range counts before the server has reported, after the last
+    // script, that it keeps its writes.
     assert_eq!(known_beside, 0);
 }
 
 /// Sources that rivals share.
 const SHARED: usize = 100;
-/// How often each rival reserves for as many of them as go together.
+/// How often each rival reserves a batch.
 const ROUNDS: usize = 20;
 
-/// The environment variable by which this binary knows that it is a rival: kind, table, file.
+/// The environment variable that makes this binary a rival: kind, table, file.
 const RIVAL: &str = "KEYMILL_MANY_RIVAL";
 
 fn rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error(place: &Place) {
@@ -470,7 +470,7 @@ fn rivals_on_the_same_rows_get_numbers_of_their_own_and_no_error(place: &Place) 
     );
 }
 
-/// Not a test of its own: what the one before starts. Without its variable it does nothing.
+/// Not a test of its own: the test before starts it. Without its variable it does nothing.
 #[test]
 fn a_rival_in_a_process_of_its_own() {
     let Ok(task) = std::env::var(RIVAL) else { return };
@@ -519,7 +519,7 @@ fn a_batch_waits_for_a_silent_server_as_long_as_one_request(place: &Place) {
     assert!(
         answers.iter().all(|answer| matches!(answer, Some(Err(fault)) if fault.kind == FaultKind::Unknown))
     );
-    // One answer's time, not 64 of them.
+    // The time of one answer, not of 64.
     assert!(took < 10 * timeout, "{took:?}");
 }
 
@@ -557,7 +557,7 @@ fn a_thousand_sources_due_at_once_go_in_few_trips(place: &Place) {
     let (first, cold) = took_all(1);
     let connections = proxy.connections();
     let before = (mill.latency(), proxy.turns());
-    // Each lacks more than it has.
+    // Each needs more numbers than it has.
     let (second, warm) = took_all(10);
     let after = (mill.latency(), proxy.turns());
     let (refills, trips, turns) =
@@ -606,7 +606,7 @@ fn callers_of_every_source_get_an_outages_error_in_time_and_are_served_after_it(
             takers.into_iter().map(|taker| taker.join().expect("no taker panics")).collect()
         })
     };
-    // Who is new begins alone, and a disk may be slow.
+    // A new source's first reservation goes alone, and a disk may be slow.
     let first: Vec<_> = sources
         .iter()
         .map(|source| {
@@ -626,7 +626,7 @@ fn callers_of_every_source_get_an_outages_error_in_time_and_are_served_after_it(
         let error = ids.as_ref().expect_err("the server is silent");
         assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
     }
-    // The machine may be busy; a caller that waited for the answers before its own would be told after a minute.
+    // The machine may be busy; a caller that waited for all earlier answers would get its error after a minute.
     assert!(worst < DEADLINE + Duration::from_secs(10), "{worst:?}");
     let until = Instant::now() + PATIENCE;
     let mut second = take_all(10);

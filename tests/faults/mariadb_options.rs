@@ -1,5 +1,5 @@
-//! Options of a MariaDB that change what a statement means, at the login or while a mill runs: no number comes twice, or the
-//! reservation is refused with the option's name. And what a mill leaves behind on a server: connections and statements.
+//! Options of a MariaDB that change the meaning of a statement, at the login or while a mill runs: no number comes twice,
+//! or the reservation is refused with the option's name. And the traces of a mill on a server: connections and statements.
 //!
 //! Each test has servers of its own, started by `ci/servers/mariadb`.
 
@@ -42,7 +42,7 @@ fn an_idle_connection_is_closed_by_the_client_and_no_aborted_one_is_counted() {
         until("the idle connection is closed", PATIENCE, || connections(&mut root) == 0);
     }
     assert_eq!(status(&mut root, "Aborted_clients"), aborted);
-    // Nothing is left that would wake the server up again.
+    // No later timer would contact the server again.
     assert_eq!(connections(&mut root), 0);
     mill.close();
 }
@@ -61,14 +61,14 @@ fn key(scheme: Scheme, name: &str) -> Arc<Key> {
     })
 }
 
-/// The ways in which MariaDB reserves: a row of keymill's own, another program's row, both kinds of tickets.
+/// Each way to reserve on MariaDB: a row of keymill's own, another program's row, both kinds of tickets.
 const SCHEMES: [Scheme; 4] = [Scheme::Keymill, Scheme::LeafAlloc, Scheme::AutoIncrement, Scheme::Ticket];
 
 fn ask(key: &Arc<Key>, next: u64) -> Request {
     Request { high_water: Mark { period: 0, next }, ..request(key, 10) }
 }
 
-/// What a connection of somebody else sees of the row: the lowest number that is not reserved.
+/// The row as another connection sees it: the lowest number that is not reserved.
 fn committed(options: &ServerOptions, key: &Key) -> u64 {
     let durability = Durability::Warn;
     mariadb::store(ServerOptions { durability, ..options.clone() })
@@ -79,7 +79,7 @@ fn committed(options: &ServerOptions, key: &Key) -> u64 {
         .next
 }
 
-/// A user whom `read_only` does not stop.
+/// A user who may write in spite of `read_only`.
 fn boss(server: &Private) -> ServerOptions {
     let mut root = server.root();
     root.query_drop("CREATE USER IF NOT EXISTS boss@'%' IDENTIFIED BY 'secret'").expect("a user");
@@ -152,7 +152,7 @@ fn a_read_only_primary_is_not_written_even_by_privileged_users() {
         for _ in 0..3 {
             next = first.reserve(&ask(&key, next)).expect("a range").hi;
         }
-        // The page's own move of hosts.
+        // The move of hosts that the page describes.
         old.root().query_drop("SET GLOBAL read_only = 1").expect("root may set that");
         mariadb::store(at_new.clone()).repair(&key, Mark { period: 0, next }).expect("the row is copied");
         let mut given = Vec::new();
@@ -161,7 +161,7 @@ fn a_read_only_primary_is_not_written_even_by_privileged_users() {
             let (store, seen) = if round % 2 == 0 { (&mut first, next) } else { (&mut second, 0) };
             let got = match store.reserve(&ask(&key, seen)) {
                 Ok(got) => got,
-                // Once, as it was connected to the old one.
+                // Once, because it was connected to the old one.
                 Err(fault) => {
                     assert_eq!((fault.kind, round), (FaultKind::Unavailable, 0), "{scheme:?}: {fault}");
                     assert!(fault.message.contains("read-only"), "{fault}");
@@ -182,7 +182,7 @@ fn changes(store: &mut MysqlStore, key: &Arc<Key>, next: u64) -> Vec<(&'static s
     let mut told = Vec::new();
     let mut tell = |verb, answer: Result<(), Fault>| told.extend(answer.err().map(|fault| (verb, fault)));
     tell("reserve", store.reserve(&ask(key, next)).map(drop));
-    // A row that another process has moved, or that is not there: the longer way.
+    // A row that another process has moved, or that is missing: a transaction decides.
     tell("reserve anew", store.reserve(&request(key, 10)).map(drop));
     for answer in store.reserve_all(&[ask(key, next), ask(key, next)]) {
         tell("reserve together", answer.map_or(Ok(()), |answer| answer.map(drop)));
@@ -225,7 +225,7 @@ fn settings_changed_under_load_are_seen_before_the_next_range_is_used() {
                 next = store.reserve(&ask(&key, next)).expect("a range").hi;
             }
             root.query_drop(format!("SET GLOBAL {setting} = {unsafe_value}")).expect("root may set that");
-            // On the connection that is there, and on a new one.
+            // On the existing connection, and on a new one.
             for round in 0..2 {
                 let told = changes(&mut store, &key, next);
                 let verbs: Vec<_> = told.iter().map(|(verb, _)| *verb).collect();
@@ -248,7 +248,7 @@ fn settings_changed_under_load_are_seen_before_the_next_range_is_used() {
                     assert!(fault.message.contains(says), "{verb}: {fault}");
                 }
             }
-            // Nothing was changed, and who accepts the risk goes on.
+            // Nothing was changed, and a mill with `durability=warn` continues.
             assert_eq!(committed(&options, &key), next, "{setting}={unsafe_value}, {scheme:?}");
             if kind == FaultKind::Unsafe {
                 let mut careless =
@@ -319,7 +319,7 @@ fn a_server_without_room_for_prepared_statements_serves_many_mills() {
     }
     assert_eq!(status(&mut root, "Com_stmt_prepare"), prepared);
     assert_eq!(status(&mut root, "Prepared_stmt_count"), 0);
-    // The sessions bear a name, where the server keeps it.
+    // The sessions have a name, if the server keeps it.
     let names: Vec<String> = root
         .query(
             "SELECT ATTR_VALUE FROM performance_schema.session_connect_attrs AS attr \
@@ -352,7 +352,7 @@ fn a_proxy_that_sends_each_statement_to_another_session_cannot_delay_a_commit() 
                 mariadb::store(ServerOptions { hosts: vec![disguise.address()], ..options.clone() });
             let mut next = 0;
             for _ in 0..5 {
-                // By the second time the row is there, and one statement is all.
+                // The second time the row exists, and one statement is enough.
                 let got =
                     store.reserve(&ask(&key, next)).unwrap_or_else(|fault| panic!("{setting}: {fault}"));
                 next = got.hi;
@@ -436,19 +436,19 @@ fn a_replica_that_takes_writes_is_passed_over_or_refused_or_warned_about() {
     let hosts =
         |of: &[&ServerOptions]| of.iter().flat_map(|options| options.hosts.clone()).collect::<Vec<_>>();
     let dead = ServerOptions { hosts: vec![("127.0.0.1".to_owned(), 1)], ..at_primary.clone() };
-    // The primary is named too: it is found, wherever it stands in the list.
+    // The primary is named too: it is found at any position in the list.
     let both = ServerOptions { hosts: hosts(&[&at_replica, &at_primary]), ..at_primary.clone() };
     let next = mariadb::store(both).reserve(&ask(&key, 0)).expect("a range").hi;
     assert_eq!(committed(&at_primary, &key), next);
     until("the row is there", PATIENCE, || committed_or_0(&at_replica, &key) == next);
-    // The primary cannot be reached from here, and goes on elsewhere.
+    // The primary cannot be reached from here, but still takes writes.
     let cut_off = ServerOptions { hosts: hosts(&[&dead, &at_replica]), ..at_primary.clone() };
     let mut store = mariadb::store(cut_off.clone());
     assert_eq!(store.look(&key).expect("a look").expect("a row").mark.next, next);
     let fault = store.reserve(&ask(&key, next)).expect_err("a replica");
     assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
     assert!(fault.message.contains("replicates from another server"), "{fault}");
-    // Who says that it is right so, and who names no other host, is warned.
+    // A mill with `durability=warn`, and a mill with a single host, only warn.
     for options in [ServerOptions { durability: Durability::Warn, ..cut_off.clone() }, at_replica.clone()] {
         let mut store = mariadb::store(options);
         store.reserve(&ask(&key, next)).expect("a range");

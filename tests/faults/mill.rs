@@ -1,4 +1,4 @@
-//! What a mill promises when processes, servers, wires and clocks fail: against real files, a real MariaDB, real kills.
+//! The promises of a mill under faults of processes, servers, wires and clocks: real files, a real MariaDB, real kills.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use mysql::prelude::Queryable;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until something is true; a test that waits for ever says what for.
+/// Waits until a condition holds; panics with its name after a time limit.
 fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !is_true() {
@@ -58,7 +58,7 @@ fn kill_workers(config: &str, specs: &[String], kills: usize) -> usize {
         for kill in 0..kills / specs.len() {
             let victim = fastrand::usize(..running.len());
             let (n, mut child) = running.swap_remove(victim);
-            // It must be at work before it is killed, and then at a moment nobody chose.
+            // The worker must have begun, and is then killed at a random moment.
             until(&format!("worker {n} takes ids"), || {
                 if let Ok(Some(status)) = child.try_wait() {
                     let why = std::fs::read_to_string(log(n).with_extension("stderr")).unwrap_or_default();
@@ -150,13 +150,13 @@ fn a_silent_server_delays_no_caller_past_its_deadline() {
                 let asked = Instant::now();
                 let error = cold.next().expect_err("nobody answers");
                 assert!(matches!(error.code, Code::Deadline | Code::StoreUnavailable), "{error}");
-                // The machine may be busy; the server stays silent for as long as somebody waits.
+                // The machine may be busy; the server stays silent as long as a caller waits.
                 assert!(asked.elapsed() < Duration::from_secs(3), "waited {:?}", asked.elapsed());
                 assert!(error.retry_after.is_some());
             });
         }
     });
-    // What is in memory is still handed out.
+    // Numbers in memory are still issued.
     assert!(orders.next().is_ok());
     proxy.set(Answers::Pass);
     until("the cold source has an id", || cold.next().is_ok());
@@ -192,7 +192,7 @@ fn a_row_set_back_or_deleted_under_a_running_mill_is_refused_until_it_is_repaire
 const BEFORE_MIDNIGHT: i64 = 1_795_219_190_000;
 const DAY_MS: i64 = 86_400_000;
 
-/// Stops takers when it goes, a failed test included: a scope waits for its threads.
+/// Stops takers when it is dropped, in a failed test too: a scope waits for its threads.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -232,7 +232,7 @@ fn midnight_over(config: &str, spec: &str) {
     let of_day = |day: &str| got.iter().filter(|s| s.starts_with(day)).count();
     assert!(of_day("20261120") > 1000 && of_day("20261121") > 1000);
     assert_eq!(of_day("20261120") + of_day("20261121"), got.len());
-    // A count that falls between two segments is lost, so under eight threads the very first may be missing.
+    // A number between two segments may be lost, so under eight threads the very first may be missing.
     let first = got.iter().filter(|s| s.starts_with("20261121")).min().expect("serials of the new day");
     assert!(first[8..] < *"0000000050", "a new day starts at 1, not at {first}");
 }
@@ -306,7 +306,7 @@ fn a_snowflake_restarted_after_leading_the_clock_repeats_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let now = BEFORE_MIDNIGHT;
     let mut got = HashSet::new();
-    // Its clock stands still, so every id beyond the first tick leads it.
+    // Its clock does not advance, so every id beyond the first tick leads it.
     for (round, wall) in [now, now + 1, now + 40, now - 1_000].into_iter().enumerate() {
         let mill = open(&format!("{}?clock=manual@{wall}", file(&folder)));
         let tx = source(&mill, "snowflake:tx?worker=3&deadline=3s");
@@ -421,7 +421,7 @@ fn a_block_dies_at_midnight_even_where_its_segment_was_used_up() {
     let serials = source(&mill, "serial:t/c?number=00&zone=UTC&deadline=3s");
     let mut mine = serials.handle();
     assert_eq!(mine.next_text().expect("a serial"), "2026010101");
-    // The handle's block is all there is, so another caller leaves the cell empty.
+    // The handle's block is the whole segment, so another caller leaves the cell empty.
     assert!(serials.next_text().is_err());
     mill.advance_clock(2 * 3_600_000).expect("a manual clock");
     let late = mine.next_text().expect("a serial of the new day");
@@ -438,7 +438,7 @@ fn a_forked_child_does_not_use_its_parents_worker() {
     let spec = "snowflake:tx?worker=3";
     let tx = source(&mill, spec);
     tx.next().expect("an id");
-    // SAFETY: the child calls keymill, which is made for that, and ends without running the test's destructors.
+    // SAFETY: the child calls keymill, which supports this, and ends without running the test's destructors.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let codes = [tx.next().map_err(|e| e.code), mill.source(spec).map(|_| 0).map_err(|e| e.code)];
@@ -483,7 +483,7 @@ fn a_deleted_log_of_sqlite_is_noticed_before_a_number_comes_twice() {
     let orders = source(&mill, "segment:orders?step=10&buffer=1ms");
     let mut got: HashSet<u64> = orders.take(105).expect("ids").into_iter().collect();
     std::fs::remove_file(folder.path().join("ids.db-wal")).expect("SQLite's log");
-    // Gone already where a refill came in between and found the log missing.
+    // The refusal may have come earlier, if a refill found the log missing.
     let _ = std::fs::remove_file(folder.path().join("ids.db-shm"));
     let error = (0..10_000).find_map(|_| orders.next().map(|id| assert!(got.insert(id))).err());
     assert_eq!(error.expect("the store went backwards").code, Code::StoreWentBackwards);
@@ -511,7 +511,7 @@ fn init_max_reads_numbers_kept_as_integers() {
     assert_eq!(source(&mill, spec).next_text().expect("a serial"), "42");
 }
 
-/// Of such a column a server counts bytes; and MySQL, which is not tested here, matches it with no pattern.
+/// A server counts bytes of such a column; MySQL, which is not tested here, matches no pattern in it.
 #[test]
 fn init_max_reads_numbers_kept_as_bytes() {
     let table = format!("KEPT_{}", std::process::id());

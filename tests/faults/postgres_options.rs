@@ -1,5 +1,5 @@
-//! What else is in a PostgreSQL: settings of the server and the role, other clients of one pooler, other schemas and their
-//! owners. No number comes twice for any of them, or the reservation is refused in words that name what to change.
+//! Other objects and settings in a PostgreSQL: of the server and the role, of other clients of a pooler, of other schemas
+//! and their owners. No number comes twice because of them, or the refusal names what to change.
 //!
 //! Each test has a server of its own, started by `ci/servers/postgres`, and a PgBouncer in front of it where it needs one.
 
@@ -54,14 +54,14 @@ fn key(scheme: Scheme, name: &str) -> Arc<Key> {
     })
 }
 
-/// Ten numbers for somebody who has seen these.
+/// Reserves ten numbers for a process that has seen this mark.
 fn ten(key: &Arc<Key>, seen: u64) -> Request {
     let period = if key.serial.is_some() { DAY } else { 0 };
     let high_water = if seen == 0 { Mark::default() } else { Mark { period, next: seen } };
     Request { period, period_max: period, high_water, ..request(key, 10) }
 }
 
-/// A process that counts: it goes on from what it has seen.
+/// A process that counts on from the numbers it has seen.
 struct Counting {
     key: Arc<Key>,
     seen: u64,
@@ -117,7 +117,7 @@ fn another_clients_synchronous_commit_off_in_the_pool_loses_no_number() {
             ranges.push(got.expect("they go together").map(|got| (got.lo, got.hi)).unwrap());
         }
     }
-    // A connection that is made meanwhile is not told what the other client has set.
+    // A new connection does not see the other client's setting.
     for one in &mut counting {
         one.next(&mut late).unwrap();
     }
@@ -192,10 +192,10 @@ fn settings_left_by_another_client_of_a_pooler_change_no_number() {
         assert_eq!(one.ranges.last(), Some(&(last, last + 10)));
         assert_disjoint(one.ranges);
     }
-    // Nor does anything of ours stay behind.
+    // Nor do keymill's settings remain.
     other.say("RESET ALL");
     assert_eq!(standing(), untouched);
-    // What stops the writing is respected, whoever said it.
+    // A read-only setting is respected, whichever client made it.
     other.say("SET default_transaction_read_only = on");
     let fault = mine.reserve(&ten(&key(Scheme::Keymill, "new"), 0)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
@@ -259,7 +259,7 @@ fn an_empty_copy_of_a_table_in_another_schema_is_not_counted_in() {
             "CREATE SCHEMA keymill AUTHORIZATION keymill; {copy}; \
              ALTER {what} keymill.{table} OWNER TO keymill"
         ));
-        // Who has counted goes on in the table it had, on a new connection too.
+        // A process that has counted stays with its table, on a new connection too.
         one.next(&mut live).unwrap();
         root.say(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'keymill'",
@@ -267,7 +267,7 @@ fn an_empty_copy_of_a_table_in_another_schema_is_not_counted_in() {
         one.next(&mut live).unwrap();
         assert_eq!(one.seen, 31);
         assert_eq!(live.facts().unwrap().tables, [format!("public.{table}")]);
-        // Who has not is told.
+        // A new process gets an error.
         let both = ["`keymill`, `public`", "schema=NAME"];
         refused(store(server.options()).reserve(&ten(&one.key, 0)), &both);
         refused(store(server.options()).look(&one.key), &both);
@@ -275,7 +275,7 @@ fn an_empty_copy_of_a_table_in_another_schema_is_not_counted_in() {
         let named = |schema: &str| ServerOptions { schema: Some(schema.to_owned()), ..server.options() };
         assert_eq!(store(named("public")).reserve(&ten(&one.key, 0)).unwrap().lo, 31);
         assert_eq!(store(named("keymill")).reserve(&ten(&one.key, 0)).unwrap().lo, 1);
-        // A search_path that does not lead to the table is no reason to make another.
+        // A `search_path` without the table creates no other table.
         root.say(&format!(
             "DROP {what} keymill.{table}; ALTER ROLE keymill SET search_path = nowhere, keymill"
         ));
@@ -305,7 +305,7 @@ fn tables_are_created_in_the_schema_that_the_url_names_or_the_first_of_the_searc
         assert_eq!(there.reserve(&ten(&keys[0], 0)).unwrap().lo, 11);
         let shown = format!("My \"Shop\".{}", keys[0].table);
         assert!(there.facts().unwrap().tables.contains(&shown), "{:?}", there.facts());
-        // No statement of another one would find it by the search_path.
+        // Statements of another `search_path` would not find it.
         refused(store(server.options()).reserve(&ten(&keys[0], 0)), &["schema=My \"Shop\""]);
         let statements =
             root.rows("SELECT count(*) FROM pg_tables WHERE schemaname IN ('public', 'keymill')");
@@ -319,8 +319,8 @@ fn tables_are_created_in_the_schema_that_the_url_names_or_the_first_of_the_searc
     refused(store(nowhere).init(&[key(Scheme::Keymill, "orders")], false), &["nowhere", "schema="]);
 }
 
-/// Functions, operators, types and tables that have the names of the server's own, in schema `public`. Each says that it was
-/// taken for the other and fails. The owner is no superuser.
+/// Functions, operators, types and tables in schema `public` with the names of the server's own. Each fails with its name
+/// if it is used. Their owner is no superuser.
 const TRAPS: &str = r"
 CREATE FUNCTION public.trap(what pg_catalog.text) RETURNS bool LANGUAGE plpgsql AS
   $$ BEGIN RAISE EXCEPTION 'captured as %: %', current_user, what USING ERRCODE = 'XX000'; END $$;
@@ -377,7 +377,7 @@ fn failed(doing: &str, round: u64, fault: &Fault) -> ! {
     panic!("{doing}, round {round}: {fault}")
 }
 
-/// Every statement of a store, once at least.
+/// Every statement of a store, at least once.
 fn exercise(options: &ServerOptions, round: u64) {
     let mut store = store(options.clone());
     let facts = store.facts().unwrap_or_else(|fault| failed("facts", round, &fault));
@@ -460,7 +460,7 @@ fn objects_of_another_role_are_not_used_instead_of_the_servers_own() {
     exercise(&server.options(), 0);
     root.say("ALTER ROLE keymill SET search_path = public, pg_catalog");
     exercise(&server.options(), 1);
-    // Behind a pooler the statements are others.
+    // Behind a pooler the statements differ.
     let pooled = server.pooler(&[]);
     exercise(&pooled, 2);
     Sql::to(&pooled).say("SET search_path = public, pg_catalog, pg_temp");
@@ -489,7 +489,7 @@ fn a_setting_that_loses_commits_is_noticed_by_the_next_statement() {
             now("off");
             let deadline = Instant::now() + PATIENCE;
             let fault = loop {
-                // The signal is on its way to each backend.
+                // Each backend receives the signal on its own.
                 match one.next(&mut live) {
                     Ok(()) => assert!(Instant::now() < deadline, "it is noticed"),
                     Err(fault) => break fault,
@@ -570,7 +570,7 @@ fn a_search_for_the_largest_serial_that_takes_too_long_ends_on_the_server_and_is
     let server = Private::start("");
     let root = Sql::root(&server.url());
     let pooled = server.pooler(&[]);
-    // Each row takes a second to be read.
+    // Each row takes a second to read.
     root.say(
         "CREATE TABLE rows_of_cust (id varchar(64)); INSERT INTO rows_of_cust SELECT '20261120' || to_char(n, 'FM0000') \
          FROM generate_series(1, 100) AS n; \
@@ -597,7 +597,7 @@ fn a_search_for_the_largest_serial_that_takes_too_long_ends_on_the_server_and_is
             assert_eq!(again.message, fault.message);
             assert_eq!(running(), "0", "it is not asked again");
         }
-        // Other sources of the mill go on.
+        // The mill's other sources continue.
         assert!(store.reserve(&ten(&key(Scheme::KeyProducer, "others"), 0)).is_ok());
     }
 }
@@ -657,7 +657,7 @@ fn a_table_whose_statements_change_other_rows_is_refused() {
         let answer = store(server.options()).reserve(&ten(&key, 0));
         if says.is_empty() {
             assert_eq!(answer.unwrap().lo, 1, "a subscription that does not have the table");
-            // As a refresh of the publication enters it.
+            // As a refresh of the publication inserts it.
             root.say(
                 "SET allow_system_table_mods = on; INSERT INTO pg_subscription_rel SELECT oid, 'keymill_segment'::regclass, 'r' \
                  FROM pg_subscription",
@@ -677,7 +677,7 @@ fn a_table_whose_statements_change_other_rows_is_refused() {
         }
     }
     root.say("ALTER SUBSCRIPTION far DISABLE; ALTER SUBSCRIPTION far SET (slot_name = NONE); DROP SUBSCRIPTION far");
-    // What is sound works: partitions that are kept, row security that lets the rows through, an audit trigger.
+    // Sound tables work: permanent partitions, row security that permits the rows, an audit trigger.
     root.say("DROP TABLE keymill_segment");
     root.say(&format!(
         "CREATE TABLE keymill_segment {shape} PARTITION BY HASH (name); \
@@ -692,7 +692,7 @@ fn a_table_whose_statements_change_other_rows_is_refused() {
     let mut live = store(server.options());
     (0..6).for_each(|_| one.next(&mut live).unwrap());
     assert_eq!((one.seen, root.rows("SELECT count(*) FROM audit")), (61, vec![vec!["5".to_owned()]]));
-    // Row security that hides the row is an error, no second row.
+    // Row security that hides the row causes an error, and no second row.
     root.say("DROP POLICY p ON keymill_segment; CREATE POLICY p ON keymill_segment USING (false) WITH CHECK (true)");
     assert!(store(server.options()).reserve(&ten(&key, 0)).is_err());
     assert_eq!(root.rows("SELECT next FROM keymill_segment"), [["61"]]);

@@ -1,5 +1,5 @@
-//! The servers that the scripts of `ci/servers/` start for one test: known by their process, not by its number alone. A number that has
-//! become free is soon given to another process or thread, of another test's server perhaps.
+//! The servers that `ci/servers/` starts for one test are identified by their process, not by its pid alone: a free pid is
+//! soon reused for another process or thread, perhaps for another test's server.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use keymill_tests::ci::Server;
 use keymill_tests::{mariadb, postgres, redis};
 
-/// One of two servers is killed and its number given to the other's process: the other is left alone, and it starts again.
+/// One of two servers is killed and its pid file names the other's process: the other is left alone, and the first starts
+/// again.
 fn starts_again(servers: [&Server; 2], number: fn(&Server) -> PathBuf, serves: fn(&str)) {
     let [killed, other] = servers;
     let urls = servers.map(Server::url);

@@ -1,15 +1,17 @@
 //! The adaptive step and the runway under real rates, on a real MariaDB and a real SQLite file.
 //!
-//! What holds of a source that is taken from at a steady rate q, with T = q × `buffer`, or 4 × `max_step` ÷ 1.2 where that is less:
+//! The rules for a source from which ids are taken at a steady rate q, with T = q × `buffer`, or 4 × `max_step` ÷ 1.2 where
+//! that is less:
 //! * T is a floor: a refill is due when 31/30 of T are left and fills up to 6/5 of T, so an outage as long as `buffer` is
 //!   served from memory whenever it begins, unless the refill before it took longer than a thirtieth of `buffer`;
 //! * so numbers in memory and unused stay under 6/5 of T and two least steps, and under 4 × `max_step` at any rate;
 //! * a refill is worth a sixth of T: at 100 000 ids/s and 30 s that is 500 000 numbers, two round trips a million ids;
-//! * a rate that rises is known a second later. Until then a refill for which nobody waits rests for an eighth of what it
-//!   fills up to, a second at most, unless less than an eighth of that is left; so every rate settles within a few refills.
+//! * a rate that rises is known a second later. Until then a refill without a waiting caller pauses for an eighth of the
+//!   time that it fills up, a second at most, unless less than an eighth of that is left; so every rate settles within a
+//!   few refills.
 //!
-//! All of that is a matter of time, and is asserted in virtual time: `tests/simulation/ramp.rs`, and the ledger's bound on what
-//! lies unused. Here stands what a busy machine cannot break: no error, no number lost, no flood of refills.
+//! These rules are about time, and are asserted in virtual time: `tests/simulation/ramp.rs`, and the ledger's bound on
+//! unused numbers. The tests here assert what a busy machine cannot break: no error, no number lost, no flood of refills.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -29,7 +31,7 @@ fn stats(source: &Source) -> Stats {
     source.stats().expect("figures")
 }
 
-/// Both real stores: a MariaDB that is there, a file that is made.
+/// Both real stores: an existing MariaDB, a new file.
 fn stores(folder: &tempfile::TempDir) -> [(&'static str, Mill); 2] {
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());
     [("mariadb", mariadb::url()), ("sqlite", file)].map(|(name, config)| {
@@ -39,7 +41,7 @@ fn stores(folder: &tempfile::TempDir) -> [(&'static str, Mill); 2] {
     })
 }
 
-/// Takes batches at a pace until it is told to stop; what a pause was too long for is taken after it.
+/// Takes batches at a pace until it is stopped; after too long a pause it catches up.
 struct Pace {
     per_second: u64,
     batch: usize,
@@ -47,7 +49,7 @@ struct Pace {
     taken: AtomicU64,
 }
 
-/// Stops the taker when it goes, a failed test included: a scope waits for its threads.
+/// Stops the taker when it is dropped, in a failed test too: a scope waits for its threads.
 struct Stop<'a>(&'a Pace);
 
 impl Drop for Stop<'_> {
@@ -59,7 +61,7 @@ impl Drop for Stop<'_> {
 
 impl Pace {
     fn of(per_second: u64) -> Pace {
-        // A batch a millisecond at most: more would measure the thread's waking.
+        // A batch a millisecond at most: more would measure the thread's wake-up.
         let batch = usize::try_from(per_second / 1000).expect("small").clamp(1, 100_000);
         Pace { per_second, batch, stop: AtomicBool::new(false), taken: AtomicU64::new(0) }
     }
@@ -69,7 +71,7 @@ impl Pace {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Takes; the first error ends it, and is told.
+    /// Takes until the first error, which it returns.
     fn run(&self, source: &Source) -> Result<(), keymill::Error> {
         let began = Instant::now();
         let mut buffer = vec![0; self.batch];
@@ -128,7 +130,8 @@ fn every_rate_is_served_from_cold_and_after_silence_without_a_flood_of_refills()
                 println!(
                     "{store:8} {rate:7} {seconds:2} s {from:13} {refills:4} refills, {most_unused:9} unused at most"
                 );
-                // Each refill takes an eighth of the buffer at least, or was pressing: then it quadrupled what there was.
+                // Each refill takes an eighth of the buffer at least, or was urgent: then it quadrupled the numbers in
+                // memory.
                 let most = 30.0 + 8.0 * took.as_secs_f64() / f64::from(seconds);
                 assert!((refills as f64) < most, "{store} at {rate} {from}: {refills} refills in {took:?}");
                 assert!(most_unused <= 40_000_000 + 2_000, "{store} at {rate} {from}: {most_unused} unused");
@@ -193,7 +196,7 @@ fn an_outage_is_served_from_memory_to_the_last_number() {
             assert!(!taker.is_finished(), "{:?}", taker.join());
             thread::yield_now();
         }
-        // From here on: how long the kill itself takes is the outage's too.
+        // The outage begins here: the time of the kill itself is part of it.
         let (served_before, left) = (pace.taken(), stats(&orders).left);
         server.kill();
         // The taker ends with its first error, which must not come before the runway has ended.
@@ -204,7 +207,7 @@ fn an_outage_is_served_from_memory_to_the_last_number() {
         }
         let (served, end) = (pace.taken() - served_before, stats(&orders));
         println!("outage: {left} were left, {served} ids from memory in {:?}", down.elapsed());
-        // A last batch that is not whole is refused whole.
+        // A last batch that cannot be filled is refused as a whole.
         assert!(end.left < pace.batch as u64, "{} were left when an error came", end.left);
         assert!(served + 2 * pace.batch as u64 >= left, "{served} of {left}");
         let error = taker.join().expect("no panic").expect_err("the runway ended");
@@ -214,7 +217,7 @@ fn an_outage_is_served_from_memory_to_the_last_number() {
 
 #[test]
 fn a_thousand_sources_share_one_connection_and_their_refills_go_in_one_run() {
-    // A server of its own: the connections are counted.
+    // A private server: its connections are counted.
     let server = Private::start("");
     let mill = Mill::open(&server.url()).expect("a mill");
     mill.init(&[], false).expect("init");
@@ -236,7 +239,7 @@ fn a_thousand_sources_share_one_connection_and_their_refills_go_in_one_run() {
         source.next().expect("an id");
     }
     let (cold, trips) = (cold.elapsed(), metric(&mill, "keymill_refill_seconds_count"));
-    // Now all at once: each lacks more than it has.
+    // All at once: each needs more numbers than it has.
     let warm = Instant::now();
     thread::scope(|scope| {
         for part in sources.chunks(250) {
@@ -283,7 +286,7 @@ fn a_hundred_new_sources_at_once_need_a_reservation_or_two_each() {
         "100 new sources at once: median first id after {:?}, worst {:?}, {refills} refills",
         waits[50], waits[99]
     );
-    // How fast that is, is the disk's: the worst waits for a hundred of them at most, and for no other round trip.
+    // The disk decides how fast that is: the slowest waits for a hundred reservations at most, and for no other round trip.
     assert!(refills <= 200, "{refills} refills for a hundred first ids");
     assert_eq!(metric(&mill, "keymill_refills_failed_total"), 0);
 }

@@ -1,5 +1,5 @@
-//! What a mill makes of a server that is frozen, cut off, read-only, full, forgetful: the same scenarios on every server
-//! store, each with a server of its own (`keymill_tests::victim::Victim` is what is done to it).
+//! A mill with a server that is frozen, cut off, read-only, full or restored: the same scenarios on every server store,
+//! each with a server of its own (`keymill_tests::victim::Victim` makes the faults).
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use keymill_tests::victim::Victim;
 const PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A source that has next to nothing in memory, so that whatever happens to the store is felt at once.
+/// A source with next to nothing in memory, so that a fault of the store shows at once.
 const LEAN: &str = "segment:lean?deadline=400ms&buffer=200ms&min_step=10";
 const LEAN_DEADLINE: Duration = Duration::from_millis(400);
 
-/// Each scenario as a test on each server.
+/// Defines each scenario as a test on each server.
 macro_rules! on_every_server {
     ($($scenario:ident)*) => {
         mod mariadb {
@@ -43,7 +43,7 @@ on_every_server! {
     a_restored_backup_is_refused_until_it_is_repaired_or_healed
 }
 
-/// A mill whose tables are there, made by one that waits for a busy disk.
+/// A mill with existing tables, made by a mill that waits for a busy disk.
 fn open(url: &str) -> Mill {
     let mill = Mill::open(&format!("{url}?timeout=20s&connect_timeout=20s")).expect("a mill");
     mill.init(&[], false).expect("init");
@@ -51,13 +51,13 @@ fn open(url: &str) -> Mill {
     Mill::open(url).expect("a mill")
 }
 
-/// The same, and it does not wait long for an answer.
+/// The same, with a short time limit for answers.
 fn open_hasty(url: &str) -> Mill {
     open(url).close();
     Mill::open(&format!("{url}?timeout=500ms&connect_timeout=500ms")).expect("a mill")
 }
 
-/// The store's name.
+/// The name of the store.
 fn on(server: &dyn Victim) -> String {
     server.url().split(':').next().unwrap_or_default().to_owned()
 }
@@ -66,8 +66,8 @@ fn source(mill: &Mill, spec: &str) -> Source {
     mill.source(spec).expect("a source")
 }
 
-/// Every error of these callers was an outage, told in time: a thread that is woken is late on a busy machine, but nobody waits
-/// as long as these outages last, or for the two seconds of an answer.
+/// Every error of these callers was an outage, and came in time. A thread may wake up late on a busy machine, but no caller
+/// waits as long as these outages last, or for the two seconds of an answer.
 fn assert_outage_in_time(takers: &Takers, deadline: Duration) {
     for (waited, error) in takers.errors() {
         assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
@@ -80,8 +80,8 @@ fn flow_again(takers: &Takers) {
     until("ids flow again", PATIENCE, || takers.count() > before + 1000);
 }
 
-/// Whether a rate is known (before that the runway is an estimate of little), and twenty seconds of it lie in memory: a server
-/// that was killed takes its time to come back.
+/// Whether the rate is known (the runway is an estimate before) and twenty seconds of numbers are in memory: a killed
+/// server takes time to start again.
 fn has_runway(source: &Source, since: Instant) -> bool {
     let long = || source.stats().is_ok_and(|s| s.runway_seconds.is_some_and(|runway| runway > 20.0));
     since.elapsed() > Duration::from_secs(4) && long()
@@ -102,7 +102,7 @@ fn a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice(serv
                 takers.count() > before + 1000 && down.elapsed() > Duration::from_secs(2)
             });
             assert_eq!(takers.errors().len(), met, "round {round}: {:?}", takers.errors());
-            // Where that takes longer than the runway lasts, it is felt.
+            // If that takes longer than the runway, callers see it.
             server.start_again();
         }
     });

@@ -1,5 +1,5 @@
-//! A server that is killed again and again under the reservations of every scheme it keeps: what was answered is never
-//! answered again. Servers of their own; `ci/servers/mariadb`, `ci/servers/postgres` and `ci/servers/redis` start them.
+//! A server is killed again and again under reservations of every scheme it supports: no answered range is answered again.
+//! Each test has its own server; `ci/servers/mariadb`, `ci/servers/postgres` and `ci/servers/redis` start them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,10 +14,10 @@ use mysql::prelude::Queryable;
 const KILLS: usize = 10;
 const NODES: usize = 2;
 
-/// Sources that reserve together, beside those that reserve alone.
+/// Sources that reserve in batches, beside those that reserve alone.
 const COMPANY: usize = 16;
 
-/// A range, and for the one who asks how two came to overlap: which node was answered, after how many kills.
+/// A range, and, to explain an overlap, which node received it after how many kills.
 type Answered = ((u64, u64), (usize, usize));
 
 fn request(scheme: Scheme) -> Request {
@@ -47,7 +47,7 @@ fn a_mariadb_killed_ten_times_under_load_answers_with_no_number_twice() {
         let plain = Plain::new(server.url());
         match killed(&server, &schemes, &|| Box::new(mariadb::store(options.clone())), Some(&plain)) {
             Ok(()) => return,
-            // What a server loses of its own, no client can keep; but that is seen to be so, and not often.
+            // No client can prevent a server's own loss; but such a loss is verified here, and is rare.
             Err(found) => {
                 let lost = plain.lost.into_inner().expect("no witness panics");
                 assert!(run < 3 && !lost.is_empty(), "{found}");
@@ -74,9 +74,9 @@ fn a_redis_killed_ten_times_under_load_answers_with_no_number_twice() {
     killed(&server, &[Scheme::Keymill], &|| Box::new(redis::store(options.clone())), None).unwrap();
 }
 
-/// A row that is counted by plain SQL beside the reservations. MariaDB 10.11 came back from `kill -9` without its last
-/// acknowledged commits twice in some 6000 times, without keymill and with every setting safe: a red run has to tell whose
-/// loss it was.
+/// A row that plain SQL counts beside the reservations. MariaDB 10.11 came back from `kill -9` without its last
+/// acknowledged commits twice in some 6000 times, without keymill and with every setting safe: a failure has to show
+/// whether the server itself lost commits.
 struct Plain {
     url: String,
     lost: Mutex<Vec<String>>,
@@ -115,12 +115,12 @@ impl Plain {
     }
 }
 
-/// Every scheme of segments but these.
+/// Every scheme of segments except these.
 fn segments(but: &[Scheme]) -> Vec<Scheme> {
     Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments() && !but.contains(scheme)).collect()
 }
 
-/// A reservation that failed, which it may while the server is gone.
+/// A failed reservation, which is allowed while the server is down.
 fn fell(name: &str, fault: &Fault, backwards: &Mutex<Vec<String>>) {
     match fault.kind {
         FaultKind::Unavailable | FaultKind::Unknown => {}
@@ -130,7 +130,7 @@ fn fell(name: &str, fault: &Fault, backwards: &Mutex<Vec<String>>) {
     std::thread::sleep(Duration::from_millis(5));
 }
 
-/// Sources of one node that reserve together until it is over; the ranges of each.
+/// Sources of one node that reserve in batches until the end; the ranges of each.
 fn company(
     store: &mut dyn Store,
     over: &AtomicBool,
@@ -144,7 +144,7 @@ fn company(
     while !over.load(Ordering::Relaxed) {
         let answers = store.reserve_all(&requests);
         for (n, answer) in answers.into_iter().enumerate() {
-            // Who is new begins alone.
+            // A new source's first reservation goes alone.
             match answer.unwrap_or_else(|| store.reserve(&requests[n])) {
                 Ok(got) => {
                     requests[n].high_water = Mark { period: 0, next: got.hi };
@@ -164,7 +164,7 @@ fn company(
     ranges
 }
 
-/// Kills the server again and again; what came twice, or a row that went backwards.
+/// Kills the server again and again; answers with repeated numbers, or a row that went backwards.
 fn killed(
     server: &dyn Victim,
     schemes: &[Scheme],
@@ -217,7 +217,7 @@ fn killed(
                 scope.spawn(move || company(open().as_mut(), over, count, (node, kills), backwards)),
             ));
         }
-        // Every scheme has got something since the server came.
+        // Every scheme has received a range since the server started.
         let progress = || {
             // ordering: Relaxed — counters.
             let before: Vec<usize> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();

@@ -1,5 +1,5 @@
-//! A URL at the port of another kind of server, of one that speaks no protocol of ours, and of one that takes connections and
-//! says nothing: the error says what is likely, within the time that an answer may take.
+//! A URL with the port of another kind of server, of an unknown protocol, or of a server that accepts connections and stays
+//! silent: the error names the likely cause, within the time limit of an answer.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`
 //! (`ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …`).
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use keymill::Mill;
 use keymill_tests::{mariadb, postgres, redis};
 
-/// What a URL of each kind looks like at this place.
+/// The URL of each kind for this address.
 fn url(kind: &str, place: &str) -> String {
     match kind {
         "redis" => format!("redis://{place}/0?timeout=500ms"),
@@ -24,7 +24,7 @@ fn place_of(url: &str) -> String {
     at.split('/').next().unwrap().to_owned()
 }
 
-/// A server that takes connections and answers each with these bytes, whatever it is told.
+/// A server that accepts connections and answers each with these bytes, whatever it receives.
 fn speaker(bytes: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap().to_string();

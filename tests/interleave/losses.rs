@@ -1,4 +1,4 @@
-//! Rows that are deleted in one of several stores: that store gives no numbers until an operator repairs it.
+//! Rows deleted in one of several stores: that store issues no numbers until an operator repairs it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ fn a_row_deleted_in_a_sqlite_file_is_never_made_again() {
             key: Arc::clone(&key),
             open: &|| of_two([open(&file("a.db")), open(&file("b.db"))]),
             delete: &|| {
-                // The other library's locks are of no account here: no store is open.
+                // The other library's locks do not matter here: no store is open.
                 let connection = rusqlite::Connection::open(file("b.db")).unwrap();
                 assert_eq!(connection.execute(&format!("DELETE FROM {}", key.table), []).unwrap(), 1);
             },
@@ -197,7 +197,7 @@ fn a_row_deleted_under_a_mill_that_has_not_used_it_yet_is_not_made_again() {
         for new in [true, false] {
             let [a, b] = memories();
             let key = key(scheme, "orders");
-            // One process has numbers of both, another one has begun and has none of the second store's.
+            // One process has numbers of both stores, another has begun and has none of the second store's.
             let mut used =
                 take(&mut of_memories(&[&a, &b], CHUNK), &mut keymill_tests::request(&key, 100), 25);
             let mut store = of_memories(&[&a, &b], CHUNK);
@@ -225,13 +225,13 @@ fn a_crash_at_any_step_of_the_beginning_blocks_no_process_and_repeats_no_number(
                     let open = || of_memories(&[&all[0], &all[1], &all[2]], CHUNK);
                     let key = key(scheme, "orders");
                     let request = Request { start, ..keymill_tests::request(&key, 100) };
-                    // The process ends at its n-th write to some store: what it does afterwards is left out.
+                    // The process ends at its n-th write to a store: later writes do not happen.
                     for memory in &all {
                         memory.script((0..after).map(|_| Step::Ack).chain([step.clone()]));
                     }
                     let mut ranges: Vec<(u64, u64)> =
                         open().reserve(&request).map(|got| (got.lo, got.hi)).into_iter().collect();
-                    // Nothing of the script is left for the others.
+                    // The other processes run without a script.
                     for memory in &all {
                         memory.clear_script();
                     }
@@ -254,7 +254,7 @@ fn a_store_whose_row_was_never_made_by_an_older_keymill_is_left_out_until_it_is_
     let [a, b] = memories();
     let key = key(Scheme::LeafAlloc, "orders");
     let mut ranges = take(&mut of_memories(&[&a, &b], CHUNK), &mut keymill_tests::request(&key, 100), 3);
-    // Older versions made the record alone, and the row with the first number.
+    // Older versions made only the record, and the row with the first number.
     assert!(b.delete_row(&key));
     ranges.extend(take(&mut of_memories(&[&a, &b], CHUNK), &mut keymill_tests::request(&key, 100), 30));
     assert!(ranges.iter().all(|(lo, _)| owner(*lo, 2) == 0));

@@ -1,5 +1,5 @@
-//! Several stores behind one source (`stores = […]`): one may die and ids go on, none comes twice, and whoever counts
-//! otherwise is refused.
+//! Several stores behind one source (`stores = […]`): one of them may die and ids go on, none comes twice, and a mill with
+//! other stores, another order or another chunk is refused.
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test -p keymill-tests --test interleave`); the servers that
 //! are killed are the tests' own.
@@ -69,17 +69,17 @@ fn of_memories(memories: &[&Arc<Memory>], chunk: u64) -> Interleaved {
     Interleaved::new(stores.collect(), chunk)
 }
 
-/// Where a row of a store stands, in that store's own numbers.
+/// The position of a store's row, in that store's own numbers.
 fn stands(memory: &Arc<Memory>, key: &Key) -> Option<Mark> {
     MemoryStore::new(Arc::clone(memory)).look(key).unwrap().map(|row| row.mark)
 }
 
-/// The share's code, as it is written: stores, index in two digits, chunk in fourteen.
+/// The partition's code as it is written: stores, index in two digits, chunk in fourteen.
 fn code(stores: u64, index: u64, chunk: u64) -> u64 {
     format!("{stores}{index:02}{chunk:014}").parse().unwrap()
 }
 
-/// Which of `stores` owns a number.
+/// The index of the store that owns a number.
 fn owner(number: u64, stores: u64) -> u64 {
     (number - 1) / CHUNK % stores
 }
@@ -94,7 +94,7 @@ fn refused(answer: Result<Reserved, Fault>, kind: FaultKind, says: &[&str]) {
     assert!(!fault.message.contains('\n'), "one line: {fault}");
 }
 
-/// Takes so many ranges, each above the one before, and answers with them.
+/// Takes this many ranges, each above the one before, and answers with them.
 fn take(store: &mut dyn Store, request: &mut Request, ranges: usize) -> Vec<(u64, u64)> {
     let mut got = Vec::new();
     for _ in 0..ranges {
@@ -143,7 +143,7 @@ fn a_store_that_is_up_again_serves_at_once_when_all_the_others_are_down() {
     take(&mut store, &mut request, 1);
     for round in 0..6 {
         let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
-        // It has been down for long, and rests for longer.
+        // It has been down for long, so its pause is longer.
         first.set_down(true);
         take(&mut store, &mut request, 25);
         second.set_down(true);
@@ -152,12 +152,12 @@ fn a_store_that_is_up_again_serves_at_once_when_all_the_others_are_down() {
         }
         first.set_down(false);
         if round > 2 {
-            // What is wrong with a row there is no reason to go on waiting for the server.
+            // A fault of a row there ends the pause of the server.
             first.fail_next(Step::Refused("its row is held".to_owned()));
             refused(store.reserve(&request), FaultKind::Unavailable, &["its row is held"]);
         }
         take(&mut store, &mut request, 1);
-        // Who begins now finds it too.
+        // A new process finds it too.
         let mut begun = of_memories(&[&a, &b], CHUNK);
         begun.reserve(&request).unwrap();
         second.set_down(false);
@@ -205,7 +205,7 @@ fn a_row_set_back_on_one_store_is_refused_there_and_the_others_go_on() {
             let [a, b] = memories();
             let mut store = of_memories(&[&a, &b], CHUNK);
             let mut request = keymill_tests::request(&key(scheme, "orders"), 100);
-            // Both have been used, and the process stands far above its last range of `a`.
+            // Both have been used, and the process is far above its last range of `a`.
             while [&a, &b]
                 .iter()
                 .any(|memory| stands(memory, &request.key).is_none_or(|mark| mark.next < 500))
@@ -317,7 +317,7 @@ fn healing_raises_a_row_that_was_set_back_where_the_source_says_so() {
     assert_eq!(store.news(), []);
 }
 
-// ---- who counts otherwise ----
+// ---- mills that count otherwise ----
 
 #[test]
 fn another_order_number_or_chunk_of_the_stores_is_refused_and_nothing_is_issued() {
@@ -425,7 +425,7 @@ fn a_plain_row_with_numbers_is_refused_until_an_operator_adopts_it() {
         store.repair(&request.key, Mark { period: 0, next: 3001 }).unwrap();
         let ranges = take(&mut store, &mut request.clone(), 40);
         assert!(ranges.iter().all(|(lo, _)| *lo >= 3001), "{scheme:?}: {ranges:?}");
-        // A program of another kind does not look at our record; that cannot be prevented.
+        // A program of another kind does not read the record; that cannot be prevented.
         if scheme == Scheme::Keymill {
             refused(plain.reserve(&request), FaultKind::Refused, &["its `stores`"]);
         }
@@ -473,9 +473,9 @@ fn look_repair_and_facts_cover_every_store() {
     let (before, after) = store.repair(&key, Mark { period: 0, next: 90_500 }).unwrap();
     assert!(before.is_some());
     assert_eq!(after.mark.next, 90_500);
-    // 90 500 lies in chunk 90, which is the first store's; the second goes on in chunk 91.
+    // 90 500 is in chunk 90, which is the first store's; the second continues in chunk 91.
     assert!(after.text.contains("next=90500") && after.text.contains("next=91001"), "{}", after.text);
-    // Below every row there is nothing to raise; between them there is.
+    // Below every row there is nothing to raise; between two rows there is.
     for low in [1, 90_499] {
         let to = Mark { period: 0, next: low };
         for fault in [store.repair(&key, to).unwrap_err(), store.would_repair(&key, to).unwrap_err()] {

@@ -1,4 +1,4 @@
-//! Which numbers a process gets of several stores, and that none comes twice.
+//! Which numbers a process gets from several stores, and that none comes twice.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};
@@ -63,7 +63,7 @@ fn sixteen_clients_of_three_stores_that_fail_never_overlap_and_each_rises() {
                         match store.reserve(&request) {
                             Ok(range) => {
                                 assert!(range.lo >= request.high_water.next && range.lo < range.hi);
-                                // What a larger request left over may come now.
+                                // Left-over numbers of a larger request may come now.
                                 assert!(range.hi - range.lo < 400);
                                 request.high_water = Mark { period: 0, next: range.hi };
                                 got.push((range.lo, range.hi));
@@ -85,7 +85,7 @@ fn numbers_beyond_a_chunks_end_are_issued_later_without_the_store() {
     let [a, b] = memories();
     let key = key(Scheme::SequenceTable, "orders");
     for memory in [&a, &b] {
-        // The row's step is five chunks, so every reservation runs over.
+        // The row's step is five chunks, so every reservation exceeds its chunk.
         let mut row = MemoryStore::new(Arc::clone(memory));
         row.reserve(&keymill_tests::request(&Arc::new(Key { step: 5 * CHUNK, ..(*key).clone() }), 1))
             .unwrap();
@@ -138,10 +138,10 @@ fn unused_numbers_go_back_to_the_stores_they_came_from() {
     assert!(store.give_back(&key, 0, lo + 10, hi).unwrap());
     let mut next = [&a, &b].map(|memory| stands(memory, &key).unwrap().next);
     next.sort_unstable();
-    // Who began at the second store has left the first chunk of the first one out.
+    // A process that began at the second store has skipped the first chunk of the first store.
     let begun_at_the_second = owner(lo, 2) == 1;
     assert_eq!(next, if begun_at_the_second { [11, CHUNK + 1] } else { [1, 11] });
-    // Somebody else has moved a row: nothing is given back.
+    // Another process has moved a row: nothing is returned.
     let range = of_memories(&[&a, &b], CHUNK).reserve(&seen(&request, hi)).unwrap();
     assert!(!store.give_back(&key, 0, range.lo - 5, range.hi - 5).unwrap());
 }

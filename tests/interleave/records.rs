@@ -1,5 +1,5 @@
-//! Several stores behind one source: whose numbers are whose, where columns are renamed, numbers go back, rows are lost
-//! and two begin at once.
+//! Several stores behind one source: who owns which numbers when columns are renamed, numbers are returned, rows are lost
+//! and two processes begin at once.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn two_columns_of_one_row_never_get_each_others_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let files = ["a.db", "b.db"].map(|name| folder.path().join(name));
     for file in &files {
-        // A step of five chunks: what one reservation leaves over stays for the next.
+        // A step of five chunks: the rest of each reservation is kept for the next request.
         let table = "CREATE TABLE sequence_table (biz_type VARCHAR(50) PRIMARY KEY, cur_id BIGINT NOT NULL, \
                      other_id BIGINT NOT NULL, step INT NOT NULL, time_to_live INT NOT NULL);
                      INSERT INTO sequence_table VALUES ('orders', 0, 0, 5000, 0)";
@@ -64,7 +64,7 @@ fn two_columns_of_one_row_never_get_each_others_numbers() {
     store.reserve(&one).unwrap();
     let mut ranges = vec![store.reserve(&other).unwrap()];
     for _ in 0..30 {
-        // Processes that count in the other column only.
+        // Processes that count only in the other column.
         ranges.push(open().reserve(&other).unwrap());
     }
     ranges.push(store.reserve(&above(&other, ranges[0].hi)).unwrap());
@@ -100,7 +100,7 @@ fn returned_left_over_numbers_are_not_issued_again() {
     let [a, b] = [Memory::new(), Memory::new()];
     let mut store = of_memories([&a, &b]);
     let first = store.reserve(&orders(990)).unwrap();
-    // Another process, at the same store: the next reservation of ours begins later than it knows, and runs over its chunk.
+    // Another process at the same store: our next reservation begins later than we know, and exceeds its chunk.
     let mut moved = orders(5);
     moved.high_water.next = first.lo;
     let mut ranges = vec![first];
@@ -136,7 +136,7 @@ fn a_row_lost_before_the_other_store_was_used_is_noticed() {
     }
 }
 
-/// A store beside which a plain mill begins the source, between the look at the row and the record in it.
+/// A store on which a plain mill begins the source between the look at the row and the record in it.
 struct Beside {
     store: MemoryStore,
     plain: Option<MemoryStore>,

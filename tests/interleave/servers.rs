@@ -1,4 +1,4 @@
-//! Real stores behind one source, and mills that use them: one of two servers killed under load, one frozen.
+//! Real stores behind one source: one of two servers killed under load, one frozen.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
@@ -141,7 +141,7 @@ fn one_of_two_servers_killed_under_load_and_ids_go_on_none_twice() {
         servers.iter().map(|server| format!("{}?timeout=3s&connect_timeout=3s", server.url())).collect();
     let config = config(folder.path(), "keymill.toml", &urls, "chunk = 1000");
     let mill = Mill::open(&config).unwrap();
-    // Five at a time: what is tested is reservations, and logs are read back.
+    // Five at a time: reservations are tested, and logs are read back.
     let spec = "segment:orders?step=5&max_step=5&buffer=1ms&deadline=20s";
     mill.init(&[spec], false).unwrap();
     let mine = mill.source(spec).unwrap();
@@ -221,7 +221,7 @@ fn one_of_two_servers_killed_under_load_and_ids_go_on_none_twice() {
         match quick.next() {
             Ok(_) => {}
             Err(error) => {
-                // The machine may be busy; the servers stay away.
+                // The machine may be busy; the servers stay down.
                 assert!(asked.elapsed() < Duration::from_secs(5), "waited {:?}", asked.elapsed());
                 break error;
             }
@@ -266,7 +266,7 @@ fn a_frozen_store_costs_its_timeout_once_a_pause_and_not_at_every_refill() {
     println!(
         "300 refills beside a frozen store took {took:?}, the slowest {worst:?}; its timeout is {each:?}"
     );
-    // Half of what it would be at least: the other store writes to a disk, which others may keep busy.
+    // At least half of the undisturbed rate: the other store writes to a shared disk.
     assert!(took < 300 * each / 2, "{took:?}: the timeout was paid at every refill");
     proxy.set(Answers::Pass);
 }

@@ -1,5 +1,5 @@
-//! `keymill import`: rows of other programs' tables imported while old nodes are at work, cut at every point, and run a
-//! second time.
+//! `keymill import`: rows of other programs' tables are imported while old nodes work, with the connection cut at every
+//! point, and a second time.
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it), PostgreSQL by `KEYMILL_TEST_POSTGRES`
 //! (`ci/servers/postgres run …`).
@@ -15,7 +15,7 @@ use keymill_tests::rivals::{self, PROGRAMS, Program};
 use keymill_tests::{mariadb, postgres};
 use mysql::prelude::Queryable;
 
-/// The row of the source's own name in this table.
+/// The row with the source's own name in this table.
 fn from<'a>(scheme: &'a str, table: &'a str) -> OldRow<'a> {
     OldRow { scheme, table: Some(table), ..OldRow::default() }
 }
@@ -41,7 +41,7 @@ impl Tables {
         tables
     }
 
-    /// The source that takes over.
+    /// The new source.
     fn orders(&self) -> String {
         format!("segment:orders?table={}&min_step=10&max_step=1000", self.new)
     }
@@ -76,7 +76,7 @@ impl Drop for Tables {
     }
 }
 
-/// Sets a flag when it goes, also by a panic: the threads that watch it end, and the panic is seen.
+/// Sets a flag when it is dropped, also by a panic: the threads that watch it end, and the panic is reported.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -139,7 +139,7 @@ fn old_nodes_under_load_through_an_import_never_take_a_number_of_ours() {
         let before: Vec<_> = ranges.iter().filter(|(lo, _)| *lo < PARKED_AT).collect();
         let after = ranges.len() - before.len();
         assert!(before.len() >= 100 && after >= 50, "{} before, {after} after", before.len());
-        // Nothing overlaps, and nothing is lost between the last old number and our first.
+        // No overlap, and no number between the last old one and the first new one is lost.
         for pair in ranges.windows(2) {
             assert!(pair[0].1 <= pair[1].0, "{:?}: {:?} and {:?}", program.scheme, pair[0], pair[1]);
         }
@@ -186,7 +186,7 @@ fn a_connection_cut_at_any_answer_leaves_both_rows_or_neither() {
             assert!(neither || both, "{:?} cut {cut}: {old} {new:?} {answer:?}", program.scheme);
             undone += u32::from(neither);
             done += u32::from(both);
-            // Whatever the cut left, the next run ends it.
+            // Whatever the cut left, the next run completes it.
             tables.import(program, &orders, false).unwrap();
             assert_eq!(orders.next().unwrap(), 1);
             mill.close();
@@ -214,7 +214,7 @@ fn a_second_import_reports_the_first_and_changes_nothing() {
         assert!(!imported.was_done());
         let first = orders.next().unwrap();
         assert_eq!(first, imported.old.mark.next);
-        // An old node goes on up there, and the second import lets it.
+        // An old node continues far away, and the second import does not change that.
         let far = (program.node)(&mut mariadb::connection(), &tables.old).0;
         assert_eq!(far, first + PARKED_AT);
         let stands = tables.rows(program.maximum);
@@ -245,21 +245,21 @@ fn an_import_that_could_repeat_a_number_is_refused_and_changes_nothing() {
     refused("says no number yet");
     tables.make_row(program);
     tables.say("UPDATE {old} SET max_id = 5000");
-    // Ours has counted what the old one has counted.
+    // The new row has counted the same numbers as the old one.
     tables.say("INSERT INTO {new} (name, next) VALUES ('segment:orders', 4999)");
     refused("stands at 4999, below 5000");
-    // Ours stands above: it is left where it is, and the old row moved.
+    // The new row is above: it stays, and the old row is moved.
     tables.say("UPDATE {new} SET next = 5001");
     let imported = tables.import(program, &orders, false).unwrap();
     assert_eq!((imported.new_after.mark.next, imported.old_after.mark.next), (5001, 5000 + PARKED_AT));
-    // A new row that is gone is not made again.
+    // A deleted new row is not made again.
     tables.say("DELETE FROM {new} WHERE name = 'segment:orders'");
     refused("is gone");
-    // A row that stands up there by itself is no mistake of ours to mend.
+    // An old row that reached such numbers by itself is not an import.
     tables.say("UPDATE {old} SET max_id = -1");
     let error = tables.import(program, &orders, false).unwrap_err();
     assert!(error.message.contains("holds -1 in `max_id`"), "{error}");
-    // A row that stands up there, and nothing says who had it moved there.
+    // A row in the parked range without a record of its import.
     tables.say("DELETE FROM {new}");
     tables.say("UPDATE {old} SET max_id = 4611686018427400000");
     refused("has no import record");
@@ -293,7 +293,7 @@ fn serials_continue_where_key_factory_stood_and_its_nodes_count_far_away_until_t
          VALUES ('CUST', 'ID', 'yyyyMMdd', '000000', 'INIT')",
     );
     assert!(import(false).unwrap_err().message.contains("says no number yet"));
-    // NULL and an empty text do not say whether there were serials: nobody may begin at 1 on such a word.
+    // NULL and an empty text do not say whether there were serials: counting may not begin at 1 there.
     for (blank, said) in [("NULL", "NULL"), ("''", "an empty text")] {
         tables.say(&format!("UPDATE {{old}} SET MAXSERIALNO = {blank}"));
         for dry_run in [true, false] {
@@ -325,12 +325,12 @@ fn serials_continue_where_key_factory_stood_and_its_nodes_count_far_away_until_t
         assert!(texts.insert(text.clone()), "{text} came twice");
     }
     assert!(import(false).unwrap().was_done());
-    // A mill that still counts on the old row is told, before it issues anything.
+    // A mill that still uses the old row gets an error before it issues anything.
     let late = mill.source(&format!("serial:cust/id?number=000000&zone=UTC&table={}", tables.old)).unwrap();
     let told = late.next_text().unwrap_err();
     assert!(told.code == Code::StoreRefused && told.message.contains("it was imported"), "{told}");
-    // Tomorrow begins at 1. The old row is that of a day that is over, where old nodes begin at 1 too: that is why they have to
-    // be stopped by then.
+    // Tomorrow begins at 1. The old row belongs to a past day, for which old nodes begin at 1 too: they have to be stopped
+    // by then.
     mill.advance_clock(86_400_000).unwrap();
     assert_eq!(serials.next_text().unwrap(), "20260102000001");
     let told = late.next_text().unwrap_err();
@@ -397,7 +397,7 @@ fn rows_on_postgres_are_imported_while_mills_still_write_the_old_one() {
         let before = format!("segment:{scheme}?scheme={scheme}&table={old}&step=50");
         let ours = format!("segment:{scheme}?table={new}");
         mill.init(&[&before, &ours], false).unwrap();
-        // Another process's mill, which goes on with the old row.
+        // Another process's mill, which continues on the old row.
         let other = Mill::open(&postgres::url()).unwrap();
         let late = other.source(&before).unwrap();
         assert_eq!(late.take(120).unwrap(), (1..=120).collect::<Vec<u64>>());
@@ -412,7 +412,7 @@ fn rows_on_postgres_are_imported_while_mills_still_write_the_old_one() {
         );
         let first = orders.next().unwrap();
         assert!(first > 120 && first == imported.old.mark.next, "{scheme}: {first}");
-        // What it had in memory, and then what is far away.
+        // The numbers that it had in memory, and then numbers far away.
         let rest = late.take(5000).unwrap();
         assert!(rest.iter().all(|id| *id < first || *id > PARKED_AT), "{scheme}");
         assert!(rest.last().is_some_and(|id| *id > PARKED_AT), "{scheme}");
@@ -444,7 +444,7 @@ fn a_row_imported_by_another_source_is_refused_with_that_sources_name() {
         let [first, second] = [first, second].map(|spec| mill.source(&spec).unwrap());
         let row = OldRow { row: Some("orders"), ..from("leaf_alloc", &old_table) };
         first.import(&row, false).unwrap();
-        // It has a row of its own, above the old one's: no sign that it took the old one over.
+        // It has a row of its own, above the old row's: that does not prove an import.
         second.repair(9_000, false).unwrap();
         for dry_run in [true, false] {
             let error = second.import(&row, dry_run).unwrap_err();
@@ -490,7 +490,7 @@ fn a_row_with_renamed_columns_is_named_with_columns() {
             let source = mill.source(&format!("{name}&scheme=keymill&table={new_table}")).unwrap();
             mill.init(&[&before], false).unwrap();
             mill.init(&[&format!("segment:x?table={new_table}")], false).unwrap();
-            // A process that has ended: it gave back what it did not use.
+            // A process that has ended: it returned its unused numbers.
             let ended = Mill::open(&url).unwrap();
             let old = ended.source(&before).unwrap();
             if scheme == "key_producer" {

@@ -1,5 +1,5 @@
-//! `keymill import` while mills have the old row or the new one open, with numbers of it in memory: on MariaDB and on a
-//! SQLite file.
+//! `keymill import` while mills have the old row or the new one open, with numbers in memory: on MariaDB and on a SQLite
+//! file.
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
@@ -14,13 +14,13 @@ use keymill_tests::takers::{Takers, until};
 
 const SCHEMES: [&str; 4] = ["leaf_alloc", "tiny_id_info", "cosid", "sequence_table"];
 
-/// Two tables of one test, and what opens mills on them.
+/// Two tables of one test, and the configuration of mills on them.
 struct Place {
     url: String,
     old: String,
     new: String,
     scheme: &'static str,
-    /// A SQLite file goes with it.
+    /// The folder of a SQLite file, which lives as long.
     folder: Option<tempfile::TempDir>,
 }
 
@@ -55,7 +55,7 @@ impl Place {
         Mill::open(&self.url).unwrap()
     }
 
-    /// The other program's row, as a keymill that works beside it opens it.
+    /// The other program's row, as a mill beside that program opens it.
     fn old_spec(&self, more: &str) -> String {
         format!("segment:orders?scheme={}&table={}&min_step=50&max_step=400{more}", self.scheme, self.old)
     }
@@ -69,7 +69,7 @@ impl Place {
         source.import(&old, false)
     }
 
-    /// By a process of its own, as the command does.
+    /// Imports in another process, as the command does.
     fn import(&self) -> keymill::Result<Import> {
         let mill = self.mill();
         let imported = self.import_into(&mill.source(&self.new_spec("")).unwrap());
@@ -98,7 +98,7 @@ fn no_errors(takers: &Takers) {
     assert!(errors.is_empty(), "{errors:?}");
 }
 
-/// In every place: a mill with the old row open, another with the new source, written with these options.
+/// In every place: a mill with the old row open, another with the new source, with these options.
 fn with_both_open(options: &str, play: impl Fn(&Place, &Source, &Source)) {
     for place in Place::all() {
         let mills = [place.mill(), place.mill()];
@@ -130,9 +130,9 @@ fn a_mill_with_the_old_row_open_uses_up_what_it_has_and_goes_on_far_away() {
         ours.sort_unstable();
         assert_eq!(ours[0], first);
         assert!(ours.last().is_some_and(|last| *last < PARKED_AT));
-        // What was in memory lies below, what came afterwards far above.
+        // Numbers in memory are below, later ones far above.
         assert!(theirs.iter().all(|id| *id < first || *id > PARKED_AT), "{}", place.scheme);
-        // What it gives back at its close is far away as well: the new row is not lowered, and only its own mill raises it.
+        // Numbers returned at its close are far away as well: the new row is not lowered, and only its own mill raises it.
         let stands = || new.standing().unwrap().row.unwrap().mark.next;
         let before = stands();
         old.mill().close();
@@ -180,7 +180,7 @@ fn a_mill_that_uses_the_new_source_below_the_old_row_has_to_be_closed_before_the
         let (old_mill, new_mill) = (place.mill(), place.mill());
         let old = old_mill.source(&place.old_spec("")).unwrap();
         let mut ids = old.take(500).unwrap();
-        // Numbers that the old row has given as well: of a trial, thrown away.
+        // Numbers that the old row has issued too: they came from a trial and are discarded.
         let trial = new_mill.source(&place.new_spec("")).unwrap();
         trial.take(10).unwrap();
         let error = place.import().unwrap_err();
@@ -190,7 +190,7 @@ fn a_mill_that_uses_the_new_source_below_the_old_row_has_to_be_closed_before_the
                 && error.message.contains("nothing was changed"),
             "{error}"
         );
-        // The old row counts on where it stood.
+        // The old row continues where it was.
         ids.extend(old.take(500).unwrap());
         assert!(ids.iter().all(|id| *id < PARKED_AT));
         new_mill.close();
@@ -221,7 +221,7 @@ fn a_first_id_and_an_import_at_once_leave_one_of_two_outcomes() {
             let mut ids = old.take(500).unwrap();
             let other = place.mill();
             let into = other.source(&named(place.new_spec(""))).unwrap();
-            // Both are connected: what follows is one transaction each.
+            // Both are connected: each of the following is one transaction.
             into.standing().unwrap();
             new.standing().unwrap();
             let (one, imported) = std::thread::scope(|scope| {
@@ -236,7 +236,7 @@ fn a_first_id_and_an_import_at_once_leave_one_of_two_outcomes() {
                     ids.extend(new.take(700).unwrap());
                     first += 1;
                 }
-                // It was begun by itself, from 1.
+                // The source began by itself, from 1.
                 Err(error) => {
                     assert_eq!((one, error.code), (1, Code::StoreRefused), "{error}");
                     assert!(error.message.contains("counted the same numbers"), "{error}");

@@ -1,5 +1,5 @@
-//! What the documentation tells operators: its grants are enough and none too many, and its alerts name metrics that exist. Its
-//! shell blocks are run by `ci/steps/docs`, its tables written by `tests/house/documents.rs`.
+//! The documentation for operators: its grants are enough and none is superfluous, and its alerts name metrics that exist.
+//! `ci/steps/docs` runs its shell blocks, `tests/house/documents.rs` writes its tables.
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it); the Redis is the test's own.
 
@@ -18,7 +18,7 @@ fn page(name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap()
 }
 
-/// What the page's table of rights says: scheme and statement.
+/// The page's table of rights: scheme and statement.
 fn grants() -> Vec<(Scheme, String)> {
     let page = page("privileges.md");
     let cells = |line: &str| -> Option<(Scheme, String)> {
@@ -55,7 +55,7 @@ fn key(scheme: Scheme) -> Arc<Key> {
     })
 }
 
-/// All that a program and its operator ask of a store but `init`; the first complaint, warnings included.
+/// Everything that a program and its operator ask of a store except `init`; answers with the first error or warning.
 fn job(store: &mut MysqlStore, scheme: Scheme) -> Result<(), String> {
     let key = key(scheme);
     let period = if scheme.keeps_segments() { 0 } else { 20_261_120_000_000_000 };
@@ -70,7 +70,7 @@ fn job(store: &mut MysqlStore, scheme: Scheme) -> Result<(), String> {
         heal: false,
         max_jump: 0,
     };
-    // Long enough for tickets that are purged.
+    // Long enough for purged tickets.
     for _ in 0..70 {
         let got = store.reserve(&request).map_err(|fault| fault.message)?;
         request.high_water = Mark { period, next: got.hi };
@@ -103,7 +103,7 @@ fn the_grants_on_the_page_are_enough_and_without_one_the_error_says_so() {
         let mut options = owner.clone();
         options.user.clone_from(&user);
         options.password = Secret::new("secret");
-        // Each time another first use of the name: a right that only that needs would else not be missed.
+        // A new first use of the name each time: a right that only a first use needs would otherwise not be missed.
         let empty = || {
             let table = scheme.default_table();
             let statement =
@@ -126,7 +126,7 @@ fn the_grants_on_the_page_are_enough_and_without_one_the_error_says_so() {
         }
         empty();
         assert_eq!(job(&mut mariadb::store(options.clone()), scheme), Ok(()), "{} again", scheme.name());
-        // `init` creates nothing where all is there, and says what it lacks where it is not.
+        // `init` creates nothing if everything exists, and otherwise names the missing right.
         assert!(mariadb::store(options.clone()).init(&[key(scheme)], false).unwrap().is_empty());
         let missing = Arc::new(Key { table: "missing".to_owned(), ..(*key(scheme)).clone() });
         let fault = mariadb::store(options).init(&[missing], false).unwrap_err();
@@ -146,7 +146,7 @@ fn redis_user() -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// All that a program and its operator ask of a Redis, the first complaint included.
+/// Everything that a program and its operator ask of a Redis; answers with the first error.
 fn redis_job(options: &redis::RedisOptions) -> Result<(), String> {
     let mut store = redis::store(options.clone());
     let key = key(Scheme::Keymill);
@@ -173,7 +173,7 @@ fn the_redis_user_on_the_page_needs_each_right_and_can_do_nothing_else() {
     let mut allow = |words: &[String]| {
         let line = ["ACL", "SETUSER", "ids", "reset"].into_iter().chain(words.iter().map(String::as_str));
         redis::say::<()>(&mut admin, &line.collect::<Vec<_>>());
-        // The next job begins with a server that knows neither the scripts nor the row.
+        // The next job begins with a server without scripts and row.
         redis::say::<()>(&mut admin, &["SCRIPT", "FLUSH"]);
         redis::say::<()>(&mut admin, &["FLUSHALL"]);
     };
@@ -298,7 +298,7 @@ fn every_alert_on_the_page_names_metrics_that_exist_and_is_read_by_promtool() {
     let mill = Mill::open("memory:").unwrap();
     mill.source("segment:orders").unwrap().take(5000).unwrap();
     mill.source("snowflake:tx?worker=1").unwrap().take(5).unwrap();
-    // Those of `keymill metrics`, which `bindings/cli` tests.
+    // The metrics of `keymill metrics`, which `bindings/cli` tests.
     let mut known = mill.metrics();
     known.push_str("\nkeymill_store_used_ratio ");
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
