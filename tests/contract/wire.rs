@@ -24,14 +24,14 @@ fn on_each_server(promise: impl Fn(&Bench)) {
 }
 
 /// A store on this bench's server, with these options changed.
-fn open(bench: &Bench, told: impl FnOnce(&mut ServerOptions)) -> Box<dyn Store> {
+fn open(bench: &Bench, change: impl FnOnce(&mut ServerOptions)) -> Box<dyn Store> {
     if let Place::Redis = bench.place {
         let mut options = redis::options();
-        told(&mut options.server);
+        change(&mut options.server);
         return Box::new(redis::store(options));
     }
     let mut options = if bench.is_mysql() { mariadb::options() } else { postgres::options() };
-    told(&mut options);
+    change(&mut options);
     bench.counting(if bench.is_mysql() {
         Box::new(mariadb::store(options))
     } else {
@@ -40,12 +40,12 @@ fn open(bench: &Bench, told: impl FnOnce(&mut ServerOptions)) -> Box<dyn Store> 
 }
 
 /// The same through a proxy.
-fn open_through(bench: &Bench, told: impl FnOnce(&mut ServerOptions)) -> (Proxy, Box<dyn Store>) {
+fn open_through(bench: &Bench, change: impl FnOnce(&mut ServerOptions)) -> (Proxy, Box<dyn Store>) {
     let mut proxy = None;
     let store = open(bench, |options| {
         let between = Proxy::start(options.hosts[0].clone());
         options.hosts = vec![between.address()];
-        told(options);
+        change(options);
         proxy = Some(between);
     });
     (proxy.expect("it was started"), store)

@@ -176,12 +176,12 @@ impl Scene {
     fn reserve(&mut self) -> Vec<Result<(), Fault>> {
         let requests: Vec<_> = self.nodes.iter().map(Node::asked).collect();
         let answers = if requests.len() > 1 { self.store.reserve_all(&requests) } else { vec![None] };
-        let mut told = Vec::new();
+        let mut outcome = Vec::new();
         for (node, answer) in self.nodes.iter_mut().zip(answers) {
             let answer = answer.unwrap_or_else(|| self.store.reserve(&node.asked()));
-            told.push(answer.map(|got| node.took(&got)));
+            outcome.push(answer.map(|got| node.took(&got)));
         }
-        told
+        outcome
     }
 }
 
@@ -196,10 +196,10 @@ fn is_repeated(statement: &str) -> bool {
 
 /// Reserves with this odd answer to come, and once more without; answers with the error of the first attempt.
 fn play(table: &Table, mut scene: Scene, other: &mut MysqlStore, place: &str) -> Vec<Option<FaultKind>> {
-    let told = scene.reserve();
+    let outcome = scene.reserve();
     table.disguise.nothing_more();
-    for (told, node) in told.iter().zip(&scene.nodes) {
-        match told {
+    for (outcome, node) in outcome.iter().zip(&scene.nodes) {
+        match outcome {
             Ok(()) => {
                 let row = other.look(&node.key).unwrap().unwrap();
                 assert!(row.mark.next >= node.seen.next, "{place}: given and not kept: {row:?}");
@@ -215,14 +215,14 @@ fn play(table: &Table, mut scene: Scene, other: &mut MysqlStore, place: &str) ->
         }
     }
     for again in scene.reserve() {
-        assert!(again.is_ok(), "{place}: first {told:?}, then {again:?}");
+        assert!(again.is_ok(), "{place}: first {outcome:?}, then {again:?}");
     }
     for node in &mut scene.nodes {
         let got = other.reserve(&node.asked()).unwrap();
         node.given.push((got.lo, got.hi));
         assert_disjoint(node.given.clone());
     }
-    told.into_iter().map(|told| told.err().map(|fault| fault.kind)).collect()
+    outcome.into_iter().map(|outcome| outcome.err().map(|fault| fault.kind)).collect()
 }
 
 /// Each statement of a reservation gets each answer; the error numbers take turns.
@@ -232,7 +232,7 @@ fn nothing_comes_twice(scheme: Scheme, serial: bool) {
     for moment in MOMENTS {
         let mut scene = Scene::new(&table, moment, &mut other, &mut count);
         drop(table.disguise.said());
-        scene.reserve().into_iter().for_each(|told| told.unwrap());
+        scene.reserve().into_iter().for_each(|outcome| outcome.unwrap());
         for (at, statement) in (0..).zip(table.disguise.said()) {
             let mut error = || errors.next().unwrap();
             let (one, another) = (error(), error());
@@ -251,9 +251,12 @@ fn nothing_comes_twice(scheme: Scheme, serial: bool) {
                 let place = format!("{scheme:?} {moment:?}, {at}: {answer:?} to {statement}");
                 let scene = Scene::new(&table, moment, &mut other, &mut count);
                 table.disguise.answer_after("", at, 1, answer.clone());
-                let told = play(&table, scene, &mut other, &place);
+                let outcome = play(&table, scene, &mut other, &place);
                 if matches!(answer, Answer::Refused(1213, _)) && is_repeated(&statement) {
-                    assert!(told.iter().all(Option::is_none), "{place}: a conflict is no fault: {told:?}");
+                    assert!(
+                        outcome.iter().all(Option::is_none),
+                        "{place}: a conflict is no fault: {outcome:?}"
+                    );
                 }
             }
         }
@@ -331,9 +334,9 @@ fn after_a_failed_rollback_the_connection_is_not_used() {
         table.disguise.answer("INSERT INTO", 1, Answer::Refused(1062, "Duplicate entry"));
         table.disguise.answer("ROLLBACK", 1, Answer::Refused(code, message));
         drop(table.disguise.said());
-        let told = scene.reserve().remove(0).unwrap_err();
-        assert_eq!(told.kind, FaultKind::Unavailable, "{told}");
-        assert!(told.message.contains("nothing was changed"), "{told}");
+        let outcome = scene.reserve().remove(0).unwrap_err();
+        assert_eq!(outcome.kind, FaultKind::Unavailable, "{outcome}");
+        assert!(outcome.message.contains("nothing was changed"), "{outcome}");
         let said = table.disguise.said();
         assert!(said.last().unwrap().starts_with("ROLLBACK"), "{said:?}");
         play(&table, scene, &mut other, "after it");
@@ -351,9 +354,12 @@ fn a_transaction_that_does_not_begin_is_not_reported_as_a_locked_row() {
     assert_eq!(table.disguise.to_come(), 0);
     let mut scene = Scene::new(&table, Moment::First, &mut other, &mut count);
     table.disguise.answer("START TRANSACTION", 10_000, Answer::Refused(1205, "Lock wait timeout exceeded"));
-    let told = scene.reserve().remove(0).unwrap_err();
-    assert_eq!(told.kind, FaultKind::Unavailable, "{told}");
-    assert!(told.message.contains("lags behind") && !told.message.contains("holds its row"), "{told}");
+    let outcome = scene.reserve().remove(0).unwrap_err();
+    assert_eq!(outcome.kind, FaultKind::Unavailable, "{outcome}");
+    assert!(
+        outcome.message.contains("lags behind") && !outcome.message.contains("holds its row"),
+        "{outcome}"
+    );
     table.disguise.nothing_more();
     play(&table, scene, &mut other, "after it");
 }
@@ -372,8 +378,8 @@ fn nowait_ends_with_a_failed_batch() {
     table.disguise.instead(COMMIT, signal);
     drop(table.disguise.said());
     let requests: Vec<_> = scene.nodes.iter().map(Node::asked).collect();
-    let told = scene.store.reserve_all(&requests);
-    assert!(told.iter().all(|told| !matches!(told, Some(Ok(_)))), "{told:?}");
+    let outcome = scene.store.reserve_all(&requests);
+    assert!(outcome.iter().all(|outcome| !matches!(outcome, Some(Ok(_)))), "{outcome:?}");
     let said = table.disguise.said();
     let waits: Vec<_> =
         said.iter().filter(|said| said.contains("SESSION innodb_lock_wait_timeout")).collect();

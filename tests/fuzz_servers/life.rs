@@ -1,11 +1,11 @@
-//! The life of one mill behind a spoiling proxy, and what it must never see.
+//! The life of one mill behind a corrupting proxy, and what it must never see.
 
 use std::time::{Duration, Instant};
 
 use keymill::{Code, Error, Mill, Source};
 use keymill_tests::{mariadb, postgres, redis};
 
-use crate::spoil::{Spoiler, Wire};
+use crate::corrupt::{Corrupter, Wire};
 
 /// The password of all three servers.
 const PASSWORD: &str = "secret";
@@ -18,7 +18,7 @@ const HEALED: Duration = Duration::from_secs(60);
 /// What a seed counted.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    pub spoilt: u64,
+    pub corrupted: u64,
     pub calls: u64,
     pub refused: u64,
     pub ids: u64,
@@ -27,7 +27,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub fn add(&mut self, other: &Outcome) {
-        self.spoilt += other.spoilt;
+        self.corrupted += other.corrupted;
         self.calls += other.calls;
         self.refused += other.refused;
         self.ids += other.ids;
@@ -39,7 +39,7 @@ pub struct Life {
     seed: u64,
     rng: fastrand::Rng,
     wire: Wire,
-    proxy: Spoiler,
+    proxy: Corrupter,
     outcome: Outcome,
     last: u64,
 }
@@ -66,7 +66,7 @@ impl Life {
     pub fn new(seed: u64) -> Life {
         let mut rng = fastrand::Rng::with_seed(seed);
         let wire = [Wire::Mysql, Wire::Postgres, Wire::Redis][(seed % 3) as usize];
-        let proxy = Spoiler::start(wire, server(wire).1, &mut rng);
+        let proxy = Corrupter::start(wire, server(wire).1, &mut rng);
         Life { seed, rng, wire, proxy, outcome: Outcome::default(), last: 0 }
     }
 
@@ -74,7 +74,7 @@ impl Life {
     pub fn live(mut self) -> Result<Outcome, String> {
         let wire = self.wire;
         self.story().map_err(|why| format!("{wire:?}: {why}"))?;
-        self.outcome.spoilt = self.proxy.spoilt();
+        self.outcome.corrupted = self.proxy.corrupted();
         Ok(self.outcome)
     }
 
@@ -164,14 +164,14 @@ impl Life {
         }
     }
 
-    /// Nothing is spoilt any more: ids come, or the store says why its row is of no use.
+    /// Nothing is corrupted any more: ids come, or the store says why its row is unusable.
     fn heals(&mut self, mill: &Mill, orders: &Source) -> Result<(), String> {
         self.proxy.heal();
         let give_up = Instant::now() + HEALED;
         loop {
             match orders.next() {
                 Ok(id) => return self.got(&[id]),
-                // A spoilt answer was believed, as the server's own would have been: the row now stands lower than it said.
+                // A corrupted answer was accepted like the server's own: the row is lower than that answer said.
                 Err(error)
                     if matches!(
                         error.code,
@@ -212,7 +212,7 @@ impl Life {
     }
 }
 
-/// A text for people: without the password, and nothing that moves a terminal's cursor.
+/// Whether a text can be shown: it holds no password, and no control character for a terminal.
 fn clean(text: &str) -> Result<(), String> {
     if text.contains(PASSWORD) {
         return Err(format!("the password stands in: {text}"));
@@ -223,7 +223,7 @@ fn clean(text: &str) -> Result<(), String> {
     }
 }
 
-/// What a caller may be told where a server answers nonsense.
+/// The codes that a caller may get if a server answers wrongly.
 fn allowed(error: &Error) -> Result<(), String> {
     clean(&error.to_string())?;
     match error.code {

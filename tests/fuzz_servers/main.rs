@@ -1,13 +1,13 @@
 //! Servers that answer wrongly, by seed: `fuzz_servers SEED` replays one, `fuzz_servers --seeds N [--from S]` runs many. `ci/steps/fuzz`
 //! starts the servers and runs it.
 //!
-//! A seed stands between a mill and a real MariaDB, PostgreSQL or Redis and spoils some of the server's messages: bytes, lengths,
-//! order, cuts, whole answers of another meaning (`spoil`). The promises (`life`): the process lives and the keeper is never
+//! A seed drives a proxy between a mill and a real MariaDB, PostgreSQL or Redis and corrupts some of the server's messages: bytes, lengths,
+//! order, cuts, whole answers of another meaning (`corrupt`). The promises (`life`): the process lives and the keeper is never
 //! started anew, each call ends within its deadline, the ids of a mill rise, no message holds the password, and once the server
 //! answers rightly again the mill gives ids or refuses for a reason of the store.
 
+mod corrupt;
 mod life;
-mod spoil;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,8 +98,8 @@ fn run(first: u64, count: u64) -> ExitCode {
         }
     });
     println!(
-        "{count} seeds of spoilt servers: {} messages spoilt, {} calls, {} refused, {} ids, {} panics of drivers held off, {:.0} s",
-        total.spoilt,
+        "{count} seeds of corrupted servers: {} messages corrupted, {} calls, {} refused, {} ids, {} panics of drivers held off, {:.0} s",
+        total.corrupted,
         total.calls,
         total.refused,
         total.ids,

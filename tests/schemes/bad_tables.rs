@@ -1,6 +1,6 @@
-//! Tables, rows and answers that make no sense: each is refused with its reason and what to do, and nothing is issued. On
-//! MariaDB, in front of it a scripted server for answers no MariaDB gives, and on SQLite. (`beside.rs` has the rows that
-//! other programs' operators spoil, `tickets.rs` and `sequences.rs` what the server itself counts.)
+//! Tables, rows and answers that make no sense: each is refused with its reason and a remedy, and nothing is issued. On
+//! MariaDB, with a scripted server in front of it for answers that MariaDB does not give, and on SQLite. (`beside.rs` has
+//! rows that operators of other programs break, `tickets.rs` and `sequences.rs` the server's own counters.)
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
@@ -28,7 +28,7 @@ const TABLES: [Scheme; 8] = [
     Scheme::Ticket,
 ];
 
-/// Of other programs: the columns of the name and of the maximum.
+/// For other programs: the columns of the name and of the maximum.
 const COUNTERS: [(Scheme, &str, &str); 4] = [
     (Scheme::SequenceTable, "biz_type", "cur_id"),
     (Scheme::LeafAlloc, "biz_tag", "max_id"),
@@ -104,7 +104,7 @@ fn behind(disguise: &Disguise) -> MysqlStore {
     mariadb::store(options)
 }
 
-/// Refused, with these words.
+/// Asserts a refusal with these words.
 fn refused(store: &mut dyn Store, key: &Arc<Key>, says: &[&str]) {
     let fault = store.reserve(&request(key, 10)).expect_err(&format!("{key:?} is refused"));
     assert_eq!(fault.kind, FaultKind::Refused, "{:?}: {fault}", key.scheme);
@@ -149,7 +149,7 @@ fn two_schemes_on_one_table_are_refused_on_sqlite() {
     }
 }
 
-/// Columns of a shop's own, or of an earlier keymill.
+/// Columns of the application, or of an earlier keymill.
 #[test]
 fn unused_columns_are_left_alone() {
     for scheme in TABLES.into_iter().filter(|scheme| *scheme != Scheme::Ticket) {
@@ -192,7 +192,7 @@ fn a_column_that_is_too_narrow_is_refused_on_mariadb() {
             );
         }
     }
-    // The text of a serial finds no room when it is written.
+    // The text of a serial does not fit when it is written.
     let (table, key) = Table::of(Scheme::KeyProducer);
     table.say("ALTER TABLE {t} MODIFY MAXSERIALNO VARCHAR(3)");
     refused(&mut mariadb(), &key, &["a column is too narrow"]);
@@ -201,7 +201,7 @@ fn a_column_that_is_too_narrow_is_refused_on_mariadb() {
 
 #[test]
 fn a_signed_column_at_its_end_says_so_and_wraps_nothing() {
-    // Shops make `next` a plain BIGINT: 2^63 does not fit there.
+    // Some applications make `next` a plain BIGINT, which cannot hold 2^63.
     let (table, key) = Table::of(Scheme::Keymill);
     table.say("ALTER TABLE {t} MODIFY next BIGINT NOT NULL");
     let mut store = mariadb();
@@ -240,28 +240,28 @@ fn a_row_of_keymills_own_that_makes_no_sense_is_refused_on_mariadb() {
     }
 }
 
-/// One statement past the store, on a SQLite file.
+/// Runs one statement on a SQLite file, without the store.
 fn tamper(file: &Path, sql: &str) {
     rusqlite::Connection::open(file).unwrap().execute(sql, []).unwrap();
 }
 
 #[test]
 fn a_row_that_makes_no_sense_is_refused_on_sqlite() {
-    let spoils = |scheme: Scheme, maximum: &str| {
-        let mut spoils: Vec<(String, String, String)> = ["-1", "NULL", "'many'", "0.5", "x'00ff'", "'12abc'"]
+    let broken = |scheme: Scheme, maximum: &str| {
+        let mut broken: Vec<(String, String, String)> = ["-1", "NULL", "'many'", "0.5", "x'00ff'", "'12abc'"]
             .into_iter()
             .map(|value| {
                 (maximum.to_owned(), value.to_owned(), format!("in `{maximum}`, where a whole number"))
             })
             .collect();
         if matches!(scheme, Scheme::SequenceTable | Scheme::LeafAlloc | Scheme::TinyIdInfo) {
-            spoils.extend(
+            broken.extend(
                 ["0", "-5", "NULL", "'few'"]
                     .map(|value| ("step".into(), value.into(), "in `step`, where".into())),
             );
         }
         if scheme == Scheme::SequenceTable {
-            spoils.push(("time_to_live".into(), "-1".into(), "holds -1 in `time_to_live`".into()));
+            broken.push(("time_to_live".into(), "-1".into(), "holds -1 in `time_to_live`".into()));
         }
         if scheme == Scheme::TinyIdInfo {
             for (column, value, says) in [
@@ -270,19 +270,19 @@ fn a_row_that_makes_no_sense_is_refused_on_sqlite() {
                 ("remainder", "1", "remainder=1"),
                 ("version", "NULL", "holds NULL in `version`"),
             ] {
-                spoils.push((column.into(), value.into(), says.into()));
+                broken.push((column.into(), value.into(), says.into()));
             }
         }
-        spoils
+        broken
     };
     let own = (Scheme::Keymill, "name", "next");
     for (scheme, _, maximum) in COUNTERS.into_iter().chain([own]) {
-        for (column, value, says) in spoils(scheme, maximum) {
+        for (column, value, says) in broken(scheme, maximum) {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("ids.db");
             let key = key(scheme, "t");
             let mut store = SqliteStore::new(file.clone(), sqlite::SqliteOptions::default());
-            // A shop's table, less strict than its authors'.
+            // A table with fewer constraints than the author's.
             store.init(&[Arc::clone(&key)], false).unwrap();
             let ddl: String = rusqlite::Connection::open(&file)
                 .unwrap()
@@ -322,7 +322,7 @@ fn an_ok_of_impossible_numbers_is_an_unknown_outcome_and_no_range() {
             assert_eq!(fault.kind, FaultKind::Unknown, "{scheme:?}: {answer:?}: {fault}");
             assert!(fault.message.contains("the server answered with"), "{fault}");
             assert_eq!((table.all(), disguise.to_come()), (before, 0));
-            // Two, as the new connection does not know the row yet.
+            // Two, because the new connection does not know the row yet.
             for _ in 0..2 {
                 let got = store.reserve(&seen(&key, next)).unwrap();
                 assert_eq!(got.lo, next, "{scheme:?}: nothing was lost, and nothing used");
@@ -377,7 +377,7 @@ fn rows_that_no_table_of_ours_could_hold_are_refused() {
         let (_table, key) = Table::of(Scheme::Keymill);
         behind(&disguise).reserve(&request(&key, 10)).unwrap();
         disguise.instead(words, nonsense);
-        // Past the fast statement, which asks for no row.
+        // Without the fast path, which does not read the row.
         let request = Request { period_max: 1, period: 1, ..request(&key, 10) };
         let fault = behind(&disguise).reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
@@ -395,7 +395,7 @@ fn a_server_that_hangs_up_or_talks_nonsense_at_any_statement_gives_no_range() {
         let mut next = store.reserve(&request(&key, 10)).unwrap().hi;
         for statement in 0..14 {
             for answer in [Answer::Cut, Answer::DoneAndCut, Answer::Refused(65_000, "???")] {
-                // Each statement of a new connection's first reservation in its turn.
+                // The statements of a new connection's first reservation, one after the other.
                 let mut store = behind(&disguise);
                 disguise.answer_after("", statement, 1, answer.clone());
                 match store.reserve(&Request { period, ..seen(&key, next) }) {

@@ -1,5 +1,5 @@
-//! Keymill on the tables of other programs: their nodes beside ours on one row, speaking their own SQL; the row's own say
-//! in step and time to live; rows that make no sense.
+//! keymill on the tables of other programs: their nodes on the same row, with their own SQL; the row's own step and time to
+//! live; rows that make no sense.
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
@@ -100,7 +100,7 @@ fn old_nodes_and_ours_on_one_row_never_take_the_same_number() {
         assert_eq!(ranges.len(), 8 * ROUNDS);
         ranges.sort_unstable();
         for pair in ranges.windows(2) {
-            // Whatever nobody took was lost: between these nodes nothing is.
+            // Numbers that no node took were lost: between these nodes none is.
             assert_eq!(pair[0].1, pair[1].0, "{:?}: {:?} and {:?}", program.scheme, pair[0], pair[1]);
         }
         assert_eq!(ranges[0].0, 1, "{:?}", program.scheme);
@@ -154,7 +154,7 @@ fn numbers_that_outlived_the_rows_time_to_live_are_dropped() {
         .unwrap()
         .execute("UPDATE sequence_table SET time_to_live = 5", [])
         .unwrap();
-    // The next range is the first to hear of it.
+    // The next range is the first with the new time to live.
     assert_eq!(orders.take(19).unwrap().last(), Some(&20));
     assert_eq!(orders.next().unwrap(), 21);
     mill.advance_clock(4_000).unwrap();
@@ -180,8 +180,8 @@ fn a_new_row_gets_the_sources_own_step() {
     }
 }
 
-/// The statement that spoils the row, and what the refusal says.
-fn spoilt(program: &Program) -> Vec<(String, String)> {
+/// The statement that breaks the row, and the text of the refusal.
+fn broken_rows(program: &Program) -> Vec<(String, String)> {
     let Program { maximum, by, .. } = program;
     let set =
         |column: &str, value: &str| format!("UPDATE {{t}} SET {column} = {value} WHERE {by} = 'orders'");
@@ -209,18 +209,18 @@ fn spoilt(program: &Program) -> Vec<(String, String)> {
 fn a_row_that_makes_no_sense_is_refused_with_the_column_and_left_alone() {
     for program in &PROGRAMS {
         let table = Table::new(program);
-        // As in shops that were less strict than the authors.
+        // As in applications with fewer constraints than the author's table.
         let loose = match program.scheme {
             Scheme::Cosid => "MODIFY last_max_id BIGINT NULL".to_owned(),
             _ => format!("MODIFY {} BIGINT NULL, MODIFY step INT NULL", program.maximum),
         };
         table.say(&format!("ALTER TABLE {{t}} {loose}"));
-        for (spoil, says) in spoilt(program) {
+        for (breaks, says) in broken_rows(program) {
             table.make_row(program);
             let mut store = mariadb::store(mariadb::options());
             store.reserve(&request(&table.key, 10)).unwrap();
             store.reserve(&request(&table.key, 10)).unwrap();
-            table.say(&spoil);
+            table.say(&breaks);
             let all =
                 || mariadb::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", table.name));
             let before = format!("{:?}", all().unwrap());
@@ -265,7 +265,7 @@ fn a_column_that_is_too_narrow_or_no_number_is_refused() {
             assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
             assert!(fault.message.contains("too narrow for `bigint`"), "{fault}");
         }
-        // Nothing keeps two rows of one name apart.
+        // No unique key separates two rows of one name.
         let table = Table::new(program);
         let drop = if program.scheme == Scheme::TinyIdInfo { "INDEX uniq_biz_type" } else { "PRIMARY KEY" };
         table.say(&format!("ALTER TABLE {{t}} DROP {drop}"));

@@ -1,4 +1,4 @@
-//! `columns=`: tables whose columns a shop has named anew, on MariaDB, PostgreSQL and SQLite.
+//! `columns=`: tables with renamed columns, on MariaDB, PostgreSQL and SQLite.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES` (`ci/servers/mariadb run ci/servers/postgres run cargo test …`).
 
@@ -12,7 +12,7 @@ use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, 
 use keymill_tests::{mariadb, postgres, request};
 use mysql::prelude::Queryable;
 
-/// The schemes with tables of other authors, and names that a shop may have for their columns: words of SQL among them.
+/// The schemes with tables of other authors, and possible names of their columns: SQL keywords among them.
 const RENAMED: [(Scheme, &[(&str, &str)]); 5] = [
     (
         Scheme::SequenceTable,
@@ -80,7 +80,7 @@ fn column_names(sql: &str) -> Vec<String> {
     mariadb::connection().query(sql).unwrap()
 }
 
-/// Every verb that touches the row.
+/// Runs every verb that touches the row.
 fn works(store: &mut dyn Store, key: &Arc<Key>, columns: &[(&str, &str)]) {
     assert_eq!(store.look(key).unwrap(), None);
     let first = store.reserve(&asked(key, 0)).unwrap();
@@ -115,7 +115,7 @@ fn a_table_of_renamed_columns_is_made_and_used_on_mariadb() {
             assert!(made.iter().any(|column| column == own), "{own} is not of {made:?}");
         }
         works(&mut store, &key, columns);
-        // The author's own names are no names of this table: refused, with the first that is missing.
+        // The author's names do not exist in this table: refused, with the first missing one.
         let authors = self::key(scheme, &table, &[]);
         for store in [&mut store, &mut mariadb::store(mariadb::options())] {
             let answer = store.reserve(&asked(&authors, 0));
@@ -180,7 +180,7 @@ fn a_table_of_renamed_columns_is_made_and_used_on_postgresql() {
 
 #[test]
 fn swapped_column_names_are_detected_by_their_types() {
-    // CosId's maximum is a number and its name a text; read crosswise they fit nothing.
+    // CosId's maximum is a number and its name a text; swapped, neither fits.
     let columns = RENAMED[3].1;
     let table = unique();
     let mut store = mariadb::store(mariadb::options());
@@ -206,7 +206,7 @@ fn two_sources_of_one_mill_may_call_one_tables_columns_differently_only_where_bo
     mariadb::connection()
         .query_drop(format!("INSERT INTO {table} VALUES ('a', 0, 700, 10, 0), ('b', 0, 700, 10, 0)"))
         .unwrap();
-    // Each counts in its own column, also where the other has just been asked for.
+    // Each counts in its own column, also right after a request for the other.
     let (a, b) =
         (mill.source(&spec("a", "")).unwrap(), mill.source(&spec("b", "&columns=cur_id:other_id")).unwrap());
     for n in 1..=30 {

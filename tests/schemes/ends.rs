@@ -1,4 +1,5 @@
-//! How mills end on the servers: a thousand sources given back at a close, a fork under load, a Redis that comes back empty.
+//! The end of mills on the servers: a thousand sources returned at a close, a fork under load, a Redis that comes back
+//! empty.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`
 //! (`ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …`).
@@ -16,12 +17,12 @@ use keymill_tests::takers::until;
 use keymill_tests::worker::in_a_process_of_its_own;
 use keymill_tests::{mariadb, postgres, redis};
 
-/// A source of a thousand.
+/// One of a thousand sources.
 fn named(n: usize) -> String {
     format!("segment:ends_{}_{n}?step=100&max_step=100", std::process::id())
 }
 
-/// Everybody's first id, asked for at once by a few threads.
+/// The first id of every source, requested at once by a few threads.
 fn first_ids(sources: &[Source]) -> Vec<u64> {
     thread::scope(|scope| {
         let part = sources.len().div_ceil(8);
@@ -59,7 +60,7 @@ fn a_thousand_sources_are_given_back_in_a_moment() {
         let began = Instant::now();
         mill.close();
         let closed = began.elapsed();
-        // Each row stands where its one id ended: nothing was lost, and nothing comes twice.
+        // Each row ends after its one id: nothing was lost, and no number comes twice.
         let (mill, sources) = open();
         let mut lost = 0;
         for id in first_ids(&sources) {
@@ -70,13 +71,14 @@ fn a_thousand_sources_are_given_back_in_a_moment() {
         println!(
             "ends     {place}: {SOURCES} first ids in {taken:?}, closed in {closed:?}, {lost} not given back"
         );
-        // A close gives back for eight seconds at most. A busy disk flushes fewer than a thousand commits in that time.
+        // A close returns numbers for eight seconds at most. A busy disk flushes fewer than a thousand commits in that
+        // time.
         assert!(lost == 0 || closed >= Duration::from_secs(8), "{place}: {lost} sources were not given back");
         assert!(closed < Duration::from_secs(60), "{place}: {closed:?}");
     }
 }
 
-/// Takes until it is told to stop, each id on disk before it counts.
+/// Takes until it is stopped; each id is on disk before it counts.
 fn log_ids(source: &Source, path: &Path, over: &AtomicBool) {
     let mut log = File::create(path).unwrap();
     // ordering: Relaxed — a flag.
@@ -87,7 +89,7 @@ fn log_ids(source: &Source, path: &Path, over: &AtomicBool) {
     }
 }
 
-/// What a child ends with.
+/// The exit status of a child.
 const FORKED: i32 = 16;
 const DONE: i32 = 0;
 
@@ -155,7 +157,7 @@ fn forked_under_load_parent_and_children_share_no_id_and_no_connection() {
                     scope.spawn(move || log_ids(source, &log, over));
                 }
                 for child in 0..CHILDREN {
-                    // At a moment nobody chose, mostly with a reservation on its way.
+                    // At a random moment, mostly with a reservation in flight.
                     thread::sleep(Duration::from_micros(fastrand::u64(..5_000)));
                     let pid = fork_and_take(&source, &folder.path().join(format!("child-{child}")), 50);
                     let code = ended(pid);
@@ -192,7 +194,7 @@ fn a_redis_that_lost_its_rows_is_refused_by_old_processes_and_repeats_for_new_on
     let error = careful.source(spec).unwrap().next().unwrap_err();
     assert_eq!(error.code, Code::StoreUnsafe, "{error}");
     careful.close();
-    // Whoever insists is told what it costs.
+    // `durability=warn` accepts the risk, and warns about it.
     let url = format!("{url}?durability=warn");
     let mill = Mill::open(&url).unwrap();
     let source = mill.source(spec).unwrap();
@@ -212,7 +214,7 @@ fn a_redis_that_lost_its_rows_is_refused_by_old_processes_and_repeats_for_new_on
         error.message.contains("is gone or empty") && error.message.contains(" repair 'segment:orders"),
         "{error}"
     );
-    // A process that has seen nothing cannot know: that is what `durability=warn` accepts, and why it is not the default.
+    // A process that has seen nothing cannot detect it: `durability=warn` accepts that, so it is not the default.
     let fresh = Mill::open(&url).unwrap();
     assert_eq!(fresh.source(spec).unwrap().next().unwrap(), 1);
     let error = source.next().unwrap_err();

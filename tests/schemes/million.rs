@@ -15,7 +15,7 @@ const EACH: usize = 125_000;
 /// The variable that makes this test binary a worker: `CONFIG|SPEC|FILE`.
 const WORKER: &str = "KEYMILL_TEST_MILLION";
 
-/// Takes `EACH` ids, one by one and in batches by turns, and leaves them in a file, the count of refills last.
+/// Takes `EACH` ids, alternately one by one and in batches, and writes them to a file, with the number of refills last.
 #[test]
 fn a_worker_process_takes_its_part() {
     let Ok(order) = std::env::var(WORKER) else { return };
@@ -81,10 +81,10 @@ fn million(store: &str, config: &str, spec: &str) {
     assert_eq!(twice, 0, "{store} {spec}");
 }
 
-/// Every scheme's source, and a name of its own: a run may follow another one on the same server.
+/// The source of every scheme, with a name of its own: runs may share a server.
 fn specs(schemes: &[&str], serials: &[&str]) -> Vec<String> {
     let run = std::process::id();
-    // Tickets are worth the step of their table, which other tests choose for themselves.
+    // A ticket's range has the step of its table, which other tests choose for themselves.
     let table = |scheme| match scheme {
         "auto_increment" | "ticket" | "sequence" => format!("&table=million_{scheme}_{run}"),
         _ => String::new(),

@@ -1,5 +1,5 @@
-//! A node that finds its row as it left it reserves with one statement, whatever the scheme; where the row has moved, or was
-//! set back, the longer way decides and nothing is lost by the attempt.
+//! A node whose row is where it left it reserves with one statement under every scheme; if the row has moved or was set
+//! back, a transaction decides, and the attempt loses nothing.
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
@@ -16,7 +16,7 @@ use mysql::prelude::Queryable;
 const DAY: u64 = 20_261_120_000_000_000;
 const NEXT_DAY: u64 = 20_261_121_000_000_000;
 
-/// Every scheme that MariaDB keeps, with and without a date.
+/// Every scheme that MariaDB supports, with and without a date.
 const KEPT: [(Scheme, bool); 9] = [
     (Scheme::Keymill, false),
     (Scheme::Keymill, true),

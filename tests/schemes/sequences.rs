@@ -1,5 +1,5 @@
-//! Scheme `sequence`: a database's own counter, each of whose values is worth `step` numbers. What holds on every server that
-//! keeps it stands here; what only PostgreSQL promises in `postgres`, and that MariaDB is refused in `mariadb`.
+//! Scheme `sequence`: a database's own counter, each value of which owns `step` numbers. The common tests are here;
+//! `postgres` has those of PostgreSQL's promises, `mariadb` that MariaDB is refused.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES`
 //! (`ci/servers/mariadb run ci/servers/postgres run cargo test …` sets them).
@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::assert_disjoint;
 
-/// A server that counts by sequences.
+/// A server with sequences.
 #[derive(Clone, Copy)]
 struct Server {
     open: fn() -> Box<dyn Store>,
     say: fn(&str),
-    /// MariaDB's do not survive a crash of the server: who draws from them all the same says so.
+    /// MariaDB's do not survive a crash of the server: its mills need `unsafe=on`.
     unsafe_on: bool,
 }
 
@@ -30,7 +30,7 @@ fn unique() -> String {
     format!("q_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A name for a sequence on the shared server; what bears it is gone with the value.
+/// The name of a sequence on the shared server, which is dropped with the value.
 struct Sequence {
     server: Server,
     name: String,
@@ -158,7 +158,7 @@ fn a_sequence_of_another_step_is_refused() {
         let mut store = sequence.open();
         let other = Request { key: sequence.key(50), ..sequence.request(0) };
         says(&mut *store, &other, "use `step=100`");
-        // Also by a connection that has drawn from it with the right step.
+        // A connection that has drawn from it with the right step refuses too.
         store.reserve(&sequence.request(0)).unwrap();
         says(&mut *store, &other, "use `step=100`");
 
@@ -170,7 +170,7 @@ fn a_sequence_of_another_step_is_refused() {
         says(&mut *store, &missing.request(0), "is missing; run `keymill init`");
         assert_eq!(store.look(&missing.key(100)).unwrap(), None);
 
-        // Not named as a sequence: it would not be gone with the value.
+        // It is no sequence, so dropping the name would not drop it.
         let table = unique();
         (server.say)(&format!("CREATE TABLE {table} (id INT)"));
         says(&mut *store, &request(&key(&table, 100, server.unsafe_on), 0), "not a sequence");

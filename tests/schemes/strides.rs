@@ -1,5 +1,5 @@
-//! Rows of every delta-th number, as tinyid has them: its nodes beside ours, databases that share the numbers out, processes
-//! that are killed, and rows that say something else than the source.
+//! Rows of every delta-th number, as tinyid has them: its nodes on the same row, databases that divide the numbers among
+//! them, killed processes, and rows whose stride is not the source's.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES` (`ci/servers/mariadb run ci/servers/postgres run cargo test …`).
 
@@ -19,7 +19,7 @@ use keymill_tests::takers::until;
 use keymill_tests::{mariadb, postgres, request, worker};
 use mysql::prelude::Queryable;
 
-/// What a row says, and the step in it: some that fit each other, some that do not, and one of steps without an id.
+/// A row's stride, and the step in it: some that match, some that do not, and a step without an id.
 const ROWS: [(u64, u64, u64, u64); 6] =
     [(2, 1, 50, 0), (2, 0, 7, 1), (3, 2, 7, 1000), (5, 0, 1, 3), (1000, 7, 50, 0), (1, 0, 7, 0)];
 
@@ -53,7 +53,7 @@ impl Table {
         Table { name, key }
     }
 
-    /// With the row an operator of tinyid makes.
+    /// With the row that an operator of tinyid makes.
     fn with_row(delta: u64, remainder: u64, step: u64, max_id: u64) -> Table {
         let table = Table::of(delta, remainder);
         table.say(&format!(
@@ -90,7 +90,7 @@ impl Drop for Table {
     }
 }
 
-/// What the keeper asks for `len` ids.
+/// The keeper's request for `len` ids.
 fn asked(key: &Arc<Key>, len: u64, seen: u64) -> Request {
     let high_water = Mark { period: 0, next: seen };
     Request { high_water, ..request(key, len) }.of_the_row()
@@ -152,7 +152,7 @@ fn a_worker_takes_every_second_number_until_it_is_killed() {
     worker::work();
 }
 
-/// A node of tinyid that logs what it issues until it is told to stop.
+/// A node of tinyid that logs its ids until it is stopped.
 fn old_node(table: &str, log: &Path, over: &AtomicBool) {
     let mut log = OpenOptions::new().create(true).append(true).open(log).unwrap();
     let mut connection = mariadb::connection();
@@ -257,14 +257,14 @@ fn a_row_made_by_keymill_records_its_stride_and_old_nodes_follow_it() {
     let row = store.look(&table.key).unwrap().unwrap();
     assert_eq!(row.text, "max_id=30 step=30 delta=3 remainder=2 version=0");
     assert_eq!(row.mark.next, 32);
-    // As the store answered it: the range ended at 30, and the next id is 32.
+    // As the store answered: the range ended at 30, and the next id is 32.
     assert!(store.give_back(&table.key, 0, 17, 31).unwrap());
     assert_eq!(store.look(&table.key).unwrap().unwrap().mark.next, 17);
     store.repair(&table.key, Mark { period: 0, next: 31 }).unwrap();
     assert_eq!(tinyid_ids(&mut mariadb::connection(), &table.name), (32..=59).step_by(3).collect::<Vec<_>>());
 }
 
-/// A place where a row can be changed behind the store's back.
+/// A store whose row a test can change.
 enum Place {
     MariaDb,
     Postgres,
@@ -317,7 +317,7 @@ fn a_row_whose_stride_changes_is_refused_until_it_is_repaired() {
         );
         mill.init(&[&spec], false).unwrap();
         let orders = mill.source(&spec).unwrap();
-        // The store knows the row by now, and takes the short way.
+        // The store knows the row by now, and uses the fast path.
         let mut ids: BTreeSet<u64> = orders.take(35).unwrap().into_iter().collect();
         for (change, remedy) in [
             ("remainder = 0", "write `delta=2&remainder=0`"),
@@ -326,7 +326,7 @@ fn a_row_whose_stride_changes_is_refused_until_it_is_repaired() {
             ("delta = 2, remainder = 2", "mend the row"),
         ] {
             place.say(&format!("UPDATE {table} SET {change}"));
-            // What is in memory was reserved before, and is issued.
+            // Numbers in memory were reserved before, and are issued.
             let refusal = (0..1000).find_map(|_| match orders.next() {
                 Ok(id) => {
                     assert!(id % 2 == 1 && ids.insert(id));
@@ -369,7 +369,7 @@ fn sources_of_every_third_number_that_are_due_together_keep_to_their_own() {
         let mut ids = Vec::new();
         for _ in 0..20 {
             start.wait();
-            // Whoever got none is told at the end: the others wait for it here.
+            // A thread without a range fails at the end: the others wait for it here.
             ids.extend(source.take(25).map_err(|error| eprintln!("{error}")).unwrap_or_default());
         }
         ids
@@ -432,7 +432,7 @@ fn many_sources_of_one_mill_each_count_in_their_own_stride() {
                 (stride, mill.source(&spec).unwrap())
             })
             .collect();
-        // All at once, so that their reservations come at once too.
+        // All at once, so that their reservations coincide.
         std::thread::scope(|scope| {
             for (stride, source) in &sources {
                 scope.spawn(move || {

@@ -1,5 +1,4 @@
-//! Schemes `auto_increment` and `ticket` on MariaDB: each ticket is worth `step` numbers, and what goes wrong with such
-//! tables.
+//! Schemes `auto_increment` and `ticket` on MariaDB: each ticket owns `step` numbers; and faults of such tables.
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
@@ -132,7 +131,7 @@ fn sixteen_connections_never_draw_the_same_ticket_and_deadlocks_are_drawn_again(
         for pair in ranges.windows(2) {
             assert!(pair[0].1 <= pair[1].0, "{:?} and {:?} overlap", pair[0], pair[1]);
         }
-        // One row a name; or what was drawn since the last purge.
+        // One row a name; or the tickets since the last purge.
         let most = if scheme == Scheme::Ticket { 1 } else { 16 * ROUNDS as u64 / 4 };
         assert!(table.rows() <= most, "{:?} leaves {} rows", scheme, table.rows());
     }
@@ -141,18 +140,18 @@ fn sixteen_connections_never_draw_the_same_ticket_and_deadlocks_are_drawn_again(
 #[test]
 fn a_table_that_was_emptied_or_set_back_is_refused_and_never_counted_up_to_the_mark() {
     for scheme in BOTH {
-        for spoil in ["TRUNCATE {t}", "DELETE FROM {t}", "UPDATE {t} SET id = 1 WHERE id > 3"] {
+        for breaks in ["TRUNCATE {t}", "DELETE FROM {t}", "UPDATE {t} SET id = 1 WHERE id > 3"] {
             let table = Table::new(scheme);
             let mut store = open();
             let request = table.request("orders");
-            if scheme == Scheme::AutoIncrement && spoil.starts_with("UPDATE") {
+            if scheme == Scheme::AutoIncrement && breaks.starts_with("UPDATE") {
                 continue; // its older rows are there
             }
             let mut hi = 0;
             for _ in 0..5 {
                 hi = store.reserve(&request).unwrap().hi;
             }
-            table.say(spoil);
+            table.say(breaks);
             for _ in 0..20 {
                 let fault = store.reserve(&seen(&request, hi)).unwrap_err();
                 assert_eq!(fault.kind, FaultKind::WentBackwards, "{fault}");
@@ -196,7 +195,7 @@ fn repair_raises_the_counter_and_never_lowers_it() {
         assert_eq!(store.reserve(&table.request("orders")).unwrap().lo, 1001);
         let fault = store.repair(&key, Mark { period: 0, next: 1100 }).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-        // Another name stands higher: the next ticket of the counter is above both.
+        // Another name is higher: the next ticket of the counter is above both.
         store.repair(&table.key("others"), Mark { period: 0, next: 50_001 }).unwrap();
         let (_, after) = store.repair(&key, Mark { period: 0, next: 2001 }).unwrap();
         assert_eq!(after.mark.next, 50_101);
@@ -227,7 +226,7 @@ fn another_step_than_the_tables_is_refused() {
         let mut store = open();
         store.reserve(&table.request("orders")).unwrap();
         assert_eq!(store.reserve(&request).unwrap_err().kind, FaultKind::Refused);
-        // A connection that has seen the table before somebody changed it: the table's own check holds.
+        // A connection that checked the table before it was changed: the table's own constraint refuses.
         let mut store = open();
         store.reserve(&table.request("orders")).unwrap();
         let inserted = format!("INSERT INTO {} (stub, step) VALUES ('x', 50)", table.name);
@@ -367,7 +366,7 @@ fn a_single_node_draws_with_one_statement_and_two_in_turn_lower_nothing() {
             next = store.reserve(&seen(&request, next)).unwrap().hi;
         }
         assert_eq!(disguise.round_trips(), 50, "{:?}", disguise.said());
-        // Another node in between: the row is not the one this node left.
+        // Another node in between: the row is not where this node left it.
         let mut other = open();
         let mut theirs = other.reserve(&request).unwrap().hi;
         for _ in 0..20 {
@@ -378,7 +377,7 @@ fn a_single_node_draws_with_one_statement_and_two_in_turn_lower_nothing() {
             assert!(got.lo >= next, "{got:?}");
             theirs = got.hi;
         }
-        // A row that somebody has set higher by hand is left alone.
+        // A row that an operator has raised is left alone.
         table.say("UPDATE {t} SET id = 1000000 ORDER BY id DESC LIMIT 1");
         let fault = match store.reserve(&seen(&request, theirs)) {
             Ok(got) => {
@@ -392,7 +391,7 @@ fn a_single_node_draws_with_one_statement_and_two_in_turn_lower_nothing() {
     }
 }
 
-/// Waits until eight have come so far, or until one of them has given up: then the others go on alone.
+/// Waits until eight threads are here, or until one of them has failed: then the others go on.
 fn meet(come: &AtomicU32, round: u64) {
     let give_up = Instant::now() + Duration::from_millis(200);
     // ordering: Relaxed — only the count matters.
@@ -419,7 +418,7 @@ fn tickets_that_are_raised_while_others_draw_are_never_lowered() {
                         let (mut drawn, mut high) = (Vec::new(), 0);
                         for round in 1..=60_u64 {
                             meet(start, round);
-                            // As several stores behind one source do at each chunk's begin.
+                            // As several stores behind one source do when a chunk begins.
                             match store.repair(&request.key, Mark { period: 0, next: round * 20_000 + 1 }) {
                                 Err(fault) if fault.kind != FaultKind::Refused => return Err(fault),
                                 _ => {}

@@ -1,6 +1,6 @@
-//! The statements and judgements for TiDB, in front of a scripted server that speaks as one: version, error numbers at every
-//! statement, the value of a rolled-back attempt. Rows are kept by the MariaDB behind it, so this proves what keymill does
-//! with such answers, and nothing about a TiDB. No TiDB was at hand; `ci/steps/tidb` says what is run against one that is.
+//! keymill's statements and error handling for TiDB, with a scripted server that answers as one: version, error numbers at
+//! every statement, the value of a rolled-back attempt. The MariaDB behind it keeps the rows, so this proves what keymill
+//! does with such answers, and nothing about a TiDB. No TiDB was available; `ci/steps/tidb` says what runs against one.
 //!
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test …` sets it).
 
@@ -25,7 +25,7 @@ const ROWS: [Scheme; 7] = [
     Scheme::Ticket,
 ];
 
-/// A table behind a disguise, gone with the value.
+/// A table behind a scripted server, dropped with the value.
 struct Table {
     disguise: Disguise,
     key: Arc<Key>,
@@ -62,7 +62,7 @@ impl Table {
         self.open_for(mariadb::options().read_timeout)
     }
 
-    /// One that waits no longer for an answer.
+    /// A store with a short time limit for answers.
     fn open_for(&self, read_timeout: Duration) -> MysqlStore {
         let hosts = vec![self.disguise.address()];
         mariadb::store(ServerOptions { hosts, read_timeout, ..mariadb::options() })
@@ -76,7 +76,7 @@ impl Table {
         mariadb::connection().query_drop(sql.replace("{t}", &self.key.table)).unwrap();
     }
 
-    /// Where the next number is, past the disguise.
+    /// The next number, read without the scripted server.
     fn next(&self) -> u64 {
         let mut store = mariadb::store(mariadb::options());
         store.look(&self.key).unwrap().map_or(1, |row| row.mark.next)
@@ -129,10 +129,10 @@ fn a_conflict_is_begun_again_and_moves_the_row_once() {
         let mut next = store.reserve(&table.request(0)).unwrap().hi;
         for code in [9007, 8002, 8022, 8027, 8028, 3572, 1205, 1213] {
             for statement in ["SELECT ", table.verb(), "COMMIT"] {
-                // The first question of a connection is no part of a transaction; this one has asked it.
+                // The first query of a connection is in no transaction; the connection has made it here.
                 table.disguise.answer(statement, 3, Answer::Refused(code, "Write conflict, txnStartTS=1"));
                 let got = store.reserve(&table.request(next)).unwrap();
-                // A ticket that was drawn in an attempt that was rolled back is not drawn again.
+                // A ticket of a rolled-back attempt is not drawn again.
                 let lost = if scheme.is_ticket() && statement != "SELECT " {
                     (got.lo - next) % 30
                 } else {
@@ -153,7 +153,7 @@ fn a_conflict_is_begun_again_and_moves_the_row_once() {
 
 #[test]
 fn a_row_that_another_node_has_just_made_is_found_at_the_commit_and_gone_on_from() {
-    // Where inserts are checked only at the commit, as in an optimistic transaction.
+    // If inserts are checked only at the commit, as in an optimistic transaction.
     for scheme in ROWS.into_iter().filter(|scheme| !scheme.is_ticket()) {
         let table = Table::new(scheme);
         let mut store = table.open();
@@ -185,7 +185,7 @@ fn a_conflict_without_end_is_an_outage_within_the_deadline() {
     }
 }
 
-/// What TiDB answers a commit with when nobody can say whether it happened.
+/// TiDB's answers to a commit with unknown outcome.
 const UNDETERMINED: [(u16, &str); 6] = [
     (1105, "[global:2]execution result undetermined"),
     (8501, "execution result Undetermined"),
@@ -244,7 +244,7 @@ fn a_region_that_is_away_before_the_commit_costs_nothing() {
                 let fault = store.reserve(&table.request(next)).unwrap_err();
                 assert_eq!(fault.kind, FaultKind::Unavailable, "{scheme:?}: {code} at {statement}: {fault}");
                 let got = store.reserve(&table.request(next)).unwrap();
-                // A ticket that was named is not named again.
+                // A drawn ticket is not drawn again.
                 let lost = if scheme.is_ticket() { 10 } else { 0 };
                 assert!(got.lo == next || got.lo == next + lost, "{scheme:?}: {got:?} after {next}");
                 next = got.hi;
@@ -253,7 +253,7 @@ fn a_region_that_is_away_before_the_commit_costs_nothing() {
     }
 }
 
-/// Galera's nodes tell a transaction that it lost by whatever statement comes next; here the rollback is that.
+/// Galera reports a lost certification in the answer to the next statement; here that is the rollback.
 #[test]
 fn who_is_told_at_the_rollback_that_another_node_was_faster_tries_again_on_the_same_connection() {
     for scheme in ROWS {
@@ -272,7 +272,7 @@ fn who_is_told_at_the_rollback_that_another_node_was_faster_tries_again_on_the_s
     }
 }
 
-/// pingcap/tidb #69796: the session still says what an attempt that was rolled back would have had.
+/// pingcap/tidb #69796: the session still has the value of a rolled-back attempt.
 #[test]
 fn the_last_insert_id_of_a_rolled_back_attempt_is_never_used() {
     for scheme in ROWS {
@@ -287,7 +287,7 @@ fn the_last_insert_id_of_a_rolled_back_attempt_is_never_used() {
         let said = table.disguise.said();
         assert!(!said.iter().any(|sql| sql.contains("LAST_INSERT_ID")), "{said:?}");
     }
-    // Where the fast statement is used, on MariaDB and MySQL, it holds as well.
+    // On MariaDB and MySQL, which use the fast path, this holds as well.
     for scheme in
         [Scheme::Keymill, Scheme::SequenceTable, Scheme::LeafAlloc, Scheme::TinyIdInfo, Scheme::Cosid]
     {
@@ -347,7 +347,7 @@ fn a_jump_of_thirty_thousand_tickets_is_a_gap_and_nothing_else() {
             assert_eq!((got.lo, got.hi), (restart * 300_000 + 1, restart * 300_000 + 11));
             next = got.hi;
         }
-        // Tickets past the last number: the sum is refused, not wrapped.
+        // Tickets beyond the last number: the sum is refused and does not wrap.
         let last = MAX_NUMBER / 10;
         table.say(&format!("ALTER TABLE {{t}} AUTO_INCREMENT = {}", last + 1));
         let got = store.reserve(&table.request(next)).unwrap();
@@ -382,7 +382,7 @@ fn a_ticket_at_or_below_one_in_the_table_is_not_used() {
     }
 }
 
-/// A sequence of MariaDB's, which answers in its words what TiDB would be asked for.
+/// A sequence of MariaDB's, whose answers are translated into TiDB's.
 fn sequence() -> Table {
     let disguise = Disguise::tidb(mariadb::options().hosts[0].clone());
     describe(&disguise, "1", "0");
@@ -398,7 +398,7 @@ fn sequence() -> Table {
     table
 }
 
-/// What TiDB's `information_schema.SEQUENCES` would say.
+/// An answer of TiDB's `information_schema.SEQUENCES`.
 fn describe(disguise: &Disguise, start: &str, cache: &str) {
     disguise.instead(
         "SELECT `INCREMENT`, `CYCLE`, `START`, `CACHE` FROM information_schema.SEQUENCES WHERE SEQUENCE_SCHEMA = \

@@ -1,7 +1,7 @@
-//! The ledger: who reserved what, who issued what, and what must never be.
+//! The ledger: which process reserved and issued which numbers, and the violations of promises.
 //!
-//! It believes nothing that passed between keeper and store: grants are written down where the database applies them,
-//! ids where callers get them. What is promised is `faults.md` and `product.md` §3, §5, §6.
+//! It uses nothing that passed between keeper and store: it records grants where the database applies them, and ids where
+//! callers get them. Promises: `docs/guarantees.md`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -14,7 +14,7 @@ use super::store::{Applied, MS, Micros};
 
 /// A row, by the order in which the scenario names it.
 pub type KeyId = usize;
-/// One life of one process: never used twice.
+/// One life of a process: the number is never used twice.
 pub type Life = usize;
 
 /// A range that the database has reserved for one source of one life.
@@ -26,7 +26,7 @@ pub struct Grant {
     at: Micros,
 }
 
-/// Numbers `[lo, hi)` that were handed out, and by whom; the key of the map is `(period, lo)`.
+/// Numbers `[lo, hi)` that were issued, and to which source; the key of the map is `(period, lo)`.
 #[derive(Clone, Copy, Debug)]
 struct Issue {
     hi: u64,
@@ -34,7 +34,7 @@ struct Issue {
     reserved_at: Micros,
 }
 
-/// A row was set back: everything from `from` up to `to` was reserved and is forgotten.
+/// A row was set back: the numbers from `from` up to `to` were reserved and forgotten.
 #[derive(Clone, Copy, Debug)]
 struct Loss {
     from: Mark,
@@ -42,17 +42,17 @@ struct Loss {
     at: Micros,
 }
 
-/// What is known of one row.
+/// The history of one row.
 #[derive(Default)]
 struct Row {
     issues: BTreeMap<(u64, u64), Issue>,
     flakes: HashMap<u64, (usize, Micros)>,
     losses: Vec<Loss>,
-    /// The highest place ever reserved: what an operator repairs to.
+    /// The highest position ever reserved: an operator repairs to it.
     highest: Mark,
     /// `Exhausted` was answered by a row that had no number left.
     exhausted: bool,
-    /// This mark was moved under its worker: by a dead predecessor's statement, or by hand.
+    /// This mark was moved by a dead predecessor's statement, or by an operator.
     moved_by_others: bool,
 }
 
@@ -72,7 +72,7 @@ struct Holder {
     by_clock: bool,
     last: u64,
     heal: bool,
-    /// The highest place its keeper has been told of.
+    /// The highest position that its keeper has received.
     mark: Mark,
     grants: Vec<Grant>,
     /// The last one issued, for sources that rise.
@@ -81,13 +81,13 @@ struct Holder {
     unused: Option<u64>,
     rate: Rate,
     largest_want: u64,
-    /// Statements in which second.
+    /// Statements, by second.
     in_flight: (u64, u64),
     /// When its last statement was refused, if it was.
     refused_at: Option<Micros>,
     /// Snowflakes: the mark that the store acknowledged.
     raised_to: u64,
-    /// Snowflakes: the highest tick of an id, and since when one is not covered.
+    /// Snowflakes: the highest tick of an id, and since when an id is not covered.
     highest_tick: Option<u64>,
     uncovered_since: Option<Micros>,
     /// Snowflakes: no id at or above this tick was covered by the store when the process died.
@@ -95,7 +95,7 @@ struct Holder {
     clock_set_back_since: bool,
 }
 
-/// The highest rate over any time of a second or more: what the keeper may have measured. From buckets of 250 ms.
+/// The highest rate over a second or more: the keeper may have measured it. From buckets of 250 ms.
 #[derive(Default)]
 struct Rate {
     buckets: VecDeque<(u64, u64)>,
@@ -112,7 +112,7 @@ impl Rate {
         while self.buckets.front().is_some_and(|(first, _)| first + 10 <= bucket) {
             self.buckets.pop_front();
         }
-        // A time of `e` quarters touches `e + 1` buckets at most; a longer one than nine is made of shorter ones.
+        // `e` quarters touch at most `e + 1` buckets; more than nine quarters are composed of shorter times.
         let mut sum = 0;
         for &(at, n) in self.buckets.iter().rev() {
             sum += n;
@@ -122,7 +122,7 @@ impl Rate {
     }
 }
 
-/// What all histories came to.
+/// The totals of all histories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Ids handed to callers.
@@ -131,10 +131,10 @@ pub struct Figures {
     pub reserved: u64,
     /// Numbers that a clean close gave back.
     pub given_back: u64,
-    /// Ids handed out twice after a restored backup, a deleted row or a failover that lost writes: not promised away.
+    /// Ids issued twice after a restored backup, a deleted row or a failover that lost writes: no promise excludes these.
     pub twice_after_loss: u64,
-    /// Snowflakes handed out twice because a process died with ids that the store did not cover and its clock was set
-    /// back behind them: not promised away either.
+    /// Snowflakes issued twice because a process died with ids that the store did not cover and its clock was set back
+    /// behind them: no promise excludes these either.
     pub twice_uncovered: u64,
 }
 
@@ -143,9 +143,9 @@ pub struct Figures {
 pub struct Ledger {
     rows: Vec<Row>,
     holders: Vec<Holder>,
-    /// What must never be and was.
+    /// The violations.
     pub violations: Vec<String>,
-    /// Only violations that say this count: to see that one check notices what others notice too.
+    /// Only violations that contain this text count: to check that one test of the ledger also notices other defects.
     pub only: Option<&'static str>,
     /// Totals.
     pub figures: Figures,
@@ -158,7 +158,7 @@ impl Ledger {
         Ledger { rows: (0..rows).map(|_| Row::default()).collect(), ..Ledger::default() }
     }
 
-    /// A source is opened; the answer is its number from now on.
+    /// Opens a source; answers with its number.
     pub fn open(&mut self, key: KeyId, life: Life, spec: &keymill::simulation::Spec) -> usize {
         let in_blocks = spec.order == keymill::simulation::Order::Thread;
         self.holders.push(Holder {
@@ -193,8 +193,7 @@ impl Ledger {
         }
     }
 
-    /// The keeper asks the store something. A snowflake does so seldom: a keeper that finds no end would be noticed by
-    /// nobody but the store.
+    /// The keeper sends a statement. A snowflake sends few: only the store would notice a keeper that repeats it for ever.
     pub fn asked(&mut self, holder: usize, at: Micros) {
         let h = &mut self.holders[holder];
         let refused_at = h.refused_at;
@@ -212,20 +211,20 @@ impl Ledger {
         }
     }
 
-    /// One batch carries a source twice: the second would ask for what the first is about to bring.
+    /// A batch contains a source twice: the second request would reserve what the first is about to bring.
     pub fn twice_in_a_batch(&mut self, holder: usize, at: Micros) {
         self.violate(at, holder, "a source is twice in one batch");
     }
 
-    /// The keeper was told how a statement ended.
+    /// The keeper received the end of a statement.
     pub fn answered(&mut self, holder: usize, fault: Option<FaultKind>, at: Micros) {
-        // A store that fails rests for all sources at once, and another's success ends that.
+        // A store that fails pauses for all sources, and the success of any source ends the pause.
         let refused = fault.is_some_and(|kind| !matches!(kind, FaultKind::Unknown | FaultKind::Unavailable));
         self.holders[holder].refused_at = refused.then_some(at);
     }
 
-    /// The database carried out a statement of this source; `late`: its keeper had given it up, and may have seen more
-    /// since it asked.
+    /// The database carried out a statement of this source; `late`: its keeper had given up waiting, and may have seen more
+    /// since.
     pub fn applied(
         &mut self,
         holder: usize,
@@ -279,7 +278,7 @@ impl Ledger {
                 }
                 if fault.kind == FaultKind::Exhausted {
                     let last = self.holders[holder].last;
-                    // A row that is healed stands where its process has seen it.
+                    // A healed row is where its process has seen it.
                     let stands = if heal { done.before.max(Some(mark)) } else { done.before };
                     let used_up = stands.is_some_and(|stands| stands.next > last);
                     if !used_up {
@@ -296,7 +295,7 @@ impl Ledger {
         }
     }
 
-    /// The keeper was told of a grant.
+    /// The keeper received a grant.
     pub fn landed(&mut self, holder: usize, grant: Grant, at: Micros) {
         let h = &mut self.holders[holder];
         let place = Mark { period: grant.period, next: grant.lo };
@@ -318,7 +317,7 @@ impl Ledger {
         let h = &self.holders[holder];
         let Some(unused) = h.unused else { return };
         let rules = h.rules;
-        // What a refill fills up to: `buffer` is the floor.
+        // A refill fills up to this: `buffer` is the floor.
         let buffer = h.rate.per_1000s * rules.buffer_ms / 1_000_000 * 6 / 5 + 1;
         let spare = 2 * rules.min_step + rules.unit + h.largest_want;
         if unused > buffer + spare || unused > 4 * rules.max_step + spare {
@@ -337,17 +336,17 @@ impl Ledger {
         h.largest_want = h.largest_want.max(want);
     }
 
-    /// Numbers left a source, for a caller or for a block.
+    /// Numbers left the source, for a caller or for a block.
     pub fn taken(&mut self, holder: usize, count: u64, at: Micros) {
         let h = &mut self.holders[holder];
         h.rate.add(at, count);
         if let Some(unused) = &mut h.unused {
-            // What was given out beyond what was reserved is reported where it is issued.
+            // Numbers beyond the reservation are reported where they are issued.
             *unused = unused.saturating_sub(count);
         }
     }
 
-    /// Callers were given `[lo, hi)` of this period.
+    /// Callers received `[lo, hi)` of this period.
     pub fn issued(&mut self, holder: usize, period: u64, lo: u64, hi: u64, at: Micros) {
         self.figures.ids += hi - lo;
         let h = &mut self.holders[holder];
@@ -372,12 +371,12 @@ impl Ledger {
         self.enter(holder, period, lo, hi, grant.map_or(at, |grant| grant.at), at);
     }
 
-    /// Enters an issue where nobody else's may be.
+    /// Records an issue of numbers that no other source may have.
     fn enter(&mut self, holder: usize, period: u64, lo: u64, hi: u64, reserved_at: Micros, at: Micros) {
         let key = self.holders[holder].key;
         let new = Issue { hi, holder, reserved_at };
         let issues = &mut self.rows[key].issues;
-        // The usual case: it continues this source's last issue, or stands alone.
+        // The usual case: it continues this source's last issue, or touches no other.
         let next = issues
             .range((period, lo)..)
             .next()
@@ -400,7 +399,7 @@ impl Ledger {
         self.enter_over(holder, period, lo, new, at);
     }
 
-    /// Somebody was given some of these before: says whether that was promised not to be, and lets the new one stand.
+    /// Some of these were issued before: reports a violation unless the repetition is excused, and records the new issue.
     fn enter_over(&mut self, holder: usize, period: u64, lo: u64, new: Issue, at: Micros) {
         let key = self.holders[holder].key;
         let issues = &self.rows[key].issues;
@@ -439,8 +438,8 @@ impl Ledger {
         self.rows[key].issues.insert((period, lo), new);
     }
 
-    /// Whether each of these numbers lies in what a row once forgot, and was reserved once more after that. Two losses in a row
-    /// forget adjoining numbers, so one reservation may lie in both.
+    /// Whether each of these numbers was forgotten by a row, and reserved once more after that. Two losses in a row forget
+    /// adjoining numbers, so one reservation may span both.
     fn was_forgotten(&self, key: KeyId, period: u64, from: u64, to: u64, last_reserved: Micros) -> bool {
         let mut next = from;
         while next < to {
@@ -459,7 +458,7 @@ impl Ledger {
         true
     }
 
-    /// A caller was given a snowflake.
+    /// A caller received a snowflake.
     pub fn flake(&mut self, holder: usize, id: u64, tick: u64, at: Micros) {
         self.figures.ids += 1;
         let h = &mut self.holders[holder];
@@ -495,7 +494,7 @@ impl Ledger {
         }
     }
 
-    /// The keeper was told that its mark stands at or above this.
+    /// The keeper received the confirmation that its mark is at or above this.
     pub fn raised(&mut self, holder: usize, to: u64) {
         let h = &mut self.holders[holder];
         h.raised_to = h.raised_to.max(to);
@@ -510,17 +509,17 @@ impl Ledger {
         h.covered_to = Some(h.raised_to);
     }
 
-    /// The last mark of a process that closed is stored: it covers all its ids.
+    /// The last mark of a closed process is stored: it covers all its ids.
     pub fn covered(&mut self, holder: usize) {
         self.holders[holder].covered_to = None;
         self.moved_by_others(self.holders[holder].key);
     }
 
-    /// A snowflake is closed, and asks for this last mark, if for one: no id may be at or above both marks.
+    /// A snowflake is closed, and may store this last mark: no id may be at or above both marks.
     pub fn closes(&mut self, holder: usize, asks: Option<u64>, at: Micros) {
         let h = &self.holders[holder];
         let (tick, mark) = (h.highest_tick, h.raised_to.max(asks.unwrap_or(0)));
-        // Whose mark was moved by another has lost its worker, and moves it no more.
+        // A generator whose mark was moved by another process has lost its worker, and does not move the mark again.
         let row = &self.rows[h.key];
         let lost = !row.losses.is_empty() || row.moved_by_others;
         if !lost && tick.is_some_and(|tick| tick >= mark) {
@@ -546,7 +545,7 @@ impl Ledger {
         self.holders[holder].uncovered_since
     }
 
-    /// That was too long, and nothing excuses it but a row that is lost or another's: then no mark is raised any more.
+    /// Too long, and nothing excuses it except a lost or stolen row: then no mark is raised any more.
     pub fn left_uncovered(&mut self, holder: usize, since: Micros, at: Micros) {
         self.holders[holder].uncovered_since = None;
         let row = &self.rows[self.holders[holder].key];
@@ -564,18 +563,18 @@ impl Ledger {
         self.issued(holder, period, lo, hi, at);
     }
 
-    /// A machine's clock was set back: what its dead processes issued and the store does not cover may come again.
+    /// A machine's clock was set back: ids of its dead processes that the store does not cover may come again.
     pub fn clock_set_back(&mut self, holders: &[usize]) {
         for &holder in holders {
             self.holders[holder].clock_set_back_since |= self.holders[holder].covered_to.is_some();
         }
     }
 
-    /// A clean close gave a range back, and the row took it.
+    /// A clean close returned a range, and the row took it.
     pub fn given_back(&mut self, holder: usize, period: u64, lo: u64, hi: u64, at: Micros) {
         let key = self.holders[holder].key;
         if self.holders[holder].by_clock {
-            // A mark, lowered to what was issued: a successor that has read it already is told that somebody moved it.
+            // A mark, lowered to the issued ids: a successor that has read it already gets the fault that it was moved.
             self.moved_by_others(key);
             return;
         }
@@ -590,17 +589,17 @@ impl Ledger {
         }
     }
 
-    /// A row was set back, on purpose, by the world.
+    /// The world set a row back on purpose.
     pub fn forgot(&mut self, key: KeyId, before: Option<Mark>, after: Option<Mark>, at: Micros) {
         let (to, from) = (before.unwrap_or_default(), after.unwrap_or_default());
-        // A mark that an old backup raised is wrong for its worker too.
+        // A mark that an old backup raised does not fit its worker either.
         self.moved_by_others(key);
         if from < to {
             self.rows[key].losses.push(Loss { from, to, at });
         }
     }
 
-    /// A mark was moved by a process that is gone, or by hand.
+    /// A mark was moved by a dead process, or by an operator.
     pub fn moved_by_others(&mut self, key: KeyId) {
         self.rows[key].moved_by_others = true;
     }
@@ -611,17 +610,17 @@ impl Ledger {
         !self.rows[key].losses.is_empty()
     }
 
-    /// The highest place that was ever reserved of a row.
+    /// The highest position that was ever reserved of a row.
     #[must_use]
     pub fn highest(&self, key: KeyId) -> Mark {
         self.rows[key].highest
     }
 
-    /// A caller gave up with this code. `excuses` say what the world was like.
+    /// A caller gave up with this code. `excuses` describe the state of the world.
     pub fn refused(&mut self, holder: usize, code: Code, message: &str, excuses: Excuses, at: Micros) {
         let row = &self.rows[self.holders[holder].key];
         let excused = match code {
-            // A snowflake with `clock_back=wait` says so while it waits.
+            // A snowflake with `clock_back=wait` reports this while it waits.
             Code::NotReady => excuses.store || excuses.clock && self.holders[holder].by_clock || excuses.tick,
             Code::Deadline => excuses.store || excuses.tick,
             Code::StoreUnavailable => excuses.store,
@@ -642,19 +641,19 @@ impl Ledger {
     }
 }
 
-/// What the world was like while a caller waited.
+/// The state of the world while a caller waited.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Excuses {
     /// The store, the wire or the process itself was in trouble.
     pub store: bool,
     /// A clock of this world was wrong enough.
     pub clock: bool,
-    /// A snowflake begins with a tick that no other life has used: one that is longer than a caller waits for may have to come
-    /// first, and one that is longer than a generator may lead each time.
+    /// A snowflake begins with a tick that no other life has used. A tick may last longer than a caller waits, or longer
+    /// than a generator may lead.
     pub tick: bool,
 }
 
-/// A virtual time for people.
+/// A virtual time as text.
 #[must_use]
 pub fn clock(at: Micros) -> String {
     format!("{:>9}.{:03}", at / 1_000_000, at / 1000 % 1000)

@@ -1,17 +1,17 @@
 //! A deterministic simulation: from one seed, many mills in virtual time on stores that fail.
 //!
 //! The code simulated is the code that ships: [`keymill::keeper::Keeper`] with its planner, the sources callers take from,
-//! and the memory store's row code. Replaced are the thread that carries in_flight, the wire, and the time. Every history
-//! is checked by [`check::Ledger`]; the same seed makes the same history, byte by byte. The way FoundationDB and
-//! TigerBeetle test.
+//! The simulated code is the shipped code: [`keymill::keeper::Keeper`] with its planner, the sources callers take from, and
+//! the memory store's row code. Only the keeper's thread, the wire, and the time are replaced. [`check::Ledger`] checks
+//! every history; the same seed makes the same history, byte by byte. FoundationDB and TigerBeetle are tested like this.
 //!
-//! * [`scenario`] draws from the seed what the world is made of and which faults come when;
-//! * [`world`] is the clockwork: a queue of events and what each of them does;
+//! * [`scenario`] draws the world and its faults from the seed;
+//! * [`world`] is the event loop: a queue of events and the effect of each;
 //! * [`process`] is one process: a keeper, its sources, its callers;
 //! * [`store`] is a database with a wire in front of it;
-//! * [`check`] is the ledger that no two histories may fool;
-//! * [`mutant`] corrupts what passes between keeper and store, to prove that the ledger would notice;
-//! * [`scale`] answers how much 10 000 processes ask of one database, [`ramp`] what one cold source asks and waits.
+//! * [`check`] is the ledger, which finds violations;
+//! * [`mutant`] corrupts messages between keeper and store, to prove that the ledger notices;
+//! * [`scale`] measures how much 10 000 processes ask of one database, [`ramp`] how much a cold source asks and waits.
 
 #![allow(missing_debug_implementations, reason = "nobody prints a world")]
 

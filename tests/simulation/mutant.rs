@@ -1,6 +1,6 @@
-//! Defects, put between keeper and store: what the ledger must notice.
+//! Defects between keeper and store, which the ledger must notice.
 //!
-//! No production code knows of them. Each is a bug that a planner, an executor or a store could have and some have had.
+//! No production code knows of them. Each is a possible bug of a planner, an executor or a store.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use super::check::KeyId;
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// The store is not told what was seen.
+    /// The store does not receive the highest number seen.
     ForgetsHighWater,
     /// A range whose reservation ended in "unknown" is guessed and used.
     TrustsUnknown,
-    /// The connection answers with somebody else's last answer.
+    /// The connection answers with the last answer of another source.
     CrossesAnswers,
-    /// The connection answers with the answer before, once more.
+    /// The connection repeats its previous answer.
     RepeatsAnswers,
     /// One number too many at the end of a range.
     WidensAnswers,
@@ -28,17 +28,17 @@ pub enum Mutant {
     GivesBackUsed,
     /// A range is issued under today's date, whatever it was reserved for.
     RelabelsPeriods,
-    /// A forked child goes on with its parent's blocks.
+    /// A forked child continues with its parent's blocks.
     KeepsBlocksInFork,
     /// The store answers before a commit is durable.
     LosesCommits,
     /// A snowflake's mark is acknowledged and not stored.
     ForgetsMarks,
-    /// Of a batch for several sources some answers were lost, and are guessed.
+    /// Some answers of a batch were lost, and are guessed.
     GuessesTheRest,
-    /// The answers of a batch for several sources are each their neighbour's.
+    /// The answers of a batch are shifted by one source.
     ShiftsAnswers,
-    /// A batch that failed for several sources serves one of them all the same, with numbers that nobody reserved.
+    /// A failed batch serves one of its sources all the same, with numbers that were never reserved.
     ServesOneOfNone,
     /// A snowflake's mark is raised once and, after an idle moment, never again.
     StopsRaising,
@@ -71,14 +71,14 @@ impl Mutant {
     ];
 }
 
-/// A defect at work, with what it remembers.
+/// An active defect, with its state.
 #[derive(Debug, Default)]
 pub struct Saboteur {
-    /// Which; `None`: an honest world.
+    /// The defect; `None`: the world has none.
     pub mutant: Option<Mutant>,
-    /// The last answer: of anybody about a row, or of one source.
+    /// The last answer: of any source about a row, or of one source.
     last: HashMap<usize, Reserved>,
-    /// Where marks stand that were never stored.
+    /// The positions of marks that were never stored.
     marks: HashMap<KeyId, u64>,
     rng: fastrand::Rng,
 }
@@ -90,20 +90,20 @@ impl Saboteur {
         Saboteur { mutant, rng: fastrand::Rng::with_seed(seed), ..Saboteur::default() }
     }
 
-    /// Whether this defect is at work.
+    /// Whether this defect is active.
     #[must_use]
     pub fn is(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }
 
-    /// What reaches the store of what was asked.
+    /// The request as it reaches the store.
     pub fn corrupt_ask(&mut self, ask: &mut Ask) {
         if let (true, Ask::Reserve(request)) = (self.is(Mutant::ForgetsHighWater), ask) {
             request.high_water = Mark::default();
         }
     }
 
-    /// What reaches the keeper of what was answered. `row` says where the row stands.
+    /// The answer as it reaches the keeper. `row` is the row's position.
     pub fn corrupt_answer(
         &mut self,
         row: KeyId,
@@ -136,7 +136,7 @@ impl Saboteur {
         Ok(Answer::Reserved(range))
     }
 
-    /// What reaches the keeper of a batch for several sources: what each asked, where its row stands, and the answer.
+    /// A batch's answers as they reach the keeper: the requests, the positions of the rows, and the answers.
     pub fn corrupt_request(
         &self,
         asks: &[(&Ask, Option<Mark>)],
@@ -167,7 +167,7 @@ impl Saboteur {
         }
     }
 
-    /// What a store that keeps no marks answers to one that is raised; `None`: it is asked and tells the truth.
+    /// The answer of a store that stores no marks; `None`: the real store is asked.
     pub fn raise_nothing(&mut self, row: KeyId, ask: &Ask, stands: Option<Mark>) -> Option<Answer> {
         let (true, Ask::Raise { to, .. }) = (self.is(Mutant::ForgetsMarks), ask) else { return None };
         let stands = stands.map_or(0, |mark| mark.next);
@@ -181,7 +181,7 @@ impl Saboteur {
         Some(Answer::Raised(before))
     }
 
-    /// What is stored instead of this mark, and what the store answers.
+    /// The mark that is stored instead, and the store's answer.
     pub fn stale_mark(&mut self, row: KeyId, ask: &Ask, stands: Option<Mark>) -> Option<(Ask, Answer)> {
         let (true, Ask::Raise { key, to, .. }) = (self.is(Mutant::StoresStaleMarks), ask) else {
             return None;

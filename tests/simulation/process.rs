@@ -28,7 +28,7 @@ pub struct Machine {
     pub clock_set_at: Option<Micros>,
     /// The highest its clock has shown.
     pub highest_ms: i64,
-    /// Times at which its processes were stopped or cut off.
+    /// Times at which its processes were stopped or cut off from the store.
     pub troubles: Vec<(Micros, Micros)>,
 }
 
@@ -48,7 +48,7 @@ impl Machine {
         }
     }
 
-    /// Lets the clock show what it shows at this moment of virtual time.
+    /// Advances the clock to this moment of virtual time.
     pub fn sync(&mut self, now: Micros) -> Now {
         let now_ms = now / MS;
         self.clock.advance(now_ms - self.synced_ms);
@@ -71,7 +71,7 @@ impl Machine {
     }
 }
 
-/// Numbers that one handle counts through: what every language's fast path does.
+/// Numbers that one handle counts through, like the fast path of every language.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     period: u64,
@@ -81,16 +81,16 @@ struct Block {
     leased_at: u64,
 }
 
-/// A caller that waits.
+/// A waiting caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
-    /// Tells it from others.
+    /// The number of the caller.
     pub id: u64,
     /// When it called.
     pub since: Micros,
     /// When it gives up.
     pub deadline: Micros,
-    /// How many it lacks.
+    /// How many numbers it still needs.
     pub lacks: u64,
     /// The handle it counts with, for sources in blocks.
     pub handle: usize,
@@ -98,15 +98,15 @@ pub struct Caller {
 
 /// A source of a process.
 pub struct Source {
-    /// What its keeper serves.
+    /// The keeper's source.
     pub kept: KeptSource,
     /// Its number in the ledger.
     pub holder: usize,
     /// Its row.
     pub row: KeyId,
-    /// Its place in the scenario.
+    /// Its index in the scenario.
     pub plan: usize,
-    /// Who waits.
+    /// The waiting callers.
     pub callers: Vec<Caller>,
     /// How much faster than planned calls come, in percent.
     pub pace: u64,
@@ -118,7 +118,7 @@ const HANDLES: usize = 3;
 
 /// A process.
 pub struct Process {
-    /// Where it runs.
+    /// Its machine.
     pub machine: usize,
     /// The database of its machine.
     pub db: usize,
@@ -131,11 +131,11 @@ pub struct Process {
     pub in_flight: Option<usize>,
     /// When the keeper wakes; earlier plans are stale.
     pub attend_at: Micros,
-    /// Stopped until then.
+    /// Stopped until this time.
     pub paused_until: Micros,
-    /// Was told to close while a batch was under way.
+    /// It has to close once its batch in flight is over.
     pub closing: bool,
-    /// It was restarted for a lost worker id already.
+    /// It was already restarted for a lost worker id.
     pub complained: bool,
     clock: Clock,
 }
@@ -174,11 +174,11 @@ impl Process {
         self.sources.push(Source { kept, holder, row, plan, callers: Vec::new(), pace: 100, blocks });
     }
 
-    /// A careless fork: the child's handles go on with the parent's blocks. For a mutant.
+    /// A careless fork: the child's handles continue with the parent's blocks. For a mutant.
     pub fn inherit_blocks(&mut self, parent: &Process) {
         for source in &mut self.sources {
             if let Some(old) = parent.sources.iter().find(|old| old.plan == source.plan) {
-                // A word that nobody wipes reads in the child as it did in the parent.
+                // A revocation word that is not changed reads the same in the child as in the parent.
                 let KeptSource::Segment(kept) = &source.kept else { continue };
                 let leased_at = kept.revocations();
                 let inherit = |block: &Option<Block>| block.map(|block| Block { leased_at, ..block });
@@ -187,13 +187,13 @@ impl Process {
         }
     }
 
-    /// Whether the keeper was called and has not looked yet.
+    /// Whether the keeper was woken and has not run yet.
     #[must_use]
     pub fn is_called(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// The ledger's number of the source that has this very key.
+    /// The ledger's number of the source with this key.
     #[must_use]
     pub fn holder_of(&self, key: &Arc<Key>) -> Option<usize> {
         self.sources.iter().find(|s| Arc::ptr_eq(&s.kept.spec().key, key)).map(|s| s.holder)
@@ -201,10 +201,10 @@ impl Process {
 }
 
 impl Source {
-    /// Gives a caller what it lacks, as far as there is something.
+    /// Gives a caller the numbers it needs, as far as there are any.
     ///
     /// # Errors
-    /// What the caller is told if it has to wait or give up.
+    /// The caller's error if it has to wait or give up.
     pub fn serve(&mut self, caller: &mut Caller, ledger: &mut Ledger, now: Micros) -> Result<(), Error> {
         match self.kept.clone() {
             KeptSource::Snowflake(kept) => self.serve_flakes(&kept, caller, ledger, now),
@@ -288,7 +288,7 @@ fn period_of(pattern: &SerialPattern, prefix: &str, number: u64) -> u64 {
     let width = pattern.width() as usize;
     match pattern.split(&format!("{prefix}{number:0width$}")) {
         Some((period, read)) if read == number => period,
-        // No such period can have been reserved: the ledger says so.
+        // No such period can have been reserved: the ledger reports it.
         _ => u64::MAX,
     }
 }

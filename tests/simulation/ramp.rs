@@ -1,4 +1,4 @@
-//! How a source that is cold comes to its rate: what it asks of the store, and how long its callers wait meanwhile.
+//! How a cold source reaches its rate: its statements, and how long its callers wait meanwhile.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::scenario::{Fault, Planned};
 use super::store::{MS, Micros, SECOND};
 use super::world::World;
 
-/// Callers come this often, each with what has come together since.
+/// Callers come this often, each for the numbers that were needed since.
 const EVERY: Micros = 500;
 
 /// One ramp.
@@ -19,11 +19,11 @@ pub struct Ramp {
     pub waited: u64,
     /// Microseconds.
     pub waits: Micros,
-    /// Callers who were told to come again.
+    /// Callers who were refused with a hint to retry.
     pub refused: u64,
 }
 
-/// A cold source from which this many ids a second are taken, for so long, over a network that is so far.
+/// A cold source from which this many ids a second are taken for this long, at this distance of the network.
 ///
 /// # Panics
 /// If the ledger finds a violation.
@@ -59,7 +59,7 @@ pub fn trips_a_million() -> f64 {
     (statements(120 * SECOND) - statements(20 * SECOND)) as f64 / 10.0
 }
 
-/// An outage of a source that is taken from at a steady rate: the callers who were refused, and those who waited.
+/// An outage of a source from which ids are taken at a steady rate: the refused callers, and those who waited.
 ///
 /// # Panics
 /// If the ledger finds a violation.
@@ -77,7 +77,7 @@ pub fn outage(rate: u64, buffer: &str, begins: Micros, length: Micros) -> (u64, 
     world.measures = true;
     let outcome = world.run();
     assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
-    // The first callers of all wait for the first reservation.
+    // The very first callers wait for the first reservation.
     let settled = outcome.waits.len() / 4;
     let waited = outcome.waits.iter().skip(settled).filter(|wait| **wait > 0).count() as u64;
     (outcome.refusals.values().sum(), waited)

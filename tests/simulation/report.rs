@@ -1,4 +1,4 @@
-//! Runs seeds and says what came of them.
+//! Runs seeds and reports their results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ pub fn run(seed: u64, mutant: Option<Mutant>, tells: bool) -> Outcome {
     })
 }
 
-/// Runs one seed with a defect; only violations that say this count.
+/// Runs one seed with a defect; only violations that contain this text count.
 #[must_use]
 pub fn run_minding(seed: u64, mutant: Mutant, only: &'static str) -> Outcome {
     guarded(|| World::new(Scenario::new(seed), Some(mutant)).minding_only(Some(only)).run())
@@ -35,7 +35,7 @@ fn guarded(run: impl FnOnce() -> Outcome) -> Outcome {
     })
 }
 
-/// What many seeds came to.
+/// The totals of many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Total {
     /// How many seeds ran.
@@ -48,7 +48,7 @@ pub struct Total {
     pub refusals: BTreeMap<&'static str, u64>,
     /// Statements.
     pub statements: u64,
-    /// Flights for several sources, and the sources that they carried.
+    /// Batches for several sources, and the sources in them.
     pub together: (u64, u64),
     /// Virtual seconds.
     pub seconds: u64,
@@ -99,7 +99,7 @@ pub fn run_many(from: u64, count: u64, mutant: Option<Mutant>) -> Total {
                     }
                     let outcome = run(seed, mutant, false);
                     if let Some(first) = outcome.violations.first() {
-                        // At once, so that a run that is cut short has said it.
+                        // At once, so that an interrupted run has reported it.
                         eprintln!("seed {seed}: {first}");
                     }
                     total.lock().expect("no thread panics").add(seed, outcome);

@@ -1,4 +1,4 @@
-//! How much many processes ask of one database: statements, waits, numbers that nobody gets.
+//! How much many processes ask of one database: statements, waits, unused numbers.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::world::World;
 
 /// Virtual time of each line.
 const LENGTH: Micros = 30 * SECOND;
-/// Callers of a process come this often, each with what has come together since.
+/// Callers of a process come this often, each for the numbers that were needed since.
 const EVERY: Micros = 400 * MS;
 
 /// The table: processes × rate on one database with one row.
@@ -29,8 +29,8 @@ pub fn table() -> String {
     out
 }
 
-/// So many processes of one source on one database that is so far away, and nothing goes wrong: a call every `every`, each
-/// for `want` numbers.
+/// This many processes of one source on one database at this distance, without faults: a call every `every`, each for
+/// `want` numbers.
 #[must_use]
 pub fn calm(
     (processes, spec): (usize, &str),

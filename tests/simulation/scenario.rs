@@ -1,4 +1,4 @@
-//! What a seed makes of the world: databases, rows, machines, sources, callers, and which faults come when.
+//! Draws a world from a seed: databases, rows, machines, sources, callers, and the times of the faults.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,31 +14,31 @@ pub const MINUTE: Micros = 60 * SECOND;
 /// A fault and when it begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned {
-    /// When.
+    /// The time.
     pub at: Micros,
-    /// What.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What can go wrong.
+/// The faults.
 #[allow(missing_docs, reason = "the fields say what they are")]
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// A database's wire loses, cuts and refuses for a while.
     Storm { db: usize, storm: Storm, length: Micros },
-    /// Every way becomes slow.
+    /// Every message becomes slow.
     SlowNet { db: usize, way: Micros, length: Micros },
-    /// The server stops; what reached it is applied when it goes on, whether anybody waits or not.
+    /// The server stops; requests that reached it are applied when it continues, whether their callers still wait or not.
     Freeze { db: usize, length: Micros },
     /// The server is killed and started again; every commit survives.
     Crash { db: usize, length: Micros },
     /// The server is replaced by a replica that stopped following a while ago.
     Failover { db: usize, lag: Micros },
-    /// A backup of a while ago is put in place.
+    /// An older backup is restored.
     Restore { db: usize, age: Micros, cuts: bool },
     /// A row is deleted.
     Delete { row: KeyId },
-    /// A row is set back by so many numbers.
+    /// A row is set back by this many numbers.
     SetBack { row: KeyId, by: u64 },
     /// A machine's wall clock is set.
     Clock { machine: usize, by_ms: i64 },
@@ -46,7 +46,7 @@ pub enum Fault {
     Kill { machine: usize, length: Micros },
     /// A clean close, and a start a while later.
     Close { machine: usize, length: Micros },
-    /// A process forks; parent and child go on.
+    /// A process forks; parent and child continue.
     Fork { machine: usize },
     /// SIGSTOP and SIGCONT.
     Pause { machine: usize, length: Micros },
@@ -55,7 +55,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What it is called where faults are counted.
+    /// Its name where faults are counted.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -120,14 +120,14 @@ pub struct OldNode {
     pub every: Micros,
 }
 
-/// A world to be.
+/// The description of a world.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Where all chance comes from.
+    /// The source of all randomness.
     pub seed: u64,
     /// When callers stop.
     pub length: Micros,
-    /// What a right clock shows at the start.
+    /// The time of a right clock at the start.
     pub wall_ms: i64,
     /// How databases behave.
     pub weather: Vec<Weather>,
@@ -143,11 +143,11 @@ pub struct Scenario {
     pub old: Vec<OldNode>,
     /// The faults, in order.
     pub faults: Vec<Planned>,
-    /// Whether callers come at random, or as a metronome.
+    /// Whether callers come at random or at fixed intervals.
     pub even: bool,
-    /// How many requests a store takes in one go.
+    /// How many requests a store takes in one batch.
     pub together: usize,
-    /// Whether it carries them out as one transaction, or one by one.
+    /// Whether it carries a batch out as one transaction, or one by one.
     pub as_one: bool,
 }
 
@@ -180,7 +180,7 @@ impl Scenario {
             together: 1,
             as_one: false,
         };
-        // Dice of its own, so that the rest of a seed's world is what it was before stores took several at once.
+        // A generator of its own, so that worlds of old seeds stay as they were before stores took batches.
         let mut company = fastrand::Rng::with_seed(seed ^ 0x70_6765_7468_6572);
         scenario.together = [1, 2, 3, 64][company.usize(0..4)];
         scenario.as_one = company.bool();
@@ -213,7 +213,7 @@ impl Scenario {
     }
 }
 
-/// The dice.
+/// The random numbers.
 struct Draw {
     rng: fastrand::Rng,
 }
@@ -240,7 +240,7 @@ impl Draw {
         }
     }
 
-    /// A moment from which the run may see a day end, an hour come twice, or nothing.
+    /// A start time from which the run may see a day end, an hour repeated, or neither.
     fn start(&mut self, length: Micros) -> i64 {
         let into = self.rng.i64(0..(length / MS) as i64);
         match self.rng.u32(0..3) {
@@ -267,7 +267,7 @@ impl Draw {
     fn sources(&mut self, scenario: &mut Scenario, with_old: bool) {
         let machines = scenario.skews_ms.len() as u64;
         let count = if machines > 150 { 1 } else { self.between(1, 6) };
-        // So many calls in all: what a seed may cost.
+        // The total number of calls: it bounds the cost of a seed.
         let every = (scenario.length * machines * count / 40_000).max(2 * MS);
         for n in 0..count {
             let every = self.between(every / 2, every * 2);
@@ -369,7 +369,7 @@ impl Draw {
         );
         let _ = write!(text, "&max_lead={}", self.of(&["1s", "3s", "60s"]));
         let _ = write!(text, "&clock_back={}", self.of(&["borrow", "borrow", "wait", "error"]));
-        // Ticks that are longer than the lead; from dice of its own, so that the rest of a seed's world is what it was.
+        // Ticks that are longer than the lead; from a generator of its own, so that worlds of old seeds stay as they were.
         let own =
             text.bytes().fold(self.rng.clone().u64(..), |sum, byte| sum.rotate_left(7) ^ u64::from(byte));
         if own.count_ones() % 2 == 0 {
@@ -422,7 +422,7 @@ impl Draw {
         if clocks && (12..35).contains(&pick) {
             let far = self.of(&[1_000, 600_000, 2 * 86_400_000i64]);
             let by = self.rng.i64(1..=far);
-            // Forward by days would end the run's periods for good; that too happens, but seldom.
+            // A jump by days would end the run's periods for good; that happens too, but seldom.
             let back = self.rng.u32(0..3) > 0;
             return Fault::Clock { machine, by_ms: if back { -by } else { by } };
         }

@@ -15,27 +15,27 @@ pub const MS: Micros = 1_000;
 /// A second.
 pub const SECOND: Micros = 1_000_000;
 
-/// How the wire and the server behave.
+/// The behaviour of the wire and the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
-    /// The shortest way, one direction.
+    /// The shortest latency, one direction.
     pub way: Micros,
-    /// How often, in a million, a way takes up to [`Weather::slow_way`].
+    /// How often, in a million, a message takes up to [`Weather::slow_way`].
     pub slow: u32,
-    /// The longest way.
+    /// The longest latency.
     pub slow_way: Micros,
     /// How long one statement holds the row.
     pub service: Micros,
 }
 
-/// What goes wrong on purpose with one in a million requests.
+/// Faults of requests, each in a million.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Storm {
     /// Applied, answer lost.
     pub lose: u32,
-    /// Not applied, and nobody knows.
+    /// Not applied, and the answer is lost.
     pub cut: u32,
-    /// Not applied, and the server says so.
+    /// Not applied, and the server reports it.
     pub refuse: u32,
 }
 
@@ -43,9 +43,9 @@ pub struct Storm {
 pub struct Database {
     memory: Arc<Memory>,
     client: MemoryStore,
-    /// How it behaves at all times.
+    /// Its usual behaviour.
     pub weather: Weather,
-    /// What goes wrong now.
+    /// Its present faults.
     pub storm: Storm,
     /// Nothing is answered.
     pub down: bool,
@@ -53,27 +53,27 @@ pub struct Database {
     pub frozen_until: Micros,
     /// Connections of an earlier epoch are dead.
     pub epoch: u32,
-    /// Backups and replicas, by the number of the fault that will put them back.
+    /// Backups and replicas, by the number of the fault that will restore them.
     copies: Vec<(usize, Snapshot)>,
     busy_until: Micros,
     /// Statements applied or refused.
     pub statements: u64,
-    /// Times at which something was wrong with it.
+    /// Times at which it had a fault.
     pub troubles: Vec<(Micros, Micros)>,
 }
 
-/// What a statement did: the row before, the answer, the row after.
+/// The effect of a statement: the row before, the answer, the row after.
 pub struct Applied {
-    /// Where the row stood; `None`: there was none, or it said nothing.
+    /// The position before; `None`: there was no row, or it held none.
     pub before: Option<Mark>,
-    /// Where it stands now.
+    /// The present position.
     pub after: Option<Mark>,
-    /// What the server answers.
+    /// The server's answer.
     pub answer: Result<Answer, Fault>,
 }
 
 impl Database {
-    /// A database in this weather.
+    /// A database with this behaviour.
     #[must_use]
     pub fn new(weather: Weather) -> Database {
         let memory = Memory::new();
@@ -92,18 +92,18 @@ impl Database {
         }
     }
 
-    /// Where a row stands.
+    /// The position of a row.
     pub fn mark(&mut self, key: &Key) -> Option<Mark> {
         self.client.look(key).ok().flatten().map(|row| row.mark).filter(|mark| *mark != Mark::default())
     }
 
-    /// When a statement that arrives now has been carried out: statements wait for each other.
+    /// When a statement that arrives now will have been carried out: statements wait for each other.
     pub fn carried_out_at(&mut self, now: Micros) -> Micros {
         self.busy_until = self.busy_until.max(now) + self.weather.service;
         self.busy_until
     }
 
-    /// Carries a statement out.
+    /// Carries out a statement.
     pub fn apply(&mut self, ask: &Ask) -> Applied {
         self.statements += 1;
         let key = match ask {
@@ -119,22 +119,22 @@ impl Database {
         Applied { before, after, answer }
     }
 
-    /// Carries a give-back out.
+    /// Carries out the return of a range.
     pub fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
         self.statements += 1;
         self.client.give_back(key, period, lo, hi)
     }
 
-    /// An operator raises a row. What it stood at or above already is left alone.
+    /// An operator raises a row. A row at or above the number stays as it is.
     pub fn repair(&mut self, key: &Key, to: Mark) {
-        // `Refused` says that the row stands higher by now, which is as good.
+        // `Refused` means that the row is higher by now, which is as good.
         let _ = self.client.repair(key, to);
     }
 
     /// Sets a row from outside, as an old KeyFactory node does.
     ///
     /// # Panics
-    /// Where the key cannot be kept: a defect of the scenario.
+    /// If the key cannot be kept: a defect of the scenario.
     pub fn set(&mut self, key: &Key, mark: Mark) {
         self.statements += 1;
         self.memory.set_row(key, mark).expect("a row that can be kept");
@@ -158,14 +158,14 @@ impl Database {
         }
     }
 
-    /// Whether something was wrong with it between these times.
+    /// Whether it had a fault between these times.
     #[must_use]
     pub fn was_troubled(&self, from: Micros, to: Micros) -> bool {
         self.troubles.iter().any(|(begin, end)| *begin <= to && *end >= from)
     }
 }
 
-/// The connection died or timed out in mid-flight.
+/// The connection broke or timed out during a request.
 #[must_use]
 pub fn unknown() -> Fault {
     Fault::new(FaultKind::Unknown, "the connection died in mid-flight")

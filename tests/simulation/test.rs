@@ -129,7 +129,7 @@ fn a_source_that_is_served_by_a_batch_that_failed_is_noticed() {
     noticed(Mutant::ServesOneOfNone, 200);
 }
 
-/// The checks that stand before it switched off, the oldest check of all notices on its own.
+/// With every newer check switched off, the first check of all still notices double ids on its own.
 #[test]
 fn ids_issued_twice_are_noticed_without_any_other_check() {
     let twice = "issued twice";

@@ -1,4 +1,4 @@
-//! The clockwork: a queue of events in virtual time, and what each of them does.
+//! The event loop: a queue of events in virtual time, and the effect of each.
 
 mod callers;
 mod faults;
@@ -21,10 +21,10 @@ use in_flight::InFlight;
 
 /// The keeper never sleeps longer, as in the executor.
 const LONGEST_SLEEP: Micros = 5 * SECOND;
-/// The longest that a planner lets a store rest where a caller waits.
+/// The longest pause of a store while a caller waits.
 const LONGEST_REST: Micros = 10 * SECOND;
 
-/// Something that happens.
+/// An event.
 #[derive(Clone, Debug)]
 enum Event {
     Attend(Life),
@@ -45,7 +45,7 @@ enum Event {
     Restart(Life),
 }
 
-/// An event's place in time; ties in the order of asking.
+/// An event's place in time; simultaneous events come in the order of scheduling.
 struct Timed {
     at: Micros,
     number: u64,
@@ -69,10 +69,10 @@ impl Ord for Timed {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What must never be and was; empty: all is well.
+    /// The violations; empty: all promises hold.
     pub violations: Vec<String>,
     /// Totals of the ledger.
     pub figures: Figures,
@@ -82,17 +82,17 @@ pub struct Outcome {
     pub refusals: BTreeMap<&'static str, u64>,
     /// Statements that databases carried out.
     pub statements: u64,
-    /// Flights for several sources, and the sources that they carried.
+    /// Batches for several sources, and the sources in them.
     pub together: (u64, u64),
-    /// How long each caller waited, where that was asked for.
+    /// How long each caller waited, if recorded.
     pub waits: Vec<Micros>,
-    /// The story, where that was asked for.
+    /// The log of the run, if recorded.
     pub story: String,
     /// Virtual time.
     pub length: Micros,
 }
 
-/// A world at work.
+/// A running world.
 pub struct World {
     now: Micros,
     queue: BinaryHeap<Reverse<Timed>>,
@@ -105,25 +105,25 @@ pub struct World {
     in_flight: Vec<Option<InFlight>>,
     /// Each row's key and database.
     rows: Vec<(Arc<Key>, usize)>,
-    /// Sources of processes that were killed, by machine: what a clock set back later may repeat.
+    /// Sources of killed processes, by machine: their ids may be repeated if a clock is set back later.
     dead: Vec<Vec<usize>>,
     old_holders: Vec<usize>,
     ledger: Ledger,
     saboteur: Saboteur,
     callers: u64,
     outcome: Outcome,
-    /// How many requests a store takes in one go, and whether it carries them out as one transaction.
+    /// How many requests a store takes in one batch, and whether it carries them out as one transaction.
     together: usize,
     as_one: bool,
     tells: bool,
-    /// Tells every statement too.
+    /// Logs every statement too.
     chatters: bool,
-    /// Write down how long each caller waited.
+    /// Records how long each caller waited.
     pub measures: bool,
 }
 
 impl World {
-    /// A world of this scenario, honest or with a defect.
+    /// A world of this scenario, with or without a defect.
     #[must_use]
     pub fn new(scenario: Scenario, mutant: Option<Mutant>) -> World {
         let dbs: Vec<_> = scenario.weather.iter().map(|weather| Database::new(*weather)).collect();
@@ -174,21 +174,21 @@ impl World {
         }
     }
 
-    /// Writes the story down as it happens.
+    /// Logs the run.
     #[must_use]
     pub fn telling(mut self) -> World {
         self.tells = true;
         self
     }
 
-    /// Minds only violations that say this.
+    /// Counts only violations that contain this text.
     #[must_use]
     pub fn minding_only(mut self, only: Option<&'static str>) -> World {
         self.ledger.only = only;
         self
     }
 
-    /// Lets everything happen.
+    /// Runs all events.
     #[must_use]
     pub fn run(mut self) -> Outcome {
         self.set_out();
@@ -243,7 +243,7 @@ impl World {
         }
     }
 
-    /// Every process closes cleanly at the end; what it gives back must be unused.
+    /// Every process closes cleanly at the end; the numbers it returns must be unused.
     fn close_all(&mut self) {
         for life in 0..self.processes.len() {
             if self.ledger.violations.is_empty()
@@ -319,7 +319,7 @@ impl World {
         }
     }
 
-    /// Events of a stopped process wait for it; those of a dead one are nothing.
+    /// Events of a stopped process wait for it; those of a dead process are dropped.
     fn is_paused(&mut self, life: Life, event: &Event) -> bool {
         let Some(process) = &mut self.processes[life] else { return true };
         let until = process.paused_until;
@@ -382,7 +382,7 @@ impl World {
         machine.children.retain(|l| *l != life);
     }
 
-    /// A clean close: what was not used goes back, unless the store is failing.
+    /// A clean close: unused numbers are returned, unless the store is failing.
     fn close(&mut self, life: Life) {
         let Some(process) = &mut self.processes[life] else { return };
         process.closing = true;
@@ -409,7 +409,7 @@ impl World {
         for ask in last.raise {
             let Ask::Raise { key, .. } = &ask else { continue };
             let Some(holder) = process.holder_of(key) else { continue };
-            // Until the store has it, this close is worth no more than a kill.
+            // Until the store has it, this close is like a kill.
             self.ledger.died(holder);
             self.dead[process.machine].push(holder);
             if reached {
@@ -490,7 +490,7 @@ impl World {
             return;
         }
         let wake = process.keeper.wake_at(now).map(|at| self.machines[process.machine].at_boot_ms(at));
-        // A planner that asks to be woken at once has more to say in the same millisecond.
+        // A planner that asks to wake at once has more requests in the same millisecond.
         let wake = wake.unwrap_or(Micros::MAX).clamp(self.now + 100, self.now + LONGEST_SLEEP);
         self.attend_at(life, wake, true);
     }

@@ -1,4 +1,4 @@
-//! PostgreSQL's sequences: values that survive a crash, whoever drew or rolled back beside us.
+//! PostgreSQL's sequences: values survive a crash, whichever client drew or rolled back at the same time.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ fn key(name: &str, step: u64) -> Arc<Key> {
     super::key(name, step, false)
 }
 
-/// PostgreSQL logs 32 values at a time, and only the transaction that did so waits for the disk. Here it is always
-/// somebody else's, and rolled back, so that nothing but keymill's own commit brings the log to the disk.
+/// PostgreSQL logs 32 values at a time, and only the transaction that wrote the record waits for the disk. Here another
+/// client always writes it and rolls back, so that only keymill's own commit flushes the log.
 #[test]
 fn values_drawn_after_another_clients_rollback_survive_a_killed_server() {
     for more in ["", "-c wal_level=minimal -c max_wal_senders=0"] {
@@ -33,13 +33,13 @@ fn values_drawn_after_another_clients_rollback_survive_a_killed_server() {
         let mut ranges = Vec::new();
         for round in 0..2 {
             let other = Sql::to(&private.options());
-            // What the first draw after a start logs is out of the way.
+            // The first draw after a start writes a log record, which is done here.
             other.say("SELECT nextval('orders')");
             Sql::root(&private.url()).say("CHECKPOINT");
             other.say("BEGIN; SELECT nextval('orders') FROM generate_series(1, 40); ROLLBACK");
             let mut store = postgres::store(private.options());
             for _ in 0..5 + round * 17 {
-                // Nothing may hide behind the high water: another process would not have it.
+                // The process has seen nothing: a high water would hide a loss, and another process would not have it.
                 let got = store.reserve(&super::request(&key("orders", 100), 0)).unwrap();
                 ranges.push((got.lo, got.hi));
             }
@@ -110,7 +110,7 @@ fn a_sequence_that_is_raised_while_others_draw_names_no_value_twice() {
                     let mut drawn = Vec::new();
                     for round in 1..=rounds {
                         start.wait();
-                        // As several stores behind one source do at each chunk's begin.
+                        // As several stores behind one source do when a chunk begins.
                         let to = at(round * 10_000 + 1);
                         match store.repair(&sequence.request(0).key, to) {
                             Err(fault) if fault.kind != FaultKind::Refused => panic!("{fault}"),

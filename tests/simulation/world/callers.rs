@@ -8,13 +8,13 @@ use super::super::process::Caller;
 use super::super::store::{MS, Micros, SECOND};
 use super::{Event, LONGEST_REST, World};
 
-/// Who waits for a keeper in flight looks again after this long, as a blocked caller is woken by the answer.
+/// A caller whose request is in flight tries again after this long, as a blocked caller is woken by the answer.
 const LOOK_AGAIN: Micros = 20 * MS;
 
-/// A snowflake's mark covers an id this long after it was issued at the latest.
+/// A snowflake's mark covers an id at most this long after it was issued.
 const LONGEST_UNCOVERED: Micros = 2 * SECOND;
 
-/// More callers than this do not wait at one source: they try and go.
+/// At most this many callers wait at one source; further ones only try.
 const MOST_WAITING: usize = 4;
 
 impl World {
@@ -88,7 +88,7 @@ impl World {
         self.serve_ready(life);
     }
 
-    /// Ids above the stored mark are a few round trips old at most, unless something hinders.
+    /// Ids above the stored mark are a few round trips old at most, unless a fault prevents it.
     fn check_cover(&mut self, life: Life, slot: Slot) {
         let Some(process) = &self.processes[life] else { return };
         let (machine, db, holder) = (process.machine, process.db, process.sources[slot].holder);
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// A caller that was told "not now" waits as `next` does, or gives up.
+    /// A caller that got `NOT_READY` waits as `next` does, or gives up.
     fn wait_or_go(&mut self, life: Life, slot: Slot, caller: Caller, error: &Error) {
         let Some(process) = &mut self.processes[life] else { return };
         let source = &mut process.sources[slot];
@@ -151,20 +151,20 @@ impl World {
         self.ledger.refused(holder, error.code, &error.message, excuses, self.now);
     }
 
-    /// Whether store or process was in trouble, or had been so lately that the store was still given its rest.
+    /// Whether store or process had a fault, or had one so recently that the store is still paused.
     fn was_troubled(&self, machine: usize, db: usize, since: Micros) -> bool {
         let from = since.saturating_sub(2 * (LONGEST_REST + self.scenario.timeout));
-        // A slow way alone is trouble, if it may be slower than a caller is patient.
+        // A slow message counts if it may take longer than a caller waits.
         let slow = self.dbs[db].weather.slow > 0 && self.dbs[db].weather.slow_way > 500 * MS;
         let machine = &self.machines[machine];
         slow || self.dbs[db].was_troubled(from, self.now)
             || machine.troubles.iter().any(|(begin, end)| *begin <= self.now && *end >= from)
     }
 
-    /// Whether `CLOCK_BEHIND` can be true: some clock was ahead of this one by more than its source allows.
+    /// Whether `CLOCK_BEHIND` can be right: a clock was ahead of this one by more than the source allows.
     fn was_clock_wrong(&mut self, machine: usize, spec: &keymill::simulation::Spec) -> bool {
         let mine = self.machines[machine].sync(self.now).wall_ms;
-        // A refusal stands until the keeper tries again, though the clocks agree by then.
+        // A refusal lasts until the keeper tries again, though the clocks agree by then.
         let then = mine - ((LONGEST_REST + self.scenario.timeout) / MS) as i64;
         let wrong = match spec.kind() {
             Kind::Serial => {

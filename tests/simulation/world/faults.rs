@@ -1,4 +1,4 @@
-//! What goes wrong, and who mends it.
+//! Faults, and their repair.
 
 use keymill::store::Mark;
 
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// A defect: a few of the last commits were never on disk, and nobody says so.
+    /// A defect: the last few commits were never on disk, and the server does not report it.
     fn lose_commits(&mut self, db: usize) {
         for (key, of) in self.rows.clone() {
             if of == db
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// Lets a database forget, writes down what, and sends an operator to repair what is not healed.
+    /// Makes a database forget, records it, and sends an operator to repair rows that do not heal.
     fn go_back(&mut self, db: usize, forget: impl FnOnce(&mut Database)) {
         let rows: Vec<_> = (0..self.rows.len()).filter(|row| self.rows[*row].1 == db).collect();
         let before: Vec<_> = rows.iter().map(|row| self.dbs[db].mark(&self.rows[*row].0)).collect();

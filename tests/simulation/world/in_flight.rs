@@ -1,8 +1,8 @@
-//! Statements on their way: sent, carried out or not, answered or not, and brought home to the keeper.
+//! Statements in flight: sent, carried out or not, answered or not, and delivered to the keeper.
 //!
-//! A batch for several sources is what stores make of it: one transaction, which is carried out whole or not at all and whose
-//! answers come together (SQLite, MariaDB, PostgreSQL), or one statement after another, any of which may be the last that is
-//! carried out, or the last that is heard of (Redis).
+//! A batch has the semantics of its store: one transaction, which is carried out whole or not at all and whose answers
+//! arrive together (SQLite, MariaDB, PostgreSQL), or one statement after another, where any statement or answer may be the
+//! last one (Redis).
 
 use keymill::planner::{self, Answer, Ask, Slot};
 use keymill::store::Fault as Refusal;
@@ -17,7 +17,7 @@ struct Leg {
     holder: usize,
     row: KeyId,
     ask: Ask,
-    /// The store will not carry it out in company.
+    /// The store refuses to carry it out in a batch.
     alone: bool,
     answer: Option<Result<Answer, Refusal>>,
     grant: Option<Grant>,
@@ -28,13 +28,13 @@ pub(super) struct InFlight {
     life: Life,
     db: usize,
     legs: Vec<Leg>,
-    /// How many of them have been carried out, or passed over.
+    /// How many of them have been carried out, or skipped.
     done: usize,
-    /// How many answers were heard before the wire died.
+    /// How many answers arrived before the connection broke.
     heard: usize,
     epoch: u32,
     fate: Fate,
-    /// What comes back: their answers, or one for all that were not heard.
+    /// The answers, or one fault for all that did not arrive.
     answer: Option<Result<(), Refusal>>,
 }
 
@@ -43,9 +43,9 @@ enum Fate {
     Fine,
     /// Applied, answer lost.
     Lost,
-    /// Never arrives.
+    /// It never arrives.
     Cut,
-    /// The server refuses for now.
+    /// The server refuses at the moment.
     Refused,
 }
 
@@ -89,7 +89,7 @@ impl World {
         if legs.len() > 1 {
             self.outcome.together.0 += 1;
             self.outcome.together.1 += legs.len() as u64;
-            // Out of the ordinary; or a conflict, which a transaction has with all of them.
+            // An unusual row; or a conflict, which fails the whole transaction.
             let conflict = self.as_one && self.rng.u32(0..16) == 0;
             for leg in &mut legs {
                 leg.alone = conflict || self.rng.u32(0..8) == 0;
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// The wire dies: of what was carried out one by one, some answers may have come before.
+    /// The connection breaks: of statements carried out one by one, some answers may have arrived before.
     fn hear_some(&mut self, batch: usize) {
         let Some(f) = &mut self.in_flight[batch] else { return };
         if f.legs.len() > 1 && !self.as_one {
@@ -225,7 +225,7 @@ impl World {
         leg.answer = Some(done.answer);
     }
 
-    /// An answer, or the client's own timeout, whichever the process sees first.
+    /// An answer, or the client's own timeout, whichever comes first.
     pub(super) fn come_back(&mut self, batch: usize, event: &Event) {
         let Some(f) = &self.in_flight[batch] else { return };
         let life = f.life;
@@ -251,7 +251,7 @@ impl World {
         for (at, leg) in f.legs.iter_mut().enumerate() {
             let mut own = leg.answer.take();
             if f.done > 1 && matches!(&own, Some(Err(fault)) if !fault.kind.is_outage()) && self.rng.bool() {
-                own = None; // Refused, which many a store says to one that comes alone only.
+                own = None; // Refused: many stores say so only to a request on its own.
             }
             answers.push(match &whole {
                 Err(fault) if at >= f.heard => Some(Err(fault.clone())),
@@ -301,7 +301,7 @@ impl World {
             self.close(life);
             return;
         }
-        // Whoever waits at these sources is woken, and the keeper goes on at once.
+        // The callers of these sources are woken, and the keeper continues at once.
         let waiting = |slot: &Slot| {
             let callers = process.sources[*slot].callers.iter();
             callers.map(|caller| (*slot, caller.id)).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! A proxy that spoils messages of a server: which ones and how, its seed decides.
+//! A proxy that corrupts messages of a server: which ones and how, its seed decides.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// Whose messages they are.
+/// The protocol of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     Mysql,
@@ -15,9 +15,9 @@ pub enum Wire {
     Redis,
 }
 
-/// What becomes of one message.
+/// The corruption of one message.
 #[derive(Clone, Debug)]
-enum Spoil {
+enum Corruption {
     /// Some bits are turned.
     Bits(u32),
     /// One byte, or a few in a row, become these.
@@ -131,22 +131,22 @@ impl Wire {
         }
     }
 
-    fn spoil(self, rng: &mut fastrand::Rng) -> Spoil {
+    fn corrupt(self, rng: &mut fastrand::Rng) -> Corruption {
         match rng.u8(0..16) {
-            0 | 1 => Spoil::Bits(rng.u32(1..5)),
-            2 | 3 => Spoil::Bytes(bytes(rng, 8)),
-            4 => Spoil::Length(
+            0 | 1 => Corruption::Bits(rng.u32(1..5)),
+            2 | 3 => Corruption::Bytes(bytes(rng, 8)),
+            4 => Corruption::Length(
                 *rng.choice(&[0u32, 1, 2, 3, 4, 5, 250, 255, 65_535, 0x00ff_ffff, u32::MAX]).unwrap_or(&0),
             ),
-            5 => Spoil::Short,
-            6 => Spoil::Long(bytes(rng, 40)),
-            7 => Spoil::Missing,
-            8 => Spoil::Twice,
-            9 => Spoil::Later,
-            10 => Spoil::Noise(bytes(rng, 300)),
-            11 => Spoil::Cut,
-            12 | 13 => Spoil::Cropped(*rng.choice(&[0, 1, 2, 3, 5, 8, 20]).unwrap_or(&0)),
-            _ => Spoil::Other(self.other(rng)),
+            5 => Corruption::Short,
+            6 => Corruption::Long(bytes(rng, 40)),
+            7 => Corruption::Missing,
+            8 => Corruption::Twice,
+            9 => Corruption::Later,
+            10 => Corruption::Noise(bytes(rng, 300)),
+            11 => Corruption::Cut,
+            12 | 13 => Corruption::Cropped(*rng.choice(&[0, 1, 2, 3, 5, 8, 20]).unwrap_or(&0)),
+            _ => Corruption::Other(self.other(rng)),
         }
     }
 
@@ -169,36 +169,36 @@ impl Wire {
 
 struct Shared {
     wire: Wire,
-    /// Messages of the whole seed, over all its connections, by their number; spoilt when their turn comes.
-    plan: Mutex<BTreeMap<u64, Spoil>>,
+    /// Messages of the whole seed, over all its connections, by their number; corrupted when their turn comes.
+    plan: Mutex<BTreeMap<u64, Corruption>>,
     rng: Mutex<fastrand::Rng>,
     messages: AtomicU64,
-    spoilt: AtomicU64,
+    corrupted: AtomicU64,
     ended: AtomicBool,
 }
 
-/// A spoiling proxy in front of one server.
-pub struct Spoiler {
+/// A corrupting proxy in front of one server.
+pub struct Corrupter {
     port: u16,
     shared: Arc<Shared>,
 }
 
-impl Spoiler {
-    pub fn start(wire: Wire, server: (String, u16), rng: &mut fastrand::Rng) -> Spoiler {
+impl Corrupter {
+    pub fn start(wire: Wire, server: (String, u16), rng: &mut fastrand::Rng) -> Corrupter {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("a bound socket has an address").port();
         let mut plan = BTreeMap::new();
         for _ in 0..rng.u32(1..8) {
             // The first messages are the login, where most can go wrong.
             let most = *rng.choice(&[3u64, 6, 30, 150]).unwrap_or(&30);
-            plan.insert(rng.u64(0..most), wire.spoil(rng));
+            plan.insert(rng.u64(0..most), wire.corrupt(rng));
         }
         let shared = Arc::new(Shared {
             wire,
             plan: Mutex::new(plan),
             rng: Mutex::new(rng.fork()),
             messages: AtomicU64::new(0),
-            spoilt: AtomicU64::new(0),
+            corrupted: AtomicU64::new(0),
             ended: AtomicBool::new(false),
         });
         let of_threads = shared.clone();
@@ -218,26 +218,26 @@ impl Spoiler {
                 thread::spawn(move || shared.answers(upstream, &client));
             }
         });
-        Spoiler { port, shared }
+        Corrupter { port, shared }
     }
 
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// From now on nothing is spoilt.
+    /// From now on nothing is corrupted.
     pub fn heal(&self) {
         self.shared.plan.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// How many messages were spoilt.
-    pub fn spoilt(&self) -> u64 {
+    /// How many messages were corrupted.
+    pub fn corrupted(&self) -> u64 {
         // ordering: Relaxed — a count.
-        self.shared.spoilt.load(Ordering::Relaxed)
+        self.shared.corrupted.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Spoiler {
+impl Drop for Corrupter {
     fn drop(&mut self) {
         // ordering: Relaxed — see the listener.
         self.shared.ended.store(true, Ordering::Relaxed);
@@ -264,7 +264,7 @@ impl Shared {
             arrived.extend_from_slice(&buffer[..read]);
             while let Some(len) = self.wire.whole(&arrived) {
                 let message: Vec<u8> = arrived.drain(..len).collect();
-                let (mut out, goes_on) = self.spoil(message, &mut later);
+                let (mut out, goes_on) = self.corrupt(message, &mut later);
                 if !goes_on || to.write_all(&out).is_err() {
                     // The part that arrives before the cut.
                     let half = out.len() / 2;
@@ -279,15 +279,15 @@ impl Shared {
     }
 
     /// What is sent instead of a message, and whether the connection goes on.
-    fn spoil(&self, mut message: Vec<u8>, later: &mut Option<Vec<u8>>) -> (Vec<u8>, bool) {
+    fn corrupt(&self, mut message: Vec<u8>, later: &mut Option<Vec<u8>>) -> (Vec<u8>, bool) {
         // ordering: Relaxed — a count.
         let number = self.messages.fetch_add(1, Ordering::Relaxed);
-        let spoil = self.plan.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let corrupt = self.plan.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
         let before = later.take();
         let mut goes_on = true;
-        if let Some(spoil) = spoil {
+        if let Some(corrupt) = corrupt {
             // ordering: Relaxed — a count.
-            self.spoilt.fetch_add(1, Ordering::Relaxed);
+            self.corrupted.fetch_add(1, Ordering::Relaxed);
             let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
             let head = match self.wire {
                 Wire::Mysql => 3,
@@ -300,28 +300,28 @@ impl Shared {
                 let most = if rng.bool() { len.min(12) } else { len };
                 rng.usize(0..most)
             };
-            match spoil {
-                Spoil::Bits(count) => {
+            match corrupt {
+                Corruption::Bits(count) => {
                     for _ in 0..count {
                         let at = place();
                         message[at] ^= 1 << (at % 8);
                     }
                 }
-                Spoil::Bytes(bytes) => {
+                Corruption::Bytes(bytes) => {
                     let at = place();
                     for (slot, byte) in message[at..].iter_mut().zip(bytes) {
                         *slot = byte;
                     }
                 }
-                Spoil::Length(len) => match self.wire {
+                Corruption::Length(len) => match self.wire {
                     Wire::Mysql if message.len() >= 3 => {
                         message[..3].copy_from_slice(&len.to_le_bytes()[..3]);
                     }
                     Wire::Postgres if message.len() >= 5 => message[1..5].copy_from_slice(&len.to_be_bytes()),
                     _ => message = format!("${len}\r\n").into_bytes(),
                 },
-                Spoil::Short => message.truncate(place().max(1)),
-                Spoil::Cropped(len) => {
+                Corruption::Short => message.truncate(place().max(1)),
+                Corruption::Cropped(len) => {
                     let head = if self.wire == Wire::Mysql { 4 } else { head };
                     message.resize(head + len, 0);
                     match self.wire {
@@ -330,16 +330,16 @@ impl Shared {
                         Wire::Redis => message.extend(b"\r\n"),
                     }
                 }
-                Spoil::Long(bytes) => message.extend(bytes),
-                Spoil::Missing => message.clear(),
-                Spoil::Twice => message.extend(message.clone()),
-                Spoil::Later => *later = Some(std::mem::take(&mut message)),
-                Spoil::Other(other) => message = other,
-                Spoil::Noise(bytes) => {
+                Corruption::Long(bytes) => message.extend(bytes),
+                Corruption::Missing => message.clear(),
+                Corruption::Twice => message.extend(message.clone()),
+                Corruption::Later => *later = Some(std::mem::take(&mut message)),
+                Corruption::Other(other) => message = other,
+                Corruption::Noise(bytes) => {
                     message.truncate(head);
                     message.extend(bytes);
                 }
-                Spoil::Cut => goes_on = false,
+                Corruption::Cut => goes_on = false,
             }
         }
         message.extend(before.into_iter().flatten());
