@@ -10,12 +10,12 @@ passed=0 failed=0 skipped=0
 need() {
     command -v "$1" >/dev/null && return
     local sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
-    # `RUNLEVEL=1 need …`: a package that brings a service is not to start it; sudo would drop the variable.
+    # `RUNLEVEL=1 need …`: a package that brings a service does not start it; sudo would drop the variable.
     sudo="$sudo env ${RUNLEVEL:+RUNLEVEL=$RUNLEVEL}"
     $sudo apt-get install -y -qq "$2" >/dev/null 2>&1 || { $sudo apt-get update -qq; $sudo apt-get install -y -qq "$2" >/dev/null; }
 }
 
-# nightly COMPONENT...: Rust's nightly toolchain with these components; a line that says so, where it cannot be had.
+# nightly COMPONENT...: installs Rust's nightly toolchain with these components; prints a line if that fails.
 nightly() {
     local component missing=
     for component in "$@"; do
@@ -38,10 +38,11 @@ check() {
     fi
 }
 
-# with_servers COMMAND...: with a private MariaDB, PostgreSQL and Redis; each script starts its server and hands on.
+# with_servers COMMAND...: runs the command with a private MariaDB, PostgreSQL and Redis; each script starts its server and
+# runs the next.
 with_servers() { "$root/ci/servers/mariadb" run "$root/ci/servers/postgres" run "$root/ci/servers/redis" run "$@"; }
 
-# summary: the last line, and whether all is well.
+# summary: prints the last line; succeeds if nothing failed.
 summary() {
     local more=; [ "$skipped" = 0 ] || more=", $skipped skipped"
     echo "$passed passed, $failed failed$more"
@@ -50,12 +51,12 @@ summary() {
 
 # born PID: when this process began, in the kernel's ticks.
 born() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
-# lives PID BORN: whether it is still the one that began then. A number that has become free is given to others, to their threads
-# too; and it may be another user's, so `kill -0` is no test.
+# lives PID BORN: whether the process is still the one that began then. A free pid is reused for other processes and for
+# their threads; it may belong to another user, so `kill -0` is no test.
 lives() { [ -n "$2" ] && [ "$(born "$1")" = "$2" ]; }
 
-# free_port HOLDER: a port where nobody listens, and where no other server of these scripts is about to: each is noted with the
-# folder that holds it, for as long as that is there.
+# free_port HOLDER: prints a free port that no other server of these scripts is about to use: each port is recorded with the
+# folder of its holder, as long as that folder exists.
 ports=/tmp/keymill-ports
 free_port() {
     local port
@@ -67,5 +68,5 @@ free_port() {
     done
     echo "no port from 20000 to 32000 is free" >&2; return 1
 }
-# leave_ports HOLDER: they are anybody's.
+# leave_ports HOLDER: releases the ports.
 leave_ports() { [ ! -d "$ports" ] || find "$ports" -lname "$1" -delete; }
