@@ -155,7 +155,7 @@ fn company(
                 Err(fault) => {
                     fell("together", &fault, backwards);
                     if fault.message.contains("connection to") {
-                        break; // nobody is there: the others would each wait for that
+                        break; // the server is down: each of the others would wait for it
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! CosId's own segments beside keymill's on one row of its table: two of its nodes, two mills, none twice.
+//! CosId's own segments beside keymill's on one row of its table: two nodes, two mills, and no number twice.
 //!
 //! `ci/steps/cosid` compiles the node and names it in `KEYMILL_TEST_COSID`, the class path of `CosidNode`.
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use keymill::Mill;
 use keymill_tests::mariadb;
 
-/// What each of CosId's nodes takes, and how many its row moves on by.
+/// How many ids each of CosId's nodes takes, and how far its row moves at a time.
 const COUNT: u64 = 200_000;
 const STEP: u64 = 100;
 
@@ -24,7 +24,7 @@ fn two_nodes_of_cosid_and_two_mills_on_one_row_never_take_a_number_twice() {
     let mills: Vec<Mill> = (0..2).map(|_| Mill::open(&config).expect("a mill")).collect();
     mills[0].init(&[&spec], false).expect("init");
     let sources: Vec<_> = mills.iter().map(|mill| mill.source(&spec).expect("a source")).collect();
-    // The row is made by the first of all; CosId's nodes want to find one.
+    // keymill makes the row first: CosId's nodes need an existing one.
     let mut taken: Vec<(&str, Vec<u64>)> = vec![("keymill", vec![sources[0].next().expect("an id")])];
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -72,7 +72,7 @@ fn two_nodes_of_cosid_and_two_mills_on_one_row_never_take_a_number_twice() {
         }
     }
     let of = |who: &str| taken.iter().filter(|(of, _)| *of == who).flat_map(|(_, ids)| ids).count();
-    // Turns on the row: whose range comes after whose.
+    // The order of ranges on the row, by program.
     let mut turns: Vec<(u64, usize)> = seen.into_iter().collect();
     turns.sort_unstable();
     let turns = turns.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();

@@ -1,11 +1,11 @@
 //! Every language at once on one server: Rust, C, Java, Python and Node processes, and an old KeyFactory node, share one
 //! `key_producer` row and one segment, are killed at random, and no number comes twice.
 //!
-//! Each language on PostgreSQL, on Redis and on several stores at once as well: what a configuration can name, all can open.
+//! Each language also runs on PostgreSQL, on Redis and on several stores: every language accepts every configuration.
 //!
-//! `ci/steps/polyglot` builds the workers and names them in `KEYMILL_TEST_WORKERS`: one a line, `NAME PROGRAM ARGUMENT…` with
-//! tabs between; a worker is given CONFIG, SPEC and LOG. One whose name starts with `old` takes serials only and is not
-//! killed.
+//! `ci/steps/polyglot` builds the workers and names them in `KEYMILL_TEST_WORKERS`: one a line, `NAME PROGRAM ARGUMENT…`
+//! with tabs between; a worker gets CONFIG, SPEC and LOG. A worker whose name starts with `old` takes serials only and is
+//! not killed.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl Language {
     }
 }
 
-/// A process at work, killed when it goes.
+/// A running process, killed when it is dropped.
 struct Worker {
     process: Child,
     log: PathBuf,
@@ -90,7 +90,7 @@ impl Worker {
                 Instant::now() < give_up,
                 "{} took not enough in {PATIENCE:?}\n{}",
                 self.log.display(),
-                self.told()
+                self.errors()
             );
             thread::park_timeout(Duration::from_millis(1));
         }
@@ -98,12 +98,12 @@ impl Worker {
 
     fn still_works(&mut self) {
         if let Ok(Some(status)) = self.process.try_wait() {
-            panic!("{} ended by itself: {status}\n{}", self.log.display(), self.told());
+            panic!("{} ended by itself: {status}\n{}", self.log.display(), self.errors());
         }
     }
 
-    /// What it said on its standard error.
-    fn told(&self) -> String {
+    /// Its standard error.
+    fn errors(&self) -> String {
         fs::read_to_string(self.log.with_extension("stderr")).unwrap_or_default()
     }
 }
@@ -153,12 +153,12 @@ fn killed_in_every_language_they_share_one_row_and_one_segment_without_a_duplica
                     for kill in 0..KILLS {
                         let victim = &mut at_work[kill % 2];
                         victim.wait_until_it_takes();
-                        // At a moment nobody chose.
+                        // At a random moment.
                         let moment = Instant::now() + Duration::from_micros(fastrand::u64(..20_000));
                         while Instant::now() < moment {
                             thread::yield_now();
                         }
-                        // Whoever crashed, or gave up, would pass for killed.
+                        // A process that crashed or gave up would count as killed.
                         victim.still_works();
                         *victim = begin(kill + 2);
                     }
@@ -201,7 +201,7 @@ fn every_language_takes_from_each_server_and_from_several_at_once() {
     let spec = format!("segment:{name}?min_step=50&max_step=5000");
     let stores = [mariadb::url(), postgres::url(), redis::url()];
     let file = home.path().join("keymill.toml");
-    // What a language cannot pass on in a string it need not: chunk and list stand in the file.
+    // Options that a string cannot hold are in the file: chunk and list.
     let toml = format!("stores = {stores:?}\nchunk = 1000\n[source.\"segment:{name}\"]\nblock = 16\n");
     keymill_tests::write_private(&file, &toml);
     let several = format!("file:{}", file.display());

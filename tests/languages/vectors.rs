@@ -1,4 +1,4 @@
-//! The vectors in Rust, on the waist itself: the stage on which `keymill steps` plays them too.
+//! The vectors in Rust, on the public API: `keymill steps` runs them by the same code.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use serde_json::Value;
 #[path = "../../bindings/cli/src/steps/stage.rs"]
 mod stage;
 
-/// Cases that wait for a deadline would hold up the others.
+/// Cases that wait for a deadline run beside the others.
 const THREADS: usize = 8;
 
 fn run(case: &Case) -> Result<(), String> {

@@ -13,7 +13,7 @@
 //! * [`mutant`] corrupts messages between keeper and store, to prove that the ledger notices;
 //! * [`scale`] measures how much 10 000 processes ask of one database, [`ramp`] how much a cold source asks and waits.
 
-#![allow(missing_debug_implementations, reason = "nobody prints a world")]
+#![allow(missing_debug_implementations, reason = "no caller prints a world")]
 
 pub mod check;
 pub mod mutant;

@@ -14,10 +14,10 @@ use super::world::{Outcome, World};
 
 /// Runs one seed; a panic in it is a violation like any other.
 #[must_use]
-pub fn run(seed: u64, mutant: Option<Mutant>, tells: bool) -> Outcome {
+pub fn run(seed: u64, mutant: Option<Mutant>, logs: bool) -> Outcome {
     guarded(|| {
         let world = World::new(Scenario::new(seed), mutant);
-        if tells { world.telling().run() } else { world.run() }
+        if logs { world.logging().run() } else { world.run() }
     })
 }
 

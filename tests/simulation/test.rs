@@ -30,7 +30,7 @@ fn seeds_that_once_failed_hold() {
 }
 
 #[test]
-fn the_same_seed_tells_the_same_story_byte_by_byte() {
+fn the_same_seed_gives_the_same_log_byte_by_byte() {
     for seed in [3, 7, 40] {
         let story = || report::one(seed, &report::run(seed, None, true));
         assert_eq!(story(), story());

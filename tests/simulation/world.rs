@@ -115,9 +115,9 @@ pub struct World {
     /// How many requests a store takes in one batch, and whether it carries them out as one transaction.
     together: usize,
     as_one: bool,
-    tells: bool,
+    logs: bool,
     /// Logs every statement too.
-    chatters: bool,
+    logs_statements: bool,
     /// Records how long each caller waited.
     pub measures: bool,
 }
@@ -167,8 +167,8 @@ impl World {
             outcome: Outcome::default(),
             together: scenario.together,
             as_one: scenario.as_one,
-            tells: false,
-            chatters: std::env::var_os("KEYMILL_SIMULATION_STATEMENTS").is_some(),
+            logs: false,
+            logs_statements: std::env::var_os("KEYMILL_SIMULATION_STATEMENTS").is_some(),
             measures: false,
             scenario,
         }
@@ -176,8 +176,8 @@ impl World {
 
     /// Logs the run.
     #[must_use]
-    pub fn telling(mut self) -> World {
-        self.tells = true;
+    pub fn logging(mut self) -> World {
+        self.logs = true;
         self
     }
 
@@ -211,7 +211,7 @@ impl World {
         for n in 0..self.scenario.sources.len() {
             let plan = &self.scenario.sources[n];
             let line = format!("{} every {} ms up to {}", plan.spec(0).text, plan.every / MS, plan.want);
-            self.tell(|| line);
+            self.log(|| line);
         }
         let Scenario { weather, timeout, skews_ms, old, .. } = &self.scenario;
         let line = format!(
@@ -223,7 +223,7 @@ impl World {
             timeout / MS,
             old.len()
         );
-        self.tell(|| line);
+        self.log(|| line);
         for machine in 0..self.machines.len() {
             // Processes of one service come up within a second of each other.
             let at = if self.scenario.even { 0 } else { self.rng.u64(0..SECOND) };
@@ -265,8 +265,8 @@ impl World {
         self.queue.push(Reverse(Timed { at: at.max(self.now), number: self.numbers, event }));
     }
 
-    fn tell(&mut self, what: impl FnOnce() -> String) {
-        if self.tells {
+    fn log(&mut self, what: impl FnOnce() -> String) {
+        if self.logs {
             let _ = writeln!(self.outcome.story, "{} {}", clock(self.now), what());
         }
     }
@@ -342,7 +342,7 @@ impl World {
         if self.machines[machine].process.is_none() {
             let life = self.bring_up(machine, false);
             self.machines[machine].process = Some(life);
-            self.tell(|| format!("process {life} starts on machine {machine}"));
+            self.log(|| format!("process {life} starts on machine {machine}"));
         }
     }
 
@@ -474,7 +474,7 @@ impl World {
     fn restart(&mut self, life: Life) {
         let Some(process) = &self.processes[life] else { return };
         let machine = process.machine;
-        self.tell(|| format!("process {life} is restarted: its worker id was lost"));
+        self.log(|| format!("process {life} is restarted: its worker id was lost"));
         self.close(life);
         self.at(self.now + 2 * SECOND, Event::Start(machine));
     }

@@ -1,4 +1,4 @@
-/* A fork at any moment: parent and child never hand out the same id; fork=error tells the child so. */
+/* A fork at any moment: parent and child never hand out the same id; with fork=error the child gets an error. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <pthread.h>
@@ -46,8 +46,8 @@ static void read_all(int from, void *data, size_t size) {
 
 static pid_t by_fork(void) { return fork(); }
 
-/* Past every hook: only the kernel's wiped page tells. Where it falls into the middle of one of SQLite's operations the
- * child's copy of SQLite is unusable, and the child is told so. */
+/* Without any hook: only the page that the kernel wipes shows it. If it falls into the middle of one of SQLite's operations the
+ * child's copy of SQLite is unusable, and the child gets an error. */
 static pid_t by_clone(void) { return (pid_t)syscall(SYS_clone, (long)SIGCHLD, 0L, 0L, 0L, 0L); }
 
 static volatile int stop;

@@ -1,4 +1,4 @@
-/* A guest takes none of its host's signals: what a program blocks stays blocked, whoever else runs in it. */
+/* keymill takes none of its program's signals: a blocked signal stays blocked, although keymill has threads. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <errno.h>
@@ -202,7 +202,7 @@ static void without_threads(void) {
     at_rest();
 }
 
-/* Whatever a program runs inherits no descriptor of ours. */
+/* Programs that the process starts inherit no descriptor of keymill. */
 static void execs_inherit_nothing(void) {
     at_work("exec");
     execl("/bin/sh", "sh", "-c",

@@ -39,7 +39,7 @@ static int32_t take_one(taker *me, km_cursor *cursor) {
         code = km_source_try_next(me->source, &id, &retry);
         if (code == KM_OK) me->ids[me->count++] = id;
         if (code != KM_NOT_READY) return code;
-        /* Under a checker that runs one thread at a time, whoever spins here instead keeps the keeper from running. */
+        /* Under a checker that runs one thread at a time, a thread that spins here would keep the keeper from running. */
         nanosleep(&(struct timespec){.tv_nsec = retry % 1000 * 1000000L}, NULL);
         return KM_OK;
     }

@@ -11,7 +11,7 @@ use super::{Event, World};
 impl World {
     pub(super) fn begin(&mut self, n: usize) {
         let fault = self.scenario.faults[n].fault;
-        self.tell(|| format!("fault: {fault:?}"));
+        self.log(|| format!("fault: {fault:?}"));
         self.count(fault.name());
         let now = self.now;
         match fault {
@@ -138,7 +138,7 @@ impl World {
         }
         let child = self.bring_up(machine, true);
         self.machines[machine].children.push(child);
-        self.tell(|| format!("process {parent} forks: process {child}"));
+        self.log(|| format!("process {parent} forks: process {child}"));
         if self.saboteur.is(Mutant::KeepsBlocksInFork)
             && let (Some(mut process), Some(old)) = (self.processes[child].take(), &self.processes[parent])
         {
@@ -155,7 +155,7 @@ impl World {
         for (row, before) in rows.into_iter().zip(before) {
             let after = self.dbs[db].mark(&self.rows[row].0);
             if before != after {
-                self.tell(|| format!("row {row} went from {before:?} to {after:?}"));
+                self.log(|| format!("row {row} went from {before:?} to {after:?}"));
                 self.ledger.forgot(row, before, after, self.now);
                 let patience = self.rng.u64(SECOND..60 * SECOND);
                 self.at(self.now + patience, Event::Repair(row));
@@ -167,7 +167,7 @@ impl World {
         let (key, db) = self.rows[row].clone();
         let to = self.ledger.highest(row);
         if to != Mark::default() && !self.dbs[db].down {
-            self.tell(|| format!("row {row} is repaired to {to:?}"));
+            self.log(|| format!("row {row} is repaired to {to:?}"));
             self.dbs[db].repair(&key, to);
         }
     }

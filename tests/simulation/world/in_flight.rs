@@ -98,7 +98,7 @@ impl World {
         for (at, leg) in legs.iter_mut().enumerate() {
             self.ledger.asked(leg.holder, self.now);
             self.saboteur.corrupt_ask(&mut leg.ask);
-            if self.tells && self.chatters {
+            if self.logs && self.logs_statements {
                 use std::fmt::Write as _;
                 let (slot, ask) = (leg.slot, &leg.ask);
                 let _ = writeln!(
@@ -286,7 +286,7 @@ impl World {
                 }
                 Err(_) => {}
             }
-            if self.tells && self.chatters {
+            if self.logs && self.logs_statements {
                 use std::fmt::Write as _;
                 let _ = writeln!(shown, "{} process {life} hears {} {answer:?}", clock(self.now), leg.slot);
             }

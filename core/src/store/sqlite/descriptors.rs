@@ -1,25 +1,25 @@
-//! The descriptors through which this copy of SQLite has files open, and locks that another copy cannot drop.
+//! The descriptors of this copy of SQLite, and locks that another copy cannot drop.
 //!
 //! SQLite locks with `fcntl`, and POSIX locks belong to the process, not to the descriptor. When a second SQLite library in
-//! the same process (Python's `sqlite3`, better-sqlite3, sqlite-jdbc) closes the file, the first one's locks are gone without
-//! a word, and while both have it open the locks of one do not hold off the other (sqlite.org/howtocorrupt.html §2.2.1).
-//! Numbers came twice by that. Three measures:
+//! the same process (Python's `sqlite3`, better-sqlite3, sqlite-jdbc) closes the file, the first library's locks are
+//! dropped silently, and while both have it open their locks do not exclude each other (sqlite.org/howtocorrupt.html
+//! §2.2.1). Numbers came twice because of this. Three measures:
 //!
 //! * keymill's files are locked with open file description locks (`F_OFD_SETLK`, Linux 3.15): same bytes, same conflicts
 //!   with other processes, but they end with the descriptor that took them, and hold off every other descriptor, of this
 //!   process too. SQLite counts a process's locks per inode, so one descriptor here takes all locks of an inode. SQLite lets
 //!   its system calls be replaced (`xSetSystemCall`); calls for files that are not keymill's are passed on unchanged.
-//! * `open` and `close` pass through here too, so it is known which descriptors are this SQLite's. Any other descriptor of
-//!   this process on the same file belongs to a second library and is reported by [`foreign`].
-//! * A descriptor of ours is not closed while there is a foreign one: closing it would drop the other library's locks.
+//! * `open` and `close` are replaced too, so keymill knows the descriptors of this SQLite. Any other descriptor of this
+//!   process on the same file belongs to a second library and is reported by [`foreign`].
+//! * keymill does not close its descriptor while a foreign one exists: that would drop the other library's locks.
 //!
 //! The program may also close keymill's descriptors: code that makes a daemon calls `closefrom(3)`, and a number that is
-//! closed twice may be one of ours the second time. The next file or socket of the program gets the number, and SQLite
-//! would write its log there; its locks are gone. So device and inode of each descriptor are remembered and compared with
-//! `fstat` before each operation, after its commit ([`closed`]) and before each system call that SQLite makes with a
-//! keymill descriptor: a call on a descriptor that changed fails with EBADF. Between the two the program may still close it;
-//! so the log, which is written most, has a high number: the program's next files get lower ones. SQLite shares a file's state among all
-//! connections of a process, so a file with such a descriptor is not used again in this process.
+//! closed twice may be keymill's the second time. The next file or socket of the program gets that number, and SQLite would
+//! write its log there without any lock. So keymill remembers device and inode of each descriptor and compares them with
+//! `fstat` before each operation, after its commit ([`closed`]) and before each system call of SQLite with a keymill
+//! descriptor: a call on a changed descriptor fails with EBADF. A close between the check and the call remains possible; so
+//! the log, which is written most, has a high number: the program's next files get lower ones. SQLite shares a file's state
+//! among all connections of a process, so a file with such a descriptor is not used again in this process.
 
 use std::path::{Path, PathBuf};
 
@@ -68,7 +68,7 @@ mod imp {
     type Map = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
     type Any = unsafe extern "C" fn();
 
-    /// SQLite's system calls as they were before ours.
+    /// SQLite's original system calls.
     #[derive(Clone, Copy)]
     struct Calls {
         vfs: usize,
@@ -82,8 +82,8 @@ mod imp {
         map: Map,
     }
 
-    /// From here on are the numbers of the logs' descriptors, where the limit allows it: the lowest free one goes to a file of
-    /// the program.
+    /// The logs' descriptors have numbers from here on, where the limit allows it: the program's next file gets the lowest
+    /// free number.
     const HIGH: RawFd = 512;
 
     static CALLS: OnceCell<Calls> = OnceCell::new();
@@ -99,15 +99,15 @@ mod imp {
         closed: BTreeMap::new(),
     });
 
-    /// Opens and closes that have begun, and those that the table knows of. Where the two differ, a descriptor may be open and
-    /// not in the table.
+    /// Opens and closes that have begun, and those that are in the table. If they differ, a descriptor may be open without
+    /// being in the table.
     static BEGUN: AtomicU64 = AtomicU64::new(0);
     static DONE: AtomicU64 = AtomicU64::new(0);
 
     thread_local! {
-        /// This thread is inside an operation of keymill's: what SQLite opens is keymill's file.
+        /// Whether this thread is inside an operation of keymill's: files that SQLite opens are then keymill's.
         static IN_KEYMILL: Cell<bool> = const { Cell::new(false) };
-        /// EMFILE or ENFILE, where SQLite could open no file for want of descriptors since this thread entered keymill.
+        /// EMFILE or ENFILE, if SQLite found no free descriptor since this thread began its operation.
         static SHORTAGE: Cell<Option<c_int>> = const { Cell::new(None) };
     }
 
@@ -118,12 +118,12 @@ mod imp {
         open: BTreeMap<RawFd, Descriptor>,
         /// The descriptor that takes an inode's locks; ends with the inode's last one in `open`.
         locks: BTreeMap<Inode, Lock>,
-        /// Closed as far as SQLite knows, and open because of a foreign descriptor.
+        /// Closed for SQLite, and kept open because of a foreign descriptor.
         kept: Vec<(RawFd, Inode)>,
-        /// Opened by keymill without SQLite; with a database, its locks rest on this one.
+        /// Opened by keymill without SQLite; with the database whose locks this descriptor holds.
         known: Vec<(RawFd, Option<Descriptor>)>,
-        /// Databases of which the program has closed a descriptor of keymill's, with that descriptor. For the rest of this
-        /// process's life: SQLite's own state of the file is not to be trusted.
+        /// Databases with a descriptor that the program has closed, and that descriptor. For the rest of this process's
+        /// life: SQLite's state of the file is invalid.
         closed: BTreeMap<Inode, RawFd>,
     }
 
@@ -157,7 +157,7 @@ mod imp {
         work()
     }
 
-    /// EMFILE or ENFILE, where that kept SQLite from opening a file in this thread's operation.
+    /// EMFILE or ENFILE, if SQLite found no free descriptor in this thread's operation.
     pub(in super::super) fn shortage() -> Option<i32> {
         SHORTAGE.get()
     }
@@ -169,9 +169,9 @@ mod imp {
         table.closed.get(&database).copied()
     }
 
-    /// Replaces SQLite's system calls, once in a process's life. Without them everything works as SQLite does by itself.
+    /// Replaces SQLite's system calls, once in a process's life. If that fails, SQLite works with its own calls.
     ///
-    /// Only for who holds a [`Operation`]: a fork in the middle of this would leave the child a beginning that never ends, and every
+    /// Requires an [`Operation`]: a fork in the middle would leave the child an installation that never ends, and every
     /// operation there would wait for it.
     pub(in super::super) fn install(_operation: &Operation) {
         INSTALLED.get_or_init(|| {
@@ -247,7 +247,8 @@ mod imp {
         table().known.push((fd, descriptor));
     }
 
-    /// A descriptor of this process on the database, or on a file that SQLite keeps beside it, which is not this SQLite's.
+    /// A descriptor of this process on the database, or on a file that SQLite keeps beside it, that another SQLite library
+    /// opened.
     pub(in super::super) fn foreign(database: &Path) -> Option<RawFd> {
         CALLS.get()?;
         let inodes: Vec<Inode> = super::files_of(database).iter().filter_map(|file| identity(file)).collect();
@@ -255,8 +256,8 @@ mod imp {
             return None;
         }
         let mut table = table();
-        // ordering: Acquire on both pairs with `Change`: what is done before the scan stands in the table, and what is begun
-        // after it is not taken for foreign.
+        // ordering: Acquire on both pairs with `Change`: descriptors opened before the scan are in the table, and those
+        // opened after it do not count as foreign.
         let done = DONE.load(Ordering::Acquire);
         let found = table.foreign(&inodes);
         if found.is_some() {
@@ -302,9 +303,9 @@ mod imp {
     }
 
     impl Table {
-        /// In a forked or cloned child: a descriptor that was inherited shares its locks with the parent's.
+        /// In a forked or cloned child: an inherited descriptor shares its locks with the parent's.
         fn renew(&mut self) {
-            // What the child has closed already and a file of its own may have now.
+            // The child may have closed a number already, and a file of its own may have it now.
             self.kept.retain(|(fd, inode)| inode_is(*fd, *inode));
             for (inode, lock) in std::mem::take(&mut self.locks) {
                 if inode_is(lock.fd, inode) {
@@ -331,7 +332,7 @@ mod imp {
             }
         }
 
-        /// Whether SQLite may use this descriptor: `false` where it was keymill's and the program has closed it.
+        /// Whether SQLite may use this descriptor: `false` if it was keymill's and the program has closed it.
         fn is_usable(&mut self, fd: RawFd) -> bool {
             let Some(Descriptor { inode, database, keymill: true, .. }) = self.open.get(&fd).copied() else {
                 return true;
@@ -342,9 +343,9 @@ mod imp {
             !self.closed.contains_key(&database)
         }
 
-        /// A number from `least` on for a descriptor that was just opened, where the limit allows it. Its present one has to be
-        /// given up where it stands here already: the program has closed that one, and the connection to which it belonged may
-        /// still use the number. The error is the system's.
+        /// Moves a new descriptor to a number from `least` on, if the limit allows it. It has to move if the table already
+        /// has its number: the program has closed that descriptor, and its connection may still use the number. The error
+        /// is the system's.
         fn renumbered(&mut self, fd: RawFd, least: RawFd) -> Result<RawFd, c_int> {
             let opened = self.open.get(&fd).filter(|descriptor| descriptor.keymill);
             let locks = self.locks.values().filter(|lock| lock.fd == fd).map(|lock| lock.database);
@@ -373,8 +374,8 @@ mod imp {
             if fresh < 0 { Err(error) } else { Ok(fresh) }
         }
 
-        /// The same file once more, by a descriptor that shares nothing with this one and can take locks of its own. `None`:
-        /// there are no such locks here. The error is the system's: no descriptor is free.
+        /// Opens the same file again, with a descriptor that can take locks of its own. `None`: the kernel has no such
+        /// locks. The error is the system's: no descriptor is free.
         fn reopened(&mut self, fd: RawFd) -> Result<Option<RawFd>, c_int> {
             let path = format!("/proc/thread-self/fd/{fd}");
             let opened = File::options().read(true).write(true).open(&path).or_else(|_| File::open(&path));
@@ -392,15 +393,16 @@ mod imp {
             if same && refused == 0 && fresh > 2 {
                 return Ok(Some(fresh));
             }
-            // Not as standard output, which others write to. Nor closed again: that would drop a foreign library's locks.
+            // It may not become standard output, which others write to. Nor is it closed again: that would drop a foreign
+            // library's locks.
             self.known.push((fresh, None));
             Ok(None)
         }
 
-        /// Takes in a descriptor that SQLite has opened. Its number may change; the error is the system's.
+        /// Adds a descriptor that SQLite has opened. Its number may change; the error is the system's.
         fn enter(&mut self, fd: RawFd, path: &CStr) -> Result<RawFd, c_int> {
             let name = path.to_bytes();
-            // Nobody locks the log, so one descriptor of it can be closed.
+            // The log is not locked, so one descriptor of it can be closed.
             let least = if IN_KEYMILL.get() && name.ends_with(b"-wal") { HIGH } else { 0 };
             let fd = self.renumbered(fd, least)?;
             let Some((inode, is_file)) = inode_of(fd) else { return Ok(fd) };
@@ -413,7 +415,7 @@ mod imp {
                 .find_map(|suffix| name.strip_suffix(*suffix))
                 .and_then(|name| identity(Path::new(OsStr::from_bytes(name))))
                 .unwrap_or(inode);
-            // Where this SQLite has the file open already, for the program, its locks stay what they are.
+            // If this SQLite has already opened the file for the program, its locks stay as they are.
             if ours && !self.open.values().any(|other| other.inode == inode) {
                 match self.reopened(fd) {
                     Ok(Some(fd)) => drop(self.locks.insert(inode, Lock { fd, database })),
@@ -428,10 +430,10 @@ mod imp {
             Ok(fd)
         }
 
-        /// Takes a descriptor out; `true`: it is to stay open.
+        /// Removes a descriptor; `true`: it has to stay open.
         fn leave(&mut self, fd: RawFd) -> bool {
             if !self.is_usable(fd) {
-                // The number is no longer ours to close; it stays here, so that it is known to have been.
+                // The number is no longer keymill's to close; it stays in the table as a former one.
                 return true;
             }
             let Some(Descriptor { inode, ours, .. }) = self.open.remove(&fd) else { return false };
@@ -490,7 +492,7 @@ mod imp {
         inode_of(fd).is_some_and(|(found, _)| found == inode)
     }
 
-    /// Closes a descriptor of the table's, unless the program has closed it and opened something else.
+    /// Closes a descriptor of the table, unless the program has closed it and opened another file.
     fn close_ours(fd: RawFd, inode: Inode) {
         if inode_is(fd, inode) {
             // SAFETY: the descriptor is the table's, which has just taken it out.
@@ -511,7 +513,7 @@ mod imp {
         inode_of(fd).is_some_and(|(inode, _)| inodes.contains(&inode))
     }
 
-    /// Not one that only stands for a path: closing such a descriptor drops no locks.
+    /// Excludes `O_PATH` descriptors: closing one drops no locks.
     fn holds_locks(fd: RawFd) -> bool {
         // SAFETY: asks for flags; a closed descriptor is an error.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
@@ -548,7 +550,7 @@ mod imp {
         })
     }
 
-    /// Whether SQLite may use this descriptor; where not, the call is to fail as on one that is closed.
+    /// Whether SQLite may use this descriptor; otherwise the call fails as on a closed descriptor.
     fn usable(fd: c_int) -> bool {
         let usable = table().is_usable(fd);
         if !usable {
@@ -678,7 +680,7 @@ mod imp {
 
     pub(in super::super) fn know(_file: &File, _database: Inode) {}
 
-    /// SQLite's descriptors are not known here.
+    /// SQLite's descriptors are unknown here.
     pub(in super::super) fn closed(_database: Inode) -> Option<i32> {
         None
     }
@@ -688,7 +690,7 @@ mod imp {
     }
 
     pub(in super::super) fn foreign(database: &Path) -> Option<i32> {
-        // Nothing lists a process's descriptors everywhere.
+        // Not every system lists a process's descriptors.
         let _ = super::files_of(database);
         None
     }
