@@ -28,8 +28,8 @@ use bench::{Bench, DAY, Kind, NEXT_DAY, Place, unique};
 
 fn kind<T: std::fmt::Debug>(answer: Result<T, Fault>) -> FaultKind {
     let fault = answer.expect_err("a fault was expected");
-    eprintln!("{:?}: {}", fault.kind, fault.message);
-    assert!(!fault.message.contains('\n'), "one line: {}", fault.message);
+    eprintln!("{:?}: {}", fault.kind, fault.to_string());
+    assert!(!fault.to_string().contains('\n'), "one line: {}", fault.to_string());
     fault.kind
 }
 
@@ -165,7 +165,7 @@ fn reserve_timed(store: &mut dyn Store, request: &Request, count: usize) -> (Vec
                 ranges.push((got.lo, got.hi));
             }
             Err(fault) if fault.kind == FaultKind::Unavailable && Instant::now() < deadline => {
-                eprintln!("{}", fault.message);
+                eprintln!("{}", fault.to_string());
             }
             Err(fault) => panic!("{fault}"),
         }
@@ -275,7 +275,7 @@ fn a_row_below_the_high_water_is_refused_and_left_alone(bench: &Bench) {
     assert_eq!(fault.kind, FaultKind::WentBackwards);
     let [found, known] = [200, 201].map(|n| bench.kind.stride().nth(n).to_string());
     for part in [found.as_str(), &known, "keymill repair", &seen.key.name] {
-        assert!(fault.message.contains(part), "{part} is not in: {fault}");
+        assert!(fault.to_string().contains(part), "{part} is not in: {fault}");
     }
     assert_eq!(bench.stands_at("orders"), Some(200));
     // A process that has seen less cannot detect it.
@@ -354,7 +354,7 @@ fn odd_names_are_names_like_others(bench: &Bench) {
                     // Leaf's and CosId's tables have the character set of the database.
                     let by_database = matches!(bench.kind, Kind::Leaf | Kind::Cosid) && !name.is_ascii();
                     assert!(name == "🦀" || by_database, "{name}: {fault}");
-                    assert!(fault.message.contains("scheme=keymill") || by_database, "{fault}");
+                    assert!(fault.to_string().contains("scheme=keymill") || by_database, "{fault}");
                 }
             }
         }
@@ -536,7 +536,7 @@ fn rows_of_old_key_factory_nodes_are_understood(bench: &Bench) {
         bench.set_text("cust", text);
         let fault = store.reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-        assert!(fault.message.contains(says) && fault.message.contains("or to INIT"), "{fault}");
+        assert!(fault.to_string().contains(says) && fault.to_string().contains("or to INIT"), "{fault}");
         assert_eq!(store.look(&bench.key("cust")).unwrap().unwrap().mark.next, 0, "the row was left alone");
     }
     store.repair(&bench.key("cust"), bench.mark(701)).unwrap();
@@ -568,7 +568,7 @@ fn a_text_that_is_no_serial_is_refused_and_left_alone(bench: &Bench) {
         bench.set_text("cust", Some(text));
         let fault = store.reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused, "{text}");
-        assert!(fault.message.contains(text), "{fault}");
+        assert!(fault.to_string().contains(text), "{fault}");
         if !matches!(bench.place, Place::Memory(_)) {
             let same = "UPDATE {t} SET MAXSERIALNO = 'seen' WHERE MAXSERIALNO = ?";
             assert_eq!(bench.tamper(same, &[text]), 1, "the row was left alone");
@@ -655,7 +655,7 @@ fn a_table_of_another_shape_is_refused(bench: &Bench) {
     ] {
         let fault = answer.unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused);
-        assert!(fault.message.to_lowercase().contains(&format!("`{missing}` is missing")), "{fault}");
+        assert!(fault.to_string().to_lowercase().contains(&format!("`{missing}` is missing")), "{fault}");
     }
 }
 
@@ -678,7 +678,7 @@ fn a_name_that_becomes_sql_must_be_an_identifier(bench: &Bench) {
         let request = Request { key, ..bench.request("x", 1) };
         let fault = store.reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused);
-        assert!(fault.message.contains("identifier"), "{fault}");
+        assert!(fault.to_string().contains("identifier"), "{fault}");
     }
     if !matches!(bench.place, Place::Memory(_)) {
         let key = bench.kind.key("t`\" (x", "orders", false);

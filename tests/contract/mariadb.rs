@@ -21,7 +21,7 @@ fn a_missing_table_names_the_command() {
         let fault = store.reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused);
         assert_eq!(
-            fault.message,
+            fault.to_string(),
             format!(
                 "reserving 2000 for `{}` failed: table `{}` is missing; run `keymill init`",
                 request.key.name, bench.table
@@ -46,12 +46,12 @@ fn a_wrong_password_or_right_is_refused_and_never_shown() {
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
     let shown = format!("{fault} {fault:?} {options:?} {store:?}");
     assert!(!shown.contains("wrong-horse"), "{shown}");
-    assert!(fault.message.contains("check user and password"), "{fault}");
+    assert!(fault.to_string().contains("check user and password"), "{fault}");
     let mut options = mariadb::options();
     options.database = "mysql".to_owned();
     let fault = mariadb::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused);
-    assert!(fault.message.contains("grant"), "{fault}");
+    assert!(fault.to_string().contains("grant"), "{fault}");
     let mut options = mariadb::options();
     options.hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 3306)];
     let fault = mariadb::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
@@ -84,7 +84,7 @@ fn a_connection_ended_by_the_server_is_replaced() {
         .unwrap();
     let fault = store.reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Locked, "{fault}");
-    assert!(fault.message.contains("1205"), "the lock wait ends in the server's own answer: {fault}");
+    assert!(fault.to_string().contains("1205"), "the lock wait ends in the server's own answer: {fault}");
     tamper.query_drop("ROLLBACK").unwrap();
     assert_eq!(store.reserve(&request).unwrap().lo, 11);
 }
@@ -98,7 +98,7 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
     let request = bench.request("orders", 10);
     let fault = mariadb::store(options.clone()).reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unsafe);
-    assert!(fault.message.contains("innodb_flush_log_at_trx_commit=2"), "{fault}");
+    assert!(fault.to_string().contains("innodb_flush_log_at_trx_commit=2"), "{fault}");
     options.durability = Durability::Warn;
     let mut store = mariadb::store(options.clone());
     store.init(&[Arc::clone(&request.key)], false).unwrap();
@@ -113,14 +113,14 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
     for store in [&mut replica, &mut store] {
         let fault = store.reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Unavailable);
-        assert!(fault.message.contains("read-only"), "{fault}");
+        assert!(fault.to_string().contains("read-only"), "{fault}");
     }
     root.query_drop("SET GLOBAL read_only = 0").unwrap();
     assert_eq!(replica.reserve(&request).unwrap().lo, 11);
     root.query_drop(format!("ALTER TABLE {} ENGINE = MyISAM", bench.table)).unwrap();
     let fault = mariadb::store(mariadb::options_of(&private.url())).reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unsafe);
-    assert!(fault.message.contains("MyISAM"), "{fault}");
+    assert!(fault.to_string().contains("MyISAM"), "{fault}");
 }
 
 #[test]

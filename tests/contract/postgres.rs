@@ -33,7 +33,7 @@ fn a_missing_table_names_the_command() {
         let fault = store.reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused);
         assert_eq!(
-            fault.message,
+            fault.to_string(),
             format!(
                 "reserving 2000 for `{}` failed: table `{}` is missing; run `keymill init`",
                 request.key.name, bench.table
@@ -77,7 +77,7 @@ fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
         let fault = store.reserve(&request).unwrap_err();
         let shown = format!("{fault} {fault:?} {options:?} {store:?}");
         assert!(!shown.contains("wrong-horse"), "{shown}");
-        (fault.kind, fault.message)
+        (fault.kind, fault.to_string())
     };
     let password = Secret::new("wrong-horse-battery");
     let (kind, message) = refused(ServerOptions { password, ..postgres::options() });
@@ -96,7 +96,7 @@ fn a_wrong_password_or_right_or_place_is_refused_and_never_shown() {
     assert_eq!(postgres::store(clerk.clone()).reserve(&request).unwrap().lo, 1, "these grants are enough");
     let elsewhere = Kind::Segment.key("no_such_table", "orders", false);
     let fault = postgres::store(clerk).init(&[elsewhere], false).unwrap_err();
-    assert!(fault.kind == FaultKind::Refused && fault.message.contains("init --dry-run"), "{fault}");
+    assert!(fault.kind == FaultKind::Refused && fault.to_string().contains("init --dry-run"), "{fault}");
     root.say("DROP OWNED BY clerk; DROP ROLE clerk");
     let hosts = vec![("127.0.0.1".to_owned(), 1), ("no-such-host.invalid".to_owned(), 5432)];
     let (kind, message) = refused(ServerOptions { hosts, ..postgres::options() });
@@ -176,7 +176,7 @@ fn a_lock_held_too_long_ends_in_the_servers_own_answer() {
         let began = Instant::now();
         let fault = store.reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Locked, "nothing is unknown: {fault}");
-        assert!(fault.message.contains("55P03"), "{fault}");
+        assert!(fault.to_string().contains("55P03"), "{fault}");
         assert!(began.elapsed() < 5 * read_timeout, "{:?}", began.elapsed());
         holder.say("ROLLBACK");
         assert_eq!(store.reserve(&request).unwrap().lo, 11);
@@ -193,7 +193,7 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
     let refused = |setting: &str| {
         let fault = postgres::store(private.options()).reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
-        assert!(fault.message.contains(setting) && fault.message.contains("durability=warn"), "{fault}");
+        assert!(fault.to_string().contains(setting) && fault.to_string().contains("durability=warn"), "{fault}");
     };
     refused("full_page_writes=off");
     options.durability = Durability::Warn;
@@ -248,7 +248,7 @@ fn an_unlogged_table_is_refused() {
     bench.tamper("ALTER TABLE {t} SET UNLOGGED", &[]);
     let fault = bench.open().reserve(&bench.request("orders", 1)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
-    assert!(fault.message.contains("a crash empties it"), "{fault}");
+    assert!(fault.to_string().contains("a crash empties it"), "{fault}");
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn a_read_only_server_answers_questions_and_reserves_nothing() {
     assert_eq!(replica.facts().unwrap().warnings.len(), 1);
     let fault = replica.reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
-    assert!(fault.message.contains("read-only"), "{fault}");
+    assert!(fault.to_string().contains("read-only"), "{fault}");
     // Changed under a live connection: the server itself refuses, and the next connection is another one.
     root.say("ALTER ROLE keymill RESET default_transaction_read_only");
     root.say("SET default_transaction_read_only = off");
@@ -279,7 +279,7 @@ fn a_read_only_server_answers_questions_and_reserves_nothing() {
             Err(fault) => break fault,
         }
     };
-    assert!(fault.kind == FaultKind::Unavailable && fault.message.contains("read-only"), "{fault}");
+    assert!(fault.kind == FaultKind::Unavailable && fault.to_string().contains("read-only"), "{fault}");
     root.say("ALTER SYSTEM RESET default_transaction_read_only");
     root.say("SELECT pg_reload_conf()");
     let lo = loop {
@@ -307,7 +307,7 @@ fn too_many_connections_are_waited_out() {
         assert!(others.len() < 8, "there are only so many");
     };
     assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
-    assert!(fault.message.contains("too many connections"), "{fault}");
+    assert!(fault.to_string().contains("too many connections"), "{fault}");
     let taken = others.len() as u64;
     others.pop();
     let mut store = postgres::store(private.options());
@@ -342,7 +342,7 @@ fn a_server_frozen_for_longer_than_the_deadline_costs_the_deadline_and_no_number
             let began = Instant::now();
             let fault = store.reserve(&request).unwrap_err();
             assert_eq!(fault.kind, expected, "{fault}");
-            assert!(fault.message.contains("did not answer in time"), "{fault}");
+            assert!(fault.to_string().contains("did not answer in time"), "{fault}");
             assert!(began.elapsed() < 4 * TIMEOUT, "{:?}", began.elapsed());
         }
         private.ci(&["thaw"]);
@@ -401,7 +401,7 @@ fn a_certificate_is_verified_for_its_authority_and_its_name() {
     ] {
         let fault = with(host, tls).reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-        assert!(fault.message.contains(says), "{says}: {fault}");
+        assert!(fault.to_string().contains(says), "{says}: {fault}");
     }
     // A server that accepts only clients with a certificate.
     let root = Sql::root(&private.url());
@@ -416,7 +416,7 @@ fn a_certificate_is_verified_for_its_authority_and_its_name() {
             Err(fault) => break fault,
         }
     };
-    assert!(fault.kind == FaultKind::Refused && fault.message.contains("tls=verify"), "{fault}");
+    assert!(fault.kind == FaultKind::Refused && fault.to_string().contains("tls=verify"), "{fault}");
     assert!(with("localhost", by(&own_authority)).reserve(&request).is_ok());
 }
 
@@ -426,7 +426,7 @@ fn a_server_without_tls_is_refused_where_it_is_wanted() {
     let options = ServerOptions { tls: Tls::verify(None), ..postgres::options() };
     let fault = postgres::store(options).reserve(&bench.request("orders", 1)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-    assert!(fault.message.contains("TLS"), "{fault}");
+    assert!(fault.to_string().contains("TLS"), "{fault}");
 }
 
 #[test]

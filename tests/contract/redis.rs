@@ -33,9 +33,9 @@ fn says(answer: Result<impl std::fmt::Debug, Fault>, expected: FaultKind, parts:
     let fault = answer.expect_err("a fault was expected");
     assert_eq!(fault.kind, expected, "{fault}");
     for part in parts {
-        assert!(fault.message.contains(part), "`{part}` is not in: {fault}");
+        assert!(fault.to_string().contains(part), "`{part}` is not in: {fault}");
     }
-    assert!(!fault.message.contains('\n') && !fault.message.contains("user_script"), "{fault}");
+    assert!(!fault.to_string().contains('\n') && !fault.to_string().contains("user_script"), "{fault}");
 }
 
 /// Outside the range from which the system gives ports to clients: such a port could be taken before the server listens.
@@ -101,8 +101,8 @@ fn the_script_decides_as_every_other_store_does() {
             let (got, expected) = (redis.reserve(&request), model.reserve(&request));
             reserved += u32::from(got.is_ok());
             assert_eq!(
-                got.map_err(|fault| (fault.kind, fault.message)),
-                expected.map_err(|fault| (fault.kind, fault.message)),
+                got.map_err(|fault| (fault.kind, fault.to_string())),
+                expected.map_err(|fault| (fault.kind, fault.to_string())),
                 "turn {turn}: {request:?}"
             );
             assert_eq!(redis.look(&key).unwrap(), model.look(&key).unwrap(), "turn {turn}: {request:?}");
@@ -147,7 +147,7 @@ fn a_wrong_password_or_right_is_refused_and_never_shown() {
         let mut store = redis::store(options.clone());
         let fault = store.reserve(&request(1)).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-        assert!(fault.message.contains(part), "{fault}");
+        assert!(fault.to_string().contains(part), "{fault}");
         let shown = format!("{fault} {fault:?} {options:?} {store:?}");
         assert!(!shown.contains("wrong-horse"), "{shown}");
     }
@@ -160,8 +160,8 @@ fn a_wrong_password_or_right_is_refused_and_never_shown() {
     let mut store = redis::store(with("app", "opensesame"));
     let fault = store.reserve(&request(1)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-    let advice =
-        fault.message.split('`').find(|part| part.starts_with("~keymill_segment")).expect("the rights");
+    let fault = fault.to_string();
+    let advice = fault.split('`').find(|part| part.starts_with("~keymill_segment")).expect("the rights");
     assert!(
         include_str!("../../docs/operations/privileges.md").contains(advice),
         "the page names the same rights"
@@ -457,7 +457,7 @@ fn too_few_replicas_are_an_outage_before_and_an_unknown_outcome_after() {
     let fault = store.reserve(&request(10)).unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
-    assert!(fault.message.contains("0 of 1"), "{fault}");
+    assert!(fault.to_string().contains("0 of 1"), "{fault}");
     // Now its lag is known: no further range is lost.
     for _ in 0..3 {
         says(store.reserve(&request(10)), FaultKind::Unavailable, &["0 of 1", "nothing was reserved"]);

@@ -120,7 +120,7 @@ fn a_file_that_another_sqlite_library_of_this_process_has_open_is_refused() {
             }
         };
         assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
-        assert!(fault.message.contains("name a file of keymill's own"), "{fault}");
+        assert!(fault.to_string().contains("name a file of keymill's own"), "{fault}");
         assert_eq!(kind(bench.open().reserve(&request)), FaultKind::Unsafe, "a new store refuses it too");
         // `durability=warn` accepts it with a warning.
         let options =

@@ -43,7 +43,7 @@ fn a_file_of_another_program_is_refused_and_left_alone() {
         ] {
             assert_eq!(fault.kind, FaultKind::Refused);
             for part in ["table `customers` of another program", "name a file of keymill's own"] {
-                assert!(fault.message.contains(part), "{fault}");
+                assert!(fault.to_string().contains(part), "{fault}");
             }
         }
         assert_eq!(mark_and_journal(&bench), (0, "delete".to_owned()), "nothing in it was changed");
@@ -135,7 +135,7 @@ fn a_missing_folder_or_right_says_what_to_do() {
     let request = bench.request("orders", 10);
     let fault = open(folder.path().join("no/such/ids.db")).reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused);
-    assert!(fault.message.contains("create it"), "{fault}");
+    assert!(fault.to_string().contains("create it"), "{fault}");
     let fault = open(folder.path().to_owned()).reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
     // Here `:memory:` is the name of a file: a store without a file is `memory:`.
@@ -186,7 +186,7 @@ fn a_file_in_memory_is_refused_unless_that_is_accepted() {
                 .reserve(&request)
                 .unwrap_err();
             assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
-            assert!(fault.message.contains("is on tmpfs"), "{fault}");
+            assert!(fault.to_string().contains("is on tmpfs"), "{fault}");
             let mut warned = SqliteStore::new(path, on_memory());
             warned.reserve(&request).unwrap();
             assert!(warned.facts().unwrap().warnings.iter().any(|warning| warning.contains("is on tmpfs")));
@@ -210,7 +210,7 @@ fn a_file_that_is_mounted_without_its_folder_is_refused() {
         .unwrap_err();
     run(Command::new("umount").arg(&inside));
     assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
-    assert!(fault.message.contains("mount its folder"), "{fault}");
+    assert!(fault.to_string().contains("mount its folder"), "{fault}");
     assert_eq!(bench.stands_at("orders"), Some(11));
 }
 
@@ -272,7 +272,7 @@ fn a_read_only_file_system_gives_an_error_and_no_number() {
     let mut store = SqliteStore::new(path, on_memory());
     let fault = store.reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused);
-    assert!(fault.message.contains("writable"), "{fault}");
+    assert!(fault.to_string().contains("writable"), "{fault}");
     remount("remount,rw");
     assert_eq!(store.reserve(&request).unwrap().lo, 11);
 }
@@ -575,7 +575,7 @@ fn a_file_locked_exclusively_by_another_program_is_unavailable_until_it_is_relea
             other.execute_batch("COMMIT").unwrap();
             let fault = store.reserve(&request).unwrap_err();
             assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
-            assert!(fault.message.contains("stayed locked"), "{fault}");
+            assert!(fault.to_string().contains("stayed locked"), "{fault}");
         }
         drop(other);
         for _ in 0..2 {

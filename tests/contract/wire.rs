@@ -133,7 +133,7 @@ fn an_answer_that_comes_too_late_is_never_taken_for_the_next_one() {
         let in_one = matches!(bench.place, Place::Redis) || !bench.kind.is_serial();
         let expected = if in_one { FaultKind::Unknown } else { FaultKind::Unavailable };
         assert_eq!(fault.kind, expected, "{:?}: {fault}", bench.kind);
-        assert!(fault.message.contains("did not answer in time"), "{fault}");
+        assert!(fault.to_string().contains("did not answer in time"), "{fault}");
         // While the server is silent, a new connection fails too, within the same time.
         assert_eq!(kind(store.reserve(&invoices)), FaultKind::Unavailable);
         proxy.set(Answers::Pass); // now the held answers arrive, wherever they belong

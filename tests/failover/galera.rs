@@ -243,7 +243,7 @@ fn a_cluster_that_would_go_on_in_both_halves_is_refused() {
         set("false");
         let fault = answer.expect_err("refused");
         assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
-        assert!(fault.message.contains(option), "{fault}");
+        assert!(fault.to_string().contains(option), "{fault}");
         let facts = facts.expect("facts");
         assert!(facts.durability.iter().any(|fact| fact == "wsrep_cluster_size=3"), "{facts:?}");
         assert_eq!(facts.warnings.len(), 1, "{facts:?}");

@@ -175,7 +175,7 @@ fn a_commit_let_go_before_its_standby_had_it_is_not_used() {
             waiting.join().unwrap().unwrap_err()
         });
         assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
-        assert!(fault.message.contains("before its synchronous standby had it"), "{fault}");
+        assert!(fault.to_string().contains("before its synchronous standby had it"), "{fault}");
         server.ci(&["start", "replica"]);
         let next = store.reserve(&request).unwrap();
         assert!(next.lo >= first.hi + 100, "that range is a gap: {next:?} after {first:?}");
@@ -195,10 +195,10 @@ fn a_standby_that_is_gone_is_named_by_the_commit_that_waits_for_it() {
     server.ci(&["kill", "replica"]);
     let fault = store.reserve(&request).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
-    assert!(fault.message.contains("commits wait for `replica` (synchronous_standby_names)"), "{fault}");
+    assert!(fault.to_string().contains("commits wait for `replica` (synchronous_standby_names)"), "{fault}");
     // The waiting commit holds its row.
     let fault = store.reserve(&request).unwrap_err();
-    assert!(fault.message.contains("`replica` (synchronous_standby_names)"), "{fault}");
+    assert!(fault.to_string().contains("`replica` (synchronous_standby_names)"), "{fault}");
     server.ci(&["start", "replica"]);
     let deadline = Instant::now() + PATIENCE;
     let next = loop {

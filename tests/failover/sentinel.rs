@@ -221,7 +221,7 @@ fn a_minority_of_sentinels_does_not_decide() {
     signal(sentinels[1], libc::SIGKILL);
     let fault = store.reserve(&request(10)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unavailable);
-    assert!(fault.message.contains("1 of 3 Sentinels"), "{fault}");
+    assert!(fault.to_string().contains("1 of 3 Sentinels"), "{fault}");
     assert_eq!(store.look(&request(1).key).unwrap().unwrap().mark.next, 21, "asking is no change");
     // Wrong names and addresses.
     let mut unknown = options.clone();
@@ -229,19 +229,19 @@ fn a_minority_of_sentinels_does_not_decide() {
     unknown.server.hosts.drain(..2);
     let fault = redis::store(unknown).reserve(&request(10)).unwrap_err();
     assert!(
-        fault.message.contains("0 of 1 Sentinels")
-            && fault.message.contains("knows no master `nobody`; it watches `mymaster`"),
+        fault.to_string().contains("0 of 1 Sentinels")
+            && fault.to_string().contains("knows no master `nobody`; it watches `mymaster`"),
         "{fault}"
     );
     let mut no_sentinel = redis::options_of(&servers.url());
     no_sentinel.sentinel = Some("mymaster".to_owned());
     let fault = redis::store(no_sentinel).reserve(&request(10)).unwrap_err();
-    assert!(fault.message.contains("0 of 1 Sentinels"), "{fault}");
+    assert!(fault.to_string().contains("0 of 1 Sentinels"), "{fault}");
     let mut not_followed = options;
     not_followed.sentinel = None;
     not_followed.server.hosts.drain(..2);
     (not_followed.server.user, not_followed.server.password) = Default::default();
     let fault = redis::store(not_followed).reserve(&request(10)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-    assert!(fault.message.contains("?sentinel=NAME"), "{fault}");
+    assert!(fault.to_string().contains("?sentinel=NAME"), "{fault}");
 }

@@ -336,7 +336,7 @@ fn after_a_failed_rollback_the_connection_is_not_used() {
         drop(table.disguise.said());
         let outcome = scene.reserve().remove(0).unwrap_err();
         assert_eq!(outcome.kind, FaultKind::Unavailable, "{outcome}");
-        assert!(outcome.message.contains("nothing was changed"), "{outcome}");
+        assert!(outcome.to_string().contains("nothing was changed"), "{outcome}");
         let said = table.disguise.said();
         assert!(said.last().unwrap().starts_with("ROLLBACK"), "{said:?}");
         play(&table, scene, &mut other, "after it");
@@ -357,7 +357,7 @@ fn a_transaction_that_does_not_begin_is_not_reported_as_a_locked_row() {
     let outcome = scene.reserve().remove(0).unwrap_err();
     assert_eq!(outcome.kind, FaultKind::Unavailable, "{outcome}");
     assert!(
-        outcome.message.contains("lags behind") && !outcome.message.contains("holds its row"),
+        outcome.to_string().contains("lags behind") && !outcome.to_string().contains("holds its row"),
         "{outcome}"
     );
     table.disguise.nothing_more();

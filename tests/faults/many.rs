@@ -322,7 +322,7 @@ fn a_refused_row_does_not_affect_the_rest_of_its_batch(place: &Place) {
             .flatten()
             .unwrap_or(Ok(Reserved { lo: 0, hi: 0, period: 0, ttl_ms: None }))
         {
-            assert!(fault.message.contains(&request.key.name), "{fault}");
+            assert!(fault.to_string().contains(&request.key.name), "{fault}");
         }
     }
     println!("{}: (source, alone, fault) {told:?}", place.kind);

@@ -164,7 +164,7 @@ fn a_read_only_primary_is_not_written_even_by_privileged_users() {
                 // Once, because it was connected to the old one.
                 Err(fault) => {
                     assert_eq!((fault.kind, round), (FaultKind::Unavailable, 0), "{scheme:?}: {fault}");
-                    assert!(fault.message.contains("read-only"), "{fault}");
+                    assert!(fault.to_string().contains("read-only"), "{fault}");
                     store.reserve(&ask(&key, seen)).expect("from the new one")
                 }
             };
@@ -245,7 +245,7 @@ fn settings_changed_under_load_are_seen_before_the_next_range_is_used() {
                         fault.kind, kind,
                         "{setting}={unsafe_value}, {scheme:?}, {verb}, {round}: {fault}"
                     );
-                    assert!(fault.message.contains(says), "{verb}: {fault}");
+                    assert!(fault.to_string().contains(says), "{verb}: {fault}");
                 }
             }
             // Nothing was changed, and a mill with `durability=warn` continues.
@@ -447,7 +447,7 @@ fn a_replica_that_takes_writes_is_passed_over_or_refused_or_warned_about() {
     assert_eq!(store.look(&key).expect("a look").expect("a row").mark.next, next);
     let fault = store.reserve(&ask(&key, next)).expect_err("a replica");
     assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
-    assert!(fault.message.contains("replicates from another server"), "{fault}");
+    assert!(fault.to_string().contains("replicates from another server"), "{fault}");
     // A mill with `durability=warn`, and a mill with a single host, only warn.
     for options in [ServerOptions { durability: Durability::Warn, ..cut_off.clone() }, at_replica.clone()] {
         let mut store = mariadb::store(options);

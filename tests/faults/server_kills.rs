@@ -154,7 +154,7 @@ fn company(
                 }
                 Err(fault) => {
                     fell("together", &fault, backwards);
-                    if fault.message.contains("connection to") {
+                    if fault.to_string().contains("connection to") {
                         break; // the server is down: each of the others would wait for it
                     }
                 }

@@ -43,7 +43,7 @@ impl Pair<'_> {
         assert!(row.text.contains("store 2 of 2 (b): its row is gone; `keymill repair` it"), "{}", row.text);
         let warnings = store.warnings_of(&self.key).unwrap();
         assert!(
-            matches!(&warnings[..], [warning] if warning.contains("store 2 of 2 (b): its row is gone")),
+            matches!(&warnings[..], [warning] if warning.to_string().contains("store 2 of 2 (b): its row is gone")),
             "{what}: {warnings:?}"
         );
         let mut request = seen(&self.request(100), row.mark.next);
@@ -51,7 +51,7 @@ impl Pair<'_> {
         let news = store.news();
         assert!(news.iter().any(|fault| fault.kind == FaultKind::WentBackwards), "{what}: {news:?}");
         store.repair(&self.key, Mark { period: 0, next: 100_000 }).unwrap();
-        assert_eq!(store.warnings_of(&self.key).unwrap(), Vec::<String>::new());
+        assert_eq!(store.warnings_of(&self.key).unwrap(), []);
         let after = take(&mut (self.open)(), &mut self.request(100), 40);
         assert!(after.iter().all(|(lo, _)| *lo >= 100_000), "{what}: {after:?}");
         assert!(after.iter().any(|(lo, _)| owner(*lo, 2) == 1), "{what}: the second store serves again");

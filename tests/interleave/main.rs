@@ -86,12 +86,12 @@ fn owner(number: u64, stores: u64) -> u64 {
 
 fn refused(answer: Result<Reserved, Fault>, kind: FaultKind, says: &[&str]) {
     let fault = answer.expect_err("a fault was expected");
-    eprintln!("{:?}: {}", fault.kind, fault.message);
+    eprintln!("{:?}: {}", fault.kind, fault.to_string());
     assert_eq!(fault.kind, kind, "{fault}");
     for part in says {
-        assert!(fault.message.contains(part), "`{part}` is not in: {fault}");
+        assert!(fault.to_string().contains(part), "`{part}` is not in: {fault}");
     }
-    assert!(!fault.message.contains('\n'), "one line: {fault}");
+    assert!(!fault.to_string().contains('\n'), "one line: {fault}");
 }
 
 /// Takes this many ranges, each above the one before, and answers with them.
@@ -125,7 +125,7 @@ fn a_store_that_is_down_is_skipped_in_the_same_call_and_if_both_are_down_both_ar
     let news = store.news();
     assert!(news.iter().all(|fault| fault.kind == FaultKind::Unavailable), "{news:?}");
     for name in ["store 1 of 2 (memory:0)", "store 2 of 2 (memory:1)"] {
-        assert!(news.iter().any(|fault| fault.message.contains(name)), "{name}: {news:?}");
+        assert!(news.iter().any(|fault| fault.to_string().contains(name)), "{name}: {news:?}");
     }
     assert_eq!(store.news(), [], "told once");
     a.set_down(true);
@@ -226,8 +226,8 @@ fn a_row_set_back_on_one_store_is_refused_there_and_the_others_go_on() {
             assert_eq!(left, (!deleted).then_some(back), "{scheme:?}: the row is left as it is");
             let news = store.news();
             let told = news.iter().find(|fault| fault.kind == FaultKind::WentBackwards).expect("it is told");
-            assert!(told.message.contains("store 1 of 2 (memory:0)"), "{told}");
-            assert!(told.message.contains("keymill repair 'segment:orders'"), "{told}");
+            assert!(told.to_string().contains("store 1 of 2 (memory:0)"), "{told}");
+            assert!(told.to_string().contains("keymill repair 'segment:orders'"), "{told}");
             b.set_down(true);
             assert!(store.reserve(&request).is_err(), "nobody else is there, and `a` stays refused");
             b.set_down(false);
@@ -389,7 +389,7 @@ fn a_row_that_another_order_has_taken_under_a_running_mill_is_named_and_the_othe
             take(&mut store, &mut request, 5);
             let news = store.news();
             news.iter()
-                .any(|fault| fault.kind == FaultKind::Refused && fault.message.contains("store 1 of 2"))
+                .any(|fault| fault.kind == FaultKind::Refused && fault.to_string().contains("store 1 of 2"))
         });
     }
 }
@@ -483,7 +483,7 @@ fn look_repair_and_facts_cover_every_store() {
             let says = format!(
                 "store 1 of 2 (memory:0), stands at 90500, above {low}, and repair never lowers a row"
             );
-            assert!(fault.message.contains(&says), "{fault}");
+            assert!(fault.to_string().contains(&says), "{fault}");
         }
     }
     for between in [90_500, 90_700] {

@@ -92,7 +92,7 @@ fn numbers_of_a_renamed_column_that_was_counted_by_one_store_are_refused() {
     let other = keymill_tests::request(&key(Scheme::SequenceTable, &[("cur_id", "other_id")]), 10);
     let fault = store.reserve(&other).expect_err("numbers up to 2500 are out");
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-    assert!(fault.message.contains("numbers up to 2500"), "{fault}");
+    assert!(fault.to_string().contains("numbers up to 2500"), "{fault}");
 }
 
 #[test]

@@ -72,17 +72,17 @@ fn job(store: &mut MysqlStore, scheme: Scheme) -> Result<(), String> {
     };
     // Long enough for purged tickets.
     for _ in 0..70 {
-        let got = store.reserve(&request).map_err(|fault| fault.message)?;
+        let got = store.reserve(&request).map_err(|fault| fault.to_string())?;
         request.high_water = Mark { period, next: got.hi };
-        if store.give_back(&key, period, got.hi - 1, got.hi).map_err(|fault| fault.message)? {
+        if store.give_back(&key, period, got.hi - 1, got.hi).map_err(|fault| fault.to_string())? {
             request.high_water.next -= 1;
         }
     }
-    store.look(&key).map_err(|fault| fault.message)?.ok_or("no row")?;
-    store.age(&key).map_err(|fault| fault.message)?;
+    store.look(&key).map_err(|fault| fault.to_string())?.ok_or("no row")?;
+    store.age(&key).map_err(|fault| fault.to_string())?;
     let to = Mark { period, next: request.high_water.next + 1000 };
-    store.repair(&key, to).map_err(|fault| fault.message)?;
-    let facts = store.facts().map_err(|fault| fault.message)?;
+    store.repair(&key, to).map_err(|fault| fault.to_string())?;
+    let facts = store.facts().map_err(|fault| fault.to_string())?;
     facts.warnings.first().map_or(Ok(()), |warning| Err(warning.clone()))
 }
 
@@ -130,7 +130,7 @@ fn the_grants_on_the_page_are_enough_and_without_one_the_error_says_so() {
         assert!(mariadb::store(options.clone()).init(&[key(scheme)], false).unwrap().is_empty());
         let missing = Arc::new(Key { table: "missing".to_owned(), ..(*key(scheme)).clone() });
         let fault = mariadb::store(options).init(&[missing], false).unwrap_err();
-        assert!(fault.message.contains("CREATE command denied"), "{fault}");
+        assert!(fault.to_string().contains("CREATE command denied"), "{fault}");
         root(&format!("DROP USER {user}@'%'"));
     }
     root(&format!("DROP DATABASE {shop}"));
@@ -152,15 +152,15 @@ fn redis_job(options: &redis::RedisOptions) -> Result<(), String> {
     let key = key(Scheme::Keymill);
     let mut request = keymill_tests::request(&key, 10);
     for _ in 0..3 {
-        let got = store.reserve(&request).map_err(|fault| fault.message)?;
+        let got = store.reserve(&request).map_err(|fault| fault.to_string())?;
         request.high_water = Mark { period: 0, next: got.hi };
     }
     store
         .give_back(&key, 0, request.high_water.next - 5, request.high_water.next)
-        .map_err(|fault| fault.message)?;
-    store.look(&key).map_err(|fault| fault.message)?.ok_or("no row")?;
-    store.repair(&key, Mark { period: 0, next: 1000 }).map_err(|fault| fault.message)?;
-    let facts = store.facts().map_err(|fault| fault.message)?;
+        .map_err(|fault| fault.to_string())?;
+    store.look(&key).map_err(|fault| fault.to_string())?.ok_or("no row")?;
+    store.repair(&key, Mark { period: 0, next: 1000 }).map_err(|fault| fault.to_string())?;
+    let facts = store.facts().map_err(|fault| fault.to_string())?;
     facts.warnings.first().map_or(Ok(()), |warning| Err(warning.clone()))
 }
 

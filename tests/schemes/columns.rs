@@ -125,7 +125,7 @@ fn a_table_of_renamed_columns_is_made_and_used_on_mariadb() {
             let fault = answer.unwrap_err();
             assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
             assert!(
-                fault.message.contains("is missing (if it is called otherwise, say so with `columns=`)"),
+                fault.to_string().contains("is missing (if it is called otherwise, say so with `columns=`)"),
                 "{fault}"
             );
         }
@@ -169,7 +169,9 @@ fn a_table_of_renamed_columns_is_made_and_used_on_postgresql() {
                 let fault = store.reserve(&asked(&authors, 0)).unwrap_err();
                 assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
                 assert!(
-                    fault.message.contains("is missing (if it is called otherwise, say so with `columns=`)"),
+                    fault
+                        .to_string()
+                        .contains("is missing (if it is called otherwise, say so with `columns=`)"),
                     "{fault}"
                 );
             }

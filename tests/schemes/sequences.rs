@@ -133,7 +133,7 @@ fn a_sequence_that_was_set_back_is_refused_until_it_is_repaired() {
         for _ in 0..20 {
             let fault = store.reserve(&sequence.request(hi)).unwrap_err();
             assert_eq!(fault.kind, FaultKind::WentBackwards, "{fault}");
-            assert!(fault.message.contains("stands at 101"), "nothing was drawn: {fault}");
+            assert!(fault.to_string().contains("stands at 101"), "nothing was drawn: {fault}");
         }
         let (before, after) = store.repair(&key, at(hi)).unwrap();
         assert_eq!((before.unwrap().mark.next, after.mark), (101, at(hi)));
@@ -152,7 +152,7 @@ fn a_sequence_of_another_step_is_refused() {
         let says = |store: &mut dyn Store, request: &Request, part: &str| {
             let fault = store.reserve(request).unwrap_err();
             assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-            assert!(fault.message.contains(part), "{part}: {fault}");
+            assert!(fault.to_string().contains(part), "{part}: {fault}");
         };
         let sequence = Sequence::new(server);
         let mut store = sequence.open();

@@ -155,7 +155,10 @@ fn a_table_that_was_emptied_or_set_back_is_refused_and_never_counted_up_to_the_m
             for _ in 0..20 {
                 let fault = store.reserve(&seen(&request, hi)).unwrap_err();
                 assert_eq!(fault.kind, FaultKind::WentBackwards, "{fault}");
-                assert!(fault.message.contains("keymill repair 'segment:orders' --to N --yes"), "{fault}");
+                assert!(
+                    fault.to_string().contains("keymill repair 'segment:orders' --to N --yes"),
+                    "{fault}"
+                );
             }
             assert!(table.rows() <= 1);
             let (_, after) = store.repair(&table.key("orders"), Mark { period: 0, next: hi }).unwrap();
@@ -220,7 +223,7 @@ fn another_step_than_the_tables_is_refused() {
         ] {
             let fault = answer.unwrap_err();
             assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-            assert!(fault.message.contains("use `step=100`"), "{fault}");
+            assert!(fault.to_string().contains("use `step=100`"), "{fault}");
         }
         // With a connection that has checked the table for the right step.
         let mut store = open();
@@ -264,7 +267,7 @@ fn a_missing_table_and_one_of_another_shape_are_refused_with_what_to_do() {
             "reserving 10 for `segment:orders` failed: table `{}` is missing; run `keymill init`",
             table.name
         );
-        assert_eq!(fault.message, says);
+        assert_eq!(fault.to_string(), says);
         for (columns, says) in [
             (
                 "id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, stub CHAR(1) UNIQUE",
@@ -280,7 +283,7 @@ fn a_missing_table_and_one_of_another_shape_are_refused_with_what_to_do() {
             table.say(&format!("CREATE TABLE {{t}} ({columns})"));
             let fault = open().reserve(&table.request("orders")).unwrap_err();
             assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-            assert!(fault.message.contains(says), "{fault}");
+            assert!(fault.to_string().contains(says), "{fault}");
             table.say("DROP TABLE {t}");
         }
     }
@@ -296,8 +299,8 @@ fn two_schemes_on_one_table_are_refused() {
             request.key = Arc::new(Key { scheme: other, ..(*table.key("orders")).clone() });
             let fault = open().reserve(&request).unwrap_err();
             assert_eq!(fault.kind, FaultKind::Refused, "{other:?}: {fault}");
-            let no_sequences = other == Scheme::Sequence && fault.message.contains("has no sequences");
-            assert!(fault.message.contains("with `table=`") || no_sequences, "{other:?}: {fault}");
+            let no_sequences = other == Scheme::Sequence && fault.to_string().contains("has no sequences");
+            assert!(fault.to_string().contains("with `table=`") || no_sequences, "{other:?}: {fault}");
         }
         assert_eq!(table.rows(), 1);
     }
@@ -329,7 +332,7 @@ fn stores_without_auto_increment_say_so() {
         for mut store in stores {
             let fault = store.reserve(&table.request("orders")).unwrap_err();
             assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-            assert!(fault.message.contains("use `scheme=keymill`"), "{fault}");
+            assert!(fault.to_string().contains("use `scheme=keymill`"), "{fault}");
         }
     }
 }

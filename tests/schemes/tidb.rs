@@ -180,7 +180,7 @@ fn a_conflict_without_end_is_an_outage_within_the_deadline() {
         // The deadline is two seconds; the machine may be busy.
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
-        assert!(fault.message.contains("9007"), "{fault}");
+        assert!(fault.to_string().contains("9007"), "{fault}");
         assert_eq!(table.next(), next, "{scheme:?}");
     }
 }
@@ -207,7 +207,7 @@ fn a_commit_whose_outcome_is_unknown_is_never_used() {
                 table.disguise.answer("COMMIT", 1, answer);
                 let fault = store.reserve(&table.request(next)).unwrap_err();
                 assert_eq!(fault.kind, FaultKind::Unknown, "{scheme:?}: {code}: {fault}");
-                assert!(fault.message.contains("never used"), "{fault}");
+                assert!(fault.to_string().contains("never used"), "{fault}");
                 let got = store.reserve(&table.request(next)).unwrap();
                 if done {
                     assert_eq!(got.lo, next + 10, "{scheme:?}: what was committed is a gap");
@@ -375,7 +375,7 @@ fn a_ticket_at_or_below_one_in_the_table_is_not_used() {
             let fault = table.open().reserve(&table.request(0)).unwrap_err();
             assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
             for part in [&format!("named ticket {ticket}"), "AUTO_ID_CACHE 1", "scheme=keymill"] {
-                assert!(fault.message.contains(part), "{fault}");
+                assert!(fault.to_string().contains(part), "{fault}");
             }
         }
         assert!(store.reserve(&table.request(91)).unwrap().lo >= 91);
@@ -442,7 +442,7 @@ fn a_sequence_of_another_start_or_with_a_cache_is_refused() {
         describe(&table.disguise, start, cache);
         let fault = table.open().reserve(&table.request(0)).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
-        assert!(fault.message.contains(says) && fault.message.contains("table="), "{fault}");
+        assert!(fault.to_string().contains(says) && fault.to_string().contains("table="), "{fault}");
     }
 }
 

@@ -27,14 +27,7 @@ fn main() -> ExitCode {
     let mut notes = Vec::new();
     let code = match run(&args, &mut notes) {
         Ok(()) => signal::exit_code().map_or(ExitCode::SUCCESS, ExitCode::from),
-        Err(mut error) => {
-            // A source's message names its mill; those of `status` and `init` do not.
-            if args.mill.is_some()
-                && error.message.contains("run `keymill ")
-                && !error.message.contains("run `keymill --mill")
-            {
-                error.message.push_str(" (with this --mill)");
-            }
+        Err(error) => {
             print::error(&error);
             ExitCode::FAILURE
         }

@@ -18,7 +18,7 @@ use crate::config::{MillConfig, default_mill};
 use crate::engine::events::Event;
 use crate::engine::metrics::{self, Latency, MillCounters, Stats};
 use crate::engine::{SharedMill, SharedSource};
-use crate::store::Facts;
+use crate::store::{Facts, Fault, Store};
 use crate::time::Clock;
 
 pub use crate::base::spec::Kind;
@@ -145,7 +145,7 @@ impl Mill {
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn facts(&self) -> Result<Facts> {
-        let mut facts = self.shared.engine()?.run_on_store(|store| store.facts())?;
+        let mut facts = self.on_store(|store| store.facts())?;
         // Texts of a server.
         for text in [&mut facts.version].into_iter().chain(&mut facts.durability).chain(&mut facts.warnings) {
             *text = printable(std::mem::take(text));
@@ -178,7 +178,7 @@ impl Mill {
             }
         }
         let has_tables = self.shared.config.store.is_sql();
-        self.shared.engine()?.run_on_store(move |store| {
+        self.on_store(move |store| {
             let mut tables = Vec::new();
             for key in &keys {
                 // One at a time, so that each statement has its table.
@@ -190,6 +190,13 @@ impl Mill {
             }
             Ok(tables)
         })
+    }
+
+    fn on_store<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
+    ) -> Result<T> {
+        self.shared.engine()?.run_on_store(self.shared.config.command_line(), task)
     }
 
     /// Moves a manual clock (`clock=manual`) forward by milliseconds.

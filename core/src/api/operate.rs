@@ -50,7 +50,7 @@ impl Source {
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn standing(&self) -> Result<Standing> {
         let key = self.spec().key.clone();
-        let answer = self.shared.mill.engine()?.run_on_store(move |store| {
+        let (row, changed_seconds_ago, warnings) = self.on_store(move |store| {
             let row = store.look(&key)?;
             if key.serial.is_none()
                 && let Some(fault) = row.as_ref().and_then(|row| one_of_several(row.mark))
@@ -59,11 +59,9 @@ impl Source {
             }
             let age = if row.is_some() { store.age(&key)? } else { None };
             Ok((row, age, store.warnings_of(&key)?))
-        });
-        let (row, changed_seconds_ago, mut warnings) = answer.map_err(|error| self.failed(error))?;
-        for warning in &mut warnings {
-            *warning = self.with_commands(warning);
-        }
+        })?;
+        let line = self.spec().command_line();
+        let warnings = warnings.iter().map(|warning| warning.message(line)).collect();
         let pattern = self.spec().pattern();
         let mark = row.as_ref().map(|row| row.mark).unwrap_or_default();
         let stride = self.stride();
@@ -99,22 +97,16 @@ impl Source {
         let old = self.old_key(old).map_err(|error| self.failed(error))?;
         let new = self.spec().key.clone();
         let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
-        let answer = self.shared.mill.engine()?.run_on_store(move |store| {
+        self.on_store(move |store| {
             check_schemes(&old, &new)?;
             // Reading a row also checks the shape of its table.
-            let old_row = store.look(&old).map_err(not_imported).map_err(|mut fault| {
-                // `init` would create the table; the remedy is to name the right one.
-                fault.message =
-                    fault.message.replace("run `keymill init`", "name the old row's table (`--table`)");
-                fault
-            })?;
+            let old_row = store.look(&old).map_err(|fault| not_imported(&old, fault))?;
             let new_row = store.look(&new)?;
             let new_owner = store.new_owner(&old, &new)?;
             let seen = planned_import(&old, &new, (old_row, new_row), new_owner.as_deref(), period);
             let seen = seen.map_err(|fault| fault.with_context(&format!("importing `{}`", new.name)))?;
             if dry_run || seen.was_done() { Ok(seen) } else { store.import(&old, &new, period) }
-        });
-        answer.map_err(|error| self.failed(error))
+        })
     }
 
     /// The key of the other program's row.

@@ -7,13 +7,12 @@ use std::time::Duration;
 use crate::base::error::{Error, Result, shown};
 use crate::base::reservation::{Key, MAX_NUMBER, Mark};
 use crate::base::spec::{Kind, Order, SnowflakeSpec, Spec};
-use crate::config::StoreConfig;
 use crate::engine::metrics::Stats;
 use crate::engine::{Live, SharedSource, Way};
 use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::SnowflakeSource;
-use crate::store::Row;
+use crate::store::{Fault, Row, Store};
 
 use super::{Handle, Iter, Mill, Parts};
 
@@ -40,33 +39,23 @@ impl Source {
         &self.spec().label
     }
 
-    /// Counts an error that a caller gets. A store's message names `keymill init` or `repair` with a table and a row; the source
-    /// adds its mill and its spec.
+    /// Counts an error that a caller gets.
     #[cold]
-    pub(crate) fn failed(&self, mut error: Error) -> Error {
-        if error.message.contains("`keymill ") {
-            error.message = self.with_commands(&error.message);
-        }
+    pub(crate) fn failed(&self, error: Error) -> Error {
         if let Some(engine) = self.shared.mill.present() {
             engine.counters.error(error.code);
         }
         error
     }
 
-    /// A message whose commands can be typed as they are, except for a server's login, which is never shown.
-    pub(crate) fn with_commands(&self, message: &str) -> String {
-        let config = &self.shared.mill.config;
-        if matches!(config.store, StoreConfig::Memory { .. }) {
-            // No other process reaches it.
-            return message.to_owned();
-        }
-        let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
-        let (keymill, spec) = (&config.command, quoted(&self.spec().text));
-        let name = &self.key().name;
-        message
-            .replace("`keymill init`", &format!("`{keymill} init {spec}`"))
-            .replace(&format!("`keymill repair '{name}'"), &format!("`{keymill} repair {spec}"))
-            .replace("`keymill repair`", &format!("`{keymill} repair {spec} --to N --yes`"))
+    /// Runs `task` with the store.
+    pub(crate) fn on_store<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
+    ) -> Result<T> {
+        let engine = self.shared.mill.engine();
+        let answer = engine.and_then(|engine| engine.run_on_store(self.spec().command_line(), task));
+        answer.map_err(|error| self.failed(error))
     }
 
     #[cold]
@@ -392,7 +381,7 @@ impl Source {
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn row(&self) -> Result<Option<Row>> {
         let key = self.key();
-        self.shared.mill.engine()?.run_on_store(move |store| store.look(&key)).map_err(|e| self.failed(e))
+        self.on_store(move |store| store.look(&key))
     }
 
     /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers
@@ -412,15 +401,11 @@ impl Source {
         let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
         let key = self.key();
         let to = Mark { period, next: first };
-        let answer = self.shared.mill.engine()?.run_on_store(move |store| {
-            if dry_run {
-                let (before, after) = store.would_repair(&key, to)?;
-                return Ok((before, Some(after)));
-            }
-            let (before, after) = store.repair(&key, to)?;
+        self.on_store(move |store| {
+            let (before, after) =
+                if dry_run { store.would_repair(&key, to)? } else { store.repair(&key, to)? };
             Ok((before, Some(after)))
-        });
-        answer.map_err(|e| self.failed(e))
+        })
     }
 
     fn key(&self) -> Arc<Key> {
@@ -458,16 +443,16 @@ impl IntoIterator for &Source {
 #[cfg(all(test, feature = "sqlite", feature = "mysql"))]
 mod tests {
     use super::*;
-    use crate::base::error::Code;
+    use crate::store::{FaultKind, Remedy};
 
-    fn told(mill: &str, spec: &str, message: &str) -> String {
+    fn message(mill: &str, spec: &str, remedy: Remedy) -> String {
         let source = Mill::open(mill).and_then(|mill| mill.source(spec)).expect("a source");
-        source.failed(Error::new(Code::StoreRefused, message)).message
+        let fault = Fault::new(FaultKind::Refused, "it is missing").with_remedy(remedy);
+        fault.message(source.spec().command_line())
     }
 
     #[test]
     fn a_command_names_the_mill_without_its_login() {
-        let init = "it is missing; run `keymill init`, or not";
         let spec = "segment:it's?table=mine";
         for (mill, named) in [
             ("mysql://app:hush@db:3307/ids", "KEYMILL_CONFIG='mysql://USER:PASSWORD@db:3307/ids' keymill"),
@@ -479,15 +464,25 @@ mod tests {
             ("sqlite:/srv/100%25%3F.db", "keymill --mill 'sqlite:/srv/100%25%3F.db'"),
         ] {
             assert_eq!(
-                told(mill, spec, init),
-                format!(r"it is missing; run `{named} init 'segment:it'\''s?table=mine'`, or not")
+                message(mill, spec, Remedy::INIT),
+                format!(r"it is missing; run `{named} init 'segment:it'\''s?table=mine'`")
             );
         }
         let serial = "serial:t/c?number=000000&scheme=keymill";
-        let repair = "run `keymill repair 'serial:T/C?date=yyyyMMdd&number=000000' --to N --yes`";
-        let wanted = "run `keymill --mill 'sqlite:a.db' repair 'serial:t/c?number=000000&scheme=keymill' --to N --yes`";
-        assert_eq!(told("sqlite:a.db", serial, repair), wanted);
-        assert_eq!(told("sqlite:a.db", serial, "run `keymill repair`"), wanted);
-        assert_eq!(told("memory:", spec, init), init, "no other process reaches it");
+        let name = "serial:T/C?date=yyyyMMdd&number=000000";
+        let command =
+            "`keymill --mill 'sqlite:a.db' repair 'serial:t/c?number=000000&scheme=keymill' --to N --yes`";
+        for row in [None, Some(name.to_owned())] {
+            let repair = Remedy::Repair { first: "restore it, then ", row, above: "it" };
+            assert_eq!(
+                message("sqlite:a.db", serial, repair),
+                format!("it is missing; restore it, then run {command}, N above it")
+            );
+        }
+        assert_eq!(
+            message("memory:", spec, Remedy::INIT),
+            "it is missing; run `keymill init`",
+            "no other process reaches it"
+        );
     }
 }

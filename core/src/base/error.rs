@@ -129,7 +129,7 @@ impl Error {
     /// An error without a hint when to retry.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Error { code, message: printable(message.into()), retry_after: None }
+        Error { code, message: words(message), retry_after: None }
     }
 
     /// `INVALID_CONFIG` with this message.
@@ -174,6 +174,11 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub(crate) fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The text of an error.
+pub(crate) fn words(text: impl Into<String>) -> String {
+    printable(text.into())
 }
 
 /// A text as one line that can be printed. A text from a server, a file or a row must not move a cursor, set a window's title or

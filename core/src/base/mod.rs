@@ -4,6 +4,8 @@
 pub(crate) mod callers;
 pub(crate) mod counters;
 pub(crate) mod error;
+#[cfg_attr(not(all(feature = "mysql", feature = "redis")), allow(dead_code))] // what servers say
+pub(crate) mod fault;
 pub(crate) mod random;
 pub(crate) mod reservation;
 pub(crate) mod revocation;

@@ -1,12 +1,12 @@
-//! What a planner asks of a store and what a store answers: keys, marks, requests, faults.
+//! What a planner asks of a store and what a store answers: keys, marks, requests, ranges.
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::error::printable;
 use crate::base::stride::Stride;
 use crate::serial::SerialPattern;
 
+pub use super::fault::{Fault, FaultKind};
 pub use super::scheme::Scheme;
 
 /// The largest number keymill hands out: positive in a signed 64-bit column.
@@ -176,67 +176,5 @@ impl GiveBack {
     pub fn count(&self) -> u64 {
         let stride = self.key.stride;
         stride.counted(self.hi).saturating_sub(stride.counted(self.lo))
-    }
-}
-
-/// Why a store refused or failed, and what that means for its state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultKind {
-    /// Nothing was changed; trying again may help (connection refused, lock wait, deadlock, read-only for now).
-    Unavailable,
-    /// The connection died or timed out during the request: the store may or may not have carried it out. The range is lost.
-    Unknown,
-    /// Nothing was changed: another transaction holds this row's lock. Other rows may be free.
-    Locked,
-    /// The store refused: a missing table, a missing right, a row that makes no sense.
-    Refused,
-    /// The row is missing, or below the high-water mark of the request.
-    WentBackwards,
-    /// Settings that lose commits.
-    Unsafe,
-    /// No number up to `last` is left.
-    Exhausted,
-    /// The row's period is later than `period_max`.
-    ClockBehind,
-    /// Another process moved a mark that only this process may move.
-    Taken,
-}
-
-impl FaultKind {
-    /// Whether the store itself failed, so that other requests would fail too.
-    #[must_use]
-    pub const fn is_outage(self) -> bool {
-        matches!(self, FaultKind::Unavailable | FaultKind::Unknown)
-    }
-}
-
-/// A failed request: its kind, and one line that says what was seen and what to do. Never holds a secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// What it means for the range that was asked for.
-    pub kind: FaultKind,
-    /// One line for a person.
-    pub message: String,
-}
-
-impl Fault {
-    /// A fault of this kind.
-    #[must_use]
-    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Fault { kind, message: printable(message.into()) }
-    }
-
-    /// The fault with what was being done in front: `reserving 2000 for `segment:orders` failed: …`.
-    #[must_use]
-    pub(crate) fn with_context(mut self, doing: &str) -> Self {
-        self.message.insert_str(0, " failed: ");
-        self.message.insert_str(0, doing);
-        self
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::fault::CommandLine;
 use crate::base::reservation::Key;
 use crate::serial::SerialPattern;
 use crate::snowflake::layout::{Layout, rfc3339};
@@ -75,6 +76,8 @@ pub enum ClockBack {
 pub struct Spec {
     /// The spec string in one spelling.
     pub text: String,
+    /// How a shell names the mill; `None` where no other process reaches it.
+    pub command: Option<Arc<str>>,
     /// `segment:orders`, without options: for messages and metrics.
     pub label: String,
     /// What its reservations are kept under.
@@ -100,6 +103,15 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// How a shell names the source.
+    #[must_use]
+    pub(crate) fn command_line(&self) -> CommandLine<'_> {
+        match &self.command {
+            Some(keymill) => CommandLine { keymill, source: Some(&self.text) },
+            None => CommandLine::BARE,
+        }
+    }
+
     /// What the source hands out.
     #[must_use]
     pub fn kind(&self) -> Kind {

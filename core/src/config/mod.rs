@@ -7,12 +7,14 @@ mod url;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use spec::spec_string;
 pub(crate) use spec::{check_options, parse as parse_spec};
 
 use crate::base::error::{Error, Result};
+use crate::base::fault::{CommandLine, quoted};
 use crate::base::spec::{Kind, Spec};
 use crate::store::memory::Step;
 use crate::store::server::PasswordSource;
@@ -158,8 +160,9 @@ pub struct MillConfig {
     pub manual_clock: Option<i64>,
     /// How many sources may be opened: each keeps its memory until the mill is closed.
     pub max_sources: usize,
-    /// The beginning of a command on this mill, as it can be typed; without a server's login.
-    pub command: String,
+    /// The beginning of a command on this mill, as it can be typed; without a server's login. `None` where no other process
+    /// reaches it.
+    pub command: Option<Arc<str>>,
     /// Option defaults by kind, from a TOML file.
     pub kinds: BTreeMap<String, Options>,
     /// Options by source, from a TOML file.
@@ -198,8 +201,13 @@ impl MillConfig {
             Some(path) => toml::read(path),
             None => url::parse(config),
         }?;
-        read.command = command(config);
+        read.command = (!matches!(read.store, StoreConfig::Memory { .. })).then(|| command(config).into());
         Ok(read)
+    }
+
+    /// How a shell names the mill.
+    pub(crate) fn command_line(&self) -> CommandLine<'_> {
+        self.command.as_deref().map_or(CommandLine::BARE, |keymill| CommandLine { keymill, source: None })
     }
 
     /// Reads a source's spec with this configuration's defaults behind it.
@@ -214,7 +222,8 @@ impl MillConfig {
             }
             options
         };
-        let read = parse_spec(spec, &defaults, self.store.is_sql())?;
+        let mut read = parse_spec(spec, &defaults, self.store.is_sql())?;
+        read.command.clone_from(&self.command);
         if matches!(self.store, StoreConfig::Interleaved { .. }) && read.kind() == Kind::Serial {
             return Err(Error::config(format!(
                 "`{}`: serial numbers count each period from 1 in one row, so several `stores` cannot serve them; open them in \
@@ -254,7 +263,6 @@ fn from_environment(server: &mut server::ServerOptions, password: Option<&std::f
 /// The beginning of a command on this configuration, with `USER:PASSWORD` for a server's login, where it has one. No password is
 /// among the command's arguments, which every user of the machine can read.
 fn command(config: &str) -> String {
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     let with_argument = |text: &str| format!("keymill --mill {}", quoted(text));
     let servers = ["mysql", "mariadb", "postgres", "postgresql", "redis", "rediss"];
     let Some((scheme, rest)) = config.split_once("://").filter(|(scheme, _)| servers.contains(scheme)) else {
@@ -329,9 +337,8 @@ mod tests {
             ("redis://h", vec![options::SERVER, options::REDIS]),
         ] {
             for option in groups.into_iter().flatten().filter(|option| !option.default.is_empty()) {
-                let read = |text: &str| {
-                    MillConfig::read(text).map(|read| MillConfig { command: String::new(), ..read })
-                };
+                let read =
+                    |text: &str| MillConfig::read(text).map(|read| MillConfig { command: None, ..read });
                 let written = read(&format!("{store}?{}={}", option.name, option.default))?;
                 assert_eq!(format!("{written:?}"), format!("{:?}", read(store)?), "{store} {}", option.name);
             }

@@ -409,6 +409,7 @@ fn segment(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     }
     Ok(Spec {
         text: common.text,
+        command: None,
         label: label.clone(),
         key: Arc::new(Key {
             scheme,
@@ -467,6 +468,7 @@ fn serial(parts: &Split, read: &Reader, common: Common, sql_store: bool) -> Resu
         format!("serial:{}/{}?date={date}&number={number}", table.to_uppercase(), column.to_uppercase());
     Ok(Spec {
         text: common.text,
+        command: None,
         label,
         key: Arc::new(Key {
             scheme,
@@ -529,6 +531,7 @@ fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     let key_name = format!("{label}?layout={}&worker={worker}", layout.describe());
     Ok(Spec {
         text: common.text,
+        command: None,
         label,
         key: Arc::new(Key {
             scheme,

@@ -150,7 +150,7 @@ pub(super) fn mill(store: StoreConfig, options: &BTreeMap<String, String>) -> Re
         },
     };
     let (kinds, sources) = (BTreeMap::new(), BTreeMap::new());
-    Ok(MillConfig { store, fork, manual_clock, max_sources, command: String::new(), kinds, sources })
+    Ok(MillConfig { store, fork, manual_clock, max_sources, command: None, kinds, sources })
 }
 
 fn durability(options: &BTreeMap<String, String>) -> Result<Durability> {

@@ -37,7 +37,7 @@ impl Event {
             FaultKind::Taken => "worker_taken",
             _ => "refill_failed",
         };
-        Event::new(kind, fault.message.clone())
+        Event::new(kind, fault.to_string())
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use crossbeam::channel::{self, Sender};
 
 use crate::base::error::{Code, Error, Result, shown};
+use crate::base::fault::CommandLine;
 use crate::base::revocation::Word;
 use crate::base::spec::{SnowflakeSpec, Spec};
 use crate::base::thread;
@@ -25,7 +26,7 @@ use crate::engine::metrics::{MillCounters, Stats};
 use crate::keeper::executor::{Command, Executor, Health};
 use crate::keeper::{Keeper, KeptSource};
 use crate::store::guarded::{Guarded, MakeStore, OnPanic};
-use crate::store::{Fault, FaultKind, Store, interleave, memory};
+use crate::store::{Fault, Store, interleave, memory};
 use crate::time::Clock;
 
 /// How long `close` waits for the keeper: a batch's own timeouts are shorter.
@@ -257,9 +258,10 @@ impl Engine {
         Ok(source)
     }
 
-    /// Runs `task` with the store, on the keeper's thread.
+    /// Runs `task` with the store, on the keeper's thread. A fault's commands are those of `line`.
     pub(crate) fn run_on_store<T: Send + 'static>(
         &self,
+        line: CommandLine<'_>,
         task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
     ) -> Result<T> {
         let (sender, answer) = channel::bounded(1);
@@ -268,7 +270,7 @@ impl Engine {
             let _ = sender.send(task(store));
         })))?;
         match answer.recv_timeout(TASK_WAIT) {
-            Ok(answer) => answer.map_err(|fault| error_of(&fault)),
+            Ok(answer) => answer.map_err(|fault| fault.error(line)),
             Err(channel::RecvTimeoutError::Timeout) => {
                 Err(Error::new(Code::Deadline, "the store did not answer within 30 s; try again"))
             }
@@ -326,18 +328,4 @@ impl Drop for Engine {
             self.close();
         }
     }
-}
-
-/// A store's fault, as the error of a verb that is not a reservation.
-pub(crate) fn error_of(fault: &Fault) -> Error {
-    let code = match fault.kind {
-        FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked => Code::StoreUnavailable,
-        FaultKind::Refused => Code::StoreRefused,
-        FaultKind::WentBackwards => Code::StoreWentBackwards,
-        FaultKind::Unsafe => Code::StoreUnsafe,
-        FaultKind::Exhausted => Code::Exhausted,
-        FaultKind::ClockBehind => Code::ClockBehind,
-        FaultKind::Taken => Code::LeaseLost,
-    };
-    Error::new(code, fault.message.clone())
 }

@@ -1,7 +1,8 @@
 //! Answers of the store: what is published, and the backoff after a failure.
 
-use crate::base::error::{Code, Error};
-use crate::base::reservation::{Fault, FaultKind, Mark, Reserved};
+use crate::base::error::Code;
+use crate::base::fault::{CommandLine, Fault, FaultKind, Remedy};
+use crate::base::reservation::{Mark, Reserved};
 use crate::base::spec::Kind;
 use crate::segment::Segment;
 use crate::serial::Prefix;
@@ -41,7 +42,7 @@ impl Planner {
                     plan.doubts.push(to);
                     plan.doubts.dedup();
                 }
-                vec![self.failed_with(slot, fault, now)]
+                vec![self.failed_with(slot, &fault, now)]
             }
         };
         if let Some(plan) = self.plan(slot) {
@@ -69,14 +70,19 @@ impl Planner {
                     let fault = Fault::new(
                         FaultKind::WentBackwards,
                         format!(
-                            "reserving for `{}`: the store answered with {}..{}, but numbers up to {} were reserved before; run `keymill repair`, with N above every number issued",
+                            "reserving for `{}`: the store answered with {}..{}, but numbers up to {} were reserved before",
                             plan.spec.label,
                             id(range.lo),
                             id(range.hi),
                             id(plan.seen.next.saturating_sub(1))
                         ),
-                    );
-                    return vec![self.failed_with(slot, fault, now)];
+                    )
+                    .with_remedy(Remedy::Repair {
+                        first: "",
+                        row: Some(plan.spec.key.name.clone()),
+                        above: "every number issued",
+                    });
+                    return vec![self.failed_with(slot, &fault, now)];
                 }
                 plan.seen = hi;
                 plan.row_ttl_ms = range.ttl_ms;
@@ -96,7 +102,7 @@ impl Planner {
                             plan.spec.label
                         ),
                     );
-                    return vec![self.failed_with(slot, fault, now)];
+                    return vec![self.failed_with(slot, &fault, now)];
                 }
                 let stands = to.max(before);
                 plan.mark = Some(stands);
@@ -153,16 +159,12 @@ impl Planner {
         actions
     }
 
-    fn failed_with(&mut self, slot: Slot, fault: Fault, now: Now) -> Action {
-        let code = match fault.kind {
-            FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked => Code::StoreUnavailable,
-            FaultKind::Refused => Code::StoreRefused,
-            FaultKind::WentBackwards => Code::StoreWentBackwards,
-            FaultKind::Unsafe => Code::StoreUnsafe,
-            FaultKind::Exhausted => self.exhausted_code(slot),
-            FaultKind::ClockBehind => Code::ClockBehind,
-            FaultKind::Taken => Code::LeaseLost,
-        };
+    fn failed_with(&mut self, slot: Slot, fault: &Fault, now: Now) -> Action {
+        let spec = self.plan(slot).map(|plan| plan.spec.clone());
+        let mut error = fault.error(spec.as_ref().map_or(CommandLine::BARE, |spec| spec.command_line()));
+        if fault.kind == FaultKind::Exhausted && spec.is_some_and(|spec| spec.kind() == Kind::Serial) {
+            error.code = Code::NumberOverflow;
+        }
         let store_failed = fault.kind.is_outage();
         let mut wait = if store_failed {
             self.back_off(now)
@@ -188,15 +190,7 @@ impl Planner {
             // The next caller asks again; this source does not delay the others.
             plan.wanted = None;
         }
-        let error = Error::new(code, fault.message).after(std::time::Duration::from_millis(wait));
-        Action::Fail(error)
-    }
-
-    fn exhausted_code(&mut self, slot: Slot) -> Code {
-        match self.plan(slot).map(|plan| plan.spec.kind()) {
-            Some(Kind::Serial) => Code::NumberOverflow,
-            _ => Code::Exhausted,
-        }
+        Action::Fail(error.after(std::time::Duration::from_millis(wait)))
     }
 
     /// Starts or extends the backoff after a failure of the store. Returns how long a caller has to wait.

@@ -102,7 +102,7 @@ impl Store for Guarded {
         self.ask(|store| store.age(key))
     }
 
-    fn warnings_of(&mut self, key: &Key) -> Result<Vec<String>, Fault> {
+    fn warnings_of(&mut self, key: &Key) -> Result<Vec<Fault>, Fault> {
         self.ask(|store| store.warnings_of(key))
     }
 

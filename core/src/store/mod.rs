@@ -48,6 +48,7 @@ pub(crate) use model::rows::step_of;
 
 pub use model::import::{Import, PARKED_AT};
 
+pub(crate) use crate::base::fault::Remedy;
 pub use crate::base::reservation::{
     Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
 };
@@ -245,7 +246,7 @@ pub trait Store: Send {
     ///
     /// # Errors
     /// See [`FaultKind`].
-    fn warnings_of(&mut self, _key: &Key) -> Result<Vec<String>, Fault> {
+    fn warnings_of(&mut self, _key: &Key) -> Result<Vec<Fault>, Fault> {
         Ok(Vec::new())
     }
 

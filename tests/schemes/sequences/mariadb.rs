@@ -24,7 +24,7 @@ fn mariadb_is_refused_with_the_reason_unless_the_risk_is_accepted() {
         let fault = answer.unwrap_err();
         assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
         for part in ["again after a crash", "scheme=keymill", "unsafe=on"] {
-            assert!(fault.message.contains(part), "{fault}");
+            assert!(fault.to_string().contains(part), "{fault}");
         }
     }
     let mill = keymill::Mill::open(&mariadb::url()).unwrap();

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use super::model::partition::Partition;
 pub(crate) use super::model::partition::{MOST_STORES, WIDEST_CHUNK};
 use super::model::rows;
-use super::{Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Store, Work};
+use super::{Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row, Store, Work};
 use record::Recorded;
 use rotation::{LastResorts, LeftOver, MemberRow, Rest, Rotation, rests};
 
@@ -49,7 +49,7 @@ struct Member {
 
 impl Member {
     fn said(&self, fault: Fault) -> Fault {
-        Fault { message: format!("{}: {}", self.name, fault.message), ..fault }
+        fault.at(&self.name)
     }
 }
 
@@ -106,8 +106,8 @@ impl Interleaved {
         // A server's fault concerns every source.
         let rest = if gone(fault.kind) { &mut member.rest } else { &mut row.rest };
         if fault.kind != FaultKind::Exhausted {
-            let told = format!("{}; the other stores go on", fault.message);
-            self.news.push(Fault::new(fault.kind, format!("{}: {told}", member.name)));
+            self.news
+                .push(fault.clone().at(&member.name).with_remedy(Remedy::Text("the other stores go on")));
         }
         // A fault of one row shows that the server answers; `Exhausted` may come without a query.
         let is_there = !gone(fault.kind) && fault.kind != FaultKind::Exhausted;
@@ -160,18 +160,17 @@ impl Interleaved {
 
     /// No store had a number.
     fn none(&self, rotation: &Rotation, doing: &str) -> Fault {
-        let faults: Vec<(&str, &Fault)> = (0..self.members.len())
-            .filter_map(|at| Some((self.members[at].name.as_str(), &self.why(rotation, at)?.fault)))
+        let faults: Vec<Fault> = (0..self.members.len())
+            .filter_map(|at| Some(self.members[at].said(self.why(rotation, at)?.fault.clone())))
             .collect();
-        let kinds = || faults.iter().map(|(_, fault)| fault.kind);
+        let kinds = || faults.iter().map(|fault| fault.kind);
         let kind = if kinds().any(gone) {
             FaultKind::Unavailable
         } else {
             // `Exhausted` only if every store is: another store could still have numbers.
             kinds().find(|kind| *kind != FaultKind::Exhausted).unwrap_or(FaultKind::Exhausted)
         };
-        let each: Vec<_> = faults.iter().map(|(name, fault)| format!("{name}: {fault}")).collect();
-        Fault::new(kind, each.join("; ")).with_context(doing)
+        Fault::all(kind, faults).with_context(doing)
     }
 
     fn reserve_in_rotation(&mut self, rotation: &mut Rotation, request: &Request) -> Result<Reserved, Fault> {
@@ -238,8 +237,8 @@ impl Interleaved {
             }
         }
         for (member, row) in self.members.iter().zip(&found) {
-            if let Some(why) = row.as_ref().and_then(|row| member.refusal(key, row)) {
-                return Err(member.said(Fault::new(FaultKind::Refused, why)).with_context(&doing));
+            if let Some(refusal) = row.as_ref().and_then(|row| member.refusal(key, row)) {
+                return Err(member.said(refusal).with_context(&doing));
             }
         }
         let issued = |row: &Option<Recorded>, member: &Member| match row {
@@ -350,7 +349,7 @@ impl Interleaved {
             let asked = member.request_for(request, row.seen, lowest, last);
             let got = match member.store.reserve(&asked) {
                 Ok(got) => got,
-                Err(fault) => return Err(member.explain(request, &asked, row, fault)),
+                Err(fault) => return Err(member.explain(request, row, fault)),
             };
             if got.lo < row.seen.max(1) || got.hi <= got.lo || got.period != asked.period {
                 let what = format!("it answered with {}..{}, not above {}", got.lo, got.hi, row.seen);
@@ -494,9 +493,7 @@ impl Store for Interleaved {
         }
         if next.is_none() && found.iter().any(|row| matches!(row, Ok(Recorded::Foreign { .. }))) {
             let refused = |(row, member): (&Result<Recorded, Fault>, &Member)| {
-                member
-                    .refusal(key, row.as_ref().ok()?)
-                    .map(|why| member.said(Fault::new(FaultKind::Refused, why)))
+                member.refusal(key, row.as_ref().ok()?).map(|refusal| member.said(refusal))
             };
             return found.iter().zip(&self.members).find_map(refused).map_or(Ok(None), Err);
         }
@@ -505,13 +502,13 @@ impl Store for Interleaved {
                 format!("{}: {}", member.name, member.shown(key, &Recorded::Lost))
             }
             Ok(row) => format!("{}: {}", member.name, member.shown(key, row)),
-            Err(fault) => fault.message.clone(),
+            Err(fault) => fault.to_string(),
         });
         let text = each.collect::<Vec<_>>().join("; ");
         Ok(Some(Row { mark: Mark { period: 0, next: next.unwrap_or(0) }, text, counter: None }))
     }
 
-    fn warnings_of(&mut self, key: &Key) -> Result<Vec<String>, Fault> {
+    fn warnings_of(&mut self, key: &Key) -> Result<Vec<Fault>, Fault> {
         if is_mark(key) {
             return Ok(Vec::new());
         }
@@ -520,9 +517,9 @@ impl Store for Interleaved {
         let in_use = found.iter().any(|row| matches!(row, Ok(Recorded::Ours { .. } | Recorded::Lost)));
         let warning = |(row, member): (&Result<Recorded, Fault>, &Member)| match row {
             Ok(Recorded::Nothing) if !in_use => None,
-            Ok(Recorded::Nothing | Recorded::Lost) => Some(member.said(record::lost(key)).message),
-            Ok(row) => member.refusal(key, row).map(|why| format!("{}: {why}", member.name)),
-            Err(fault) => Some(fault.message.clone()),
+            Ok(Recorded::Nothing | Recorded::Lost) => Some(member.said(record::lost(key))),
+            Ok(row) => member.refusal(key, row).map(|refusal| member.said(refusal)),
+            Err(fault) => Some(fault.clone()),
         };
         Ok(found.iter().zip(&self.members).filter_map(warning).collect())
     }
@@ -591,11 +588,8 @@ impl Store for Interleaved {
         let told: Vec<_> =
             self.members.iter_mut().map(|member| (member.name.clone(), member.store.facts())).collect();
         if told.iter().all(|(_, facts)| facts.is_err()) {
-            let each: Vec<_> = told
-                .iter()
-                .filter_map(|(name, facts)| Some(format!("{name}: {}", facts.as_ref().err()?)))
-                .collect();
-            return Err(Fault::new(FaultKind::Unavailable, each.join("; ")));
+            let each = told.into_iter().filter_map(|(name, facts)| Some(facts.err()?.at(name)));
+            return Err(Fault::all(FaultKind::Unavailable, each));
         }
         let chunk = self.members.first().map_or(0, |member| member.partition.chunk);
         let mut all = Facts {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::{Member, MemberRow, Partition};
 use crate::store::model::rows;
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Row, Scheme};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Row, Scheme};
 
 /// The state of a source in one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,25 +128,31 @@ impl Member {
     }
 
     /// Why a store with such a row is refused; `None` if it may be used.
-    pub(super) fn refusal(&self, key: &Key, found: &Recorded) -> Option<String> {
+    pub(super) fn refusal(&self, key: &Key, found: &Recorded) -> Option<Fault> {
         match found {
             Recorded::Ours { .. } | Recorded::Lost | Recorded::Nothing => None,
-            Recorded::Plain { next } => Some(format!(
-                "its row holds numbers up to {} of a source with one store, which its partition would give again; nothing was \
-                 changed. Name another source, or close every mill that uses this one and run `keymill repair '{}' --to N \
-                 --yes` with this file, N above every number that was ever issued",
-                next.saturating_sub(1),
-                key.name
-            )),
+            Recorded::Plain { next } => {
+                let what = format!(
+                    "its row holds numbers up to {} of a source with one store, which its partition would give again; nothing \
+                     was changed",
+                    next.saturating_sub(1),
+                );
+                Some(Fault::new(FaultKind::Refused, what).with_remedy(Remedy::Repair {
+                    first: "name another source, or close every mill that uses this one and, with this file, ",
+                    row: Some(key.name.clone()),
+                    above: "every number that was ever issued",
+                }))
+            }
             Recorded::Foreign { code } => {
                 let recorded = Partition::of_code(*code)
                     .map_or_else(|| format!("code {code}"), |other| other.to_string());
-                Some(format!(
+                let what = format!(
                     "its row was recorded as {recorded}, and this mill opens it as {}: with other `stores`, another order or \
                      another `chunk` numbers would come twice; nothing was changed. Open it with the `stores` and the `chunk` \
                      it was begun with",
                     self.partition
-                ))
+                );
+                Some(Fault::new(FaultKind::Refused, what))
             }
         }
     }
@@ -156,7 +162,7 @@ impl Member {
         match self.inspect(key)? {
             Recorded::Ours { .. } => Ok(()),
             Recorded::Nothing | Recorded::Lost => Err(lost(key)),
-            other => Err(Fault::new(FaultKind::Refused, self.refusal(key, &other).unwrap_or_default())),
+            other => Err(self.refusal(key, &other).unwrap_or_else(|| lost(key))),
         }
     }
 
@@ -193,9 +199,7 @@ impl Member {
                 FaultKind::Refused,
                 format!("its row stands at {next}, above {to}, and repair never lowers a row"),
             )),
-            Recorded::Foreign { .. } => {
-                Err(Fault::new(FaultKind::Refused, self.refusal(key, found).unwrap_or_default()))
-            }
+            Recorded::Foreign { .. } => Err(self.refusal(key, found).unwrap_or_else(|| lost(key))),
         }
     }
 
@@ -255,24 +259,18 @@ impl Member {
         }
     }
 
-    /// Translates a reservation's fault into the numbers that callers know.
-    pub(super) fn explain(
-        &mut self,
-        request: &Request,
-        asked: &Request,
-        row: &MemberRow,
-        fault: Fault,
-    ) -> Fault {
+    /// Translates a reservation's fault into the numbers that callers know: its context is in the store's own numbers.
+    pub(super) fn explain(&mut self, request: &Request, row: &MemberRow, fault: Fault) -> Fault {
         let told = [FaultKind::WentBackwards, FaultKind::ClockBehind, FaultKind::Refused];
         if !told.contains(&fault.kind) {
-            return said(asked, fault);
+            return fault.without_context();
         }
         let found = self.inspect(&request.key);
-        if let Some(why) = found.as_ref().ok().and_then(|found| self.refusal(&request.key, found)) {
-            return Fault::new(FaultKind::Refused, why);
+        if let Some(refusal) = found.as_ref().ok().and_then(|found| self.refusal(&request.key, found)) {
+            return refusal;
         }
         if fault.kind != FaultKind::WentBackwards && !matches!(found, Ok(Recorded::Lost)) {
-            return said(asked, fault);
+            return fault.without_context();
         }
         let seen = match row.seen {
             0 => "this process has seen none of its numbers yet".to_owned(),
@@ -295,16 +293,11 @@ impl Member {
             Recorded::Ours { next: 0 } | Recorded::Nothing => "no row".to_owned(),
             Recorded::Ours { next } => format!("next={}", self.partition.stands(*next)),
             Recorded::Plain { next } => format!("next={next} of a source with one store"),
-            other @ Recorded::Foreign { .. } => self.refusal(key, other).unwrap_or_default(),
+            other @ Recorded::Foreign { .. } => {
+                self.refusal(key, other).map_or_else(String::new, |refusal| refusal.to_string())
+            }
         }
     }
-}
-
-/// A store's fault without the context, which is in its own numbers.
-fn said(asked: &Request, fault: Fault) -> Fault {
-    let before = format!("{} failed: ", rows::reserving(asked));
-    let message = fault.message.strip_prefix(&before).unwrap_or(&fault.message).to_owned();
-    Fault { message, ..fault }
 }
 
 /// The highest next number of a row from which no number of a source beginning at `start` was issued.
@@ -326,14 +319,9 @@ pub(super) fn lost(key: &Key) -> Fault {
 }
 
 fn went_backwards(key: &Key, found: &str) -> Fault {
-    Fault::new(
-        FaultKind::WentBackwards,
-        format!(
-            "{found}: a backup was restored, a failover lost writes or the row was deleted; nothing was changed there. Find the \
-             highest number any node has issued and run `keymill repair '{}' --to N --yes`, N above it",
-            key.name
-        ),
-    )
+    let why =
+        "a backup was restored, a failover lost writes or the row was deleted; nothing was changed there";
+    Fault::new(FaultKind::WentBackwards, format!("{found}: {why}")).with_remedy(Remedy::repair(&key.name))
 }
 
 /// The keys whose tables a store needs: the sources' own, and that of separate records.

@@ -4,7 +4,7 @@
 use crate::base::scheme::{CounterColumns, Holds};
 #[cfg(feature = "_sql")]
 use crate::store::Reserved;
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Stride};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Stride};
 
 /// The counter in a key's table, with this key's names for the columns.
 #[derive(Clone, Copy, Debug)]
@@ -13,20 +13,21 @@ pub(crate) struct Counter<'k> {
     columns: &'static CounterColumns,
 }
 
-/// Ends the message about a source that is to own every number of a row that owns only some of them.
-const WITHOUT: &str = ", this source is written without them";
-
-/// Why such a row cannot be imported, if `fault` is about that.
-pub(crate) fn not_imported(mut fault: Fault) -> Fault {
-    if let Some(at) = fault.message.find(WITHOUT) {
-        fault.message.truncate(at);
-        fault.message.push_str(
-            ": the other numbers are another database's, and an import takes them all. Stop the nodes of every such \
-             database, raise `max_id` above that of each of their rows, set the two columns to 1 and 0, and import then; or \
-             go on as `scheme=tiny_id_info`; nothing was changed",
-        );
+/// Why the row of `old` cannot be read for an import, and what to do then.
+pub(crate) fn not_imported(old: &Key, fault: Fault) -> Fault {
+    match fault.remedy() {
+        // `init` would create the table, and the import would find no row in it.
+        Some(Remedy::Init { .. }) => fault.instead(Remedy::Text("name the old row's table (`--table`)")),
+        Some(Remedy::SetOption(stride)) => {
+            let found = format!("its row in `{}` has {}", old.table, stride.replace('&', " and "));
+            fault.because(format!(
+                "{found}: the other numbers are another database's, and an import takes them all. Stop the nodes of every such \
+                 database, raise `max_id` above that of each of their rows, set the two columns to 1 and 0, and import then; \
+                 or go on as `scheme=tiny_id_info`; nothing was changed"
+            ))
+        }
+        _ => fault,
     }
-    fault
 }
 
 /// A row of such a table.
@@ -116,23 +117,23 @@ impl<'k> Counter<'k> {
             return Ok(());
         }
         let written = if own.is_every() {
-            WITHOUT.to_owned()
+            "without them".to_owned()
         } else {
-            format!(", this source is written with `delta={}&remainder={}`", own.delta(), own.remainder())
+            format!("with `delta={}&remainder={}`", own.delta(), own.remainder())
         };
         let remedy = match Stride::new(by, from) {
-            None => "no number is one of these: mend the row".to_owned(),
-            Some(row) if row.is_every() => "leave both options out".to_owned(),
-            Some(_) => format!("write `delta={by}&remainder={from}`"),
+            None => Remedy::Text("no number is one of these: mend the row"),
+            Some(row) if row.is_every() => Remedy::Text("leave both options out"),
+            Some(_) => Remedy::SetOption(format!("delta={by}&remainder={from}")),
         };
-        Err(Fault::new(
-            FaultKind::Refused,
-            format!(
-                "its row in `{}` has {delta}={by} and {remainder}={from}{written}: they would not take the same numbers; \
-                 {remedy}; nothing was changed",
-                self.key.table
-            ),
-        ))
+        let found = format!(
+            "its row in `{}` has {delta}={by} and {remainder}={from}, this source is written {written}: they would not take the \
+             same numbers",
+            self.key.table
+        );
+        Err(Fault::new(FaultKind::Refused, found)
+            .with_remedy(remedy)
+            .with_remedy(Remedy::Text("nothing was changed")))
     }
 
     /// A new row at this position.

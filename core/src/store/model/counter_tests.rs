@@ -93,10 +93,10 @@ fn a_row_of_another_stride_is_refused_with_what_to_write() {
 fn a_row_of_a_few_numbers_cannot_be_imported_and_another_refusal_stays_as_it_is() {
     let key = key(EVERY_TINY);
     let refused = counter(&key).check_stride(&CounterRow { stride: (3, 1), ..row(1, 1) });
-    let told = message(not_imported(refused.expect_err("it is refused")));
+    let told = message(not_imported(&key, refused.expect_err("it is refused")));
     assert!(told.contains("another database's") && !told.contains("leave"), "{told}");
     let other = Fault::new(FaultKind::Refused, "no table");
-    assert_eq!(not_imported(other.clone()), other);
+    assert_eq!(not_imported(&key, other.clone()), other);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Decides the range of a request from a row: the one place for every store and scheme. Pure: no I/O, no clock.
 
 use super::partition::Partition;
-use crate::store::{Fault, FaultKind, MAX_NUMBER, Mark, PARKED_AT, Request, Reserved, Scheme};
+use crate::store::{Fault, FaultKind, MAX_NUMBER, Mark, PARKED_AT, Remedy, Request, Reserved, Scheme};
 
 /// The range that `request` gets from a row at `row` (`None`: no row, or a row that says nothing).
 ///
@@ -54,12 +54,11 @@ fn healed(row: Option<Mark>, request: &Request) -> Result<Mark, Fault> {
         FaultKind::WentBackwards,
         format!(
             "{found}, this process has seen {}: a backup was restored, a failover lost writes or the row was \
-             deleted{refused}; nothing was changed. Find the highest number any node has issued and run \
-             `keymill repair '{}' --to N --yes`, N above it",
+             deleted{refused}; nothing was changed",
             place(seen),
-            request.key.name,
         ),
-    ))
+    )
+    .with_remedy(Remedy::repair(&request.key.name)))
 }
 
 /// Why a mill with one store is refused on a row that several stores share; `None` for any other row. Not for serials:
@@ -116,13 +115,13 @@ fn behind(at: Mark, request: &Request) -> Fault {
 fn range(at: Mark, request: &Request) -> Result<Reserved, Fault> {
     let lo = at.next;
     if lo == 0 {
-        return Err(Fault::new(
-            FaultKind::Refused,
-            format!(
-                "its row says that 0 is the next number, and numbers begin at 1; run `keymill repair '{}' --to N --yes`, N above every number issued",
-                request.key.name
-            ),
-        ));
+        let zero = "its row says that 0 is the next number, and numbers begin at 1";
+        let row = Some(request.key.name.clone());
+        return Err(Fault::new(FaultKind::Refused, zero).with_remedy(Remedy::Repair {
+            first: "",
+            row,
+            above: "every number issued",
+        }));
     }
     let last = request.last.min(MAX_NUMBER);
     let Some(beyond_first) = last.checked_sub(lo) else {
@@ -258,7 +257,7 @@ mod tests {
         for day in [20, 21] {
             let fault = decide(Some(mark(day, PARKED_AT + 1)), &left).expect_err("it was imported");
             assert_eq!(fault.kind, FaultKind::Refused);
-            assert!(fault.message.contains("`scheme=keymill`"), "{fault}");
+            assert!(fault.to_string().contains("`scheme=keymill`"), "{fault}");
         }
         assert_eq!(decide(Some(mark(21, 7)), &left).map(|r| r.lo), Ok(7));
         left.last = MAX_NUMBER;

@@ -13,7 +13,7 @@
 
 use super::counter::Counter;
 use super::rows::{self, Rows};
-use crate::store::{Fault, FaultKind, Key, Mark, Row, Scheme};
+use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Row, Scheme};
 
 /// How far an imported row is moved away: half of all numbers.
 pub const PARKED_AT: u64 = 1 << 62;
@@ -74,8 +74,13 @@ struct Before<'a> {
 fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Result<Places, Fault> {
     let (table, new_table) = (&old_key.table, &new_key.table);
     let Before { old, new, new_owner } = found;
-    let refuse =
-        |message: String| Err(Fault::new(FaultKind::Refused, format!("{message}; nothing was changed")));
+    let refused = |message: String| Fault::new(FaultKind::Refused, format!("{message}; nothing was changed"));
+    let refuse = |message: String| Err(refused(message));
+    let repair = |first: &'static str, above: &'static str| Remedy::Repair {
+        first,
+        row: Some(new_key.name.clone()),
+        above,
+    };
     let Some(old) = old.filter(|old| old.next > 0) else {
         return refuse(format!(
             "the row of `{}` in `{table}` says no number yet (missing, INIT or 0), so there is nothing to import: check its name \
@@ -96,10 +101,10 @@ fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Resul
                 "the row in `{table}` was already imported (its value is above 2^62), but `{new_table}` has no import record for it: \
                  it may have been imported with another `table=`, or under a name in another letter case"
             )),
-            (Some(_), None) => refuse(format!(
-                "the row in `{table}` was already imported, and the new row is gone: find the highest number that was ever issued from \
-                 it and run `keymill repair`, N above it"
-            )),
+            (Some(_), None) => {
+                Err(refused(format!("the row in `{table}` was already imported, and the new row is gone"))
+                    .with_remedy(repair("find the highest number that was ever issued from it and ", "it")))
+            }
         };
     }
     // In a row of an earlier period old nodes would begin at 1 of the present one.
@@ -112,13 +117,15 @@ fn decide(old_key: &Key, new_key: &Key, found: Before<'_>, period: u64) -> Resul
         None => Ok(Places { old: raised, new: old }),
         // The new row begins above every number of the old row: the old table was restored after an import.
         Some(new) if new >= old => Ok(Places { old: raised, new }),
-        Some(new) => refuse(format!(
-            "the new row exists already and stands at {}, below {} in `{table}`: two programs have counted the same \
-             numbers. If no number of the new row is in use, close every mill that has it open and raise it with \
-             `keymill repair`, N above both",
+        Some(new) => Err(refused(format!(
+            "the new row exists already and stands at {}, below {} in `{table}`: two programs have counted the same numbers",
             super::decide::place(new),
             super::decide::place(old),
-        )),
+        ))
+        .with_remedy(repair(
+            "if no number of the new row is in use, close every mill that has it open and ",
+            "both",
+        ))),
     }
 }
 
@@ -246,7 +253,7 @@ mod tests {
         let (old, new) = (key("segment:orders?scheme=leaf_alloc"), key("segment:orders"));
         decide(&old, &new, found, period)
             .map(|places| (places.old, places.new))
-            .map_err(|fault| fault.message)
+            .map_err(|fault| fault.to_string())
     }
 
     const fn at(period: u64, next: u64) -> Mark {

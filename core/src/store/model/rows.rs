@@ -500,7 +500,6 @@ pub(crate) fn moved_on() -> Fault {
 }
 
 /// Why a repair would fail, found without running it.
-pub(crate) fn would_fail(key: &Key, mut fault: Fault) -> Fault {
-    fault.message.insert_str(0, &format!("repairing `{}` would fail: ", key.name));
-    fault
+pub(crate) fn would_fail(key: &Key, fault: Fault) -> Fault {
+    fault.at(format_args!("repairing `{}` would fail", key.name))
 }

@@ -30,7 +30,7 @@ pub(super) fn request(key: &Arc<Key>, len: u64) -> Request {
 }
 
 pub(super) fn message(fault: Fault) -> String {
-    fault.message
+    fault.to_string()
 }
 
 fn kind<T>(result: Result<T, Fault>) -> Option<FaultKind> {
@@ -177,7 +177,7 @@ mod reserving {
         for (text, says) in [(None, "holds NULL"), (Some(""), "holds an empty text")] {
             let told = rows::reserve(&mut serial(text), &today).expect_err("it is refused");
             assert_eq!(told.kind, FaultKind::Refused);
-            assert!(told.message.contains(says), "{told}");
+            assert!(told.to_string().contains(says), "{told}");
             // To a process that has seen numbers it went backwards.
             let seen = Request { high_water: mark(DAY, 7), ..today.clone() };
             assert_eq!(kind(rows::reserve(&mut serial(text), &seen)), Some(FaultKind::WentBackwards));
@@ -187,7 +187,7 @@ mod reserving {
         assert_eq!(table.row, Some(Stored::Serial(Some("20261121010".to_owned()))));
         assert_eq!(range(rows::reserve(&mut table, &today)), Some((11, 21)));
         let odd = rows::reserve(&mut serial(Some("x")), &today);
-        assert!(odd.is_err_and(|fault| fault.message.contains("holds `x`")));
+        assert!(odd.is_err_and(|fault| fault.to_string().contains("holds `x`")));
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod reserving {
             }
             let today = Request { period: DAY, period_max: DAY, ..request(&Arc::new(producer), 10) };
             let told = rows::reserve(&mut Table::default(), &today).expect_err("it is refused");
-            assert!(told.message.contains("not an identifier"), "{told}");
+            assert!(told.to_string().contains("not an identifier"), "{told}");
         }
     }
 }
@@ -319,7 +319,7 @@ mod raising {
         }
         let leaf = key("segment:orders?scheme=leaf_alloc");
         let told = rows::raise(&mut Table::default(), &leaf, None, 50).expect_err("it is refused");
-        assert!(told.message.contains("`leaf_alloc` keeps no marks"), "{told}");
+        assert!(told.to_string().contains("`leaf_alloc` keeps no marks"), "{told}");
     }
 }
 
@@ -346,7 +346,7 @@ mod repairing {
         assert_eq!(table.writes, 2);
         let told = repair(&mut table, 599).expect_err("it is refused");
         assert_eq!(told.kind, FaultKind::Refused);
-        assert!(told.message.contains("stands at 600, above 599"), "{told}");
+        assert!(told.to_string().contains("stands at 600, above 599"), "{told}");
         assert_eq!(kind(repair(&mut table, 0)), Some(FaultKind::Refused));
         table.outrun = true;
         assert_eq!(repair(&mut table, 700), Ok(None));
@@ -378,9 +378,9 @@ mod repairing {
         let several = Table::of(Stored::Segment(mark(partition.code(), 5))).row;
         let mut table = Table { row: several, ..Table::default() };
         let told = rows::repair(&mut table, &orders, mark(0, 9)).expect_err("it is refused");
-        assert!(told.message.contains("one of several"), "{told}");
+        assert!(told.to_string().contains("one of several"), "{told}");
         let told = rows::repair(&mut table, &orders, mark(1, 9)).expect_err("it is refused");
-        assert!(told.message.contains("never lowers"), "{told}");
+        assert!(told.to_string().contains("never lowers"), "{told}");
     }
 
     #[test]
@@ -487,8 +487,8 @@ mod keeping {
             ("TT".into(), "CCC".into(), "yyyyMMdd".into(), "000".into())
         );
         assert!(made(80, 80).is_ok());
-        assert!(made(81, 1).is_err_and(|fault| fault.message.contains("80 characters of `TABLENAME`")));
-        assert!(made(1, 81).is_err_and(|fault| fault.message.contains("80 characters of `COLUMNNAME`")));
+        assert!(made(81, 1).is_err_and(|fault| fault.to_string().contains("80 characters of `TABLENAME`")));
+        assert!(made(1, 81).is_err_and(|fault| fault.to_string().contains("80 characters of `COLUMNNAME`")));
         for (words, fits) in [(10, true), (11, false)] {
             let made = ProducerKey::new(
                 key(&format!(
@@ -533,9 +533,9 @@ mod saying {
         assert!(rows::reserving(&request(&tiny, 10)).starts_with("reserving 4 for"));
         assert_eq!((rows::creating(true), rows::creating(false)), ("looking for tables", "creating tables"));
         let fault = Fault::new(FaultKind::Refused, "no table").with_context("a look");
-        assert_eq!(fault.message, "a look failed: no table");
+        assert_eq!(fault.to_string(), "a look failed: no table");
         let fault = rows::would_fail(&key("segment:orders"), Fault::new(FaultKind::Refused, "no table"));
-        assert_eq!(fault.message, "repairing `segment:orders` would fail: no table");
+        assert_eq!(fault.to_string(), "repairing `segment:orders` would fail: no table");
         assert_eq!(rows::moved_on().kind, FaultKind::Unavailable);
     }
 
@@ -544,7 +544,8 @@ mod saying {
     fn a_batchs_fault_answers_every_request_and_answers_keep_their_order() {
         let requests = ["a", "b", "c"].map(|name| request(&key(&format!("segment:{name}")), 5));
         let down = rows::in_context(&requests, Err(Fault::new(FaultKind::Unavailable, "down")));
-        let told = down.into_iter().map(|answer| answer.expect("an answer").expect_err("a fault").message);
+        let told =
+            down.into_iter().map(|answer| answer.expect("an answer").expect_err("a fault").to_string());
         assert_eq!(
             told.collect::<Vec<_>>(),
             ["a", "b", "c"].map(|name| format!("reserving 5 for `segment:{name}` failed: down"))
@@ -555,7 +556,7 @@ mod saying {
         assert_eq!(told[0], Some(Ok(range)));
         assert_eq!(told[1], None);
         assert!(
-            matches!(&told[2], Some(Err(fault)) if fault.message == "reserving 5 for `segment:c` failed: no")
+            matches!(&told[2], Some(Err(fault)) if fault.to_string() == "reserving 5 for `segment:c` failed: no")
         );
     }
 

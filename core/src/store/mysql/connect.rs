@@ -8,7 +8,7 @@ use mysql::{Conn, DriverError, Error, OptsBuilder};
 
 use super::Mysql;
 use super::Phase;
-use super::error::{SILENT, judge_error};
+use super::error::{SILENT, is_silent, judge_error};
 use super::guard::Guard;
 use super::session::{Server, Session};
 use super::tunnel::Tunnel;
@@ -39,9 +39,9 @@ impl Driver for Mysql {
                 }
                 Ok(session) => return Ok(session),
                 Err(fault) if fault.kind == FaultKind::Unavailable => {
-                    failures.push(format!("{target}: {}", fault.message));
+                    failures.push(format!("{target}: {fault}"));
                 }
-                Err(fault) => return Err(Fault::new(fault.kind, format!("{target}: {}", fault.message))),
+                Err(fault) => return Err(fault.at(target)),
             }
         }
         replicating.or(read_only).ok_or_else(|| {
@@ -79,33 +79,28 @@ impl Mysql {
             if let Some(fault) = line.fault() {
                 return fault;
             }
-            let mut fault = judge_error(&error, Phase::Ask, &options.password).fault;
+            let fault = judge_error(&error, Phase::Ask, &options.password).fault;
             match &error {
                 Error::MySqlError(said) if matches!(said.code, 1045 | 1698) => {
-                    fault.message = login_refused(options, mode);
+                    fault.because(login_refused(options, mode))
                 }
                 // For an unknown user MySQL names an arbitrary login method.
-                Error::DriverError(DriverError::UnknownAuthPlugin(way)) => {
-                    fault = Fault::new(
-                        FaultKind::Refused,
-                        format!(
-                            "the server wants user `{}` to log in by {way}, which is not known here; check the user's name, or \
-                             let it log in by caching_sha2_password or mysql_native_password",
-                            options.user
-                        ),
-                    );
-                }
+                Error::DriverError(DriverError::UnknownAuthPlugin(way)) => Fault::new(
+                    FaultKind::Refused,
+                    format!(
+                        "the server wants user `{}` to log in by {way}, which is not known here; check the user's name, or let \
+                         it log in by caching_sha2_password or mysql_native_password",
+                        options.user
+                    ),
+                ),
                 // The connection was accepted and stayed silent. A MySQL server sends the first packet; servers of other
                 // protocols wait for the client's.
-                _ if fault.message == SILENT => {
-                    let limit = options.read_timeout;
-                    fault.message = format!(
-                        "{SILENT}: no MySQL greeting came within {limit:?}; is it a MySQL or MariaDB server, and awake?"
-                    );
-                }
-                _ => {}
+                error if is_silent(error) => fault.because(format!(
+                    "{SILENT}: no MySQL greeting came within {:?}; is it a MySQL or MariaDB server, and awake?",
+                    options.read_timeout
+                )),
+                _ => fault,
             }
-            fault
         })?;
         let protection = line.protection();
         let mut session = Session {

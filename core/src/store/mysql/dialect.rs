@@ -170,7 +170,7 @@ pub(super) const NOT_CAUGHT_UP: &str = "the server did not begin a transaction i
 pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
     let plain = Meaning::plain;
     let committing = phase == Phase::Commit;
-    // TiDB has errors without a number of their own.
+    // TiDB has errors without a number of their own, so their texts decide.
     let says = |part: &str| message.to_ascii_lowercase().contains(part);
     match code {
         // A lock wait that timed out, or a locked row under `NOWAIT`.
@@ -212,8 +212,8 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         1130 => {
             plain(FaultKind::Refused, true, "the server takes no connections from this machine for this user")
         }
-        1049 => plain(FaultKind::Refused, true, "create the database, then run `keymill init`"),
-        MISSING_TABLE => plain(FaultKind::Refused, false, "run `keymill init`"),
+        1049 => Meaning::missing_database(),
+        MISSING_TABLE => Meaning::missing_table(),
         1044 => plain(
             FaultKind::Refused,
             false,
@@ -239,6 +239,7 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Remedy;
 
     #[test]
     fn a_version_names_the_dialect() {
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(meaning(1105, "Information schema is changed", Phase::Commit), Meaning::Conflict);
         assert!(matches!(meaning(1317, "", Phase::Ask), Meaning::Plain { kind: FaultKind::Unavailable, .. }));
         let advice = |code| match meaning(code, "", Phase::Ask) {
-            Meaning::Plain { advice, .. } => advice,
+            Meaning::Plain { remedy: Remedy::Text(advice), .. } => advice,
             other => panic!("{other:?}"),
         };
         assert!(

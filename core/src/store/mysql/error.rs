@@ -21,7 +21,7 @@ const NOT_MYSQL: &str = "the answer is not of the MySQL protocol";
 pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Judged {
     let Error::MySqlError(said) = error else {
         let mut message = hide(&plain_words(error), password);
-        if message == SILENT && phase == Phase::Commit {
+        if is_silent(error) && phase == Phase::Commit {
             message.push_str(" (it is frozen or overloaded, or the commit waits for a replica that is gone)");
         }
         return Judged::of_connection(message, phase);
@@ -44,16 +44,21 @@ pub(super) fn broken_by(error: &Error) -> Option<&io::Error> {
     }
 }
 
+/// Whether a connected server took too long.
+pub(super) fn is_silent(error: &Error) -> bool {
+    match broken_by(error) {
+        Some(io) => is_timeout(io.kind()),
+        None => matches!(error, Error::DriverError(DriverError::Timeout)),
+    }
+}
+
 /// The text of a driver's error, without its debug output.
 fn plain_words(error: &Error) -> String {
-    let io = broken_by(error);
-    let silent = SILENT.to_owned();
     let unheard = UNHEARD.to_owned();
-    match (io, error) {
-        (Some(io), _) if is_timeout(io.kind()) => silent,
+    match (broken_by(error), error) {
+        _ if is_silent(error) => SILENT.to_owned(),
         (Some(io), _) => format!("the connection broke: {io}"),
         (_, Error::DriverError(DriverError::ConnectTimeout)) => unheard,
-        (_, Error::DriverError(DriverError::Timeout)) => silent,
         (_, Error::DriverError(DriverError::CouldNotConnect(Some((_, what, kind))))) => {
             if is_timeout(*kind) {
                 unheard
@@ -78,7 +83,7 @@ mod tests {
     #[test]
     fn an_unanswered_commit_may_wait_for_a_replica() {
         let silent = Error::IoError(io::ErrorKind::WouldBlock.into());
-        let said = |phase| judge_error(&silent, phase, &Secret::default()).fault.message;
+        let said = |phase| judge_error(&silent, phase, &Secret::default()).fault.to_string();
         assert!(said(Phase::Commit).contains("waits for a replica that is gone"), "{}", said(Phase::Commit));
         assert_eq!(said(Phase::Ask), SILENT);
     }

@@ -246,7 +246,7 @@ impl Session {
             return fault;
         }
         self.state.broken = true;
-        let what = format!("{}; whether it was done is unknown, so that range is never used", fault.message);
+        let what = format!("{fault}; whether it was done is unknown, so that range is never used");
         Fault::new(FaultKind::Unknown, what)
     }
 

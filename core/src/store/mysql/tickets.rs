@@ -21,7 +21,7 @@ use super::session::Session;
 use crate::store::model::rows::{not_lower, ticket_row};
 use crate::store::model::value::{Value, number, text};
 use crate::store::sql::{Changed, Connection, Tickets, wrong};
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row};
 
 /// After every 64th ticket the process that drew it deletes older rows: all before the newest 64, at most 1000 at a time.
 const PURGE_EVERY: u64 = 64;
@@ -308,9 +308,9 @@ fn went_backwards(request: &Request, found: &str) -> Fault {
     Fault::new(
         FaultKind::WentBackwards,
         format!(
-            "{found}, this process has seen {}: a backup was restored, a failover lost writes or the table was emptied. Find \
-             the highest number any node has issued and run `keymill repair '{}' --to N --yes`, N above it",
-            request.high_water.next, request.key.name
+            "{found}, this process has seen {}: a backup was restored, a failover lost writes or the table was emptied",
+            request.high_water.next
         ),
     )
+    .with_remedy(Remedy::repair(&request.key.name))
 }

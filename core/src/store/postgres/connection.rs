@@ -14,7 +14,7 @@ use crate::store::sql::dialect::NOWAIT_PATIENCE;
 use crate::store::sql::rows::like;
 use crate::store::sql::sequence::{self, Counting, Drawn, Sequences};
 use crate::store::sql::{Changed, Connection, Dialect, Relation, State, Statement, Together, wrong};
-use crate::store::{Fault, FaultKind, Key, Scheme, SerialKey};
+use crate::store::{Fault, FaultKind, Key, Remedy, Scheme, SerialKey};
 
 impl Connection for Session {
     fn dialect(&self) -> Dialect {
@@ -86,10 +86,8 @@ impl Connection for Session {
             let what = if key.scheme == Scheme::Sequence { "sequence" } else { "table" };
             let place =
                 self.schema.as_ref().map_or_else(String::new, |schema| format!(" in schema `{schema}`"));
-            Fault::new(
-                FaultKind::Refused,
-                format!("{what} `{}` is missing{place}; run `keymill init`", key.table),
-            )
+            Fault::new(FaultKind::Refused, format!("{what} `{}` is missing{place}", key.table))
+                .with_remedy(Remedy::INIT)
         })
     }
 

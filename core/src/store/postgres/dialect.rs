@@ -243,13 +243,13 @@ pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
         "25006" => plain(FaultKind::Unavailable, true, READ_ONLY),
         "25P02" | "25P03" => plain(FaultKind::Unavailable, true, ""),
         "28P01" | "28000" => plain(FaultKind::Refused, true, "check user and password"),
-        "3D000" => plain(FaultKind::Refused, true, "create the database, then run `keymill init`"),
+        "3D000" => Meaning::missing_database(),
         "3F000" => plain(
             FaultKind::Refused,
             true,
             "create the schema, or name another with `schema=` in the store's URL",
         ),
-        MISSING_TABLE => plain(FaultKind::Refused, false, "run `keymill init`"),
+        MISSING_TABLE => Meaning::missing_table(),
         "42501" if phase == Phase::Create => plain(
             FaultKind::Refused,
             false,

@@ -40,10 +40,10 @@ pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Fa
     };
     let mut fault = judge(&failed, Phase::Ask, &options.password).fault;
     if matches!(failed, Failed::Silent) {
-        let limit = options.read_timeout;
-        fault.message = format!(
-            "{SILENT}: no PostgreSQL greeting came within {limit:?}; is it a PostgreSQL server, and awake?"
-        );
+        fault = fault.because(format!(
+            "{SILENT}: no PostgreSQL greeting came within {:?}; is it a PostgreSQL server, and awake?",
+            options.read_timeout
+        ));
     }
     let Failed::Postgres(error) = &failed else { return fault };
     let mode = Mode::of(options, target);
@@ -62,11 +62,12 @@ pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Fa
     }
     match (error.as_db_error(), broken) {
         (Some(said), _) if matches!(said.code().code(), "28P01" | "28000") => {
-            fault.message = login_refused(options, mode);
+            fault = fault.because(login_refused(options, mode));
         }
         (None, Some(broken)) if broken.kind() == io::ErrorKind::InvalidData => {
-            fault.message =
-                format!("it does not answer as PostgreSQL does ({broken}); is it a PostgreSQL server?");
+            fault = fault.because(format!(
+                "it does not answer as PostgreSQL does ({broken}); is it a PostgreSQL server?"
+            ));
         }
         (Some(_), _) | (None, Some(_)) => {}
         (None, None) if error.is_closed() => {}
@@ -74,7 +75,7 @@ pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Fa
         (None, None) => {
             fault.kind = FaultKind::Refused;
             if source.is_none() {
-                fault.message.push_str("; is it a PostgreSQL server?");
+                fault = fault.and("; is it a PostgreSQL server?");
             }
         }
     }
@@ -84,7 +85,7 @@ pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Fa
 /// The text of a driver's error, without its debug output.
 fn plain_words(failed: &Failed) -> String {
     match failed {
-        Failed::Fault(fault) => fault.message.clone(),
+        Failed::Fault(fault) => fault.to_string(),
         Failed::Silent => SILENT.to_owned(),
         Failed::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
             format!(

@@ -65,10 +65,10 @@ impl Driver for Postgres {
             let session = match Session::open(options, &target, &self.shared, Clock::System.boot_ms()) {
                 Ok(session) => session,
                 Err(fault) if fault.kind == FaultKind::Unavailable || best.is_some() => {
-                    failures.push(format!("{target}: {}", fault.message));
+                    failures.push(format!("{target}: {fault}"));
                     continue;
                 }
-                Err(fault) => return Err(Fault::new(fault.kind, format!("{target}: {}", fault.message))),
+                Err(fault) => return Err(fault.at(target)),
             };
             let found = session.server.history.as_ref();
             if session.server.read_only {

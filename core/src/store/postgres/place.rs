@@ -100,7 +100,7 @@ mod tests {
         let path: Vec<_> = path.iter().map(ToString::to_string).collect();
         chosen("t", found, &path, schema)
             .map(|one| one.map(|one| one.schema.clone()))
-            .map_err(|fault| fault.message)
+            .map_err(|fault| fault.to_string())
     }
 
     #[test]

@@ -513,7 +513,7 @@ impl Session {
             other => other.code() == Some(LOCKED),
         };
         if waits && !self.server.standbys().is_empty() {
-            judged.fault.message.push_str(&format!(
+            judged.fault = judged.fault.and(&format!(
                 "; commits wait for `{}` (synchronous_standby_names): if that standby is gone, start it again or take it out of \
                  the setting",
                 self.server.standbys()

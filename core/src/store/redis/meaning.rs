@@ -26,6 +26,7 @@ const INNER: &[&str] = &["WRONGTYPE", "READONLY", "OOM", "MISCONF", "NOREPLICAS"
 
 /// The meaning of `code details`: `LOADING Redis is loading the dataset in memory`.
 pub(super) fn of(code: &str, details: &str) -> Meaning {
+    // All that begins with `ERR` has no code of its own, so its text decides.
     let says = |part: &str| details.to_ascii_lowercase().contains(part);
     match code {
         "LOADING" => unavailable(true, "the server is reading its data after a start"),

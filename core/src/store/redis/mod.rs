@@ -124,9 +124,9 @@ impl RedisStore {
                 }
                 Ok(session) => return Ok(session),
                 Err(fault) if fault.kind == FaultKind::Unavailable => {
-                    failures.push(format!("{target}: {}", fault.message));
+                    failures.push(format!("{target}: {fault}"));
                 }
-                Err(fault) => return Err(Fault::new(fault.kind, format!("{target}: {}", fault.message))),
+                Err(fault) => return Err(fault.at(target)),
             }
         }
         fallback.ok_or_else(|| {

@@ -112,7 +112,7 @@ impl Sentinels {
                 // The Sentinel was restarted, or closed an idle connection: a new connection may succeed at once.
                 Err(_) if kept.wire.hung_up => {}
                 Err(fault) => {
-                    failures.push(format!("{}:{}: {}", place.0, place.1, fault.message));
+                    failures.push(format!("{}:{}: {fault}", place.0, place.1));
                     return None;
                 }
             }
@@ -123,7 +123,7 @@ impl Sentinels {
                     self.keep(at, wire);
                     return Some(answer);
                 }
-                Err(fault) => failures.push(format!("{target}: {}", fault.message)),
+                Err(fault) => failures.push(format!("{target}: {fault}")),
             }
         }
         None
@@ -139,7 +139,7 @@ impl Sentinels {
         let mut wire = Wire::open(target, &self.options)?;
         match self.question(&mut wire) {
             // Most Sentinels have no password; those that have one use the servers'.
-            Err(fault) if fault.message.starts_with("NOAUTH") => {
+            Err(fault) if fault.native.as_deref() == Some("NOAUTH") => {
                 let options = self.options.signed_in()?;
                 let Some(login) = login(&options) else { return Err(fault) };
                 let mut wire = Wire::open(target, &options)?;
@@ -156,14 +156,16 @@ impl Sentinels {
         let questions = ["MASTER", "GET-MASTER-ADDR-BY-NAME"]
             .map(|verb| cmd("SENTINEL").arg(verb).arg(&self.name).take());
         let mut texts = Vec::new();
-        for answer in wire.exchange(&questions, Phase::Ask)? {
-            let answer = match wire.answer(answer) {
-                Err(fault) if fault.message.contains("No such master") => {
-                    return Err(Fault { message: self.known_to(wire), ..fault });
-                }
+        let answers = wire.exchange(&questions, Phase::Ask)?;
+        // The first question about an unknown master is an error without a code of its own, the second has no answer.
+        let is_unknown = matches!(answers.as_slice(), [Value::ServerError(_), Value::Nil]);
+        for answer in answers {
+            let Value::Array(fields) = (match wire.answer(answer) {
+                Err(fault) if is_unknown => return Err(fault.because(self.known_to(wire))),
                 other => other?,
+            }) else {
+                return Err(no_sentinel());
             };
-            let Value::Array(fields) = answer else { return Err(no_sentinel()) };
             texts.push(fields.iter().map(|field| text(field).unwrap_or_default()).collect::<Vec<_>>());
         }
         parse(&texts[0], &texts[1]).ok_or_else(no_sentinel)

@@ -86,10 +86,7 @@ impl Session {
         commands.extend(asked.iter().cloned());
         let mut answers = match self.wire.exchange(&commands, Phase::Ask) {
             Ok(answers) => answers.into_iter(),
-            Err(mut fault) => {
-                fault.message.push_str(self.wire.silence());
-                return Err(fault);
-            }
+            Err(fault) => return Err(fault.and(self.wire.silence())),
         };
         let mut next = || answers.next().unwrap_or_default();
         if logs_in {

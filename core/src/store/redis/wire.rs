@@ -12,7 +12,7 @@ use redis::{Cmd, Parser, RedisError, Value};
 use super::meaning;
 use crate::store::server::{Target, hide, unreached};
 use crate::store::tls::{Mode, Protection, auth_withheld};
-use crate::store::{Fault, FaultKind, Secret, server};
+use crate::store::{Fault, FaultKind, Remedy, Secret, server};
 
 /// What a command leaves behind if the connection breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,8 +241,8 @@ impl Wire {
         // A script's error ends in the script's name and line, which mean nothing to a user.
         let said = details.split(" script: ").next().unwrap_or_default();
         let said = hide(format!("{}: {said}", error.code()).trim_end_matches(": "), &self.password);
-        let message = if meaning.advice.is_empty() { said } else { format!("{said}; {}", meaning.advice) };
-        Err(Fault::new(meaning.kind, message))
+        let fault = Fault::new(meaning.kind, said).with_native(error.code());
+        Err(if meaning.advice.is_empty() { fault } else { fault.with_remedy(Remedy::Text(meaning.advice)) })
     }
 
     /// Anything but an answer breaks the connection.

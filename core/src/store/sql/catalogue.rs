@@ -186,7 +186,7 @@ mod tests {
         assert!(made[0].1.contains("EXISTS `keymill_segment` (") && made[1].1.contains("EXISTS `other` ("));
         let odd = [Arc::new(Key { table: "a b".to_owned(), ..Key::clone(&keys[0]) })];
         let refused = tables(&odd, Family::MySql, None).expect_err("it is refused");
-        assert!(refused.message.contains("`a b` is no table name"), "{refused}");
+        assert!(refused.to_string().contains("`a b` is no table name"), "{refused}");
         assert!(rows::check_table_name("a_b").is_ok());
     }
 

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use crate::store::server::Phase;
-use crate::store::{Fault, FaultKind};
+use crate::store::{Fault, FaultKind, Remedy};
 
 use super::State;
 
 /// The meaning of a server's own error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// Not carried out: another transaction was faster. The same transaction may succeed now.
     Conflict,
@@ -17,12 +17,22 @@ pub(crate) enum Meaning {
     /// Whether a commit in flight was carried out is unknown.
     Unknown,
     /// A fault of this kind. `reconnect`: another server may succeed, or this session must not be used again.
-    Plain { kind: FaultKind, reconnect: bool, advice: &'static str },
+    Plain { kind: FaultKind, reconnect: bool, remedy: Remedy },
 }
 
 impl Meaning {
     pub(crate) const fn plain(kind: FaultKind, reconnect: bool, advice: &'static str) -> Meaning {
-        Meaning::Plain { kind, reconnect, advice }
+        Meaning::Plain { kind, reconnect, remedy: Remedy::Text(advice) }
+    }
+
+    /// Something is missing that `keymill init` creates.
+    pub(crate) const fn missing_table() -> Meaning {
+        Meaning::Plain { kind: FaultKind::Refused, reconnect: false, remedy: Remedy::INIT }
+    }
+
+    pub(crate) const fn missing_database() -> Meaning {
+        let remedy = Remedy::Init { first: "create the database, then " };
+        Meaning::Plain { kind: FaultKind::Refused, reconnect: true, remedy }
     }
 }
 
@@ -65,7 +75,7 @@ impl Judged {
         named: Option<String>,
     ) -> Judged {
         let said = named.unwrap_or_else(|| format!("error {code}: {message}"));
-        match meaning {
+        let mut judged = match meaning {
             Meaning::Conflict => {
                 Judged { conflict: true, ..Judged::new(FaultKind::Unavailable, said, false) }
             }
@@ -74,11 +84,16 @@ impl Judged {
                 Judged::new(FaultKind::Locked, said, false)
             }
             Meaning::Unknown => Judged::new(FaultKind::Unknown, said + NEVER_USED, true),
-            Meaning::Plain { kind, reconnect, advice: "" } => Judged::new(kind, said, reconnect),
-            Meaning::Plain { kind, reconnect, advice } => {
-                Judged::new(kind, format!("{said}; {advice}"), reconnect)
+            Meaning::Plain { kind, reconnect, remedy } => {
+                let mut judged = Judged::new(kind, said, reconnect);
+                if remedy != Remedy::Text("") {
+                    judged.fault = judged.fault.with_remedy(remedy);
+                }
+                judged
             }
-        }
+        };
+        judged.fault = judged.fault.with_native(code);
+        judged
     }
 }
 

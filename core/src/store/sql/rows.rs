@@ -99,7 +99,7 @@ pub(super) fn patiently<T>(
         if spent >= patience {
             let mut fault = conflict.unwrap_or_else(rows::moved_on);
             if attempts > 1 {
-                fault.message.push_str(&format!(" ({attempts} attempts in {} ms)", spent.as_millis()));
+                fault = fault.and(&format!(" ({attempts} attempts in {} ms)", spent.as_millis()));
             }
             return Err(fault);
         }

@@ -1,6 +1,6 @@
 //! SQL sequences that count in steps: the values are 1, 1 + step, …, and the value *v* owns `[v, v + step)`.
 
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row};
 
 use super::{Connection, check_table};
 use crate::store::model::rows::not_lower;
@@ -79,8 +79,8 @@ fn need(connection: &mut dyn Connection, key: &Key) -> Result<(), Fault> {
     if !check_table(connection, key)? {
         // On a database with schemas the message names the schema.
         connection.place(key)?;
-        let what = format!("sequence `{}` is missing; run `keymill init`", key.table);
-        return Err(Fault::new(FaultKind::Refused, what));
+        let what = format!("sequence `{}` is missing", key.table);
+        return Err(Fault::new(FaultKind::Refused, what).with_remedy(Remedy::INIT));
     }
     Ok(())
 }
@@ -129,11 +129,11 @@ fn went_backwards(request: &Request, stands: u64, loser: &str) -> Fault {
         FaultKind::WentBackwards,
         format!(
             "its sequence stands at {stands}, this process has seen {}: a backup was restored, {loser} lost values or the \
-             sequence was made anew; nothing is used. Find the highest number any node has issued and run \
-             `keymill repair '{}' --to N --yes`, N above it",
-            request.high_water.next, request.key.name
+             sequence was made anew; nothing is used",
+            request.high_water.next
         ),
     )
+    .with_remedy(Remedy::repair(&request.key.name))
 }
 
 /// Moves the sequence on, so that the next value is `to` or the first of its values above.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use super::descriptors;
-use crate::store::{Fault, FaultKind, Scheme};
+use crate::store::{Fault, FaultKind, Remedy, Scheme};
 
 /// `PRAGMA application_id` of files that keymill made: "kmil".
 pub(super) const APPLICATION_ID: i32 = 0x6b6d_696c;
@@ -179,13 +179,14 @@ pub(super) fn fault(path: &Path, error: &rusqlite::Error) -> Fault {
                 "`{file}` cannot be opened; make the file and its folder readable and writable for this user"
             ),
         ),
-        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => Fault::new(
-            FaultKind::Refused,
-            format!(
-                "`{file}` is damaged or not a SQLite file ({error}); restore it, then run `keymill repair`, N above \
-                 every number issued"
-            ),
-        ),
+        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
+            Fault::new(FaultKind::Refused, format!("`{file}` is damaged or not a SQLite file ({error})"))
+                .with_remedy(Remedy::Repair {
+                    first: "restore it, then ",
+                    row: None,
+                    above: "every number issued",
+                })
+        }
         ErrorCode::SystemIoFailure => {
             Fault::new(FaultKind::Unavailable, format!("reading or writing `{file}` failed: {error}"))
         }
