@@ -51,8 +51,8 @@ impl Handle {
             // A block counts, and with a stride a count is no id, so these are taken one by one too.
             return self.source.next();
         }
-        let answer = self.source.numbers().and_then(|state| self.cursor.next_or_refill(state));
-        answer.map_err(|e| self.source.failed(e))
+        let Handle { source, cursor } = self;
+        source.enter(|| cursor.next_or_refill(source.numbers()?))
     }
 
     /// The next serial number of this handle's block, as text.
@@ -65,9 +65,8 @@ impl Handle {
         let number = match self.cursor.next() {
             Some(number) => number,
             None => {
-                let refilled =
-                    self.source.shared.segments().and_then(|state| self.cursor.next_or_refill(state));
-                refilled.map_err(|e| self.source.failed(e))?
+                let Handle { source, cursor } = &mut *self;
+                source.enter(|| cursor.next_or_refill(source.shared.segments()?))?
             }
         };
         let mut buffer = [0; MAX_TEXT];

@@ -4,6 +4,7 @@
 //! Only plain types cross: `u64`, UTF-8 text, buffers of the caller, an opaque mill and source. Configuration crosses as one
 //! string, so no language can lack an option.
 
+mod door;
 mod handle;
 mod operate;
 mod source;
@@ -18,7 +19,7 @@ use crate::config::{MillConfig, default_mill};
 use crate::engine::events::Event;
 use crate::engine::metrics::{self, Latency, MillCounters, Stats};
 use crate::engine::{SharedMill, SharedSource};
-use crate::store::{Facts, Fault, Store};
+use crate::store::Facts;
 use crate::time::Clock;
 
 pub use crate::base::spec::Kind;
@@ -78,9 +79,11 @@ impl Mill {
     /// # Errors
     /// `INVALID_CONFIG` with the valid kinds, options or values; `LAYOUT_ENDED`; `CLOSED`.
     pub fn source(&self, spec: &str) -> Result<Source> {
-        let spec = self.shared.config.spec(spec)?;
-        let shared = SharedSource::open(&self.shared, spec)?;
-        Ok(Source { shared: Arc::new(shared) })
+        self.shared.enter(|_| {
+            let spec = self.shared.config.spec(spec)?;
+            let shared = SharedSource::open(&self.shared, spec)?;
+            Ok(Source { shared: Arc::new(shared) })
+        })
     }
 
     /// Closes for good: every later call answers `CLOSED`; unused numbers go back to the store where they can.
@@ -98,34 +101,32 @@ impl Mill {
     /// Every figure as Prometheus text. In a forked child the figures begin with its first call.
     #[must_use]
     pub fn metrics(&self) -> String {
-        self.shared.present().map_or_else(
-            || metrics::render(&MillCounters::default(), &[]),
-            |engine| metrics::render(&engine.counters, &engine.all_stats()),
-        )
+        let figures = self.shared.figures(|engine| metrics::render(&engine.counters, &engine.all_stats()));
+        figures.unwrap_or_else(|| metrics::render(&MillCounters::default(), &[]))
     }
 
     /// How long reservations took.
     #[must_use]
     pub fn latency(&self) -> Latency {
-        self.shared.present().map_or_else(Latency::default, |engine| engine.counters.latency())
+        self.shared.figures(|engine| engine.counters.latency()).unwrap_or_default()
     }
 
     /// Every open source's figures, by name.
     #[must_use]
     pub fn stats(&self) -> Vec<Stats> {
-        self.shared.present().map_or_else(Vec::new, crate::engine::Engine::all_stats)
+        self.shared.figures(crate::engine::Engine::all_stats).unwrap_or_default()
     }
 
     /// Takes the events that happened since the last call; at most the last 256 are kept.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
-        self.shared.present().map_or_else(Vec::new, |engine| engine.events.drain())
+        self.shared.figures(|engine| engine.events.drain()).unwrap_or_default()
     }
 
     /// Takes the oldest event that was not taken yet, for callers with room for one at a time.
     #[must_use]
     pub fn next_event(&self) -> Option<Event> {
-        self.shared.present()?.events.pop()
+        self.shared.figures(|engine| engine.events.pop())?
     }
 
     /// The store as it may be shown: never a user or a password.
@@ -145,7 +146,7 @@ impl Mill {
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn facts(&self) -> Result<Facts> {
-        let mut facts = self.on_store(|store| store.facts())?;
+        let mut facts = self.shared.on_store(self.shared.config.command_line(), |store| store.facts())?;
         // Texts of a server.
         for text in [&mut facts.version].into_iter().chain(&mut facts.durability).chain(&mut facts.warnings) {
             *text = printable(std::mem::take(text));
@@ -169,7 +170,7 @@ impl Mill {
     pub fn tables(&self, specs: &[&str], dry_run: bool) -> Result<Vec<Table>> {
         let mut keys: Vec<Arc<Key>> = Vec::new();
         for spec in if specs.is_empty() { &["segment:keymill"] } else { specs } {
-            let key = self.shared.config.spec(spec)?.key;
+            let key = self.shared.guard(|| self.shared.config.spec(spec))?.key;
             // A ticket's step is part of its table's definition; a table with another step is refused.
             let table =
                 |key: &Key| (key.scheme, key.table.clone(), key.scheme.is_ticket().then_some(key.step));
@@ -178,7 +179,7 @@ impl Mill {
             }
         }
         let has_tables = self.shared.config.store.is_sql();
-        self.on_store(move |store| {
+        self.shared.on_store(self.shared.config.command_line(), move |store| {
             let mut tables = Vec::new();
             for key in &keys {
                 // One at a time, so that each statement has its table.
@@ -190,13 +191,6 @@ impl Mill {
             }
             Ok(tables)
         })
-    }
-
-    fn on_store<T: Send + 'static>(
-        &self,
-        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
-    ) -> Result<T> {
-        self.shared.engine()?.run_on_store(self.shared.config.command_line(), task)
     }
 
     /// Moves a manual clock (`clock=manual`) forward by milliseconds.
@@ -216,15 +210,15 @@ impl Mill {
     }
 
     fn with_manual_clock(&self, move_it: impl FnOnce(&crate::time::ManualClock)) -> Result<()> {
-        match self.shared.clock() {
+        self.shared.enter(|engine| match self.shared.clock() {
             Clock::Manual(clock) => {
                 move_it(clock);
-                self.shared.engine()?.clock_moved()
+                engine.clock_moved()
             }
             Clock::System => {
                 Err(Error::argument("this mill runs on the machine's clock; open it with clock=manual"))
             }
-        }
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::engine::{Live, SharedSource, Way};
 use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::SnowflakeSource;
-use crate::store::{Fault, Row, Store};
+use crate::store::Row;
 
 use super::{Handle, Iter, Mill, Parts};
 
@@ -37,25 +37,6 @@ impl Source {
     #[must_use]
     pub fn label(&self) -> &str {
         &self.spec().label
-    }
-
-    /// Counts an error that a caller gets.
-    #[cold]
-    pub(crate) fn failed(&self, error: Error) -> Error {
-        if let Some(engine) = self.shared.mill.present() {
-            engine.counters.error(error.code);
-        }
-        error
-    }
-
-    /// Runs `task` with the store.
-    pub(crate) fn on_store<T: Send + 'static>(
-        &self,
-        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
-    ) -> Result<T> {
-        let engine = self.shared.mill.engine();
-        let answer = engine.and_then(|engine| engine.run_on_store(self.spec().command_line(), task));
-        answer.map_err(|error| self.failed(error))
     }
 
     #[cold]
@@ -87,12 +68,7 @@ impl Source {
     pub fn next(&self) -> Result<u64> {
         // Not a `match`: of that the compiler makes a jump table, and the locked instruction waits for the jump.
         if let Way::Shared(live) = &self.shared.way {
-            let source = live.last();
-            return match source.take_one() {
-                Ok(number) if source.word().is_ours() => Ok(number),
-                Ok(_) => self.next_after(live, None),
-                Err(miss) => self.next_after(live, Some(miss)),
-            };
+            return self.next_shared(live);
         }
         let quick = match &self.shared.way {
             // A block of another process is revoked: its word has changed.
@@ -106,11 +82,25 @@ impl Source {
         }
     }
 
+    /// The next number of the shared counter.
+    #[expect(clippy::inline_always, reason = "as for `next`")]
+    #[inline(always)]
+    fn next_shared(&self, live: &Live<SegmentSource>) -> Result<u64> {
+        let source = live.last();
+        match source.take_one() {
+            Ok(number) if source.word().is_ours() => Ok(number),
+            Ok(_) => self.next_after(live, None),
+            Err(miss) => self.next_after(live, Some(miss)),
+        }
+    }
+
     /// After a miss, or a number that a forked child counted in its parent's source.
     #[cold]
     fn next_after(&self, live: &Live<SegmentSource>, miss: Option<Miss>) -> Result<u64> {
-        let taken = self.with_miss(live, miss).and_then(|(source, miss)| source.lease_after(miss));
-        taken.map(|taken| taken.lo).map_err(|e| self.failed(e))
+        self.enter(|| {
+            let (source, miss) = self.with_miss(live, miss)?;
+            source.lease_after(miss).map(|taken| taken.lo)
+        })
     }
 
     /// The state of this process, and the miss if it happened there.
@@ -125,24 +115,22 @@ impl Source {
 
     #[cold]
     fn next_otherwise(&self) -> Result<u64> {
-        let id = match &self.shared.way {
-            Way::Time(live) => live.get(&self.shared).and_then(SnowflakeSource::next),
-            Way::Thread(live) => {
-                live.get(&self.shared).and_then(|source| cursor::next_of_thread(source, |number, _| number))
+        if let Way::Strided(live) = &self.shared.way {
+            if !self.by_thread() {
+                return self.next_shared(live).map(|n| self.stride().nth(n));
             }
-            Way::Strided(live) => live.get(&self.shared).and_then(|source| self.next_strided(source)),
-            _ => self.numbers().and_then(SegmentSource::next),
-        };
-        id.map_err(|e| self.failed(e))
-    }
-
-    /// The next of every delta-th number.
-    fn next_strided(&self, source: &SegmentSource) -> Result<u64> {
-        let n = match self.spec().order {
-            Order::Process => source.next(),
-            Order::Thread => cursor::next_of_thread(source, |n, _| n),
-        };
-        n.map(|n| self.stride().nth(n))
+            if let Some(n) = cursor::quick(live.last()) {
+                return Ok(self.stride().nth(n));
+            }
+        }
+        self.enter(|| match &self.shared.way {
+            Way::Time(live) => live.get(&self.shared)?.next(),
+            Way::Thread(live) => cursor::next_of_thread(live.get(&self.shared)?, |number, _| number),
+            Way::Strided(live) => {
+                cursor::next_of_thread(live.get(&self.shared)?, |n, _| self.stride().nth(n))
+            }
+            _ => self.numbers()?.next(),
+        })
     }
 
     /// The next id if one is in memory; never blocks.
@@ -171,20 +159,27 @@ impl Source {
 
     #[cold]
     fn try_next_otherwise(&self) -> Result<u64> {
-        let id = match &self.shared.way {
-            Way::Time(live) => live.get(&self.shared).and_then(SnowflakeSource::try_next),
-            _ => self.numbers().and_then(|source| {
+        if let Way::Time(live) = &self.shared.way
+            && let Some(id) = quick_time(live)
+        {
+            return Ok(id);
+        }
+        self.enter(|| match &self.shared.way {
+            Way::Time(live) => live.get(&self.shared)?.try_next(),
+            _ => {
+                let source = self.numbers()?;
                 let rest = if self.by_thread() { cursor::rest_of_thread(source, |n, _| n) } else { None };
                 rest.map_or_else(|| source.try_next(), Ok).map(|n| self.stride().nth(n))
-            }),
-        };
-        id.map_err(|e| self.failed(e))
+            }
+        })
     }
 
     #[cold]
     fn try_next_after(&self, live: &Live<SegmentSource>, miss: Option<Miss>) -> Result<u64> {
-        let taken = self.with_miss(live, miss).and_then(|(source, miss)| source.try_take_after(miss));
-        taken.map(|taken| taken.lo).map_err(|e| self.failed(e))
+        self.enter(|| {
+            let (source, miss) = self.with_miss(live, miss)?;
+            source.try_take_after(miss).map(|taken| taken.lo)
+        })
     }
 
     /// `count` ids: one count instead of `count`, so by far the fastest way to many.
@@ -238,14 +233,13 @@ impl Source {
     /// # Errors
     /// As [`Source::next`]; `INVALID_ARGUMENT` for a count of 0 and for snowflakes.
     pub fn lease(&self, count: u64) -> Result<(u64, u64)> {
-        if count == 0 {
-            return Err(self.failed(Error::argument("a lease of 0 numbers; ask for at least 1")));
-        }
-        let taken = self
-            .numbers()
-            .and_then(|source| source.lease(self.at_most(count)))
-            .map_err(|e| self.failed(e))?;
-        Ok(self.ids_of(taken.lo, taken.hi))
+        self.enter(|| {
+            if count == 0 {
+                return Err(Error::argument("a lease of 0 numbers; ask for at least 1"));
+            }
+            let taken = self.numbers()?.lease(self.at_most(count))?;
+            Ok(self.ids_of(taken.lo, taken.hi))
+        })
     }
 
     /// How many of `count` numbers are consecutive ids.
@@ -367,11 +361,13 @@ impl Source {
     /// This source's figures.
     ///
     /// # Errors
-    /// `FORKED`, `CLOSED`.
+    /// `FORKED`. A closed mill keeps its figures.
     pub fn stats(&self) -> Result<Stats> {
-        Ok(match &self.shared.way {
-            Way::Time(live) => Stats::of_snowflakes(live.get(&self.shared)?),
-            _ => Stats::of_segments(self.shared.segments()?),
+        self.shared.mill.guard(|| {
+            Ok(match &self.shared.way {
+                Way::Time(live) => Stats::of_snowflakes(live.get(&self.shared)?),
+                _ => Stats::of_segments(self.shared.segments()?),
+            })
         })
     }
 
@@ -443,7 +439,7 @@ impl IntoIterator for &Source {
 #[cfg(all(test, feature = "sqlite", feature = "mysql"))]
 mod tests {
     use super::*;
-    use crate::store::{FaultKind, Remedy};
+    use crate::store::{Fault, FaultKind, Remedy};
 
     fn message(mill: &str, spec: &str, remedy: Remedy) -> String {
         let source = Mill::open(mill).and_then(|mill| mill.source(spec)).expect("a source");

@@ -90,7 +90,8 @@ impl Source {
         miss: Option<Miss>,
         take: TakeAfter,
     ) -> Result<(u64, Prefix)> {
-        let serial = self.with_miss(live, miss).and_then(|(source, mut miss)| {
+        self.enter(|| {
+            let (source, mut miss) = self.with_miss(live, miss)?;
             loop {
                 let taken = take(source, miss.take())?;
                 match source.prefix(&taken) {
@@ -99,8 +100,7 @@ impl Source {
                     None => source.callers.counters.lose(1),
                 }
             }
-        });
-        serial.map_err(|e| self.failed(e))
+        })
     }
 
     fn write_decimal(&self, buffer: &mut [u8], id: u64) -> Result<usize> {

@@ -160,6 +160,7 @@ impl Fault {
     }
 
     /// The fault with the store's own code.
+    #[cfg_attr(not(feature = "_server"), allow(dead_code))] // only servers have codes
     #[must_use]
     pub(crate) fn with_native(mut self, code: impl Display) -> Self {
         self.native = Some(code.to_string().into());

@@ -15,7 +15,6 @@ use std::time::Duration;
 use crossbeam::channel::{self, Sender};
 
 use crate::base::error::{Code, Error, Result, shown};
-use crate::base::fault::CommandLine;
 use crate::base::revocation::Word;
 use crate::base::spec::{SnowflakeSpec, Spec};
 use crate::base::thread;
@@ -26,7 +25,7 @@ use crate::engine::metrics::{MillCounters, Stats};
 use crate::keeper::executor::{Command, Executor, Health};
 use crate::keeper::{Keeper, KeptSource};
 use crate::store::guarded::{Guarded, MakeStore, OnPanic};
-use crate::store::{Fault, Store, interleave, memory};
+use crate::store::{Store, interleave, memory};
 use crate::time::Clock;
 
 /// How long `close` waits for the keeper: a batch's own timeouts are shorter.
@@ -183,14 +182,15 @@ impl Engine {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn closed_error() -> Error {
-        Error::new(Code::Closed, "the mill was closed")
+    pub(crate) fn closed_error(label: Option<&str>) -> Error {
+        let of = label.map_or_else(String::new, |label| format!(" of `{label}`"));
+        Error::new(Code::Closed, format!("the mill{of} was closed"))
     }
 
     /// Why the keeper does not answer.
     fn no_keeper(&self) -> Error {
         if self.is_closed() {
-            return Self::closed_error();
+            return Self::closed_error(None);
         }
         Error::new(
             Code::Internal,
@@ -208,7 +208,7 @@ impl Engine {
     pub(crate) fn source(&self, spec: &Arc<Spec>) -> Result<KeptSource> {
         let mut sources = self.sources();
         if self.is_closed() {
-            return Err(Self::closed_error());
+            return Err(Self::closed_error(None));
         }
         let identity = spec.identity();
         if let Some(source) = sources.all.get(&identity) {
@@ -258,11 +258,10 @@ impl Engine {
         Ok(source)
     }
 
-    /// Runs `task` with the store, on the keeper's thread. A fault's commands are those of `line`.
+    /// Runs `task` with the store, on the keeper's thread, and answers with what it returned.
     pub(crate) fn run_on_store<T: Send + 'static>(
         &self,
-        line: CommandLine<'_>,
-        task: impl FnOnce(&mut dyn Store) -> std::result::Result<T, Fault> + Send + 'static,
+        task: impl FnOnce(&mut dyn Store) -> T + Send + 'static,
     ) -> Result<T> {
         let (sender, answer) = channel::bounded(1);
         self.command(Command::Run(Box::new(move |store| {
@@ -270,7 +269,7 @@ impl Engine {
             let _ = sender.send(task(store));
         })))?;
         match answer.recv_timeout(TASK_WAIT) {
-            Ok(answer) => answer.map_err(|fault| fault.error(line)),
+            Ok(answer) => Ok(answer),
             Err(channel::RecvTimeoutError::Timeout) => {
                 Err(Error::new(Code::Deadline, "the store did not answer within 30 s; try again"))
             }

@@ -92,7 +92,7 @@ impl SharedMill {
             ));
         }
         if self.is_closed() {
-            return Err(Error::new(Code::Closed, "the mill was closed"));
+            return Err(Engine::closed_error(None));
         }
         let _held = self.reviving.lock();
         // Another thread may have done it meanwhile.
