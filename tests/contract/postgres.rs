@@ -193,7 +193,10 @@ fn settings_that_lose_commits_are_refused_or_warned_about() {
     let refused = |setting: &str| {
         let fault = postgres::store(private.options()).reserve(&request).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Unsafe, "{fault}");
-        assert!(fault.to_string().contains(setting) && fault.to_string().contains("durability=warn"), "{fault}");
+        assert!(
+            fault.to_string().contains(setting) && fault.to_string().contains("durability=warn"),
+            "{fault}"
+        );
     };
     refused("full_page_writes=off");
     options.durability = Durability::Warn;
