@@ -147,6 +147,40 @@ fn a_sequence_that_was_set_back_is_refused_until_it_is_repaired() {
 }
 
 #[test]
+fn a_sequence_that_is_altered_while_programs_draw_issues_no_number_twice() {
+    for server in SERVERS {
+        let sequence = Sequence::new(server);
+        let mut stores = [sequence.open(), sequence.open()];
+        let mut ranges = Vec::new();
+        let mut draw = |store: &mut dyn Store| {
+            // Without a high water: no other process would have seen a number.
+            let got = store.reserve(&sequence.request(0))?;
+            ranges.push((got.lo, got.hi));
+            Ok::<_, keymill::store::Fault>(())
+        };
+        for (altered, part) in [
+            ("INCREMENT BY 1", "use `step=1`"),
+            ("INCREMENT BY 30", "use `step=30`"),
+            ("CYCLE", "starts over"),
+        ] {
+            (server.say)(&format!("ALTER SEQUENCE {} INCREMENT BY 100", sequence.name));
+            for store in &mut stores {
+                draw(&mut **store).expect("it counts as the source says");
+            }
+            (server.say)(&format!("ALTER SEQUENCE {} {altered}", sequence.name));
+            for _ in 0..3 {
+                for store in &mut stores {
+                    let fault = draw(&mut **store).expect_err("it does not count as the source says");
+                    assert_eq!(fault.kind, FaultKind::Refused, "{altered}: {fault}");
+                    assert!(fault.to_string().contains(part), "{altered}: {fault}");
+                }
+            }
+        }
+        assert_disjoint(ranges);
+    }
+}
+
+#[test]
 fn a_sequence_of_another_step_is_refused() {
     for server in SERVERS {
         let says = |store: &mut dyn Store, request: &Request, part: &str| {

@@ -292,9 +292,20 @@ impl Sequences for Session {
         }
         self.test_options(Phase::Ask)?;
         // One autocommitted statement: a drawn value is never drawn again, except after a crash of MariaDB.
-        let found = self.run(&format!("SELECT NEXTVAL(`{}`)", key.table), &[], Phase::Commit);
+        // MariaDB's sequence is a table too, and cannot be altered while a statement uses it.
+        let counting = match self.server.dialect {
+            Dialect::TiDb => String::new(),
+            _ => format!(", increment, cycle_option FROM `{}`", key.table),
+        };
+        let found = self.run(&format!("SELECT NEXTVAL(`{}`){counting}", key.table), &[], Phase::Commit);
         let value = match found {
-            Ok(rows) => rows.first().and_then(|row| number(row, 0)),
+            Ok(rows) => {
+                let row = rows.first().map_or(&[][..], Vec::as_slice);
+                if row.len() > 1 && (number(row, 1), number(row, 2)) != (Some(key.step), Some(0)) {
+                    return Ok(Drawn::Altered);
+                }
+                number(row, 0)
+            }
             // Run out: 4084 on MariaDB, 4135 on TiDB.
             Err(_) if matches!(self.code, Some(4084 | 4135)) => return Ok(Drawn::RanOut),
             Err(fault) => return Err(fault),

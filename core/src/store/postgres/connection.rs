@@ -328,6 +328,11 @@ impl Session {
 const LOCK: &str =
     "(1801812333::pg_catalog.int8 << 32) | pg_catalog.to_regclass(?)::pg_catalog.oid::pg_catalog.int8";
 
+/// How a sequence counts: `increment,cycles,cache`. After `nextval` in a statement's columns it says how that value was drawn, as
+/// the sequence cannot be altered before the statement has ended.
+const COUNTING: &str = "(SELECT pg_catalog.concat_ws(',', c.increment, c.cycle_option, c.cache_size) \
+     FROM pg_catalog.pg_sequence_parameters(pg_catalog.to_regclass(?)::pg_catalog.oid) c)";
+
 /// SQL sequences.
 ///
 /// `SELECT nextval(…)` alone is not durable. A sequence writes one log record for 32 values, ahead; only the transaction
@@ -380,13 +385,13 @@ impl Sequences for Session {
         let sql = format!(
             "SELECT pg_catalog.pg_advisory_xact_lock_shared({LOCK})::pg_catalog.text, \
              pg_catalog.nextval(pg_catalog.to_regclass(?)), \
-             pg_catalog.pg_logical_emit_message(true, 'keymill', ''::pg_catalog.text)::pg_catalog.text, {} FROM {place} s \
-             WHERE s.last_value >= CASE WHEN s.is_called THEN ? ELSE ? END{}",
+             pg_catalog.pg_logical_emit_message(true, 'keymill', ''::pg_catalog.text)::pg_catalog.text, \
+             {COUNTING}, {} FROM {place} s WHERE s.last_value >= CASE WHEN s.is_called THEN ? ELSE ? END{}",
             self.pinned(),
             self.own_limits(),
         );
-        let values =
-            [place.as_str().into(), place.as_str().into(), seen.saturating_sub(key.step).into(), seen.into()];
+        let name = || Value::from(place.as_str());
+        let values = [name(), name(), name(), seen.saturating_sub(key.step).into(), seen.into()];
         let found = match self.run(&sql, &values, Phase::Commit) {
             Ok(rows) => rows,
             Err(_) if self.code.as_deref() == Some("2200H") => return Ok(Drawn::RanOut),
@@ -395,7 +400,10 @@ impl Sequences for Session {
         let Some(row) = found.first() else {
             return Ok(Drawn::Behind { next: Sequences::next(self, key)?.unwrap_or(0) });
         };
-        self.check_watched_row(row, 3)?;
+        self.check_watched_row(row, 4)?;
+        if text(row, 3) != Some(format!("{},f,1", key.step).as_str()) {
+            return Ok(Drawn::Altered);
+        }
         Ok(Drawn::Value(number(row, 1).unwrap_or(0)))
     }
 

@@ -24,6 +24,8 @@ pub(crate) enum Drawn {
     },
     /// The sequence has no value left.
     RanOut,
+    /// A value was drawn of a sequence that did not count as this source says: it was altered meanwhile.
+    Altered,
 }
 
 /// The SQL sequences of a database.
@@ -36,6 +38,8 @@ pub(crate) trait Sequences {
 
     /// Draws a value, unless the sequence is below `seen`. A sequence that was set back would otherwise rise value by value
     /// to where this process stands, and pass numbers that other nodes have issued on its way.
+    /// How the sequence counts is judged in the same statement, where the database can say so: its next value would otherwise
+    /// lie inside the range of this one.
     fn draw(&mut self, key: &Key, seen: u64) -> Result<Drawn, Fault>;
 
     /// Makes `used` the value that was used last; never lowers it.
@@ -115,6 +119,14 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
         Drawn::Value(lo) if lo < seen => return Err(went_backwards(request, lo, loser)),
         Drawn::Behind { next } => return Err(went_backwards(request, next, loser)),
         Drawn::Value(lo) if lo <= last => lo,
+        Drawn::Altered => {
+            connection.forget_tables();
+            need(connection, key)?;
+            return Err(Fault::new(
+                FaultKind::Unavailable,
+                "its sequence was altered while a value was drawn",
+            ));
+        }
         Drawn::Value(_) | Drawn::RanOut => {
             let what = format!("every number up to {last} has been reserved");
             return Err(Fault::new(FaultKind::Exhausted, what));
