@@ -83,8 +83,7 @@ impl Source {
     }
 
     /// The schemes whose rows [`Source::import`] imports.
-    pub const IMPORTS: [&'static str; 5] =
-        ["leaf_alloc", "tiny_id_info", "cosid", "key_producer", "sequence_table"];
+    pub const IMPORTS: &'static [&'static str] = &Scheme::IMPORTS;
 
     /// Imports the row of another program into this source, in one transaction: the old row is moved 2^62 numbers away
     /// first, so that old nodes that still run never meet this source's numbers, then this source's row begins where the
@@ -119,9 +118,9 @@ impl Source {
                 Source::IMPORTS.join(", ")
             )));
         }
+        let known = Scheme::ALL.into_iter().find(|of| of.name() == scheme);
         // Always given, because a TOML file may set `table` for this source.
-        let default =
-            Scheme::ALL.into_iter().find(|of| of.name() == scheme).map_or("", Scheme::default_table);
+        let default = known.map_or("", Scheme::default_table);
         let mut options = vec![("scheme", scheme), ("table", table.unwrap_or(default))];
         options.extend(columns.map(|columns| ("columns", columns)));
         let spec = match &self.spec().key.serial {

@@ -300,9 +300,38 @@ impl Scheme {
         }
     }
 
+    /// Whether the rows are those of another program, which has them with or without keymill.
+    pub(crate) const fn is_of_another_program(self) -> bool {
+        matches!(self.kept(), Kept::Serial | Kept::Counter(_))
+    }
+
+    /// How many schemes are another program's.
+    const IMPORTED: usize = {
+        let (mut at, mut count) = (0, 0);
+        while at < Scheme::ALL.len() {
+            count += Scheme::ALL[at].is_of_another_program() as usize;
+            at += 1;
+        }
+        count
+    };
+
+    /// The names of the schemes whose rows can be imported.
+    pub(crate) const IMPORTS: [&'static str; Scheme::IMPORTED] = {
+        let mut names = [""; Scheme::IMPORTED];
+        let (mut at, mut count) = (0, 0);
+        while count < names.len() {
+            if Scheme::ALL[at].is_of_another_program() {
+                names[count] = Scheme::ALL[at].name();
+                count += 1;
+            }
+            at += 1;
+        }
+        names
+    };
+
     /// The columns that `columns=` may rename; none where the table is keymill's own.
     pub(crate) fn renamable(self) -> Vec<&'static str> {
-        if !matches!(self.kept(), Kept::Serial | Kept::Counter(_)) {
+        if !self.is_of_another_program() {
             return Vec::new();
         }
         let touched = self.touched().map(|touched| touched.column);
