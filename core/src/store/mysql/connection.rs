@@ -130,8 +130,8 @@ impl Connection for Session {
             rows.iter().map(|row| (word(row, 0), word(row, 1))).collect()
         };
         let columns = self.ask(
-            "SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() \
-             AND TABLE_NAME = ?",
+            "SELECT COLUMN_NAME, IF(DATA_TYPE = 'decimal', COLUMN_TYPE, DATA_TYPE) FROM information_schema.COLUMNS \
+             WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
             &of_table,
         )?;
         let unique = self.ask(

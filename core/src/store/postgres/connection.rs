@@ -110,7 +110,8 @@ impl Connection for Session {
             rows.iter().map(|row| (word(row, 0), word(row, 1))).collect()
         };
         let columns = self.ask(
-            "SELECT attname::pg_catalog.text, pg_catalog.format_type(atttypid, NULL::pg_catalog.int4) \
+            "SELECT attname::pg_catalog.text, pg_catalog.format_type(atttypid, \
+             CASE WHEN atttypid = 'pg_catalog.numeric'::pg_catalog.regtype THEN atttypmod END) \
              FROM pg_catalog.pg_attribute \
              WHERE attrelid = CAST(? AS pg_catalog.oid) AND attnum > 0 AND NOT attisdropped",
             &[found.oid.into()],

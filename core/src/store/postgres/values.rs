@@ -38,6 +38,29 @@ impl ToSql for Value {
     to_sql_checked!();
 }
 
+/// The number that a NUMERIC is: its count of digits to the base 10000, the exponent of the first of them, its sign, and how many
+/// decimals are shown, each in two bytes; then the digits. `None` where it is no whole number, or too large.
+fn whole(raw: &[u8]) -> Option<i128> {
+    let mut words = raw.chunks_exact(2).filter_map(|word| word.try_into().ok().map(i16::from_be_bytes));
+    let (count, exponent, sign, _) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let digits: Vec<i16> = words.collect();
+    if digits.len() != usize::try_from(count).ok()?
+        || digits.len() > usize::try_from(i32::from(exponent) + 1).ok()?
+    {
+        return None;
+    }
+    let mut number = 0i128;
+    for at in 0..=exponent {
+        let digit = usize::try_from(at).ok().and_then(|at| digits.get(at)).copied().unwrap_or(0);
+        number = number.checked_mul(10_000)?.checked_add(digit.into())?;
+    }
+    match sign {
+        0 => Some(number),
+        0x4000 => Some(-number),
+        _ => None,
+    }
+}
+
 /// A column of any type.
 struct Any(Cell);
 
@@ -47,6 +70,9 @@ impl<'a> FromSql<'a> for Any {
             Type::INT2 => Cell::Number(i16::from_sql(of, raw)?.into()),
             Type::INT4 => Cell::Number(i32::from_sql(of, raw)?.into()),
             Type::INT8 => Cell::Number(i64::from_sql(of, raw)?.into()),
+            Type::NUMERIC => {
+                whole(raw).map_or_else(|| Cell::Text("no whole number".to_owned()), Cell::Number)
+            }
             _ => match <&str>::from_sql(of, raw) {
                 Ok(text) => Cell::Text(text.to_owned()),
                 Err(_) => Cell::Text(format!("a value of type {of}")),
@@ -69,4 +95,30 @@ pub(super) fn cells(row: &Row) -> Vec<Cell> {
         row.try_get::<_, Any>(column).map_or_else(|error| Cell::Text(error.to_string()), |any| any.0)
     };
     (0..row.len()).map(cell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_numeric_is_a_number_where_it_is_whole() {
+        let numeric =
+            |words: &[i16]| whole(&words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>());
+        for (words, number) in [
+            (&[0, 0, 0, 0][..], Some(0)),
+            (&[1, 0, 0, 0, 50], Some(50)),
+            (&[1, 1, 0, 0, 3], Some(30_000)),
+            (&[2, 1, 0x4000, 0, 1, 7], Some(-10_007)),
+            (&[5, 4, 0, 0, 922, 3372, 368, 5477, 5807], Some(i128::from(i64::MAX))),
+            (&[1, -1, 0, 2, 5000], None),
+            (&[2, 0, 0, 1, 1, 5000], None),
+            (&[2, 0, 0, 0, 1], None),
+            (&[0, 0, -0x4000, 0], None),
+            (&[1, 100, 0, 0, 1], None),
+            (&[0, 0, 0], None),
+        ] {
+            assert_eq!(numeric(words), number, "{words:?}");
+        }
+    }
 }

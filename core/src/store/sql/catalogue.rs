@@ -81,7 +81,8 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
             return Err(wrong(connection, key, &missing_column(key, &name)));
         };
         // SQLite's columns hold every number.
-        if let Some(narrowest) = narrowest.filter(|of| family != Family::Sqlite && !same(of_type, of)) {
+        let is_wide = |of: &&str| same(of_type, of) || *of == "bigint" && holds_every_bigint(of_type);
+        if let Some(narrowest) = narrowest.filter(|of| family != Family::Sqlite && !is_wide(of)) {
             let what = format!("column `{name}` is `{of_type}`, too narrow for `{narrowest}`, alter it");
             return Err(wrong(connection, key, &what));
         }
@@ -96,6 +97,13 @@ fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Resu
         return Err(wrong(connection, key, &format!("it has no primary key ({})", unique.join(", "))));
     }
     Ok(())
+}
+
+/// Whether a column is a decimal of 19 digits or more, none of them a fraction's.
+fn holds_every_bigint(of_type: &str) -> bool {
+    let digits = of_type.strip_prefix("decimal(").or_else(|| of_type.strip_prefix("numeric("));
+    let digits = digits.and_then(|digits| digits.strip_suffix(",0)")?.parse::<u32>().ok());
+    of_type == "numeric" || digits.is_some_and(|digits| digits >= 19)
 }
 
 /// The fault for a table with other columns.
@@ -188,6 +196,18 @@ mod tests {
         let refused = tables(&odd, Family::MySql, None).expect_err("it is refused");
         assert!(refused.to_string().contains("`a b` is no table name"), "{refused}");
         assert!(rows::check_table_name("a_b").is_ok());
+    }
+
+    #[test]
+    fn a_decimal_of_nineteen_digits_without_a_fraction_is_wide_enough() {
+        for wide in ["decimal(38,0)", "numeric(19,0)", "numeric"] {
+            assert!(holds_every_bigint(wide), "{wide}");
+        }
+        for narrow in
+            ["decimal(18,0)", "decimal(38,2)", "decimal(10)", "int", "double", "numeric(,0)", "text"]
+        {
+            assert!(!holds_every_bigint(narrow), "{narrow}");
+        }
     }
 
     #[test]
