@@ -199,7 +199,8 @@ fn statements(dialect: &str) -> String {
     let mut text = String::new();
     for scheme in Scheme::ALL {
         let source = if scheme.keeps_segments() { "segment:orders" } else { "serial:cust_info/custid" };
-        match mill.init(&[&format!("{source}?scheme={}", scheme.name())], true) {
+        let allocation = if scheme.keeps_allocation() { "&allocation=50" } else { "" };
+        match mill.init(&[&format!("{source}?scheme={}{allocation}", scheme.name())], true) {
             Ok(statements) => {
                 let _ = write!(text, "\nScheme `{}`:\n```sql\n", scheme.name());
                 for statement in statements {

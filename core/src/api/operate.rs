@@ -122,6 +122,10 @@ impl Source {
         // Always given, because a TOML file may set `table` for this source.
         let default = known.map_or("", Scheme::default_table);
         let mut options = vec![("scheme", scheme), ("table", table.unwrap_or(default))];
+        // What other programs may own below the maximum is theirs far away once the row has moved there.
+        if known.is_some_and(Scheme::keeps_allocation) {
+            options.push(("allocation", "0"));
+        }
         options.extend(columns.map(|columns| ("columns", columns)));
         let spec = match &self.spec().key.serial {
             None => {

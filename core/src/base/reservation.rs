@@ -63,7 +63,8 @@ pub struct Key {
     pub name: String,
     /// For serial numbers: what `key_producer` needs, and the pattern.
     pub serial: Option<SerialKey>,
-    /// The step of a row, or of a table, that is created for this key where the scheme keeps one.
+    /// The step of a row, or of a table, that is created for this key where the scheme keeps one. Of a row whose programs have
+    /// allocations of their own: the largest of them, 0 where no other program uses the row.
     pub step: u64,
     /// `unsafe=on`: numbers that come twice after a crash of the server are accepted.
     pub unsafe_on: bool,

@@ -42,6 +42,8 @@ pub(crate) struct CounterColumns {
     pub(crate) version: Option<&'static str>,
     /// Delta and remainder: a node issues only the numbers with `number % delta == remainder`.
     pub(crate) stride: Option<(&'static str, &'static str)>,
+    /// Each program has an allocation of its own, which no column says, and may own numbers on both sides of the maximum.
+    pub(crate) allocates: bool,
 }
 
 impl CounterColumns {
@@ -55,6 +57,7 @@ impl CounterColumns {
         ttl: None,
         version: None,
         stride: None,
+        allocates: false,
     };
 }
 
@@ -364,6 +367,12 @@ impl Scheme {
     #[must_use]
     pub const fn keeps_stride(self) -> bool {
         matches!(self.counter(), Some(CounterColumns { stride: Some(_), .. }))
+    }
+
+    /// Whether the spec has to say how many numbers the other programs on a row take at a time.
+    #[must_use]
+    pub const fn keeps_allocation(self) -> bool {
+        matches!(self.counter(), Some(CounterColumns { allocates: true, .. }))
     }
 
     /// Whether a row may say how long its numbers live.

@@ -197,6 +197,9 @@ impl Spec {
             settings.push(("delta", stride.delta().to_string()));
             settings.push(("remainder", stride.remainder().to_string()));
         }
+        if self.key.scheme.keeps_allocation() {
+            settings.push(("allocation", self.key.step.to_string()));
+        }
         let order = match self.order {
             Order::Process => "process",
             Order::Thread => "thread",

@@ -238,6 +238,14 @@ impl MillConfig {
                 read.label
             )));
         }
+        if matches!(self.store, StoreConfig::Interleaved { .. }) && read.key.scheme.keeps_allocation() {
+            return Err(Error::config(format!(
+                "`{}`: the other programs of scheme={} would take numbers of every store from one row; open a mill with one \
+                 store, or use `scheme=keymill`",
+                read.label,
+                read.key.scheme.name()
+            )));
+        }
         Ok(read)
     }
 }

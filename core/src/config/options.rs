@@ -198,6 +198,12 @@ pub const SEGMENT: &[Described] = &[
         "With `scheme=tiny_id_info`: this source's ids are `remainder` modulo `delta`.",
     ),
     option("remainder", "0", "0 to `delta` - 1", "See `delta`."),
+    option(
+        "allocation",
+        "",
+        "0 to 2^31 - 1",
+        "For schemes that ask for it: the most that another program takes from the row at a time; 0 where no other one uses it.",
+    ),
 ];
 
 /// Options of serials beyond [`SUPPLY`].

@@ -390,6 +390,25 @@ fn stride(read: &Reader, scheme: Scheme) -> Result<Stride> {
     Stride::new(delta, remainder).ok_or_else(|| read.bad("delta", "0", "a whole number from 1"))
 }
 
+/// `allocation=50`: how much the other programs on a row take at a time, where no column says it. It has no default: numbers
+/// would come twice where it is too small.
+fn allocation(read: &Reader, scheme: Scheme) -> Result<Option<u64>> {
+    let is_given = read.given.contains_key("allocation");
+    if scheme.keeps_allocation() == is_given {
+        let allocation = || read.number("allocation", 0, 0, i32::MAX as u64);
+        return is_given.then(allocation).transpose();
+    }
+    Err(Error::config(if is_given {
+        format!("option `allocation` has no meaning for scheme={}; leave it out", scheme.name())
+    } else {
+        format!(
+            "scheme={} needs `allocation=N`, the most that another program takes from its row at a time: the largest \
+             `allocationSize` or `increment_size` of all, which is 50 where none is written; 0 if no other program uses it",
+            scheme.name()
+        )
+    }))
+}
+
 fn segment(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
@@ -417,7 +436,7 @@ fn segment(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
             columns: columns(read, scheme)?,
             name: label,
             serial: None,
-            step: rules.min_step,
+            step: allocation(read, scheme)?.unwrap_or(rules.min_step),
             unsafe_on,
             stride: stride(read, scheme)?,
         }),

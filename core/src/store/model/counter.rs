@@ -94,12 +94,29 @@ impl<'k> Counter<'k> {
         Ok(name)
     }
 
-    /// The number after those that were issued if the maximum is this.
-    const fn after(&self, maximum: u64) -> u64 {
+    /// How many numbers on either side of a maximum may be another program's: a range begins and ends so far from it.
+    ///
+    /// A program that moves the maximum from *m* to *m + a*, where its allocation *a* is at most `allocation`, owns numbers
+    /// between *m - a* and *m + a*, and which of them is not to be seen in the row. So of the numbers up to *m* all may be
+    /// used up; and after a change to *m*, which leaves the maximum there for the next program, those from *m - a* on may
+    /// become that program's.
+    pub(crate) const fn apart(&self) -> u64 {
+        if self.columns.allocates && self.key.step > 0 { self.key.step + 1 } else { 0 }
+    }
+
+    /// By how much a maximum is above the last number that keymill counts as handed out.
+    const fn ahead(&self) -> u64 {
         match self.columns.holds {
-            Holds::Last => maximum + 1,
-            Holds::Next => maximum,
+            Holds::Last => self.apart(),
+            Holds::Next => self.apart() + 1,
         }
+    }
+
+    /// The number after those that count as issued if the maximum is this.
+    const fn after(&self, maximum: u64) -> u64 {
+        let next = (maximum + 1).saturating_sub(self.ahead());
+        // Below its first allocation a row says no number of keymill's yet.
+        if next == 0 && self.apart() > 0 { 1 } else { next }
     }
 
     /// The lowest own number of the source that was not issued, by this row.
@@ -144,10 +161,7 @@ impl<'k> Counter<'k> {
                 format!("{} cannot be kept in `{}`, a signed 64-bit column", mark.next, self.maximum()),
             ));
         }
-        let maximum = match self.columns.holds {
-            Holds::Last => mark.next.saturating_sub(1),
-            Holds::Next => mark.next,
-        };
+        let maximum = (mark.next + self.ahead()).saturating_sub(1);
         let own = self.key.stride;
         // A node of the other program issues every delta-th number of a step.
         let step = step.saturating_mul(own.delta());
@@ -155,13 +169,9 @@ impl<'k> Counter<'k> {
         Ok(CounterRow { maximum, step, ttl_s: 0, version: 0, stride: (own.delta(), own.remainder()) })
     }
 
-    /// The last number that such a table can issue: if the maximum is the next number, it has to fit into the column
-    /// itself.
+    /// The last number that such a table can issue: the maximum, which may be ahead of it, has to fit into the column.
     pub(crate) const fn last(&self) -> u64 {
-        match self.columns.holds {
-            Holds::Last => MAX_NUMBER,
-            Holds::Next => MAX_NUMBER - 1,
-        }
+        MAX_NUMBER - self.ahead()
     }
 
     /// How far a row is moved: by whole multiples of its step, and over at least one own number of the source.
@@ -223,18 +233,19 @@ impl Counter<'_> {
         if request.len == 0 || (request.period, request.high_water.period) != (0, 0) {
             return None;
         }
-        let (len, last) = (self.whole_steps(request.len, known), request.last.min(self.last()));
+        let len = self.whole_steps(request.len, known).saturating_add(self.apart());
+        let last = request.last.min(self.last());
         // The row's next number before and after: at least `seen`, and low enough that `len` more end at `last`. A range
         // whose last own number was seen may end anywhere below the next own number.
         let lowest = self.key.stride.below(request.high_water.next.max(1)) + 1;
         let highest = last.checked_sub(len)? + 1;
-        let kept = |next: u64| if self.columns.holds == Holds::Last { next - 1 } else { next };
+        let kept = |next: u64| next + self.ahead() - 1;
         (lowest <= highest).then(|| (len, (kept(lowest), kept(highest))))
     }
 
     /// The range that was reserved when the maximum was `before` and was raised by `len`.
     pub(crate) fn added(&self, before: u64, len: u64, known: &CounterRow) -> Option<Reserved> {
-        let lo = self.mark(&CounterRow { maximum: before, ..*known }).next;
+        let lo = self.mark(&CounterRow { maximum: before, ..*known }).next + self.apart();
         let hi = self.after(before.checked_add(len)?);
         (lo < hi).then(|| Reserved { lo, hi, period: 0, ttl_ms: Counter::ttl_ms(known) })
     }

@@ -127,8 +127,13 @@ fn reserve_counter(
         Some(Stored::Counter(row)) => *row,
         _ => counter.row_at(Mark { period: 0, next: request.start }, request.key.step)?,
     };
-    let reserved =
-        Reserved { ttl_ms: Counter::ttl_ms(&row), ..decide(mark, &counter.fitted(request, &row))? };
+    let fitted = counter.fitted(request, &row);
+    let mut reserved = decide(mark, &fitted)?;
+    // Where no row was ever seen no other program has numbers.
+    if counter.apart() > 0 && (stored.is_some() || request.high_water != Mark::default()) {
+        reserved = decide(Some(Mark { period: 0, next: reserved.lo + counter.apart() }), &fitted)?;
+    }
+    let reserved = Reserved { ttl_ms: Counter::ttl_ms(&row), ..reserved };
     let moved = counter.row_at(Mark { period: reserved.period, next: reserved.hi }, 1)?;
     let new = CounterRow { maximum: moved.maximum, ..row };
     Ok(write(rows, &request.key, stored, &Stored::Counter(new))?.then_some(reserved))

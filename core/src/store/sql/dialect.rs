@@ -190,13 +190,19 @@ mod tests {
         MillConfig::parse("memory:").and_then(|config| config.spec(spec)).expect("a spec").key
     }
 
+    /// A spec of this scheme.
+    fn spec(scheme: Scheme) -> String {
+        let source = if scheme.keeps_segments() { "segment:x" } else { "serial:x/y" };
+        let allocation = if scheme.keeps_allocation() { "&allocation=50" } else { "" };
+        format!("{source}?scheme={}{allocation}", scheme.name())
+    }
+
     const FAMILIES: [Family; 3] = [Family::MySql, Family::Postgres, Family::Sqlite];
 
     #[test]
     fn a_file_is_the_statement_of_a_source_without_options() {
         for scheme in Scheme::ALL {
-            let source = if scheme.keeps_segments() { "segment:x" } else { "serial:x/y" };
-            let key = key(&format!("{source}?scheme={}", scheme.name()));
+            let key = key(&spec(scheme));
             for family in FAMILIES {
                 let file = scheme.create(family).unwrap_or_default();
                 assert_eq!(create_statement(&key, family, None), file.trim_end().trim_end_matches(';'));
@@ -207,10 +213,8 @@ mod tests {
     #[test]
     fn every_renamed_column_the_table_and_the_step_take_their_place() {
         for scheme in Scheme::ALL.into_iter().filter(|scheme| !scheme.renamable().is_empty()) {
-            let source = if scheme.keeps_segments() { "segment:x" } else { "serial:x/y" };
             let columns: Vec<_> = scheme.renamable().iter().map(|of| format!("{of}:Own_{of}")).collect();
-            let key =
-                key(&format!("{source}?scheme={}&table=Shop&columns={}", scheme.name(), columns.join(",")));
+            let key = key(&format!("{}&table=Shop&columns={}", spec(scheme), columns.join(",")));
             for family in FAMILIES {
                 let sql = create_statement(&key, family, None);
                 let fold = |name: &str| {
