@@ -73,15 +73,25 @@ mod time;
 #[doc(hidden)]
 pub mod time;
 
-pub use api::{Handle, Iter, Kind, Mill, OldRow, Parts, Source, Standing, Table, VERSION};
+pub use api::{
+    Change, Handle, Iter, Kind, Mill, OldRow, Parts, Periods, Repair, Source, Standing, Table, VERSION,
+};
 pub use base::error::{Code, Error, Result};
 /// The tables of options that the documentation shows.
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use config::options;
 pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string};
-pub use engine::events::Event;
+pub use engine::events::{Event, EventKind};
 pub use engine::metrics::{Latency, Stats};
 pub use serial::SerialPattern;
 pub use snowflake::Layout;
-pub use store::{Facts, Import, Mark, Row};
+pub use store::{Facts, Import, Mark, Row, Scheme};
+
+// What the documentation promises of threads.
+const _: () = {
+    const fn shared_and_sent<T: Send + Sync>() {}
+    const fn sent<T: Send>() {}
+    shared_and_sent::<(Mill, Source, Error, Stats, Event)>();
+    sent::<(Handle, Iter)>();
+};

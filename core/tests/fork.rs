@@ -7,7 +7,7 @@ use std::os::fd::FromRawFd;
 use std::time::{Duration, Instant};
 
 use keymill::binding::Pending;
-use keymill::{Mill, Source};
+use keymill::{Change, Mill, Source};
 
 /// Texts of a source, one by one.
 fn texts(source: &Source, count: usize) -> Vec<String> {
@@ -48,7 +48,7 @@ fn parent_and_child_share_no_id_whatever_the_path() {
         "serial:orders/no?zone=UTC",
         "serial:bills/no?zone=UTC&order=thread",
     ] {
-        mill.init(&[spec], false).expect("a table");
+        mill.init(&[spec], Change::Apply).expect("a table");
         let source = mill.source(spec).expect("a source");
         // The memory of both holds what comes next.
         let mut all = texts(&source, 3);

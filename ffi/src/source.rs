@@ -84,8 +84,8 @@ pub unsafe extern "C" fn km_source_lease(
         // SAFETY: the conventions page.
         let (source, lo, hi) = unsafe { (held(source)?, Out::new(lo, "lo")?, Out::new(hi, "hi")?) };
         let leased = source.lease(count)?;
-        lo.set(leased.0);
-        hi.set(leased.1);
+        lo.set(leased.start);
+        hi.set(leased.end);
         Ok(())
     })
 }

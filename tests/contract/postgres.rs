@@ -464,7 +464,7 @@ fn forked_children_open_connections_of_their_own_and_leave_the_parents_alone() {
     let root = Sql::root(&url);
     let spec = "segment:orders?min_step=10&max_step=10&deadline=10s";
     let mill = keymill::Mill::open(&url).unwrap();
-    mill.init(&[spec], false).unwrap();
+    mill.init(&[spec], keymill::Change::Apply).unwrap();
     let source = mill.source(spec).unwrap();
     let take = |count: usize| -> Vec<(u64, u64)> {
         (0..count).map(|_| source.next().unwrap()).map(|id| (id, id + 1)).collect()

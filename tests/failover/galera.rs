@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
-use keymill::{Code, Mill, Source};
+use keymill::{Change, Code, Mill, Source};
 use keymill_tests::assert_disjoint;
 use keymill_tests::mariadb;
 use keymill_tests::takers::{Takers, until};
@@ -297,7 +297,7 @@ fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() 
     // Each mill prefers another node; all of them know all nodes.
     let mills: Vec<Mill> =
         NODES.into_iter().map(|node| Mill::open(&url_from(node, 2)).expect("a mill")).collect();
-    mills[0].init(&[], false).expect("init");
+    mills[0].init(&[], Change::Apply).expect("init");
     let spec = format!("segment:{name}?buffer=30s");
     let sources: Vec<Source> = mills.iter().map(|mill| mill.source(&spec).expect("a source")).collect();
     let takers = Takers::default();
@@ -367,7 +367,7 @@ fn probe_key() -> Arc<Key> {
 #[test]
 fn a_lost_quorum_is_an_outage_with_that_reason_and_heals_by_itself() {
     let name = unique("quorum");
-    Mill::open(&url()).and_then(|mill| mill.init(&[], false)).expect("init");
+    Mill::open(&url()).and_then(|mill| mill.init(&[], Change::Apply)).expect("init");
     let mill = Mill::open(&format!("{}?timeout=1s&connect_timeout=1s", url())).expect("a mill");
     let spec = format!("segment:{name}?min_step=10&buffer=100ms&deadline=1s");
     let orders = mill.source(&spec).expect("a source");

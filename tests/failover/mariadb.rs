@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use keymill::{Code, Mill, Source};
+use keymill::{Change, Code, Mill, Source};
 use keymill_tests::mariadb::Private;
 use keymill_tests::takers::{Takers, until};
 use mysql::prelude::Queryable;
@@ -60,7 +60,7 @@ impl Pair {
     fn open(&self, specs: &[&str]) -> Mill {
         let patient =
             Mill::open(&format!("{}&timeout=20s", self.url.replace("&timeout=1s", ""))).expect("a mill");
-        patient.init(specs, false).expect("init");
+        patient.init(specs, Change::Apply).expect("init");
         patient.close();
         until("the replica follows", PATIENCE, || {
             let found = self.replica.root().query_first::<u64, _>(

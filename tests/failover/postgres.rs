@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use keymill::store::{Columns, FaultKind, Key, Request, Scheme, Store};
-use keymill::{Code, Mill};
+use keymill::{Change, Code, Mill};
 use keymill_tests::postgres::{self, Private, Sql};
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -58,7 +58,7 @@ fn a_replica_without_the_last_writes_is_refused_by_who_has_seen_them() {
         let server = Private::start("");
         server.ci(&["replica"]);
         let mill = Mill::open(&both(&server)).unwrap();
-        mill.init(&[spec], false).unwrap();
+        mill.init(&[spec], Change::Apply).unwrap();
         let source = mill.source(spec).unwrap();
         for _ in 0..100 {
             source.next().unwrap();
@@ -89,7 +89,7 @@ fn a_synchronous_replica_that_is_promoted_goes_on_where_the_first_server_stopped
         "segment:bills?scheme=sequence&step=10&deadline=10s",
     ];
     let mills: Vec<Mill> = (0..3).map(|_| Mill::open(&url).unwrap()).collect();
-    mills[0].init(&specs, false).unwrap();
+    mills[0].init(&specs, Change::Apply).unwrap();
     let promoted = AtomicBool::new(false);
     let counts: Vec<AtomicUsize> = (0..6).map(|_| AtomicUsize::new(0)).collect();
     let taken: Vec<(usize, Vec<u64>)> = std::thread::scope(|scope| {
@@ -215,7 +215,7 @@ fn a_restored_backup_is_refused_until_it_is_repaired() {
     let server = Private::start("");
     let url = server.url();
     let mill = Mill::open(&url).unwrap();
-    mill.init(&[SPEC], false).unwrap();
+    mill.init(&[SPEC], Change::Apply).unwrap();
     let source = mill.source(SPEC).unwrap();
     let mut ids: std::collections::HashSet<u64> = (0..50).map(|_| source.next().unwrap()).collect();
     let sql = Sql::root(&url);
@@ -236,7 +236,7 @@ fn a_primary_that_comes_back_after_it_was_replaced_is_passed_over() {
     server.ci(&["replica"]);
     let url = both(&server);
     let mill = Mill::open(&url).unwrap();
-    mill.init(&[SPEC], false).unwrap();
+    mill.init(&[SPEC], Change::Apply).unwrap();
     let source = mill.source(SPEC).unwrap();
     let mut ids: std::collections::HashSet<u64> = (0..100).map(|_| source.next().unwrap()).collect();
     let (old, new) = (Sql::root(&server.url()), Sql::root(&server.ci(&["url", "replica"])));

@@ -2,7 +2,7 @@
 //! shows anything. Each test has its own servers; `ci/servers/mariadb`, `ci/servers/postgres` and `ci/servers/redis` start
 //! them.
 
-use keymill::{Code, Mill};
+use keymill::{Change, Code, Mill};
 use keymill_tests::{mariadb, postgres, redis};
 use mysql::prelude::Queryable;
 
@@ -13,8 +13,8 @@ fn is_looked_at_and_not_repaired(place: &str, says: &str, warns: &str) {
     assert!(orders.standing().unwrap().row.is_some_and(|row| row.mark.next > 5));
     let facts = mill.facts().unwrap();
     assert!(facts.warnings.iter().any(|warning| warning.contains(warns)), "{facts:?}");
-    for dry_run in [true, false] {
-        let error = orders.repair(500_000, dry_run).unwrap_err();
+    for change in [Change::DryRun, Change::Apply] {
+        let error = orders.repair(500_000, change).unwrap_err();
         assert_eq!(error.code, Code::StoreUnavailable, "{error}");
         assert!(error.message.contains(says), "{error}");
     }
@@ -24,7 +24,7 @@ fn is_looked_at_and_not_repaired(place: &str, says: &str, warns: &str) {
 /// A row on the primary whose process has ended: its numbers in memory are lost.
 fn begin(primary: &str) {
     let mill = Mill::open(primary).unwrap();
-    mill.init(&["segment:orders"], false).unwrap();
+    mill.init(&["segment:orders"], Change::Apply).unwrap();
     mill.source("segment:orders").unwrap().take(5).unwrap();
     mill.close();
 }
@@ -72,8 +72,8 @@ fn several_stores_are_not_repaired_while_one_of_them_is_read_only() {
     server.root().query_drop("SET GLOBAL read_only = 1").unwrap();
     let mill = Mill::open(&config).unwrap();
     let orders = mill.source("segment:orders").unwrap();
-    for dry_run in [true, false] {
-        let error = orders.repair(90_000_000, dry_run).unwrap_err();
+    for change in [Change::DryRun, Change::Apply] {
+        let error = orders.repair(90_000_000, change).unwrap_err();
         assert!(error.message.contains("the server is read-only"), "{error}");
     }
     mill.close();

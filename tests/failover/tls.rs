@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use keymill::{Code, Mill};
+use keymill::{Change, Code, Mill};
 use keymill_tests::authority::Authority;
 use keymill_tests::impostor::{Asks, Impostor, Protocol, Sent};
 use keymill_tests::{postgres, redis};
@@ -264,7 +264,7 @@ fn an_untrusted_server_never_gets_the_password() {
 /// The first id through this URL, and the protection of the connection.
 fn first_id(url: &str) -> Result<(u64, String), keymill::Error> {
     let mill = Mill::open(url).expect("a mill opens lazily");
-    mill.init(&[], false)?;
+    mill.init(&[], Change::Apply)?;
     let id = mill.source("segment:orders?deadline=20s")?.next()?;
     Ok((id, mill.facts()?.tls))
 }

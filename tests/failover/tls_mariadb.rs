@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use keymill::{Code, Error, Mill};
+use keymill::{Change, Code, Error, Mill};
 use keymill_tests::authority::Authority;
 use keymill_tests::mariadb::{self, Private};
 use keymill_tests::proxy::{Answers, Proxy};
@@ -26,7 +26,7 @@ pub(super) fn server(authority: &Authority, more: &str) -> Private {
 /// The first id through this URL.
 fn first_id(url: &str) -> Result<u64, Error> {
     let mill = Mill::open(url).expect("a mill opens lazily");
-    mill.init(&[], false)?;
+    mill.init(&[], Change::Apply)?;
     mill.source("segment:orders?deadline=5s")?.next()
 }
 
@@ -118,7 +118,7 @@ fn a_server_that_ends_under_tls_raises_no_sigpipe_in_its_clients_process() {
     let server = server(&authority, "");
     let url = verified(&server.url().replace("127.0.0.1", "localhost"), &authority.file("ca.pem"));
     let mill = Mill::open(&format!("{url}&connect_timeout=1s&timeout=1s")).expect("a mill opens lazily");
-    mill.init(&[], false).expect("a table");
+    mill.init(&[], Change::Apply).expect("a table");
     // Each of them has open statements on the connection, which are closed one by one when it is dropped.
     let sources: Vec<_> = (0..4)
         .map(|n| mill.source(&format!("segment:s{n}?step=1&max_step=1&deadline=300ms")).expect("a source"))
@@ -169,7 +169,7 @@ fn a_connection_that_is_given_up_after_a_fork_ends_although_its_server_is_silent
     let direct = format!("{}:{}", hosts[0].0, hosts[0].1);
     let url = server.url().replace(&direct, &format!("{host}:{port},{direct}"));
     let mill = Mill::open(&format!("{url}?tls=require&timeout=500ms")).expect("a mill opens lazily");
-    mill.init(&[], false).expect("a table");
+    mill.init(&[], Change::Apply).expect("a table");
     let source = mill.source("segment:orders?step=1&max_step=1&deadline=300ms").expect("a source");
     source.next().expect("an id by the first host");
     // SAFETY: the child only sleeps and exits.

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use keymill::{Mill, Source};
+use keymill::{Change, Mill, Source};
 use keymill_tests::{mariadb, postgres, redis};
 
 const INSIDE: &str = "KEYMILL_TEST_WITH_MOUNTS_OF_ITS_OWN";
@@ -51,7 +51,7 @@ fn a_process_with_a_look_up_that_never_ends() {
         .map(|url| {
             let by_name = url.replace("127.0.0.1", "localhost");
             let mill = Mill::open(&format!("{by_name}?connect_timeout=500ms&timeout=10s")).expect("a mill");
-            mill.init(&[], false).expect("a table");
+            mill.init(&[], Change::Apply).expect("a table");
             let source = mill.source("segment:forked?deadline=30s&start=1").expect("a source");
             source.next().expect("an id of the parent's");
             (mill, source)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keymill::{Mill, Source};
+use keymill::{Change, Mill, Source};
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{mariadb, postgres};
 
@@ -43,7 +43,7 @@ fn waits(kind: &str, held: usize, free: usize) -> (Duration, Vec<String>, usize)
         mill.source(&format!("segment:{name}-{n:03}?min_step=10&buffer=1ms")).expect("a source")
     };
     let sources: Vec<Source> = (0..held + free).map(source).collect();
-    mill.init(&[&format!("segment:{name}-000")], false).expect("init");
+    mill.init(&[&format!("segment:{name}-000")], Change::Apply).expect("init");
     for source in &sources {
         source.take(1).expect("ids");
     }

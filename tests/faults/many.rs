@@ -17,7 +17,7 @@ use keymill::store::{
     Columns, Durability, FaultKind, Key, MOST_AT_ONCE, Mark, Request, Reserved, Scheme, SerialKey, Store,
     sqlite,
 };
-use keymill::{Code, Mill, Source};
+use keymill::{Change, Code, Mill, Source};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::{assert_disjoint, mariadb, postgres, redis, request, takers};
 
@@ -530,7 +530,7 @@ fn a_thousand_sources_due_at_once_go_in_few_trips(place: &Place) {
     let name = &place.table;
     let specs: Vec<String> =
         (0..SOURCES).map(|n| format!("segment:{name}-{n}?min_step=10&buffer=1ms&deadline=5m")).collect();
-    mill.init(&[&specs[0]], false).expect("init");
+    mill.init(&[&specs[0]], Change::Apply).expect("init");
     let sources: Vec<Source> = specs.iter().map(|spec| mill.source(spec).expect("a source")).collect();
     let took_all = |count: usize| -> (Vec<Vec<u64>>, Duration) {
         let start = Barrier::new(SOURCES + 1);
@@ -591,7 +591,7 @@ fn callers_of_every_source_get_an_outages_error_in_time_and_are_served_after_it(
     let name = &place.table;
     let source = |n| mill.source(&format!("segment:{name}-{n}?min_step=10&buffer=1ms")).expect("a source");
     let sources: Vec<Source> = (0..SOURCES).map(source).collect();
-    mill.init(&[&format!("segment:{name}-0")], false).expect("init");
+    mill.init(&[&format!("segment:{name}-0")], Change::Apply).expect("init");
     let take_all = |count: usize| -> Vec<(keymill::Result<Vec<u64>>, Duration)> {
         thread::scope(|scope| {
             let takers: Vec<_> = sources

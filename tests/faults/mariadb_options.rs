@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keymill::Mill;
 use keymill::store::mysql::{MysqlStore, Secret, ServerOptions};
 use keymill::store::{Columns, Durability, Fault, FaultKind, Key, Mark, Request, Scheme, Store};
+use keymill::{Change, Mill};
 use keymill_tests::disguise::Disguise;
 use keymill_tests::mariadb::Private;
 use keymill_tests::takers::until;
@@ -34,7 +34,7 @@ fn an_idle_connection_is_closed_by_the_client_and_no_aborted_one_is_counted() {
     let server = Private::start("");
     let mut root = server.root();
     let mill = Mill::open(&format!("{}?idle_timeout=300ms", server.url())).expect("a mill");
-    mill.init(&["segment:orders"], false).expect("init");
+    mill.init(&["segment:orders"], Change::Apply).expect("init");
     let source = mill.source("segment:orders?step=10&max_step=10&buffer=1ms").expect("a source");
     let aborted = status(&mut root, "Aborted_clients");
     for round in 0..3 {
@@ -307,7 +307,7 @@ fn a_server_without_room_for_prepared_statements_serves_many_mills() {
     ];
     let mills: Vec<_> = (0..8).map(|_| Mill::open(&server.url()).expect("a mill")).collect();
     for mill in &mills {
-        mill.init(&specs, false).expect("init");
+        mill.init(&specs, Change::Apply).expect("init");
         for spec in specs {
             let source = mill.source(spec).expect("a source");
             if spec.starts_with("serial") {
@@ -382,7 +382,7 @@ fn a_search_for_the_largest_serial_is_ended_by_the_server_and_not_repeated_at_on
     let disguise = Disguise::plain(mariadb::options_of(&server.url()).hosts[0].clone());
     let mill = Mill::open(&format!("{}?timeout=1s", disguise.in_front_of(&server.url()))).expect("a mill");
     let spec = "serial:slow/custid?number=000000&init=max&deadline=2s";
-    mill.init(&[spec], false).expect("init");
+    mill.init(&[spec], Change::Apply).expect("init");
     let source = mill.source(spec).expect("a source");
     drop(disguise.said());
     for round in 0..20 {

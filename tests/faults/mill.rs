@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keymill::{Code, Mill, Source};
+use keymill::{Change, Code, Mill, Source};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::{mariadb, worker};
 use mysql::prelude::Queryable;
@@ -105,7 +105,7 @@ fn fifty_kills_on_mariadb_leave_no_duplicate() {
     ];
     let mill = open(&mariadb::url());
     let names: Vec<&str> = specs.iter().map(String::as_str).collect();
-    mill.init(&names, false).expect("init");
+    mill.init(&names, Change::Apply).expect("init");
     assert!(kill_workers(&mariadb::url(), &specs, 50) > 1000);
 }
 
@@ -123,7 +123,7 @@ fn through(proxy: &Proxy) -> String {
 fn a_lost_answer_burns_its_range_and_no_number_comes_twice() {
     let proxy = Proxy::start(mariadb::options().hosts[0].clone());
     let mill = open(&through(&proxy));
-    mill.init(&[], false).expect("init");
+    mill.init(&[], Change::Apply).expect("init");
     let orders = source(&mill, &format!("segment:{}?step=10&buffer=1ms&deadline=30s", unique("cut")));
     let mut got = HashSet::new();
     for round in 0..40 {
@@ -139,7 +139,7 @@ fn a_lost_answer_burns_its_range_and_no_number_comes_twice() {
 fn a_silent_server_delays_no_caller_past_its_deadline() {
     let proxy = Proxy::start(mariadb::options().hosts[0].clone());
     let mill = open(&through(&proxy));
-    mill.init(&[], false).expect("init");
+    mill.init(&[], Change::Apply).expect("init");
     let orders = source(&mill, &format!("segment:{}?deadline=400ms", unique("silent")));
     orders.next().expect("the first id");
     let cold = source(&mill, &format!("segment:{}?deadline=400ms", unique("cold")));
@@ -180,7 +180,7 @@ fn a_row_set_back_or_deleted_under_a_running_mill_is_refused_until_it_is_repaire
     assert!(error.message.contains(&command), "{error}");
     let row: i64 = db.query_row("SELECT next FROM keymill_segment", [], |r| r.get(0)).expect("the row");
     assert_eq!(row, 3, "a refused row is left as it is");
-    orders.repair(100_000, false).expect("repair");
+    orders.repair(100_000, Change::Apply).expect("repair");
     until("the repaired row serves", || orders.next().is_ok_and(|id| id >= 100_000));
     db.execute("DELETE FROM keymill_segment", []).expect("the row is deleted");
     until("the deleted row is noticed", || orders.next().is_err_and(|e| e.code == Code::StoreWentBackwards));
@@ -492,7 +492,7 @@ fn a_deleted_log_of_sqlite_is_noticed_before_a_number_comes_twice() {
 #[test]
 fn a_sqlite_file_with_two_names_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
-    open(&file(&folder)).init(&[], false).expect("init");
+    open(&file(&folder)).init(&[], Change::Apply).expect("init");
     std::fs::hard_link(folder.path().join("ids.db"), folder.path().join("link.db")).expect("a link");
     let mill = open(&format!("sqlite:{}", folder.path().join("link.db").display()));
     let error = source(&mill, "segment:orders").next().expect_err("two names");
@@ -504,7 +504,7 @@ fn init_max_reads_numbers_kept_as_integers() {
     let folder = tempfile::tempdir().expect("a folder");
     let mill = open(&file(&folder));
     let spec = "serial:orders/id?date=&number=0&overflow=widen&init=max";
-    mill.init(&[spec], false).expect("init");
+    mill.init(&[spec], Change::Apply).expect("init");
     let db = rusqlite::Connection::open(folder.path().join("ids.db")).expect("the file opens");
     db.execute_batch("CREATE TABLE orders(id INTEGER PRIMARY KEY); INSERT INTO orders VALUES (1), (3), (41)")
         .expect("rows");
@@ -521,13 +521,13 @@ fn init_max_reads_numbers_kept_as_bytes() {
         .expect("rows");
     let mill = open(&mariadb::url());
     let spec = format!("serial:{table}/id?date='客户'&number=000000&init=max");
-    mill.init(&[&spec], false).expect("init");
+    mill.init(&[&spec], Change::Apply).expect("init");
     assert_eq!(source(&mill, &spec).next_text().expect("a serial"), "客户000078");
     sql.query_drop(format!("DROP TABLE {table}")).expect("it goes");
 
     let folder = tempfile::tempdir().expect("a folder");
     let mill = open(&file(&folder));
-    mill.init(&[&spec], false).expect("init");
+    mill.init(&[&spec], Change::Apply).expect("init");
     let db = rusqlite::Connection::open(folder.path().join("ids.db")).expect("the file opens");
     let rows = format!(
         "CREATE TABLE {table} (ID BLOB); INSERT INTO {table} VALUES (CAST('客户000077' AS BLOB)), (x'ff')"
@@ -540,7 +540,7 @@ fn init_max_reads_numbers_kept_as_bytes() {
 fn after_a_close_that_gave_up_on_the_store_no_caller_gets_a_number() {
     let proxy = Proxy::start(mariadb::options().hosts[0].clone());
     let mill = open(&through(&proxy).replace("?timeout=500ms", "?timeout=1h"));
-    mill.init(&[], false).expect("init");
+    mill.init(&[], Change::Apply).expect("init");
     let name = unique("stuck");
     let orders = source(&mill, &format!("segment:{name}"));
     let mut mine = orders.handle();

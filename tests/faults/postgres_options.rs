@@ -705,7 +705,7 @@ fn a_connection_has_an_application_name_and_is_closed_when_idle() {
     let backends = || root.rows("SELECT pid FROM pg_stat_activity WHERE application_name = 'keymill'").len();
     let mill = keymill::Mill::open(&format!("{}?idle_timeout=300ms", server.url())).unwrap();
     let spec = "segment:orders?step=10&max_step=10&buffer=1ms";
-    mill.init(&[spec], false).unwrap();
+    mill.init(&[spec], keymill::Change::Apply).unwrap();
     let source = mill.source(spec).unwrap();
     for _ in 0..2 {
         source.next().unwrap();

@@ -18,7 +18,7 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keymill::{Mill, Source, Stats};
+use keymill::{Change, Mill, Source, Stats};
 use keymill_tests::mariadb::{self, Private};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ fn stores(folder: &tempfile::TempDir) -> [(&'static str, Mill); 2] {
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());
     [("mariadb", mariadb::url()), ("sqlite", file)].map(|(name, config)| {
         let mill = Mill::open(&config).expect("a mill");
-        mill.init(&[], false).expect("init");
+        mill.init(&[], Change::Apply).expect("init");
         (name, mill)
     })
 }
@@ -184,7 +184,7 @@ fn metric(mill: &Mill, name: &str) -> u64 {
 fn an_outage_is_served_from_memory_to_the_last_number() {
     let server = Private::start("");
     let mill = Mill::open(&server.url()).expect("a mill");
-    mill.init(&[], false).expect("init");
+    mill.init(&[], Change::Apply).expect("init");
     let orders = mill.source("segment:orders?buffer=3s&deadline=1s").expect("a source");
     let pace = Pace::of(100_000);
     thread::scope(|scope| {
@@ -220,7 +220,7 @@ fn a_thousand_sources_share_one_connection_and_their_refills_go_in_one_run() {
     // A private server: its connections are counted.
     let server = Private::start("");
     let mill = Mill::open(&server.url()).expect("a mill");
-    mill.init(&[], false).expect("init");
+    mill.init(&[], Change::Apply).expect("init");
     let name = unique("many");
     let sources: Vec<Source> = (0..1000)
         .map(|n| mill.source(&format!("segment:{name}-{n}?min_step=10&buffer=1ms")).expect("a source"))
@@ -263,7 +263,7 @@ fn a_thousand_sources_share_one_connection_and_their_refills_go_in_one_run() {
 #[test]
 fn a_hundred_new_sources_at_once_need_a_reservation_or_two_each() {
     let mill = Mill::open(&mariadb::url()).expect("a mill");
-    mill.init(&[], false).expect("init");
+    mill.init(&[], Change::Apply).expect("init");
     let name = unique("flood");
     let together = Barrier::new(100);
     let waits = Mutex::new(Vec::new());

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use keymill::{Code, Mill, Source};
+use keymill::{Change, Code, Mill, Source};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::takers::{Takers, until};
 use keymill_tests::victim::Victim;
@@ -46,7 +46,7 @@ on_every_server! {
 /// A mill with existing tables, made by a mill that waits for a busy disk.
 fn open(url: &str) -> Mill {
     let mill = Mill::open(&format!("{url}?timeout=20s&connect_timeout=20s")).expect("a mill");
-    mill.init(&[], false).expect("init");
+    mill.init(&[], Change::Apply).expect("init");
     mill.close();
     Mill::open(url).expect("a mill")
 }
@@ -261,13 +261,13 @@ fn a_lost_table_is_reported_and_a_new_one_never_begins_at_one(server: &dyn Victi
         flow_again(&takers);
         if let Some(says) = server.lose_table() {
             until("the loss is told", PATIENCE, || takers.met(Code::StoreRefused, says));
-            mill.init(&[], false).expect("a new table");
+            mill.init(&[], Change::Apply).expect("a new table");
         }
         until("the lost row is told", PATIENCE, || {
             takers.met(Code::StoreWentBackwards, "repair 'segment:lean")
         });
         assert!(lean.row().expect("a look").is_none(), "nobody has made the row anew");
-        lean.repair(takers.highest() + 100_000, false).expect("repair");
+        lean.repair(takers.highest() + 100_000, Change::Apply).expect("repair");
         flow_again(&takers);
     });
     assert!(takers.highest() > 100_000);
@@ -314,7 +314,7 @@ fn a_restored_backup_is_refused_until_it_is_repaired_or_healed(server: &dyn Vict
         let row = lean.row().expect("a look").expect("a row").mark.next;
         assert!(row < before, "the row is left where the backup had it: {row}, before it was {before}");
         at_healed.beside(&[&healed], 5, PAUSE, || flow_again(&at_healed));
-        lean.repair(takers.highest() + 100_000, false).expect("repair");
+        lean.repair(takers.highest() + 100_000, Change::Apply).expect("repair");
         flow_again(&takers);
     });
     assert!(!at_healed.met(Code::StoreWentBackwards, ""), "{:?}", at_healed.errors());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use keymill::{Code, Error, Mill, Source};
+use keymill::{Change, Code, Error, Mill, Source};
 use keymill_tests::{mariadb, postgres, redis};
 
 use crate::corrupt::{Corrupter, Wire};
@@ -58,7 +58,7 @@ fn server(wire: Wire) -> (String, (String, u16)) {
 pub fn prepare() {
     for wire in [Wire::Mysql, Wire::Postgres] {
         let mill = Mill::open(&server(wire).0).expect("a mill");
-        mill.init(&[], false).expect("a table");
+        mill.init(&[], Change::Apply).expect("a table");
     }
 }
 

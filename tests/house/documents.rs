@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use keymill::options::{self, Described};
 use keymill::store::Scheme;
-use keymill::{Code, Mill};
+use keymill::{Change, Code, Mill};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -200,7 +200,7 @@ fn statements(dialect: &str) -> String {
     for scheme in Scheme::ALL {
         let source = if scheme.keeps_segments() { "segment:orders" } else { "serial:cust_info/custid" };
         let allocation = if scheme.keeps_allocation() { "&allocation=50" } else { "" };
-        match mill.init(&[&format!("{source}?scheme={}{allocation}", scheme.name())], true) {
+        match mill.init(&[&format!("{source}?scheme={}{allocation}", scheme.name())], Change::DryRun) {
             Ok(statements) => {
                 let _ = write!(text, "\nScheme `{}`:\n```sql\n", scheme.name());
                 for statement in statements {

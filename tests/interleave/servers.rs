@@ -10,7 +10,7 @@ use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::SqliteStore;
 use keymill::store::{Key, Scheme, Store, sqlite};
-use keymill::{Code, Mill};
+use keymill::{Change, Code, Mill};
 use keymill_tests::mariadb::Private;
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::{mariadb, worker};
@@ -143,7 +143,7 @@ fn one_of_two_servers_killed_under_load_and_ids_go_on_none_twice() {
     let mill = Mill::open(&config).unwrap();
     // Five at a time: reservations are tested, and logs are read back.
     let spec = "segment:orders?step=5&max_step=5&buffer=1ms&deadline=20s";
-    mill.init(&[spec], false).unwrap();
+    mill.init(&[spec], Change::Apply).unwrap();
     let mine = mill.source(spec).unwrap();
     mine.next().unwrap();
     let mut workers: Vec<_> = (0..4)
@@ -250,7 +250,7 @@ fn a_frozen_store_costs_its_timeout_once_a_pause_and_not_at_every_refill() {
     let stores = [format!("{login}@{host}:{port}/{database}?{times}"), format!("{}?{times}", other.url())];
     let mill = Mill::open(&config(folder.path(), "keymill.toml", &stores, "chunk = 1000")).unwrap();
     let spec = format!("segment:{}?step=100&buffer=1ms", unique("frozen"));
-    mill.init(&[&spec], false).unwrap();
+    mill.init(&[&spec], Change::Apply).unwrap();
     let orders = mill.source(&spec).unwrap();
     orders.take(5000).unwrap();
     proxy.set(Answers::Hold);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use keymill::Mill;
+use keymill::{Change, Mill};
 use keymill_tests::mariadb;
 
 /// How many ids each of CosId's nodes takes, and how far its row moves at a time.
@@ -22,7 +22,7 @@ fn two_nodes_of_cosid_and_two_mills_on_one_row_never_take_a_number_twice() {
     let (config, name) = (mariadb::url(), format!("orders{}", fastrand::u32(..)));
     let spec = format!("segment:shop.{name}?scheme=cosid&step={STEP}&buffer=20ms");
     let mills: Vec<Mill> = (0..2).map(|_| Mill::open(&config).expect("a mill")).collect();
-    mills[0].init(&[&spec], false).expect("init");
+    mills[0].init(&[&spec], Change::Apply).expect("init");
     let sources: Vec<_> = mills.iter().map(|mill| mill.source(&spec).expect("a source")).collect();
     // keymill makes the row first: CosId's nodes need an existing one.
     let mut taken: Vec<(&str, Vec<u64>)> = vec![("keymill", vec![sources[0].next().expect("an id")])];

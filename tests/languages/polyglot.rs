@@ -139,7 +139,7 @@ fn killed_in_every_language_they_share_one_row_and_one_segment_without_a_duplica
         fs::create_dir(folder).expect("a folder");
     }
     let mill = keymill::Mill::open(&mariadb::url()).expect("a mill");
-    mill.init(&specs.each_ref().map(String::as_str), false).expect("init");
+    mill.init(&specs.each_ref().map(String::as_str), keymill::Change::Apply).expect("init");
 
     thread::scope(|scope| {
         let killers: Vec<_> = languages
@@ -209,7 +209,9 @@ fn every_language_takes_from_each_server_and_from_several_at_once() {
     for (place, config) in places {
         // A source is one store's or several stores', never both.
         let spec = spec.replace(&name, &format!("{name}_{place}"));
-        keymill::Mill::open(config).and_then(|mill| mill.init(&[&spec], false)).expect("init");
+        keymill::Mill::open(config)
+            .and_then(|mill| mill.init(&[&spec], keymill::Change::Apply))
+            .expect("init");
         let folder = home.path().join(place);
         fs::create_dir(&folder).expect("a folder");
         let new = languages.iter().filter(|language| !language.is_old());

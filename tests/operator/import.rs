@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use keymill::store::PARKED_AT;
-use keymill::{Code, Import, Mill, OldRow, Source};
+use keymill::{Change, Code, Import, Mill, OldRow, Scheme, Source};
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::rivals::{self, PROGRAMS, Program};
 use keymill_tests::{mariadb, postgres};
 use mysql::prelude::Queryable;
 
 /// The row with the source's own name in this table.
-fn from<'a>(scheme: &'a str, table: &'a str) -> OldRow<'a> {
-    OldRow { scheme, table: Some(table), ..OldRow::default() }
+fn from<'a>(scheme: &str, table: &'a str) -> OldRow<'a> {
+    OldRow::of(scheme.parse().unwrap()).table(table)
 }
 
 /// Two tables of this test's own on MariaDB, gone with the value.
@@ -37,7 +37,7 @@ impl Tables {
         };
         let kind = if scheme == "key_producer" { "serial:cust/id" } else { "segment:orders" };
         let old = format!("{kind}?scheme={scheme}&table={}", tables.old);
-        Mill::open(&mariadb::url()).unwrap().init(&[&old, &tables.orders()], false).unwrap();
+        Mill::open(&mariadb::url()).unwrap().init(&[&old, &tables.orders()], Change::Apply).unwrap();
         tables
     }
 
@@ -63,8 +63,8 @@ impl Tables {
         self.say(&format!("INSERT INTO {{old}} ({}) VALUES ({})", program.row.0, program.row.1));
     }
 
-    fn import(&self, program: &Program, source: &Source, dry_run: bool) -> keymill::Result<Import> {
-        source.import(&from(program.scheme.name(), &self.old), dry_run)
+    fn import(&self, program: &Program, source: &Source, change: Change) -> keymill::Result<Import> {
+        source.import(&from(program.scheme.name(), &self.old), change)
     }
 }
 
@@ -125,7 +125,7 @@ fn old_nodes_under_load_through_an_import_never_take_a_number_of_ours() {
                 until("old nodes take ranges", || taken.load(Ordering::Relaxed) >= from + count);
             };
             more(100);
-            let imported = tables.import(program, &orders, false).unwrap();
+            let imported = tables.import(program, &orders, Change::Apply).unwrap();
             let mut ours = Vec::new();
             for _ in 0..50 {
                 ours.extend(orders.take(100).unwrap());
@@ -178,7 +178,7 @@ fn a_connection_cut_at_any_answer_leaves_both_rows_or_neither() {
             let mill = Mill::open(&url).unwrap();
             let orders = mill.source(&tables.orders()).unwrap();
             proxy.set(Answers::CutAfter(cut));
-            let answer = tables.import(program, &orders, false);
+            let answer = tables.import(program, &orders, Change::Apply);
             proxy.set(Answers::Pass);
             let (old, new) = tables.rows(program.maximum);
             let neither = new.is_none() && old < PARKED_AT && answer.is_err();
@@ -187,7 +187,7 @@ fn a_connection_cut_at_any_answer_leaves_both_rows_or_neither() {
             undone += u32::from(neither);
             done += u32::from(both);
             // Whatever the cut left, the next run completes it.
-            tables.import(program, &orders, false).unwrap();
+            tables.import(program, &orders, Change::Apply).unwrap();
             assert_eq!(orders.next().unwrap(), 1);
             mill.close();
             if answer.is_ok() {
@@ -207,9 +207,9 @@ fn a_second_import_reports_the_first_and_changes_nothing() {
         tables.say(&format!("UPDATE {{old}} SET {} = 7000", program.maximum));
         let mill = Mill::open(&mariadb::url()).unwrap();
         let orders = mill.source(&tables.orders()).unwrap();
-        let shown = tables.import(program, &orders, true).unwrap();
+        let shown = tables.import(program, &orders, Change::DryRun).unwrap();
         assert_eq!(tables.rows(program.maximum), (7000, None), "a dry run writes nothing");
-        let imported = tables.import(program, &orders, false).unwrap();
+        let imported = tables.import(program, &orders, Change::Apply).unwrap();
         assert_eq!(shown, imported, "what is shown is what is done");
         assert!(!imported.was_done());
         let first = orders.next().unwrap();
@@ -218,8 +218,8 @@ fn a_second_import_reports_the_first_and_changes_nothing() {
         let far = (program.node)(&mut mariadb::connection(), &tables.old).0;
         assert_eq!(far, first + PARKED_AT);
         let stands = tables.rows(program.maximum);
-        for dry_run in [true, false] {
-            assert!(tables.import(program, &orders, dry_run).unwrap().was_done());
+        for change in [Change::DryRun, Change::Apply] {
+            assert!(tables.import(program, &orders, change).unwrap().was_done());
         }
         assert_eq!(tables.rows(program.maximum), stands);
     }
@@ -232,10 +232,10 @@ fn an_import_that_could_repeat_a_number_is_refused_and_changes_nothing() {
     let mill = Mill::open(&mariadb::url()).unwrap();
     let orders = mill.source(&tables.orders()).unwrap();
     let refused = |says: &str| {
-        for dry_run in [true, false] {
+        for change in [Change::DryRun, Change::Apply] {
             let before =
                 mariadb::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", tables.new));
-            let error = tables.import(program, &orders, dry_run).unwrap_err();
+            let error = tables.import(program, &orders, change).unwrap_err();
             assert_eq!(error.code, Code::StoreRefused, "{error}");
             assert!(error.message.contains(says) && error.message.contains("nothing was changed"), "{error}");
             let after = mariadb::connection().query::<mysql::Row, _>(format!("SELECT * FROM {}", tables.new));
@@ -250,14 +250,14 @@ fn an_import_that_could_repeat_a_number_is_refused_and_changes_nothing() {
     refused("stands at 4999, below 5000");
     // The new row is above: it stays, and the old row is moved.
     tables.say("UPDATE {new} SET next = 5001");
-    let imported = tables.import(program, &orders, false).unwrap();
+    let imported = tables.import(program, &orders, Change::Apply).unwrap();
     assert_eq!((imported.new_after.mark.next, imported.old_after.mark.next), (5001, 5000 + PARKED_AT));
     // A deleted new row is not made again.
     tables.say("DELETE FROM {new} WHERE name = 'segment:orders'");
     refused("is gone");
     // An old row that reached such numbers by itself is not an import.
     tables.say("UPDATE {old} SET max_id = -1");
-    let error = tables.import(program, &orders, false).unwrap_err();
+    let error = tables.import(program, &orders, Change::Apply).unwrap_err();
     assert!(error.message.contains("holds -1 in `max_id`"), "{error}");
     // A row in the parked range without a record of its import.
     tables.say("DELETE FROM {new}");
@@ -265,18 +265,20 @@ fn an_import_that_could_repeat_a_number_is_refused_and_changes_nothing() {
     refused("has no import record");
     tables.say("INSERT INTO {new} (name, next) VALUES ('segment:orders', 5001)");
     refused("has no import record");
-    for (scheme, says) in [("keymill", "leaf_alloc, tiny_id_info"), ("ticket", "leaf_alloc, tiny_id_info")] {
-        let error = orders.import(&OldRow { scheme, ..OldRow::default() }, true).unwrap_err();
+    for (scheme, says) in
+        [(Scheme::Keymill, "leaf_alloc, tiny_id_info"), (Scheme::Ticket, "leaf_alloc, tiny_id_info")]
+    {
+        let error = orders.import(&OldRow::of(scheme), Change::DryRun).unwrap_err();
         assert!(error.message.contains(says), "{error}");
     }
     let error = mill
         .source("snowflake:tx?worker=1")
         .unwrap()
-        .import(&OldRow { scheme: "cosid", ..OldRow::default() }, true)
+        .import(&OldRow::of(Scheme::Cosid), Change::DryRun)
         .unwrap_err();
     assert_eq!(error.code, Code::InvalidArgument, "{error}");
     let own = mill.source(&format!("segment:orders?scheme=leaf_alloc&table={}", tables.old)).unwrap();
-    let error = own.import(&OldRow { scheme: "cosid", ..OldRow::default() }, true).unwrap_err();
+    let error = own.import(&OldRow::of(Scheme::Cosid), Change::DryRun).unwrap_err();
     assert!(error.message.contains("scheme=keymill"), "{error}");
 }
 
@@ -287,17 +289,17 @@ fn serials_continue_where_key_factory_stood_and_its_nodes_count_far_away_until_t
     let spec = format!("serial:cust/id?number=000000&zone=UTC&scheme=keymill&table={}", tables.new);
     let serials = mill.source(&spec).unwrap();
     let today = "20260101";
-    let import = |dry_run| serials.import(&from("key_producer", &tables.old), dry_run);
+    let import = |change| serials.import(&from("key_producer", &tables.old), change);
     tables.say(
         "INSERT INTO {old} (TABLENAME, COLUMNNAME, DATEFMT, NOFMT, MAXSERIALNO) \
          VALUES ('CUST', 'ID', 'yyyyMMdd', '000000', 'INIT')",
     );
-    assert!(import(false).unwrap_err().message.contains("says no number yet"));
+    assert!(import(Change::Apply).unwrap_err().message.contains("says no number yet"));
     // NULL and an empty text do not say whether there were serials: counting may not begin at 1 there.
     for (blank, said) in [("NULL", "NULL"), ("''", "an empty text")] {
         tables.say(&format!("UPDATE {{old}} SET MAXSERIALNO = {blank}"));
-        for dry_run in [true, false] {
-            let error = import(dry_run).unwrap_err();
+        for change in [Change::DryRun, Change::Apply] {
+            let error = import(change).unwrap_err();
             assert_eq!(error.code, Code::StoreRefused, "{error}");
             assert!(error.message.contains(&format!("holds {said} in `MAXSERIALNO`: set it to")), "{error}");
         }
@@ -315,7 +317,7 @@ fn serials_continue_where_key_factory_stood_and_its_nodes_count_far_away_until_t
         }
     };
     old_node(&mut texts, 3);
-    let imported = import(false).unwrap();
+    let imported = import(Change::Apply).unwrap();
     assert_eq!(imported.old.text, "MAXSERIALNO=20260101000150");
     assert_eq!(imported.new_after.mark.next, 151);
     old_node(&mut texts, 3);
@@ -324,7 +326,7 @@ fn serials_continue_where_key_factory_stood_and_its_nodes_count_far_away_until_t
     for text in ours {
         assert!(texts.insert(text.clone()), "{text} came twice");
     }
-    assert!(import(false).unwrap().was_done());
+    assert!(import(Change::Apply).unwrap().was_done());
     // A mill that still uses the old row gets an error before it issues anything.
     let late = mill.source(&format!("serial:cust/id?number=000000&zone=UTC&table={}", tables.old)).unwrap();
     let told = late.next_text().unwrap_err();
@@ -344,7 +346,7 @@ fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
         let file = folder.path().join("ids.db");
         let mill = Mill::open(&format!("sqlite:{}", file.display())).unwrap();
         let scheme = program.scheme.name();
-        mill.init(&[&format!("segment:orders?scheme={scheme}"), "segment:orders"], false).unwrap();
+        mill.init(&[&format!("segment:orders?scheme={scheme}"), "segment:orders"], Change::Apply).unwrap();
         let node = rusqlite::Connection::open(&file).unwrap();
         node.busy_timeout(Duration::from_secs(10)).unwrap();
         let values = program.row.1.replace("unix_timestamp()", "0");
@@ -370,7 +372,7 @@ fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
             });
             let more = |count| (0..count).for_each(|_| progress.recv().unwrap());
             more(20);
-            orders.import(&from(scheme, scheme), false).unwrap();
+            orders.import(&from(scheme, scheme), Change::Apply).unwrap();
             let ours = orders.take(5000).unwrap();
             more(20);
             drop(ends);
@@ -382,7 +384,7 @@ fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
         assert_eq!((ours[0], ours[4999]), (first, first + 4999), "{scheme}");
         assert!(
             old.last().is_some_and(|end| *end > PARKED_AT)
-                && orders.import(&from(scheme, scheme), false).unwrap().was_done()
+                && orders.import(&from(scheme, scheme), Change::Apply).unwrap().was_done()
         );
     }
 }
@@ -396,15 +398,15 @@ fn rows_on_postgres_are_imported_while_mills_still_write_the_old_one() {
             (format!("pio_{}_{scheme}", std::process::id()), format!("pin_{}", std::process::id()));
         let before = format!("segment:{scheme}?scheme={scheme}&table={old}&step=50");
         let ours = format!("segment:{scheme}?table={new}");
-        mill.init(&[&before, &ours], false).unwrap();
+        mill.init(&[&before, &ours], Change::Apply).unwrap();
         // Another process's mill, which continues on the old row.
         let other = Mill::open(&postgres::url()).unwrap();
         let late = other.source(&before).unwrap();
         assert_eq!(late.take(120).unwrap(), (1..=120).collect::<Vec<u64>>());
         let orders = mill.source(&ours).unwrap();
-        let import = |dry_run| orders.import(&from(scheme, &old), dry_run).unwrap();
-        let shown = import(true);
-        let imported = import(false);
+        let import = |change| orders.import(&from(scheme, &old), change).unwrap();
+        let shown = import(Change::DryRun);
+        let imported = import(Change::Apply);
         // The other mill may reserve ahead in between.
         assert!(
             shown.old.mark <= imported.old.mark && shown.new == imported.new,
@@ -416,7 +418,7 @@ fn rows_on_postgres_are_imported_while_mills_still_write_the_old_one() {
         let rest = late.take(5000).unwrap();
         assert!(rest.iter().all(|id| *id < first || *id > PARKED_AT), "{scheme}");
         assert!(rest.last().is_some_and(|id| *id > PARKED_AT), "{scheme}");
-        assert!(import(false).was_done());
+        assert!(import(Change::Apply).was_done());
         let standing = orders.standing().unwrap();
         assert!(standing.changed_seconds_ago.is_some_and(|age| age < 100), "{scheme}: {standing:?}");
         other.close();
@@ -434,7 +436,7 @@ fn a_row_imported_by_another_source_is_refused_with_that_sources_name() {
         let new_table = format!("in_taken_{}", std::process::id());
         let before = format!("segment:orders?scheme=leaf_alloc&table={old_table}&step=50");
         let [first, second] = ["first", "second"].map(|name| format!("segment:{name}?table={new_table}"));
-        mill.init(&[&before, &first], false).unwrap();
+        mill.init(&[&before, &first], Change::Apply).unwrap();
         let take = |spec: &str, count| {
             let ended = Mill::open(&url).unwrap();
             ended.source(spec).unwrap().take(count).unwrap();
@@ -442,23 +444,23 @@ fn a_row_imported_by_another_source_is_refused_with_that_sources_name() {
         };
         take(&before, 120);
         let [first, second] = [first, second].map(|spec| mill.source(&spec).unwrap());
-        let row = OldRow { row: Some("orders"), ..from("leaf_alloc", &old_table) };
-        first.import(&row, false).unwrap();
+        let row = from("leaf_alloc", &old_table).row("orders");
+        first.import(&row, Change::Apply).unwrap();
         // It has a row of its own, above the old row's: that does not prove an import.
-        second.repair(9_000, false).unwrap();
-        for dry_run in [true, false] {
-            let error = second.import(&row, dry_run).unwrap_err();
+        second.repair(9_000, Change::Apply).unwrap();
+        for change in [Change::DryRun, Change::Apply] {
+            let error = second.import(&row, change).unwrap_err();
             assert_eq!(error.code, Code::StoreRefused, "{error}");
             assert!(error.message.contains("was imported into `segment:first` before"), "{error}");
-            assert!(first.import(&row, dry_run).unwrap().was_done());
+            assert!(first.import(&row, change).unwrap().was_done());
         }
         // Another row of the same table is free.
         let other = "segment:more?scheme=leaf_alloc&step=50";
         take(&format!("{other}&table={old_table}"), 9_500);
-        let imported = second.import(&OldRow { row: Some("more"), ..row }, false).unwrap_err();
+        let imported = second.import(&row.row("more"), Change::Apply).unwrap_err();
         assert!(imported.message.contains("stands at 9000, below 9501"), "{imported}");
-        second.repair(10_000, false).unwrap();
-        second.import(&OldRow { row: Some("more"), ..row }, false).unwrap();
+        second.repair(10_000, Change::Apply).unwrap();
+        second.import(&row.row("more"), Change::Apply).unwrap();
         assert_eq!((first.next().unwrap(), second.next().unwrap()), (121, 10_000));
         mill.close();
         if url.starts_with("mysql") {
@@ -488,8 +490,8 @@ fn a_row_with_renamed_columns_is_named_with_columns() {
                 if scheme == "key_producer" { "serial:cust/id?number=000000" } else { "segment:orders?" };
             let before = format!("{name}&scheme={scheme}&table={old_table}&columns={columns}&step=50");
             let source = mill.source(&format!("{name}&scheme=keymill&table={new_table}")).unwrap();
-            mill.init(&[&before], false).unwrap();
-            mill.init(&[&format!("segment:x?table={new_table}")], false).unwrap();
+            mill.init(&[&before], Change::Apply).unwrap();
+            mill.init(&[&format!("segment:x?table={new_table}")], Change::Apply).unwrap();
             // A process that has ended: it returned its unused numbers.
             let ended = Mill::open(&url).unwrap();
             let old = ended.source(&before).unwrap();
@@ -500,17 +502,17 @@ fn a_row_with_renamed_columns_is_named_with_columns() {
             }
             ended.close();
             let row = from(scheme, &old_table);
-            let error = source.import(&row, false).unwrap_err();
+            let error = source.import(&row, Change::Apply).unwrap_err();
             assert!(error.message.contains("say so with `columns=`"), "{error}");
-            let unknown = source.import(&OldRow { columns: Some("nothing:n"), ..row }, false).unwrap_err();
+            let unknown = source.import(&row.columns("nothing:n"), Change::Apply).unwrap_err();
             assert_eq!(unknown.code, Code::InvalidConfig, "{unknown}");
-            let row = OldRow { columns: Some(columns), ..row };
-            let shown = source.import(&row, true).unwrap();
-            let imported = source.import(&row, false).unwrap();
+            let row = row.columns(columns);
+            let shown = source.import(&row, Change::DryRun).unwrap();
+            let imported = source.import(&row, Change::Apply).unwrap();
             assert_eq!(shown, imported, "{scheme}");
             assert_eq!(imported.new_after.mark, imported.old.mark, "{scheme}: {imported:?}");
             assert_eq!(imported.new_after.mark.next, 8, "{scheme}: {imported:?}");
-            assert!(source.import(&row, false).unwrap().was_done());
+            assert!(source.import(&row, Change::Apply).unwrap().was_done());
             mill.close();
             if url.starts_with("mysql") {
                 mariadb::say(&format!("DROP TABLE {old_table}, {new_table}"));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use keymill::store::PARKED_AT;
-use keymill::{Code, Error, Import, Mill, OldRow, Source};
+use keymill::{Change, Code, Error, Import, Mill, OldRow, Source};
 use keymill_tests::mariadb;
 use keymill_tests::takers::{Takers, until};
 
@@ -47,7 +47,7 @@ impl Place {
     }
 
     fn with_tables(self) -> Place {
-        self.mill().init(&[&self.old_spec(""), &self.new_spec("")], false).unwrap();
+        self.mill().init(&[&self.old_spec(""), &self.new_spec("")], Change::Apply).unwrap();
         self
     }
 
@@ -65,8 +65,8 @@ impl Place {
     }
 
     fn import_into(&self, source: &Source) -> keymill::Result<Import> {
-        let old = OldRow { scheme: self.scheme, table: Some(&self.old), ..OldRow::default() };
-        source.import(&old, false)
+        let old = OldRow::of(self.scheme.parse().unwrap()).table(self.old.as_str());
+        source.import(&old, Change::Apply)
     }
 
     /// Imports in another process, as the command does.
@@ -196,7 +196,7 @@ fn a_mill_that_uses_the_new_source_below_the_old_row_has_to_be_closed_before_the
         new_mill.close();
         let new_mill = place.mill();
         let new = new_mill.source(&place.new_spec("")).unwrap();
-        new.repair(5000, false).unwrap();
+        new.repair(5000, Change::Apply).unwrap();
         place.import().unwrap();
         assert_eq!(new.next().unwrap(), 5000);
         ids.extend(new.take(700).unwrap());
@@ -271,14 +271,10 @@ fn of_two_sources_that_import_one_row_at_once_the_second_is_refused_with_the_fir
                 source.standing().unwrap();
                 source
             });
-            let old = OldRow {
-                scheme: place.scheme,
-                table: Some(&place.old),
-                row: Some(&row),
-                ..OldRow::default()
-            };
+            let old = OldRow::of(place.scheme.parse().unwrap()).table(place.old.as_str()).row(row.as_str());
             let imported = std::thread::scope(|scope| {
-                let threads = sources.each_ref().map(|source| scope.spawn(|| source.import(&old, false)));
+                let threads =
+                    sources.each_ref().map(|source| scope.spawn(|| source.import(&old, Change::Apply)));
                 threads.map(|thread| thread.join().unwrap())
             });
             let won = imported.iter().position(Result::is_ok).expect("one of them has it");

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use keymill::Mill;
 use keymill::serial::SerialPattern;
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
+use keymill::{Change, Mill};
 use keymill_tests::{mariadb, postgres, request};
 use mysql::prelude::Queryable;
 
@@ -231,7 +231,7 @@ fn a_serials_table_may_be_renamed_in_its_spec() {
         let url =
             if url == "sqlite:" { format!("sqlite:{}", folder.path().join("i.db").display()) } else { url };
         let mill = Mill::open(&url).unwrap();
-        mill.init(&[&spec], false).unwrap();
+        mill.init(&[&spec], Change::Apply).unwrap();
         let source = mill.source(&spec).unwrap();
         let text = source.next_text().unwrap();
         assert!(text.ends_with("001"), "{text}");

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keymill::{Code, Mill, Source};
+use keymill::{Change, Code, Mill, Source};
 use keymill_tests::takers::until;
 use keymill_tests::worker::in_a_process_of_its_own;
 use keymill_tests::{mariadb, postgres, redis};
@@ -49,7 +49,7 @@ fn a_thousand_sources_are_given_back_in_a_moment() {
     ] {
         let open = || {
             let mill = Mill::open(&url).unwrap();
-            mill.init(&["segment:x"], false).unwrap();
+            mill.init(&["segment:x"], Change::Apply).unwrap();
             let sources: Vec<_> = (0..SOURCES).map(|n| mill.source(&named(n)).unwrap()).collect();
             (mill, sources)
         };
@@ -147,7 +147,7 @@ fn forked_under_load_parent_and_children_share_no_id_and_no_connection() {
             let mill = Mill::open(&format!("{url}{glue}fork={fork}")).unwrap();
             let spec =
                 format!("segment:forks_{}_{fork}?step=20&max_step=20&deadline=20s", std::process::id());
-            mill.init(&[&spec], false).unwrap();
+            mill.init(&[&spec], Change::Apply).unwrap();
             let source = mill.source(&spec).unwrap();
             source.next().unwrap();
             let over = AtomicBool::new(false);

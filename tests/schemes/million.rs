@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use keymill::Mill;
+use keymill::{Change, Mill};
 
 const PROCESSES: usize = 8;
 const EACH: usize = 125_000;
@@ -52,7 +52,7 @@ fn numbers(file: &Path) -> Vec<u64> {
 fn million(store: &str, config: &str, spec: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = |n: usize| folder.path().join(format!("{n}.ids"));
-    Mill::open(config).unwrap().init(&[spec], false).unwrap();
+    Mill::open(config).unwrap().init(&[spec], Change::Apply).unwrap();
     let children: Vec<_> = (0..PROCESSES)
         .map(|n| {
             Command::new(std::env::current_exe().unwrap())

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use keymill::store::{Columns, Key, Mark, Request, Scheme, Store, Stride};
-use keymill::{Code, Mill, Source};
+use keymill::{Change, Code, Mill, Source};
 use keymill_tests::disguise::Disguise;
 use keymill_tests::rivals::tinyid_ids;
 use keymill_tests::takers::until;
@@ -315,7 +315,7 @@ fn a_row_whose_stride_changes_is_refused_until_it_is_repaired() {
         let spec = format!(
             "segment:orders?scheme=tiny_id_info&table={table}&step=10&max_step=10&deadline=2s&delta=2&remainder=1"
         );
-        mill.init(&[&spec], false).unwrap();
+        mill.init(&[&spec], Change::Apply).unwrap();
         let orders = mill.source(&spec).unwrap();
         // The store knows the row by now, and uses the fast path.
         let mut ids: BTreeSet<u64> = orders.take(35).unwrap().into_iter().collect();
@@ -401,12 +401,11 @@ fn columns_may_have_a_shops_own_names() {
         let spec = format!(
             "segment:orders?scheme=tiny_id_info&table={table}&step=10&buffer=1ms&delta=3&remainder=0&columns={columns}"
         );
-        mill.init(&[&spec], false).unwrap();
+        mill.init(&[&spec], Change::Apply).unwrap();
         let orders = mill.source(&spec).unwrap();
         assert_eq!(orders.take(25).unwrap(), (1..=25).map(|n| 3 * n).collect::<Vec<u64>>());
         assert!(text(&orders).starts_with("select=90 order=30 by=3 from_=0 version="), "{}", text(&orders));
-        let (_, after) = orders.repair(500, false).unwrap();
-        assert_eq!(after.unwrap().mark.next, 501);
+        assert_eq!(orders.repair(500, Change::Apply).unwrap().after.mark.next, 501);
         // 26 to 30 are in memory.
         assert_eq!(orders.take(6).unwrap(), [78, 81, 84, 87, 90, 501]);
         mill.close();
@@ -428,7 +427,7 @@ fn many_sources_of_one_mill_each_count_in_their_own_stride() {
                 let spec = format!(
                     "segment:of{n}?scheme=tiny_id_info&table={table}&step=7&delta={delta}&remainder={remainder}"
                 );
-                mill.init(&[&spec], false).unwrap();
+                mill.init(&[&spec], Change::Apply).unwrap();
                 (stride, mill.source(&spec).unwrap())
             })
             .collect();

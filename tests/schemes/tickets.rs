@@ -176,13 +176,9 @@ fn a_dry_run_of_repair_shows_the_row_that_would_be_written() {
         let spec = format!("segment:orders?scheme={}&table={}&step=100", scheme.name(), table.name);
         let orders = mill.source(&spec).unwrap();
         orders.next().unwrap();
-        let shown = orders.repair(950, true).unwrap();
-        let written = orders.repair(950, false).unwrap();
-        assert_eq!(
-            (&shown.1, written.1.as_ref().map(|row| row.mark.next)),
-            (&written.1, Some(1001)),
-            "{scheme:?}"
-        );
+        let shown = orders.repair(950, keymill::Change::DryRun).unwrap();
+        let written = orders.repair(950, keymill::Change::Apply).unwrap();
+        assert_eq!((&shown.after, written.after.mark.next), (&written.after, 1001), "{scheme:?}");
         mill.close();
     }
 }
@@ -343,7 +339,7 @@ fn a_mill_takes_ids_from_tickets() {
         let table = std::mem::ManuallyDrop::new(Table::missing(scheme));
         let spec = format!("segment:orders?scheme={}&table={}&step=100", scheme.name(), table.name);
         let mill = keymill::Mill::open(&mariadb::url()).unwrap();
-        mill.init(&[&spec], false).unwrap();
+        mill.init(&[&spec], keymill::Change::Apply).unwrap();
         let orders = mill.source(&spec).unwrap();
         let mut ids = orders.take(1050).unwrap();
         ids.push(orders.next().unwrap());

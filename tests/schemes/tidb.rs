@@ -474,7 +474,7 @@ fn a_mill_takes_ids_and_serials_by_the_statements_for_tidb() {
         format!("serial:cust/id?table={table}_p"),
     ];
     let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
-    mill.init(&specs, false).unwrap();
+    mill.init(&specs, keymill::Change::Apply).unwrap();
     for spec in &specs[..3] {
         let ids = mill.source(spec).unwrap().take(5000).unwrap();
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{spec}");

@@ -220,7 +220,7 @@ Examples:
         /// The source that takes over: kind:name?option=value&…
         source: String,
         /// Whose row: leaf_alloc, tiny_id_info, cosid, key_producer or sequence_table
-        #[arg(long, value_name = "SCHEME", value_parser = clap::builder::PossibleValuesParser::new(keymill::Source::IMPORTS))]
+        #[arg(long, value_name = "SCHEME", value_parser = clap::builder::PossibleValuesParser::new(keymill::Source::IMPORTS.iter().map(|scheme| scheme.name())))]
         from: String,
         /// The old row's table [default: the scheme's]
         #[arg(long, value_name = "NAME")]

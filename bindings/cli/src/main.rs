@@ -17,7 +17,7 @@ mod steps;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use keymill::{DEFAULT_MILL, MILL_VARIABLE, Mill, OldRow, Result};
+use keymill::{DEFAULT_MILL, EventKind, MILL_VARIABLE, Mill, OldRow, Result, Scheme};
 
 use args::{Args, Verb};
 
@@ -72,7 +72,7 @@ fn run(args: &Args, notes: &mut Vec<String>) -> Result<()> {
 /// The default mill made a new file: perhaps a setting is missing, or the working folder is another one than it was.
 fn created(mill: &Mill, why: &str) -> Vec<String> {
     let events = mill.events();
-    let created = events.iter().filter(|event| event.kind == "store_created");
+    let created = events.iter().filter(|event| event.kind == EventKind::StoreCreated);
     let note = |event: &keymill::Event| {
         format!("keymill: {}; {why}, so it is the default one of this folder", event.message)
     };
@@ -90,12 +90,9 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
         Verb::Metrics { sources } => status::metrics(mill, sources, json),
         Verb::Repair { source, to, yes } => operate::repair(&mill.source(source)?, *to, *yes, json),
         Verb::Import { source, from, table, row, columns, dry_run: _, yes } => {
-            let old = OldRow {
-                scheme: from,
-                table: table.as_deref(),
-                row: row.as_deref(),
-                columns: columns.as_deref(),
-            };
+            let from = from.parse::<Scheme>()?;
+            let old =
+                OldRow::of(from).table(table.as_deref()).row(row.as_deref()).columns(columns.as_deref());
             operate::import(&mill.source(source)?, &old, *yes, json)
         }
         Verb::Bench { source, threads, seconds } => {

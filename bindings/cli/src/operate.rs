@@ -1,6 +1,6 @@
 //! `init`, `repair`, `import`: what an operator does.
 
-use keymill::{Mill, OldRow, Result, Row, Source};
+use keymill::{Change, Mill, OldRow, Result, Scheme, Source};
 use serde_json::{Value, json};
 
 use crate::print;
@@ -14,14 +14,14 @@ pub fn named_or_declared(mill: &Mill, sources: &[String]) -> Vec<String> {
 pub fn init(mill: &Mill, sources: &[String], dry_run: bool, json: bool) -> Result<()> {
     let sources = named_or_declared(mill, sources);
     let specs: Vec<&str> = sources.iter().map(String::as_str).collect();
-    let tables = mill.tables(&specs, dry_run)?;
+    let tables = mill.tables(&specs, change(!dry_run))?;
     // A dry run is wanted before there is a server, or a user who may log in to it; then nothing can be known to exist.
     let unseen = if dry_run && !tables.is_empty() { mill.facts().err() } else { None };
     if json {
         let tables = tables.iter().map(|table| {
             json!({
                 "name": table.name,
-                "scheme": table.scheme,
+                "scheme": table.scheme.name(),
                 "statements": table.statements,
                 "existed": if unseen.is_some() { Value::Null } else { table.statements.is_empty().into() },
             })
@@ -60,29 +60,32 @@ pub fn init(mill: &Mill, sources: &[String], dry_run: bool, json: bool) -> Resul
     print::fields(false, &fields)
 }
 
+fn change(written: bool) -> Change {
+    if written { Change::Apply } else { Change::DryRun }
+}
+
 /// Raises a row; without `yes` only shows what would be.
 pub fn repair(source: &Source, to: u64, yes: bool, json: bool) -> Result<()> {
-    let (before, after) = source.repair(to, !yes)?;
-    let shown = |row: &Option<Row>| row.as_ref().map_or("no row yet".to_owned(), |row| row.text.clone());
+    let repair = source.repair(to, change(yes))?;
+    let (before, after) = (repair.before, repair.after);
     if json {
         return print::json(&json!({
             "source": source.label(),
             "before": before.as_ref().map(|row| row.text.clone()),
-            "after": after.as_ref().map(|row| row.text.clone()),
+            "after": after.text,
             "written": yes,
         }));
     }
     let fields = [
         ("source", source.label().to_owned()),
-        ("before", shown(&before)),
-        ("after", shown(&after)),
+        ("before", before.as_ref().map_or("no row yet".to_owned(), |row| row.text.clone())),
+        ("after", after.text),
         ("written", if yes { "yes" } else { "no" }.to_owned()),
     ];
     print::fields(false, &fields)?;
     if !yes {
-        let next = after.as_ref().map_or(to, |row| row.mark.next);
-        let from =
-            before.as_ref().filter(|row| row.mark.period == after.as_ref().map_or(0, |row| row.mark.period));
+        let next = after.mark.next;
+        let from = before.filter(|row| row.mark.period == after.mark.period);
         // Of a row with a stride only every so many-th number is an id.
         let count = |next: u64| source.stride().counted(next);
         let skipped = count(next).saturating_sub(count(from.map_or(1, |row| row.mark.next)));
@@ -98,7 +101,7 @@ pub fn repair(source: &Source, to: u64, yes: bool, json: bool) -> Result<()> {
 
 /// Takes another program's row over; without `yes` only shows what would be.
 pub fn import(source: &Source, old: &OldRow<'_>, yes: bool, json: bool) -> Result<()> {
-    let imported = source.import(old, !yes)?;
+    let imported = source.import(old, change(yes))?;
     let done_before = imported.was_done();
     let new = imported.new.as_ref().map(|row| row.text.clone());
     let state = match (done_before, yes) {
@@ -109,7 +112,7 @@ pub fn import(source: &Source, old: &OldRow<'_>, yes: bool, json: bool) -> Resul
     if json {
         return print::json(&json!({
             "source": source.label(),
-            "from": old.scheme,
+            "from": old.scheme().name(),
             "old": { "before": imported.old.text, "after": imported.old_after.text },
             "new": { "before": new, "after": imported.new_after.text },
             "already_imported": done_before,
@@ -118,7 +121,7 @@ pub fn import(source: &Source, old: &OldRow<'_>, yes: bool, json: bool) -> Resul
     }
     let fields = [
         ("source", source.label().to_owned()),
-        ("from", old.scheme.to_owned()),
+        ("from", old.scheme().to_string()),
         ("old row before", imported.old.text),
         ("old row after", imported.old_after.text),
         ("new row before", new.unwrap_or_else(|| "no row yet".to_owned())),
@@ -133,7 +136,7 @@ pub fn import(source: &Source, old: &OldRow<'_>, yes: bool, json: bool) -> Resul
             source.label()
         ));
     }
-    if old.scheme == "key_producer" && !done_before {
+    if old.scheme() == Scheme::KeyProducer && !done_before {
         print::note(
             "Old KeyFactory nodes begin at 1 with every new date, whatever their row says: stop them before the date \
              changes.",

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use keymill::snowflake::layout::rfc3339;
-use keymill::{Facts, Layout, Mill, Result, Source, Standing};
+use keymill::{Facts, Layout, Mill, Periods, Result, Source, Standing};
 use serde_json::{Map, Value, json};
 
 use crate::layout::now_ms;
@@ -64,8 +64,8 @@ impl SourceStatus {
     fn used_ratio(&self) -> Option<f64> {
         let standing = self.seen().filter(|_| self.layout().is_none())?;
         standing.row.as_ref()?;
-        let (used, all) = if standing.other_period.is_some() { (0, 1) } else { standing.used };
-        Some(used as f64 / all as f64)
+        let used = if standing.other_period.is_some() { 0 } else { standing.used };
+        Some(used as f64 / standing.capacity as f64)
     }
 
     /// The steps as the row allows them.
@@ -75,8 +75,8 @@ impl SourceStatus {
 
     /// `(row of 20261120, now 20261121)`.
     fn other_period(&self) -> Option<String> {
-        let (row, now) = self.seen()?.other_period.as_ref()?;
-        Some(format!("(row of {row}, now {now})"))
+        let periods = self.seen()?.other_period.as_ref()?;
+        Some(format!("(row of {}, now {})", periods.row, periods.present))
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -89,10 +89,10 @@ impl SourceStatus {
             let of = if self.setting("number").is_some() { "its number pattern's" } else { "all" };
             warnings.push(format!("{:.0} % of {of} numbers are reserved", ratio * 100.0));
         }
-        if let Some((row, now)) = self.seen().and_then(|seen| seen.other_period.as_ref())
-            && row > now
+        if let Some(Periods { row, present, .. }) = self.seen().and_then(|seen| seen.other_period.as_ref())
+            && row > present
         {
-            warnings.push(format!("its row stands in {row}, and this machine's clock says {now}"));
+            warnings.push(format!("its row stands in {row}, and this machine's clock says {present}"));
         }
         if let Some(layout) = self.layout() {
             match layout.check_life(now_ms()) {
@@ -120,7 +120,10 @@ impl SourceStatus {
         put("reserved_to", json!(self.reserved_to()));
         put("used_ratio", json!(self.used_ratio()));
         put("last_refill_seconds_ago", json!(standing.and_then(|standing| standing.changed_seconds_ago)));
-        put("row_period", json!(standing.and_then(|s| s.other_period.as_ref().map(|(row, _)| row.clone()))));
+        put(
+            "row_period",
+            json!(standing.and_then(|s| s.other_period.as_ref().map(|periods| periods.row.clone()))),
+        );
         put("is_of_now", json!(standing.map(|standing| standing.other_period.is_none())));
         put("ends", json!(self.layout().map(|layout| layout.end_date())));
         put("durability", json!(durability(facts)));

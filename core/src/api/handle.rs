@@ -1,5 +1,7 @@
 //! Handles and iterators.
 
+use std::iter::FusedIterator;
+
 use crate::base::error::{Error, Result};
 use crate::engine::{Live, Way};
 use crate::segment::cursor::Cursor;
@@ -9,8 +11,9 @@ use super::Source;
 use super::source::quick_time;
 use super::text::ascii;
 
-/// Counts through a block of its own: see [`Source::handle`].
+/// Counts through a block of its own: see [`Source::handle`]. It may be sent to another thread; its verbs need it for themselves.
 #[derive(Debug)]
+#[must_use = "the rest of its block is lost when it is dropped"]
 pub struct Handle {
     pub(super) source: Source,
     pub(super) cursor: Cursor,
@@ -86,8 +89,9 @@ impl Drop for Handle {
     }
 }
 
-/// Ids of a source without end.
+/// Ids of a source, until the first error: see [`Source::iter`].
 #[derive(Debug)]
+#[must_use = "ids are taken only as the iterator is advanced"]
 pub struct Iter {
     pub(super) handle: Handle,
     pub(super) process_order: bool,
@@ -107,6 +111,8 @@ impl Iterator for Iter {
         }
     }
 }
+
+impl FusedIterator for Iter {}
 
 impl Iter {
     #[cold]

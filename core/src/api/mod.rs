@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result, printable};
-use crate::base::reservation::Key;
+use crate::base::reservation::{Key, Scheme};
 use crate::config::{MillConfig, default_mill};
 use crate::engine::events::Event;
 use crate::engine::metrics::{self, Latency, MillCounters, Stats};
@@ -24,7 +24,7 @@ use crate::time::Clock;
 
 pub use crate::base::spec::Kind;
 pub use handle::{Handle, Iter};
-pub use operate::{OldRow, Standing};
+pub use operate::{Change, OldRow, Periods, Repair, Standing};
 pub use source::Source;
 
 /// The version of keymill, the same in every language.
@@ -155,19 +155,19 @@ impl Mill {
     }
 
     /// Creates the tables that these sources lack in the store; without sources, keymill's own table. Returns the statements that
-    /// were carried out. With `dry_run` it returns those that would be: all of them where the store cannot be read.
+    /// were carried out; of a dry run those that would be, which are all where the store cannot be read.
     ///
     /// # Errors
     /// `INVALID_CONFIG` for a bad spec, `STORE_UNAVAILABLE`, `STORE_REFUSED` (a missing right, a table of another shape).
-    pub fn init(&self, specs: &[&str], dry_run: bool) -> Result<Vec<String>> {
-        Ok(self.tables(specs, dry_run)?.into_iter().flat_map(|table| table.statements).collect())
+    pub fn init(&self, specs: &[&str], change: Change) -> Result<Vec<String>> {
+        Ok(self.tables(specs, change)?.into_iter().flat_map(|table| table.statements).collect())
     }
 
     /// As [`Mill::init`], table by table, existing ones included.
     ///
     /// # Errors
     /// As [`Mill::init`].
-    pub fn tables(&self, specs: &[&str], dry_run: bool) -> Result<Vec<Table>> {
+    pub fn tables(&self, specs: &[&str], change: Change) -> Result<Vec<Table>> {
         let mut keys: Vec<Arc<Key>> = Vec::new();
         for spec in if specs.is_empty() { &["segment:keymill"] } else { specs } {
             let key = self.shared.guard(|| self.shared.config.spec(spec))?.key;
@@ -183,8 +183,8 @@ impl Mill {
             let mut tables = Vec::new();
             for key in &keys {
                 // One at a time, so that each statement has its table.
-                let statements = store.init(std::slice::from_ref(key), dry_run)?;
-                tables.push(Table { scheme: key.scheme.name(), name: key.table.clone(), statements });
+                let statements = store.init(std::slice::from_ref(key), change.is_dry())?;
+                tables.push(Table { scheme: key.scheme, name: key.table.clone(), statements });
             }
             if !has_tables {
                 tables.clear();
@@ -227,7 +227,7 @@ impl Mill {
 #[non_exhaustive]
 pub struct Table {
     /// How it keeps numbers.
-    pub scheme: &'static str,
+    pub scheme: Scheme,
     /// Its name.
     pub name: String,
     /// The statements that create it, comments that begin with `--` included: one, or with several stores one for each that lacks

@@ -9,17 +9,82 @@ use crate::store::{Import, Row, check_schemes, not_imported, one_of_several, pla
 
 use super::Source;
 
+/// Whether a verb changes the store, or only shows what it would change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Makes the change.
+    Apply,
+    /// Writes nothing, and answers with what would be written.
+    DryRun,
+}
+
+impl Change {
+    pub(crate) fn is_dry(self) -> bool {
+        self == Change::DryRun
+    }
+}
+
 /// Another program's row, for [`Source::import`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// ```
+/// use keymill::{OldRow, Scheme};
+/// let row = OldRow::of(Scheme::LeafAlloc).table("shop_leaf").row("shop.orders");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct OldRow<'a> {
-    /// One of [`Source::IMPORTS`].
-    pub scheme: &'a str,
+    scheme: Scheme,
+    table: Option<&'a str>,
+    row: Option<&'a str>,
+    columns: Option<&'a str>,
+}
+
+impl<'a> OldRow<'a> {
+    /// The row of the source's own name in the scheme's own table; `scheme` is one of [`Source::IMPORTS`].
+    pub const fn of(scheme: Scheme) -> OldRow<'a> {
+        OldRow { scheme, table: None, row: None, columns: None }
+    }
+
     /// Its table, where that is not the scheme's own.
-    pub table: Option<&'a str>,
+    pub fn table(self, name: impl Into<Option<&'a str>>) -> OldRow<'a> {
+        OldRow { table: name.into(), ..self }
+    }
+
     /// Its name, where that is not the source's; `TABLE/COLUMN` of a `key_producer` row.
-    pub row: Option<&'a str>,
+    pub fn row(self, name: impl Into<Option<&'a str>>) -> OldRow<'a> {
+        OldRow { row: name.into(), ..self }
+    }
+
     /// What its table calls its columns, as in a source's `columns=`: `max_id:current,biz_tag:name`.
-    pub columns: Option<&'a str>,
+    pub fn columns(self, names: impl Into<Option<&'a str>>) -> OldRow<'a> {
+        OldRow { columns: names.into(), ..self }
+    }
+
+    /// Whose row it is.
+    #[must_use]
+    pub const fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+}
+
+/// A row before and after [`Source::repair`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Repair {
+    /// The row as it stood; `None` where there was none.
+    pub before: Option<Row>,
+    /// The row as it stands now, or would stand.
+    pub after: Row,
+}
+
+/// The date parts of two periods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Periods {
+    /// Of the row.
+    pub row: String,
+    /// Of the present moment, by this machine's clock.
+    pub present: String,
 }
 
 /// Where a source's row stands, and how much is left.
@@ -30,13 +95,15 @@ pub struct Standing {
     pub row: Option<Row>,
     /// The highest id reserved, as it is issued: a number, or a serial's text. `None` before the first.
     pub reserved_to: Option<String>,
-    /// How many numbers of the row's period are reserved, and how many there are.
-    pub used: (u64, u64),
+    /// How many numbers of the row's period are reserved.
+    pub used: u64,
+    /// How many numbers a period has.
+    pub capacity: u64,
     /// How many seconds ago the row was changed, by the store's clock, where the table says so.
     pub changed_seconds_ago: Option<u64>,
-    /// The date parts of the row's period and of the present one, where they differ: the row belongs to a past period, or was written
-    /// by a clock that is ahead.
-    pub other_period: Option<(String, String)>,
+    /// The row's period and the present one, where they differ: the row belongs to a past period, or was written by a clock that is
+    /// ahead.
+    pub other_period: Option<Periods>,
     /// How many numbers one reservation takes: the source's steps, as multiples of the row's step where it has one.
     pub step: String,
     /// Problems that do not stop the source: of several stores, one has lost its row or does not answer.
@@ -74,25 +141,25 @@ impl Source {
         let other_period = pattern.filter(|_| mark.next > 0).and_then(|pattern| {
             let now = pattern.period_at(self.shared.mill.clock().wall_ms());
             let date = |period| pattern.prefix(period).as_str().to_owned();
-            (mark.period != now).then(|| (date(mark.period), date(now)))
+            (mark.period != now).then(|| Periods { row: date(mark.period), present: date(now) })
         });
-        let used = (stride.up_to(highest.unwrap_or(0)), stride.up_to(self.spec().last));
+        let (used, capacity) = (stride.up_to(highest.unwrap_or(0)), stride.up_to(self.spec().last));
         let of_row = row.as_ref().and_then(|row| step_of(&self.spec().key, row));
         let step = self.spec().step_in_words(of_row);
-        Ok(Standing { row, reserved_to, used, changed_seconds_ago, other_period, step, warnings })
+        Ok(Standing { row, reserved_to, used, capacity, changed_seconds_ago, other_period, step, warnings })
     }
 
     /// The schemes whose rows [`Source::import`] imports.
-    pub const IMPORTS: &'static [&'static str] = &Scheme::IMPORTS;
+    pub const IMPORTS: &'static [Scheme] = &Scheme::IMPORTS;
 
     /// Imports the row of another program into this source, in one transaction: the old row is moved 2^62 numbers away
     /// first, so that old nodes that still run never meet this source's numbers, then this source's row begins where the
-    /// old one stood. A second import changes nothing. With `dry_run` nothing is written.
+    /// old one stood. A second import changes nothing.
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for a scheme without such rows, `INVALID_CONFIG` for columns that it has not, `STORE_REFUSED`
     /// where there is no row, where another source has imported it, or where numbers could come twice; `STORE_UNAVAILABLE`.
-    pub fn import(&self, old: &OldRow<'_>, dry_run: bool) -> Result<Import> {
+    pub fn import(&self, old: &OldRow<'_>, change: Change) -> Result<Import> {
         let old = self.old_key(old).map_err(|error| self.failed(error))?;
         let new = self.spec().key.clone();
         let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
@@ -104,7 +171,7 @@ impl Source {
             let new_owner = store.new_owner(&old, &new)?;
             let seen = planned_import(&old, &new, (old_row, new_row), new_owner.as_deref(), period);
             let seen = seen.map_err(|fault| fault.with_context(&format!("importing `{}`", new.name)))?;
-            if dry_run || seen.was_done() { Ok(seen) } else { store.import(&old, &new, period) }
+            if change.is_dry() || seen.was_done() { Ok(seen) } else { store.import(&old, &new, period) }
         })
     }
 
@@ -113,17 +180,14 @@ impl Source {
         let OldRow { scheme, table, row, columns } = *old;
         if !Source::IMPORTS.contains(&scheme) {
             return Err(Error::argument(format!(
-                "no row can be imported from `{}`; valid: {}",
-                shown(scheme),
-                Source::IMPORTS.join(", ")
+                "no row can be imported from `{scheme}`; valid: {}",
+                Scheme::IMPORTS.map(Scheme::name).join(", ")
             )));
         }
-        let known = Scheme::ALL.into_iter().find(|of| of.name() == scheme);
         // Always given, because a TOML file may set `table` for this source.
-        let default = known.map_or("", Scheme::default_table);
-        let mut options = vec![("scheme", scheme), ("table", table.unwrap_or(default))];
+        let mut options = vec![("scheme", scheme.name()), ("table", table.unwrap_or(scheme.default_table()))];
         // What other programs may own below the maximum is theirs far away once the row has moved there.
-        if known.is_some_and(Scheme::keeps_allocation) {
+        if scheme.keeps_allocation() {
             options.push(("allocation", "0"));
         }
         options.extend(columns.map(|columns| ("columns", columns)));

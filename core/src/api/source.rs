@@ -1,6 +1,7 @@
 //! The verbs of a source: ids one by one and in batches, parsing, figures, repair.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::SnowflakeSource;
 use crate::store::Row;
 
-use super::{Handle, Iter, Mill, Parts};
+use super::{Change, Handle, Iter, Mill, Parts, Repair};
 
 /// A named generator inside a mill. Copies are one source; any thread may use any copy.
 #[derive(Clone)]
@@ -227,18 +228,19 @@ impl Source {
         Ok(())
     }
 
-    /// Leases `[lo, hi)`, at least one and at most `count` numbers, to the caller alone: one, where ids do not follow each
+    /// Leases a range, at least one and at most `count` numbers, to the caller alone: one, where ids do not follow each
     /// other (`delta=`). Unused numbers are lost.
     ///
     /// # Errors
     /// As [`Source::next`]; `INVALID_ARGUMENT` for a count of 0 and for snowflakes.
-    pub fn lease(&self, count: u64) -> Result<(u64, u64)> {
+    pub fn lease(&self, count: u64) -> Result<Range<u64>> {
         self.enter(|| {
             if count == 0 {
                 return Err(Error::argument("a lease of 0 numbers; ask for at least 1"));
             }
             let taken = self.numbers()?.lease(self.at_most(count))?;
-            Ok(self.ids_of(taken.lo, taken.hi))
+            let (lo, hi) = self.ids_of(taken.lo, taken.hi);
+            Ok(lo..hi)
         })
     }
 
@@ -381,11 +383,11 @@ impl Source {
     }
 
     /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers
-    /// it. Returns the row before and after. With `dry_run` nothing is written, and the row after is the one that would be.
+    /// it.
     ///
     /// # Errors
     /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.
-    pub fn repair(&self, next: u64, dry_run: bool) -> Result<(Option<Row>, Option<Row>)> {
+    pub fn repair(&self, next: u64, change: Change) -> Result<Repair> {
         let first = self.stride().at_least(next);
         if next == 0 || first > self.spec().last {
             return Err(self.failed(Error::argument(format!(
@@ -399,8 +401,8 @@ impl Source {
         let to = Mark { period, next: first };
         self.on_store(move |store| {
             let (before, after) =
-                if dry_run { store.would_repair(&key, to)? } else { store.repair(&key, to)? };
-            Ok((before, Some(after)))
+                if change.is_dry() { store.would_repair(&key, to)? } else { store.repair(&key, to)? };
+            Ok(Repair { before, after })
         })
     }
 

@@ -15,6 +15,11 @@
 
 #![cfg_attr(not(feature = "_sql"), allow(dead_code))] // without a database no statement is written
 
+use std::fmt;
+use std::str::FromStr;
+
+use crate::base::error::{Error, Result, shown};
+
 /// What the maximum of a row says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
@@ -130,8 +135,9 @@ macro_rules! create {
 
 macro_rules! schemes {
     ($($(#[doc = $doc:literal])+ $scheme:ident = $description:expr;)+) => {
-        /// How a store keeps a key: which table and which statements.
+        /// How a store keeps a source: in which table, and with which statements. A spec's `scheme=` names it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
         pub enum Scheme { $($(#[doc = $doc])+ $scheme,)+ }
 
         impl Scheme {
@@ -318,18 +324,18 @@ impl Scheme {
         count
     };
 
-    /// The names of the schemes whose rows can be imported.
-    pub(crate) const IMPORTS: [&'static str; Scheme::IMPORTED] = {
-        let mut names = [""; Scheme::IMPORTED];
+    /// The schemes whose rows can be imported.
+    pub(crate) const IMPORTS: [Scheme; Scheme::IMPORTED] = {
+        let mut schemes = [Scheme::Keymill; Scheme::IMPORTED];
         let (mut at, mut count) = (0, 0);
-        while count < names.len() {
+        while count < schemes.len() {
             if Scheme::ALL[at].is_of_another_program() {
-                names[count] = Scheme::ALL[at].name();
+                schemes[count] = Scheme::ALL[at];
                 count += 1;
             }
             at += 1;
         }
-        names
+        schemes
     };
 
     /// The columns that `columns=` may rename; none where the table is keymill's own.
@@ -397,5 +403,23 @@ impl Scheme {
     #[must_use]
     pub const fn default_table(self) -> &'static str {
         self.description().table
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// From the name as it is written in a spec string; `INVALID_ARGUMENT` for any other text.
+impl FromStr for Scheme {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Scheme> {
+        Scheme::ALL.into_iter().find(|scheme| scheme.name() == name).ok_or_else(|| {
+            let valid: Vec<_> = Scheme::ALL.iter().map(|scheme| scheme.name()).collect();
+            Error::argument(format!("unknown scheme `{}`; valid: {}", shown(name), valid.join(", ")))
+        })
     }
 }

@@ -12,30 +12,80 @@ use crate::snowflake::layout::rfc3339;
 /// How many events are kept; the oldest make room.
 const KEPT: usize = 256;
 
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A reservation failed.
+    RefillFailed,
+    /// The store holds less than this process has seen.
+    WentBackwards,
+    /// A setting of the store loses commits, so nothing is reserved.
+    StoreUnsafe,
+    /// A warning about the settings of the store; the mill goes on.
+    StoreWarning,
+    /// A new SQLite file was made.
+    StoreCreated,
+    /// Another mill uses this snowflake's worker.
+    WorkerTaken,
+    /// A snowflake's layout ends soon.
+    LayoutEnding,
+    /// A forked child started with numbers and connections of its own.
+    Revived,
+    /// The store's driver panicked; the mill went on.
+    DriverPanicked,
+    /// The keeper met a defect in keymill and went on.
+    KeeperRestarted,
+}
+
+impl EventKind {
+    /// The name that every language prints: `refill_failed`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            EventKind::RefillFailed => "refill_failed",
+            EventKind::WentBackwards => "went_backwards",
+            EventKind::StoreUnsafe => "store_unsafe",
+            EventKind::StoreWarning => "store_warning",
+            EventKind::StoreCreated => "store_created",
+            EventKind::WorkerTaken => "worker_taken",
+            EventKind::LayoutEnding => "layout_ending",
+            EventKind::Revived => "revived",
+            EventKind::DriverPanicked => "driver_panicked",
+            EventKind::KeeperRestarted => "keeper_restarted",
+        }
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// Something that happened to a mill.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Event {
     /// When.
     pub at: SystemTime,
-    /// Its kind, one of these words: `refill_failed`, `went_backwards`, `store_warning`, `store_created`, `layout_ending`, `revived`,
-    /// `driver_panicked`, `keeper_restarted`.
-    pub kind: &'static str,
+    /// What it is about.
+    pub kind: EventKind,
     /// One line for a person. Never holds a secret.
     pub message: String,
 }
 
 impl Event {
-    pub(crate) fn new(kind: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: EventKind, message: impl Into<String>) -> Self {
         Event { at: SystemTime::now(), kind, message: printable(message.into()) }
     }
 
     pub(crate) fn refusal(fault: &Fault) -> Self {
         let kind = match fault.kind {
-            FaultKind::WentBackwards => "went_backwards",
-            FaultKind::Unsafe => "store_unsafe",
-            FaultKind::Taken => "worker_taken",
-            _ => "refill_failed",
+            FaultKind::WentBackwards => EventKind::WentBackwards,
+            FaultKind::Unsafe => EventKind::StoreUnsafe,
+            FaultKind::Taken => EventKind::WorkerTaken,
+            _ => EventKind::RefillFailed,
         };
         Event::new(kind, fault.to_string())
     }

@@ -20,7 +20,7 @@ use crate::base::spec::{SnowflakeSpec, Spec};
 use crate::base::thread;
 use crate::base::waker::ReadyQueue;
 use crate::config::{MillConfig, StoreConfig};
-use crate::engine::events::{Event, Events};
+use crate::engine::events::{Event, EventKind, Events};
 use crate::engine::metrics::{MillCounters, Stats};
 use crate::keeper::executor::{Command, Executor, Health};
 use crate::keeper::{Keeper, KeptSource};
@@ -148,7 +148,7 @@ impl Engine {
         let (counters, events) = (engine.counters.clone(), engine.events.clone());
         let on_panic: OnPanic = Arc::new(move |message| {
             counters.driver_panicked();
-            events.push(Event::new("driver_panicked", message));
+            events.push(Event::new(EventKind::DriverPanicked, message));
         });
         let executor = Executor {
             keeper: Keeper::new(crate::base::random::u64(), ready.clone()),
@@ -240,7 +240,8 @@ impl Engine {
             }
             match layout.check_life(self.clock.wall_ms()) {
                 Ok(Some(warning)) => {
-                    self.events.push(Event::new("layout_ending", format!("{}: {warning}", spec.label)));
+                    self.events
+                        .push(Event::new(EventKind::LayoutEnding, format!("{}: {warning}", spec.label)));
                 }
                 // The source of an ended layout can be opened: its first call fails, and its old ids can still be parsed.
                 Err(error) if error.code != Code::LayoutEnded => return Err(error),

@@ -13,7 +13,7 @@ use crate::base::error::{Code, Error, Result};
 use crate::base::revocation::{ForkLock, Word};
 use crate::base::spec::{Kind, Order, Spec};
 use crate::config::{Fork, MillConfig};
-use crate::engine::events::Event;
+use crate::engine::events::{Event, EventKind};
 use crate::keeper::KeptSource;
 use crate::segment::SegmentSource;
 use crate::snowflake::SnowflakeSource;
@@ -101,9 +101,10 @@ impl SharedMill {
 
     fn start_anew(&self) -> Result<&Engine> {
         let fresh = Arc::new(Engine::start(&self.config, &self.folder, self.clock.clone(), true)?);
-        fresh
-            .events
-            .push(Event::new("revived", "a forked child started with segments and connections of its own"));
+        fresh.events.push(Event::new(
+            EventKind::Revived,
+            "a forked child started with segments and connections of its own",
+        ));
         let fresh = Arc::into_raw(fresh).cast_mut();
         // The old one is left as it is: see the top of this file.
         // ordering: SeqCst — publishes the engine; see `close`.

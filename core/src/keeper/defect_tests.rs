@@ -118,7 +118,13 @@ fn callers_hear_of_a_defect_at_once_and_the_keeper_goes_on() {
     assert!(got.is_sorted_by(|a, b| a < b) && got[0] > 10, "{got:?}");
     let text = metrics::render(&scene.counters, &[]);
     assert!(text.contains("keymill_keeper_restarts_total 1\n"), "{text}");
-    assert!(scene.events.drain().iter().any(|event| event.kind == "keeper_restarted"));
+    assert!(
+        scene
+            .events
+            .drain()
+            .iter()
+            .any(|event| event.kind == crate::engine::events::EventKind::KeeperRestarted)
+    );
     scene.closes();
     assert_eq!(other.next().unwrap_err().code, Code::Closed);
 }

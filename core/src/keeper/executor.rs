@@ -11,7 +11,7 @@ use crossbeam::channel::{Receiver, Sender};
 use crate::base::error::{Code, Error};
 use crate::base::reservation::Fault;
 use crate::base::thread::panic_words;
-use crate::engine::events::{Event, Events};
+use crate::engine::events::{Event, EventKind, Events};
 use crate::engine::metrics::MillCounters;
 use crate::planner::{Answer, Ask, Batch};
 use crate::store::Store;
@@ -169,7 +169,7 @@ impl Executor {
     fn defect(&self, of: &str, payload: Box<dyn Any + Send>) -> String {
         let message =
             format!("{of} panicked: {}; this is a defect in keymill, please report it", panic_words(payload));
-        self.events.push(Event::new("keeper_restarted", message.clone()));
+        self.events.push(Event::new(EventKind::KeeperRestarted, message.clone()));
         self.counters.keeper_restarted();
         message
     }
@@ -256,7 +256,7 @@ impl Executor {
     fn report_created(&mut self) {
         let created = self.store.as_deref_mut().map(Store::created).unwrap_or_default();
         for created in created {
-            self.events.push(Event::new("store_created", created));
+            self.events.push(Event::new(EventKind::StoreCreated, created));
         }
     }
 
@@ -275,7 +275,7 @@ impl Executor {
             None => reported.to_vec(),
         };
         for warning in warnings.iter().filter(|warning| !reported.contains(warning)) {
-            self.events.push(Event::new("store_warning", warning.clone()));
+            self.events.push(Event::new(EventKind::StoreWarning, warning.clone()));
         }
         self.counters.set_warnings(warnings.len());
         self.health.warned = Some((warnings, Instant::now()));

@@ -51,6 +51,7 @@ pub struct Layout {
 
 /// The fields of one id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Fields {
     /// Ticks since the layout's epoch.
     pub tick: u64,

@@ -59,6 +59,7 @@ pub const MOST_AT_ONCE: usize = 64;
 
 /// A store's row, read for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Row {
     /// The row's position.
     pub mark: Mark,
@@ -70,6 +71,7 @@ pub struct Row {
 
 /// Facts that a store reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Facts {
     /// `sqlite`, `mariadb`, `mysql`, `postgresql`, `memory`.
     pub dialect: String,

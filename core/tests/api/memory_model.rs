@@ -33,8 +33,7 @@ fn take(source: &Source) -> Vec<u64> {
         ids.push(handle.next().expect("an id"));
         // Nothing in memory is no error here.
         ids.extend(source.try_next());
-        let (lo, hi) = source.lease(2).map_or((0, 0), |range| range);
-        ids.extend(lo..hi);
+        ids.extend(source.lease(2).unwrap_or_default());
     }
     ids
 }

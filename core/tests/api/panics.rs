@@ -1,6 +1,6 @@
 //! A driver that panics costs one answer and one connection, through the public API.
 
-use keymill::{Code, Mill};
+use keymill::{Change, Code, Mill};
 
 fn metric(mill: &Mill, name: &str) -> Option<u64> {
     mill.metrics().lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
@@ -16,7 +16,7 @@ fn a_driver_that_panics_costs_its_range_and_the_caller_only_waits() {
     assert_eq!(metric(&mill, "keymill_keeper_restarts_total"), Some(0));
     assert_eq!(metric(&mill, "keymill_refills_failed_total"), Some(1));
     let events = mill.events();
-    let told = events.iter().find(|event| event.kind == "driver_panicked").unwrap();
+    let told = events.iter().find(|event| event.kind == keymill::EventKind::DriverPanicked).unwrap();
     assert!(told.message.contains("scripted to panic") && told.message.contains("report"), "{told}");
 }
 
@@ -36,7 +36,7 @@ fn a_call_whose_driver_panics_answers_and_the_next_one_works() {
     let mill = Mill::open("memory:?script=ack,panic").unwrap();
     let orders = mill.source("segment:orders?step=10").unwrap();
     assert_eq!(orders.next().unwrap(), 1);
-    let error = orders.repair(5000, false).unwrap_err();
+    let error = orders.repair(5000, Change::Apply).unwrap_err();
     assert_eq!(error.code, Code::StoreUnavailable, "{error}");
     assert!(error.message.contains("panicked"), "{error}");
     assert!(orders.row().unwrap().is_some());

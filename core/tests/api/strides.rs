@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use keymill::{Code, Mill, Source};
+use keymill::{Change, Code, Mill, Source};
 
 /// Nothing is reserved ahead, so that figures are exact.
 const SPEC: &str = "segment:orders?scheme=tiny_id_info&step=10&buffer=1ms";
@@ -52,9 +52,9 @@ fn every_verb_gives_ids_of_its_own_remainder_in_turn() {
         // A lease that a language counts through holds one.
         assert!(!orders.counts());
         let leased = orders.lease_block(0).unwrap();
-        let (lo, hi) = orders.lease(100).unwrap();
-        assert_eq!((leased.hi - leased.lo, hi - lo), (1, 1));
-        ids.extend([leased.lo, lo, orders.try_lease(5, 1).unwrap().lo]);
+        let alone = orders.lease(100).unwrap();
+        assert_eq!((leased.hi - leased.lo, alone.end - alone.start), (1, 1));
+        ids.extend([leased.lo, alone.start, orders.try_lease(5, 1).unwrap().lo]);
         for id in &ids {
             assert_eq!(id % 3, 1, "{order}: {ids:?}");
         }
@@ -85,7 +85,10 @@ fn errors_and_figures_are_in_ids() {
     assert_eq!(max_id(&orders), "max_id=20 step=20 delta=2 remainder=1 version=0");
     assert_eq!(orders.row().unwrap().unwrap().mark.next, 21);
     let standing = orders.standing().unwrap();
-    assert_eq!((standing.reserved_to.as_deref(), standing.used), (Some("19"), (10, 1 << 62)));
+    assert_eq!(
+        (standing.reserved_to.as_deref(), standing.used, standing.capacity),
+        (Some("19"), 10, 1 << 62)
+    );
     let stats = orders.stats().unwrap();
     assert_eq!((stats.issued, stats.left, stats.reserved), (3, 7, 10));
     assert_eq!(
@@ -103,11 +106,10 @@ fn errors_and_figures_are_in_ids() {
     assert_eq!(orders.parse_text("7").unwrap().number, Some(7));
 
     // The first id from there on, however often it is said.
-    for dry_run in [true, false, false] {
-        let (_, after) = orders.repair(1000, dry_run).unwrap();
-        assert_eq!(after.unwrap().mark.next, 1001);
+    for change in [Change::DryRun, Change::Apply, Change::Apply] {
+        assert_eq!(orders.repair(1000, change).unwrap().after.mark.next, 1001);
     }
-    assert!(orders.repair(900, false).unwrap_err().message.contains("stands at 1001, above 901"));
+    assert!(orders.repair(900, Change::Apply).unwrap_err().message.contains("stands at 1001, above 901"));
     assert_eq!(orders.take(8).unwrap()[6..], [19, 1001]);
     mill.close();
 }
@@ -133,9 +135,11 @@ fn a_source_of_another_stride_is_refused_with_the_options_to_write() {
     let row = max_id(&orders);
     for options in ["delta=1", "delta=2&remainder=0", "delta=4&remainder=1"] {
         let (_other, other) = source("memory:others", options);
-        for refusal in
-            [other.next().unwrap_err(), other.row().unwrap_err(), other.repair(500, false).unwrap_err()]
-        {
+        for refusal in [
+            other.next().unwrap_err(),
+            other.row().unwrap_err(),
+            other.repair(500, Change::Apply).unwrap_err(),
+        ] {
             assert_eq!(refusal.code, Code::StoreRefused, "{refusal}");
             assert!(refusal.message.contains("delta=2 and remainder=1, this source is written"), "{refusal}");
             assert!(
@@ -184,7 +188,7 @@ fn the_last_id_is_given_and_nothing_wraps() {
         let (mill, orders) = source("memory:", options);
         let stride: u64 = options.split(['=', '&']).nth(1).unwrap().parse().unwrap();
         orders.next().unwrap();
-        orders.repair(last - stride, false).unwrap();
+        orders.repair(last - stride, Change::Apply).unwrap();
         let rest: Vec<_> = orders.iter().skip(9).take(3).collect();
         assert_eq!(rest[0].as_ref().unwrap(), &(last - stride), "{options}");
         assert_eq!(rest[1].as_ref().unwrap(), &last, "{options}");

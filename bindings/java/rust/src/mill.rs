@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use jni::EnvUnowned;
 use jni::objects::{JByteArray, JClass, JObject, JString};
 use jni::sys::{jboolean, jlong};
-use keymill::{Mill, Result, Source};
+use keymill::{Change, Mill, Result, Source};
 
 use crate::door::{enter, enter_with, rows_out, text_in, text_out};
 
@@ -115,7 +115,7 @@ extern "system" fn Java_io_keymill_MillBox_events<'local>(
     enter_with(&mut env, JString::null(), |env| {
         // SAFETY: as above.
         let events = unsafe { held(address) }.mill.events();
-        let rows: Vec<_> = events.iter().map(|event| (event.kind, event.to_string())).collect();
+        let rows: Vec<_> = events.iter().map(|event| (event.kind.name(), event.to_string())).collect();
         text_out(env, &rows_out(rows.iter().map(|(kind, line)| (*kind, line.as_str()))))
     })
 }
@@ -143,8 +143,9 @@ extern "system" fn Java_io_keymill_MillBox_init<'local>(
     enter_with(&mut env, JString::null(), |env| {
         let specs = text_in(env, &specs)?;
         let specs: Vec<&str> = specs.lines().collect();
+        let change = if dry_run { Change::DryRun } else { Change::Apply };
         // SAFETY: as above.
-        let statements = unsafe { held(address) }.mill.init(&specs, dry_run)?;
+        let statements = unsafe { held(address) }.mill.init(&specs, change)?;
         text_out(env, &rows_out(statements.iter().map(|statement| ("statement", statement.as_str()))))
     })
 }

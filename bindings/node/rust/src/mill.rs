@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use keymill::{Code, Error, Mill};
+use keymill::{Change, Code, Error, Mill};
 use napi::bindgen_prelude::{AsyncTask, External};
 use napi::{Env, Result, Task};
 use napi_derive::napi;
@@ -151,7 +151,7 @@ pub fn events(mill: &External<MillBox>) -> Result<Vec<String>, Thrown> {
 /// Creates what these sources need in the store, and answers with the statements.
 #[napi]
 pub fn init(mill: &External<MillBox>, specs: Vec<String>) -> Result<Vec<String>, Thrown> {
-    door(|| mill.get()?.init(&specs.iter().map(String::as_str).collect::<Vec<_>>(), false))
+    door(|| mill.get()?.init(&specs.iter().map(String::as_str).collect::<Vec<_>>(), Change::Apply))
 }
 
 /// Sets a manual clock: milliseconds since 1970.

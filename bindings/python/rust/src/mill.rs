@@ -187,8 +187,9 @@ impl Mill {
     #[pyo3(signature = (*specs, dry_run = false))]
     fn init(&self, py: Python<'_>, specs: &Bound<'_, PyTuple>, dry_run: bool) -> PyResult<Vec<String>> {
         let specs = texts(specs, "spec")?;
+        let change = if dry_run { keymill::Change::DryRun } else { keymill::Change::Apply };
         let mill = self.mill()?.clone();
-        on_own_thread(py, move || mill.init(&specs.iter().map(String::as_str).collect::<Vec<_>>(), dry_run))
+        on_own_thread(py, move || mill.init(&specs.iter().map(String::as_str).collect::<Vec<_>>(), change))
     }
 
     /// For tests: moves the clock of a mill opened with ``clock=manual`` forward by milliseconds.

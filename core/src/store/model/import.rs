@@ -20,6 +20,7 @@ pub const PARKED_AT: u64 = 1 << 62;
 
 /// The rows of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Import {
     /// The other program's row as it stood.
     pub old: Row,
