@@ -131,8 +131,7 @@ pub fn import(source: &Source, old: &OldRow<'_>, yes: bool, json: bool) -> Resul
     print::fields(false, &fields)?;
     if !done_before && !yes {
         print::note(&format!(
-            "Nothing was written. The old row would be moved out of the way and `{}` go on where it stands. If that is \
-             what you want, add --yes",
+            "Nothing was written. With --yes the old row is moved 2^62 numbers away, and `{}` goes on where it stands now",
             source.label()
         ));
     }

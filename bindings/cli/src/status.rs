@@ -267,7 +267,10 @@ fn status_text(store: &str, facts: &Facts, statuses: &[SourceStatus]) -> String 
         }
     }
     if !statuses.is_empty() {
-        line("note", "- is known only to the processes that use a source: mill.stats(), mill.metrics()");
+        line(
+            "note",
+            "a `-` is a figure that only the programs that use the source know: source.stats(), mill.metrics()",
+        );
         let head = [
             "SOURCE",
             "SCHEME",

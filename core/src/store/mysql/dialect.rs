@@ -217,16 +217,20 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         1044 => plain(
             FaultKind::Refused,
             false,
-            "check the database's name, or grant this user SELECT, INSERT and UPDATE in it (tickets: DELETE too)",
+            "check the database's name, or grant this user rights in it: SELECT, INSERT and UPDATE on the table (schemes \
+             `auto_increment` and `ticket`: SELECT, INSERT and DELETE)",
         ),
-        1142 if phase == Phase::Create => {
-            plain(FaultKind::Refused, false, "let one who may run what `keymill init --dry-run` prints")
-        }
+        1142 if phase == Phase::Create => plain(
+            FaultKind::Refused,
+            false,
+            "give what `keymill init --dry-run` prints to a user who may create tables",
+        ),
         1142 | 1143 | 1227 => plain(
             FaultKind::Refused,
             false,
-            "grant this user SELECT, INSERT and UPDATE on the table (tickets: DELETE too); where there is no such table yet, make \
-             it first, as `keymill init --dry-run` prints it",
+            "grant this user SELECT, INSERT and UPDATE on the source's table (schemes `auto_increment` and `ticket`: SELECT, INSERT \
+             and DELETE), and only SELECT on the table that `init=max` reads; if there is no such table yet, create it \
+             first, as `keymill init --dry-run` prints it",
         ),
         1264 | 1267 | 1271 | 1366 | 1406 | 1690 | 3988 => {
             plain(FaultKind::Refused, false, "a column is too narrow or of another character set")

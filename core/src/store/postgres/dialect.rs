@@ -253,13 +253,14 @@ pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
         "42501" if phase == Phase::Create => plain(
             FaultKind::Refused,
             false,
-            "this user may not create in the schema; let one who may run what `keymill init --dry-run` prints, which names \
-             it, and grant this one SELECT, INSERT and UPDATE on the table",
+            "this user may not create in the schema; give what `keymill init --dry-run` prints to a user who may, and grant \
+             this user SELECT, INSERT and UPDATE on the table",
         ),
         "42501" => plain(
             FaultKind::Refused,
             false,
-            "grant this user USAGE on the schema, and SELECT, INSERT and UPDATE on the table (a sequence: SELECT and UPDATE)",
+            "grant this user CONNECT on the database, USAGE on the schema, and SELECT, INSERT and UPDATE on the source's table \
+             (a sequence: SELECT and UPDATE; the table that `init=max` reads: SELECT)",
         ),
         "42703" | "42804" | "42883" => plain(FaultKind::Refused, false, "the table is of another shape"),
         "22001" | "22003" | "22021" | "22P05" => {
