@@ -87,6 +87,20 @@ fn keymills_files_are_marked_and_an_unmarked_older_file_is_adopted() {
 }
 
 #[test]
+fn a_table_that_another_process_has_dropped_holds_no_row() {
+    let bench = Bench::sqlite(Kind::Segment);
+    let mut store = bench.open();
+    let key = bench.key("orders");
+    store.reserve(&bench.request("orders", 1)).unwrap();
+    assert!(store.look(&key).unwrap().is_some());
+    bench.tamper("DROP TABLE {t}", &[]);
+    assert_eq!(store.look(&key).unwrap(), None);
+    assert_eq!(store.age(&key).unwrap(), None);
+    let row = store.repair(&key, keymill::store::Mark { period: 0, next: 500 }).unwrap();
+    assert_eq!((row.0, row.1.mark.next), (None, 500));
+}
+
+#[test]
 fn a_file_that_is_no_database_is_refused() {
     let bench = Bench::sqlite(Kind::Segment);
     let Place::Sqlite(path, _) = &bench.place else { unreachable!() };

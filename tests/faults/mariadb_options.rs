@@ -133,6 +133,49 @@ fn every_answered_range_is_committed_whatever_the_login_sets() {
 }
 
 #[test]
+fn a_trigger_on_the_table_stops_no_source_and_costs_a_range_a_connection() {
+    let server = Private::start("");
+    let mut root = server.root();
+    root.query_drop("CREATE TABLE ids.audit (id BIGINT AUTO_INCREMENT PRIMARY KEY, what TEXT)")
+        .expect("a table");
+    let options = mariadb::options_of(&server.url());
+    for scheme in SCHEMES {
+        let keys = [key(scheme, "orders"), key(scheme, "bills")];
+        let mut store = mariadb::store(options.clone());
+        store.init(&keys, false).expect("init");
+        let mut next = [0, 0];
+        for round in 0..12 {
+            if round == 3 {
+                root.query_drop(format!(
+                    "CREATE TRIGGER ids.{0}_audit AFTER UPDATE ON ids.{0} FOR EACH ROW INSERT INTO audit (what) VALUES (NEW.{1})",
+                    keys[0].table,
+                    if scheme == Scheme::Keymill { "next" } else { "step" }
+                ))
+                .expect("a trigger");
+            }
+            let requests = [ask(&keys[0], next[0]), ask(&keys[1], next[1])];
+            // Together and alone in turn.
+            let mut answers = if round % 2 == 0 { store.reserve_all(&requests) } else { vec![None, None] };
+            for (at, request) in requests.iter().enumerate() {
+                let answer = answers[at].take().unwrap_or_else(|| store.reserve(request));
+                let got = answer.unwrap_or_else(|fault| panic!("{scheme:?}, round {round}: {fault}"));
+                // All tickets of a table come from one counter.
+                let skipped = if scheme.is_ticket() { 30 } else { 10 * u64::from(round == 3 || round == 4) };
+                assert!(
+                    (next[at].max(1)..=next[at].max(1) + skipped).contains(&got.lo),
+                    "{scheme:?}, round {round}: {got:?} after {}",
+                    next[at]
+                );
+                next[at] = got.hi;
+                if !scheme.is_ticket() {
+                    assert_eq!(committed(&options, &keys[at]), got.hi);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_read_only_primary_is_not_written_even_by_privileged_users() {
     let (old, new) = std::thread::scope(|scope| {
         let new = scope.spawn(|| Private::start(""));

@@ -50,7 +50,7 @@ impl Expected {
     }
 }
 
-/// Reserves with one statement. `None`: a transaction has to decide, and nothing was changed.
+/// Reserves with one statement. `None`: a transaction has to decide.
 pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Result<Option<Reserved>, Fault> {
     let Some(add) = prepare(connection, request)? else { return Ok(None) };
     let changed = connection.commit_alone(&add.statement)?;
@@ -64,6 +64,10 @@ pub(super) fn prepare(
 ) -> Result<Option<GuardedAdd>, Fault> {
     let key = &*request.key;
     if !connection.dialect().has_guarded_add() || request.len == 0 {
+        return Ok(None);
+    }
+    let adds = Counter::of(key).is_some() || is_plain(request);
+    if adds && connection.state().numberless.contains(&key.place()) {
         return Ok(None);
     }
     match (Counter::of(key), key.scheme.kept()) {
@@ -129,7 +133,8 @@ fn compare_and_set(connection: &dyn Connection, request: &Request) -> Result<Opt
     Ok(Some(GuardedAdd { statement, expected: Expected::Exactly(reserved) }))
 }
 
-/// Interprets the answer to a statement; `None` if it matched no row and changed nothing.
+/// Interprets the answer to a statement; `None` if it matched no row and changed nothing, or if the answer lacks the number: that
+/// range is never used, and a transaction reserves another one.
 pub(super) fn interpret(
     connection: &mut dyn Connection,
     request: &Request,
@@ -141,6 +146,11 @@ pub(super) fn interpret(
     }
     if let (1, Some(reserved)) = (changed.rows, add.expected.range(request, changed.number)) {
         return Ok(Some(reserved));
+    }
+    // A position is never 0 after an addition, nor is it before one of keymill's own.
+    if (changed.rows, changed.number) == (1, Some(0)) {
+        connection.state().numberless.insert(request.key.place());
+        return Ok(None);
     }
     connection.state().broken = true;
     let (lowest, highest) = match add.expected {

@@ -287,8 +287,14 @@ impl<S: Server> Store for SqlStore<S> {
                 if matches!(key.scheme.kept(), Kept::Sequence) {
                     return super::sequence::row(connection, key);
                 }
-                if !check_table(connection, key)? && connection.dialect().creates_tables() {
-                    return Ok(None);
+                if connection.dialect().creates_tables() {
+                    // Another process may have dropped it since: then there is no row.
+                    connection.forget_tables();
+                    if !check_table(connection, key)? {
+                        return Ok(None);
+                    }
+                } else {
+                    check_table(connection, key)?;
                 }
                 match connection.tickets() {
                     Some(tickets) if key.scheme.is_ticket() => tickets.newest(key),
