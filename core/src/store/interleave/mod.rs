@@ -26,7 +26,7 @@ pub(crate) use super::model::partition::{MOST_STORES, WIDEST_CHUNK};
 use super::model::rows;
 use super::{Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row, Store, Work};
 use record::Recorded;
-use rotation::{LastResorts, LeftOver, MemberRow, Rest, Rotation, rests};
+use rotation::{LastResorts, LeftOver, MemberRow, Pause, Rotation, is_active};
 
 /// `chunk=`, unless given: as wide as the largest step, so that every adaptive step fits into one chunk.
 pub(crate) const DEFAULT_CHUNK: u64 = 10_000_000;
@@ -44,7 +44,7 @@ struct Member {
     partition: Partition,
     /// `store 2 of 2 (mysql://b:3306/ids)`.
     name: String,
-    rest: Option<Rest>,
+    pause: Option<Pause>,
 }
 
 impl Member {
@@ -82,7 +82,7 @@ impl Interleaved {
                 chunk: chunk.clamp(1, WIDEST_CHUNK),
             },
             name: format!("store {} of {of} ({name})", index + 1),
-            rest: None,
+            pause: None,
         });
         Interleaved { members: members.collect(), sources: HashMap::new(), news: Vec::new() }
     }
@@ -104,16 +104,16 @@ impl Interleaved {
     fn leave_out(&mut self, rotation: &mut Rotation, at: usize, fault: Fault) {
         let (member, row) = (&mut self.members[at], &mut rotation.rows[at]);
         // A server's fault concerns every source.
-        let rest = if gone(fault.kind) { &mut member.rest } else { &mut row.rest };
+        let pause = if gone(fault.kind) { &mut member.pause } else { &mut row.pause };
         if fault.kind != FaultKind::Exhausted {
             self.news
                 .push(fault.clone().at(&member.name).with_remedy(Remedy::Text("the other stores go on")));
         }
         // A fault of one row shows that the server answers; `Exhausted` may come without a query.
         let is_there = !gone(fault.kind) && fault.kind != FaultKind::Exhausted;
-        *rest = Some(Rest::after(rest.as_ref(), fault));
+        *pause = Some(Pause::after(pause.as_ref(), fault));
         if is_there {
-            member.rest = None;
+            member.pause = None;
         }
     }
 
@@ -140,22 +140,22 @@ impl Interleaved {
     }
 
     /// Why a store is not asked now.
-    fn why<'a>(&'a self, rotation: &'a Rotation, at: usize) -> Option<&'a Rest> {
-        let (member, row) = (self.members[at].rest.as_ref(), rotation.rows[at].rest.as_ref());
-        if rests(member) { member } else { row.or(member) }
+    fn why<'a>(&'a self, rotation: &'a Rotation, at: usize) -> Option<&'a Pause> {
+        let (member, row) = (self.members[at].pause.as_ref(), rotation.rows[at].pause.as_ref());
+        if is_active(member) { member } else { row.or(member) }
     }
 
-    fn is_resting(&self, rotation: &Rotation, at: usize) -> bool {
-        rests(self.members[at].rest.as_ref()) || rests(rotation.rows[at].rest.as_ref())
+    fn is_paused(&self, rotation: &Rotation, at: usize) -> bool {
+        is_active(self.members[at].pause.as_ref()) || is_active(rotation.rows[at].pause.as_ref())
     }
 
     /// The stores to ask, beginning with store `first`: those not left out, and then the others, by the end of their pause.
-    fn line(&self, rotation: &Rotation, first: usize) -> (Vec<usize>, Vec<usize>) {
+    fn order(&self, rotation: &Rotation, first: usize) -> (Vec<usize>, Vec<usize>) {
         let count = self.members.len();
         let all = (0..count).map(|after| (first + after) % count);
-        let (mut resting, ready): (Vec<_>, Vec<_>) = all.partition(|&at| self.is_resting(rotation, at));
-        resting.sort_by_key(|&at| self.why(rotation, at).map(|rest| rest.until));
-        (ready, resting)
+        let (mut paused, ready): (Vec<_>, Vec<_>) = all.partition(|&at| self.is_paused(rotation, at));
+        paused.sort_by_key(|&at| self.why(rotation, at).map(|pause| pause.until));
+        (ready, paused)
     }
 
     /// No store had a number.
@@ -180,9 +180,9 @@ impl Interleaved {
         if !rotation.begun {
             self.begin(rotation, request)?;
         }
-        let (ready, resting) = self.line(rotation, rotation.turn);
+        let (ready, paused) = self.order(rotation, rotation.turn);
         let mut last_resorts = LastResorts::default();
-        for at in ready.into_iter().chain(resting.into_iter().take_while(|_| last_resorts.another())) {
+        for at in ready.into_iter().chain(paused.into_iter().take_while(|_| last_resorts.another())) {
             match self.draw(rotation, at, request) {
                 Ok(reserved) => return Ok(reserved),
                 Err(fault) => self.leave_out(rotation, at, fault),
@@ -225,12 +225,12 @@ impl Interleaved {
         let doing = rows::reserving(request);
         let key = &request.key;
         let mut found: Vec<Option<Recorded>> = vec![None; self.members.len()];
-        let (ready, mut resting) = self.line(rotation, 0);
+        let (ready, mut paused) = self.order(rotation, 0);
         if !ready.is_empty() {
-            resting.clear();
+            paused.clear();
         }
         let mut last_resorts = LastResorts::default();
-        for at in ready.into_iter().chain(resting.into_iter().take_while(|_| last_resorts.another())) {
+        for at in ready.into_iter().chain(paused.into_iter().take_while(|_| last_resorts.another())) {
             match self.members[at].inspect_from(key, request.start) {
                 Ok(row) => found[at] = Some(row),
                 Err(fault) => self.leave_out(rotation, at, fault),
@@ -289,7 +289,7 @@ impl Interleaved {
     ) -> Result<(), Fault> {
         let doing = format!("beginning `{}`", request.key.name);
         if let Some(at) = found.iter().position(Option::is_none) {
-            let why = self.why(rotation, at).map_or_else(String::new, |rest| format!(": {}", rest.fault));
+            let why = self.why(rotation, at).map_or_else(String::new, |pause| format!(": {}", pause.fault));
             // Not `Unavailable`: that would hold up other sources, which have begun.
             let missing = format!(
                 "a new source begins when every store answers, and {} does not{why}; sources that have begun go on",
@@ -356,7 +356,7 @@ impl Interleaved {
                 return Err(Fault::new(FaultKind::WentBackwards, what));
             }
             row.seen = got.hi;
-            (member.rest, row.rest) = (None, None);
+            (member.pause, row.pause) = (None, None);
             if got.hi > lowest {
                 let since = Instant::now();
                 let own = LeftOver { member: at, lo: got.lo, hi: got.hi, since, ttl_ms: got.ttl_ms };
@@ -451,7 +451,7 @@ impl Store for Interleaved {
             let member = &mut self.members[at];
             let period = member.period(key);
             // A store that is down would delay every source: these numbers are lost instead.
-            if rests(member.rest.as_ref())
+            if is_active(member.pause.as_ref())
                 || !member.store.give_back(key, period, begin, end).map_err(|fault| member.said(fault))?
             {
                 return Ok(false);

@@ -6,30 +6,31 @@ use crate::store::Fault;
 
 /// The shortest and the longest pause of a store that failed. A frozen store costs its timeout once a pause, and only when
 /// its turn comes.
-const REST: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 /// An answer within this time counts as immediate while only paused stores are left.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// Why a store, or a source's row in it, is not asked now.
 #[derive(Clone, Debug)]
-pub(super) struct Rest {
+pub(super) struct Pause {
     pub(super) until: Instant,
     pub(super) failures: u32,
     pub(super) fault: Fault,
 }
 
-impl Rest {
+impl Pause {
     /// After another failure: pauses double, and half of each is random.
-    pub(super) fn after(before: Option<&Rest>, fault: Fault) -> Rest {
-        let failures = before.map_or(0, |rest| rest.failures);
-        let whole = REST.0.saturating_mul(1 << failures.min(16)).min(REST.1);
+    pub(super) fn after(before: Option<&Pause>, fault: Fault) -> Pause {
+        let failures = before.map_or(0, |pause| pause.failures);
+        let whole = PAUSE.0.saturating_mul(1 << failures.min(16)).min(PAUSE.1);
         let until = Instant::now() + whole.mul_f64(0.5 + fastrand::f64() / 2.0);
-        Rest { until, failures: failures + 1, fault }
+        Pause { until, failures: failures + 1, fault }
     }
 }
 
-pub(super) fn rests(rest: Option<&Rest>) -> bool {
-    rest.is_some_and(|rest| Instant::now() < rest.until)
+/// Whether a pause has not ended.
+pub(super) fn is_active(pause: Option<&Pause>) -> bool {
+    pause.is_some_and(|pause| Instant::now() < pause.until)
 }
 
 /// Asks paused stores when no other is left, one after the other while they answer at once: any of them may be back, and a
@@ -51,7 +52,7 @@ pub(super) struct MemberRow {
     pub(super) known: bool,
     /// One past the last own number that this process received; 0: none yet.
     pub(super) seen: u64,
-    pub(super) rest: Option<Rest>,
+    pub(super) pause: Option<Pause>,
 }
 
 /// Own numbers `[lo, hi)` of a store, reserved and not issued yet.
