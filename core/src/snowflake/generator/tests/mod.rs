@@ -297,6 +297,15 @@ fn a_stored_mark_far_ahead_of_the_clock_is_refused_with_both_times() {
 }
 
 #[test]
+fn a_start_accepts_the_furthest_mark_that_a_predecessor_stores_and_none_beyond() {
+    let rig = Rig::unstarted("twitter", ClockBack::Borrow, 3000);
+    // The lead, a third of it as margin, and the tick that is under way.
+    let furthest = rig.now() + 3000 + 1000 + 1;
+    assert_eq!(rig.generator.start(furthest + 1).unwrap_err().code, Code::ClockBehind);
+    rig.generator.start(furthest).unwrap();
+}
+
+#[test]
 fn an_outage_of_the_store_stops_the_lead_but_not_the_ids() {
     let rig = Rig::twitter();
     for _ in 0..20_000 {
@@ -360,6 +369,36 @@ fn the_end_of_the_time_field_is_an_error_and_nothing_wraps() {
     let error = rig.generator.explain(Refusal::LayoutEnded);
     assert!(error.message.contains("2094-09-07"), "{}", error.message);
     assert_eq!(rig.restart().unwrap_err().code, Code::LayoutEnded);
+}
+
+#[test]
+fn the_last_tick_is_issued_where_the_mark_stands_at_it_and_not_where_the_clock_does() {
+    let rig = Rig::unstarted("twitter", ClockBack::Borrow, 3000);
+    let (end, last) = (rig.layout.ends_at_ms(), rig.layout.max_tick());
+    rig.clock.set_wall(end - 10);
+    rig.generator.start(last).unwrap();
+    assert_eq!(rig.generator.issued(), 0, "positions below the start are no ids");
+    rig.generator.raise_mark(last + 1);
+    let (ids, refusal) = rig.drain();
+    assert_eq!(refusal, Refusal::LayoutEnded);
+    assert_eq!(ids.last().map(|id| rig.layout.unpack(*id).tick), Some(last));
+    assert_eq!(rig.generator.issued(), ids.len() as u64);
+    // Another process may have issued ids of the tick that the clock shows.
+    let rig = Rig::unstarted("twitter", ClockBack::Borrow, 3000);
+    rig.clock.set_wall(end - 1);
+    rig.generator.start(0).unwrap();
+    rig.generator.raise_mark(last + 1);
+    assert_eq!(rig.generator.try_next(), Err(Refusal::LayoutEnded));
+}
+
+#[test]
+fn a_mark_is_raised_while_half_the_margin_is_left_above_what_was_issued() {
+    let rig = Rig::unstarted("twitter", ClockBack::Borrow, 3000);
+    let now = rig.now();
+    // Nothing was issued ahead: a third of the reach may be gone. At the end of the lead: half of the margin of 1000.
+    for (issued, level) in [(now, now + 2000), (now + 3000, now + 3500), (u64::MAX, now + 3500)] {
+        assert_eq!(rig.generator.core.renewal_level(now as i64, issued), level);
+    }
 }
 
 #[test]
