@@ -29,10 +29,12 @@ pub enum Kind {
     /// tinyid's row of every third number, as its source counts them.
     Strided,
     Cosid,
+    /// A JPA table generator's row, where no other program is left.
+    Jpa,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Segment,
         Kind::Serial,
         Kind::Producer,
@@ -41,6 +43,7 @@ impl Kind {
         Kind::Tiny,
         Kind::Strided,
         Kind::Cosid,
+        Kind::Jpa,
     ];
 
     pub fn scheme(self) -> Scheme {
@@ -51,6 +54,7 @@ impl Kind {
             Kind::Leaf => Scheme::LeafAlloc,
             Kind::Tiny | Kind::Strided => Scheme::TinyIdInfo,
             Kind::Cosid => Scheme::Cosid,
+            Kind::Jpa => Scheme::JpaTable,
         }
     }
 
@@ -70,6 +74,7 @@ impl Kind {
             Kind::Leaf => Some(("biz_tag", "max_id", 128)),
             Kind::Tiny | Kind::Strided => Some(("biz_type", "max_id", 63)),
             Kind::Cosid => Some(("name", "last_max_id", 100)),
+            Kind::Jpa => Some(("sequence_name", "next_val", 255)),
         }
     }
 
@@ -105,7 +110,7 @@ impl Kind {
             name,
             columns: Columns::default(),
             serial,
-            step: 1,
+            step: u64::from(self != Kind::Jpa),
             unsafe_on: false,
             stride: self.stride(),
         })

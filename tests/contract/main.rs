@@ -50,6 +50,7 @@ macro_rules! contract {
         contract!(@ memory_tiny_id_info, Bench::memory(Kind::Tiny), $($name)*);
         contract!(@ memory_tiny_id_info_strided, Bench::memory(Kind::Strided), $($name)*);
         contract!(@ memory_cosid, Bench::memory(Kind::Cosid), $($name)*);
+        contract!(@ memory_jpa_table, Bench::memory(Kind::Jpa), $($name)*);
         contract!(@ sqlite_segment, Bench::sqlite(Kind::Segment), $($name)*);
         contract!(@ sqlite_serial, Bench::sqlite(Kind::Serial), $($name)*);
         contract!(@ sqlite_key_producer, Bench::sqlite(Kind::Producer), $($name)*);
@@ -58,6 +59,7 @@ macro_rules! contract {
         contract!(@ sqlite_tiny_id_info, Bench::sqlite(Kind::Tiny), $($name)*);
         contract!(@ sqlite_tiny_id_info_strided, Bench::sqlite(Kind::Strided), $($name)*);
         contract!(@ sqlite_cosid, Bench::sqlite(Kind::Cosid), $($name)*);
+        contract!(@ sqlite_jpa_table, Bench::sqlite(Kind::Jpa), $($name)*);
         contract!(@ mariadb_segment, Bench::mariadb(Kind::Segment), $($name)*);
         contract!(@ mariadb_serial, Bench::mariadb(Kind::Serial), $($name)*);
         contract!(@ mariadb_key_producer, Bench::mariadb(Kind::Producer), $($name)*);
@@ -66,6 +68,7 @@ macro_rules! contract {
         contract!(@ mariadb_tiny_id_info, Bench::mariadb(Kind::Tiny), $($name)*);
         contract!(@ mariadb_tiny_id_info_strided, Bench::mariadb(Kind::Strided), $($name)*);
         contract!(@ mariadb_cosid, Bench::mariadb(Kind::Cosid), $($name)*);
+        contract!(@ mariadb_jpa_table, Bench::mariadb(Kind::Jpa), $($name)*);
         contract!(@ tidb_segment, Bench::tidb(Kind::Segment), $($name)*);
         contract!(@ tidb_serial, Bench::tidb(Kind::Serial), $($name)*);
         contract!(@ tidb_key_producer, Bench::tidb(Kind::Producer), $($name)*);
@@ -74,6 +77,7 @@ macro_rules! contract {
         contract!(@ tidb_tiny_id_info, Bench::tidb(Kind::Tiny), $($name)*);
         contract!(@ tidb_tiny_id_info_strided, Bench::tidb(Kind::Strided), $($name)*);
         contract!(@ tidb_cosid, Bench::tidb(Kind::Cosid), $($name)*);
+        contract!(@ tidb_jpa_table, Bench::tidb(Kind::Jpa), $($name)*);
         contract!(@ postgres_segment, Bench::postgres(Kind::Segment), $($name)*);
         contract!(@ postgres_serial, Bench::postgres(Kind::Serial), $($name)*);
         contract!(@ postgres_key_producer, Bench::postgres(Kind::Producer), $($name)*);
@@ -82,6 +86,7 @@ macro_rules! contract {
         contract!(@ postgres_tiny_id_info, Bench::postgres(Kind::Tiny), $($name)*);
         contract!(@ postgres_tiny_id_info_strided, Bench::postgres(Kind::Strided), $($name)*);
         contract!(@ postgres_cosid, Bench::postgres(Kind::Cosid), $($name)*);
+        contract!(@ postgres_jpa_table, Bench::postgres(Kind::Jpa), $($name)*);
         contract!(@ redis_segment, Bench::redis(Kind::Segment), $($name)*);
         contract!(@ redis_serial, Bench::redis(Kind::Serial), $($name)*);
     };
@@ -351,8 +356,9 @@ fn odd_names_are_names_like_others(bench: &Bench) {
                 Err(fault) => {
                     // KeyFactory's table is three-byte utf8.
                     assert_eq!((foreign, fault.kind), (true, FaultKind::Refused), "{fault}");
-                    // Leaf's and CosId's tables have the character set of the database.
-                    let by_database = matches!(bench.kind, Kind::Leaf | Kind::Cosid) && !name.is_ascii();
+                    // The tables of Leaf, CosId and Hibernate have the character set of the database.
+                    let by_database =
+                        matches!(bench.kind, Kind::Leaf | Kind::Cosid | Kind::Jpa) && !name.is_ascii();
                     assert!(name == "🦀" || by_database, "{name}: {fault}");
                     assert!(fault.to_string().contains("scheme=keymill") || by_database, "{fault}");
                 }
@@ -630,14 +636,12 @@ fn a_table_of_another_shape_is_refused(bench: &Bench) {
     if matches!(bench.place, Place::Memory(_) | Place::Redis) {
         return not_kept("there are no tables of any shape");
     }
-    let columns = match bench.kind {
-        Kind::Producer => {
-            "(TABLENAME VARCHAR(80) PRIMARY KEY, COLUMNNAME VARCHAR(80), MAXSERIALNO VARCHAR(80))"
+    let columns = match (bench.kind, bench.kind.columns()) {
+        (Kind::Producer, _) => {
+            "(TABLENAME VARCHAR(80) PRIMARY KEY, COLUMNNAME VARCHAR(80), MAXSERIALNO VARCHAR(80))".to_owned()
         }
-        kind if kind.columns().is_some() => {
-            "(biz_type VARCHAR(80) PRIMARY KEY, biz_tag VARCHAR(80), name VARCHAR(80))"
-        }
-        _ => "(name VARCHAR(80) PRIMARY KEY, next BIGINT)",
+        (_, Some((by, ..))) => format!("({by} VARCHAR(80) PRIMARY KEY)"),
+        _ => "(name VARCHAR(80) PRIMARY KEY, next BIGINT)".to_owned(),
     };
     let missing = match bench.kind {
         Kind::Producer => "datefmt",

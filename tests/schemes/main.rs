@@ -8,6 +8,7 @@ mod bad_tables;
 mod beside;
 mod columns;
 mod ends;
+mod jpa;
 mod million;
 mod round_trips;
 mod sequences;

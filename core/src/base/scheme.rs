@@ -12,6 +12,12 @@
 //!   node issues only the numbers with `id % delta == remainder`. `max_id` need not be one of them: wherever it stands
 //!   between two of them, the next one is the same.
 //! * CosId (`cosid`): a segment is `(last_max_id - step, last_max_id]`: *last*.
+//! * JPA's table generators (`jpa_table`) move a row from *m* to *m + a*, and *a* is in no column. EclipseLink, and Hibernate with
+//!   `pooled-lo`, issue *m + 1* to *m + a*; Hibernate with `pooled`, its default, *m + 2 - a* to *m + 1*; with `none` only
+//!   *m + 1*. With `stored_last_used=false`, and before Hibernate 5.3, each of these is one lower; before HHH-9287 `pooled`
+//!   issues *m - a* to *m - 1*. So every number up to *m* may be issued, and a program that moves the row on from *m + n* may
+//!   issue from *m + n - a* on: keymill moves a row from *m* to *m + n* and takes *m + 1* to *m + n - a - 1*. With `hilo` a row
+//!   counts blocks, so keymill must not share it; no column tells.
 
 #![cfg_attr(not(feature = "_sql"), allow(dead_code))] // without a database no statement is written
 
@@ -241,6 +247,20 @@ schemes! {
             set_on: &[Family::MySql, Family::Postgres, Family::Sqlite],
         }),
         create: create!("cosid": mysql postgres sqlite),
+    };
+    /// `hibernate_sequences`, the table of Hibernate's `TableGenerator`, and with other names that of any JPA `@TableGenerator`.
+    JpaTable = Description {
+        name: "jpa_table",
+        table: "hibernate_sequences",
+        kept: Kept::Counter(CounterColumns {
+            name: "sequence_name",
+            name_width: 255,
+            maximum: "next_val",
+            allocates: true,
+            ..CounterColumns::PLAIN
+        }),
+        touched: None,
+        create: create!("jpa_table": mysql postgres sqlite),
     };
     /// A row for each range, numbered by an AUTO_INCREMENT column; old rows are purged.
     AutoIncrement = Description {

@@ -27,7 +27,7 @@ fn only_the_tables_with_a_maximum_are_counters() {
     let counters = Scheme::ALL.into_iter().filter(|scheme| scheme.counter().is_some());
     assert_eq!(
         counters.collect::<Vec<_>>(),
-        [Scheme::SequenceTable, Scheme::LeafAlloc, Scheme::TinyIdInfo, Scheme::Cosid]
+        [Scheme::SequenceTable, Scheme::LeafAlloc, Scheme::TinyIdInfo, Scheme::Cosid, Scheme::JpaTable]
     );
     assert!(Counter::of(&key("segment:orders")).is_none());
 }
@@ -212,6 +212,7 @@ fn a_schemes_columns_are_those_its_table_must_have() {
         ["biz_type", "max_id", "step", "version", "delta", "remainder", "update_time"]
     );
     assert_eq!(Scheme::Cosid.renamable(), ["name", "last_max_id", "last_fetch_time"]);
+    assert_eq!(Scheme::JpaTable.renamable(), ["sequence_name", "next_val"]);
     assert_eq!(Scheme::KeyProducer.renamable().len(), 6);
     assert!(Scheme::Keymill.renamable().is_empty());
 }
@@ -360,6 +361,136 @@ mod one_statement {
         assert_eq!((reserved.lo, reserved.hi), (7, 18));
         assert_eq!(counter(&key).added(1, 2, &row(0, 1)), None, "2 and 3 are others'");
         assert!(counter(&key).added(2, 2, &row(0, 1)).is_some(), "4 is its own");
+    }
+}
+
+/// Beside programs that allocate as JPA's table generators do.
+#[cfg(feature = "_sql")]
+mod allocations {
+    use std::collections::HashMap;
+
+    use super::super::rows::{self, Stored};
+    use super::super::tests::Table;
+    use super::*;
+
+    /// The first and the last number that a program issues after it has moved the row from `m` to `m + a`.
+    type Owns = fn(m: i64, a: i64) -> (i64, i64);
+
+    const PROGRAMS: [(&str, Owns); 7] = [
+        ("EclipseLink, and Hibernate with pooled-lo", |m, a| (m + 1, m + a)),
+        ("Hibernate with none", |m, _| (m + 1, m + 1)),
+        ("Hibernate with pooled", |m, a| (m + 2 - a, m + 1)),
+        ("pooled-lo, stored_last_used=false", |m, a| (m, m + a - 1)),
+        ("none, stored_last_used=false", |m, _| (m, m)),
+        ("pooled, stored_last_used=false", |m, a| (m + 1 - a, m)),
+        ("pooled before HHH-9287", |m, a| (m - a, m - 1)),
+    ];
+
+    /// A row, and who has which number.
+    struct World {
+        key: std::sync::Arc<Key>,
+        table: Table,
+        owners: HashMap<u64, String>,
+    }
+
+    impl World {
+        fn maximum(&self) -> Option<u64> {
+            match self.table.row {
+                Some(Stored::Counter(row)) => Some(row.maximum),
+                _ => None,
+            }
+        }
+
+        fn move_to(&mut self, maximum: u64) {
+            self.table.row = Some(Stored::Counter(row(maximum, 1)));
+        }
+
+        fn take(&mut self, owner: &str, numbers: std::ops::Range<u64>) {
+            for number in numbers {
+                let other = self.owners.insert(number, owner.to_owned());
+                assert_eq!(other, None, "{number} is {owner}'s too");
+            }
+        }
+
+        /// One of the other program's allocations.
+        fn allocate(&mut self, (name, owns): (&str, Owns), allocation: u64) {
+            let m = self.maximum().unwrap_or(0);
+            self.move_to(m + allocation);
+            let (first, last) = owns(m.cast_signed(), allocation.cast_signed());
+            self.take(name, first.max(1).cast_unsigned()..(last + 1).max(1).cast_unsigned());
+        }
+
+        /// A reservation of keymill's, in a transaction or by one statement where that can; some of it is given back.
+        fn reserve(&mut self, seen: &mut Mark, random: &mut fastrand::Rng) {
+            let request = Request { high_water: *seen, ..request(&self.key, random.u64(1..120)) };
+            let own = self.key.clone();
+            let by_statement = self.maximum().filter(|_| random.bool()).and_then(|maximum| {
+                let (len, from) = counter(&own).addition(&request, &row(0, 1))?;
+                let reserved = (from.0..=from.1)
+                    .contains(&maximum)
+                    .then(|| counter(&own).added(maximum, len, &row(0, 1)));
+                self.move_to(maximum + reserved.map(|_| len)?);
+                reserved?
+            });
+            let reserved =
+                by_statement.or_else(|| rows::reserve(&mut self.table, &request).expect("no fault"));
+            let reserved = reserved.expect("no other process is in between");
+            assert!(reserved.hi > reserved.lo && reserved.hi - reserved.lo >= request.len, "{reserved:?}");
+            let used = if random.bool() { random.u64(reserved.lo..=reserved.hi) } else { reserved.hi };
+            self.take("keymill", reserved.lo..used);
+            if used < reserved.hi {
+                let given = rows::give_back(&mut self.table, &self.key, 0, used, reserved.hi);
+                assert_eq!(given, Ok(true), "no other process is in between");
+            }
+            seen.next = used;
+        }
+    }
+
+    #[test]
+    fn a_number_of_another_programs_is_never_reserved_whichever_way_it_allocates() {
+        for (program, seed) in
+            PROGRAMS.into_iter().flat_map(|program| (0..200).map(move |seed| (program, seed)))
+        {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let most = [1, 2, 10, 50][random.usize(0..4)];
+            let key = key(&format!("segment:orders?scheme=jpa_table&allocation={most}"));
+            let mut world = World { key, table: Table::default(), owners: HashMap::new() };
+            let allocation = if random.bool() { most } else { random.u64(1..=most) };
+            if random.bool() {
+                world.move_to(random.u64(0..3 * most));
+            }
+            let mut seen = [Mark::default(); 2];
+            for _ in 0..40 {
+                match random.usize(0..4) {
+                    of @ 0..2 => world.reserve(&mut seen[of], &mut random),
+                    _ => world.allocate(program, allocation),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_range_lies_between_what_the_last_and_the_next_program_may_own() {
+        let orders = key("segment:orders?scheme=jpa_table&allocation=50");
+        let known = row(0, 1);
+        let (len, from) = counter(&orders).addition(&request(&orders, 10), &known).expect("a statement");
+        assert_eq!((len, from), (61, (51, MAX_NUMBER - 61)));
+        let reserved = counter(&orders).added(1000, len, &known).expect("a range");
+        assert_eq!((reserved.lo, reserved.hi), (1001, 1011), "the row stands at 1061 now");
+        // A row that no program has begun, by a transaction.
+        let mut table = Table::of(Stored::Counter(row(0, 1)));
+        let reserved = rows::reserve(&mut table, &request(&orders, 10));
+        assert_eq!(reserved.map(|of| of.map(|of| (of.lo, of.hi))), Ok(Some((52, 62))));
+        assert_eq!(table.row, Some(Stored::Counter(CounterRow { version: 1, ..row(112, 1) })));
+        // A row that is not there.
+        let mut table = Table::default();
+        let reserved = rows::reserve(&mut table, &request(&orders, 10));
+        assert_eq!(reserved.map(|of| of.map(|of| (of.lo, of.hi))), Ok(Some((1, 11))));
+        assert_eq!(table.row, Some(Stored::Counter(row(61, 1))));
+        // No other program is left.
+        let alone = key("segment:orders?scheme=jpa_table&allocation=0");
+        assert_eq!(counter(&alone).mark(&row(61, 1)), next(62));
+        assert_eq!((counter(&alone).last(), counter(&orders).last()), (MAX_NUMBER, MAX_NUMBER - 51));
     }
 }
 

@@ -43,8 +43,8 @@ const fn mark(period: u64, next: u64) -> Mark {
 
 /// A table of one row.
 #[derive(Default)]
-struct Table {
-    row: Option<Stored>,
+pub(super) struct Table {
+    pub(super) row: Option<Stored>,
     /// Another process is faster: nothing is written.
     outrun: bool,
     /// The largest digits in the business table, and what was asked for.
@@ -55,7 +55,7 @@ struct Table {
 }
 
 impl Table {
-    fn of(row: Stored) -> Table {
+    pub(super) fn of(row: Stored) -> Table {
         Table { row: Some(row), ..Table::default() }
     }
 
