@@ -28,8 +28,8 @@ use bench::{Bench, DAY, Kind, NEXT_DAY, Place, unique};
 
 fn kind<T: std::fmt::Debug>(answer: Result<T, Fault>) -> FaultKind {
     let fault = answer.expect_err("a fault was expected");
-    eprintln!("{:?}: {}", fault.kind, fault.to_string());
-    assert!(!fault.to_string().contains('\n'), "one line: {}", fault.to_string());
+    eprintln!("{:?}: {fault}", fault.kind);
+    assert!(!fault.to_string().contains('\n'), "one line: {fault}");
     fault.kind
 }
 
@@ -170,7 +170,7 @@ fn reserve_timed(store: &mut dyn Store, request: &Request, count: usize) -> (Vec
                 ranges.push((got.lo, got.hi));
             }
             Err(fault) if fault.kind == FaultKind::Unavailable && Instant::now() < deadline => {
-                eprintln!("{}", fault.to_string());
+                eprintln!("{fault}");
             }
             Err(fault) => panic!("{fault}"),
         }

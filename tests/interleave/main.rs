@@ -86,7 +86,7 @@ fn owner(number: u64, stores: u64) -> u64 {
 
 fn refused(answer: Result<Reserved, Fault>, kind: FaultKind, says: &[&str]) {
     let fault = answer.expect_err("a fault was expected");
-    eprintln!("{:?}: {}", fault.kind, fault.to_string());
+    eprintln!("{:?}: {fault}", fault.kind);
     assert_eq!(fault.kind, kind, "{fault}");
     for part in says {
         assert!(fault.to_string().contains(part), "`{part}` is not in: {fault}");
