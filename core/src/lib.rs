@@ -54,6 +54,7 @@ pub mod serial;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod simulation {
+    pub use crate::base::error::blank_messages;
     pub use crate::base::spec::{Kind, Order, Rules, SnowflakeSpec, Spec};
     pub use crate::base::waker::ReadyQueue;
     pub use crate::config::MillConfig;

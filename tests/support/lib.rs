@@ -18,6 +18,7 @@ pub mod simulation;
 pub mod takers;
 pub mod vectors;
 pub mod victim;
+pub mod wordless;
 pub mod worker;
 
 /// The request of a new caller of a segment: it has seen nothing, and takes any number.

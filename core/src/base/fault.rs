@@ -236,7 +236,7 @@ impl Fault {
             message.push_str("; ");
             remedy.write(&mut message, at);
         }
-        message
+        words(message)
     }
 
     /// The error that a caller gets.
