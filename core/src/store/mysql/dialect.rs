@@ -181,7 +181,9 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
         1105 if says("information schema is changed") || says("try again later") => Meaning::Conflict,
         // Killed or shut down in the middle, failed at commit, TiKV or its placement driver did not answer; TiDB also says
         // 1105 for what has no number of its own, an undetermined commit among it.
-        1053 | 1105 | 1180 | 1317 | 1927 | 1969 | 3024 | 9001..=9005 | 9008 if committing => Meaning::Unknown,
+        1053 | 1105 | 1180 | 1317 | 1927 | 1969 | 3024 | 4031 | 9001..=9005 | 9008 if committing => {
+            Meaning::Unknown
+        }
         _ if committing && says("undetermined") => Meaning::Unknown,
         1461 => plain(
             FaultKind::Unavailable,
@@ -205,7 +207,7 @@ pub(super) fn meaning(code: u16, message: &str, phase: Phase) -> Meaning {
             plain(FaultKind::Unavailable, true, "the server ended the statement")
         }
         1021 | 1114 => plain(FaultKind::Unavailable, false, "the server's disk is full; make room"),
-        1030 | 1129 | 1158..=1161 | 1615 | 1243 | 9001..=9005 | 9008 => {
+        1030 | 1129 | 1158..=1161 | 1615 | 1243 | 4031 | 9001..=9005 | 9008 => {
             plain(FaultKind::Unavailable, true, "")
         }
         1045 | 1698 => plain(FaultKind::Refused, true, "check user and password"),
@@ -258,6 +260,12 @@ mod tests {
     fn a_conflict_is_repeated_and_a_kill_during_commit_is_unknown() {
         assert_eq!(meaning(1213, "Deadlock found", Phase::Commit), Meaning::Conflict);
         assert_eq!(meaning(1317, "Query execution was interrupted", Phase::Commit), Meaning::Unknown);
+        // MySQL 8.0.24 and later say so before they close a connection that was silent for `wait_timeout`.
+        assert_eq!(meaning(4031, "disconnected because of inactivity", Phase::Commit), Meaning::Unknown);
+        assert!(matches!(
+            meaning(4031, "", Phase::Ask),
+            Meaning::Plain { kind: FaultKind::Unavailable, reconnect: true, .. }
+        ));
         assert_eq!(meaning(8229, "execution result Undetermined", Phase::Commit), Meaning::Unknown);
         assert_eq!(meaning(1105, "[global:2]execution result undetermined", Phase::Commit), Meaning::Unknown);
         assert_eq!(meaning(1105, "Information schema is changed", Phase::Commit), Meaning::Conflict);

@@ -228,7 +228,9 @@ pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
         "40001" | "40P01" => Meaning::Conflict,
         // A session terminated while its commit waits for a standby has committed on this server.
         "40003" => Meaning::Unknown,
-        _ if committing && (code.starts_with("57P") || code.starts_with("08") || code == "57014") => {
+        _ if committing
+            && (code.starts_with("57P") || code.starts_with("08") || matches!(code, "57014" | "25P04")) =>
+        {
             Meaning::Unknown
         }
         "53300" | "53400" => plain(FaultKind::Unavailable, true, "the server has too many connections"),
@@ -241,7 +243,7 @@ pub(super) fn meaning(code: &str, phase: Phase) -> Meaning {
         }
         "57P03" => plain(FaultKind::Unavailable, true, "the server is starting up or shutting down"),
         "25006" => plain(FaultKind::Unavailable, true, READ_ONLY),
-        "25P02" | "25P03" => plain(FaultKind::Unavailable, true, ""),
+        "25P02" | "25P03" | "25P04" => plain(FaultKind::Unavailable, true, ""),
         "28P01" | "28000" => plain(FaultKind::Refused, true, "check user and password"),
         "3D000" => Meaning::missing_database(),
         "3F000" => plain(
@@ -298,6 +300,12 @@ mod tests {
         assert_eq!(meaning("40P01", Phase::Commit), Meaning::Conflict);
         assert_eq!(meaning("57P01", Phase::Commit), Meaning::Unknown);
         assert_eq!(meaning("08006", Phase::Commit), Meaning::Unknown);
+        // `transaction_timeout` of PostgreSQL 17 ends the session.
+        assert_eq!(meaning("25P04", Phase::Commit), Meaning::Unknown);
+        assert!(matches!(
+            meaning("25P04", Phase::Write),
+            Meaning::Plain { kind: FaultKind::Unavailable, reconnect: true, .. }
+        ));
         assert!(matches!(
             meaning("57P01", Phase::Ask),
             Meaning::Plain { kind: FaultKind::Unavailable, reconnect: true, .. }
