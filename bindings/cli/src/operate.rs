@@ -131,7 +131,7 @@ pub fn import(source: &Source, old: &OldRow<'_>, yes: bool, json: bool) -> Resul
     print::fields(false, &fields)?;
     if !done_before && !yes {
         print::note(&format!(
-            "Nothing was written. With --yes the old row is moved 2^62 numbers away, and `{}` goes on where it stands now",
+            "Nothing was written. To move the old row 2^62 numbers away and let `{}` go on where it stands now, add --yes",
             source.label()
         ));
     }
