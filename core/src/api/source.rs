@@ -284,7 +284,6 @@ impl Source {
     }
 
     /// A handle that counts through blocks of its own: the fastest loop, for one thread at a time. Ids rise within it.
-    #[must_use]
     pub fn handle(&self) -> Handle {
         Handle { source: self.clone(), cursor: Cursor::EMPTY }
     }
