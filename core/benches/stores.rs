@@ -523,7 +523,7 @@ const LASTS: Duration = Duration::from_secs(2);
 /// A hundred new sources at once, each asked by a thread that goes on for two seconds.
 fn flood(url: &str) -> Vec<leaf::Seen> {
     let mill = Mill::open(url).unwrap_or_else(|e| panic!("{e}"));
-    mill.init(&[], false).unwrap_or_else(|e| panic!("{e}"));
+    mill.init(&[], keymill::Change::Apply).unwrap_or_else(|e| panic!("{e}"));
     let names: Vec<_> = (0..SOURCES).map(|n| format!("flood_{}_{n}", std::process::id())).collect();
     let start = Arc::new(std::sync::Barrier::new(SOURCES));
     let ask = |name: &str| {

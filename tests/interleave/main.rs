@@ -235,8 +235,8 @@ fn a_row_set_back_on_one_store_is_refused_there_and_the_others_go_on() {
             assert_eq!(left, (!deleted).then_some(back), "{scheme:?}: the row is left as it is");
             let news = store.news();
             let told = news.iter().find(|fault| fault.kind == FaultKind::WentBackwards).expect("it is told");
-            assert!(wordless::says(&told, "store 1 of 2 (memory:0)"), "{told}");
-            assert!(wordless::says(&told, "keymill repair 'segment:orders'"), "{told}");
+            assert!(wordless::says(told, "store 1 of 2 (memory:0)"), "{told}");
+            assert!(wordless::says(told, "keymill repair 'segment:orders'"), "{told}");
             b.set_down(true);
             assert!(store.reserve(&request).is_err(), "nobody else is there, and `a` stays refused");
             b.set_down(false);
