@@ -78,26 +78,31 @@ impl SerialPattern {
     }
 
     /// The date pattern as it was given.
+    #[must_use]
     pub fn date_pattern(&self) -> &str {
         &self.date_text
     }
 
     /// The number pattern as it was given.
+    #[must_use]
     pub fn number_pattern(&self) -> &str {
         &self.number_text
     }
 
     /// The zone as it was given; `local` stays `local`.
+    #[must_use]
     pub fn zone_name(&self) -> &str {
         &self.zone_text
     }
 
     /// The digits of the number pattern, 1 to 18.
+    #[must_use]
     pub fn width(&self) -> u32 {
         self.width
     }
 
     /// The largest number of that many digits.
+    #[must_use]
     pub fn last(&self) -> u64 {
         POW10.get(self.width as usize).map_or(u64::MAX, |limit| limit - 1)
     }
@@ -107,6 +112,7 @@ impl SerialPattern {
     /// As `wall_ms` rises it never falls. Where clocks go back, an hour of local time comes twice; a pattern that
     /// shows minutes keeps the last period before that until local time has passed it. A time the pattern cannot show
     /// (before year 1, after 9999; with `yy` outside 2000 to 2099) is in the nearest period it can.
+    #[must_use]
     pub fn period_at(&self, wall_ms: i64) -> u64 {
         self.calendar.period_at(wall_ms)
     }
@@ -115,17 +121,20 @@ impl SerialPattern {
     /// period a pattern can show. `None` as well for a number that is no period of this pattern.
     ///
     /// A period that local time jumped over ends where it starts.
+    #[must_use]
     pub fn period_end_ms(&self, period: u64) -> Option<i64> {
         self.calendar.end_ms(period)
     }
 
     /// The first millisecond of the period; `None` without date letters, and for a number that is no period of this
     /// pattern.
+    #[must_use]
     pub fn period_start_ms(&self, period: u64) -> Option<i64> {
         self.calendar.start_ms(period)
     }
 
     /// The date part of the texts of a period, quoted text included.
+    #[must_use]
     pub fn prefix(&self, period: u64) -> Prefix {
         self.date.render(period)
     }
@@ -142,6 +151,7 @@ impl SerialPattern {
     /// assert_eq!(pattern.split("INIT"), None);
     /// # Ok::<(), keymill::Error>(())
     /// ```
+    #[must_use]
     pub fn split(&self, text: &str) -> Option<(u64, u64)> {
         let (period, rest) = self.date.read(text)?;
         let number = pattern::number(rest)?;
@@ -149,6 +159,7 @@ impl SerialPattern {
     }
 
     /// The text of a number: date part and digits, more than [`SerialPattern::width`] where it needs more.
+    #[must_use]
     pub fn text(&self, period: u64, number: u64) -> String {
         let prefix = self.prefix(period);
         let mut text = String::with_capacity(prefix.len() + 20);
