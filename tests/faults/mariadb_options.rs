@@ -133,7 +133,7 @@ fn every_answered_range_is_committed_whatever_the_login_sets() {
 }
 
 #[test]
-fn a_trigger_on_the_table_stops_no_source_and_costs_a_range_a_connection() {
+fn a_trigger_on_the_table_stops_no_source_and_costs_one_range() {
     let server = Private::start("");
     let mut root = server.root();
     root.query_drop("CREATE TABLE ids.audit (id BIGINT AUTO_INCREMENT PRIMARY KEY, what TEXT)")
@@ -157,10 +157,16 @@ fn a_trigger_on_the_table_stops_no_source_and_costs_a_range_a_connection() {
             // Together and alone in turn.
             let mut answers = if round % 2 == 0 { store.reserve_all(&requests) } else { vec![None, None] };
             for (at, request) in requests.iter().enumerate() {
-                let answer = answers[at].take().unwrap_or_else(|| store.reserve(request));
+                let mut answer = answers[at].take().unwrap_or_else(|| store.reserve(request));
+                // The first answer without a number may be that to another question: it costs the range and the connection.
+                if (round, at) == (3, 0)
+                    && answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Unknown)
+                {
+                    answer = store.reserve(request);
+                }
                 let got = answer.unwrap_or_else(|fault| panic!("{scheme:?}, round {round}: {fault}"));
                 // All tickets of a table come from one counter.
-                let skipped = if scheme.is_ticket() { 30 } else { 10 * u64::from(round == 3 || round == 4) };
+                let skipped = if scheme.is_ticket() { 30 } else { 10 * u64::from((round, at) == (3, 0)) };
                 assert!(
                     (next[at].max(1)..=next[at].max(1) + skipped).contains(&got.lo),
                     "{scheme:?}, round {round}: {got:?} after {}",

@@ -50,7 +50,7 @@ impl Expected {
     }
 }
 
-/// Reserves with one statement. `None`: a transaction has to decide.
+/// Reserves with one statement. `None`: a transaction has to decide, and nothing was changed.
 pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Result<Option<Reserved>, Fault> {
     let Some(add) = prepare(connection, request)? else { return Ok(None) };
     let changed = connection.commit_alone(&add.statement)?;
@@ -133,8 +133,7 @@ fn compare_and_set(connection: &dyn Connection, request: &Request) -> Result<Opt
     Ok(Some(GuardedAdd { statement, expected: Expected::Exactly(reserved) }))
 }
 
-/// Interprets the answer to a statement; `None` if it matched no row and changed nothing, or if the answer lacks the number: that
-/// range is never used, and a transaction reserves another one.
+/// Interprets the answer to a statement; `None` if it matched no row and changed nothing.
 pub(super) fn interpret(
     connection: &mut dyn Connection,
     request: &Request,
@@ -147,10 +146,10 @@ pub(super) fn interpret(
     if let (1, Some(reserved)) = (changed.rows, add.expected.range(request, changed.number)) {
         return Ok(Some(reserved));
     }
-    // A position is never 0 after an addition, nor is it before one of keymill's own.
+    // A position is never 0 after an addition, nor is it before one of keymill's own: a trigger has fired, or the answer belongs
+    // to another question. So the connection is not used again, and the next one changes rows of this table in transactions.
     if (changed.rows, changed.number) == (1, Some(0)) {
         connection.state().numberless.insert(request.key.place());
-        return Ok(None);
     }
     connection.state().broken = true;
     let (lowest, highest) = match add.expected {

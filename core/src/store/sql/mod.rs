@@ -65,7 +65,8 @@ pub(crate) struct State {
     pub(crate) checked: HashSet<(Scheme, String)>,
     /// Rows whose step and time to live have been read, by place and name.
     pub(crate) known: HashMap<(String, String), CounterRow>,
-    /// Tables whose changes are answered without their number, as MariaDB answers where a trigger fires: by place.
+    /// Tables whose changes are answered without their number, as MariaDB answers where a trigger fires: by place. The store
+    /// keeps them for its later connections.
     pub(crate) numberless: HashSet<String>,
     /// Rows that other transactions had locked at their last request. They are requested on their own and with NOWAIT, so
     /// that one locked row does not delay the other sources.

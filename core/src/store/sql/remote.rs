@@ -1,5 +1,6 @@
 //! A database across a network: one connection, made when it is needed and kept while it is usable.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use crate::store::server::{READ_ONLY_FOR_STATUS, ServerOptions};
@@ -42,6 +43,8 @@ pub struct Remote<D, C> {
     options: ServerOptions,
     driver: D,
     kept: Option<C>,
+    /// [`State::numberless`](super::State::numberless) of the connections so far.
+    numberless: HashSet<String>,
 }
 
 impl<D: fmt::Debug, C> fmt::Debug for Remote<D, C> {
@@ -57,7 +60,7 @@ impl<D: fmt::Debug, C> fmt::Debug for Remote<D, C> {
 impl<D, C> Remote<D, C> {
     /// Connects to nothing yet.
     pub(crate) fn new(options: ServerOptions, driver: D) -> Remote<D, C> {
-        Remote { options, driver, kept: None }
+        Remote { options, driver, kept: None, numberless: HashSet::new() }
     }
 }
 
@@ -72,11 +75,17 @@ fn with_live<D: Driver, T>(
     });
     let mut connection = match alive {
         Some(kept) => kept,
-        None => remote.driver.connect(&remote.options)?,
+        None => {
+            let mut new = remote.driver.connect(&remote.options)?;
+            new.state().numberless.clone_from(&remote.numberless);
+            new
+        }
     };
     connection.state().begin_attempt();
     let answer = work(&mut connection);
-    if !connection.state().broken {
+    if connection.state().broken {
+        remote.numberless.extend(connection.state().numberless.drain());
+    } else {
         connection.state().used_ms = Clock::System.boot_ms();
         remote.kept = Some(connection);
     }
