@@ -15,7 +15,7 @@ const blocks = documents.flatMap((file) => [...readFileSync(file, 'utf8').matchA
 const says = {
   'start.mjs': /^1n\n2n\n\d{8}000001\n$/,
   'first.mjs': /^1n \d{8}000001\n$/,
-  'verbs.mjs': /time: \d{4}-.*worker: 5.*\n\d+\n\d+ \d+\nINVALID_CONFIG\n$/,
+  'verbs.mjs': /time: \d{4}-.*worker: 5.*\n\d+\n\d+ \d+\n\[\n.*store_created.*\n\]\nINVALID_CONFIG\n$/,
   'server.mjs': /^{"id":"1"}\n$/,
 }
 
