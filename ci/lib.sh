@@ -59,14 +59,17 @@ lives() { [ -n "$2" ] && [ "$(born "$1")" = "$2" ]; }
 # folder of its holder, as long as that folder exists.
 ports=/tmp/keymill-ports
 free_port() {
-    local port
     mkdir -p -m 1777 "$ports"
-    for port in $(shuf -i 20000-32000 -n 200); do
-        [ ! -d "$(readlink "$ports/$port")" ] || continue
-        rm -f "$ports/$port" 2>/dev/null && ln -s "$1" "$ports/$port" 2>/dev/null || continue
-        (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
-    done
-    echo "no port from 20000 to 32000 is free" >&2; return 1
+    [ -e "$ports/lock" ] || : >"$ports/lock"
+    ( # Two at once would take the same port, each after the other's entry is gone.
+        flock 9
+        for port in $(shuf -i 20000-32000 -n 200); do
+            [ ! -d "$(readlink "$ports/$port")" ] || continue
+            rm -f "$ports/$port" 2>/dev/null && ln -s "$1" "$ports/$port" 2>/dev/null || continue
+            (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; exit; }
+        done
+        echo "no port from 20000 to 32000 is free" >&2; exit 1
+    ) 9<"$ports/lock"
 }
 # leave_ports HOLDER: releases the ports.
-leave_ports() { [ ! -d "$ports" ] || find "$ports" -lname "$1" -delete; }
+leave_ports() { find "$ports" -lname "$1" -delete 2>/dev/null || true; } # others release theirs meanwhile

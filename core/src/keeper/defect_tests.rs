@@ -132,7 +132,7 @@ fn callers_hear_of_a_defect_at_once_and_the_keeper_goes_on() {
 #[test]
 fn a_keeper_that_went_on_still_knows_how_far_each_row_had_come() {
     let scene = Scene::new();
-    let orders = scene.open(0, "segment:orders?deadline=2s&step=10");
+    let orders = scene.open(0, "segment:orders?deadline=60s&step=10");
     let mut last = 0;
     while last < 10 {
         last = orders.next().unwrap();
