@@ -245,6 +245,14 @@ mod tests {
     }
 
     #[test]
+    fn a_row_with_a_period_is_refused_where_the_key_has_none() {
+        // 20 261 121 is a date; several stores mark their rows with far larger numbers.
+        let fault = decide(Some(mark(20_261_121, 5)), &request()).expect_err("it is refused");
+        assert_eq!(fault.kind, FaultKind::Refused);
+        assert!(fault.to_string().contains("has no periods"), "{fault}");
+    }
+
+    #[test]
     fn yesterdays_row_below_the_high_water_is_a_sign_even_on_a_new_day() {
         let today = Request { period: 2, period_max: 2, high_water: mark(1, 600), ..request() };
         assert_eq!(kind(decide(Some(mark(1, 500)), &today)), FaultKind::WentBackwards);

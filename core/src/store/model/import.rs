@@ -5,7 +5,7 @@
 //! one stood. A crash in between leaves both rows as they were. The position of the old row says that it was imported, and
 //! a record beside the new row ([`record_of`]) says into which source. So a second run changes nothing, and no second source
 //! can import the same row.
-//! * A row below `PARKED_AT` has not been imported; a row at or above it has. Old nodes that still run continue up there. The
+//! * A row below `PARKED_AT` has not been imported; a row above it has. Old nodes that still run continue up there. The
 //!   new row would reach those numbers only after 2^62 of its own. Programs with shorter number patterns find them used up.
 //! * The old row is not deleted or closed: KeyFactory creates a deleted row again at 1, IDSnowman falls back to an older
 //!   answer, and tinyid adds its step to 2^63-1 and issues negative numbers. All three stay unique only far away.
