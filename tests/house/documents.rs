@@ -1,5 +1,5 @@
 //! What the documents repeat is what the code says: tables of options, codes, metrics and statements are written by this test
-//! (`UPDATE_DOCS=1 cargo test -p keymill-tests --test house documents::`), and figures are those of the measured tables.
+//! (`UPDATE_DOCS=1 cargo test -p keymill-tests --test house documents::the_tables`), and figures are those of the measured tables.
 //!
 //! A table stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 
@@ -82,7 +82,7 @@ fn the_tables_of_the_documents_are_what_the_code_says() {
     }
     assert!(
         behind.is_empty(),
-        "{behind:?} are behind the code; run `UPDATE_DOCS=1 cargo test -p keymill-tests --test house documents::`"
+        "{behind:?} are behind the code; run `UPDATE_DOCS=1 cargo test -p keymill-tests --test house documents::the_tables`"
     );
 }
 

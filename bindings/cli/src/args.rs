@@ -219,7 +219,7 @@ Examples:
     Import {
         /// The source that takes over: kind:name?option=value&…
         source: String,
-        /// Whose row: leaf_alloc, tiny_id_info, cosid, key_producer or sequence_table
+        /// The scheme of the old row
         #[arg(long, value_name = "SCHEME", value_parser = clap::builder::PossibleValuesParser::new(keymill::Source::IMPORTS.iter().map(|scheme| scheme.name())))]
         from: String,
         /// The old row's table [default: the scheme's]

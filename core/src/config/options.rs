@@ -139,7 +139,7 @@ pub const SOURCE: &[Described] = &[
         "order",
         "process",
         "`process`, `thread`",
-        "Ids rise over all threads of the process, or within each thread, which scales with cores.",
+        "Ids rise over all threads of the process, or within each thread, which scales with cores. No effect on snowflakes and with `delta`.",
     ),
     option(
         "block",

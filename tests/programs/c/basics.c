@@ -32,7 +32,7 @@ static void stats(void) {
     uint64_t ids[10];
     km_stats stats = KM_STATS_INIT;
     OK(km_mill_open("memory:", &mill));
-    OK(km_mill_source(mill, "segment:orders", &orders));
+    OK(km_mill_source(mill, "segment:orders?deadline=60s", &orders));
     OK(km_source_stats(orders, &stats));
     CHECK(stats.issued == 0 && !(stats.present & (KM_STAT_REFUSAL | KM_STAT_LEAD | KM_STAT_END)));
     OK(km_source_fill(orders, ids, 10));
@@ -54,7 +54,7 @@ static void order(void) {
     km_source *source = NULL;
     uint64_t id = 0, ids[2], next = 1;
     OK(km_mill_open(fresh_store("basics-order", ""), &mill));
-    OK(km_mill_source(mill, "segment:orders?order=thread&block=100", &source));
+    OK(km_mill_source(mill, "segment:orders?deadline=60s&order=thread&block=100", &source));
     for (int round = 0; round < 200; round++, next += 5) {
         int32_t code;
         uint32_t retry = 0;
@@ -73,7 +73,7 @@ static void order(void) {
     }
     OK(km_source_free(source));
 
-    OK(km_mill_source(mill, "serial:t/c?order=thread&block=100", &source));
+    OK(km_mill_source(mill, "serial:t/c?deadline=60s&order=thread&block=100", &source));
     char before[32] = "";
     for (int round = 0; round < 200; round++) {
         int32_t code;
@@ -97,7 +97,7 @@ static void segments(void) {
     km_source *orders = NULL, *again = NULL;
     uint64_t id = 0, lo = 0, hi = 0, ids[1000];
     OK(km_mill_open(fresh_store("basics", ""), &mill));
-    OK(km_mill_source(mill, "segment:orders", &orders));
+    OK(km_mill_source(mill, "segment:orders?deadline=60s", &orders));
     OK(km_source_next(orders, &id));
     CHECK(id == 1);
     OK(km_source_fill(orders, ids, 1000));
@@ -107,7 +107,7 @@ static void segments(void) {
     CHECK(lo == 1002 && hi > lo && hi <= lo + 10);
 
     /* A source of the same name is the same source. */
-    OK(km_mill_source(mill, "segment:orders", &again));
+    OK(km_mill_source(mill, "segment:orders?deadline=60s", &again));
     OK(km_source_next(again, &id));
     CHECK(id == hi);
     OK(km_source_free(again));
@@ -148,7 +148,7 @@ static void every_third_number(void) {
     char text[32];
     size_t len = 0;
     OK(km_mill_open("memory:", &mill));
-    OK(km_mill_source(mill, "segment:orders?scheme=tiny_id_info&delta=3&remainder=2", &orders));
+    OK(km_mill_source(mill, "segment:orders?scheme=tiny_id_info&delta=3&remainder=2&deadline=60s", &orders));
     for (int i = 0; i < 300; i++, due += 3) {
         OK(km_source_next(orders, &id));
         CHECK(id == due);
@@ -181,7 +181,7 @@ static void try_next_never_waits(void) {
     char text[32];
     size_t len = 0;
     OK(km_mill_open(fresh_store("trying", ""), &mill));
-    OK(km_mill_source(mill, "segment:orders", &orders));
+    OK(km_mill_source(mill, "segment:orders?deadline=60s", &orders));
     int32_t code = km_source_try_next(orders, &id, &retry);
     for (long tries = 0; code == KM_NOT_READY && tries < 2000000000L; tries++) {
         CHECK(retry >= 1 && id == 0 && km_last_retry_ms() >= 1);
@@ -204,7 +204,7 @@ static void serials_and_the_manual_clock(void) {
     km_parts parts = KM_PARTS_INIT;
     OK(km_mill_open("memory:?clock=manual", &mill));
     OK(km_mill_clock_set(mill, INT64_C(1795249800000))); /* 2026-11-21T08:30:00Z */
-    OK(km_mill_source(mill, "serial:cust_info/custid?date=yyyyMMdd&number=000000&zone=UTC", &serials));
+    OK(km_mill_source(mill, "serial:cust_info/custid?date=yyyyMMdd&number=000000&deadline=60s&zone=UTC", &serials));
     OK(km_source_text_len(serials, &size));
     CHECK(size == 15);
     OK(km_source_next_text(serials, text, size, &len));

@@ -149,7 +149,7 @@ static void refused(const char *config) {
     size_t len;
     km_source *more = NULL;
     OK(km_mill_open(config, &mill));
-    OK(km_mill_source(mill, "segment:orders", &source));
+    OK(km_mill_source(mill, "segment:orders?deadline=60s", &source));
     km_cursor cursor = KM_CURSOR_INIT(source);
     OK(km_cursor_next(&cursor, &id));
     fflush(NULL);
@@ -168,7 +168,7 @@ static void refused(const char *config) {
         /* A mill of the child's own is welcome. */
         km_mill *own = NULL;
         OK(km_mill_open("memory:", &own));
-        OK(km_mill_source(own, "segment:orders", &more));
+        OK(km_mill_source(own, "segment:orders?deadline=60s", &more));
         OK(km_source_next(more, &id));
         OK(km_source_free(more));
         OK(km_mill_free(own));

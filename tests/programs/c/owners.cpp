@@ -33,7 +33,7 @@ static_assert(std::is_nothrow_move_assignable<keymill::Source>::value, "moves");
 
 static void verbs() {
     keymill::Mill mill(fresh_store("owners", ""));
-    keymill::Source orders = mill.source("segment:orders");
+    keymill::Source orders = mill.source("segment:orders?deadline=60s");
     CHECK(orders.next() == 1);
     CHECK((orders.take(3) == std::vector<std::uint64_t>{2, 3, 4}));
     std::array<std::uint64_t, 10> some{};
@@ -63,7 +63,7 @@ static void verbs() {
     CHECK(mill.metrics().find("segment:orders") != std::string::npos);
     CHECK(mill.events().size() < 100000);
 
-    keymill::Source serials = mill.source("serial:cust_info/custid?date=yyyyMMdd&number=000000");
+    keymill::Source serials = mill.source("serial:cust_info/custid?date=yyyyMMdd&number=000000&deadline=60s");
     CHECK(serials.next_text().substr(8) == "000001" && serials.text_len() == 15);
     throws(KM_INVALID_ARGUMENT, [&] { serials.next(); });
     CHECK(keymill::version() == km_version());
@@ -72,7 +72,7 @@ static void verbs() {
 /* With order=thread the ids of a thread rise, whatever verbs it mixes. */
 static void order() {
     keymill::Mill mill(fresh_store("owners-order", ""));
-    keymill::Source orders = mill.source("segment:orders?order=thread&block=100");
+    keymill::Source orders = mill.source("segment:orders?deadline=60s&order=thread&block=100");
     std::uint64_t next = 1;
     for (int round = 0; round < 200; round++) {
         CHECK(orders.next() == next);
@@ -92,9 +92,9 @@ static void lives() {
     throws(KM_INVALID_ARGUMENT, [&] { kept.next(); });
     {
         keymill::Mill mill("memory:");
-        kept = mill.source("segment:orders");
+        kept = mill.source("segment:orders?deadline=60s");
         keymill::Mill moved = std::move(mill);
-        throws(KM_INVALID_ARGUMENT, [&] { mill.source("segment:orders"); });
+        throws(KM_INVALID_ARGUMENT, [&] { mill.source("segment:orders?deadline=60s"); });
         CHECK(kept.next() == 1);
         kept = moved.source("segment:others");
         CHECK(kept.next() == 1);
@@ -107,7 +107,7 @@ static void lives() {
     mill.clock_advance(std::chrono::hours(1));
     mill.close();
     mill.close();
-    throws(KM_CLOSED, [&] { mill.source("segment:orders"); });
+    throws(KM_CLOSED, [&] { mill.source("segment:orders?deadline=60s"); });
 }
 
 static void outages() {
@@ -124,7 +124,7 @@ static void outages() {
 
 static void threads() {
     keymill::Mill mill(fresh_store("owners-threads", ""));
-    keymill::Source orders = mill.source("segment:orders");
+    keymill::Source orders = mill.source("segment:orders?deadline=60s");
     std::vector<std::vector<std::uint64_t>> taken(4);
     std::vector<std::thread> takers;
     for (auto &mine : taken)

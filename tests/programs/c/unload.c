@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
         *(void **)&next = dlsym(library, "km_source_next");
         CHECK(open_mill != NULL && open_source != NULL && next != NULL);
         CHECK(open_mill("memory:", &mill) == KM_OK);
-        CHECK(open_source(mill, "segment:orders", &source) == KM_OK);
+        CHECK(open_source(mill, "segment:orders?deadline=60s", &source) == KM_OK);
         CHECK(pthread_create(&thread, NULL, fail_once, NULL) == 0);
         CHECK(dlclose(library) == 0);
         CHECK(next(source, &id) == KM_OK && id == 1);
