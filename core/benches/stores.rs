@@ -49,17 +49,7 @@ fn request(scheme: Scheme, name: &str) -> Request {
         unsafe_on: false,
         stride: keymill::store::Stride::EVERY,
     };
-    Request {
-        key: Arc::new(key),
-        len: STEP,
-        high_water: Mark::default(),
-        start: 1,
-        last: MAX_NUMBER,
-        period: 0,
-        period_max: 0,
-        heal: false,
-        max_jump: 0,
-    }
+    Request::new(&Arc::new(key), STEP)
 }
 
 /// A scheme's row: reserves again and again, as a mill's keeper does.

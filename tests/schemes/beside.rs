@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, FaultKind, Key, Mark, Scheme, Store};
-use keymill_tests::rivals::{PROGRAMS, Program};
+use keymill::store::{Columns, FaultKind, Key, Scheme, Store};
+use keymill_tests::rivals::{PROGRAMS, Program, reserve_and_give_back};
 use keymill_tests::{mariadb, request};
 use mysql::prelude::Queryable;
 
@@ -73,26 +73,12 @@ fn old_nodes_and_ours_on_one_row_never_take_the_same_number() {
             for n in 0..8 {
                 let table = &table;
                 threads.push(scope.spawn(move || {
-                    let mut ranges = Vec::new();
                     if n % 2 == 0 {
                         let mut connection = mariadb::connection();
-                        ranges.extend((0..ROUNDS).map(|_| (program.node)(&mut connection, &table.name)));
-                        return ranges;
+                        return (0..ROUNDS).map(|_| (program.node)(&mut connection, &table.name)).collect();
                     }
                     let mut store = mariadb::store(mariadb::options());
-                    let mut ask = request(&table.key, 1 + n * 30);
-                    for round in 0..ROUNDS {
-                        let got = store.reserve(&ask).unwrap();
-                        ask.high_water = Mark { period: 0, next: got.hi };
-                        let middle = got.lo + (got.hi - got.lo) / 2;
-                        if round % 10 == 0 && store.give_back(&table.key, 0, middle, got.hi).unwrap() {
-                            ask.high_water = Mark { period: 0, next: middle };
-                            ranges.push((got.lo, middle));
-                        } else {
-                            ranges.push((got.lo, got.hi));
-                        }
-                    }
-                    ranges
+                    reserve_and_give_back(&mut store, &table.key, 1 + n * 30, ROUNDS, 10)
                 }));
             }
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()

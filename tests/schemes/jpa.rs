@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use keymill::store::{Columns, FaultKind, Key, Mark, Scheme, Store, Stride};
+use keymill_tests::rivals::reserve_and_give_back;
 use keymill_tests::{assert_disjoint, mariadb, postgres, request};
 use mysql::prelude::Queryable;
 
@@ -154,26 +155,12 @@ fn no_number_comes_twice(server: &Server) {
             for n in 0..6 {
                 let (key, table) = (&key, &table);
                 threads.push(scope.spawn(move || {
-                    let mut ranges = Vec::new();
                     if n % 2 == 0 {
                         let mut say = (server.connect)();
-                        ranges.extend((0..ROUNDS).map(|_| program.allocate(&mut *say, table)));
-                        return ranges;
+                        return (0..ROUNDS).map(|_| program.allocate(&mut *say, table)).collect();
                     }
                     let mut store = (server.open)();
-                    let mut ask = request(key, 1 + n * 30);
-                    for round in 0..ROUNDS {
-                        let got = store.reserve(&ask).unwrap();
-                        ask.high_water = Mark { period: 0, next: got.hi };
-                        let middle = got.lo + (got.hi - got.lo) / 2;
-                        if round % 5 == 0 && store.give_back(key, 0, middle, got.hi).unwrap() {
-                            ask.high_water = Mark { period: 0, next: middle };
-                            ranges.push((got.lo, middle));
-                        } else {
-                            ranges.push((got.lo, got.hi));
-                        }
-                    }
-                    ranges
+                    reserve_and_give_back(&mut *store, key, 1 + n * 30, ROUNDS, 5)
                 }));
             }
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keymill::store::{Key, MAX_NUMBER, Mark, Request};
+use keymill::store::{Key, Request};
 
 pub mod authority;
 pub mod ci;
@@ -24,17 +24,7 @@ pub mod worker;
 /// The request of a new caller of a segment: it has seen nothing, and takes any number.
 #[must_use]
 pub fn request(key: &Arc<Key>, len: u64) -> Request {
-    Request {
-        key: Arc::clone(key),
-        len,
-        high_water: Mark::default(),
-        start: 1,
-        last: MAX_NUMBER,
-        period: 0,
-        period_max: 0,
-        heal: false,
-        max_jump: 0,
-    }
+    Request::new(key, len)
 }
 
 /// Asserts that no number is in two of these ranges, and that none is empty; answers with how many numbers they hold.

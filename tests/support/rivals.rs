@@ -1,6 +1,8 @@
 //! The programs that keymill replaces, as their nodes speak to MySQL or MariaDB: their own SQL on their own tables.
 
-use keymill::store::Scheme;
+use std::sync::Arc;
+
+use keymill::store::{Key, Request, Scheme, Store};
 use mysql::Conn;
 use mysql::prelude::Queryable;
 
@@ -17,6 +19,29 @@ pub struct Program {
     pub row: (&'static str, &'static str),
     /// A reservation as the program makes it; answers with `[lo, hi)`.
     pub node: fn(&mut Conn, &str) -> (u64, u64),
+}
+
+/// A node of keymill's beside those of another program: reserves `len` numbers so many times, and gives the upper half of every
+/// `every`-th range back, if no other node has reserved since. Answers with what it used.
+///
+/// # Panics
+/// Where the store refuses.
+pub fn reserve_and_give_back(
+    store: &mut dyn Store,
+    key: &Arc<Key>,
+    len: u64,
+    rounds: usize,
+    every: usize,
+) -> Vec<(u64, u64)> {
+    let mut ask = Request::new(key, len);
+    let used = (0..rounds).map(|round| {
+        let got = store.reserve(&ask).expect("a range");
+        let middle = got.lo + (got.hi - got.lo) / 2;
+        let is_half = round % every == 0 && store.give_back(key, 0, middle, got.hi).expect("an answer");
+        ask.high_water.next = if is_half { middle } else { got.hi };
+        (got.lo, ask.high_water.next)
+    });
+    used.collect()
 }
 
 /// The programs with one row a name; the row is `orders`, its step 50.

@@ -135,6 +135,22 @@ pub struct Reserved {
 }
 
 impl Request {
+    /// So many numbers of a key without periods, for a process that has seen none of them; any number will do.
+    #[must_use]
+    pub fn new(key: &Arc<Key>, len: u64) -> Request {
+        Request {
+            key: Arc::clone(key),
+            len,
+            high_water: Mark::default(),
+            start: 1,
+            last: MAX_NUMBER,
+            period: 0,
+            period_max: 0,
+            heal: false,
+            max_jump: 0,
+        }
+    }
+
     /// The request in numbers of the row. (`start` and `last` come from the options, which are ids.)
     #[must_use]
     pub fn of_the_row(self) -> Request {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::{Member, MemberRow, Partition};
 use crate::store::model::rows;
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Row, Scheme};
+use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Request, Row, Scheme};
 
 /// The state of a source in one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,18 +108,7 @@ impl Member {
         if !is_missing(key, row) {
             return Ok(());
         }
-        let one = Request {
-            key: Arc::clone(key),
-            len: key.step,
-            high_water: Mark::default(),
-            start: 1,
-            last: MAX_NUMBER,
-            period: 0,
-            period_max: 0,
-            heal: false,
-            max_jump: 0,
-        };
-        self.store.reserve(&one).map(drop)
+        self.store.reserve(&Request::new(key, key.step)).map(drop)
     }
 
     /// The first position of a new source's row.

@@ -1,7 +1,7 @@
 //! What a row with a maximum becomes, for each table that keeps one.
 
 use super::counter::{Counter, CounterRow, not_imported};
-use super::tests::{key, message, request};
+use super::tests::{key, message};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Stride};
 
 const SEQUENCE_TABLE: &str = "segment:orders?scheme=sequence_table";
@@ -134,7 +134,8 @@ fn the_last_number_is_what_a_signed_column_can_say() {
 fn a_request_is_for_whole_steps_of_the_row() {
     let lens = |spec: &str, step: u64, wanted: &[u64]| {
         let key = key(spec);
-        let fitted = wanted.iter().map(|len| counter(&key).fitted(&request(&key, *len), &row(0, step)).len);
+        let fitted =
+            wanted.iter().map(|len| counter(&key).fitted(&Request::new(&key, *len), &row(0, step)).len);
         fitted.collect::<Vec<_>>()
     };
     assert_eq!(lens(LEAF, 200, &[0, 1, 200, 201, 400]), [200, 200, 200, 400, 400]);
@@ -148,9 +149,9 @@ fn a_request_is_for_whole_steps_of_the_row() {
 fn numbers_of_others_below_the_first_own_one_count_as_moved() {
     let key = key(TINY);
     // The maximum is 4, so the range begins after it; the first number of its own is 7, two further on.
-    let fitted = counter(&key).fitted(&request(&key, 10), &row(4, 5));
+    let fitted = counter(&key).fitted(&Request::new(&key, 10), &row(4, 5));
     assert_eq!(fitted.len, 10 - 2);
-    let fitted = counter(&key).fitted(&request(&key, 10), &row(3, 5));
+    let fitted = counter(&key).fitted(&Request::new(&key, 10), &row(3, 5));
     assert_eq!(fitted.len, 10, "4 is its own");
 }
 
@@ -158,13 +159,13 @@ fn numbers_of_others_below_the_first_own_one_count_as_moved() {
 fn a_request_begins_and_ends_within_the_table() {
     let tiny = key(TINY);
     let fitted = |start, last| {
-        let fitted = counter(&tiny).fitted(&Request { start, last, ..request(&tiny, 10) }, &row(0, 1));
+        let fitted = counter(&tiny).fitted(&Request { start, last, ..Request::new(&tiny, 10) }, &row(0, 1));
         (fitted.start, fitted.last)
     };
     assert_eq!(fitted(0, 100), (0, 100), "a missing row is not made");
     assert_eq!((fitted(1, 100), fitted(2, 100)), ((1, 100), (4, 100)));
     let leaf = key(LEAF);
-    let fitted = counter(&leaf).fitted(&request(&leaf, 10), &row(1, 1));
+    let fitted = counter(&leaf).fitted(&Request::new(&leaf, 10), &row(1, 1));
     assert_eq!(fitted.last, MAX_NUMBER - 1);
 }
 
@@ -309,7 +310,7 @@ mod one_statement {
         known: CounterRow,
     ) -> Option<(u64, (u64, u64))> {
         let key = key(spec);
-        let mut asked = super::request(&key, 10);
+        let mut asked = Request::new(&key, 10);
         request(&mut asked);
         counter(&key).addition(&asked, &known)
     }
@@ -356,7 +357,7 @@ mod one_statement {
         }
         // The range begins with the source's own number; where there is none in it, nothing was reserved.
         let key = key(TINY);
-        let (len, _) = counter(&key).addition(&super::request(&key, 10), &row(0, 6)).expect("a statement");
+        let (len, _) = counter(&key).addition(&Request::new(&key, 10), &row(0, 6)).expect("a statement");
         let reserved = counter(&key).added(17 - len, len, &row(0, 6)).expect("a range");
         assert_eq!((reserved.lo, reserved.hi), (7, 18));
         assert_eq!(counter(&key).added(1, 2, &row(0, 1)), None, "2 and 3 are others'");
@@ -422,7 +423,7 @@ mod allocations {
 
         /// A reservation of keymill's, in a transaction or by one statement where that can; some of it is given back.
         fn reserve(&mut self, seen: &mut Mark, random: &mut fastrand::Rng) {
-            let request = Request { high_water: *seen, ..request(&self.key, random.u64(1..120)) };
+            let request = Request { high_water: *seen, ..Request::new(&self.key, random.u64(1..120)) };
             let own = self.key.clone();
             let by_statement = self.maximum().filter(|_| random.bool()).and_then(|maximum| {
                 let (len, from) = counter(&own).addition(&request, &row(0, 1))?;
@@ -473,18 +474,18 @@ mod allocations {
     fn a_range_lies_between_what_the_last_and_the_next_program_may_own() {
         let orders = key("segment:orders?scheme=jpa_table&allocation=50");
         let known = row(0, 1);
-        let (len, from) = counter(&orders).addition(&request(&orders, 10), &known).expect("a statement");
+        let (len, from) = counter(&orders).addition(&Request::new(&orders, 10), &known).expect("a statement");
         assert_eq!((len, from), (61, (51, MAX_NUMBER - 61)));
         let reserved = counter(&orders).added(1000, len, &known).expect("a range");
         assert_eq!((reserved.lo, reserved.hi), (1001, 1011), "the row stands at 1061 now");
         // A row that no program has begun, by a transaction.
         let mut table = Table::of(Stored::Counter(row(0, 1)));
-        let reserved = rows::reserve(&mut table, &request(&orders, 10));
+        let reserved = rows::reserve(&mut table, &Request::new(&orders, 10));
         assert_eq!(reserved.map(|of| of.map(|of| (of.lo, of.hi))), Ok(Some((52, 62))));
         assert_eq!(table.row, Some(Stored::Counter(CounterRow { version: 1, ..row(112, 1) })));
         // A row that is not there.
         let mut table = Table::default();
-        let reserved = rows::reserve(&mut table, &request(&orders, 10));
+        let reserved = rows::reserve(&mut table, &Request::new(&orders, 10));
         assert_eq!(reserved.map(|of| of.map(|of| (of.lo, of.hi))), Ok(Some((1, 11))));
         assert_eq!(table.row, Some(Stored::Counter(row(61, 1))));
         // No other program is left.

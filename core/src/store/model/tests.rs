@@ -14,21 +14,6 @@ pub(super) fn key(spec: &str) -> Arc<Key> {
     MillConfig::parse("mysql://app@db/ids").and_then(|config| config.spec(spec)).expect("a spec").key
 }
 
-/// So many numbers for a process that has seen none.
-pub(super) fn request(key: &Arc<Key>, len: u64) -> Request {
-    Request {
-        key: key.clone(),
-        len,
-        high_water: Mark::default(),
-        start: 1,
-        last: MAX_NUMBER,
-        period: 0,
-        period_max: 0,
-        heal: false,
-        max_jump: 0,
-    }
-}
-
 pub(super) fn message(fault: Fault) -> String {
     fault.to_string()
 }
@@ -119,8 +104,8 @@ mod reserving {
     fn a_reservation_makes_the_row_or_moves_it() {
         let orders = key("segment:orders");
         let mut table = Table::default();
-        assert_eq!(range(rows::reserve(&mut table, &request(&orders, 10))), Some((1, 11)));
-        assert_eq!(range(rows::reserve(&mut table, &request(&orders, 5))), Some((11, 16)));
+        assert_eq!(range(rows::reserve(&mut table, &Request::new(&orders, 10))), Some((1, 11)));
+        assert_eq!(range(rows::reserve(&mut table, &Request::new(&orders, 5))), Some((11, 16)));
         assert_eq!((table.next(), table.locked), (Some(16), true));
     }
 
@@ -129,7 +114,7 @@ mod reserving {
         let orders = key("segment:orders");
         for row in [None, Some(Stored::Segment(mark(0, 7)))] {
             let mut table = Table { row, outrun: true, ..Table::default() };
-            assert_eq!(range(rows::reserve(&mut table, &request(&orders, 10))), None);
+            assert_eq!(range(rows::reserve(&mut table, &Request::new(&orders, 10))), None);
         }
     }
 
@@ -137,21 +122,22 @@ mod reserving {
     fn a_row_with_a_step_is_moved_by_whole_steps_and_keeps_the_rest() {
         let leaf = key("segment:orders?scheme=leaf_alloc&step=50");
         let mut table = Table::default();
-        assert_eq!(range(rows::reserve(&mut table, &request(&leaf, 1))), Some((1, 51)));
+        assert_eq!(range(rows::reserve(&mut table, &Request::new(&leaf, 1))), Some((1, 51)));
         let row = CounterRow { maximum: 51, step: 50, ttl_s: 0, version: 0, stride: (1, 0) };
         assert_eq!(table.row, Some(Stored::Counter(row)));
         let row = CounterRow { step: 200, version: 6, ..row };
         let mut table = Table::of(Stored::Counter(row));
-        assert_eq!(range(rows::reserve(&mut table, &request(&leaf, 1))), Some((51, 251)));
+        assert_eq!(range(rows::reserve(&mut table, &Request::new(&leaf, 1))), Some((51, 251)));
         assert_eq!(table.row, Some(Stored::Counter(CounterRow { maximum: 251, version: 7, ..row })));
         let timed = key("segment:orders?scheme=sequence_table");
         let mut table = Table::of(Stored::Counter(CounterRow { ttl_s: 3, ..row }));
-        let reserved = rows::reserve(&mut table, &request(&timed, 1)).expect("no fault").expect("a range");
+        let reserved =
+            rows::reserve(&mut table, &Request::new(&timed, 1)).expect("no fault").expect("a range");
         assert_eq!((reserved.lo, reserved.hi, reserved.ttl_ms), (52, 252, Some(3_000)));
         table.outrun = true;
-        assert_eq!(range(rows::reserve(&mut table, &request(&timed, 1))), None);
+        assert_eq!(range(rows::reserve(&mut table, &Request::new(&timed, 1))), None);
         assert_eq!(
-            kind(rows::reserve(&mut Table::default(), &Request { start: 0, ..request(&leaf, 1) })),
+            kind(rows::reserve(&mut Table::default(), &Request { start: 0, ..Request::new(&leaf, 1) })),
             Some(FaultKind::Refused)
         );
     }
@@ -161,18 +147,18 @@ mod reserving {
         let tiny = key("segment:orders?scheme=tiny_id_info&delta=3&remainder=1");
         let row = CounterRow { maximum: 0, step: 6, ttl_s: 0, version: 0, stride: (3, 2) };
         assert_eq!(
-            kind(rows::reserve(&mut Table::of(Stored::Counter(row)), &request(&tiny, 1))),
+            kind(rows::reserve(&mut Table::of(Stored::Counter(row)), &Request::new(&tiny, 1))),
             Some(FaultKind::Refused)
         );
         let row = CounterRow { stride: (3, 1), ..row };
         let mut table = Table::of(Stored::Counter(row));
-        assert_eq!(range(rows::reserve(&mut table, &request(&tiny, 1))), Some((1, 7)));
+        assert_eq!(range(rows::reserve(&mut table, &Request::new(&tiny, 1))), Some((1, 7)));
     }
 
     #[test]
     fn a_row_of_key_producer_that_says_nothing_is_refused_unless_it_says_init() {
         let producer = key(PRODUCER);
-        let today = Request { period: DAY, period_max: DAY, last: 999, ..request(&producer, 10) };
+        let today = Request { period: DAY, period_max: DAY, last: 999, ..Request::new(&producer, 10) };
         let serial = |text: Option<&str>| Table::of(Stored::Serial(text.map(str::to_owned)));
         for (text, says) in [(None, "holds NULL"), (Some(""), "holds an empty text")] {
             let told = rows::reserve(&mut serial(text), &today).expect_err("it is refused");
@@ -193,7 +179,7 @@ mod reserving {
     #[test]
     fn a_missing_row_begins_after_the_largest_serial_of_the_business_table() {
         let producer = key(&format!("{PRODUCER}&init=max"));
-        let today = Request { period: DAY, period_max: DAY, last: 999, ..request(&producer, 10) };
+        let today = Request { period: DAY, period_max: DAY, last: 999, ..Request::new(&producer, 10) };
         for (largest, begins) in
             [(None, 1), (Some("000"), 1), (Some("001"), 2), (Some("500"), 501), (Some("0"), 1)]
         {
@@ -242,7 +228,7 @@ mod reserving {
             if let Some(serial) = &mut producer.serial {
                 (serial.table, serial.column) = (table.to_owned(), column.to_owned());
             }
-            let today = Request { period: DAY, period_max: DAY, ..request(&Arc::new(producer), 10) };
+            let today = Request { period: DAY, period_max: DAY, ..Request::new(&Arc::new(producer), 10) };
             let told = rows::reserve(&mut Table::default(), &today).expect_err("it is refused");
             assert!(told.to_string().contains("not an identifier"), "{told}");
         }
@@ -525,12 +511,12 @@ mod saying {
     #[test]
     fn messages_count_a_reservation_in_the_sources_own_numbers() {
         assert_eq!(
-            rows::reserving(&request(&key("segment:orders"), 2000)),
+            rows::reserving(&Request::new(&key("segment:orders"), 2000)),
             "reserving 2000 for `segment:orders`"
         );
         let tiny = key("segment:orders?scheme=tiny_id_info&delta=3&remainder=1");
-        assert!(rows::reserving(&request(&tiny, 9)).starts_with("reserving 3 for"));
-        assert!(rows::reserving(&request(&tiny, 10)).starts_with("reserving 4 for"));
+        assert!(rows::reserving(&Request::new(&tiny, 9)).starts_with("reserving 3 for"));
+        assert!(rows::reserving(&Request::new(&tiny, 10)).starts_with("reserving 4 for"));
         assert_eq!((rows::creating(true), rows::creating(false)), ("looking for tables", "creating tables"));
         let fault = Fault::new(FaultKind::Refused, "no table").with_context("a look");
         assert_eq!(fault.to_string(), "a look failed: no table");
@@ -542,7 +528,7 @@ mod saying {
     #[cfg(any(feature = "_sql", feature = "_server"))]
     #[test]
     fn a_batchs_fault_answers_every_request_and_answers_keep_their_order() {
-        let requests = ["a", "b", "c"].map(|name| request(&key(&format!("segment:{name}")), 5));
+        let requests = ["a", "b", "c"].map(|name| Request::new(&key(&format!("segment:{name}")), 5));
         let down = rows::in_context(&requests, Err(Fault::new(FaultKind::Unavailable, "down")));
         let told =
             down.into_iter().map(|answer| answer.expect("an answer").expect_err("a fault").to_string());

@@ -202,17 +202,8 @@ mod tests {
 
     fn request(spec: &str, seen: u64) -> Request {
         let mill = MillConfig::parse("mysql://app@db/ids").expect("a mill");
-        Request {
-            key: mill.spec(spec).expect("a spec").key,
-            len: 200,
-            high_water: Mark { period: 0, next: seen },
-            start: 1,
-            last: MAX_NUMBER,
-            period: 0,
-            period_max: 0,
-            heal: false,
-            max_jump: 0,
-        }
+        let key = mill.spec(spec).expect("a spec").key;
+        Request { high_water: Mark { period: 0, next: seen }, ..Request::new(&key, 200) }
     }
 
     #[test]

@@ -127,17 +127,26 @@ pub(super) fn replace(
     assigned.touch(layout, dialect);
     condition.compare(rows::identity(dialect, key)?);
     condition.compare(layout.compared(old));
-    Ok(Statement {
-        table: connection.place(key)?,
-        assigned: assigned.text,
-        assigned_values: assigned.values,
-        condition: condition.text,
-        condition_values: condition.values,
-        end: String::new(),
-    })
+    Statement::new(connection, key, assigned, condition)
 }
 
 impl Statement {
+    fn new(
+        connection: &dyn Connection,
+        key: &Key,
+        assigned: Part,
+        condition: Part,
+    ) -> Result<Statement, Fault> {
+        Ok(Statement {
+            table: connection.place(key)?,
+            assigned: assigned.text,
+            assigned_values: assigned.values,
+            condition: condition.text,
+            condition_values: condition.values,
+            end: String::new(),
+        })
+    }
+
     /// The same change, committing by itself.
     pub(super) fn committing(mut self, connection: &dyn Connection, key: &Key) -> Statement {
         self.end = connection.ends_with(Layout::of(key).position());
@@ -164,12 +173,5 @@ pub(super) fn add(
     condition.push(" AND ", &format!("`{position}` >= ? AND `{position}` <= ?"));
     condition.values.extend([from.0.into(), from.1.into()]);
     condition.compare(relied_on);
-    Ok(Statement {
-        table: connection.place(key)?,
-        assigned: assigned.text,
-        assigned_values: assigned.values,
-        condition: condition.text,
-        condition_values: condition.values,
-        end: connection.ends_with(position),
-    })
+    Ok(Statement::new(connection, key, assigned, condition)?.committing(connection, key))
 }
