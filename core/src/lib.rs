@@ -86,7 +86,7 @@ pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string};
 pub use engine::events::{Event, EventKind};
 pub use engine::metrics::{Latency, Stats};
 pub use serial::SerialPattern;
-pub use snowflake::Layout;
+pub use snowflake::{Layout, scatter};
 pub use store::{Facts, Import, Mark, Row, Scheme};
 
 // What the documentation promises of threads.

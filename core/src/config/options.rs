@@ -245,7 +245,13 @@ pub const SNOWFLAKE: &[Described] = &[
         "When the clock steps back: go on with the time reached so far, wait for the clock, or answer `CLOCK_BEHIND`.",
     ),
     option("max_lead", "3s", "1ms to 1h", "How far ids may run ahead of the clock."),
-    option("scatter", "", "", "For a later version; it is refused."),
+    option(
+        "scatter",
+        "0",
+        "`0`, `1`, `2`, `3`, `high:BITS`",
+        "For TiDB: the last decimal digits move behind the first, or the lowest bits of the sequence above the time, so that the \
+         ids of one moment lie in 10, 100, 1000 or 2^BITS regions. Such ids do not rise.",
+    ),
 ];
 
 /// The names of these options, in their order.

@@ -15,7 +15,7 @@ use crate::base::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
 use crate::base::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec};
 use crate::base::stride::Stride;
 use crate::serial::SerialPattern;
-use crate::snowflake::Layout;
+use crate::snowflake::{Layout, Scatter};
 
 use super::options::{self, Described};
 use super::{Options, duration};
@@ -515,7 +515,8 @@ fn serial(parts: &Split, read: &Reader, common: Common, sql_store: bool) -> Resu
 fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
-    let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?;
+    let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?
+        .scattered(Scatter::parse(&read.text("scatter", "0"))?)?;
     let worker = match read.given.get("worker").map_or("lease", String::as_str) {
         "lease" if !read.given.contains_key("worker") => {
             return Err(Error::config(format!(
@@ -532,12 +533,8 @@ fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
         }
         _ => read.number("worker", 0, 0, layout.max_worker())?,
     };
-    for later in ["lease", "scatter"] {
-        if read.given.contains_key(later) {
-            return Err(Error::config(format!(
-                "option `{later}` of `snowflake` comes with a later version; leave it out"
-            )));
-        }
+    if read.given.contains_key("lease") {
+        return Err(Error::config("option `lease` of `snowflake` comes with a later version; leave it out"));
     }
     let clock_back = read.one_of(
         "clock_back",

@@ -10,6 +10,7 @@ use std::fmt;
 
 use jiff::{Timestamp, civil, tz::TimeZone};
 
+use super::scatter::{Scatter, lower_bits, move_digits, raise_bits, restore_digits};
 use crate::base::error::{Code, Error, Result};
 
 /// The epoch of a layout that names none.
@@ -47,6 +48,10 @@ pub struct Layout {
     seq_last: bool,
     unit_ms: i64,
     epoch_ms: i64,
+    /// The form of the ids.
+    scatter: Scatter,
+    /// The last tick whose ids have that form.
+    last_tick: u64,
 }
 
 /// The fields of one id.
@@ -132,24 +137,72 @@ impl Layout {
             )));
         }
         let epoch_ms = parse_epoch(epoch)?;
-        Ok(Layout { time_bits, center_bits, worker_bits, seq_bits, seq_last, unit_ms, epoch_ms })
+        Ok(Layout {
+            time_bits,
+            center_bits,
+            worker_bits,
+            seq_bits,
+            seq_last,
+            unit_ms,
+            epoch_ms,
+            scatter: Scatter::None,
+            last_tick: mask(time_bits),
+        })
+    }
+
+    /// This layout with ids of a scattered form. With decimal digits it ends earlier where ids would exceed 2^63.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` where the sequence has fewer bits than are to be moved, or no tick is left.
+    pub fn scattered(self, scatter: Scatter) -> Result<Layout> {
+        if let Scatter::High(bits) = scatter
+            && bits > self.seq_bits
+        {
+            return Err(Error::config(format!(
+                "scatter={scatter} does not fit layout {self}: its sequence has {} bits",
+                self.seq_bits
+            )));
+        }
+        let ticks = scatter.limit(self.max_id()) >> self.time_shift();
+        match ticks.checked_sub(1) {
+            Some(last_tick) => Ok(Layout { scatter, last_tick, ..self }),
+            None => Err(Error::config(format!("scatter={scatter} leaves no time to layout {self}"))),
+        }
+    }
+
+    /// The form of the ids.
+    #[must_use]
+    pub fn scatter(&self) -> Scatter {
+        self.scatter
+    }
+
+    /// The scattered form of an id that [`Layout::pack`] made.
+    #[inline]
+    #[must_use]
+    pub fn write(&self, id: u64) -> u64 {
+        match self.scatter {
+            Scatter::None => id,
+            Scatter::Digits(digits) => move_digits(id, digits),
+            Scatter::High(bits) => raise_bits(id, bits, self.seq_shift(), self.bits()),
+        }
     }
 
     /// The id of these fields. Bits beyond a field's width are cut off; the generator checks its ranges before.
     #[inline]
     #[must_use]
     pub fn pack(&self, tick: u64, worker: u64, seq: u64) -> u64 {
-        ((tick & self.max_tick()) << self.time_shift())
+        ((tick & mask(self.time_bits)) << self.time_shift())
             | ((worker & self.max_worker()) << self.worker_shift())
             | ((seq & self.max_seq()) << self.seq_shift())
     }
 
-    /// The fields of an id. Bits above the layout are ignored; [`Layout::read`] refuses them.
+    /// The fields of an id. Bits above the layout are ignored; [`Layout::read`] refuses them,
+    /// and reads the scattered form.
     #[inline]
     #[must_use]
     pub fn unpack(&self, id: u64) -> Fields {
         Fields {
-            tick: (id >> self.time_shift()) & self.max_tick(),
+            tick: (id >> self.time_shift()) & mask(self.time_bits),
             worker: (id >> self.worker_shift()) & self.max_worker(),
             seq: (id >> self.seq_shift()) & self.max_seq(),
         }
@@ -157,13 +210,22 @@ impl Layout {
 
     /// The fields of an id from outside; `INVALID_ARGUMENT` where no id of this layout has this value.
     pub fn read(&self, id: u64) -> Result<Fields> {
-        if id == 0 || id > self.max_id() {
-            return Err(Error::argument(format!(
-                "{id} is not an id of layout {self}: its ids are 1 to {}",
-                self.max_id()
-            )));
+        let plain = match self.scatter {
+            Scatter::None => id,
+            // Beyond, moved digits may lead beyond 2^64.
+            Scatter::Digits(_) if id > mask(MAX_BITS) => 0,
+            Scatter::Digits(digits) => restore_digits(id, digits),
+            Scatter::High(_) if id > self.max_id() => 0,
+            Scatter::High(bits) => lower_bits(id, bits, self.seq_shift(), self.bits()),
+        };
+        if plain == 0 || plain > self.max_id() || self.unpack(plain).tick > self.last_tick {
+            let range = match self.scatter {
+                Scatter::Digits(_) => String::new(),
+                _ => format!(": its ids are 1 to {}", self.max_id()),
+            };
+            return Err(Error::argument(format!("{id} is not an id of layout {}{range}", self.with_form())));
         }
-        Ok(self.unpack(id))
+        Ok(self.unpack(plain))
     }
 
     /// The tick at this wall time: negative before the epoch, above [`Layout::max_tick`] after the end of the time field.
@@ -211,7 +273,8 @@ impl Layout {
         }
         if end.saturating_sub(now_ms) <= YEAR_MS {
             return Ok(Some(format!(
-                "layout {self} with epoch {} ends on {}: move to a wider time field before that day, under a new source name",
+                "layout {} with epoch {} ends on {}: move to a wider time field before that day, under a new source name",
+                self.with_form(),
                 rfc3339(self.epoch_ms),
                 self.end_date()
             )));
@@ -225,15 +288,24 @@ impl Layout {
         Error::new(
             Code::LayoutEnded,
             format!(
-                "layout {self} with epoch {} ended on {}: nothing wraps, so no id can follow; \
+                "layout {} with epoch {} ended on {}: nothing wraps, so no id can follow; \
                  use a new source with a later epoch or a wider time field",
+                self.with_form(),
                 rfc3339(self.epoch_ms),
                 self.end_date()
             ),
         )
     }
 
-    /// Canonical text: `time:41@1ms,worker:10,seq:12`. Parsing it gives the same layout, presets included.
+    /// The layout's text, with its scattered form.
+    fn with_form(&self) -> String {
+        match self.scatter {
+            Scatter::None => self.describe(),
+            scatter => format!("{self} with scatter={scatter}"),
+        }
+    }
+
+    /// Canonical text, without the scattered form: `time:41@1ms,worker:10,seq:12`. Parsing it gives the same layout, presets included.
     #[must_use]
     pub fn describe(&self) -> String {
         let unit = if self.unit_ms % 1000 == 0 {
@@ -265,11 +337,11 @@ impl Layout {
         self.unit_ms
     }
 
-    /// The largest tick.
+    /// The largest tick: the time field's, or the last one whose ids have the scattered form.
     #[inline]
     #[must_use]
     pub fn max_tick(&self) -> u64 {
-        mask(self.time_bits)
+        self.last_tick
     }
 
     /// The largest worker; 0 where the layout has no worker bits.
@@ -289,7 +361,13 @@ impl Layout {
     /// The largest id.
     #[must_use]
     pub fn max_id(&self) -> u64 {
-        mask(self.time_bits + self.worker_bits + self.seq_bits)
+        mask(self.bits())
+    }
+
+    /// The width of all fields together.
+    #[inline]
+    fn bits(&self) -> u32 {
+        self.time_bits + self.worker_bits + self.seq_bits
     }
 
     /// The width of the sequence.
@@ -483,6 +561,45 @@ mod tests {
     }
 
     #[test]
+    fn scattered_digits_end_a_layout_before_ids_exceed_2_to_63_and_keep_a_53_bit_layout_exact() {
+        let years = |text: &str, form: &str| {
+            let layout = layout(text).scattered(Scatter::parse(form).expect(form)).expect(text);
+            let last = layout.write(layout.pack(layout.max_tick(), layout.max_worker(), layout.max_seq()));
+            assert!(last <= layout.max_id().max(last.min(9 * 10_u64.pow(18))), "{text} {form}: {last}");
+            assert!(layout.max_id() >= 1 << 53 || last < 1 << 53, "{text} {form}: {last}");
+            (layout.ends_at_ms() - layout.epoch_ms()) as f64 / (365.2425 * 86_400_000.0)
+        };
+        assert_eq!(format!("{:.1}", years("twitter", "0")), "69.7");
+        for form in ["1", "2", "3"] {
+            assert_eq!(format!("{:.1}", years("twitter", form)), "68.0");
+            assert_eq!(format!("{:.2}", years("js53", form)), "69.63", "69.73 without");
+            assert_eq!(
+                format!("{:.1}", years("time:40@1ms,worker:10,seq:12", form)),
+                "34.8",
+                "it ends before"
+            );
+        }
+        assert_eq!(format!("{:.1}", years("twitter", "high:12")), "69.7");
+    }
+
+    #[test]
+    fn an_id_of_another_form_or_beyond_the_end_is_refused() {
+        let scattered = layout("twitter").scattered(Scatter::Digits(1)).expect("room");
+        for id in [0, 9 * 10_u64.pow(18), u64::MAX >> 1, u64::MAX] {
+            let error = scattered.read(id).expect_err("no id of this form");
+            assert_eq!(error.code, Code::InvalidArgument);
+            assert!(error.message.ends_with("seq:12 with scatter=1"), "{}", error.message);
+        }
+        let high = layout("twitter").scattered(Scatter::High(3)).expect("room");
+        assert!(high.read(u64::MAX >> 1).is_ok());
+        assert!(high.read(1 << 63).is_err());
+        let error = layout("twitter").scattered(Scatter::High(13)).expect_err("12 bits");
+        assert!(error.message.contains("has 12 bits"), "{}", error.message);
+        let error = layout("time:1@1ms,worker:50,seq:12").scattered(Scatter::Digits(1)).map(|l| l.max_tick());
+        assert_eq!(error.ok(), Some(0), "the second tick exceeds 9e18");
+    }
+
+    #[test]
     fn a_worker_may_be_split_into_data_centre_and_worker() {
         for text in ["time:41@1ms,dc-worker:5+5,seq:12", "time:41@1ms,worker:5+5,seq:12"] {
             let split = layout(text);
@@ -606,6 +723,18 @@ mod tests {
             prop_assert!(id <= layout.max_id() && i64::try_from(id).is_ok());
             prop_assert_eq!(layout.unpack(id), parts);
             prop_assert_eq!(Layout::parse(&layout.describe(), &rfc3339(layout.epoch_ms())).unwrap(), layout);
+        }
+
+        #[test]
+        fn a_scattered_id_is_read_as_it_was_packed(layout in any_layout(), form in 0..20_u32, a: u64, b: u64, c: u64) {
+            let form = if form < 4 { Scatter::Digits(form.max(1)) } else { Scatter::High((form - 3).min(layout.seq_bits())) };
+            let Ok(layout) = layout.scattered(form) else { return Ok(()) };
+            let fields = Fields { tick: a % (layout.max_tick() + 1), worker: b & layout.max_worker(), seq: c & layout.max_seq() };
+            let plain = layout.pack(fields.tick, fields.worker, fields.seq);
+            prop_assume!(plain > 0);
+            let id = layout.write(plain);
+            prop_assert!(id < 1 << 63);
+            prop_assert_eq!(layout.read(id).ok(), Some(fields));
         }
 
         #[test]

@@ -1,6 +1,7 @@
 //! Snowflakes: ids made of time, a worker and a sequence, without a request per id.
 //!
 //! * [`layout`] says which bits mean what, and when the time field is over. Pure.
+//! * [`scatter`] spreads the ids of one moment over the regions of a table. Pure.
 //! * The generator hands out the positions of one worker. It reads clocks through the vDSO and does no I/O: the keeper gives it
 //!   the worker id and the stored high-water mark.
 //!
@@ -17,6 +18,7 @@
 
 pub(crate) mod generator;
 pub mod layout;
+pub mod scatter;
 pub(crate) mod source;
 
 #[cfg(all(test, loom))]
@@ -24,4 +26,5 @@ mod loom;
 
 use generator::{Generator, Refusal, Why};
 pub use layout::{Fields, Layout};
+pub use scatter::Scatter;
 pub(crate) use source::SnowflakeSource;

@@ -28,6 +28,7 @@ mod tests;
 use std::time::Duration;
 
 use super::layout::{Layout, rfc3339};
+use super::scatter::Scatter;
 use crate::base::error::{Code, Error, Result};
 use crate::base::sync::Ordering;
 use crate::time::{Clock, Stamp};

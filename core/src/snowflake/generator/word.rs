@@ -5,7 +5,7 @@
 use std::sync::atomic::AtomicU64 as Figure;
 
 use super::refusal::{ClockBack, Refusal, Why, until};
-use super::{Layout, Time};
+use super::{Layout, Scatter, Time};
 use crate::base::error::{Error, Result};
 use crate::base::sync::{AtomicBool, AtomicU64, CachePadded, Ordering, fence};
 use crate::time::Stamp;
@@ -195,9 +195,15 @@ impl Core {
         if position < limit { Ok(self.compose(position)) } else { Err(Some(position)) }
     }
 
-    /// Fields in place, without the checks that `Layout::pack` makes: positions are below the end of the layout.
+    /// The id of a position.
     #[inline]
     fn compose(&self, position: u64) -> u64 {
+        self.layout.write(self.plain(position))
+    }
+
+    /// Fields in place, without the checks that `Layout::pack` makes: positions are below the end of the layout.
+    #[inline]
+    fn plain(&self, position: u64) -> u64 {
         let seq = position & self.seq_mask;
         // Products instead of shifts: without BMI2 a shift by a variable costs three instructions.
         (position ^ seq) * self.tick_factor + self.worker_field + seq * self.seq_factor
@@ -260,19 +266,25 @@ impl Core {
         }
         let (range, _) = self.claim(out.len() as u64, time)?;
         let count = (range.end - range.start) as usize;
-        let mut rest = &mut out[..count];
+        let out = &mut out[..count];
+        let mut rest = &mut *out;
         let mut position = range.start;
         // Tick by tick: within one, ids differ by a constant step, which the compiler turns into vector stores.
         while !rest.is_empty() {
             let left = self.seq_mask - (position & self.seq_mask) + 1;
             let (run, tail) = rest.split_at_mut(left.min(rest.len() as u64) as usize);
-            let mut id = self.compose(position);
+            let mut id = self.plain(position);
             position += run.len() as u64;
             for slot in run {
                 *slot = id;
                 id = id.wrapping_add(self.seq_factor);
             }
             rest = tail;
+        }
+        if self.layout.scatter() != Scatter::None {
+            for id in out {
+                *id = self.layout.write(*id);
+            }
         }
         Ok(count)
     }
