@@ -184,6 +184,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::unreadable_literal, reason = "as the article prints them")]
     fn the_ten_examples_of_the_article() {
         for (id, moved) in [
             (561632371724517376, 566163237172451737),
@@ -205,9 +206,9 @@ mod tests {
     #[test]
     fn every_length_keeps_its_digits_at_both_ends() {
         for digits in 1..=MOST_DIGITS {
-            for place in 0..19 {
-                let last = (TENS[place] - 1 + 9 * TENS[place]).min(9 * TENS[18] - 1);
-                for id in [TENS[place], TENS[place] + 1, last - 1, last] {
+            for unit in TENS.into_iter().take(19) {
+                let last = (unit - 1 + 9 * unit).min(9 * TENS[18] - 1);
+                for id in [unit, unit + 1, last - 1, last] {
                     let moved = move_digits(id, digits);
                     assert_eq!(moved, by_text(id, digits as usize), "{id} by {digits}");
                     assert_eq!(moved.ilog10(), id.ilog10(), "{id} by {digits}");
