@@ -91,7 +91,10 @@ fn throw(env: &mut EnvUnowned<'_>, error: &Error) {
             jni_sig!("(ILjava/lang/String;J)V"),
             &[JValue::Int(error.code.number()), JValue::Object(&message), JValue::Long(retry)],
         )?;
-        let exception = env.cast_local::<JThrowable>(exception)?;
+        // A checked cast would look up Throwable through the thread's class loader, by reflection that an image built ahead of
+        // time does not have: `KeymillException` stays the only class that this library looks up.
+        // SAFETY: the object was made of `KeymillException`, which is a Throwable; the local reference is this frame's own.
+        let exception = unsafe { JThrowable::from_raw(env, exception.into_raw()) };
         env.throw(&exception)
     });
     drop(thrown.into_outcome());

@@ -1,9 +1,12 @@
 package io.keymill;
 
 import java.io.BufferedReader;
+import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
+import java.io.OutputStream;
+import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.DirectoryIteratorException;
 import java.nio.file.DirectoryStream;
@@ -11,14 +14,24 @@ import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.Paths;
-import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.BasicFileAttributes;
-import java.util.Locale;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 
 /**
  * Finds and loads the native library, once for each class loader that loads this class.
+ *
+ * <p>It looks for, in this order: the file that the property {@code keymill.library} or the variable
+ * {@code KEYMILL_LIBRARY} names; a file in {@code java.library.path}; the library in the jar, unpacked to the folder that
+ * {@code keymill.tmpdir} names, to the one for temporary files, or to the working folder. A named file that cannot be
+ * loaded is an error; elsewhere the next place is tried.
  *
  * <p>A library file belongs to the one class loader that loaded it, so each unpacks a file of its own, and deletes it as
  * soon as it is loaded where the system allows that.
@@ -26,6 +39,13 @@ import java.util.regex.Pattern;
 final class Library {
     /** The path of a library to load instead of the one in the jar. */
     private static final String PROPERTY = "keymill.library";
+
+    private static final String VARIABLE = "KEYMILL_LIBRARY";
+    /** The folder to unpack to. */
+    private static final String FOLDER = "keymill.tmpdir";
+
+    private static final String TODO = "name a folder that is writable and not mounted noexec with -D" + FOLDER
+            + "=FOLDER, or a library file with -D" + PROPERTY + "=FILE or " + VARIABLE + "=FILE";
 
     /** How the names of unpacked libraries begin. */
     private static final String PREFIX = "keymill-";
@@ -47,74 +67,189 @@ final class Library {
 
     private static KeymillException load() {
         try {
-            String given = System.getProperty(PROPERTY);
-            if (given != null && !given.isEmpty()) {
-                loadFile(Paths.get(given).toAbsolutePath());
-            } else {
-                unpack();
-            }
-            checkVersion();
+            refuseRelocation(Library.class.getName());
+            Finder finder = new Finder();
+            checkVersion(finder.find());
             return null;
         } catch (KeymillException e) {
             return e;
         } catch (IOException | LinkageError | RuntimeException e) {
             return new KeymillException(
-                    Code.INVALID_CONFIG,
-                    "the native library cannot be loaded: " + e.getMessage() + "; the folder for temporary files ("
-                            + System.getProperty("java.io.tmpdir") + ") must allow libraries, or -D" + PROPERTY
-                            + "=PATH name one",
-                    -1,
-                    e);
+                    Code.INVALID_CONFIG, "the native library cannot be loaded: " + Attempts.reason(e) + "; " + TODO, -1, e);
         }
     }
 
-    private static void loadFile(Path file) throws IOException {
-        if (!Files.isReadable(file)) {
+    /** The library's functions are named after these classes, so that a copy of them under another name finds none. */
+    static void refuseRelocation(String name) {
+        // Tools that relocate a package rewrite texts that look like a name in it.
+        String own = String.join(".", "io", "keymill", "Library");
+        if (!name.equals(own)) {
             throw new KeymillException(
-                    Code.INVALID_CONFIG, "-D" + PROPERTY + "=" + file + ": there is no such file that can be read");
-        }
-        try {
-            System.load(file.toString());
-        } catch (UnsatisfiedLinkError e) {
-            String message = String.valueOf(e.getMessage());
-            if (!message.contains("already loaded in another classloader")) {
-                throw e;
-            }
-            try (InputStream in = Files.newInputStream(file)) {
-                loadCopy(in, file.getFileName().toString());
-            }
+                    Code.INVALID_CONFIG,
+                    "keymill's package was relocated: " + own + " is now " + name
+                            + ", and the native library does not know it; exclude the package from relocation when you shade");
         }
     }
 
-    private static void unpack() throws IOException {
-        String name = System.mapLibraryName("keymill_java");
-        String resource = "native/" + platform() + "/" + name;
-        try (InputStream in = Library.class.getResourceAsStream(resource)) {
-            if (in == null) {
-                throw new KeymillException(
-                        Code.INVALID_CONFIG,
-                        "this jar has no native library for " + platform() + " (looked for io/keymill/" + resource
-                                + "); build one with `cargo build --release -p keymill-java` and name it with -D"
-                                + PROPERTY + "=PATH");
-            }
-            loadCopy(in, name);
-        }
-    }
+    /** One search for the library. */
+    private static final class Finder {
+        private final String name = System.mapLibraryName("keymill_java");
+        private final Platform platform = platform();
+        private final Attempts attempts = new Attempts();
 
-    private static void loadCopy(InputStream in, String name) throws IOException {
-        Path file = Files.createTempFile(PREFIX, "-" + name);
-        sweep(file.getParent(), "-" + name);
-        try {
-            Files.copy(in, file, StandardCopyOption.REPLACE_EXISTING);
-            System.load(file.toString());
-        } finally {
+        /** Where the loaded library came from. */
+        String find() {
+            String given = System.getProperty(PROPERTY);
+            if (given != null && !given.isEmpty()) {
+                return named("-D" + PROPERTY + "=" + given, given);
+            }
+            given = System.getenv(VARIABLE);
+            if (given != null && !given.isEmpty()) {
+                return named(VARIABLE + "=" + given, given);
+            }
+            String path = System.getProperty("java.library.path", "");
+            boolean exists = false;
+            for (String folder : path.split(File.pathSeparator)) {
+                Path file = folder.isEmpty() ? null : Paths.get(folder, name).toAbsolutePath();
+                if (file != null && Files.exists(file)) {
+                    exists = true;
+                    if (loadFile("java.library.path: " + file, file)) {
+                        return file.toString();
+                    }
+                }
+            }
+            if (!exists) {
+                attempts.add("java.library.path", "no " + name + " in " + path);
+            }
+            return unpack();
+        }
+
+        private String named(String how, String file) {
+            if (loadFile(how, Paths.get(file).toAbsolutePath())) {
+                return how;
+            }
+            throw attempts.failure(
+                    "the native library that is named cannot be loaded on " + platform,
+                    "name another file, or none to use the library in the jar");
+        }
+
+        /** Loads a file of the user's. Another class loader may hold it already, and then a copy is loaded. */
+        private boolean loadFile(String where, Path file) {
+            Elf elf;
             try {
-                // It stays mapped; nothing is left behind.
+                elf = check(file);
+            } catch (IOException e) {
+                attempts.add(where, e);
+                return false;
+            }
+            try {
+                System.load(file.toString());
+                return true;
+            } catch (UnsatisfiedLinkError e) {
+                boolean foreign = elf != null && elf.libc() != null && platform.libc != null && !elf.libc().equals(platform.libc);
+                attempts.add(where, file, foreign
+                        ? new UnsatisfiedLinkError("it is built for " + elf.libc() + ", and this JVM runs on " + platform.libc + ": "
+                                + e.getMessage())
+                        : e);
+            }
+            return copy("a copy of it", () -> Files.newInputStream(file));
+        }
+
+        /** The dynamic loader names the wrong reason where a file is for another machine, and may end the process where it is truncated. */
+        private Elf check(Path file) throws IOException {
+            if (!platform.linux) {
+                return null;
+            }
+            Elf elf = Elf.read(file);
+            if (!elf.machine.equals(platform.machine)) {
+                throw new Elf.Damaged("it is built for " + elf.machine + ", and this JVM runs on " + platform.machine);
+            }
+            return elf;
+        }
+
+        private String unpack() {
+            List<String> missing = new ArrayList<>();
+            for (String candidate : platform.candidates()) {
+                String resource = resource(candidate);
+                if (Library.class.getResource(resource) == null) {
+                    missing.add("io/keymill/" + resource);
+                } else if (copy(candidate + " of the jar", () -> Library.class.getResourceAsStream(resource))) {
+                    return "io/keymill/" + resource;
+                }
+            }
+            if (missing.size() == platform.candidates().size()) {
+                String has = Platform.ALL.stream().filter(one -> Library.class.getResource(resource(one)) != null)
+                        .collect(Collectors.joining(", "));
+                attempts.add("the jar", "no " + String.join(" nor ", missing) + ", only libraries for " + (has.isEmpty() ? "nothing" : has));
+                throw attempts.failure(
+                        "this jar has no native library for " + platform,
+                        "take a jar that has one, or build it with `cargo build --release -p keymill-java` and name it with -D"
+                                + PROPERTY + "=FILE or " + VARIABLE + "=FILE");
+            }
+            throw attempts.failure("the native library cannot be loaded on " + platform, TODO);
+        }
+
+        private String resource(String candidate) {
+            return "native/" + candidate + "/" + name;
+        }
+
+        /** Loads a copy from the first folder that lets it. */
+        private boolean copy(String what, Opening library) {
+            Set<Path> folders = new LinkedHashSet<>();
+            for (String property : new String[] {FOLDER, "java.io.tmpdir", "user.dir"}) {
+                String folder = System.getProperty(property);
+                if (folder != null && !folder.isEmpty() && folders.add(Paths.get(folder).toAbsolutePath().normalize())
+                        && load(what + ", unpacked to " + folder + " (" + property + ")", Paths.get(folder), library)) {
+                    return true;
+                }
+            }
+            return false;
+        }
+
+        private boolean load(String where, Path folder, Opening library) {
+            Path file = folder;
+            try {
+                // Made anew, under a name that cannot be guessed, for this user alone.
+                file = Files.createTempFile(folder.toAbsolutePath(), PREFIX, "-" + name);
+                sweep(file.getParent(), "-" + name);
+                try {
+                    fill(file, library);
+                    check(file);
+                    System.load(file.toString());
+                    return true;
+                } finally {
+                    delete(file);
+                }
+            } catch (IOException | UnsatisfiedLinkError e) {
+                attempts.add(where, file, e);
+                return false;
+            }
+        }
+
+        /** Into the file that was made, whose rights and owner stay. */
+        private static void fill(Path file, Opening library) throws IOException {
+            byte[] part = new byte[1 << 16];
+            try (InputStream in = library.open();
+                    OutputStream out = Files.newOutputStream(file, StandardOpenOption.WRITE)) {
+                for (int length; (length = in.read(part)) >= 0; ) {
+                    out.write(part, 0, length);
+                }
+            }
+        }
+
+        private static void delete(Path file) {
+            try {
+                // A loaded library stays mapped; nothing is left behind.
                 Files.deleteIfExists(file);
             } catch (IOException e) {
                 file.toFile().deleteOnExit();
             }
         }
+    }
+
+    /** Bytes of a library. */
+    private interface Opening {
+        InputStream open() throws IOException;
     }
 
     /**
@@ -147,7 +282,7 @@ final class Library {
         }
     }
 
-    private static void checkVersion() throws IOException {
+    private static void checkVersion(String from) throws IOException {
         String wanted;
         try (InputStream in = Library.class.getResourceAsStream("version")) {
             if (in == null) {
@@ -155,21 +290,31 @@ final class Library {
             }
             wanted = new BufferedReader(new InputStreamReader(in, StandardCharsets.UTF_8)).readLine().trim();
         }
-        String found = Native.version();
+        String found;
+        try {
+            found = Native.version();
+        } catch (UnsatisfiedLinkError e) {
+            throw new KeymillException(
+                    Code.INVALID_CONFIG, from + " is not keymill's library for Java: it has no Native.version", -1, e);
+        }
         if (!wanted.equals(found)) {
             throw new KeymillException(
                     Code.INVALID_CONFIG,
-                    "the native library is of version " + found + ", the classes are of version " + wanted);
+                    "the native library is of version " + found + " (" + from + "), the classes are of version " + wanted + jars()
+                            + "; give both the same version, and a program one version of keymill");
         }
     }
 
-    /** {@code linux-x86_64}: the folder of this machine's library in the jar. */
-    static String platform() {
-        String os = System.getProperty("os.name", "").toLowerCase(Locale.ROOT);
-        String arch = System.getProperty("os.arch", "").toLowerCase(Locale.ROOT);
-        String system = os.contains("linux") ? "linux" : os.contains("mac") ? "macos" : os.contains("windows") ? "windows" : os;
-        String machine = arch.equals("amd64") || arch.equals("x86_64") ? "x86_64"
-                : arch.equals("arm64") || arch.equals("aarch64") ? "aarch64" : arch;
-        return (system + "-" + machine).replaceAll("[^a-z0-9_.-]", "_");
+    /** The jars of keymill that this program has, where there are several. */
+    private static String jars() throws IOException {
+        ClassLoader loader = Library.class.getClassLoader();
+        List<URL> all = loader == null ? Collections.emptyList() : Collections.list(loader.getResources("io/keymill/version"));
+        return all.size() < 2 ? "" : " (the class path has keymill " + all.size() + " times: " + all + ")";
+    }
+
+    /** What this process runs on. */
+    static Platform platform() {
+        return new Platform(
+                System.getProperty("os.name", ""), System.getProperty("os.arch", ""), Paths.get("/proc/self/exe"));
     }
 }

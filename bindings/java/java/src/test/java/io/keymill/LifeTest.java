@@ -257,15 +257,15 @@ class LifeTest {
         assertTrue(says.contains("INVALID_CONFIG") && says.contains("linux-riscv64") && says.contains("keymill.library"), says);
         says = child(folder, "-Dkeymill.library=/nowhere/lib.so", null, "take");
         assertTrue(says.contains("INVALID_CONFIG") && says.contains("/nowhere/lib.so"), says);
-        says = child(folder, "-Djava.io.tmpdir=/nowhere", null, "take");
-        assertTrue(says.contains("INVALID_CONFIG") && says.contains("/nowhere"), says);
+        // The working folder comes after the folder for temporary files.
+        assertEquals("1 2 3", child(folder, "-Djava.io.tmpdir=/nowhere", null, "take").trim());
     }
 
     @Test
     void the_library_that_a_property_names_is_loaded_by_several_loaders_too(@TempDir Path folder) throws Exception {
         Path library = folder.resolve(System.mapLibraryName("mine"));
         try (java.io.InputStream in =
-                Library.class.getResourceAsStream("native/" + Library.platform() + "/" + System.mapLibraryName("keymill_java"))) {
+                Library.class.getResourceAsStream("native/" + Library.platform().candidates().get(0) + "/" + System.mapLibraryName("keymill_java"))) {
             Files.copy(in, library, StandardCopyOption.REPLACE_EXISTING);
         }
         assertEquals("1 2 3", child(folder, "-Dkeymill.library=" + library, null, "take").trim());
