@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { dirname, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { test } from 'node:test'
-import { fileURLToPath } from 'node:url'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import * as keymill from 'keymill'
 import { fresh, run, scratch } from './support.mjs'
@@ -19,10 +19,12 @@ test('the package, the core and the module say one version', () => {
   assert.equal(keymill.version, native.version())
 })
 
-test('the package claims the machines it holds a native part for, and no others', () => {
-  const held = readdirSync(join(home, 'native')).map((file) => file.match(/^keymill\.(\w+)-(\w+)(?:-gnu)?\.node$/))
-  assert.deepEqual([...new Set(held.map(([, os]) => os))], manifest.os)
-  assert.deepEqual([...new Set(held.map(([, , cpu]) => cpu))], manifest.cpu)
+test('the package claims the machines of its native libraries', () => {
+  const cpu = { x86_64: 'x64', aarch64: 'arm64' }
+  const held = readdirSync(join(home, 'native')).map((file) => file.match(/^keymill\.linux-(x86_64|aarch64)(?:-musl)?\.node$/)[1])
+  assert.ok(held.length > 0)
+  assert.deepEqual(manifest.os, ['linux'])
+  for (const machine of held) assert.ok(manifest.cpu.includes(cpu[machine]), machine)
 })
 
 test('the package runs no scripts on install and needs no other package', () => {
@@ -86,27 +88,96 @@ function tsc() {
   return existsSync(file) ? file : undefined
 }
 
-test('the package is smaller than 6 MiB, packed as it is downloaded', () => {
-  const packed = (file) => gzipSync(readFileSync(file)).length
-  const size = (folder) => readdirSync(folder, { withFileTypes: true }).reduce((sum, it) => sum + (it.isDirectory() ? size : packed)(join(folder, it.name)), 0)
-  const bytes = ['dist', 'native'].reduce((sum, folder) => sum + size(join(home, folder)), 0)
-  assert.ok(bytes < 6 * 2 ** 20, `${bytes} bytes`)
+test('each native library is smaller than 6 MiB, packed as it is downloaded', () => {
+  for (const file of readdirSync(join(home, 'native'))) {
+    const bytes = gzipSync(readFileSync(join(home, 'native', file))).length
+    assert.ok(bytes < 6 * 2 ** 20, `${file}: ${bytes} bytes`)
+  }
 })
 
-test('a wrong platform is told plainly', async () => {
+test('the libc is the one of the interpreter of this process', () => {
+  const { endings, interpreter } = require(join(home, 'dist', 'library.js'))
+  assert.deepEqual(endings('/lib64/ld-linux-x86-64.so.2'), [''])
+  assert.deepEqual(endings('/nix/store/a-musl-b/lib/ld-linux-aarch64.so.1'), [''])
+  assert.deepEqual(endings('/lib/ld-musl-aarch64.so.1'), ['-musl'])
+  assert.deepEqual(endings(undefined), ['', '-musl'])
+  const glibc = process.report.getReport().header.glibcVersionRuntime
+  assert.deepEqual(endings(interpreter()), [glibc ? '' : '-musl'])
+})
+
+const own = basename(Object.keys(require.cache).find((file) => file.endsWith('.node')))
+
+/** A copy of the package, and what `import 'keymill'` says there. `change` gets the folder of its native libraries. */
+function copied(change) {
   const folder = scratch()
   const there = join(folder, 'node_modules', 'keymill')
   mkdirSync(there, { recursive: true })
-  for (const name of ['package.json', 'index.mjs', 'dist']) cpSync(join(home, name), join(there, name), { recursive: true })
-  mkdirSync(join(there, 'native'))
-  writeFileSync(join(there, 'native', 'keymill.plan9-mips.node'), '')
-  writeFileSync(join(folder, 'a.mjs'), "import 'keymill'\n")
-  const load = () => execFileSync(process.execPath, [join(folder, 'a.mjs')], { encoding: 'utf8', stdio: 'pipe' })
-  assert.throws(load, /keymill has no native part for \w+-\w+.*: this package holds keymill\.plan9-mips\.node/)
-  // A file that is there but is none.
-  renameSync(join(there, 'native', 'keymill.plan9-mips.node'), join(there, 'native', readdirSync(join(home, 'native'))[0]))
-  assert.throws(load, /native part for .* does not load here/)
-  rmSync(there, { recursive: true })
+  for (const name of ['package.json', 'index.mjs', 'dist', 'native']) cpSync(join(home, name), join(there, name), { recursive: true })
+  change?.(join(there, 'native'))
+  const { status, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', "import 'keymill'"], { cwd: folder, encoding: 'utf8' })
+  return { folder, status, stderr }
+}
+
+/** Replaces this process's library in the folder. */
+const replaced = (change) => (folder) => {
+  const file = join(folder, own)
+  const bytes = readFileSync(file)
+  writeFileSync(file, change(bytes) ?? bytes)
+}
+
+test('a library of another architecture is refused in words', () => {
+  const machine = { x64: 'aarch64', arm64: 'x86_64' }[process.arch]
+  const { stderr } = copied((folder) => {
+    for (const file of readdirSync(folder)) renameSync(join(folder, file), join(folder, `keymill.linux-${machine}.node`))
+  })
+  assert.match(stderr, /keymill has no native library for this process \(linux-\w+, libc of \/\S+\)\. Looked for:\n {2}\S+\/keymill\.linux-\w+(-musl)?\.node: no such file\n/)
+  assert.match(stderr, new RegExp(`This package holds keymill\\.linux-${machine}\\.node\\. keymill runs on Linux: .*\nInstall the package again`))
+  // Under the name of this machine, too.
+  const { stderr: renamed } = copied(replaced((bytes) => void bytes.writeUInt16LE(process.arch === 'x64' ? 183 : 62, 18)))
+  assert.match(renamed, /: it is a library of another architecture\n/)
+})
+
+test('a truncated library is refused in words', () => {
+  const whole = readFileSync(join(home, 'native', own)).length
+  for (const length of [0, 3, 63, 64, 4096, whole >> 1, whole - 1]) {
+    const { status, stderr } = copied(replaced((bytes) => bytes.subarray(0, length)))
+    assert.equal(status, 1, `${length} bytes: ${stderr}`)
+    assert.match(stderr, length < 64 ? /: it is no library of a 64-bit Linux\n/ : new RegExp(`: it is truncated: ${length} bytes instead of ${whole}\n`))
+  }
+})
+
+test('bytes that are no library are refused in words, whatever they are', () => {
+  const texts = [Buffer.from('no library'.repeat(1000)), Buffer.alloc(100_000, 0xff), Buffer.concat([Buffer.from('\x7fELF\x02\x01\x01'), Buffer.alloc(5000, 0xff)])]
+  for (const text of texts) {
+    const { status, stderr } = copied(replaced(() => text))
+    assert.equal(status, 1, stderr)
+    assert.match(stderr, /Looked for:\n {2}\S+: it is (no library of a 64-bit Linux|truncated: .*)\n/)
+  }
+})
+
+test('a libc that is missing is named', { skip: !process.report.getReport().header.glibcVersionRuntime && 'this libc is not glibc' }, () => {
+  const { stderr } = copied(replaced((bytes) => Buffer.from(bytes.toString('latin1').replaceAll('libc.so.6\0', 'libc.none\0'), 'latin1')))
+  assert.match(stderr, /\.node: libc\.none: cannot open shared object file.*\nThis package holds .*\. keymill runs on Linux: .* glibc 2\.17 or later/)
+})
+
+test('code without its libraries, as a bundle has it, says how to write the bundle', () => {
+  const { stderr } = copied((folder) => rmSync(folder, { recursive: true }))
+  for (const words of ["serverExternalPackages: ['keymill']", '--external:keymill', "externals: { keymill: 'commonjs keymill' }"]) assert.ok(stderr.includes(words), stderr)
+})
+
+test('two versions of the package in one process both serve, but not on one SQLite file', async () => {
+  const { folder, status, stderr } = copied()
+  assert.equal(status, 0, stderr)
+  const manifest = join(folder, 'node_modules', 'keymill', 'package.json')
+  writeFileSync(manifest, readFileSync(manifest, 'utf8').replace(/"version": ".*"/, '"version": "0.0.1"'))
+  const other = await import(pathToFileURL(join(folder, 'node_modules', 'keymill', 'index.mjs')))
+  assert.notEqual(other.Mill, keymill.Mill)
+  const mills = [keymill, other].map(({ open }, version) => open(`sqlite:${join(folder, `${version}.db`)}`))
+  for (const mill of mills) assert.deepEqual(mill.segment('orders').take(2), [1n, 2n])
+  const same = other.open(`sqlite:${join(folder, '0.db')}`)
+  assert.throws(() => same.segment('orders').next(), { code: 'STORE_UNSAFE', message: /open in this process outside keymill too/ })
+  for (const mill of mills) assert.equal(mill.segment('orders').next(), 3n)
+  for (const mill of [...mills, same]) mill.close()
 })
 
 test('where the runtime refuses views of foreign memory ids come one by one, in order', async () => {

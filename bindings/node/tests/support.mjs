@@ -10,10 +10,12 @@ let number = 0
 /** A store of its own that this process shares by name. */
 export const fresh = () => `memory:test-${process.pid}-${++number}`
 
+const scratches = []
+process.on('exit', () => scratches.forEach((folder) => rmSync(folder, { recursive: true, force: true })))
 /** A folder that goes with the process. */
 export function scratch() {
   const folder = mkdtempSync(join(tmpdir(), 'keymill-node-'))
-  process.on('exit', () => rmSync(folder, { recursive: true, force: true }))
+  scratches.push(folder)
   return folder
 }
 

@@ -1,5 +1,4 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-import { types } from 'node:util'
 import { cursorOf } from './cursor'
 import { argument, KeymillError, shown, translated } from './error'
 import { Life } from './life'
@@ -46,14 +45,14 @@ function pairs(options: unknown): { as: unknown; pairs: [string, string][] } {
 export class Mill {
   readonly #life: Life
 
-  private constructor(mill: MillBox) {
-    if (!types.isExternal(mill)) throw argument("a mill is opened by open('sqlite:keymill.db') or openAsync, not by new")
-    this.#life = new Life(mill)
+  private constructor(life: Life) {
+    if (!(life instanceof Life)) throw argument("a mill is opened by open('sqlite:keymill.db') or openAsync, not by new")
+    this.#life = life
   }
 
   /** @internal */
   static of(mill: MillBox): Mill {
-    return new Mill(mill)
+    return new Mill(new Life(mill))
   }
 
   /** Whether `close` was called. */

@@ -1,6 +1,5 @@
 // The native part: free functions over opaque values. Nothing here is public.
-import { existsSync, readdirSync } from 'node:fs'
-import { join } from 'node:path'
+import { load } from './library'
 
 declare const opaque: unique symbol
 /** One holder's share of a mill. */
@@ -91,19 +90,4 @@ export interface Native {
   batchTexts(batch: BatchBox): string
 }
 
-function load(): Native {
-  const platform = `${process.platform}-${process.arch}${process.platform === 'linux' ? '-gnu' : ''}`
-  const folder = join(__dirname, '..', 'native')
-  const file = join(folder, `keymill.${platform}.node`)
-  if (!existsSync(file)) {
-    const here = existsSync(folder) ? readdirSync(folder).join(', ') : 'no native part at all'
-    throw new Error(`keymill has no native part for ${platform}: this package holds ${here}`)
-  }
-  try {
-    return require(file) as Native
-  } catch (cause) {
-    throw new Error(`keymill's native part for ${platform} does not load here: ${(cause as Error).message}`, { cause })
-  }
-}
-
-export const native: Native = load()
+export const native = load() as Native
