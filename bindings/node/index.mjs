@@ -1,4 +1,5 @@
 // One implementation for both module systems: two would be two sets of cursors.
+import './unbundled.mjs'
 import keymill from './dist/index.js'
 
 export const { KeymillError, AnySource, Mill, NumberSource, Serial, Source, open, openAsync, version } = keymill

@@ -112,7 +112,7 @@ function copied(change) {
   const folder = scratch()
   const there = join(folder, 'node_modules', 'keymill')
   mkdirSync(there, { recursive: true })
-  for (const name of ['package.json', 'index.mjs', 'dist', 'native']) cpSync(join(home, name), join(there, name), { recursive: true })
+  for (const name of ['package.json', 'index.mjs', 'unbundled.mjs', 'dist', 'native']) cpSync(join(home, name), join(there, name), { recursive: true })
   change?.(join(there, 'native'))
   const { status, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', "import 'keymill'"], { cwd: folder, encoding: 'utf8' })
   return { folder, status, stderr }

@@ -147,7 +147,8 @@ test('an open mill does not keep the process alive, and a promise does', async (
   assert.deepEqual({ code, signal, err, out }, { code: 0, signal: null, err: '', out: '1\n2\n' })
 })
 
-test('100 000 short-lived sources give their memory back', async (t) => {
+const keepsMemory = process.versions.deno !== undefined && 'Deno keeps about 100 bytes of each source'
+test('100 000 short-lived sources give their memory back', { skip: keepsMemory }, async (t) => {
   const { code, out, err } = await run('storm.mjs', [], { flags: ['--expose-gc'] }).done
   assert.equal(code, 0, out + err)
   t.diagnostic(out.trim())

@@ -52,7 +52,9 @@ for (const kind of ['segment', 'serial']) {
   })
 }
 
-test('who stays alone counts by blocks again', async () => {
+// Bun and Deno keep the values of a worker that ended, so its sources stay in use: ids come one by one, in order.
+const keepsValues = (process.versions.bun ?? process.versions.deno) !== undefined && 'this runtime keeps the values of workers that ended'
+test('who stays alone counts by blocks again', { skip: keepsValues }, async () => {
   const config = fresh()
   const mill = open(config)
   const ids = mill.segment('back', { block: 100 })

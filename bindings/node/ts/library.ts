@@ -1,6 +1,7 @@
 // Finds the native library for this process in the package, and loads it.
 import { closeSync, fstatSync, openSync, readSync, readdirSync } from 'node:fs'
 import { basename, join } from 'node:path'
+import { bundlers } from './bundlers'
 
 /** The machines that Node names, as file names spell them, with their numbers in an ELF header. */
 const machines: Record<string, { name: string; elf: number }> = { x64: { name: 'x86_64', elf: 62 }, arm64: { name: 'aarch64', elf: 183 } }
@@ -75,17 +76,10 @@ function defect(file: string, machine: number | undefined): string | undefined {
   return undefined
 }
 
-const bundlers = `A bundler that takes keymill's code leaves its libraries behind. Keep keymill out of the bundle:
-  Next.js, in next.config: serverExternalPackages: ['keymill']
-  esbuild: --external:keymill
-  webpack: externals: { keymill: 'commonjs keymill' }`
-
 /** Loads the library for this process. The error lists each file that was looked for, why it was not loaded, and what to do. */
 export function load(): unknown {
   const machine = process.platform === 'linux' ? machines[process.arch] : undefined
   const platform = `${process.platform}-${machine?.name ?? process.arch}`
-  // A bundle of ES modules has no `__dirname`.
-  if (typeof __dirname === 'undefined') throw new Error(`keymill's native library for ${platform} cannot be looked for: its code was moved.\n${bundlers}`)
   const folder = join(__dirname, '..', 'native')
   const loader = interpreter()
   const reasons: string[] = []
