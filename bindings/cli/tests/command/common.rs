@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 
-pub const BINARY: &str = env!("CARGO_BIN_EXE_keymill");
+/// The command: the one that was just built, or the one that a package brings along.
+pub static BINARY: LazyLock<String> = LazyLock::new(|| {
+    std::env::var("KEYMILL_TEST_COMMAND").unwrap_or_else(|_| env!("CARGO_BIN_EXE_keymill").to_owned())
+});
 
 /// A temporary working folder.
 pub struct Home {
@@ -74,7 +78,7 @@ impl Home {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(BINARY.as_str());
         command.args(args).current_dir(self.path()).env_remove("KEYMILL_CONFIG").stdin(Stdio::null());
         command
     }
@@ -86,7 +90,11 @@ impl Home {
     /// A shell line; `$K` is the binary.
     pub fn shell(&self, line: &str) -> Ran {
         let mut command = Command::new("bash");
-        command.args(["-c", line]).current_dir(self.path()).env("K", BINARY).env_remove("KEYMILL_CONFIG");
+        command
+            .args(["-c", line])
+            .current_dir(self.path())
+            .env("K", BINARY.as_str())
+            .env_remove("KEYMILL_CONFIG");
         command.output().unwrap().into()
     }
 }

@@ -327,5 +327,5 @@ fn an_id_beyond_the_last_is_exhausted_and_what_was_taken_is_printed() {
 fn arguments_that_are_not_utf_8_are_refused() {
     let home = Home::new();
     let ran = home.shell(r"$K next $'segment:\xff'");
-    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?} {BINARY}");
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?} {}", *BINARY);
 }

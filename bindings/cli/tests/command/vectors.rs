@@ -13,7 +13,7 @@ fn steps(lines: &str) -> Output {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("steps");
     std::fs::write(&file, lines).expect("the steps are written");
-    Command::new(crate::common::BINARY)
+    Command::new(crate::common::BINARY.as_str())
         .arg("steps")
         .current_dir(folder.path())
         .env_remove("KEYMILL_CONFIG")

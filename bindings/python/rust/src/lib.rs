@@ -7,9 +7,11 @@
 //! * `wait`: pauses without the lock, in which signals are heard.
 //! * `mill`, `source`, `handle`: the classes.
 //! * `buffer`, `value`, `error`: what crosses.
+//! * `command`: the command `keymill`, which the package brings along.
 
 mod batch;
 mod buffer;
+mod command;
 mod cursor;
 mod error;
 mod fast;
@@ -48,6 +50,7 @@ fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fast::install(py)?;
     module.add_function(wrap_pyfunction!(mill::open, module)?)?;
     module.add_function(wrap_pyfunction!(mill::spec_string, module)?)?;
+    module.add_function(wrap_pyfunction!(command::command, module)?)?;
     let (codes, families) = (PyDict::new(py), PyDict::new(py));
     // `CODES` has a name for success too.
     codes.set_item("OK", 0)?;

@@ -1,0 +1,120 @@
+//! The `keymill` command: words in, verbs of the crate `keymill`, lines out. It decides nothing the library decides.
+//!
+//! One way through: parse the words (clap; wrong ones end with 2), open the mill, run one verb, close the mill so that
+//! unused numbers go back, and only then exit: 0, or 1 after `keymill: CODE: message`.
+//!
+//! A library, because the Python package brings the command along: its entry is [`run`], which ends no process.
+
+mod args;
+mod bench;
+mod digits;
+mod ids;
+mod layout;
+mod operate;
+mod print;
+mod signal;
+mod status;
+mod steps;
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory, Parser};
+use keymill::{DEFAULT_MILL, EventKind, MILL_VARIABLE, Mill, OldRow, Result, Scheme};
+
+use args::{Args, Verb};
+
+/// Runs the command with these words, of which the first is the program's name. The answer is the exit code of the process.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
+    let args = match Args::try_parse_from(words) {
+        Ok(args) => args,
+        Err(error) => {
+            // As for every answer, a reader that has gone away is no error.
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).unwrap_or(2);
+        }
+    };
+    keymill::binding::quiet_panics();
+    let mut notes = Vec::new();
+    let code = match answer(&args, &mut notes) {
+        Ok(()) => signal::exit_code().unwrap_or(0),
+        Err(error) => {
+            print::error(&error);
+            1
+        }
+    };
+    // Behind the error, whose line is the first.
+    for note in &notes {
+        print::note(note);
+    }
+    code
+}
+
+/// Runs the verb; `notes` are for standard error.
+fn answer(args: &Args, notes: &mut Vec<String>) -> Result<()> {
+    match &args.verb {
+        Verb::Layout { layout, epoch } => layout::explain(layout, epoch, args.json),
+        Verb::Completions { shell } => completions(*shell),
+        Verb::Steps => steps::run(args.mill.as_deref().map(Mill::open).transpose()?),
+        _ => {
+            let mill = match &args.mill {
+                Some(config) => Mill::open(config)?,
+                None => Mill::open_default()?,
+            };
+            let answer = with_mill(&mill, args);
+            let config = args.mill.clone().or_else(|| std::env::var(MILL_VARIABLE).ok());
+            match config.as_deref() {
+                None => {
+                    let why = format!("neither --mill nor {MILL_VARIABLE} names a mill");
+                    notes.extend(created(&mill, &why));
+                }
+                // A TOML file may leave the store out.
+                Some(file) if file.starts_with("file:") && mill.store() == DEFAULT_MILL => {
+                    notes.extend(created(&mill, &format!("`{file}` names no other store")));
+                }
+                Some(_) => {}
+            }
+            mill.close();
+            answer
+        }
+    }
+}
+
+/// The default mill made a new file: perhaps a setting is missing, or the working folder is another one than it was.
+fn created(mill: &Mill, why: &str) -> Vec<String> {
+    let events = mill.events();
+    let created = events.iter().filter(|event| event.kind == EventKind::StoreCreated);
+    let note = |event: &keymill::Event| {
+        format!("keymill: {}; {why}, so it is the default one of this folder", event.message)
+    };
+    created.map(note).collect()
+}
+
+fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
+    let json = args.json;
+    match &args.verb {
+        Verb::Next { source } => ids::next(&mill.source(source)?, json),
+        Verb::Take { source, count } => ids::take(&mill.source(source)?, *count, json),
+        Verb::Parse { source, id } => ids::parse(&mill.source(source)?, id, json),
+        Verb::Init { sources, dry_run } => operate::init(mill, sources, *dry_run, json),
+        Verb::Status { sources } => status::status(mill, sources, json),
+        Verb::Metrics { sources } => status::metrics(mill, sources, json),
+        Verb::Repair { source, to, yes } => operate::repair(&mill.source(source)?, *to, *yes, json),
+        Verb::Import { source, from, table, row, columns, dry_run: _, yes } => {
+            let from = from.parse::<Scheme>()?;
+            let old =
+                OldRow::of(from).table(table.as_deref()).row(row.as_deref()).columns(columns.as_deref());
+            operate::import(&mill.source(source)?, &old, *yes, json)
+        }
+        Verb::Bench { source, threads, seconds } => {
+            bench::run(&mill.source(source)?, *threads, *seconds, json)
+        }
+        // These need no mill; `run` has answered them.
+        Verb::Layout { .. } | Verb::Completions { .. } | Verb::Steps => Ok(()),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "keymill", &mut script);
+    print::out(&script).map(drop)
+}
