@@ -17,7 +17,17 @@ from ._errors import (
     KeymillError,
     StoreError,
 )
-from ._keymill import CODES, VERSION as __version__, Handle, Mill, Source, open
+from . import _load
+
+_load.check()
+try:
+    from ._keymill import CODES, VERSION as __version__, Handle, Mill, Source, open
+except ImportError as error:
+    # An error of the module itself names no file.
+    if error.path is None:
+        raise
+    raise ImportError(_load.reason(error), name=error.name, path=error.path) from error
+_load.check_version(__version__)
 
 __all__ = [
     "CODES",
