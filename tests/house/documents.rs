@@ -212,6 +212,8 @@ fn statements(dialect: &str) -> String {
             Err(error) => assert_eq!(error.code, Code::StoreRefused, "{error}"),
         }
     }
+    let statements = mill.init(&["snowflake:tx"], Change::DryRun).expect("the table of leased workers");
+    let _ = write!(text, "\nLeased workers of snowflakes:\n```sql\n{};\n```\n", statements.join(";\n"));
     text.push('\n');
     text
 }

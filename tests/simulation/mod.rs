@@ -11,6 +11,7 @@
 //! * [`store`] is a database with a wire in front of it;
 //! * [`check`] is the ledger, which finds violations;
 //! * [`mutant`] corrupts messages between keeper and store, to prove that the ledger notices;
+//! * [`workers`] is a smaller world, of processes that lease the workers of one pool;
 //! * [`scale`] measures how much 10 000 processes ask of one database, [`ramp`] how much a cold source asks and waits.
 
 #![allow(missing_debug_implementations, reason = "no caller prints a world")]
@@ -23,4 +24,5 @@ pub mod report;
 pub mod scale;
 pub mod scenario;
 pub mod store;
+pub mod workers;
 pub mod world;

@@ -149,7 +149,7 @@ impl Saboteur {
                 let period = stands.map_or(request.period, |mark| mark.period);
                 Some(Ok(Answer::Reserved(Reserved { lo, hi: lo + request.len, period, ttl_ms: None })))
             }
-            Ask::Raise { .. } => None,
+            Ask::Raise { .. } | Ask::Take(_) => None,
         };
         match self.mutant {
             Some(Mutant::GuessesTheRest) if answers.iter().any(|answer| matches!(answer, Some(Ok(_)))) => {

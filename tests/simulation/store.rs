@@ -109,11 +109,13 @@ impl Database {
         let key = match ask {
             Ask::Reserve(request) => &request.key,
             Ask::Raise { key, .. } => key,
+            Ask::Take(take) => &take.key,
         };
         let before = self.mark(key);
         let answer = match ask {
             Ask::Reserve(request) => self.client.reserve(request).map(Answer::Reserved),
             Ask::Raise { key, expect, to } => self.client.raise(key, *expect, *to).map(Answer::Raised),
+            Ask::Take(take) => self.client.take_slot(take).map(Answer::Taken),
         };
         let after = self.mark(key);
         Applied { before, after, answer }

@@ -2,6 +2,7 @@
 
 use keymill_tests::simulation::mutant::Mutant;
 use keymill_tests::simulation::ramp::{self, Ramp, ramp};
+use keymill_tests::simulation::workers::{self, Scale};
 use keymill_tests::simulation::{report, scale};
 
 /// Enough for every kind of fault to come up, few enough for an unoptimised build. `ci/steps/simulate` names many more.
@@ -218,5 +219,32 @@ fn a_cold_source_settles_within_few_refills_and_no_caller_waits_longer_for_it() 
         let few = if buffer == "30s" { 10 } else { 22 };
         assert!(refills <= few, "{rate}/s, {buffer}, {way} us: {refills} refills");
         assert!(waits < longest + 100, "{rate}/s, {buffer}, {way} us: {waits} us waited, {longest} before");
+    }
+}
+
+/// Twice as many processes as workers, for four minutes of virtual time.
+const CROWD: Scale = Scale { processes: 64, slots: 32, steps: 2_400 };
+
+#[test]
+fn no_tick_of_a_leased_worker_has_two_owners_and_every_process_gets_a_turn() {
+    let mut replaced = 0;
+    for seed in 1..=seeds() / 4 {
+        let outcome = workers::run(seed, CROWD, None);
+        println!("seed {seed}: {outcome:?}");
+        assert!(outcome.violations.is_empty(), "seed {seed}: {:#?}", outcome.violations);
+        // Half of the processes wait at any time, and many are killed meanwhile.
+        assert!(outcome.served * 3 > outcome.lives, "seed {seed}: {outcome:?}");
+        replaced += outcome.replaced;
+    }
+    assert!(replaced > 0, "no lease was lost and replaced");
+}
+
+#[test]
+fn a_defect_of_leased_workers_is_noticed() {
+    use workers::Mutant::{MarkNotRaised, StartsBelowTheMark, StopsTooLate, TokenNotCompared};
+    for mutant in [MarkNotRaised, TokenNotCompared, StartsBelowTheMark, StopsTooLate] {
+        let noticed = (1..=20).find(|seed| !workers::run(*seed, CROWD, Some(mutant)).violations.is_empty());
+        println!("{mutant:?}: seed {noticed:?}");
+        assert!(noticed.is_some(), "{mutant:?} was not noticed");
     }
 }

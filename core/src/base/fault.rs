@@ -25,6 +25,8 @@ pub enum FaultKind {
     ClockBehind,
     /// Another process moved a mark that only this process may move.
     Taken,
+    /// Every worker of the pool is leased.
+    NoneFree,
 }
 
 impl FaultKind {
@@ -44,6 +46,7 @@ impl FaultKind {
             FaultKind::Exhausted => Code::Exhausted,
             FaultKind::ClockBehind => Code::ClockBehind,
             FaultKind::Taken => Code::LeaseLost,
+            FaultKind::NoneFree => Code::NoWorkerFree,
         }
     }
 }

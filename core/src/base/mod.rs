@@ -15,3 +15,4 @@ pub(crate) mod stride;
 pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod waker;
+pub(crate) mod worker;

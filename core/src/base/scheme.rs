@@ -85,6 +85,8 @@ pub(crate) enum Kept {
     Ticket { stub_is_unique: bool },
     /// A SQL sequence, whose values are 1, 1 + step, …
     Sequence,
+    /// A row for each worker of a pool: `keymill_worker`.
+    Worker,
 }
 
 /// A column that holds when a row was changed.
@@ -144,14 +146,21 @@ macro_rules! schemes {
         /// How a store keeps a source: in which table, and with which statements. A spec's `scheme=` names it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
-        pub enum Scheme { $($(#[doc = $doc])+ $scheme,)+ }
+        pub enum Scheme {
+            $($(#[doc = $doc])+ $scheme,)+
+            /// `keymill_worker`, keymill's own table of leased workers. No spec names it: `worker=lease` does.
+            Worker,
+        }
 
         impl Scheme {
-            /// Every scheme, in the order in which documents list them.
+            /// Every scheme that a spec may name, in the order in which documents list them.
             pub const ALL: [Scheme; [$(Scheme::$scheme),+].len()] = [$(Scheme::$scheme),+];
 
             const fn description(self) -> &'static Description {
-                match self { $(Scheme::$scheme => const { &$description },)+ }
+                match self {
+                    $(Scheme::$scheme => const { &$description },)+
+                    Scheme::Worker => &WORKER,
+                }
             }
         }
     };
@@ -163,6 +172,15 @@ const UPDATE_TIME: Option<Touched> = Some(Touched {
     in_seconds: false,
     set_on: &[Family::MySql, Family::Postgres, Family::Sqlite],
 });
+
+/// Leased workers. Not among the schemes of a spec.
+static WORKER: Description = Description {
+    name: "worker",
+    table: "keymill_worker",
+    kept: Kept::Worker,
+    touched: None,
+    create: create!("worker": mysql postgres sqlite),
+};
 
 schemes! {
     /// `keymill_segment`, keymill's own table.
@@ -311,6 +329,7 @@ impl Scheme {
             Kept::Ticket { stub_is_unique: true } => vec!["stub"],
             Kept::Ticket { stub_is_unique: false } => vec!["id"],
             Kept::Sequence => Vec::new(),
+            Kept::Worker => vec!["pool", "slot"],
         }
     }
 
@@ -326,6 +345,7 @@ impl Scheme {
             }
             Kept::Ticket { .. } => vec!["id", "stub", "step"],
             Kept::Sequence => Vec::new(),
+            Kept::Worker => vec!["token", "mark", "ends_at", "owner", "layout"],
         }
     }
 
@@ -380,7 +400,7 @@ impl Scheme {
     /// Whether the scheme keeps plain numbers: segments.
     #[must_use]
     pub const fn keeps_segments(self) -> bool {
-        !matches!(self.kept(), Kept::Serial)
+        !matches!(self.kept(), Kept::Serial | Kept::Worker)
     }
 
     /// Whether the server itself counts, by AUTO_INCREMENT or a sequence. Each of its counts is worth `step` numbers.

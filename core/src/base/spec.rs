@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::base::fault::CommandLine;
 use crate::base::reservation::Key;
+use crate::base::worker::Slots;
 use crate::serial::SerialPattern;
 use crate::snowflake::layout::{Layout, rfc3339};
 
@@ -49,12 +50,26 @@ pub struct Rules {
 pub struct SnowflakeSpec {
     /// The fields of an id.
     pub layout: Layout,
-    /// The worker id.
-    pub worker: u64,
+    /// The worker id, or how one is leased.
+    pub worker: Worker,
     /// What to do when the wall clock steps back.
     pub clock_back: ClockBack,
     /// How far the time of an id may lead the wall clock.
     pub max_lead_ms: u64,
+}
+
+/// Where a snowflake's worker id comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worker {
+    /// It is given.
+    Fixed(u64),
+    /// It is leased from the store.
+    Leased {
+        /// How long a lease lasts without renewal.
+        lease_ms: u64,
+        /// The worker ids to choose from.
+        slots: Slots,
+    },
 }
 
 /// What to do when the wall clock steps back.
@@ -110,6 +125,21 @@ impl Spec {
             Some(keymill) => CommandLine { keymill, source: Some(&self.text) },
             None => CommandLine::BARE,
         }
+    }
+
+    /// What a pool of leased workers records of its ids: they are unique only if all processes agree on it.
+    #[must_use]
+    pub fn pool_layout(&self) -> String {
+        let layout = self.snowflake.map(|of| of.layout);
+        layout.map_or_else(String::new, |layout| {
+            format!("{} epoch {}", layout.with_form(), rfc3339(layout.epoch_ms()))
+        })
+    }
+
+    /// The snowflake's worker is leased.
+    #[must_use]
+    pub fn is_leased(&self) -> bool {
+        matches!(self.snowflake, Some(SnowflakeSpec { worker: Worker::Leased { .. }, .. }))
     }
 
     /// What the source hands out.
@@ -188,7 +218,15 @@ impl Spec {
         if let Some(SnowflakeSpec { layout, worker, .. }) = &self.snowflake {
             settings.push(("layout", layout.describe()));
             settings.push(("epoch", rfc3339(layout.epoch_ms())));
-            settings.push(("worker", worker.to_string()));
+            settings.push((
+                "worker",
+                match worker {
+                    Worker::Fixed(worker) => worker.to_string(),
+                    Worker::Leased { lease_ms, slots } => {
+                        format!("leased for {lease_ms} ms from {} to {}", slots.first, slots.last)
+                    }
+                },
+            ));
         } else {
             settings.push(("step", self.step_in_words(None)));
         }

@@ -42,6 +42,27 @@ pub fn spawn<T: Send + 'static>(
     })
 }
 
+/// `host:process`, for people who look at what this process has leased.
+pub(crate) fn process_name() -> String {
+    format!("{}:{}", host_name().unwrap_or_else(|| "?".to_owned()), std::process::id())
+}
+
+#[cfg(all(unix, not(miri)))]
+fn host_name() -> Option<String> {
+    let mut name = [0u8; 128];
+    // SAFETY: the pointer and the length are those of `name`.
+    if unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } != 0 {
+        return None;
+    }
+    let name = name.split(|byte| *byte == 0).next()?;
+    Some(shown(&String::from_utf8_lossy(name)))
+}
+
+#[cfg(not(all(unix, not(miri))))]
+fn host_name() -> Option<String> {
+    std::env::var("COMPUTERNAME").ok()
+}
+
 /// From now on a panic on one of keymill's own threads prints nothing: it becomes an error and an event, and standard error
 /// belongs to the host program. For the libraries and addons, which carry a standard library of their own and so a panic hook
 /// of their own; a Rust program's hook is left alone.

@@ -326,7 +326,7 @@ mod tests {
         for (source, groups) in [
             ("segment:a?", vec![options::SOURCE, options::SUPPLY, options::SEGMENT]),
             ("segment:a?scheme=tiny_id_info&", vec![options::SEGMENT]),
-            ("snowflake:a?worker=1&", vec![options::SOURCE, options::SNOWFLAKE]),
+            ("snowflake:a?", vec![options::SOURCE, options::SNOWFLAKE]),
             ("serial:a/b?", vec![options::SOURCE, options::SERIAL]),
         ] {
             for option in groups.into_iter().flatten().filter(|option| !option.default.is_empty()) {

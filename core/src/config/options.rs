@@ -236,8 +236,20 @@ pub const SNOWFLAKE: &[Described] = &[
         "How the bits are shared.",
     ),
     option("epoch", "2025-01-01", "a date, or a time with `Z`", "The moment from which time is counted."),
-    option("worker", "", "0 to what the layout holds", "This process's own worker number. It must be given."),
-    option("lease", "", "", "For a later version; it is refused."),
+    option(
+        "worker",
+        "lease",
+        "`lease`, or 0 to what the layout holds",
+        "Where the worker number comes from: leased from the store, or this process's own.",
+    ),
+    option("lease", "30s", "1s to 1h", "How long a leased worker stays this process's own without renewal."),
+    option(
+        "pool",
+        "",
+        "a name",
+        "Sources of one pool share its workers; it has the source's name unless another is given.",
+    ),
+    option("slots", "", "`A-B`", "The workers to lease from: all of the layout's unless some are given."),
     option(
         "clock_back",
         "borrow",

@@ -12,8 +12,9 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 
 use crate::base::error::{Error, Result, shown};
 use crate::base::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
-use crate::base::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec};
+use crate::base::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker};
 use crate::base::stride::Stride;
+use crate::base::worker::Slots;
 use crate::serial::SerialPattern;
 use crate::snowflake::{Layout, Scatter};
 
@@ -512,39 +513,63 @@ fn serial(parts: &Split, read: &Reader, common: Common, sql_store: bool) -> Resu
     })
 }
 
+/// `worker=lease`, with what belongs to it, or `worker=N`.
+fn worker(read: &Reader, layout: &Layout) -> Result<Worker> {
+    let most = layout.max_worker();
+    match read.given.get("worker").map_or("lease", String::as_str) {
+        "lease" => {
+            let lease_ms = read.millis("lease", 30_000, 1_000, 3_600_000)?;
+            let slots = match read.given.get("slots") {
+                None => Slots { first: 0, last: most },
+                Some(value) => {
+                    let ends = value.split_once('-').and_then(|(first, last)| {
+                        Some(Slots { first: first.parse().ok()?, last: last.parse().ok()? })
+                    });
+                    ends.filter(|slots| slots.first <= slots.last && slots.last <= most).ok_or_else(|| {
+                        read.bad("slots", value, &format!("A-B, from 0 to {most}, the lower one first"))
+                    })?
+                }
+            };
+            Ok(Worker::Leased { lease_ms, slots })
+        }
+        kind @ ("ordinal" | "ip" | "disposable") => Err(Error::config(format!(
+            "worker={kind} comes with a later version; worker=lease leases one, and worker=N gives this process one of its own, 0 to {most}"
+        ))),
+        _ => {
+            if let Some(option) = ["lease", "pool", "slots"].iter().find(|of| read.given.contains_key(**of)) {
+                return Err(Error::config(format!(
+                    "option `{option}` is for worker=lease, and this worker is given; leave it out"
+                )));
+            }
+            read.number("worker", 0, 0, most).map(Worker::Fixed)
+        }
+    }
+}
+
 fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
     let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?
         .scattered(Scatter::parse(&read.text("scatter", "0"))?)?;
-    let worker = match read.given.get("worker").map_or("lease", String::as_str) {
-        "lease" if !read.given.contains_key("worker") => {
-            return Err(Error::config(format!(
-                "`snowflake:{}` needs worker=N, a worker id of this process's own, 0 to {}",
-                shown(&name),
-                layout.max_worker()
-            )));
-        }
-        kind @ ("lease" | "ordinal" | "ip" | "disposable") => {
-            return Err(Error::config(format!(
-                "worker={kind} comes with a later version; give this process a worker id of its own: worker=N, 0 to {}",
-                layout.max_worker()
-            )));
-        }
-        _ => read.number("worker", 0, 0, layout.max_worker())?,
-    };
-    if read.given.contains_key("lease") {
-        return Err(Error::config("option `lease` of `snowflake` comes with a later version; leave it out"));
-    }
+    let worker = worker(read, &layout)?;
     let clock_back = read.one_of(
         "clock_back",
         &[("borrow", ClockBack::Borrow), ("wait", ClockBack::Wait), ("error", ClockBack::Error)],
     )?;
     let max_lead_ms = read.millis("max_lead", 3000, 1, 3_600_000)?;
-    let (scheme, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
+    let (mut scheme, mut table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
     let label = format!("snowflake:{name}");
-    // The mark belongs to a worker of a layout: another layout counts time in other ticks.
-    let key_name = format!("{label}?layout={}&worker={worker}", layout.describe());
+    let key_name = match worker {
+        // The mark belongs to a worker of a layout: another layout counts time in other ticks.
+        Worker::Fixed(worker) => format!("{label}?layout={}&worker={worker}", layout.describe()),
+        Worker::Leased { .. } => {
+            scheme = Scheme::Worker;
+            table = read.text("table", scheme.default_table());
+            let pool = read.text("pool", &name);
+            check_name(&pool, "the pool's name")?;
+            pool
+        }
+    };
     Ok(Spec {
         text: common.text,
         command: None,

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::callers::Callers;
@@ -29,6 +29,12 @@ pub(crate) struct MillCounters {
     keeper_restarts: AtomicU64,
     /// One more than the warnings of the store's settings; 0: the store has not been asked yet.
     warnings: AtomicU64,
+    /// Renewals of leased workers, and those that failed.
+    renewals: AtomicU64,
+    renewals_failed: AtomicU64,
+    /// The skew of the wall clock as an `i64`, and whether it is known.
+    skew_ms: AtomicU64,
+    skew_is_known: AtomicBool,
     errors: [AtomicU64; Code::ALL.len()],
 }
 
@@ -79,6 +85,26 @@ impl MillCounters {
     pub(crate) fn set_warnings(&self, count: usize) {
         // ordering: Relaxed — a statistic.
         self.warnings.store(count as u64 + 1, Ordering::Relaxed);
+    }
+
+    /// Counts a renewal of the leased workers.
+    pub(crate) fn renewed(&self, went_well: bool) {
+        add(&self.renewals, 1);
+        add(&self.renewals_failed, u64::from(!went_well));
+    }
+
+    /// Sets how far the wall clock is ahead of the store's.
+    pub(crate) fn set_skew(&self, ms: Option<i64>) {
+        let Some(ms) = ms else { return };
+        // ordering: Relaxed — a statistic, here and below.
+        self.skew_ms.store(ms as u64, Ordering::Relaxed);
+        // ordering: Relaxed — as above.
+        self.skew_is_known.store(true, Ordering::Relaxed);
+    }
+
+    fn skew_ms(&self) -> Option<i64> {
+        // ordering: Relaxed — a statistic.
+        self.skew_is_known.load(Ordering::Relaxed).then(|| get(&self.skew_ms) as i64)
     }
 
     /// Counts an error that a caller got.
@@ -159,6 +185,8 @@ pub struct Stats {
     pub lead_ms: Option<i64>,
     /// When a snowflake's layout ends: milliseconds since 1970.
     pub ends_at_ms: Option<i64>,
+    /// How long ago the lease of a snowflake's worker was renewed, in milliseconds; `None` without a lease.
+    pub(crate) lease_age_ms: Option<u64>,
     /// The error that callers get now.
     pub refusal: Option<String>,
 }
@@ -192,6 +220,7 @@ impl Stats {
             // Before its first id a generator has no time of its own.
             lead_ms: (issued > 0).then(|| generator.lead_ms()),
             ends_at_ms: Some(generator.layout().ends_at_ms()),
+            lease_age_ms: source.lease_age_ms(),
             ..Stats::of_callers(&source.callers)
         }
     }
@@ -242,7 +271,7 @@ fn seconds(ms: Option<i64>) -> Option<String> {
 /// A series that each source has: name, kind, help, value.
 type OfSource = (&'static str, &'static str, &'static str, fn(&Stats) -> Option<String>);
 
-const OF_SOURCE: [OfSource; 11] = [
+const OF_SOURCE: [OfSource; 12] = [
     (
         "keymill_issued_total",
         "counter",
@@ -271,6 +300,12 @@ const OF_SOURCE: [OfSource; 11] = [
     ("keymill_clock_lead_seconds", "gauge", "How far a snowflake's time leads the wall clock.", |s| {
         seconds(s.lead_ms)
     }),
+    (
+        "keymill_lease_age_seconds",
+        "gauge",
+        "How long ago the lease of a snowflake's worker was renewed.",
+        |s| seconds(s.lease_age_ms.map(|ms| ms as i64)),
+    ),
     ("keymill_layout_end_timestamp_seconds", "gauge", "When a snowflake's layout ends.", |s| {
         seconds(s.ends_at_ms)
     }),
@@ -310,6 +345,18 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
         "Round trips to the store, each for one reservation or for several that were due together.",
         get(&counters.round_trips),
     );
+    one(
+        "keymill_lease_renewals_total",
+        "counter",
+        "Renewals of leased workers, each for all of the mill.",
+        get(&counters.renewals),
+    );
+    one(
+        "keymill_lease_renewals_failed_total",
+        "counter",
+        "Renewals of leased workers that failed.",
+        get(&counters.renewals_failed),
+    );
     if let Some(count) = get(&counters.warnings).checked_sub(1) {
         one(
             "keymill_store_warnings",
@@ -330,6 +377,15 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
         "Times the keeper went on after a defect in keymill.",
         get(&counters.keeper_restarts),
     );
+    if let Some(skew) = seconds(counters.skew_ms()) {
+        series(
+            &mut out,
+            "keymill_clock_skew_seconds",
+            "gauge",
+            "How far the wall clock is ahead of the store's, as the last renewal of a leased worker saw it.",
+            [(String::new(), skew)],
+        );
+    }
     let buckets = latency.buckets.iter().map(|(bound, count)| {
         let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
         (format!("_bucket{{le=\"{bound}\"}}"), count.to_string())

@@ -16,7 +16,7 @@ use crossbeam::channel::{self, Sender};
 
 use crate::base::error::{Code, Error, Result, shown};
 use crate::base::revocation::Word;
-use crate::base::spec::{SnowflakeSpec, Spec};
+use crate::base::spec::{SnowflakeSpec, Spec, Worker};
 use crate::base::thread;
 use crate::base::waker::ReadyQueue;
 use crate::config::{MillConfig, StoreConfig};
@@ -59,22 +59,30 @@ struct OpenSources {
 
 /// The store that a configuration names; nothing is connected yet. Each driver has a guard of its own, so that a panic fails one
 /// of several stores only.
-fn store_for(config: &StoreConfig, folder: &Path, on_panic: &OnPanic) -> Result<Box<dyn Store>> {
+fn store_for(
+    config: &StoreConfig,
+    folder: &Path,
+    clock: &Clock,
+    on_panic: &OnPanic,
+) -> Result<Box<dyn Store>> {
     if let StoreConfig::Interleaved { stores, chunk } = config {
-        let each = stores.iter().map(|store| Ok((store.shown(), store_for(store, folder, on_panic)?)));
+        let each = stores.iter().map(|store| Ok((store.shown(), store_for(store, folder, clock, on_panic)?)));
         return Ok(Box::new(interleave::Interleaved::new(each.collect::<Result<_>>()?, *chunk)));
     }
-    Ok(Box::new(Guarded::new(maker_for(config, folder)?, on_panic.clone())))
+    Ok(Box::new(Guarded::new(maker_for(config, folder, clock)?, on_panic.clone())))
 }
 
 /// Makes a store: once for a life of a mill, and again after a panic of its driver.
 #[cfg_attr(not(feature = "sqlite"), allow(unused_variables))]
-fn maker_for(config: &StoreConfig, folder: &Path) -> Result<MakeStore> {
+fn maker_for(config: &StoreConfig, folder: &Path, clock: &Clock) -> Result<MakeStore> {
     match config {
         StoreConfig::Memory { name, script } => {
             // Made once: the rows outlive a store that panicked.
             let memory = if name.is_empty() { memory::Memory::new() } else { memory::Memory::named(name) };
             memory.script(script.iter().cloned());
+            if let Clock::Manual(_) = clock {
+                memory.set_clock(clock.clone());
+            }
             Ok(Box::new(move || Box::new(memory::MemoryStore::new(memory.clone()))))
         }
         #[cfg(feature = "sqlite")]
@@ -150,9 +158,11 @@ impl Engine {
             counters.driver_panicked();
             events.push(Event::new(EventKind::DriverPanicked, message));
         });
+        let mut keeper = Keeper::new(crate::base::random::u64(), ready.clone());
+        keeper.set_owner(thread::process_name().into());
         let executor = Executor {
-            keeper: Keeper::new(crate::base::random::u64(), ready.clone()),
-            store: Some(store_for(&config.store, folder, &on_panic)?),
+            keeper,
+            store: Some(store_for(&config.store, folder, &clock, &on_panic)?),
             clock,
             commands: inbox,
             counters: engine.counters.clone(),
@@ -223,7 +233,7 @@ impl Engine {
             )));
         }
         if let Some(SnowflakeSpec { layout, worker, .. }) = &spec.snowflake {
-            if self.revived {
+            if let (true, Worker::Fixed(worker)) = (self.revived, worker) {
                 return Err(Error::new(
                     Code::Forked,
                     format!(
@@ -232,7 +242,9 @@ impl Engine {
                     ),
                 ));
             }
-            if sources.snowflakes.contains(&spec.key.name) {
+            if let Worker::Fixed(worker) = worker
+                && sources.snowflakes.contains(&spec.key.name)
+            {
                 return Err(Error::config(format!(
                     "worker {worker} of `{}` is open in this mill with other options; one generator serves one worker",
                     spec.label

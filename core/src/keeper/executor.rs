@@ -11,9 +11,10 @@ use crossbeam::channel::{Receiver, Sender};
 use crate::base::error::{Code, Error};
 use crate::base::reservation::Fault;
 use crate::base::thread::panic_words;
+use crate::base::worker::Renewed;
 use crate::engine::events::{Event, EventKind, Events};
 use crate::engine::metrics::MillCounters;
-use crate::planner::{Answer, Ask, Batch};
+use crate::planner::{Answer, Ask, Batch, Slot};
 use crate::store::Store;
 use crate::time::Clock;
 
@@ -135,10 +136,7 @@ impl Executor {
 
     fn add(&mut self, source: KeptSource) {
         // A manual clock moves by a command, which the keeper carries out.
-        if let KeptSource::Segment(source) = &source
-            && source.spec().has_ends()
-            && matches!(self.clock, Clock::System)
-        {
+        if source.has_ends() && matches!(self.clock, Clock::System) {
             if self.expiry.is_none() {
                 self.expiry = Expiry::start(self.clock.clone());
             }
@@ -197,6 +195,11 @@ impl Executor {
         }
         let started = Instant::now();
         let (slots, answers) = match batch {
+            Batch::Renew(slots, renewals) => {
+                let answer = store.renew_slots(&renewals);
+                self.renewed(&slots, answer);
+                return true;
+            }
             Batch::One(slot, ask) => (vec![slot], vec![Some(execute(store, &ask))]),
             Batch::Several(slots, requests) => {
                 let reserved = store.reserve_all(&requests).into_iter();
@@ -229,6 +232,22 @@ impl Executor {
             }
         }
         true
+    }
+
+    /// The store answered the renewal of the leased workers.
+    fn renewed(&mut self, slots: &[Slot], answer: Result<Renewed, Fault>) {
+        self.counters.count_round_trip();
+        let faults = match &answer {
+            Ok(renewed) => renewed.marks.iter().filter_map(|mark| mark.as_ref().err()).collect(),
+            Err(fault) => vec![fault],
+        };
+        for fault in faults {
+            self.events.push(Event::refusal(fault));
+        }
+        self.counters.renewed(answer.is_ok());
+        let now = self.clock.now();
+        self.keeper.renewed(slots, answer, now);
+        self.counters.set_skew(self.keeper.skew_ms(now));
     }
 
     /// An event for each refused request; where the store itself failed, one for the whole batch.
@@ -307,6 +326,14 @@ impl Executor {
         if self.keeper.failures() > 0 {
             return;
         }
+        if !last.free.is_empty()
+            && let Err(fault) = store.free_slots(&last.free)
+        {
+            self.events.push(Event::refusal(&fault));
+            if fault.kind.is_outage() {
+                return;
+            }
+        }
         for ranges in last.give_back.chunks(GIVEN_BACK_AT_ONCE) {
             if Instant::now() >= until {
                 return;
@@ -330,5 +357,6 @@ fn execute(store: &mut dyn Store, ask: &Ask) -> Result<Answer, Fault> {
     match ask {
         Ask::Reserve(request) => store.reserve(request).map(Answer::Reserved),
         Ask::Raise { key, expect, to } => store.raise(key, *expect, *to).map(Answer::Raised),
+        Ask::Take(take) => store.take_slot(take).map(Answer::Taken),
     }
 }

@@ -1,17 +1,17 @@
-//! The expiry thread of a mill: it ends dates and times to live while the keeper's thread waits for a store.
+//! The expiry thread of a mill: it ends dates, times to live and leases of workers while the keeper's thread waits for a store.
 //!
 //! The keeper does the same whenever it checks a source; but a silent store holds it for its timeout, and a number must not bear
 //! yesterday's date for so long. The thread starts with the first source whose numbers can end. It sleeps until the next end, and
 //! is woken when the keeper begins to wait, because an end may be nearer by then.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{self, Receiver, RecvTimeoutError, Sender};
 
 use crate::base::thread::spawn;
-use crate::segment::SegmentSource;
 use crate::time::Clock;
+
+use super::KeptSource;
 
 /// While an end is to come, the wall clock is read this often: it may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ const SHARE: u32 = 10;
 
 /// The channel to the thread, which ends when this is dropped.
 pub(crate) struct Expiry {
-    to_thread: Sender<Option<Arc<SegmentSource>>>,
+    to_thread: Sender<Option<KeptSource>>,
 }
 
 impl Expiry {
@@ -34,7 +34,7 @@ impl Expiry {
     }
 
     /// Takes a source in.
-    pub(crate) fn add(&self, source: Arc<SegmentSource>) {
+    pub(crate) fn add(&self, source: KeptSource) {
         // If the thread has ended, the keeper still ends dates whenever it checks a source.
         let _ = self.to_thread.send(Some(source));
     }
@@ -45,8 +45,8 @@ impl Expiry {
     }
 }
 
-fn run(inbox: &Receiver<Option<Arc<SegmentSource>>>, clock: &Clock) {
-    let mut sources: Vec<Arc<SegmentSource>> = Vec::new();
+fn run(inbox: &Receiver<Option<KeptSource>>, clock: &Clock) {
+    let mut sources: Vec<KeptSource> = Vec::new();
     loop {
         let began = Instant::now();
         let now = clock.now();

@@ -24,6 +24,7 @@ use crate::base::error::{Error, Result};
 use crate::base::reservation::{Fault, GiveBack};
 use crate::base::spec::Spec;
 use crate::base::waker::ReadyQueue;
+use crate::base::worker::{Release, Renewed};
 use crate::planner::{Action, Answer, Ask, Batch, LastMark, Planner, Slot};
 use crate::time::{Clock, Now};
 pub use source::KeptSource;
@@ -36,6 +37,8 @@ pub struct FinalRequests {
     pub raise: Vec<Ask>,
     /// Ranges that were reserved and not handed out. A snowflake's mark that is higher than needed is lowered the same way.
     pub give_back: Vec<GiveBack>,
+    /// Leased workers, with what was used of them.
+    pub free: Vec<Release>,
 }
 
 /// A planner and the sources it plans for. Its owner passes the time and carries the batches to a store.
@@ -142,9 +145,7 @@ impl Keeper {
         self.checking = Some(slot);
         #[cfg(test)]
         assert_ne!(Some(slot), self.panics_on, "a defect");
-        if let KeptSource::Segment(source) = source {
-            source.expire(now);
-        }
+        source.expire(now);
         for action in self.planner.check(slot, &source.view(), now) {
             source.act(action, now);
         }
@@ -163,6 +164,29 @@ impl Keeper {
             source.act(action, now);
         }
         self.check(slot, now);
+    }
+
+    /// The store answered a renewal of leased workers.
+    pub fn renewed(&mut self, slots: &[Slot], answer: std::result::Result<Renewed, Fault>, now: Now) {
+        for (slot, action) in self.planner.renewed(slots, answer, now) {
+            if let Some(source) = self.sources.get(&slot) {
+                source.act(action, now);
+            }
+        }
+        for &slot in slots {
+            self.check(slot, now);
+        }
+    }
+
+    /// The process, as the rows of its leased workers name it.
+    pub fn set_owner(&mut self, owner: Arc<str>) {
+        self.planner.set_owner(owner);
+    }
+
+    /// How far the wall clock is ahead of the store's, where the store has shown its own.
+    #[must_use]
+    pub fn skew_ms(&self, now: Now) -> Option<i64> {
+        self.planner.skew_ms(now)
     }
 
     /// The store would not serve this source together with others, and changed nothing for it.
@@ -234,6 +258,10 @@ impl Keeper {
                 }
                 KeptSource::Snowflake(source) => {
                     let Some(above) = source.close() else { continue };
+                    if source.spec().is_leased() {
+                        last.free.extend(self.planner.release(slot, above));
+                        continue;
+                    }
                     match self.planner.last_mark(slot, above) {
                         Some(LastMark::Raise { expect }) => {
                             last.raise.push(Ask::Raise { key: key.clone(), expect, to: above });

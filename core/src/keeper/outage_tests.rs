@@ -50,6 +50,7 @@ impl Process {
                 (None, Ask::Raise { key, expect, to }) => {
                     self.store.raise(&key, expect, to).map(Answer::Raised)
                 }
+                (None, Ask::Take(take)) => self.store.take_slot(&take).map(Answer::Taken),
             };
             self.keeper.complete(slot, answer, self.now());
         }

@@ -83,6 +83,19 @@ impl KeptSource {
         }
     }
 
+    /// Ends what is over by now: dates, times to live, leases. Answers with the milliseconds until the next end, where there is one.
+    pub(super) fn expire(&self, now: Now) -> Option<u64> {
+        match self {
+            KeptSource::Segment(source) => source.expire(now),
+            KeptSource::Snowflake(source) => source.expire(now),
+        }
+    }
+
+    /// Whether what it hands out can end by itself.
+    pub(super) fn has_ends(&self) -> bool {
+        self.spec().has_ends() || self.spec().is_leased()
+    }
+
     /// Closes for good, without giving anything back.
     pub(crate) fn close(&self) {
         match self {

@@ -4,6 +4,7 @@
 //! the store would not serve together with others is retried alone.
 
 use crate::base::reservation::Request;
+use crate::base::worker::Renewal;
 
 use super::{Ask, Now, Planner, Slot, Want};
 
@@ -14,6 +15,8 @@ pub enum Batch {
     One(Slot, Ask),
     /// For several sources, each once: their requests, in the order of their slots.
     Several(Vec<Slot>, Vec<Request>),
+    /// The renewal of every leased worker of the mill, with the sources that have them.
+    Renew(Vec<Slot>, Vec<Renewal>),
 }
 
 impl Planner {
@@ -35,6 +38,10 @@ impl Planner {
 
     /// The next batch, for `most` sources or fewer, if one is wanted and the store may be tried.
     pub fn next_batch(&mut self, now: Now, most: usize) -> Option<Batch> {
+        // First of all, and whatever the store's backoff: a lease that is not renewed ends.
+        if let Some(renewal) = self.next_renewal(now) {
+            return Some(renewal);
+        }
         if now.boot_ms < self.store_tried_at_ms() {
             return None;
         }
@@ -61,7 +68,11 @@ impl Planner {
                 self.put_back(slot, caller_waits);
                 break;
             }
-            let Some(ask) = plan.ask(now) else { continue };
+            let ask = match plan.wanted {
+                Some(Want::Worker) => self.ask_worker(slot, now),
+                _ => plan.ask(now),
+            };
+            let (Some(ask), Some(plan)) = (ask, self.plan(slot)) else { continue };
             plan.in_flight = plan.wanted;
             plan.caller_waits = caller_waits;
             match ask {

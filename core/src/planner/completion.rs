@@ -11,7 +11,7 @@ use super::period::until_check;
 use super::{Action, Answer, Now, Planner, Slot, Want};
 
 /// The shortest wait between two tries of a store that fails, and the longest in the first minute.
-const BACKOFF_MS: (u64, u64) = (50, 5_000);
+pub(super) const BACKOFF_MS: (u64, u64) = (50, 5_000);
 
 /// During an outage the store is tried again after a twelfth of the outage's length, and after this long at the latest: the first
 /// where callers wait, the second where every source is served from memory. So the processes do not all meet a database within
@@ -88,6 +88,7 @@ impl Planner {
                 plan.row_ttl_ms = range.ttl_ms;
                 self.publish(slot, range, now)
             }
+            Answer::Taken(taken) => self.taken(slot, taken, now),
             Answer::Raised(before) => {
                 let Some(Want::Mark { to }) = plan.in_flight.take() else { return Vec::new() };
                 plan.wanted = None;
@@ -194,7 +195,7 @@ impl Planner {
     }
 
     /// Starts or extends the backoff after a failure of the store. Returns how long a caller has to wait.
-    fn back_off(&mut self, now: Now) -> u64 {
+    pub(super) fn back_off(&mut self, now: Now) -> u64 {
         if !std::mem::replace(&mut self.failed, true) {
             self.failures = self.failures.saturating_add(1);
             let since = *self.failing_since_ms.get_or_insert(now.boot_ms);

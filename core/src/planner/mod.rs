@@ -15,6 +15,7 @@ mod rate;
 mod refill;
 #[cfg(test)]
 mod refill_tests;
+mod worker;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
@@ -23,12 +24,15 @@ use std::sync::Arc;
 use crate::base::error::Error;
 use crate::base::reservation::{Key, Mark, Request, Reserved};
 use crate::base::spec::{Rules, Spec};
+use crate::base::worker::{Take, Taken};
 use crate::segment::{Segment, Snapshot};
 pub use crate::time::Now;
 pub use batch::Batch;
 use period::next_period;
 use rate::Meter;
 use refill::LastRefill;
+pub(crate) use worker::WorkerView;
+use worker::{Clocks, Lease};
 
 /// Under `backwards=heal`, a row is raised by at most this many largest steps: a poisoned mark must not burn the space.
 const MAX_JUMP_STEPS: u64 = 1_000;
@@ -53,6 +57,8 @@ pub enum Ask {
         /// Where it is raised to.
         to: u64,
     },
+    /// Lease a worker.
+    Take(Take),
 }
 
 /// What the store answered.
@@ -62,6 +68,8 @@ pub enum Answer {
     Reserved(Reserved),
     /// Where the mark stood before.
     Raised(u64),
+    /// A leased worker.
+    Taken(Taken),
 }
 
 /// What a source has to do.
@@ -85,6 +93,12 @@ pub(crate) enum Action {
     Start(u64),
     /// The mark was raised to here.
     Mark(u64),
+    /// Begin with this leased worker, whose ticks below `start` belong to earlier owners, until this boot time.
+    Begin { worker: u64, start: u64, mark: u64, until_ms: u64 },
+    /// The lease was renewed: its mark, and the boot time until which it may be used.
+    Renewed { mark: u64, until_ms: u64 },
+    /// The lease is over: stop, until the next worker begins.
+    Lapse,
 }
 
 /// What the planner sees of a source.
@@ -94,6 +108,8 @@ pub(crate) enum View {
     Segments(Snapshot),
     /// A snowflake: the mark it wants in the store now, and whether a caller waits for it.
     Snowflake { wanted_mark: Option<u64>, waiting: bool },
+    /// A snowflake whose worker is leased.
+    Worker(WorkerView),
 }
 
 /// What a close does to a snowflake's mark in the store.
@@ -146,12 +162,19 @@ struct Plan {
     refilled: Option<(u64, u64)>,
     /// How long the row lets its ranges live (`time_to_live`), as the last reservation found it.
     row_ttl_ms: Option<u64>,
+    /// The leased worker.
+    lease: Option<Lease>,
+    /// The request for a worker in flight: its token, and when it was sent.
+    taking: Option<(u64, u64)>,
+    /// The highest mark that the generator was given: marks of later workers are not lower.
+    worker_mark: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Want {
     Numbers { len: u64, period: u64 },
     Mark { to: u64 },
+    Worker,
 }
 
 /// Decides for all sources of one mill.
@@ -175,6 +198,14 @@ pub struct Planner {
     store_urgent_at_ms: u64,
     /// Since when the store fails.
     failing_since_ms: Option<u64>,
+    /// The sources with a leased worker, when they are renewed, and whether that is in flight.
+    leases: BTreeSet<Slot>,
+    renew_at_ms: u64,
+    renewing: bool,
+    /// Renewals that failed in a row.
+    renew_failures: u32,
+    clocks: Clocks,
+    owner: Option<Arc<str>>,
     rng: fastrand::Rng,
 }
 
@@ -218,6 +249,9 @@ impl Planner {
             last: None,
             refilled: None,
             row_ttl_ms: None,
+            lease: None,
+            taking: None,
+            worker_mark: 0,
         };
         if self.plans.len() <= slot {
             self.plans.resize_with(slot + 1, || None);
@@ -256,6 +290,7 @@ impl Planner {
                 planner.dated.insert(slot);
             }
         }
+        planner.inherit_leases(self);
         planner
     }
 
@@ -269,6 +304,7 @@ impl Planner {
         match view {
             View::Segments(snapshot) => self.check_buffer(slot, snapshot, now, &mut actions),
             View::Snowflake { wanted_mark, waiting } => self.check_mark(slot, *wanted_mark, *waiting, now),
+            View::Worker(view) => self.check_worker(slot, *view, now, &mut actions),
         }
         actions
     }
@@ -404,6 +440,9 @@ impl Planner {
         if !self.dated.is_empty() {
             earlier(self.next_period_check_ms);
         }
+        if let Some(due) = self.renewal_due_ms() {
+            earlier(due);
+        }
         at
     }
 
@@ -477,6 +516,7 @@ impl Plan {
             Want::Mark { to } => {
                 Some(Ask::Raise { key: self.spec.key.clone(), expect: self.expected_mark(), to })
             }
+            Want::Worker => None,
             Want::Numbers { len, period } => {
                 let latest_ms = now.wall_ms.saturating_add(self.spec.skew_ms as i64);
                 let period_max =

@@ -18,7 +18,7 @@ pub(super) fn at(boot_ms: u64) -> Now {
 fn next(planner: &mut Planner, now: Now) -> Option<(Slot, Ask)> {
     planner.next_batch(now, 1).map(|batch| match batch {
         Batch::One(slot, ask) => (slot, ask),
-        Batch::Several(slots, _) => panic!("{slots:?} in one batch"),
+        Batch::Several(slots, _) | Batch::Renew(slots, _) => panic!("{slots:?} in one batch"),
     })
 }
 

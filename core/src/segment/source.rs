@@ -192,7 +192,11 @@ impl SegmentSource {
                 self.answered();
                 self.callers.post(error, now);
             }
-            Action::Start(_) | Action::Mark(_) => {
+            Action::Start(_)
+            | Action::Mark(_)
+            | Action::Begin { .. }
+            | Action::Renewed { .. }
+            | Action::Lapse => {
                 debug_assert!(false, "an action for a snowflake at {now:?}");
             }
         }

@@ -298,7 +298,7 @@ impl Layout {
     }
 
     /// The layout's text, with its scattered form.
-    fn with_form(&self) -> String {
+    pub(crate) fn with_form(&self) -> String {
         match self.scatter {
             Scatter::None => self.describe(),
             scatter => format!("{self} with scatter={scatter}"),

@@ -46,7 +46,7 @@ impl Rig {
     /// At tick 1, with a mark of 0 ticks or as given, and budgets that keep the fast path open.
     fn new(seq_bits: u32, lead: u64, mark: u64) -> Arc<Rig> {
         let layout = Layout::parse(&format!("time:5@1ms,worker:1,seq:{seq_bits}"), "1970-01-01").unwrap();
-        let core = Core::new(layout, 0, ClockBack::Borrow, lead).unwrap();
+        let core = Core::new(layout, Some(0), ClockBack::Borrow, lead).unwrap();
         let clock = Clock(AtomicU64::new(1));
         if mark > 0 {
             core.start(0, &clock).unwrap();

@@ -10,9 +10,9 @@ use crate::base::callers::{Callers, ROUND_TRIP};
 use crate::base::counters::Counters;
 use crate::base::error::{Code, Error, Result};
 use crate::base::revocation::Word;
-use crate::base::spec::{SnowflakeSpec, Spec};
+use crate::base::spec::{SnowflakeSpec, Spec, Worker};
 use crate::base::waker::ReadyQueue;
-use crate::planner::{Action, View};
+use crate::planner::{Action, View, WorkerView};
 use crate::time::{Clock, Now};
 
 use super::{Generator, Refusal, Why};
@@ -33,6 +33,14 @@ pub struct SnowflakeSource {
     started: AtomicBool,
     /// Before this boot time the mark is not asked for again.
     start_again_ms: AtomicU64,
+    /// The worker is leased.
+    leased: bool,
+    /// A caller found no worker.
+    wants_worker: AtomicBool,
+    /// The boot time at which the lease ends; 0 where there is none.
+    lease_until_ms: AtomicU64,
+    /// The boot time of the last renewal.
+    renewed_ms: AtomicU64,
 }
 
 impl std::fmt::Debug for SnowflakeSource {
@@ -43,7 +51,7 @@ impl std::fmt::Debug for SnowflakeSource {
 
 /// Whether only the keeper can help.
 fn needs_keeper(refusal: Refusal) -> bool {
-    matches!(refusal, Refusal::NotReady { why: Why::Start | Why::Mark, .. })
+    matches!(refusal, Refusal::Lapsed | Refusal::NotReady { why: Why::Start | Why::Mark, .. })
 }
 
 impl SnowflakeSource {
@@ -55,13 +63,27 @@ impl SnowflakeSource {
         slot: usize,
         clock: Clock,
     ) -> Result<Self> {
+        let SnowflakeSpec { layout, clock_back, max_lead_ms, .. } = of;
+        let generator = match of.worker {
+            Worker::Fixed(worker) => Generator::new(layout, worker, clock_back, max_lead_ms, clock.clone()),
+            Worker::Leased { .. } => Generator::leased(layout, clock_back, max_lead_ms, clock.clone()),
+        };
         Ok(SnowflakeSource {
-            generator: Generator::new(of.layout, of.worker, of.clock_back, of.max_lead_ms, clock.clone())?,
+            generator: generator?,
+            leased: matches!(of.worker, Worker::Leased { .. }),
+            wants_worker: AtomicBool::new(false),
+            lease_until_ms: AtomicU64::new(0),
+            renewed_ms: AtomicU64::new(0),
             callers: Callers::new(spec, ready, slot, clock),
             word: Word::new(),
             started: AtomicBool::new(false),
             start_again_ms: AtomicU64::new(0),
         })
+    }
+
+    /// What the source is.
+    pub(crate) fn spec(&self) -> &Spec {
+        &self.callers.spec
     }
 
     /// The word that is zero in a forked child.
@@ -139,11 +161,18 @@ impl SnowflakeSource {
         Ok(())
     }
 
+    /// A caller lacks a worker or a mark.
+    fn wake_keeper(&self) {
+        // ordering: Relaxed — the waker publishes it.
+        self.wants_worker.store(true, Ordering::Relaxed);
+        self.callers.waker.wake();
+    }
+
     #[cold]
     fn error_of(&self, refusal: Refusal) -> Error {
         if needs_keeper(refusal) {
             let posted = self.callers.not_ready(1, || 0);
-            self.callers.waker.wake();
+            self.wake_keeper();
             if posted.code != Code::NotReady {
                 return posted;
             }
@@ -184,7 +213,7 @@ impl SnowflakeSource {
                 if let Some(error) = self.callers.give_up(&last_error, waiting, || 0) {
                     return Err(error);
                 }
-                self.callers.waker.wake();
+                self.wake_keeper();
                 left.min(KEEPER_NAP)
             } else {
                 match refusal.retry_after_ms().map(Duration::from_millis) {
@@ -209,6 +238,13 @@ impl SnowflakeSource {
     /// What the planner decides by.
     pub(crate) fn view(&self) -> View {
         self.callers.waker.acknowledge();
+        if self.leased {
+            return View::Worker(WorkerView {
+                wanted: self.is_waited_for(),
+                idle: self.has_no_worker(),
+                mark: self.generator.mark(),
+            });
+        }
         // ordering: Relaxed — written by the keeper itself.
         let started = self.started.load(Ordering::Relaxed);
         // ordering: Relaxed — as above.
@@ -225,9 +261,47 @@ impl SnowflakeSource {
         View::Snowflake { wanted_mark, waiting: self.is_waited_for() }
     }
 
-    /// Whether callers lack the first mark.
+    /// Whether callers lack the first mark, or a worker.
     pub(crate) fn is_waited_for(&self) -> bool {
+        if self.leased {
+            // ordering: Relaxed — the waker publishes it.
+            return self.wants_worker.load(Ordering::Relaxed) && self.has_no_worker();
+        }
         self.generator.mark() == 0
+    }
+
+    fn has_no_worker(&self) -> bool {
+        self.generator.mark() == 0 || self.generator.has_lapsed()
+    }
+
+    /// Stops issuing ids if the lease is over by the boot clock; answers with the milliseconds until then, where there is a lease.
+    pub(crate) fn expire(&self, now: Now) -> Option<u64> {
+        // ordering: Acquire — pairs with the Release in `set_lease`.
+        let until_ms = self.lease_until_ms.load(Ordering::Acquire);
+        if until_ms == 0 || self.generator.has_lapsed() {
+            return None;
+        }
+        if now.boot_ms >= until_ms {
+            self.generator.lapse();
+            self.callers.notify();
+            return None;
+        }
+        Some(until_ms - now.boot_ms)
+    }
+
+    /// How long ago the lease was renewed, in milliseconds; `None` without a lease.
+    pub(crate) fn lease_age_ms(&self) -> Option<u64> {
+        // ordering: Relaxed — figures.
+        let leased = self.lease_until_ms.load(Ordering::Relaxed) > 0 && !self.generator.has_lapsed();
+        // ordering: Relaxed — as above.
+        leased.then(|| self.callers.clock.boot_ms().saturating_sub(self.renewed_ms.load(Ordering::Relaxed)))
+    }
+
+    fn set_lease(&self, until_ms: u64, now: Now) {
+        // ordering: Relaxed — a figure.
+        self.renewed_ms.store(now.boot_ms, Ordering::Relaxed);
+        // ordering: Release — pairs with the Acquire in `expire`.
+        self.lease_until_ms.store(until_ms, Ordering::Release);
     }
 
     /// Carries out what the planner decided.
@@ -247,8 +321,28 @@ impl SnowflakeSource {
                 self.generator.raise_mark(mark);
                 self.callers.supplied();
             }
+            Action::Begin { worker, start, mark, until_ms } => {
+                self.set_lease(until_ms, now);
+                if let Err(error) = self.generator.begin(worker, start) {
+                    self.callers.post(error.after(START_REST), now);
+                    return;
+                }
+                self.generator.raise_mark(mark);
+                // ordering: Relaxed — a caller that lacks a worker again sets it again.
+                self.wants_worker.store(false, Ordering::Relaxed);
+                self.callers.supplied();
+            }
+            Action::Renewed { mark, until_ms } => {
+                self.set_lease(until_ms, now);
+                self.generator.raise_mark(mark);
+                self.callers.supplied();
+            }
+            Action::Lapse => {
+                self.generator.lapse();
+                self.callers.notify();
+            }
             Action::Fail(error) => {
-                if error.code == Code::LeaseLost {
+                if error.code == Code::LeaseLost && !self.leased {
                     self.generator.revoke();
                 }
                 self.callers.post(error, now);

@@ -7,7 +7,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{Facts, Fault, FaultKind, GiveBack, Import, Key, Mark, Request, Reserved, Row, Store, Work};
+use super::{
+    Facts, Fault, FaultKind, GiveBack, Import, Key, Mark, PoolRows, Release, Renewal, Renewed, Request,
+    Reserved, Row, SlotWork, Store, Take, Taken, Work,
+};
 use crate::base::thread::panic_words;
 
 /// Makes a store that is not connected yet.
@@ -96,6 +99,26 @@ impl Store for Guarded {
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
         self.ask(|store| store.look(key))
+    }
+
+    fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
+        self.ask(|store| store.transact_slots(key, work))
+    }
+
+    fn take_slot(&mut self, take: &Take) -> Result<Taken, Fault> {
+        self.ask(|store| store.take_slot(take))
+    }
+
+    fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
+        self.ask(|store| store.renew_slots(renewals))
+    }
+
+    fn free_slots(&mut self, releases: &[Release]) -> Result<Vec<bool>, Fault> {
+        self.ask(|store| store.free_slots(releases))
+    }
+
+    fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
+        self.ask(|store| store.slots(key))
     }
 
     fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {

@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use super::model::counter::Counter;
 use super::model::rows::{self, Digits, ProducerKey, Rows, Stored};
+use super::model::worker::{POOL_ROW, SlotRows};
 use super::{
-    Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey, Store, Work,
+    Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, Request, Reserved, Row, Scheme, SerialKey,
+    SlotRow, SlotWork, Store, Work,
 };
+use crate::time::Clock;
 
 /// The outcome of the next request that writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +76,10 @@ impl Step {
 #[derive(Debug, Default)]
 struct State {
     rows: BTreeMap<String, Stored>,
+    /// Leased workers, by table, pool and slot; with the pool's layout.
+    slots: BTreeMap<(String, String, u64), (SlotRow, String)>,
+    /// The clock by which leases end, unless it is the machine's.
+    clock: Option<Clock>,
     script: VecDeque<Step>,
     down: bool,
     reservations: u64,
@@ -86,7 +93,10 @@ pub struct Memory {
 
 /// Every row, to be put back later: a backup.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot(BTreeMap<String, Stored>);
+pub struct Snapshot {
+    rows: BTreeMap<String, Stored>,
+    slots: BTreeMap<(String, String, u64), (SlotRow, String)>,
+}
 
 static NAMED: LazyLock<Mutex<HashMap<String, Weak<Memory>>>> = LazyLock::new(Mutex::default);
 
@@ -130,6 +140,11 @@ impl Memory {
         self.state().down = down;
     }
 
+    /// Sets the store's clock, by which leases of workers end.
+    pub fn set_clock(&self, clock: Clock) {
+        self.state().clock = Some(clock);
+    }
+
     /// How many reservations have been applied, answered or not.
     #[must_use]
     pub fn reservations(&self) -> u64 {
@@ -164,12 +179,15 @@ impl Memory {
     /// Takes a backup.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot(self.state().rows.clone())
+        let state = self.state();
+        Snapshot { rows: state.rows.clone(), slots: state.slots.clone() }
     }
 
     /// Restores a backup: every change since is forgotten.
     pub fn restore(&self, snapshot: &Snapshot) {
-        self.state().rows.clone_from(&snapshot.0);
+        let mut state = self.state();
+        state.rows.clone_from(&snapshot.rows);
+        state.slots.clone_from(&snapshot.slots);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -288,6 +306,39 @@ impl Rows for State {
     }
 }
 
+impl State {
+    fn slot(&mut self, key: &Key, slot: u64) -> &mut (SlotRow, String) {
+        self.slots.entry((key.table.clone(), key.name.clone(), slot)).or_default()
+    }
+}
+
+impl SlotRows for State {
+    fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
+        let from = (key.table.clone(), key.name.clone(), 0);
+        let to = (key.table.clone(), key.name.clone(), u64::MAX);
+        let now_ms = self.clock.as_ref().unwrap_or(&Clock::System).wall_ms();
+        let mut pool = PoolRows { now_ms: u64::try_from(now_ms).unwrap_or(0), ..PoolRows::default() };
+        for ((_, _, slot), (row, layout)) in self.slots.range(from..=to) {
+            if *slot == POOL_ROW {
+                pool.layout = Some(layout.clone());
+            } else {
+                pool.slots.push(row.clone());
+            }
+        }
+        Ok(pool)
+    }
+
+    fn insert_slot(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
+        *self.slot(key, new.slot) = (new.clone(), layout.to_owned());
+        Ok(true)
+    }
+
+    fn replace_slot(&mut self, key: &Key, _old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
+        self.slot(key, new.slot).0 = new.clone();
+        Ok(true)
+    }
+}
+
 /// One client of a [`Memory`].
 #[derive(Debug)]
 pub struct MemoryStore {
@@ -305,6 +356,10 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn transact(&mut self, key: &Key, period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
         self.shared.carry_out(key, period, |state| Ok(work.run(state)?.then_some(())))
+    }
+
+    fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
+        self.shared.carry_out(key, 0, |state| Ok(work.run(state)?.then_some(())))
     }
 
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {

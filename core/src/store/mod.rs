@@ -39,6 +39,7 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use model::rows::{self, Rows};
+use model::worker::{self, SlotRows};
 use model::{counter, import};
 
 pub(crate) use model::counter::not_imported;
@@ -53,6 +54,7 @@ pub use crate::base::reservation::{
     Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
 };
 pub use crate::base::stride::Stride;
+pub use crate::base::worker::{PoolRows, Release, Renewal, Renewed, SlotRow, Slots, Take, Taken};
 
 /// The most requests in one batch. More would save little, and the first request's caller waits for the whole batch.
 pub const MOST_AT_ONCE: usize = 64;
@@ -135,6 +137,41 @@ impl fmt::Debug for Work<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Work").finish_non_exhaustive()
     }
+}
+
+/// Work on the rows of leased workers inside one transaction. It runs again if other processes are faster.
+pub struct SlotWork<'w>(&'w mut dyn FnMut(&mut dyn SlotRows) -> Result<bool, Fault>);
+
+impl SlotWork<'_> {
+    /// `false`: another process was faster; roll back and begin again.
+    pub(crate) fn run(&mut self, rows: &mut dyn SlotRows) -> Result<bool, Fault> {
+        (self.0)(rows)
+    }
+}
+
+impl fmt::Debug for SlotWork<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotWork").finish_non_exhaustive()
+    }
+}
+
+/// One transaction on the rows of leased workers in the table of `key`; `doing` is for messages. `work` gets the number of earlier
+/// attempts.
+fn on_slots<T>(
+    store: &mut (impl Store + ?Sized),
+    key: &Key,
+    doing: &str,
+    work: impl Fn(&mut dyn SlotRows, usize) -> Result<Option<T>, Fault>,
+) -> Result<T, Fault> {
+    let mut done = None;
+    let mut attempts = 0;
+    let mut attempt = |rows: &mut dyn SlotRows| {
+        done = work(rows, attempts)?;
+        attempts += 1;
+        Ok(done.is_some())
+    };
+    let answer = store.transact_slots(key, &mut SlotWork(&mut attempt));
+    answer.and_then(|()| done.ok_or_else(rows::moved_on)).map_err(|fault| fault.with_context(doing))
 }
 
 /// One transaction on the row of `key`, which would begin in `period` if it is missing; `doing` is for messages.
@@ -228,6 +265,56 @@ pub trait Store: Send {
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
         let doing = format!("raising `{}` to {to}", key.name);
         in_transaction(self, key, 0, &doing, |rows| rows::raise(rows, key, expect, to))
+    }
+
+    /// Carries out one transaction on the rows of leased workers in the table of `key`. The verbs that follow are such transactions.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; after `Unknown` it may have been carried out or not.
+    fn transact_slots(&mut self, _key: &Key, _work: &mut SlotWork<'_>) -> Result<(), Fault> {
+        Err(Fault::new(
+            FaultKind::Refused,
+            "this store keeps no leased workers; give this process a worker of its own, `worker=N`",
+        ))
+    }
+
+    /// Leases a slot of a pool: no other process gets it before the lease ends by the store's clock.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; `NoneFree` if every slot is leased. After `Unknown` the slot may be leased until its end, and no process
+    /// uses it.
+    fn take_slot(&mut self, take: &Take) -> Result<Taken, Fault> {
+        let doing = format!("leasing a worker of pool `{}`", take.key.name);
+        on_slots(self, &take.key, &doing, |rows, attempt| worker::take(rows, take, attempt))
+    }
+
+    /// Renews leases: their marks and ends rise together. All of one table; an answer to each, in their order.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; after `Unknown` some may be renewed.
+    fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
+        let Some(first) = renewals.first() else { return Ok(Renewed { marks: Vec::new(), now_ms: 0 }) };
+        let doing = format!("renewing {} leased workers", renewals.len());
+        on_slots(self, &first.key, &doing, |rows, _| worker::renew(rows, renewals))
+    }
+
+    /// Frees slots and lowers their marks to what was used. All of one table; answers which were freed.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn free_slots(&mut self, releases: &[Release]) -> Result<Vec<bool>, Fault> {
+        let Some(first) = releases.first() else { return Ok(Vec::new()) };
+        let doing = format!("freeing {} leased workers", releases.len());
+        on_slots(self, &first.key, &doing, |rows, _| worker::free(rows, releases))
+    }
+
+    /// The rows of a pool.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
+        let doing = format!("looking at pool `{}`", key.name);
+        on_slots(self, key, &doing, |rows, _| rows.read_pool(key).map(Some))
     }
 
     /// Reads the row; `None` if there is none.

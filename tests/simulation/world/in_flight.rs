@@ -66,6 +66,7 @@ impl World {
             planner::Batch::Several(slots, requests) => {
                 slots.into_iter().zip(requests.into_iter().map(Ask::Reserve)).collect()
             }
+            planner::Batch::Renew(..) => unreachable!("leased workers have a world of their own, `workers`"),
         };
         let sources = &process.sources;
         let mut legs: Vec<Leg> = asks
@@ -284,7 +285,7 @@ impl World {
                         self.ledger.raised(leg.holder, to.max(*before));
                     }
                 }
-                Err(_) => {}
+                Ok(Answer::Taken(_)) | Err(_) => {}
             }
             if self.logs && self.logs_statements {
                 use std::fmt::Write as _;

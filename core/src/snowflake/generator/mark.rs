@@ -18,36 +18,9 @@ impl Core {
     }
 
     pub(in crate::snowflake) fn start(&self, previous_mark: u64, time: &impl Time) -> Result<()> {
-        let wall_ms = time.wall_ms();
-        let now = self.layout.tick_at(wall_ms);
-        if now > self.layout.max_tick() as i64 {
-            return Err(self.layout.ended());
-        }
-        // As far ahead as a predecessor stores its mark: a start right after a crash is not refused.
-        let ahead = self.reach_ticks.max(self.lead_ticks + self.margin_ticks) + 1;
-        if now < 0 || previous_mark > ticks_after(now, ahead) {
-            let needed_ms = self.layout.wall_ms_of(previous_mark.saturating_sub(ahead));
-            return Err(Error::new(
-                Code::ClockBehind,
-                format!(
-                    "worker {} cannot start: this machine's clock shows {} but its stored mark is {} \
-                     (layout {}, max_lead {} ms); set the clock right or take another worker id",
-                    self.worker,
-                    rfc3339(wall_ms),
-                    rfc3339(self.layout.wall_ms_of(previous_mark)),
-                    self.layout,
-                    self.max_lead_ms
-                ),
-            )
-            .after(Duration::from_millis(until(wall_ms, needed_ms))));
-        }
+        let (wall_ms, now) = self.check_start(self.worker(), previous_mark, time)?;
         // Not the present tick: a predecessor may have issued ids of it that no mark covers, as they did not lead.
-        let begin = previous_mark.max(now as u64 + 1);
-        let first = if begin > self.layout.max_tick() {
-            (self.layout.max_tick() + 1) << self.seq_bits
-        } else {
-            self.spread_start(begin)
-        };
+        let first = self.first_of(previous_mark.max(now + 1));
         self.anchor(wall_ms, time);
         // ordering: Relaxed — written by the keeper itself.
         self.slow.marked_at.store(first, Ordering::Relaxed);
@@ -62,6 +35,52 @@ impl Core {
         }
         self.call_keeper();
         Ok(())
+    }
+
+    /// Begins with a leased worker, whose ticks below `start` belong to earlier owners; the word has lapsed, or never began.
+    pub(in crate::snowflake) fn begin(&self, worker: u64, start: u64, time: &impl Time) -> Result<()> {
+        let (wall_ms, now) = self.check_start(worker, start, time)?;
+        self.anchor(wall_ms, time);
+        // The present tick too: no earlier owner has issued ids at or above the mark that it left.
+        self.begin_worker(worker, |least| self.first_of(start.max(now)).max(least));
+        Ok(())
+    }
+
+    /// The first position of a tick, or the end of the layout.
+    fn first_of(&self, tick: u64) -> u64 {
+        if tick > self.layout.max_tick() {
+            (self.layout.max_tick() + 1) << self.seq_bits
+        } else {
+            self.spread_start(tick)
+        }
+    }
+
+    /// The wall clock and its tick, if a worker may start at this mark now.
+    fn check_start(&self, worker: u64, previous_mark: u64, time: &impl Time) -> Result<(i64, u64)> {
+        let wall_ms = time.wall_ms();
+        let now = self.layout.tick_at(wall_ms);
+        if now > self.layout.max_tick() as i64 {
+            return Err(self.layout.ended());
+        }
+        // As far ahead as a predecessor stores its mark: a start right after a crash is not refused.
+        let ahead = self.reach_ticks.max(self.lead_ticks + self.margin_ticks) + 1;
+        if now < 0 || previous_mark > ticks_after(now, ahead) {
+            let needed_ms = self.layout.wall_ms_of(previous_mark.saturating_sub(ahead));
+            return Err(Error::new(
+                Code::ClockBehind,
+                format!(
+                    "worker {} cannot start: this machine's clock shows {} but its stored mark is {} \
+                     (layout {}, max_lead {} ms); set the clock right or take another worker id",
+                    worker,
+                    rfc3339(wall_ms),
+                    rfc3339(self.layout.wall_ms_of(previous_mark)),
+                    self.layout,
+                    self.max_lead_ms
+                ),
+            )
+            .after(Duration::from_millis(until(wall_ms, needed_ms))));
+        }
+        Ok((wall_ms, now as u64))
     }
 
     pub(in crate::snowflake) fn wanted_mark(&self, time: &impl Time) -> Option<u64> {

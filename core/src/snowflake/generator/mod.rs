@@ -35,7 +35,7 @@ use crate::time::{Clock, Stamp};
 
 pub use refusal::{ClockBack, Refusal, Why};
 pub(super) use word::Core;
-use word::{CLOSED, REVOKED};
+use word::{CLOSED, LAPSED, REVOKED};
 
 /// Where the time comes from. The model checker brings its own.
 pub(super) trait Time {
@@ -95,7 +95,33 @@ impl Generator {
         max_lead_ms: u64,
         clock: Clock,
     ) -> Result<Generator> {
-        Ok(Generator { core: Core::new(layout, worker, clock_back, max_lead_ms)?, clock })
+        Ok(Generator { core: Core::new(layout, Some(worker), clock_back, max_lead_ms)?, clock })
+    }
+
+    /// A generator whose workers are leased: it waits for [`Generator::begin`].
+    pub(crate) fn leased(
+        layout: Layout,
+        clock_back: ClockBack,
+        max_lead_ms: u64,
+        clock: Clock,
+    ) -> Result<Generator> {
+        Ok(Generator { core: Core::new(layout, None, clock_back, max_lead_ms)?, clock })
+    }
+
+    /// Begins with a leased worker at the tick `start`, or later; then there are ids below the mark that is raised next. Only where
+    /// the generator never began or has lapsed.
+    pub(crate) fn begin(&self, worker: u64, start: u64) -> Result<()> {
+        self.core.begin(worker, start, &self.clock)
+    }
+
+    /// The lease is over: later calls answer `LEASE_LOST` until the next worker begins.
+    pub(crate) fn lapse(&self) {
+        self.core.end(LAPSED);
+    }
+
+    /// Whether the lease is over and no next worker has begun.
+    pub(crate) fn has_lapsed(&self) -> bool {
+        self.core.has_lapsed()
     }
 
     /// The next id, or why there is none now. Never blocks.
@@ -198,7 +224,7 @@ impl Generator {
     /// The worker.
     #[must_use]
     pub fn worker(&self) -> u64 {
-        self.core.worker
+        self.core.worker()
     }
 
     /// How many ids were issued; calls in flight may be missing or counted early.
@@ -223,7 +249,7 @@ impl Generator {
     /// The error of a refusal, with its remedy.
     #[must_use]
     pub fn explain(&self, refusal: Refusal) -> Error {
-        let worker = self.core.worker;
+        let worker = self.core.worker();
         let layout = &self.core.layout;
         let lead = self.core.max_lead_ms;
         let error = match refusal {
@@ -231,10 +257,17 @@ impl Generator {
             Refusal::LeaseLost => Error::new(
                 Code::LeaseLost,
                 format!(
-                    "worker {worker} is no longer this process's own; a new worker id is being leased or must be given"
+                    "worker {worker} is no longer this process's own; give each process a worker of its own"
                 ),
             ),
+            Refusal::Lapsed => Error::new(
+                Code::LeaseLost,
+                format!("the lease of worker {worker} is over; another worker is being leased"),
+            ),
             Refusal::LayoutEnded => layout.ended(),
+            Refusal::NotReady { why: Why::Start, .. } if self.core.leased => {
+                Error::new(Code::NotReady, format!("no worker is leased yet (layout {layout})"))
+            }
             Refusal::NotReady { why, .. } => {
                 let why = match why {
                     Why::Start => "the stored high-water mark has not been read yet",

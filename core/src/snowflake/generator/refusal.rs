@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::word::KEEPER_MS;
 use crate::base::error::{Code, Error, Result};
 pub use crate::base::spec::ClockBack;
 
@@ -30,6 +31,8 @@ pub enum Refusal {
     Closed,
     /// The worker id is no longer this process's own.
     LeaseLost,
+    /// The lease of the worker id is over, and another one is asked for.
+    Lapsed,
     /// The time field is over.
     LayoutEnded,
     /// Not now, but after this many milliseconds, for this reason.
@@ -67,7 +70,7 @@ impl Refusal {
     pub fn code(self) -> Code {
         match self {
             Refusal::Closed => Code::Closed,
-            Refusal::LeaseLost => Code::LeaseLost,
+            Refusal::LeaseLost | Refusal::Lapsed => Code::LeaseLost,
             Refusal::LayoutEnded => Code::LayoutEnded,
             Refusal::NotReady { .. } => Code::NotReady,
             Refusal::ClockBehind { .. } => Code::ClockBehind,
@@ -79,6 +82,7 @@ impl Refusal {
     pub fn retry_after_ms(self) -> Option<u64> {
         match self {
             Refusal::NotReady { retry_after_ms, .. } => Some(retry_after_ms),
+            Refusal::Lapsed => Some(KEEPER_MS),
             Refusal::ClockBehind { wall_ms, needed_ms } => Some(until(wall_ms, needed_ms)),
             Refusal::Closed | Refusal::LeaseLost | Refusal::LayoutEnded => None,
         }

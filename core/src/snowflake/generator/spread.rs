@@ -3,7 +3,7 @@
 use super::word::{Core, Moment};
 
 /// Gaps are below 256: wider ones would not make residues modulo 128 more even.
-const GAP_MASK: u64 = 255;
+pub(super) const GAP_MASK: u64 = 255;
 
 impl Core {
     /// Where a tick begins. A sequence that began at 0 would give low digits that are 0 at low rates, and one that goes
@@ -11,7 +11,7 @@ impl Core {
     /// modulo anything, and the same again after a restart. A sequence of 8 bits or less has no room for a few ids *and*
     /// a free start in one tick: there it is even at up to one id a tick and at full rate, and a little less between.
     pub(super) fn spread_start(&self, tick: u64) -> u64 {
-        let hash = scramble(tick ^ self.worker.rotate_right(20));
+        let hash = scramble(tick ^ self.worker().rotate_right(20));
         let position = tick << self.seq_bits | (hash & self.spread_mask);
         // Position 0 with worker 0 would be id 0, which is not valid; 0 also means "not started".
         position.max(1)
@@ -28,7 +28,7 @@ impl Core {
         if !moment.quiet || leads || late || self.lead_ticks == 0 {
             return 0;
         }
-        scramble(position ^ self.worker.rotate_right(20)) & (self.seq_mask >> 6) & GAP_MASK
+        scramble(position ^ self.worker().rotate_right(20)) & (self.seq_mask >> 6) & GAP_MASK
     }
 }
 

@@ -5,6 +5,7 @@
 use std::sync::atomic::AtomicU64 as Figure;
 
 use super::refusal::{ClockBack, Refusal, Why, until};
+use super::spread::GAP_MASK;
 use super::{Layout, Scatter, Time};
 use crate::base::error::{Error, Result};
 use crate::base::sync::{AtomicBool, AtomicU64, CachePadded, Ordering, fence};
@@ -19,6 +20,13 @@ pub(super) const CLOSED: u64 = END | 1 << 61;
 
 /// As `CLOSED`, and the reason is that another process has the worker id.
 pub(super) const REVOKED: u64 = END | 1 << 62;
+
+/// A leased worker's time is over, and another worker may follow. No count of calls that add to the word reaches from one of these
+/// values to the next.
+pub(super) const LAPSED: u64 = END | 1 << 60;
+
+/// How far above the position after which it was set a limit can lie: a budget and a gap.
+const FARTHEST_LIMIT: u64 = MAX_BUDGET + GAP_MASK + 2;
 
 /// Ids between two readings of the precise clock, at most. More would save nothing: 25 ns over 4096 ids is unmeasurable.
 const MAX_BUDGET: u64 = 4096;
@@ -64,6 +72,8 @@ pub(super) struct Slow {
     pub(super) asked_at: Figure,
     /// Where the last start put `next`: while it stands there, this generator has issued nothing since.
     pub(super) begun_at: Figure,
+    /// The first position of the present worker. It rises with each worker, so that a call on the slow path recognises a change.
+    pub(super) first: AtomicU64,
     /// The running estimate of the rate: ids counted and wall time at the start of its window, and what came out.
     pub(super) window_ids: Figure,
     pub(super) window_ms: Figure,
@@ -78,7 +88,8 @@ pub(in crate::snowflake) struct Core {
     pub(super) gate: CachePadded<Gate>,
     pub(super) slow: CachePadded<Slow>,
     pub(super) layout: Layout,
-    pub(super) worker: u64,
+    /// Ids need a mark above their tick also where they do not lead: another process may take this worker at its mark.
+    pub(super) leased: bool,
     pub(super) clock_back: ClockBack,
     pub(super) max_lead_ms: u64,
     pub(super) lead_ticks: u64,
@@ -88,8 +99,8 @@ pub(in crate::snowflake) struct Core {
     /// How far a mark is stored above the lead while the lead is in use, so that overload does not write to the store
     /// at every tick.
     pub(super) margin_ticks: u64,
-    /// The worker, shifted to its place in an id.
-    pub(super) worker_field: u64,
+    /// The worker, shifted to its place in an id. Written only while the word is 0 or [`LAPSED`].
+    pub(super) worker_field: AtomicU64,
     /// Sequence starts are spread over this many low bits.
     pub(super) spread_mask: u64,
     pub(super) seq_mask: u64,
@@ -112,6 +123,9 @@ pub(super) struct Moment {
     pub(super) cap: u64,
     /// Ticks below this are covered by the store.
     pub(super) mark: u64,
+    /// The worker's field, and its first position.
+    pub(super) worker_field: u64,
+    pub(super) first: u64,
     /// How many ticks the clock is behind one it showed before; 0 normally.
     pub(super) behind: u64,
     /// The rate was below a quarter of the layout's, so positions may be skipped for evenness.
@@ -121,10 +135,12 @@ pub(super) struct Moment {
 impl Core {
     pub(in crate::snowflake) fn new(
         layout: Layout,
-        worker: u64,
+        worker: Option<u64>,
         clock_back: ClockBack,
         max_lead_ms: u64,
     ) -> Result<Core> {
+        let leased = worker.is_none();
+        let worker = worker.unwrap_or(0);
         if worker > layout.max_worker() {
             return Err(Error::config(format!(
                 "worker {worker} does not fit layout {layout}: valid are 0 to {}",
@@ -154,18 +170,19 @@ impl Core {
                 marked_at: Figure::new(0),
                 asked_at: Figure::new(0),
                 begun_at: Figure::new(0),
+                first: AtomicU64::new(0),
                 window_ids: Figure::new(0),
                 window_ms: Figure::new(0),
                 budget: Figure::new(0),
             }),
             layout,
-            worker,
+            leased,
             clock_back,
             max_lead_ms,
             lead_ticks,
             reach_ticks: lead_ticks.max(LEAST_REACH_MS / layout.unit_ms().unsigned_abs()),
             margin_ticks: lead_ticks.div_ceil(3),
-            worker_field: layout.pack(0, worker, 0),
+            worker_field: AtomicU64::new(layout.pack(0, worker, 0)),
             spread_mask: (1 << spread_bits) - 1,
             seq_mask: layout.max_seq(),
             seq_bits,
@@ -190,23 +207,27 @@ impl Core {
         if limit == 0 || time.coarse_stamp() >= fresh_until {
             return Err(None);
         }
+        // ordering: Acquire — pairs with the Release in `begin_worker`, so that the position below is taken after the worker was
+        // read: a position of an earlier worker, which a load that moved behind it could bear, is never one of this worker. The other
+        // way round, a position of a later worker is at or above every limit that was set for an earlier one.
+        let worker_field = self.worker_field.load(Ordering::Acquire);
         // ordering: Relaxed — uniqueness needs only that read-modify-writes of one word are in one order.
         let position = self.next.fetch_add(1, Ordering::Relaxed);
-        if position < limit { Ok(self.compose(position)) } else { Err(Some(position)) }
+        if position < limit { Ok(self.compose(position, worker_field)) } else { Err(Some(position)) }
     }
 
     /// The id of a position.
     #[inline]
-    fn compose(&self, position: u64) -> u64 {
-        self.layout.write(self.plain(position))
+    fn compose(&self, position: u64, worker_field: u64) -> u64 {
+        self.layout.write(self.plain(position, worker_field))
     }
 
     /// Fields in place, without the checks that `Layout::pack` makes: positions are below the end of the layout.
     #[inline]
-    fn plain(&self, position: u64) -> u64 {
+    fn plain(&self, position: u64, worker_field: u64) -> u64 {
         let seq = position & self.seq_mask;
         // Products instead of shifts: without BMI2 a shift by a variable costs three instructions.
-        (position ^ seq) * self.tick_factor + self.worker_field + seq * self.seq_factor
+        (position ^ seq) * self.tick_factor + worker_field + seq * self.seq_factor
     }
 
     #[cold]
@@ -221,27 +242,31 @@ impl Core {
         }
         let (first, moment) = self.claim(1, time)?;
         self.open(first.start, &moment);
-        Ok(self.compose(first.start))
+        Ok(self.compose(first.start, moment.worker_field))
     }
 
     /// A position was taken past the limit or in a tick that is over. It belongs to this call alone, so it is used if it is still
     /// valid; otherwise it is skipped.
     fn keep_or_retake(&self, position: u64, time: &impl Time) -> std::result::Result<u64, Refusal> {
+        // ordering: Acquire fence — with the Release in `begin_worker` that this position followed: `moment` sees the worker whose
+        // position it is, or a later one, and then the position is below that worker's first.
+        fence(Ordering::Acquire);
         let moment = self.moment(time);
         if position < END {
             if let Ok(moment) = &moment
+                && position >= moment.first
                 && position < moment.cap
                 && (position >> self.seq_bits) as i64 >= moment.adopted
             {
                 self.check_mark(position, moment);
                 self.open(position, moment);
-                return Ok(self.compose(position));
+                return Ok(self.compose(position, moment.worker_field));
             }
             self.give_back(position);
         }
         let (first, moment) = self.claim(1, time)?;
         self.open(first.start, &moment);
-        Ok(self.compose(first.start))
+        Ok(self.compose(first.start, moment.worker_field))
     }
 
     /// Returns a position that was taken and not issued. While nothing above it is taken the word steps down by one, so
@@ -264,7 +289,7 @@ impl Core {
         if out.is_empty() {
             return Ok(0);
         }
-        let (range, _) = self.claim(out.len() as u64, time)?;
+        let (range, moment) = self.claim(out.len() as u64, time)?;
         let count = (range.end - range.start) as usize;
         let out = &mut out[..count];
         let mut rest = &mut *out;
@@ -273,7 +298,7 @@ impl Core {
         while !rest.is_empty() {
             let left = self.seq_mask - (position & self.seq_mask) + 1;
             let (run, tail) = rest.split_at_mut(left.min(rest.len() as u64) as usize);
-            let mut id = self.plain(position);
+            let mut id = self.plain(position, moment.worker_field);
             position += run.len() as u64;
             for slot in run {
                 *slot = id;
@@ -295,7 +320,7 @@ impl Core {
         count: u64,
         time: &impl Time,
     ) -> std::result::Result<(std::ops::Range<u64>, Moment), Refusal> {
-        let moment = self.moment(time).inspect_err(|_| self.shut())?;
+        let mut moment = self.moment(time).inspect_err(|_| self.shut())?;
         // ordering: Relaxed — only a first guess for the exchange below.
         let mut current = self.next.load(Ordering::Relaxed);
         loop {
@@ -315,11 +340,22 @@ impl Core {
                 return Err(self.refuse(first, &moment));
             }
             let end = moment.cap.min(first.saturating_add(count));
-            // ordering: Relaxed — as for the fast path's `fetch_add`; the limit that follows is published by `open`.
-            match self.next.compare_exchange_weak(current, end, Ordering::Relaxed, Ordering::Relaxed) {
+            // ordering: Acquire — pairs with the Release in `begin_worker`: an exchange on a later worker's word sees that worker's
+            // first position below. The limit that follows is published by `open`.
+            match self.next.compare_exchange_weak(current, end, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
                     // ordering: Relaxed — a count.
                     self.slow.skipped.fetch_add(first - current, Ordering::Relaxed);
+                    // ordering: Relaxed — ordered by the exchange.
+                    if self.slow.first.load(Ordering::Relaxed) != moment.first {
+                        // The worker changed between the reading of the clock and the exchange: its positions are skipped.
+                        // ordering: Relaxed — a count.
+                        self.slow.skipped.fetch_add(end - first, Ordering::Relaxed);
+                        moment = self.moment(time).inspect_err(|_| self.shut())?;
+                        // ordering: Relaxed — only a guess.
+                        current = self.next.load(Ordering::Relaxed);
+                        continue;
+                    }
                     self.check_mark(end - 1, &moment);
                     return Ok((first..end, moment));
                 }
@@ -335,8 +371,7 @@ impl Core {
         if current >= END {
             return Err(ended(current));
         }
-        // ordering: Acquire — pairs with the Release in `raise_mark`: the offset read below is at least this mark's.
-        let mark = self.slow.mark.load(Ordering::Acquire);
+        let (first, mark, worker_field) = self.worker_and_mark();
         if current == 0 || mark == 0 {
             return Err(Refusal::NotReady { why: Why::Start, retry_after_ms: KEEPER_MS });
         }
@@ -368,18 +403,89 @@ impl Core {
         }
         let field_end = self.layout.max_tick() + 1;
         let lead_end = ticks_after(now, self.lead_ticks.saturating_add(1));
-        let proven_end = mark.max(ticks_after(adopted, 1));
+        let proven_end = if self.leased { mark } else { mark.max(ticks_after(adopted, 1)) };
         let cap = lead_end.min(proven_end).min(field_end) << self.seq_bits;
         // ordering: Relaxed — an estimate.
         let budget = self.slow.budget.load(Ordering::Relaxed);
         // A budget is a sixteenth of a tick's ids; narrow sequences are never quiet, because they need every position.
         let quiet = budget < (self.seq_mask + 1) / (4 * BUDGETS_PER_TICK);
-        Ok(Moment { wall_ms, now, adopted, lead_end, cap, mark, behind, quiet })
+        Ok(Moment { wall_ms, now, adopted, lead_end, cap, mark, worker_field, first, behind, quiet })
+    }
+
+    /// The first position, the mark and the field of one and the same worker; the mark may be a later one of it.
+    fn worker_and_mark(&self) -> (u64, u64, u64) {
+        loop {
+            // ordering: Acquire — what follows is read after it.
+            let first = self.slow.first.load(Ordering::Acquire);
+            // ordering: Acquire — pairs with the Release in `raise_mark`: the offset read later is at least this mark's, and a mark
+            // of a later worker shows its `first` below.
+            let mark = self.slow.mark.load(Ordering::Acquire);
+            // ordering: Acquire — pairs with the Release in `begin_worker`: a later worker shows its `first` below.
+            let worker_field = self.worker_field.load(Ordering::Acquire);
+            // ordering: Relaxed — ordered by the Acquires.
+            if self.slow.first.load(Ordering::Relaxed) == first {
+                return (first, mark, worker_field);
+            }
+        }
+    }
+
+    /// The worker, 0 before the first one of a leased generator.
+    pub(super) fn worker(&self) -> u64 {
+        // ordering: Relaxed — a figure, and a seed for even digits.
+        self.layout.unpack(self.worker_field.load(Ordering::Relaxed)).worker
+    }
+
+    /// Begins with another worker, of which every tick below `start` belongs to earlier owners. Only the keeper's thread calls this.
+    /// `false`: the generator was closed, or counts with a worker.
+    ///
+    /// `place` answers with the first position, at or above the one it gets, which is above every position of earlier workers and in
+    /// a tick of its own. No position of an earlier worker is issued from here on, and none of this worker earlier:
+    /// * The word was swapped for [`LAPSED`], above which every call is refused, and it leaves that value last of all.
+    /// * `first` lies above every limit that was set before, so that a stale limit admits no position of this worker.
+    pub(super) fn begin_worker(&self, worker: u64, place: impl FnOnce(u64) -> u64) -> bool {
+        // ordering: Acquire — pairs with the Release in `end`, after which `last` stands.
+        let mut current = self.next.load(Ordering::Acquire);
+        if current != 0 && !(LAPSED..CLOSED).contains(&current) {
+            return false;
+        }
+        // ordering: Relaxed — ordered by the Acquire.
+        let last = self.slow.last.load(Ordering::Relaxed);
+        let first = place(if last == 0 {
+            0
+        } else {
+            (((last + FARTHEST_LIMIT) >> self.seq_bits) + 1) << self.seq_bits
+        });
+        // ordering: Release — pairs with the loads in `worker_and_mark`: whatever is written below shows it.
+        self.slow.first.store(first, Ordering::Release);
+        // ordering: Release — pairs with the Acquire in `quick`: a call that bears this worker finds the word lapsed or begun.
+        self.worker_field.store(self.layout.pack(0, worker, 0), Ordering::Release);
+        // ordering: Relaxed — for the keeper, when it closes; the rest are figures.
+        self.slow.marked_at.store(first, Ordering::Relaxed);
+        // ordering: Relaxed — as above.
+        self.slow.begun_at.store(first, Ordering::Relaxed);
+        // ordering: Relaxed — as above.
+        self.slow.skipped.fetch_add(first.saturating_sub(last), Ordering::Relaxed);
+        loop {
+            // ordering: Release — pairs with the Acquire of a `claim` that finds this word, and with the fence in `keep_or_retake`.
+            match self.next.compare_exchange_weak(current, first, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return true,
+                // Calls in flight add to the word.
+                Err(seen) if seen == 0 || (LAPSED..CLOSED).contains(&seen) => current = seen,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Whether callers find no worker.
+    pub(super) fn has_lapsed(&self) -> bool {
+        // ordering: Relaxed — a hint.
+        (LAPSED..CLOSED).contains(&self.next.load(Ordering::Relaxed))
     }
 
     /// Calls the keeper where the mark is due, now that `position` is taken. Runs at least once in every tick in use.
     fn check_mark(&self, position: u64, moment: &Moment) {
-        if moment.mark <= self.renewal_level(moment.now, position >> self.seq_bits) {
+        // Leases are renewed by time, not by use.
+        if !self.leased && moment.mark <= self.renewal_level(moment.now, position >> self.seq_bits) {
             self.call_keeper();
         }
     }
@@ -480,7 +586,7 @@ impl Core {
     pub(super) fn position(&self) -> u64 {
         // ordering: Relaxed — a figure.
         let current = self.next.load(Ordering::Relaxed);
-        if current < CLOSED {
+        if current < LAPSED {
             return current.min(END);
         }
         // ordering: Relaxed — a figure; 0 for the moment in which the generator is ending.
@@ -504,14 +610,18 @@ impl Core {
     pub(in crate::snowflake) fn end(&self, how: u64) -> Option<u64> {
         // ordering: Relaxed — a first guess.
         let mut current = self.next.load(Ordering::Relaxed);
-        while current < CLOSED {
+        while current < CLOSED && (current < LAPSED || how != LAPSED) {
             // The exchange separates: positions below `current` are issued, and a call that adds to the word later gets one above
             // every limit.
-            // ordering: Relaxed — as for the fast path's `fetch_add`.
-            match self.next.compare_exchange_weak(current, how, Ordering::Relaxed, Ordering::Relaxed) {
+            if current < LAPSED {
+                // Before the exchange, so that a next worker begins above it; the word hardly ever falls, and then by one.
+                // ordering: Relaxed — published by the exchange.
+                self.slow.last.fetch_max(current, Ordering::Relaxed);
+            }
+            // ordering: Release — pairs with the Acquire in `begin_worker`, which reads `last`.
+            match self.next.compare_exchange_weak(current, how, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) if current >= LAPSED => return None,
                 Ok(_) => {
-                    // ordering: Relaxed — a figure.
-                    self.slow.last.store(current, Ordering::Relaxed);
                     self.shut();
                     return self.above(current);
                 }
@@ -527,6 +637,7 @@ fn ended(word: u64) -> Refusal {
     match word {
         REVOKED.. => Refusal::LeaseLost,
         CLOSED.. => Refusal::Closed,
+        LAPSED.. => Refusal::Lapsed,
         _ => Refusal::LayoutEnded,
     }
 }

@@ -80,6 +80,7 @@ impl<'k> Layout<'k> {
         let narrowest = |column: &str| match (scheme.kept(), column) {
             (Kept::Segment, "period" | "next") | (Kept::Ticket { .. }, "id") => Some("bigint"),
             (Kept::Ticket { .. }, "step") => Some("int"),
+            (Kept::Worker, "slot" | "token" | "mark" | "ends_at") => Some("bigint"),
             (Kept::Counter(columns), _) if column == columns.maximum => Some("bigint"),
             _ => None,
         };

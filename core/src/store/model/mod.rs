@@ -12,6 +12,7 @@ pub(crate) mod partition;
 pub(crate) mod rows;
 #[cfg(feature = "_sql")]
 pub(crate) mod value;
+pub(crate) mod worker;
 
 #[cfg(test)]
 mod counter_tests;

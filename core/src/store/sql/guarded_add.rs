@@ -84,7 +84,7 @@ pub(super) fn prepare(
             add(connection, key, request.len, from, None, vec![("period", request.period.into())])
         }
         (None, Kept::Segment | Kept::Serial) => compare_and_set(connection, request),
-        (None, Kept::Counter(_) | Kept::Ticket { .. } | Kept::Sequence) => Ok(None),
+        (None, Kept::Counter(_) | Kept::Ticket { .. } | Kept::Sequence | Kept::Worker) => Ok(None),
     }
 }
 

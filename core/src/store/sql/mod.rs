@@ -14,6 +14,7 @@
 //! * `together` sends the statements of several sources at once, without those whose rows are locked.
 //! * `catalogue` checks once a connection that a table has the columns and keys that its scheme needs; `sequence` does so
 //!   for SQL sequences, and draws from them.
+//! * `slots` reads and writes the rows of leased workers.
 //! * `store` is the one [`Store`](super::Store) over a [`Server`](store::Server), which makes connections and keeps one.
 //!
 //! Rules for every connection, each bought with a duplicate somewhere:
@@ -32,6 +33,7 @@ pub(crate) mod judgement;
 pub(crate) mod remote;
 pub(crate) mod rows;
 pub(crate) mod sequence;
+mod slots;
 mod statement;
 pub mod store;
 mod together;

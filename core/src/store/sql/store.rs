@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use crate::base::scheme::Kept;
 use crate::store::model::rows::{self, Answers, Rows};
+use crate::store::model::worker::SlotRows;
 use crate::store::{
-    Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, Request, Reserved, Row, Store, Work,
+    Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows, Request, Reserved, Row,
+    SlotWork, Store, Work,
 };
 
 use super::rows::OpenRows;
@@ -276,6 +278,30 @@ impl<S: Server> Store for SqlStore<S> {
             None => self.give_back(&of.key, of.period, of.lo, of.hi),
         };
         ranges.iter().zip(given).map(alone).collect()
+    }
+
+    fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
+        write(&mut self.server, |connection| super::slots::transact(connection, key, work))
+    }
+
+    fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
+        // Reading creates nothing.
+        if !self.server.is_there() {
+            return Ok(PoolRows::default());
+        }
+        self.server
+            .with(|connection| {
+                let creates = connection.dialect().creates_tables();
+                if creates {
+                    // Another process may have dropped it since: then there is no row.
+                    connection.forget_tables();
+                }
+                if !check_table(connection, key)? && creates {
+                    return Ok(PoolRows::default());
+                }
+                super::slots::OpenSlots { connection }.read_pool(key)
+            })
+            .map_err(|fault| fault.with_context(&format!("looking at pool `{}`", key.name)))
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
