@@ -12,6 +12,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("time", 0),
     ("serial", 0),
     ("snowflake/layout", 0),
+    ("snowflake/scatter", 0),
     ("snowflake", 1),
     ("segment", 1),
     ("planner", 1),
