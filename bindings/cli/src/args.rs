@@ -145,6 +145,35 @@ Examples:
         variant: Option<Variant>,
     },
 
+    /// Show where the ids of a source land, over time and over regions
+    #[command(long_about = "\
+Show where the ids of a source land, over time and over the regions of a table or the residues of a modulo.
+
+Ids are made in memory for a minute of a clock of their own, 250 a second and worker; the mill's store is not asked. The
+brighter a cell, the more ids. The hottest share of a second is what one region, and so one server, has to take.")]
+    #[command(after_help = "\
+Examples:
+  keymill spread 'snowflake:tx?worker=5'
+  keymill spread 'snowflake:tx?worker=5&scatter=1' --workers 4
+  keymill spread 'snowflake:tx?worker=5&scatter=high:4' --svg spread.svg
+  keymill spread 'snowflake:tx?worker=5' --modulo 10")]
+    Spread {
+        /// The source: kind:name?option=value&…
+        source: String,
+        /// Parts of equal size [default: as many as scatter has, else 32]
+        #[arg(long, value_name = "N", conflicts_with = "modulo", value_parser = clap::value_parser!(u32).range(2..=4096))]
+        regions: Option<u32>,
+        /// Residues of this number, as for sharding by id
+        #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(2..=4096))]
+        modulo: Option<u32>,
+        /// How many processes make ids, each with a worker of its own
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+        workers: u16,
+        /// Draw the picture into this file, too
+        #[arg(long, value_name = "FILE")]
+        svg: Option<std::path::PathBuf>,
+    },
+
     /// Print the statements that cut a TiDB table into regions, for scattered ids
     #[command(
         name = "split-sql",

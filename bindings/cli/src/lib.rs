@@ -15,6 +15,7 @@ mod operate;
 mod print;
 mod signal;
 mod split;
+mod spread;
 mod status;
 mod steps;
 
@@ -65,6 +66,11 @@ fn answer(args: &Args, notes: &mut Vec<String>) -> Result<()> {
             ),
         },
         Verb::Completions { shell } => completions(*shell),
+        Verb::Spread { source, regions, modulo, workers, svg } => {
+            let wanted =
+                spread::Wanted { regions: *regions, modulo: *modulo, workers: *workers, svg: svg.as_deref() };
+            spread::show(source, wanted, args.json)
+        }
         Verb::Steps => steps::run(args.mill.as_deref().map(Mill::open).transpose()?),
         _ => {
             let mill = match &args.mill {
@@ -127,7 +133,7 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
             bench::run(&mill.source(source)?, *threads, *seconds, json)
         }
         // These need no mill; `run` has answered them.
-        Verb::Layout { .. } | Verb::Completions { .. } | Verb::Steps => Ok(()),
+        Verb::Layout { .. } | Verb::Completions { .. } | Verb::Spread { .. } | Verb::Steps => Ok(()),
     }
 }
 

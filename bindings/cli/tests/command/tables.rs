@@ -1,4 +1,4 @@
-//! `ddl`, `split-sql` and the layouts that `layout` proposes: statements that are printed, and none that is sent.
+//! `ddl`, `split-sql`, `spread` and the layouts that `layout` proposes: statements that are printed, and none that is sent.
 
 use crate::common::Home;
 
@@ -122,4 +122,31 @@ fn layouts_are_proposed_for_what_they_must_hold() {
     for line in ["ends: 2092-12-30", "scatter: 2", "regions of one moment: 100"] {
         assert!(scattered.lines().any(|found| found == line), "{line} in {scattered}");
     }
+}
+
+#[test]
+fn ids_that_rise_have_one_hot_region_and_scattered_ones_have_none() {
+    let home = Home::new();
+    let share = |args: &[&str]| -> f64 {
+        let answer = home.run(&[&["--json", "spread"], args].concat()).json();
+        let text = answer["hottest_share_of_a_second"].as_str().unwrap().to_owned();
+        text.trim_end_matches(" %").parse().unwrap()
+    };
+    assert!(share(&["snowflake:tx?worker=5"]) > 80.0);
+    assert!(share(&["snowflake:tx?worker=5", "--workers", "2"]) > 80.0, "ids of one moment are neighbours");
+    assert!(share(&["segment:orders"]) > 80.0);
+    for spec in [SCATTERED, "snowflake:tx?worker=5&scatter=high:3"] {
+        let hottest = share(&[spec, "--workers", "4"]);
+        assert!(hottest < 20.0, "{spec}: {hottest}");
+    }
+    assert!(share(&["snowflake:tx?worker=5", "--modulo", "10"]) < 20.0);
+
+    let file = home.path().join("spread.svg");
+    let text = home.run(&["spread", SCATTERED, "--svg", file.to_str().unwrap()]).done();
+    assert!(text.starts_with("10 regions of the table, 60 seconds\n│"), "{text}");
+    assert!(std::fs::read_to_string(&file).unwrap().contains("</svg>"));
+    let error = home.run(&["spread", "serial:t/c"]).refused("INVALID_ARGUMENT");
+    assert!(error.contains("texts"), "{error}");
+    let error = home.run(&["spread", SCATTERED, "--svg", "/no/folder/x.svg"]).refused("INVALID_ARGUMENT");
+    assert!(error.contains("cannot be drawn"), "{error}");
 }
