@@ -135,7 +135,7 @@ fn notes(layout: &Layout, regions: u64, tikv: Option<u64>) -> Vec<String> {
     if let Some(servers) = tikv {
         notes.push(advice(servers));
     }
-    if regions % scatter.regions() != 0 && scatter.regions() % regions != 0 {
+    if !regions.is_multiple_of(scatter.regions()) && !scatter.regions().is_multiple_of(regions) {
         notes.push(format!(
             "{regions} regions have unequal shares: {} parts cannot be divided evenly among them.",
             scatter.regions()

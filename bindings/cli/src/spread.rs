@@ -155,7 +155,9 @@ impl Picture {
         };
         let counts = slices.iter().map(|slice| {
             let mut counts = vec![0; regions];
-            slice.iter().for_each(|id| counts[region_of(*id)] += 1);
+            for id in slice {
+                counts[region_of(*id)] += 1;
+            }
             counts
         });
         Ok(Picture { counts: counts.collect(), regions, of })
