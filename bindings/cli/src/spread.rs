@@ -118,10 +118,13 @@ fn make(source: &Source, start_ms: i64, slices: &mut [Vec<u64>]) -> Result<()> {
     Ok(())
 }
 
-/// The spec with another worker.
+/// The spec with a worker of its own, which is given and not leased.
 fn with_worker(spec: &str, worker: u64) -> String {
     let (name, options) = spec.split_once('?').unwrap_or((spec, ""));
-    let others = options.split('&').filter(|option| !option.is_empty() && !option.starts_with("worker="));
+    let of_leases = ["worker=", "lease=", "pool=", "slots="];
+    let others = options
+        .split('&')
+        .filter(|option| !option.is_empty() && !of_leases.iter().any(|name| option.starts_with(name)));
     let options: Vec<String> = others.map(str::to_owned).chain([format!("worker={worker}")]).collect();
     format!("{name}?{}", options.join("&"))
 }

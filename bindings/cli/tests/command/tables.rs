@@ -134,6 +134,7 @@ fn ids_that_rise_have_one_hot_region_and_scattered_ones_have_none() {
     };
     assert!(share(&["snowflake:tx?worker=5"]) > 80.0);
     assert!(share(&["snowflake:tx?worker=5", "--workers", "2"]) > 80.0, "ids of one moment are neighbours");
+    assert!(share(&["snowflake:tx?slots=8-15"]) > 80.0, "a worker that would be leased");
     assert!(share(&["segment:orders"]) > 80.0);
     for spec in [SCATTERED, "snowflake:tx?worker=5&scatter=high:3"] {
         let hottest = share(&[spec, "--workers", "4"]);
