@@ -74,7 +74,7 @@ def test_a_library_of_another_version_is_named(copy):
     refused(copy.parent, f"version {keymill.__version__}", "version 9.9.9")
 
 
-def test_two_copies_in_one_process_are_two_processes_to_each_other(tmp_path):
+def test_two_copies_in_one_process_work_and_share_no_sqlite_file(tmp_path):
     """One under another name, as programs that carry their dependencies along have it."""
     shutil.copytree(PACKAGE, tmp_path / "carried" / "keymill")
     answer = run(
@@ -82,17 +82,18 @@ def test_two_copies_in_one_process_are_two_processes_to_each_other(tmp_path):
         """
 import keymill, carried.keymill as other
 assert keymill.__file__ != other.__file__
-mills = [module.open("sqlite:ids.db?durability=warn") for module in (keymill, other)]
-sources = [mill.segment("orders", min_step=10) for mill in mills]
-ids = [id for turn in range(50) for source in sources for id in source.take(7)]
-assert len(set(ids)) == len(ids) == 700
-mills[0].close()
+one, two = keymill.open("sqlite:one.db").segment("orders"), other.open("memory:").segment("orders")
+assert one.take(3) == two.take(3) == [1, 2, 3]
+same = other.open("sqlite:one.db").segment("orders")
 try:
-    sources[0].next()
-except keymill.ClosedError as error:
-    assert not isinstance(error, other.KeymillError)
-assert sources[1].next() not in ids
-mills[1].close()
+    same.next()
+    raise SystemExit("two SQLite libraries on one file")
+except other.StoreError as error:
+    assert error.code == "STORE_UNSAFE" and "second copy" in error.message, error
+    assert not isinstance(error, keymill.KeymillError)
+assert one.next() == 4
+import asyncio
+assert asyncio.run(two.anext()) == 4
 """,
     )
     assert answer.returncode == 0, answer.stderr

@@ -4,6 +4,5 @@ mod common;
 mod operator;
 mod postgres;
 mod refusals;
-mod tables;
 mod vectors;
 mod verbs;

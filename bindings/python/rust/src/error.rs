@@ -49,7 +49,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
 fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     static MODULE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let module =
-        MODULE.get_or_try_init(py, || py.import("keymill._errors").map(|m| m.into_any().unbind()))?;
+        MODULE.get_or_try_init(py, || py.import(crate::beside("_errors")).map(|m| m.into_any().unbind()))?;
     let retry_after = error.retry_after.map(|wait| wait.as_secs_f64());
     let class = module.bind(py).getattr(family(error.code))?;
     class.call1((error.code.name(), error.message.as_str(), retry_after))

@@ -22,6 +22,7 @@ mod source;
 mod value;
 mod wait;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use pyo3::exceptions::PyImportError;
@@ -32,6 +33,14 @@ use pyo3::types::PyDict;
 /// The interpreter that loaded this library first; -1: none yet.
 static INTERPRETER: AtomicI64 = AtomicI64::new(-1);
 
+/// The name under which the package was imported: a program may carry it along inside a package of its own.
+static PACKAGE: OnceLock<String> = OnceLock::new();
+
+/// The name of a module beside this one.
+fn beside(module: &str) -> String {
+    format!("{}.{module}", PACKAGE.get().map_or("keymill", String::as_str))
+}
+
 /// The compiled part of the package `keymill`.
 ///
 /// `gil_used`: cursors count under the interpreter's lock. A free-threaded build of CPython does not load an abi3 wheel;
@@ -41,6 +50,8 @@ static INTERPRETER: AtomicI64 = AtomicI64::new(-1);
 fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     refuse_a_second_interpreter(py)?;
+    let name = module.name()?.extract::<String>()?;
+    let _ = PACKAGE.set(name.strip_suffix("._keymill").unwrap_or("keymill").to_owned());
     keymill::binding::quiet_panics();
     cursor::ask_for_the_lock(py)?;
     module.add_class::<mill::Mill>()?;

@@ -47,7 +47,7 @@ impl Source {
         let py = slf.py();
         IdBatch::fits(py, count.unwrap_or(1))?;
         let batch = Batch::new(slf.get().ask(count.unwrap_or(1))?, count.is_none());
-        COMPLETE.import(py, "keymill._aio", "complete")?.call1((batch,))
+        COMPLETE.import(py, &crate::beside("_aio"), "complete")?.call1((batch,))
     }
 }
 

@@ -146,11 +146,11 @@ final class Library {
                 System.load(file.toString());
                 return true;
             } catch (UnsatisfiedLinkError e) {
-                boolean foreign = elf != null && elf.libc() != null && platform.libc != null && !elf.libc().equals(platform.libc);
-                attempts.add(where, file, foreign
-                        ? new UnsatisfiedLinkError("it is built for " + elf.libc() + ", and this JVM runs on " + platform.libc + ": "
-                                + e.getMessage())
-                        : e);
+                if (elf != null && elf.libc() != null && platform.libc != null && !elf.libc().equals(platform.libc)) {
+                    attempts.add(where, "it is built for " + elf.libc() + ", and this JVM runs on " + platform.libc);
+                    return false;
+                }
+                attempts.add(where, file, e);
             }
             return copy("a copy of it", () -> Files.newInputStream(file));
         }
@@ -230,7 +230,7 @@ final class Library {
         private static void fill(Path file, Opening library) throws IOException {
             byte[] part = new byte[1 << 16];
             try (InputStream in = library.open();
-                    OutputStream out = Files.newOutputStream(file, StandardOpenOption.WRITE)) {
+                    OutputStream out = Files.newOutputStream(file, StandardOpenOption.WRITE, LinkOption.NOFOLLOW_LINKS)) {
                 for (int length; (length = in.read(part)) >= 0; ) {
                     out.write(part, 0, length);
                 }

@@ -6,12 +6,14 @@ import static io.keymill.Checks.until;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.File;
 import java.io.IOException;
 import java.lang.management.BufferPoolMXBean;
 import java.lang.management.ManagementFactory;
+import java.lang.reflect.InvocationTargetException;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
@@ -202,6 +204,24 @@ class LifeTest {
             mills.add(mill);
         }
         assertNotSame(mills.get(0), mills.get(1));
+    }
+
+    @Test
+    void two_class_loaders_share_no_sqlite_file(@TempDir Path folder) throws Exception {
+        String store = "sqlite:" + folder.resolve("ids.db");
+        try (Mill mine = Mill.open(store);
+                URLClassLoader loader = new URLClassLoader(urls(), ClassLoader.getSystemClassLoader().getParent())) {
+            assertEquals(1, mine.segment("orders").next());
+            Class<?> mill = loader.loadClass("io.keymill.Mill");
+            try (AutoCloseable other = (AutoCloseable) mill.getMethod("open", String.class).invoke(null, store)) {
+                Object orders = mill.getMethod("segment", String.class).invoke(other, "orders");
+                InvocationTargetException refused =
+                        assertThrows(InvocationTargetException.class, () -> orders.getClass().getMethod("next").invoke(orders));
+                String says = refused.getCause().getMessage();
+                assertTrue(says.startsWith("STORE_UNSAFE") && says.contains("second copy"), says);
+            }
+            assertEquals(2, mine.segment("orders").next());
+        }
     }
 
     private static URL[] urls() {

@@ -134,6 +134,24 @@ class LoadingTest {
                 "java.library.path", "no io/keymill/native/linux-x86_64/" + LIBRARY + ", only libraries for " + ARM, "cargo build", "-Dkeymill.library=");
     }
 
+    @Test
+    void a_library_for_another_libc_is_named() throws Exception {
+        Path other = Paths.get(System.getProperty("keymill.root", "."), "target", "platforms", "linux-x86_64-musl", LIBRARY);
+        assumeTrue(Files.exists(other) && Library.platform().candidates().equals(List.of("linux-x86_64")),
+                "not run: ci/package/platforms has built no library for musl");
+        assertOrder(new Run().property("keymill.library", other).says(), "INVALID_CONFIG", "it is built for musl, and this JVM runs on glibc");
+    }
+
+    @Test
+    void where_the_libc_is_not_known_both_libraries_are_tried() throws Exception {
+        byte[] whole = Files.readAllBytes(unpacked("whole.so"));
+        String machine = "io/keymill/native/linux-" + Library.platform().machine;
+        Path jar = jar("both.jar", (name, bytes) -> name.endsWith(".so") ? Arrays.copyOf(bytes, 5000) : bytes, machine + "-musl/" + LIBRARY, whole);
+        // Without /proc the JVM's program does not find its own libraries either.
+        assertEquals("1 2 3", new Run().mount("tmpfs /proc").variable("LD_LIBRARY_PATH", Paths.get(System.getProperty("java.home"), "lib"))
+                .jar(jar).says());
+    }
+
     // Jars.
 
     @Test
