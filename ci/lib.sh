@@ -6,6 +6,10 @@ target=${CARGO_TARGET_DIR:-$root/target}
 [ "$(stat -f -c %T "${TMPDIR:-/tmp}" 2>/dev/null)" != tmpfs ] || { mkdir -p "$target/tmp"; export TMPDIR=$target/tmp; }
 passed=0 failed=0 skipped=0
 
+# The Linux systems that packages are built for, and Rust's name of each.
+platforms=(linux-x86_64 linux-x86_64-musl linux-aarch64 linux-aarch64-musl)
+triple() { local machine=${1#linux-}; case $1 in *-musl) echo "${machine%-musl}-unknown-linux-musl" ;; *) echo "$machine-unknown-linux-gnu" ;; esac; }
+
 # need COMMAND PACKAGE: installs the package where the command is missing.
 need() {
     command -v "$1" >/dev/null && return
