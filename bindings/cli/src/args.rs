@@ -3,6 +3,8 @@
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::ddl::{Dialect, Variant};
+
 const STORY: &str = "\
 Five minutes:
   keymill take segment:orders 5                   ids 1 to 5, kept in ./keymill.db
@@ -89,21 +91,116 @@ Examples:
         id: String,
     },
 
-    /// Explain a snowflake layout: fields, capacity, the day it ends
+    /// Explain a snowflake layout: fields, capacity, the day it ends; or propose one
     #[command(after_help = "\
 Presets: twitter, uid, sonyflake, js53. Free form: time:BITS@UNIT,worker:BITS,seq:BITS, at most 63 bits.
+With --years, --workers and --rate instead of a name: layouts that hold so much.
 
 Examples:
   keymill layout uid
   keymill layout uid --epoch 2016-05-20
-  keymill layout time:41@1ms,dc-worker:5+5,seq:12")]
+  keymill layout twitter --scatter 1
+  keymill layout time:41@1ms,dc-worker:5+5,seq:12
+  keymill layout --years 50 --workers 1000 --rate 100000")]
     Layout {
         /// A preset's name, or the fields
-        #[arg(value_name = "NAME_OR_SPEC")]
-        layout: String,
+        #[arg(value_name = "NAME_OR_SPEC", required_unless_present = "years")]
+        layout: Option<String>,
         /// The moment ticks are counted from: 2025-01-01 or 2025-01-01T00:00:00Z
         #[arg(long, default_value = keymill::snowflake::layout::DEFAULT_EPOCH)]
         epoch: String,
+        /// The scattered form of the ids: 0, 1, 2, 3 or high:BITS
+        #[arg(long, default_value = "0")]
+        scatter: String,
+        /// Propose layouts that last this long
+        #[arg(long, value_name = "Y", conflicts_with_all = ["layout", "scatter", "epoch"], requires_all = ["workers", "rate"])]
+        years: Option<u32>,
+        /// … have this many workers
+        #[arg(long, value_name = "W", requires = "years")]
+        workers: Option<u64>,
+        /// … and make this many ids per second in each of them
+        #[arg(long, value_name = "R", requires = "years")]
+        rate: Option<u64>,
+    },
+
+    /// Print a table whose key is a source's ids
+    #[command(long_about = "\
+Print a table whose key is a source's ids, to begin with. No database is asked. On TiDB the default variant follows the
+source: clustered for scattered ids, nonclustered for ids that rise, text for serials.")]
+    #[command(after_help = "\
+Examples:
+  keymill ddl segment:orders --dialect postgres
+  keymill ddl 'snowflake:tx?worker=5&scatter=1' t_tx --dialect tidb
+  keymill ddl 'snowflake:tx?worker=5' t_tx --dialect tidb --variant text")]
+    Ddl {
+        /// The source: kind:name?option=value&…
+        source: String,
+        /// The table [default: the source's name]
+        table: Option<String>,
+        /// The database
+        #[arg(long)]
+        dialect: Dialect,
+        /// How TiDB keeps the rows
+        #[arg(long)]
+        variant: Option<Variant>,
+    },
+
+    /// Show where the ids of a source land, over time and over regions
+    #[command(long_about = "\
+Show where the ids of a source land, over time and over the regions of a table or the residues of a modulo.
+
+Ids are made in memory for a minute of a clock of their own, 250 a second and worker; the mill's store is not asked. The
+brighter a cell, the more ids. The hottest share of a second is what one region, and so one server, has to take.")]
+    #[command(after_help = "\
+Examples:
+  keymill spread 'snowflake:tx?worker=5'
+  keymill spread 'snowflake:tx?worker=5&scatter=1' --workers 4
+  keymill spread 'snowflake:tx?worker=5&scatter=high:4' --svg spread.svg
+  keymill spread 'snowflake:tx?worker=5' --modulo 10")]
+    Spread {
+        /// The source: kind:name?option=value&…
+        source: String,
+        /// Parts of equal size [default: as many as scatter has, else 32]
+        #[arg(long, value_name = "N", conflicts_with = "modulo", value_parser = clap::value_parser!(u32).range(2..=4096))]
+        regions: Option<u32>,
+        /// Residues of this number, as for sharding by id
+        #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(2..=4096))]
+        modulo: Option<u32>,
+        /// How many processes make ids, each with a worker of its own
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+        workers: u16,
+        /// Draw the picture into this file, too
+        #[arg(long, value_name = "FILE")]
+        svg: Option<std::path::PathBuf>,
+    },
+
+    /// Print the statements that cut a TiDB table into regions, for scattered ids
+    #[command(
+        name = "split-sql",
+        long_about = "\
+Print the statements that cut a TiDB table into regions, for scattered ids. No database is asked.
+
+With scatter=1, 2 or 3 the regions hold the ids of one first digit; the statements for the next digit follow, with the
+date from which its ids are made. With scatter=high:BITS the regions stay for the life of the layout."
+    )]
+    #[command(after_help = "\
+Examples:
+  keymill split-sql 'snowflake:tx?worker=5&scatter=1' t_tx
+  keymill split-sql 'snowflake:tx?worker=5&scatter=high:4' shop.t_tx --index PRIMARY --tikv 12")]
+    SplitSql {
+        /// The source: kind:name?option=value&…
+        source: String,
+        /// The table
+        table: String,
+        /// The index that holds the ids, where they are not the clustered primary key: PRIMARY for a nonclustered one
+        #[arg(long, value_name = "NAME")]
+        index: Option<String>,
+        /// How many regions [default: as many as scatter has parts]
+        #[arg(long, value_name = "N")]
+        regions: Option<u64>,
+        /// The number of TiKV servers, for advice about scatter
+        #[arg(long, value_name = "N")]
+        tikv: Option<u64>,
     },
 
     /// Create what the store needs for these sources

@@ -7,12 +7,15 @@
 
 mod args;
 mod bench;
+mod ddl;
 mod digits;
 mod ids;
 mod layout;
 mod operate;
 mod print;
 mod signal;
+mod split;
+mod spread;
 mod status;
 mod steps;
 
@@ -52,8 +55,22 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
 /// Runs the verb; `notes` are for standard error.
 fn answer(args: &Args, notes: &mut Vec<String>) -> Result<()> {
     match &args.verb {
-        Verb::Layout { layout, epoch } => layout::explain(layout, epoch, args.json),
+        Verb::Layout { layout, epoch, scatter, years, workers, rate } => match (layout, years) {
+            (Some(layout), _) => layout::explain(layout, epoch, scatter, args.json),
+            // clap has all three or none.
+            (None, years) => layout::propose(
+                years.unwrap_or_default(),
+                workers.unwrap_or_default(),
+                rate.unwrap_or_default(),
+                args.json,
+            ),
+        },
         Verb::Completions { shell } => completions(*shell),
+        Verb::Spread { source, regions, modulo, workers, svg } => {
+            let wanted =
+                spread::Wanted { regions: *regions, modulo: *modulo, workers: *workers, svg: svg.as_deref() };
+            spread::show(source, wanted, args.json)
+        }
         Verb::Steps => steps::run(args.mill.as_deref().map(Mill::open).transpose()?),
         _ => {
             let mill = match &args.mill {
@@ -105,11 +122,18 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
                 OldRow::of(from).table(table.as_deref()).row(row.as_deref()).columns(columns.as_deref());
             operate::import(&mill.source(source)?, &old, *yes, json)
         }
+        Verb::Ddl { source, table, dialect, variant } => {
+            ddl::table(&mill.source(source)?, table.as_deref(), *dialect, *variant, json)
+        }
+        Verb::SplitSql { source, table, index, regions, tikv } => {
+            let wanted = split::Wanted { table, index: index.as_deref(), regions: *regions, tikv: *tikv };
+            split::sql(&mill.source(source)?, wanted, json)
+        }
         Verb::Bench { source, threads, seconds } => {
             bench::run(&mill.source(source)?, *threads, *seconds, json)
         }
         // These need no mill; `run` has answered them.
-        Verb::Layout { .. } | Verb::Completions { .. } | Verb::Steps => Ok(()),
+        Verb::Layout { .. } | Verb::Completions { .. } | Verb::Spread { .. } | Verb::Steps => Ok(()),
     }
 }
 

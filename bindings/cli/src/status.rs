@@ -22,6 +22,7 @@ struct SourceStatus {
     label: String,
     spec: String,
     settings: Vec<(&'static str, String)>,
+    layout: Option<Layout>,
     standing: Result<Standing>,
 }
 
@@ -29,7 +30,8 @@ impl SourceStatus {
     fn of(source: &Source) -> SourceStatus {
         let label = source.label().to_owned();
         let spec = source.stats().map_or_else(|_| label.clone(), |stats| stats.spec);
-        SourceStatus { label, spec, settings: source.settings(), standing: source.standing() }
+        let (settings, layout) = (source.settings(), source.layout());
+        SourceStatus { label, spec, settings, layout, standing: source.standing() }
     }
 
     fn setting(&self, wanted: &str) -> Option<&str> {
@@ -40,10 +42,6 @@ impl SourceStatus {
         print::one_line(self.setting(wanted).unwrap_or("-"))
     }
 
-    fn layout(&self) -> Option<Layout> {
-        Layout::parse(self.setting("layout")?, self.setting("epoch")?).ok()
-    }
-
     fn seen(&self) -> Option<&Standing> {
         self.standing.as_ref().ok()
     }
@@ -51,7 +49,7 @@ impl SourceStatus {
     /// How far the store has promised: the highest number or serial reserved, or a snowflake's time.
     fn reserved_to(&self) -> Option<String> {
         let standing = self.seen()?;
-        match self.layout() {
+        match self.layout {
             Some(layout) => {
                 let highest = standing.row.as_ref()?.mark.next.saturating_sub(1);
                 Some(rfc3339(layout.wall_ms_of(highest)))
@@ -62,7 +60,7 @@ impl SourceStatus {
 
     /// The share of its period's numbers that is reserved; none of a period that has not begun.
     fn used_ratio(&self) -> Option<f64> {
-        let standing = self.seen().filter(|_| self.layout().is_none())?;
+        let standing = self.seen().filter(|_| self.layout.is_none())?;
         standing.row.as_ref()?;
         let used = if standing.other_period.is_some() { 0 } else { standing.used };
         Some(used as f64 / standing.capacity as f64)
@@ -94,7 +92,7 @@ impl SourceStatus {
         {
             warnings.push(format!("its row stands in {row}, and this machine's clock says {present}"));
         }
-        if let Some(layout) = self.layout() {
+        if let Some(layout) = self.layout {
             match layout.check_life(now_ms()) {
                 Ok(warning) => warnings.extend(warning),
                 Err(error) => warnings.push(error.to_string()),
@@ -125,7 +123,7 @@ impl SourceStatus {
             json!(standing.and_then(|s| s.other_period.as_ref().map(|periods| periods.row.clone()))),
         );
         put("is_of_now", json!(standing.map(|standing| standing.other_period.is_none())));
-        put("ends", json!(self.layout().map(|layout| layout.end_date())));
+        put("ends", json!(self.layout.map(|layout| layout.end_date())));
         put("durability", json!(durability(facts)));
         // Only the processes that use the source know these.
         for unknown in ["used", "lost", "runway_seconds"] {
@@ -154,7 +152,7 @@ impl SourceStatus {
         if let Some(other) = self.other_period() {
             reserved = format!("{reserved} {other}");
         }
-        let step = match (self.setting("step"), self.layout()) {
+        let step = match (self.setting("step"), self.layout) {
             (Some(step), _) => self.step().unwrap_or(step).to_owned(),
             (None, Some(layout)) => format!("worker {}, ends {}", self.shown("worker"), layout.end_date()),
             (None, None) => "-".to_owned(),

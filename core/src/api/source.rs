@@ -12,7 +12,7 @@ use crate::engine::metrics::Stats;
 use crate::engine::{Live, SharedSource, Way};
 use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
-use crate::snowflake::SnowflakeSource;
+use crate::snowflake::{Layout, SnowflakeSource};
 use crate::store::Row;
 
 use super::{Change, Handle, Iter, Mill, Parts, Repair};
@@ -286,6 +286,12 @@ impl Source {
     /// A handle that counts through blocks of its own: the fastest loop, for one thread at a time. Ids rise within it.
     pub fn handle(&self) -> Handle {
         Handle { source: self.clone(), cursor: Cursor::EMPTY }
+    }
+
+    /// The layout of a snowflake, with the form of its ids; `None` for other kinds.
+    #[must_use]
+    pub fn layout(&self) -> Option<Layout> {
+        self.spec().snowflake.map(|snowflake| snowflake.layout)
     }
 
     /// Parses an id.

@@ -8,6 +8,7 @@ use crate::base::reservation::Key;
 use crate::base::worker::Slots;
 use crate::serial::SerialPattern;
 use crate::snowflake::layout::{Layout, rfc3339};
+use crate::snowflake::scatter::Scatter;
 
 /// What a source hands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,6 +219,9 @@ impl Spec {
         if let Some(SnowflakeSpec { layout, worker, .. }) = &self.snowflake {
             settings.push(("layout", layout.describe()));
             settings.push(("epoch", rfc3339(layout.epoch_ms())));
+            if layout.scatter() != Scatter::None {
+                settings.push(("scatter", layout.scatter().to_string()));
+            }
             settings.push((
                 "worker",
                 match worker {

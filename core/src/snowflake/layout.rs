@@ -10,7 +10,7 @@ use std::fmt;
 
 use jiff::{Timestamp, civil, tz::TimeZone};
 
-use super::scatter::{Scatter, lower_bits, move_digits, raise_bits, restore_digits};
+use super::scatter::{Scatter, lower_bits, move_digits, raise_bits, restore_digits, unit_of};
 use crate::base::error::{Code, Error, Result};
 
 /// The epoch of a layout that names none.
@@ -31,6 +31,9 @@ const MAX_BITS: u32 = 63;
 const MAX_UNIT_MS: i64 = 86_400_000;
 
 const YEAR_MS: i64 = 365 * 86_400_000;
+
+/// A year of the calendar, on average.
+const MEAN_YEAR_MS: u128 = 31_556_952_000;
 
 const FORM: &str = "valid are twitter, uid, sonyflake, js53 or time:BITS@UNIT,worker:BITS,seq:BITS \
                     with UNIT like 1ms, 10ms or 1s and at most 63 bits in all";
@@ -64,6 +67,20 @@ pub struct Fields {
     pub worker: u64,
     /// The sequence within the tick.
     pub seq: u64,
+}
+
+/// Ids of one scattered form that lie next to each other, and the time in which they are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Window {
+    /// The lowest id that may lie here.
+    pub lo: u64,
+    /// No id here is this high.
+    pub hi: u64,
+    /// When the first of them is made, milliseconds since 1970.
+    pub from_ms: i64,
+    /// When they are used up, milliseconds since 1970.
+    pub until_ms: i64,
 }
 
 impl Layout {
@@ -194,6 +211,74 @@ impl Layout {
         ((tick & mask(self.time_bits)) << self.time_shift())
             | ((worker & self.max_worker()) << self.worker_shift())
             | ((seq & self.max_seq()) << self.seq_shift())
+    }
+
+    /// Where the ids of this wall time lie, in which [`Scatter::regions`] parts of equal size have equally many. With decimal digits
+    /// these are the ids of one first digit; with high bits, all. `None` where ids are not scattered, before the epoch, or after the
+    /// end.
+    #[must_use]
+    pub fn window(&self, wall_ms: i64) -> Option<Window> {
+        let tick = u64::try_from(self.tick_at(wall_ms)).ok().filter(|tick| *tick <= self.last_tick)?;
+        let (from_ms, until_ms) = (self.wall_ms_of(0), self.ends_at_ms());
+        match self.scatter {
+            Scatter::None => None,
+            Scatter::High(_) => Some(Window { lo: 0, hi: self.max_id() + 1, from_ms, until_ms }),
+            Scatter::Digits(digits) => {
+                // The last id of the tick, so that a window begins with the first tick that has only its ids.
+                let last = self.pack(tick, self.max_worker(), self.max_seq());
+                let unit = unit_of(last, digits).unwrap_or(10_u64.pow(digits + 1));
+                let (lo, hi) = (last / unit * unit, last / unit * unit + unit);
+                let at = |id: u64| self.wall_ms_of(id >> self.time_shift());
+                Some(Window { lo, hi, from_ms: at(lo).max(from_ms), until_ms: at(hi).min(until_ms) })
+            }
+        }
+    }
+
+    /// The share of the layout's life that is over: 0 at the epoch, 1 at the end.
+    #[must_use]
+    pub fn life_used(&self, now_ms: i64) -> f64 {
+        let life = self.ends_at_ms().saturating_sub(self.epoch_ms) as f64;
+        (now_ms.saturating_sub(self.epoch_ms) as f64 / life).clamp(0.0, 1.0)
+    }
+
+    /// Whether the sequence stands last, so that the low bits and digits of ids are even at any rate.
+    #[must_use]
+    pub fn ends_in_seq(&self) -> bool {
+        self.seq_last
+    }
+
+    /// Layouts for so many years, workers, and ids per second of one worker, the finest tick first: with ticks of 1 ms, 10 ms and
+    /// 1 s, as far as they fit 63 bits. Bits that are left go to the sequence.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` where no layout fits, or for a demand of 0.
+    ///
+    /// ```
+    /// use keymill::Layout;
+    /// let layouts = Layout::propose(50, 1000, 100_000)?;
+    /// assert_eq!(layouts[0].to_string(), "time:41@1ms,worker:10,seq:12");
+    /// # Ok::<(), keymill::Error>(())
+    /// ```
+    pub fn propose(years: u32, workers: u64, per_second: u64) -> Result<Vec<Layout>> {
+        if years == 0 || workers == 0 || per_second == 0 {
+            return Err(Error::argument("years, workers and rate are at least 1"));
+        }
+        let bits = |values: u128| (u128::BITS - (values - 1).leading_zeros()).max(1);
+        let fits = [("1ms", 1), ("10ms", 10), ("1s", 1000)].into_iter().filter_map(|(unit, unit_ms)| {
+            let time = bits(u128::from(years) * MEAN_YEAR_MS.div_ceil(unit_ms));
+            let seq = bits((u128::from(per_second) * unit_ms).div_ceil(1000));
+            let worker = bits(u128::from(workers));
+            let rest = MAX_BITS.checked_sub(time + worker + seq)?;
+            Layout::parse(&format!("time:{time}@{unit},worker:{worker},seq:{}", seq + rest), "").ok()
+        });
+        let layouts: Vec<_> = fits.collect();
+        if layouts.is_empty() {
+            return Err(Error::argument(format!(
+                "{years} years, {workers} workers and {per_second} ids per second and worker need more than {MAX_BITS} bits, \
+                 even in ticks of a second; ask for fewer of one of them"
+            )));
+        }
+        Ok(layouts)
     }
 
     /// The fields of an id. Bits above the layout are ignored; [`Layout::read`] refuses them,
@@ -580,6 +665,66 @@ mod tests {
             );
         }
         assert_eq!(format!("{:.1}", years("twitter", "high:12")), "69.7");
+    }
+
+    #[test]
+    fn windows_follow_each_other_and_hold_the_ids_of_their_time() {
+        for text in ["twitter", "uid", "sonyflake", "js53", "time:20@1s,worker:1,seq:3"] {
+            for form in [Scatter::Digits(1), Scatter::Digits(2), Scatter::Digits(3), Scatter::High(2)] {
+                let layout = layout(text).scattered(form).expect(text);
+                let mut at = layout.epoch_ms();
+                let mut windows = 0;
+                while let Some(window) = layout.window(at) {
+                    for (tick, seq) in
+                        [(layout.tick_at(at), 0), (layout.tick_at(window.until_ms - 1), layout.max_seq())]
+                    {
+                        let id = layout.write(layout.pack(tick as u64, 1, seq));
+                        // The first tick of a window may begin with ids of the one before.
+                        let below = window.lo >> layout.time_shift() == tick as u64;
+                        assert!(
+                            id < window.hi && (below || id >= window.lo),
+                            "{text} {form}: {id} {window:?}"
+                        );
+                    }
+                    assert!(
+                        window.from_ms <= at && at < window.until_ms,
+                        "{text} {form}: {window:?} at {at}"
+                    );
+                    at = window.until_ms;
+                    windows += 1;
+                }
+                assert_eq!(at, layout.ends_at_ms(), "{text} {form}");
+                assert!(
+                    windows < 200 && (windows == 1) == (form == Scatter::High(2)),
+                    "{text} {form}: {windows}"
+                );
+            }
+            assert_eq!(layout(text).window(layout(text).epoch_ms()), None);
+        }
+    }
+
+    #[test]
+    fn a_proposed_layout_holds_what_was_asked_for() {
+        for (years, workers, rate) in
+            [(1, 1, 1), (50, 1000, 100_000), (69, 1024, 4_096_000), (8, 4_000_000, 8000), (30, 32, 10)]
+        {
+            for layout in Layout::propose(years, workers, rate).expect("a layout") {
+                let life_ms =
+                    (u128::from(layout.max_tick()) + 1) * u128::from(layout.unit_ms().unsigned_abs());
+                assert!(life_ms >= MEAN_YEAR_MS * u128::from(years), "{layout}");
+                assert!(layout.max_worker() + 1 >= workers, "{layout}");
+                assert!(layout.ids_per_second() >= rate, "{layout}");
+                assert!(layout.ends_in_seq(), "{layout}");
+            }
+        }
+        for (years, workers, rate) in
+            [(0, 1, 1), (1, 0, 1), (1, 1, 0), (u32::MAX, u64::MAX, u64::MAX), (100, 1 << 30, 1 << 20)]
+        {
+            assert_eq!(
+                Layout::propose(years, workers, rate).expect_err("too much").code,
+                Code::InvalidArgument
+            );
+        }
     }
 
     #[test]

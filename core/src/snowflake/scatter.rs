@@ -148,7 +148,7 @@ fn moved_below<const DIGITS: u32>(id: u64, unit: u64) -> u64 {
 }
 
 /// The value of the first digit's place; `None` for an id that is too short.
-fn unit_of(id: u64, digits: u32) -> Option<u64> {
+pub(super) fn unit_of(id: u64, digits: u32) -> Option<u64> {
     id.checked_ilog10().filter(|place| *place > digits).map(|place| TENS[place as usize])
 }
 

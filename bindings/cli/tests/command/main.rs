@@ -4,5 +4,6 @@ mod common;
 mod operator;
 mod postgres;
 mod refusals;
+mod tables;
 mod vectors;
 mod verbs;
