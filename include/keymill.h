@@ -74,6 +74,11 @@
 #define KM_PART_DATE 16
 
 /**
+ * km_parts.present: the data centre of a snowflake whose source was given its worker as DC+N.
+ */
+#define KM_PART_DATACENTER 32
+
+/**
  * km_stats.present: last_refill_ms.
  */
 #define KM_STAT_LAST_REFILL 1
@@ -253,6 +258,10 @@ typedef struct {
      * The date part, NUL-terminated.
      */
     char date[64];
+    /**
+     * The data centre; worker is then the worker within it.
+     */
+    uint64_t datacenter;
 } km_parts;
 
 /**

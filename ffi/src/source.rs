@@ -170,6 +170,8 @@ pub const KM_PART_SEQUENCE: u32 = 4;
 pub const KM_PART_NUMBER: u32 = 8;
 /// km_parts.present: a serial's date part.
 pub const KM_PART_DATE: u32 = 16;
+/// km_parts.present: the data centre of a snowflake whose source was given its worker as DC+N.
+pub const KM_PART_DATACENTER: u32 = 32;
 
 /// What an id is made of. The caller sets struct_size to sizeof(km_parts) before the call (KM_PARTS_INIT does); the
 /// struct may grow at its end in later versions.
@@ -190,6 +192,8 @@ pub struct km_parts {
     pub number: u64,
     /// The date part, NUL-terminated.
     pub date: [c_char; 64],
+    /// The data centre; worker is then the worker within it.
+    pub datacenter: u64,
 }
 
 /// The size of km_parts.date.
@@ -371,12 +375,14 @@ impl StructOut<km_parts> {
                 | bit(parts.worker.is_some(), KM_PART_WORKER)
                 | bit(parts.sequence.is_some(), KM_PART_SEQUENCE)
                 | bit(parts.number.is_some(), KM_PART_NUMBER)
-                | bit(parts.date.is_some(), KM_PART_DATE),
+                | bit(parts.date.is_some(), KM_PART_DATE)
+                | bit(parts.datacenter.is_some(), KM_PART_DATACENTER),
             time_ms: parts.time_ms.unwrap_or_default(),
             worker: parts.worker.unwrap_or_default(),
             sequence: parts.sequence.unwrap_or_default(),
             number: parts.number.unwrap_or_default(),
             date: text_of(text),
+            datacenter: parts.datacenter.unwrap_or_default(),
         };
         self.put(&answer);
         Ok(())

@@ -10,6 +10,8 @@ export interface Parts {
   time?: Date
   /** A snowflake's worker. */
   worker?: number
+  /** The data centre of a snowflake whose source was given its worker as `DC+N`. */
+  datacenter?: number
   /** A snowflake's sequence. */
   sequence?: number
   /** A serial number's date part. */
@@ -159,7 +161,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
         if (name === 'time') parts.time = new Date(value)
         else if (name === 'number') parts.number = BigInt(value)
         else if (name === 'date') parts.date = value
-        else if (name === 'worker' || name === 'sequence') parts[name] = Number(value)
+        else if (name === 'worker' || name === 'sequence' || name === 'datacenter') parts[name] = Number(value)
       }
       return parts
     } catch (e) {

@@ -241,7 +241,9 @@ pub struct Table {
 pub struct Parts {
     /// When a snowflake was made: milliseconds since 1970.
     pub time_ms: Option<i64>,
-    /// A snowflake's worker.
+    /// The data centre of a snowflake whose source was given its worker as `DC+N`.
+    pub datacenter: Option<u64>,
+    /// A snowflake's worker; within its data centre where there is one.
     pub worker: Option<u64>,
     /// A snowflake's sequence.
     pub sequence: Option<u64>,
@@ -260,6 +262,7 @@ impl Parts {
             fields.push(("time", crate::snowflake::layout::rfc3339(ms)));
         }
         let texts = [
+            ("datacenter", self.datacenter.map(|n| n.to_string())),
             ("worker", self.worker.map(|n| n.to_string())),
             ("sequence", self.sequence.map(|n| n.to_string())),
             ("date", self.date.clone()),

@@ -300,11 +300,13 @@ impl Source {
     /// `INVALID_ARGUMENT` for a number this source cannot have made.
     pub fn parse(&self, id: u64) -> Result<Parts> {
         let stride = self.stride();
-        if let Some(SnowflakeSpec { layout, .. }) = &self.spec().snowflake {
+        if let Some(SnowflakeSpec { layout, by_data_centre, .. }) = &self.spec().snowflake {
             let fields = layout.read(id).map_err(|e| self.failed(e))?;
+            let split = layout.split_worker(fields.worker).filter(|_| *by_data_centre);
             return Ok(Parts {
                 time_ms: Some(layout.wall_ms_of(fields.tick)),
-                worker: Some(fields.worker),
+                datacenter: split.map(|(center, _)| center),
+                worker: Some(split.map_or(fields.worker, |(_, worker)| worker)),
                 sequence: Some(fields.seq),
                 ..Parts::default()
             });

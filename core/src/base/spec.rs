@@ -53,6 +53,8 @@ pub struct SnowflakeSpec {
     pub layout: Layout,
     /// The worker id, or how one is leased.
     pub worker: Worker,
+    /// The worker was given as `DC+N`, and parts of ids are shown so.
+    pub by_data_centre: bool,
     /// What to do when the wall clock steps back.
     pub clock_back: ClockBack,
     /// How far the time of an id may lead the wall clock.
@@ -216,7 +218,7 @@ impl Spec {
             settings.push(("date", pattern.date_pattern().to_owned()));
             settings.push(("number", pattern.number_pattern().to_owned()));
         }
-        if let Some(SnowflakeSpec { layout, worker, .. }) = &self.snowflake {
+        if let Some(SnowflakeSpec { layout, worker, by_data_centre, .. }) = &self.snowflake {
             settings.push(("layout", layout.describe()));
             settings.push(("epoch", rfc3339(layout.epoch_ms())));
             if layout.scatter() != Scatter::None {
@@ -225,7 +227,10 @@ impl Spec {
             settings.push((
                 "worker",
                 match worker {
-                    Worker::Fixed(worker) => worker.to_string(),
+                    Worker::Fixed(worker) => match layout.split_worker(*worker).filter(|_| *by_data_centre) {
+                        Some((center, worker)) => format!("{center}+{worker}"),
+                        None => worker.to_string(),
+                    },
                     Worker::Leased { lease_ms, slots } => {
                         format!("leased for {lease_ms} ms from {} to {}", slots.first, slots.last)
                     }

@@ -239,7 +239,7 @@ pub const SNOWFLAKE: &[Described] = &[
     option(
         "worker",
         "lease",
-        "`lease`, or 0 to what the layout holds",
+        "`lease`, 0 to what the layout holds, or `DC+N`",
         "Where the worker number comes from: leased from the store, or this process's own.",
     ),
     option("lease", "30s", "1s to 1h", "How long a leased worker stays this process's own without renewal."),

@@ -541,7 +541,21 @@ fn worker(read: &Reader, layout: &Layout) -> Result<Worker> {
                     "option `{option}` is for worker=lease, and this worker is given; leave it out"
                 )));
             }
-            read.number("worker", 0, 0, most).map(Worker::Fixed)
+            match read.given.get("worker").and_then(|value| value.split_once('+')) {
+                Some((center, own)) => {
+                    let number =
+                        |text: &str| text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
+                    let (Some(center), Some(own)) = (number(center), number(own)) else {
+                        return Err(read.bad(
+                            "worker",
+                            &format!("{center}+{own}"),
+                            "a data centre and a worker, as in 2+5",
+                        ));
+                    };
+                    layout.with_data_centre()?.join_worker(center, own).map(Worker::Fixed)
+                }
+                None => read.number("worker", 0, 0, most).map(Worker::Fixed),
+            }
         }
     }
 }
@@ -552,6 +566,7 @@ fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?
         .scattered(Scatter::parse(&read.text("scatter", "0"))?)?;
     let worker = worker(read, &layout)?;
+    let by_data_centre = read.given.get("worker").is_some_and(|value| value.contains('+'));
     let clock_back = read.one_of(
         "clock_back",
         &[("borrow", ClockBack::Borrow), ("wait", ClockBack::Wait), ("error", ClockBack::Error)],
@@ -570,6 +585,8 @@ fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
             pool
         }
     };
+    // The mark is the worker's, however it was written: its key has the layout as it was given.
+    let layout = if by_data_centre { layout.with_data_centre()? } else { layout };
     Ok(Spec {
         text: common.text,
         command: None,
@@ -587,7 +604,7 @@ fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
         order: common.order,
         block: common.block,
         deadline: common.deadline,
-        snowflake: Some(SnowflakeSpec { layout, worker, clock_back, max_lead_ms }),
+        snowflake: Some(SnowflakeSpec { layout, worker, by_data_centre, clock_back, max_lead_ms }),
         skew_ms: 0,
         rules: Rules::default(),
         start: 0,

@@ -476,12 +476,25 @@ impl Layout {
         (self.center_bits > 0).then(|| ((worker & self.max_worker()) >> low, worker & mask(low)))
     }
 
+    /// This layout with its worker as data centre and worker. A worker of 10 bits that the layout does not split has 5 bits of
+    /// each, as Twitter's has.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` where the layout does not split a worker of another width.
+    pub fn with_data_centre(self) -> Result<Layout> {
+        match (self.center_bits, self.worker_bits) {
+            (0, 10) => Ok(Layout { center_bits: 5, ..self }),
+            (0, _) => self.join_worker(0, 0).map(|_| self),
+            _ => Ok(self),
+        }
+    }
+
     /// The one worker number of a data centre and a worker. `INVALID_CONFIG` where the layout does not split or a part is too large.
     pub fn join_worker(&self, center: u64, worker: u64) -> Result<u64> {
         let low = self.worker_bits - self.center_bits;
         if self.center_bits == 0 {
             return Err(Error::config(format!(
-                "layout {self} has no data centre; write the worker as dc-worker:5+5"
+                "layout {self} has no data centre; write its worker as two widths, such as dc-worker:5+5"
             )));
         }
         if center > mask(self.center_bits) || worker > mask(low) {

@@ -251,6 +251,7 @@ static void snowflakes(void) {
     for (size_t i = 1; i < 5000; i++) CHECK(ids[i] > ids[i - 1]);
     OK(km_source_parse(tx, ids[0], &parts));
     CHECK(parts.present == (KM_PART_TIME | KM_PART_WORKER | KM_PART_SEQUENCE) && parts.worker == 5);
+    CHECK(parts.datacenter == 0);
     CHECK(parts.time_ms > INT64_C(1700000000000));
     GIVES(KM_INVALID_ARGUMENT, km_source_lease(tx, 10, &lo, &hi));
     /* A cursor works on every source of numbers. */

@@ -1,5 +1,5 @@
 from collections.abc import Coroutine, Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Generic, SupportsIndex, TypedDict, TypeVar, Union, final
 
@@ -38,10 +38,12 @@ CODES: Final[Mapping[str, int]]
 _Id = TypeVar("_Id", int, str)
 _Option: TypeAlias = Union[str, bool, int, float, timedelta, None]
 
-# Which of these an id has depends on its source's kind: a snowflake time, worker and sequence, a segment number, a serial
+# Which of these an id has depends on its source's kind: a snowflake time, worker and sequence (and
+# datacenter, where its worker was given as DC+N), a segment number, a serial
 # date and number. All are declared, so that parse(id)["worker"] type-checks; another kind's key raises KeyError.
 class _Parts(TypedDict):
-    time: str
+    time: datetime
+    datacenter: int
     worker: int
     sequence: int
     date: str

@@ -16,6 +16,17 @@ use crate::handle::Handle;
 use crate::id_source::IdSource;
 use crate::value::{count, not_pickled, text, whole};
 
+/// A moment as a `datetime` in UTC. Python has none after the year 9999.
+fn when(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyAny>> {
+    let datetime = py.import("datetime")?;
+    let utc = datetime.getattr("timezone")?.getattr("utc")?;
+    let epoch = datetime.getattr("datetime")?.call1((1970, 1, 1, 0, 0, 0, 0, utc))?;
+    // Days, seconds, microseconds, milliseconds.
+    epoch.call_method1("__add__", (datetime.getattr("timedelta")?.call1((0, 0, 0, ms))?,)).map_err(|_| {
+        bad_argument("the time of this id is after the year 9999, and Python has no `datetime` for it")
+    })
+}
+
 /// A named generator inside a mill, from `Mill.segment`, `Mill.snowflake`, `Mill.serial` or `Mill.source`.
 ///
 /// Any thread may use it. Segments and snowflakes hand out ints, serial sources hand out texts. With
@@ -158,8 +169,8 @@ impl Source {
         Self::wait_in_asyncio(slf, None)
     }
 
-    /// Takes an id, or a serial number's text, apart: a dict with those of `time` (RFC 3339), `worker`, `sequence`,
-    /// `date` and `number` that this kind of source has.
+    /// Takes an id, or a serial number's text, apart: a dict with those of `time` (a `datetime` in UTC), `datacenter`, `worker`,
+    /// `sequence`, `date` and `number` that this kind of source has.
     ///
     /// >>> import keymill
     /// >>> keymill.open("memory:").serial("cust", "id", date="'C'", number="000").parse("C042")
@@ -176,7 +187,8 @@ impl Source {
         let dict = PyDict::new(py);
         for (name, value) in parts.fields() {
             match name {
-                "time" | "date" => dict.set_item(name, value)?,
+                "time" => dict.set_item(name, when(py, parts.time_ms.unwrap_or_default())?)?,
+                "date" => dict.set_item(name, value)?,
                 _ => dict.set_item(name, value.parse::<u64>().unwrap_or_default())?,
             }
         }

@@ -26,7 +26,16 @@ public final class Parts {
     }
 
     /**
-     * A snowflake's worker.
+     * The data centre of a snowflake whose source was given its worker as {@code DC+N}.
+     *
+     * @return the data centre, where there is one
+     */
+    public OptionalLong datacenter() {
+        return number("datacenter");
+    }
+
+    /**
+     * A snowflake's worker; within its data centre where there is one.
      *
      * @return the worker, for snowflakes
      */
