@@ -14,6 +14,7 @@ mod redis;
 mod second_sqlite;
 mod sqlite;
 mod wire;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

@@ -8,6 +8,7 @@ mod losses;
 mod numbers;
 mod records;
 mod servers;
+mod workers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

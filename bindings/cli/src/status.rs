@@ -258,11 +258,16 @@ fn status_text(store: &str, facts: &Facts, statuses: &[SourceStatus]) -> String 
         }
     }
     if is_interleaved(facts) {
-        for status in statuses {
+        for status in statuses.iter().filter(|status| status.setting("scheme") != Some("worker")) {
             let row =
                 status.seen().and_then(|standing| standing.row.as_ref()).map_or("none", |row| &row.text);
             line("rows", &format!("{}: {row}", status.shown("source")));
         }
+    }
+    for status in statuses.iter().filter(|status| status.setting("scheme") == Some("worker")) {
+        let row =
+            status.seen().and_then(|standing| standing.row.as_ref()).map_or("none taken", |row| &row.text);
+        line("slots", &format!("{}: {row}", status.shown("source")));
     }
     if !statuses.is_empty() {
         line(

@@ -154,7 +154,7 @@ impl Mill {
         Ok(facts)
     }
 
-    /// Creates the tables that these sources lack in the store; without sources, keymill's own table. Returns the statements that
+    /// Creates the tables that these sources lack in the store; without sources, keymill's own tables. Returns the statements that
     /// were carried out; of a dry run those that would be, which are all where the store cannot be read.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl Mill {
     /// As [`Mill::init`].
     pub fn tables(&self, specs: &[&str], change: Change) -> Result<Vec<Table>> {
         let mut keys: Vec<Arc<Key>> = Vec::new();
-        for spec in if specs.is_empty() { &["segment:keymill"] } else { specs } {
+        for spec in if specs.is_empty() { &["segment:keymill", "snowflake:keymill"] } else { specs } {
             let key = self.shared.guard(|| self.shared.config.spec(spec))?.key;
             // A ticket's step is part of its table's definition; a table with another step is refused.
             let table =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result, shown};
 use crate::base::reservation::{Key, Scheme};
 use crate::config::spec_string;
-use crate::store::{Import, Row, check_schemes, not_imported, one_of_several, planned_import, step_of};
+use crate::store::{Import, Row, check_schemes, look, not_imported, one_of_several, planned_import, step_of};
 
 use super::Source;
 
@@ -118,11 +118,14 @@ impl Source {
     pub fn standing(&self) -> Result<Standing> {
         let key = self.spec().key.clone();
         let (row, changed_seconds_ago, warnings) = self.on_store(move |store| {
-            let row = store.look(&key)?;
+            let row = look(store, &key)?;
             if key.serial.is_none()
                 && let Some(fault) = row.as_ref().and_then(|row| one_of_several(row.mark))
             {
                 return Err(fault.with_context(&format!("looking at `{}`", key.name)));
+            }
+            if key.scheme == Scheme::Worker {
+                return Ok((row, None, Vec::new()));
             }
             let age = if row.is_some() { store.age(&key)? } else { None };
             Ok((row, age, store.warnings_of(&key)?))

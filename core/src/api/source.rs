@@ -14,6 +14,7 @@ use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::{Layout, SnowflakeSource};
 use crate::store::Row;
+use crate::store::look;
 
 use super::{Change, Handle, Iter, Mill, Parts, Repair};
 
@@ -386,7 +387,7 @@ impl Source {
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn row(&self) -> Result<Option<Row>> {
         let key = self.key();
-        self.on_store(move |store| store.look(&key))
+        self.on_store(move |store| look(store, &key))
     }
 
     /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers
@@ -395,6 +396,14 @@ impl Source {
     /// # Errors
     /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.
     pub fn repair(&self, next: u64, change: Change) -> Result<Repair> {
+        if self.spec().is_leased() {
+            return Err(self.failed(Error::argument(format!(
+                "`{}` leases its workers, so it has no number to raise: processes that run notice a restored table at their next \
+                 renewal; stop them and delete the rows of pool `{}` once every lease has ended and `max_lead` has passed",
+                self.label(),
+                self.spec().key.name
+            ))));
+        }
         let first = self.stride().at_least(next);
         if next == 0 || first > self.spec().last {
             return Err(self.failed(Error::argument(format!(

@@ -174,6 +174,13 @@ fn on_slots<T>(
     answer.and_then(|()| done.ok_or_else(rows::moved_on)).map_err(|fault| fault.with_context(doing))
 }
 
+/// Renews leases in one transaction, which reads their rows.
+fn renew_slots(store: &mut (impl Store + ?Sized), renewals: &[Renewal]) -> Result<Renewed, Fault> {
+    let Some(first) = renewals.first() else { return Ok(Renewed { marks: Vec::new(), now_ms: 0 }) };
+    let doing = format!("renewing {} leased workers", renewals.len());
+    on_slots(store, &first.key, &doing, |rows, _| worker::renew(rows, renewals))
+}
+
 /// One transaction on the row of `key`, which would begin in `period` if it is missing; `doing` is for messages.
 pub(crate) fn in_transaction<T>(
     store: &mut (impl Store + ?Sized),
@@ -200,6 +207,15 @@ pub(crate) fn new_owner(
     let record = import::record_of(old);
     let doing = format!("importing `{}`", new.name);
     in_transaction(store, new, 0, &doing, |rows| rows.new_owner(new, &record).map(Some))
+}
+
+/// Reads the row of a key for display; of a pool of leased workers all of its slots.
+pub(crate) fn look(store: &mut (impl Store + ?Sized), key: &Key) -> Result<Option<Row>, Fault> {
+    if key.scheme != Scheme::Worker {
+        return store.look(key);
+    }
+    let pool = store.slots(key)?;
+    Ok(pool.layout.is_some().then(|| worker::shown(&pool)))
 }
 
 /// A place where reservations are kept. Used by one thread; connects at the first call, and again after a fault.
@@ -293,9 +309,7 @@ pub trait Store: Send {
     /// # Errors
     /// See [`FaultKind`]; after `Unknown` some may be renewed.
     fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
-        let Some(first) = renewals.first() else { return Ok(Renewed { marks: Vec::new(), now_ms: 0 }) };
-        let doing = format!("renewing {} leased workers", renewals.len());
-        on_slots(self, &first.key, &doing, |rows, _| worker::renew(rows, renewals))
+        renew_slots(self, renewals)
     }
 
     /// Frees slots and lowers their marks to what was used. All of one table; answers which were freed.

@@ -137,8 +137,11 @@ fn init_creates_tables_and_its_dry_run_only_prints_them() {
     drop(db);
     assert_eq!(home.run(&["--mill", "sqlite:by-hand.db", "next", "segment:a"]).done(), "1\n");
     let made = home.run(&["init"]).done();
-    assert_eq!(made, "store: sqlite:keymill.db\ncreated: keymill_segment\n");
-    assert_eq!(home.run(&["init"]).done(), "store: sqlite:keymill.db\nexists: keymill_segment\n");
+    assert_eq!(made, "store: sqlite:keymill.db\ncreated: keymill_segment\ncreated: keymill_worker\n");
+    assert_eq!(
+        home.run(&["init"]).done(),
+        "store: sqlite:keymill.db\nexists: keymill_segment\nexists: keymill_worker\n"
+    );
 }
 
 #[test]
@@ -453,4 +456,19 @@ fn the_page_about_the_command_has_a_line_for_each_verb() {
     let verbs: Vec<&str> = verbs.map(|line| line.split_whitespace().next().unwrap()).collect();
     let shown = page.lines().filter_map(|line| line.strip_prefix("| `keymill ")?.split([' ', '`']).next());
     assert_eq!(shown.collect::<Vec<_>>(), verbs);
+}
+
+#[test]
+fn a_snowflake_leases_a_worker_and_status_lists_the_slots() {
+    let home = Home::new();
+    let ids = home.run(&["take", "snowflake:tx", "3"]).ids();
+    assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "{ids:?}");
+    let parsed = home.run(&["parse", "snowflake:tx", &ids[0].to_string()]).done();
+    assert!(parsed.contains("worker: 0\n"), "{parsed}");
+    let status = home.run(&["status", "snowflake:tx"]).done();
+    assert!(status.contains("slots: snowflake:tx: 0 leased; free: 0\n"), "{status}");
+    let refused = home.run(&["next", "snowflake:tx?epoch=2020-01-01"]).refused("STORE_REFUSED");
+    assert!(refused.contains("pool=NAME"), "{refused}");
+    let refused = home.run(&["repair", "snowflake:tx", "--to", "5", "--yes"]).refused("INVALID_ARGUMENT");
+    assert!(refused.contains("leases its workers"), "{refused}");
 }

@@ -15,8 +15,9 @@
 
 mod record;
 mod rotation;
+mod workers;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +25,10 @@ use std::time::{Duration, Instant};
 use super::model::partition::Partition;
 pub(crate) use super::model::partition::{MOST_STORES, WIDEST_CHUNK};
 use super::model::rows;
-use super::{Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, Remedy, Request, Reserved, Row, Store, Work};
+use super::{
+    Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, Release, Remedy, Renewal, Renewed, Request,
+    Reserved, Row, Store, Take, Taken, Work,
+};
 use record::Recorded;
 use rotation::{LastResorts, LeftOver, MemberRow, Pause, Rotation, is_active};
 
@@ -57,6 +61,8 @@ impl Member {
 pub struct Interleaved {
     members: Vec<Member>,
     sources: HashMap<String, Rotation>,
+    /// Pools of leased workers whose records were compared, by table and name.
+    pools: HashSet<(String, String)>,
     news: Vec<Fault>,
 }
 
@@ -84,7 +90,12 @@ impl Interleaved {
             name: format!("store {} of {of} ({name})", index + 1),
             pause: None,
         });
-        Interleaved { members: members.collect(), sources: HashMap::new(), news: Vec::new() }
+        Interleaved {
+            members: members.collect(),
+            sources: HashMap::new(),
+            pools: HashSet::new(),
+            news: Vec::new(),
+        }
     }
 
     fn rotation_of(&mut self, key: &Key) -> Rotation {
@@ -464,6 +475,22 @@ impl Store for Interleaved {
             hi = begins;
         }
         Ok(true)
+    }
+
+    fn take_slot(&mut self, take: &Take) -> Result<Taken, Fault> {
+        self.take_from_one(take)
+    }
+
+    fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
+        self.renew_in_each(renewals)
+    }
+
+    fn free_slots(&mut self, releases: &[Release]) -> Result<Vec<bool>, Fault> {
+        self.free_in_each(releases)
+    }
+
+    fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
+        self.slots_of_all(key)
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {

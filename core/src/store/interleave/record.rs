@@ -316,6 +316,8 @@ fn went_backwards(key: &Key, found: &str) -> Fault {
 /// The keys whose tables a store needs: the sources' own, and that of separate records.
 pub(super) fn keys_with_records(keys: &[Arc<Key>]) -> Vec<Arc<Key>> {
     let mut all = keys.to_vec();
-    all.extend(keys.iter().find(|key| !in_row(key)).map(|key| Arc::new(key_of(key))));
+    all.extend(
+        keys.iter().find(|key| key.scheme != Scheme::Worker && !in_row(key)).map(|key| Arc::new(key_of(key))),
+    );
     all
 }

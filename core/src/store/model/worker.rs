@@ -4,7 +4,7 @@
 //! choose the same slot are told apart by it, on a server that detects the conflict only at the commit too.
 
 use crate::base::worker::{PoolRows, Release, Renewal, Renewed, SlotRow, Take, Taken};
-use crate::store::{Fault, FaultKind, Key, MAX_NUMBER};
+use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Row};
 
 /// The row of a pool that records its layout, in the place of a slot. No worker field holds so many.
 pub(crate) const POOL_ROW: u64 = 1 << 62;
@@ -29,18 +29,7 @@ pub(crate) trait SlotRows {
 
 /// Takes a slot; `None`: another process was faster. `attempt` counts those.
 pub(crate) fn take(rows: &mut dyn SlotRows, take: &Take, attempt: usize) -> Result<Option<Taken>, Fault> {
-    let pool = rows.read_pool(&take.key)?;
-    let layout = recorded(take);
-    match &pool.layout {
-        Some(found) if *found != layout => return Err(other_layout(take, found, &layout)),
-        Some(_) => {}
-        None => {
-            let record = SlotRow { slot: POOL_ROW, ..SlotRow::default() };
-            if !rows.insert_slot(&take.key, &record, &layout)? {
-                return Ok(None);
-            }
-        }
-    }
+    let Some(pool) = begin(rows, take)? else { return Ok(None) };
     let (old, slot) = match choose(&pool, take, attempt) {
         Some(Choice::Used(row)) => (Some(row), row.slot),
         Some(Choice::New(slot)) => (None, slot),
@@ -59,6 +48,28 @@ pub(crate) fn take(rows: &mut dyn SlotRows, take: &Take, attempt: usize) -> Resu
         None => rows.insert_slot(&take.key, &new, "")?,
     };
     Ok(done.then_some(Taken { slot, start, mark: new.mark, now_ms: pool.now_ms }))
+}
+
+/// Records the layout of a pool that is new, and refuses another one; answers with the pool. `None`: another process was faster.
+pub(crate) fn begin(rows: &mut dyn SlotRows, take: &Take) -> Result<Option<PoolRows>, Fault> {
+    let pool = rows.read_pool(&take.key)?;
+    check_layout(take, &pool)?;
+    if pool.layout.is_none() {
+        let record = SlotRow { slot: POOL_ROW, ..SlotRow::default() };
+        if !rows.insert_slot(&take.key, &record, &recorded(take))? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(pool))
+}
+
+/// Refuses a pool that was begun with another layout.
+pub(crate) fn check_layout(take: &Take, pool: &PoolRows) -> Result<(), Fault> {
+    let wanted = recorded(take);
+    match &pool.layout {
+        Some(found) if *found != wanted => Err(other_layout(take, found, &wanted)),
+        _ => Ok(()),
+    }
 }
 
 /// Renews leases, of which each belongs to this process or to another one.
@@ -214,6 +225,25 @@ fn none_free(pool: &PoolRows, take: &Take) -> Fault {
     }
     message.push_str("; close processes that need none, or use a layout with more worker bits");
     Fault::new(FaultKind::NoneFree, message)
+}
+
+/// The slots of a pool as one row: who holds which, for how long. Its position is the highest mark.
+pub(crate) fn shown(pool: &PoolRows) -> Row {
+    let (held, free): (Vec<_>, Vec<_>) = pool.slots.iter().partition(|row| row.is_held(pool.now_ms));
+    let each = held.iter().map(|row| {
+        format!("{} by {} for {} s", row.slot, row.owner, (row.ends_at - pool.now_ms).div_ceil(1000))
+    });
+    let mut text = format!("{} leased", held.len());
+    for (at, holder) in each.enumerate() {
+        text.push_str(if at == 0 { ": " } else { ", " });
+        text.push_str(&holder);
+    }
+    if !free.is_empty() {
+        let free: Vec<_> = free.iter().map(|row| row.slot.to_string()).collect();
+        text.push_str(&format!("; free: {}", free.join(", ")));
+    }
+    let next = pool.slots.iter().map(|row| row.mark).max().unwrap_or(0);
+    Row { mark: Mark { period: 0, next }, text, counter: None }
 }
 
 #[cfg(test)]

@@ -447,7 +447,7 @@ impl Session {
 
     /// The effect of a change with the columns of [`Session::pinned`].
     pub(super) fn changed(&mut self, found: &[Vec<Cell>]) -> Result<Changed, Fault> {
-        if let [row] = found {
+        if let [row, ..] = found {
             self.check_watched_row(row, 1)?;
         }
         let number = found.first().and_then(|row| number(row, 0));

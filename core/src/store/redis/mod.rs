@@ -18,6 +18,7 @@ mod meaning;
 mod sentinel;
 mod server;
 mod session;
+mod slots;
 mod wire;
 
 use std::fmt;
@@ -25,10 +26,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::model::rows::{self, Answers};
-use super::{Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Request, Reserved, Row, Store, Work};
+use super::{
+    Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, PoolRows, Renewal, Renewed, Request, Reserved,
+    Row, SlotWork, Store, Work,
+};
+use crate::store::model::worker::SlotRows;
 use crate::time::Clock;
 use sentinel::Sentinels;
 use session::{Open, Session, check};
+use slots::OpenSlots;
 
 /// The server, and the options that only Redis has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -184,6 +190,52 @@ impl Store for RedisStore {
 
     fn reserve_all(&mut self, requests: &[Request]) -> Answers {
         rows::in_context(requests, self.with_master(|session| Ok(session.reserve_together(requests))))
+    }
+
+    fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
+        check(key)?;
+        let patience = self.options.server.read_timeout;
+        self.with_master(|session| {
+            contend(patience, || Ok(work.run(&mut OpenSlots { session: &mut *session })?.then_some(())))
+        })
+    }
+
+    fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
+        let mut renewed = Renewed { marks: Vec::with_capacity(renewals.len()), now_ms: 0 };
+        for renewal in renewals {
+            check(&renewal.key)?;
+            let answer =
+                self.with_master(|session| slots::renew(session, renewal)).and_then(|answer| match answer {
+                    Some(answer) => Ok(answer),
+                    // The row tells why.
+                    None => {
+                        let looked = super::renew_slots(self, std::slice::from_ref(renewal))?;
+                        let mark =
+                            looked.marks.into_iter().next().unwrap_or_else(|| Err(rows::moved_on()))?;
+                        Ok((looked.now_ms, mark))
+                    }
+                });
+            match answer {
+                Ok((now_ms, mark)) => {
+                    renewed.now_ms = now_ms;
+                    renewed.marks.push(Ok(mark));
+                }
+                // An outage ends the rest too; what was renewed before it counts.
+                Err(fault) if fault.kind.is_outage() && renewed.marks.is_empty() => return Err(fault),
+                Err(fault) if fault.kind.is_outage() => {
+                    renewed.marks.push(Err(fault));
+                    return Ok(renewed);
+                }
+                Err(fault) => renewed.marks.push(Err(fault)),
+            }
+        }
+        Ok(renewed)
+    }
+
+    fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
+        check(key)
+            .and_then(|()| self.with_session(|session| OpenSlots { session }.read_pool(key)))
+            .map_err(|fault| fault.with_context(&format!("looking at pool `{}`", key.name)))
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {

@@ -14,13 +14,13 @@ use crate::store::{Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request,
 use crate::time::Clock;
 
 /// A script's text, and the hash under which a server knows it once it has run it.
-struct Script {
+pub(super) struct Script {
     text: &'static str,
     hash: String,
 }
 
 impl Script {
-    fn new(text: &'static str) -> Script {
+    pub(super) fn new(text: &'static str) -> Script {
         Script { text, hash: redis::Script::new(text).get_hash().to_owned() }
     }
 }
@@ -195,7 +195,7 @@ impl Session {
 
     /// Runs a script on one row. `changed` decides from its answer whether it wrote: then the replicas are waited for, and
     /// the server's report is checked.
-    fn run(
+    pub(super) fn run(
         &mut self,
         script: &Script,
         key: &Key,
@@ -475,7 +475,7 @@ fn no_row(at: &str, found: &str) -> Fault {
 /// Refuses a key that Redis cannot keep.
 pub(super) fn check(key: &Key) -> Result<(), Fault> {
     rows::check_table_name(&key.table)?;
-    if key.scheme == crate::store::Scheme::Keymill {
+    if matches!(key.scheme, crate::store::Scheme::Keymill | crate::store::Scheme::Worker) {
         return Ok(());
     }
     Err(Fault::new(

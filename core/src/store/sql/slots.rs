@@ -4,9 +4,9 @@ use crate::base::scheme::Family;
 use crate::store::model::rows;
 use crate::store::model::value::{Value, number, text};
 use crate::store::model::worker::{POOL_ROW, SlotRows};
-use crate::store::{Fault, FaultKind, Key, PoolRows, SlotRow, SlotWork};
+use crate::store::{Fault, FaultKind, Key, MOST_AT_ONCE, PoolRows, Renewal, Renewed, SlotRow, SlotWork};
 
-use super::{Connection, check_table, rows::patiently};
+use super::{Connection, check_table, rows::patiently, statement};
 
 /// One transaction on the rows of leased workers. It begins again after a conflict, and while other processes are faster.
 pub(super) fn transact(
@@ -43,6 +43,45 @@ pub(super) fn transact(
     })
 }
 
+/// The clock of the database, milliseconds since 1970. None of the functions depends on the session's time zone.
+fn clock(connection: &dyn Connection) -> &'static str {
+    match connection.dialect().family() {
+        Family::MySql => "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
+        Family::Postgres => "CAST(EXTRACT(EPOCH FROM pg_catalog.clock_timestamp()) * 1000 AS BIGINT)",
+        Family::Sqlite => "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
+    }
+}
+
+/// Renews leases with one statement. `None`: some were not renewed, and their rows tell why.
+///
+/// The number in the answer is only the clock: on TiDB, where it may be that of an attempt that was rolled back, the count of changed
+/// rows decides alone.
+pub(super) fn renew_alone(
+    connection: &mut dyn Connection,
+    renewals: &[Renewal],
+) -> Result<Option<Renewed>, Fault> {
+    let Some(Renewal { key, lease_ms, .. }) = renewals.first() else { return Ok(None) };
+    let alike = |of: &Renewal| of.key.place() == key.place() && of.lease_ms == *lease_ms;
+    // A transaction is no round trip on SQLite.
+    if connection.dialect().creates_tables() || renewals.len() > MOST_AT_ONCE || !renewals.iter().all(alike) {
+        return Ok(None);
+    }
+    check_table(connection, key)?;
+    let change = statement::renew(connection, renewals, key, clock(connection), *lease_ms)?;
+    connection.state().begin_attempt();
+    let changed = match connection.commit_alone(&change) {
+        Ok(changed) => changed,
+        // A transaction repeats.
+        Err(_) if connection.state().conflict && !connection.state().broken => return Ok(None),
+        Err(fault) => return Err(fault),
+    };
+    let end = changed.number.unwrap_or(0);
+    Ok((changed.rows == renewals.len() as u64).then(|| Renewed {
+        marks: renewals.iter().map(|renewal| Ok(renewal.to)).collect(),
+        now_ms: end.saturating_sub(*lease_ms),
+    }))
+}
+
 /// Rows of leased workers in an open transaction.
 pub(super) struct OpenSlots<'c> {
     pub(super) connection: &'c mut dyn Connection,
@@ -51,15 +90,8 @@ pub(super) struct OpenSlots<'c> {
 impl OpenSlots<'_> {
     /// The clock of the database, milliseconds since 1970.
     fn now_ms(&mut self) -> Result<u64, Fault> {
-        let clock = match self.connection.dialect().family() {
-            // Neither function depends on the session's time zone.
-            Family::MySql => "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
-            Family::Postgres => {
-                "SELECT CAST(EXTRACT(EPOCH FROM pg_catalog.clock_timestamp()) * 1000 AS BIGINT)"
-            }
-            Family::Sqlite => "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
-        };
-        let found = self.connection.query(clock, &[])?;
+        let clock = format!("SELECT {}", clock(self.connection));
+        let found = self.connection.query(&clock, &[])?;
         found.first().and_then(|row| number(row, 0)).ok_or_else(|| {
             Fault::new(FaultKind::Refused, "the clock of the database shows no time after 1970; set it right")
         })

@@ -1,9 +1,10 @@
 //! SQL from the columns of a row.
 
+use crate::base::scheme::Family;
 use crate::store::model::layout::Layout;
 use crate::store::model::rows::Stored;
 use crate::store::model::value::Value;
-use crate::store::{Fault, Key};
+use crate::store::{Fault, Key, Renewal};
 
 use super::{Connection, Dialect, rows};
 
@@ -174,4 +175,38 @@ pub(super) fn add(
     condition.values.extend([from.0.into(), from.1.into()]);
     condition.compare(relied_on);
     Ok(Statement::new(connection, key, assigned, condition)?.committing(connection, key))
+}
+
+/// Raises the marks and ends of leased workers of one table and of leases of one length, each where token and mark are those of its
+/// owner. It commits by itself, and its number is the end: the server's clock and the length.
+pub(super) fn renew(
+    connection: &dyn Connection,
+    renewals: &[Renewal],
+    key: &Key,
+    clock: &str,
+    lease_ms: u64,
+) -> Result<Statement, Fault> {
+    let (mut marks, mut condition) = (Part::default(), Part::default());
+    for Renewal { key, slot, token, expect, to, .. } in renewals {
+        marks.push(" ", "WHEN `pool` = ? AND `slot` = ? THEN ?");
+        marks.values.extend([key.name.as_str().into(), (*slot).into(), (*to).into()]);
+        let doubts = vec!["?"; expect.len()].join(", ");
+        condition
+            .push(" OR ", &format!("`pool` = ? AND `slot` = ? AND `token` = ? AND `mark` IN ({doubts})"));
+        condition.values.extend([key.name.as_str().into(), (*slot).into(), (*token).into()]);
+        condition.values.extend(expect.iter().map(|mark| Value::from(*mark)));
+    }
+    let end = match connection.dialect().family() {
+        Family::MySql => format!("LAST_INSERT_ID({clock} + ?)"),
+        Family::Postgres | Family::Sqlite => format!("{clock} + ?"),
+    };
+    let mut assigned = Part {
+        text: format!("`mark` = CASE {} ELSE `mark` END, `ends_at` = {end}", marks.text),
+        values: marks.values,
+    };
+    assigned.values.push(lease_ms.into());
+    condition.text = format!("({})", condition.text);
+    let mut statement = Statement::new(connection, key, assigned, condition)?;
+    statement.end = connection.ends_with("ends_at");
+    Ok(statement)
 }

@@ -7,8 +7,8 @@ use crate::base::scheme::Kept;
 use crate::store::model::rows::{self, Answers, Rows};
 use crate::store::model::worker::SlotRows;
 use crate::store::{
-    Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows, Request, Reserved, Row,
-    SlotWork, Store, Work,
+    Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows, Renewal, Renewed, Request,
+    Reserved, Row, SlotWork, Store, Work,
 };
 
 use super::rows::OpenRows;
@@ -282,6 +282,22 @@ impl<S: Server> Store for SqlStore<S> {
 
     fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
         write(&mut self.server, |connection| super::slots::transact(connection, key, work))
+    }
+
+    fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
+        let doing = format!("renewing {} leased workers", renewals.len());
+        let alone = write(&mut self.server, |connection| super::slots::renew_alone(connection, renewals));
+        match alone.map_err(|fault| fault.with_context(&doing))? {
+            Some(renewed) => Ok(renewed),
+            None => {
+                // The statement may have renewed some of them.
+                let again = renewals.iter().map(|renewal| {
+                    let expect = renewal.expect.iter().copied().chain([renewal.to]).collect();
+                    Renewal { expect, ..renewal.clone() }
+                });
+                crate::store::renew_slots(self, &again.collect::<Vec<_>>())
+            }
+        }
     }
 
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {

@@ -1,0 +1,145 @@
+//! Rows of leased workers: a hash for each pool, `keymill_worker:POOL`. Its field `layout` holds what the pool records, and the field
+//! of a slot `token mark ends_at owner`.
+
+use std::sync::LazyLock;
+
+use redis::{Value, cmd};
+
+use super::session::{Script, Session, place, text};
+use super::wire::Phase;
+use crate::store::model::worker::{POOL_ROW, SlotRows};
+use crate::store::{Fault, FaultKind, Key, PoolRows, Renewal, SlotRow};
+
+static SLOT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("slot.lua")));
+static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("renew.lua")));
+
+/// The field of what a pool records.
+const LAYOUT: &str = "layout";
+
+/// Rows of an open session. Each change is a compare-and-set of one slot, and so a commit.
+pub(super) struct OpenSlots<'a> {
+    pub(super) session: &'a mut Session,
+}
+
+fn written(row: &SlotRow) -> String {
+    let SlotRow { token, mark, ends_at, owner, .. } = row;
+    format!("{token} {mark} {ends_at} {owner}")
+}
+
+fn read_slot(field: &str, kept: &str) -> Option<SlotRow> {
+    let mut parts = kept.splitn(4, ' ');
+    let mut number = || parts.next()?.parse::<u64>().ok();
+    let (token, mark, ends_at) = (number()?, number()?, number()?);
+    let row = SlotRow {
+        slot: field.parse().ok()?,
+        token,
+        mark,
+        ends_at,
+        owner: parts.next().unwrap_or_default().to_owned(),
+    };
+    // As the scripts compare it.
+    (written(&row) == kept).then_some(row)
+}
+
+impl OpenSlots<'_> {
+    fn set(&mut self, key: &Key, field: &str, old: &str, new: String) -> Result<bool, Fault> {
+        let values = [field.to_owned(), old.to_owned(), new];
+        let done = Value::Int(1);
+        Ok(self.session.run(&SLOT, key, &values, |answer| *answer == done)? == done)
+    }
+}
+
+impl SlotRows for OpenSlots<'_> {
+    fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
+        let at = place(key);
+        let commands = [cmd("TIME"), cmd("PTTL").arg(&at).take(), cmd("HGETALL").arg(&at).take()];
+        let mut answers = self.session.wire.exchange(&commands, Phase::Ask)?.into_iter();
+        let mut next = || answers.next().unwrap_or_default();
+        let (time, expires, fields) = (next(), next(), next());
+        let time = self.session.wire.answer(time)?;
+        let expires = self.session.wire.answer(expires)?;
+        let fields = self.session.wire.answer(fields)?;
+        if !matches!(expires, Value::Int(-2 | -1)) {
+            return Err(Fault::new(
+                FaultKind::Unsafe,
+                format!("its key `{at}` expires, and its workers would be leased twice; run `PERSIST {at}`"),
+            ));
+        }
+        let mut pool = PoolRows { now_ms: millis(&time)?, ..PoolRows::default() };
+        for (field, kept) in pairs(&fields) {
+            if field == LAYOUT {
+                pool.layout = Some(kept);
+                continue;
+            }
+            let row = read_slot(&field, &kept).ok_or_else(|| {
+                Fault::new(
+                    FaultKind::Refused,
+                    format!("its key `{at}` has a field `{field}` that is no slot of keymill's; delete it"),
+                )
+            })?;
+            pool.slots.push(row);
+        }
+        pool.slots.sort_by_key(|row| row.slot);
+        Ok(pool)
+    }
+
+    fn insert_slot(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
+        if new.slot == POOL_ROW {
+            return self.set(key, LAYOUT, "", layout.to_owned());
+        }
+        self.set(key, &new.slot.to_string(), "", written(new))
+    }
+
+    fn replace_slot(&mut self, key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
+        self.set(key, &new.slot.to_string(), &written(old), written(new))
+    }
+}
+
+/// Renews one lease in one round trip; answers with the server's clock and the new mark. `None`: nothing was changed, and the row has to be read.
+pub(super) fn renew(session: &mut Session, renewal: &Renewal) -> Result<Option<(u64, u64)>, Fault> {
+    let Renewal { key, slot, token, expect, to, lease_ms } = renewal;
+    let to = expect.iter().copied().max().unwrap_or_default().max(*to);
+    let values = [*slot, *token, to, *lease_ms].iter().chain(expect).map(u64::to_string).collect::<Vec<_>>();
+    let answer = session.run(&RENEW, key, &values, |answer| *answer != Value::Nil)?;
+    Ok(text(&answer).and_then(|now_ms| Some((now_ms.parse().ok()?, to))))
+}
+
+/// `TIME`: seconds and microseconds.
+fn millis(time: &Value) -> Result<u64, Fault> {
+    let part = |at: usize| match time {
+        Value::Array(parts) => text(parts.get(at)?)?.parse::<u64>().ok(),
+        _ => None,
+    };
+    match (part(0), part(1)) {
+        (Some(seconds), Some(micros)) => Ok(seconds.saturating_mul(1000).saturating_add(micros / 1000)),
+        _ => Err(Fault::new(FaultKind::Refused, "the server's answer to TIME is no time")),
+    }
+}
+
+/// The fields of a hash, in either version of the protocol.
+fn pairs(fields: &Value) -> Vec<(String, String)> {
+    match fields {
+        Value::Array(flat) => {
+            flat.chunks_exact(2).filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?))).collect()
+        }
+        Value::Map(pairs) => {
+            pairs.iter().filter_map(|(field, kept)| Some((text(field)?, text(kept)?))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_reads_as_it_was_written() {
+        let row =
+            SlotRow { slot: 7, token: u64::MAX >> 1, mark: 42, ends_at: 0, owner: "a host:12 3".to_owned() };
+        assert_eq!(read_slot("7", &written(&row)), Some(row));
+        for wrong in ["", "1 2", "1 2 x owner", "01 2 3 owner", "-1 2 3 owner"] {
+            assert_eq!(read_slot("7", wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Leased workers: what every store promises about slots, proved against the real thing.
+
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use keymill::store::{
+    Columns, Fault, FaultKind, Key, Release, Renewal, Scheme, Slots, Store, Stride, Take, Taken,
+};
+
+use crate::bench::{Bench, Kind, unique};
+
+const LEASE_MS: u64 = 60_000;
+
+/// A pool in a table of its own, with its store.
+struct Pool {
+    bench: Bench,
+    key: Arc<Key>,
+}
+
+impl Pool {
+    fn new(bench: Bench) -> Pool {
+        let key = Arc::new(Key {
+            scheme: Scheme::Worker,
+            table: unique("w"),
+            columns: Columns::default(),
+            name: "tx 'orders' %".to_owned(),
+            serial: None,
+            step: 1,
+            unsafe_on: false,
+            stride: Stride::EVERY,
+        });
+        let pool = Pool { bench, key };
+        pool.open().init(std::slice::from_ref(&pool.key), false).expect("the table");
+        pool
+    }
+
+    fn open(&self) -> Box<dyn Store> {
+        self.bench.open()
+    }
+
+    fn take(&self, last: u64, token: u64) -> Take {
+        Take {
+            key: self.key.clone(),
+            layout: "a layout of 63 bits".into(),
+            slots: Slots { first: 0, last },
+            member: (1, 0),
+            latest_mark: 1_003,
+            present: 1_000,
+            mark: 1_033,
+            lease_ms: LEASE_MS,
+            token,
+            owner: format!("host:{token}").into(),
+        }
+    }
+
+    fn renewal(&self, slot: u64, token: u64, expect: &[u64], to: u64) -> Renewal {
+        Renewal { key: self.key.clone(), slot, token, expect: expect.to_vec(), to, lease_ms: LEASE_MS }
+    }
+
+    fn release(&self, slot: u64, token: u64, expect: u64, used: u64) -> Release {
+        Release { key: self.key.clone(), slot, token, expect: vec![expect], used }
+    }
+}
+
+/// The answer to one of several renewals.
+fn answered(answer: &Result<u64, Fault>) -> Result<u64, FaultKind> {
+    answer.as_ref().copied().map_err(|fault| fault.kind)
+}
+
+fn a_slot_has_one_owner_and_another_process_gets_the_next(pool: &Pool) {
+    let (mut one, mut two) = (pool.open(), pool.open());
+    let first = one.take_slot(&pool.take(9, 11)).expect("a slot");
+    let second = two.take_slot(&pool.take(9, 12)).expect("a slot");
+    assert_eq!((first.slot, first.start, first.mark), (0, 0, 1_033));
+    assert_eq!((second.slot, second.start, second.mark), (1, 0, 1_033));
+    let rows = one.slots(&pool.key).expect("the rows");
+    let owners: Vec<_> = rows.slots.iter().map(|row| (row.slot, row.owner.as_str())).collect();
+    assert_eq!(owners, [(0, "host:11"), (1, "host:12")]);
+    assert_eq!(rows.layout.as_deref(), Some("a layout of 63 bits"));
+    assert!(rows.slots.iter().all(|row| row.is_held(rows.now_ms)));
+}
+
+fn the_clock_of_the_store_comes_with_each_answer(pool: &Pool) {
+    let mut store = pool.open();
+    let here = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_millis() as u64;
+    let near = |now_ms: u64| now_ms.abs_diff(here) < 600_000;
+    let Taken { slot, mark, now_ms, .. } = store.take_slot(&pool.take(9, 11)).expect("a slot");
+    assert!(near(now_ms), "{now_ms} and {here}");
+    let renewed = store.renew_slots(&[pool.renewal(slot, 11, &[mark], 1_050)]).expect("renewed");
+    assert!(near(renewed.now_ms), "{} and {here}", renewed.now_ms);
+    let rows = store.slots(&pool.key).expect("the rows");
+    assert!(rows.slots[0].ends_at.abs_diff(renewed.now_ms + LEASE_MS) < 60_000, "{rows:?}");
+}
+
+fn a_renewal_needs_token_and_mark(pool: &Pool) {
+    let mut store = pool.open();
+    store.take_slot(&pool.take(9, 11)).expect("a slot");
+    let mut renew = |renewal| answered(&store.renew_slots(&[renewal]).expect("an answer").marks[0]);
+    assert_eq!(renew(pool.renewal(0, 11, &[1_033], 1_040)), Ok(1_040));
+    assert_eq!(renew(pool.renewal(0, 12, &[1_040], 1_050)), Err(FaultKind::Taken), "another token");
+    assert_eq!(renew(pool.renewal(0, 11, &[1_033], 1_050)), Err(FaultKind::Taken), "another mark");
+    assert_eq!(renew(pool.renewal(5, 11, &[1_040], 1_050)), Err(FaultKind::Taken), "no row");
+    assert_eq!(renew(pool.renewal(0, 11, &[1_033, 1_040], 1_050)), Ok(1_050), "a doubt");
+    let rows = store.slots(&pool.key).expect("the rows");
+    assert_eq!((rows.slots[0].token, rows.slots[0].mark), (11, 1_050));
+}
+
+fn several_leases_are_renewed_together_and_a_lost_one_does_not_hold_up_the_others(pool: &Pool) {
+    let mut store = pool.open();
+    for token in 11..15 {
+        store.take_slot(&pool.take(9, token)).expect("a slot");
+    }
+    let all = |tokens: [u64; 4], expect: u64, to: u64| {
+        (0..4).map(|slot| pool.renewal(slot, tokens[slot as usize], &[expect], to)).collect::<Vec<_>>()
+    };
+    let renewed = store.renew_slots(&all([11, 12, 13, 14], 1_033, 1_040)).expect("renewed");
+    assert_eq!(renewed.marks.iter().map(answered).collect::<Vec<_>>(), [Ok(1_040); 4]);
+    let renewed = store.renew_slots(&all([11, 99, 13, 14], 1_040, 1_050)).expect("an answer");
+    let lost = Err(FaultKind::Taken);
+    assert_eq!(
+        renewed.marks.iter().map(answered).collect::<Vec<_>>(),
+        [Ok(1_050), lost, Ok(1_050), Ok(1_050)]
+    );
+    let rows = store.slots(&pool.key).expect("the rows");
+    assert_eq!(rows.slots.iter().map(|row| row.mark).collect::<Vec<_>>(), [1_050, 1_040, 1_050, 1_050]);
+}
+
+fn a_freed_slot_is_taken_first_and_begins_where_it_was_left(pool: &Pool) {
+    let mut store = pool.open();
+    for token in 11..14 {
+        store.take_slot(&pool.take(9, token)).expect("a slot");
+    }
+    let freed = store.free_slots(&[pool.release(1, 12, 1_033, 1_001), pool.release(2, 99, 1_033, 1_001)]);
+    assert_eq!(freed.expect("an answer"), [true, false], "only its owner frees a slot");
+    let taken = store.take_slot(&pool.take(9, 15)).expect("a slot");
+    assert_eq!((taken.slot, taken.start, taken.mark), (1, 1_001, 1_033));
+    assert_eq!(
+        store.free_slots(&[pool.release(1, 12, 1_033, 900)]).expect("an answer"),
+        [false],
+        "a late one"
+    );
+}
+
+fn a_lease_that_ran_out_is_taken_over_at_its_mark(pool: &Pool) {
+    let mut store = pool.open();
+    let short = Take { lease_ms: 1, mark: 1_002, ..pool.take(0, 11) };
+    assert_eq!(store.take_slot(&short).expect("a slot").slot, 0);
+    let until = Instant::now() + Duration::from_secs(60);
+    let taken = loop {
+        match store.take_slot(&pool.take(0, 12)) {
+            Ok(taken) => break taken,
+            Err(fault) => assert_eq!(fault.kind, FaultKind::NoneFree, "{fault}"),
+        }
+        assert!(Instant::now() < until, "the lease never ended");
+    };
+    assert_eq!((taken.slot, taken.start, taken.mark), (0, 1_002, 1_033));
+    let late = store.renew_slots(&[pool.renewal(0, 11, &[1_002], 1_050)]).expect("an answer");
+    assert_eq!(answered(&late.marks[0]), Err(FaultKind::Taken));
+}
+
+fn a_lease_that_ran_out_and_was_not_taken_is_renewed(pool: &Pool) {
+    let mut store = pool.open();
+    let short = Take { lease_ms: 1, ..pool.take(0, 11) };
+    store.take_slot(&short).expect("a slot");
+    let late = store.renew_slots(&[pool.renewal(0, 11, &[1_033], 1_050)]).expect("an answer");
+    assert_eq!(answered(&late.marks[0]), Ok(1_050));
+}
+
+fn without_a_free_slot_the_holders_are_named(pool: &Pool) {
+    let mut store = pool.open();
+    for token in 11..13 {
+        store.take_slot(&pool.take(1, token)).expect("a slot");
+    }
+    let refused = store.take_slot(&pool.take(1, 13)).expect_err("no slot is free");
+    assert_eq!(refused.kind, FaultKind::NoneFree);
+    let message = refused.to_string();
+    assert!(message.contains("0 by host:11") && message.contains("1 by host:12"), "{message}");
+    assert!(message.contains("the first lease ends in"), "{message}");
+}
+
+fn a_pool_keeps_one_layout(pool: &Pool) {
+    let mut store = pool.open();
+    store.take_slot(&pool.take(9, 11)).expect("a slot");
+    let other = Take { layout: "another layout".into(), ..pool.take(9, 12) };
+    let refused = store.take_slot(&other).expect_err("another layout");
+    assert_eq!(refused.kind, FaultKind::Refused);
+    assert!(refused.to_string().contains("`a layout of 63 bits`"), "{refused}");
+}
+
+fn sixteen_connections_take_sixteen_slots(pool: &Pool) {
+    let barrier = Barrier::new(16);
+    let mut slots: Vec<u64> = std::thread::scope(|scope| {
+        let takers: Vec<_> = (0..16)
+            .map(|token| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    let mut store = pool.open();
+                    barrier.wait();
+                    store.take_slot(&pool.take(15, token + 1)).expect("a slot").slot
+                })
+            })
+            .collect();
+        takers.into_iter().map(|taker| taker.join().expect("a taker")).collect()
+    });
+    slots.sort_unstable();
+    assert_eq!(slots, (0..16).collect::<Vec<_>>());
+}
+
+/// Defines each function as a test for each store.
+macro_rules! workers {
+    ($($name:ident)*) => {
+        workers!(@ memory, Bench::memory(Kind::Segment), $($name)*);
+        workers!(@ sqlite, Bench::sqlite(Kind::Segment), $($name)*);
+        workers!(@ mariadb, Bench::mariadb(Kind::Segment), $($name)*);
+        workers!(@ tidb, Bench::tidb(Kind::Segment), $($name)*);
+        workers!(@ postgres, Bench::postgres(Kind::Segment), $($name)*);
+        workers!(@ redis, Bench::redis(Kind::Segment), $($name)*);
+    };
+    (@ $module:ident, $bench:expr, $($name:ident)*) => {
+        mod $module {
+            use super::*;
+            $(
+                #[test]
+                fn $name() {
+                    super::$name(&Pool::new($bench))
+                }
+            )*
+        }
+    };
+}
+
+workers! {
+    a_slot_has_one_owner_and_another_process_gets_the_next
+    the_clock_of_the_store_comes_with_each_answer
+    a_renewal_needs_token_and_mark
+    several_leases_are_renewed_together_and_a_lost_one_does_not_hold_up_the_others
+    a_freed_slot_is_taken_first_and_begins_where_it_was_left
+    a_lease_that_ran_out_is_taken_over_at_its_mark
+    a_lease_that_ran_out_and_was_not_taken_is_renewed
+    without_a_free_slot_the_holders_are_named
+    a_pool_keeps_one_layout
+    sixteen_connections_take_sixteen_slots
+}

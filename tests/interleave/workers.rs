@@ -1,0 +1,116 @@
+//! Leased workers over several stores: slot s lives in store s mod N.
+
+use std::sync::Arc;
+
+use keymill::store::memory::Memory;
+use keymill::store::{FaultKind, Key, Release, Renewal, Scheme, Slots, Store, Take};
+
+use crate::{CHUNK, key, memories, of_memories};
+
+fn pool() -> Arc<Key> {
+    Arc::new(Key { name: "tx".to_owned(), ..Key::clone(&key(Scheme::Worker, "tx")) })
+}
+
+fn take(token: u64) -> Take {
+    Take {
+        key: pool(),
+        layout: "a layout".into(),
+        slots: Slots { first: 0, last: 9 },
+        member: (1, 0),
+        latest_mark: 1_003,
+        present: 1_000,
+        mark: 1_033,
+        lease_ms: 60_000,
+        token,
+        owner: "here:1".into(),
+    }
+}
+
+fn renewal(slot: u64, token: u64) -> Renewal {
+    Renewal { key: pool(), slot, token, expect: vec![1_033], to: 1_040, lease_ms: 60_000 }
+}
+
+fn slots_of(memory: &Arc<Memory>) -> Vec<u64> {
+    let mut store = keymill::store::memory::MemoryStore::new(Arc::clone(memory));
+    store.slots(&pool()).expect("the rows").slots.iter().map(|row| row.slot).collect()
+}
+
+#[test]
+fn each_store_leases_the_slots_of_its_remainder() {
+    let memories = memories::<3>();
+    let mut stores = of_memories(&memories.each_ref(), CHUNK);
+    let mut taken: Vec<_> =
+        (1..=10).map(|token| stores.take_slot(&take(token)).expect("a slot").slot).collect();
+    taken.sort_unstable();
+    assert_eq!(taken, (0..10).collect::<Vec<_>>());
+    for (at, memory) in memories.iter().enumerate() {
+        assert!(slots_of(memory).iter().all(|slot| slot % 3 == at as u64), "{:?}", slots_of(memory));
+    }
+    assert_eq!(stores.slots(&pool()).expect("the rows").slots.len(), 10);
+    assert_eq!(stores.take_slot(&take(11)).expect_err("nothing is free").kind, FaultKind::NoneFree);
+}
+
+#[test]
+fn a_store_that_is_down_loses_its_own_leases_only() {
+    let memories = memories::<2>();
+    let mut stores = of_memories(&memories.each_ref(), CHUNK);
+    let taken: Vec<_> =
+        (1..=6).map(|token| (stores.take_slot(&take(token)).expect("a slot").slot, token)).collect();
+    memories[1].set_down(true);
+    let renewals: Vec<_> = taken.iter().map(|(slot, token)| renewal(*slot, *token)).collect();
+    let renewed = stores.renew_slots(&renewals).expect("one store answers");
+    for ((slot, _), mark) in taken.iter().zip(&renewed.marks) {
+        assert_eq!(mark.is_ok(), slot % 2 == 0, "slot {slot}: {mark:?}");
+    }
+    let next = stores.take_slot(&take(7)).expect("a slot of the other store");
+    assert_eq!(next.slot % 2, 0);
+    memories[0].set_down(true);
+    assert!(stores.take_slot(&take(8)).expect_err("both are down").kind.is_outage());
+}
+
+#[test]
+fn slots_are_freed_where_they_live() {
+    let memories = memories::<2>();
+    let mut stores = of_memories(&memories.each_ref(), CHUNK);
+    let taken: Vec<_> =
+        (1..=4).map(|token| (stores.take_slot(&take(token)).expect("a slot").slot, token)).collect();
+    let releases = taken.iter().map(|(slot, token)| Release {
+        key: pool(),
+        slot: *slot,
+        token: *token,
+        expect: vec![1_033],
+        used: 1_001,
+    });
+    assert_eq!(stores.free_slots(&releases.collect::<Vec<_>>()).expect("freed"), [true; 4]);
+    let rows = stores.slots(&pool()).expect("the rows").slots;
+    assert!(rows.iter().all(|row| row.ends_at == 0 && row.mark == 1_001), "{rows:?}");
+}
+
+#[test]
+fn a_pool_of_another_number_of_stores_is_refused() {
+    let memories = memories::<3>();
+    let [one, two, three] = memories.each_ref();
+    let mut of_two = of_memories(&[one, two], CHUNK);
+    for token in 1..=4 {
+        of_two.take_slot(&take(token)).expect("a slot");
+    }
+    let mut of_three = of_memories(&[one, two, three], CHUNK);
+    for token in 5..10 {
+        assert_eq!(of_three.take_slot(&take(token)).expect_err("refused").kind, FaultKind::Refused);
+    }
+    assert!(slots_of(three).is_empty());
+}
+
+#[test]
+fn a_new_pool_begins_when_every_store_answers_and_goes_on_without_one() {
+    let memories = memories::<2>();
+    memories[1].set_down(true);
+    let mut stores = of_memories(&memories.each_ref(), CHUNK);
+    assert!(stores.take_slot(&take(1)).expect_err("one is down").kind.is_outage());
+    memories[1].set_down(false);
+    assert!(stores.take_slot(&take(2)).is_ok());
+    memories[1].set_down(true);
+    // Another process of the same configuration.
+    let mut others = of_memories(&memories.each_ref(), CHUNK);
+    assert_eq!(others.take_slot(&take(3)).expect("a slot").slot % 2, 0);
+}
