@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use keymill_core::{Code, Error, Parts, Result, Stats};
+use keymill_core::{Code, Error, Kind, Parts, Result, Stats};
 
 use crate::error::{enter, km_code, retry_ms};
 use crate::handle::{Out, copy_front, free, held, ids, km_source};
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn km_source_fill(source: *mut km_source, ids: *mut u64, c
     enter(|| {
         // SAFETY: the conventions page.
         let (source, ids) = unsafe { (held(source)?, self::ids(ids, count)?) };
-        if source.label().starts_with("snowflake:") {
+        if source.kind() == Kind::Snowflake {
             // A snowflake writes what its clock gives, before it knows whether all of it will come.
             ids.copy_from_slice(&source.take(count)?);
             return Ok(());

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keymill::serial::MAX_TEXT;
-use keymill::{Handle, Result, Source};
+use keymill::{Handle, Kind, Result, Source};
 use serde_json::json;
 
 use crate::{print, signal};
@@ -78,7 +78,7 @@ struct Runner {
 pub fn run(source: &Source, threads: Option<u16>, seconds: u16, json: bool) -> Result<()> {
     signal::listen();
     let threads = threads.map_or_else(|| thread::available_parallelism().map_or(1, usize::from), usize::from);
-    let serial = source.label().starts_with("serial:");
+    let serial = source.kind() == Kind::Serial;
     let ways: &[Way] = if serial { &Way::TEXTS } else { &Way::NUMBERS };
     let turn = SLICE.as_millis() as usize * ways.len();
     let rounds = (usize::from(seconds) * 1000 / turn).max(FEWEST_ROUNDS);

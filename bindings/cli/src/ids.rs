@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use keymill::serial::MAX_TEXT;
-use keymill::{Layout, Result, Source};
+use keymill::{Kind, Layout, Result, Source};
 use serde_json::Value;
 
 use crate::print::{self, Reader};
@@ -77,7 +77,7 @@ impl<'a> Stream<'a> {
     }
 
     fn run(&mut self) -> Result<()> {
-        let texts = self.source.label().starts_with("serial:");
+        let texts = self.source.kind() == Kind::Serial;
         while self.left > 0 && self.reader == Reader::Listens && signal::exit_code().is_none() {
             let wanted = usize::try_from(self.left).map_or(self.chunk, |left| left.min(self.chunk));
             let (got, answer) = if texts { self.texts(wanted) } else { self.numbers(wanted) };
