@@ -55,6 +55,21 @@ fn a_missing_table_names_the_command() {
     }
 }
 
+/// Without its unique key the first two users of a name would each make a row.
+#[test]
+fn a_table_created_again_without_its_key_is_refused_on_the_live_connection() {
+    let bench = Bench::postgres(Kind::Segment);
+    let mut store = bench.open();
+    let request = bench.request("orders", 10);
+    assert_eq!(store.reserve(&request).unwrap().lo, 1);
+    bench.tamper("CREATE TABLE {t}_keyless AS SELECT * FROM {t} WHERE false", &[]);
+    bench.tamper("DROP TABLE {t}", &[]);
+    assert_eq!(kind(store.reserve(&request)), FaultKind::Refused);
+    bench.tamper("ALTER TABLE {t}_keyless RENAME TO {t}", &[]);
+    let fault = store.reserve(&request).unwrap_err();
+    assert!(fault.kind == FaultKind::Refused && fault.to_string().contains("no primary key"), "{fault}");
+}
+
 #[test]
 fn init_max_reads_numbers_kept_as_bytes() {
     let bench = Bench::postgres(Kind::Serial);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::dialect::{self, LOCKED, Limits};
+use super::dialect::{self, LOCKED, Limits, MISSING_TABLE};
 use super::error::{judge, not_connected};
 use super::place::Place;
 use super::prepared::{self, Prepared, Way};
@@ -518,6 +518,11 @@ impl Session {
                  the setting",
                 self.server.standbys()
             ));
+        }
+        if failed.code() == Some(MISSING_TABLE) {
+            // A table that replaces it may have another shape or be in another schema, and `init` may have to create it.
+            self.state.checked.clear();
+            self.places.clear();
         }
         self.code = failed.code().map(str::to_owned);
         self.state.aborted = true;
