@@ -26,7 +26,7 @@ the first line says why (keymill: CODE: message); 2: the command line itself is 
 
 /// Identifiers at memory speed: database segments, snowflakes and serial numbers.
 #[derive(Debug, Parser)]
-#[command(name = "keymill", version, after_help = STORY, disable_help_subcommand = true)]
+#[command(name = "keymill", version, after_help = STORY)]
 #[command(arg_required_else_help = true, max_term_width = 110)]
 pub struct Args {
     /// The mill: a store's URL or file:CONFIG.toml [default: $KEYMILL_CONFIG, else sqlite:keymill.db]; no password in it (ps)
@@ -235,10 +235,10 @@ Examples:
         sources: Vec<String>,
     },
 
-    /// Print metrics as Prometheus text
+    /// Print where sources stand in the store, as Prometheus text
     #[command(after_help = "\
-keymill_store_next is what the store says; the other figures count what this short process did. A program that uses
-keymill prints its own with mill.metrics().
+The figures are what the store's settings and rows say. Those of a program (ids issued, refills, errors) are in its own
+mill.metrics().
 
 Examples:
   keymill metrics segment:orders

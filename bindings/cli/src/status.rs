@@ -294,7 +294,7 @@ fn status_text(store: &str, facts: &Facts, statuses: &[SourceStatus]) -> String 
     text
 }
 
-/// Prometheus text: this process's figures, and where the rows stand.
+/// Prometheus text: the store's settings, and where the rows stand. This process's own counters say nothing: it issues no ids.
 pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
     let opened = opened(mill, sources)?;
     let statuses: Vec<SourceStatus> = opened.iter().map(SourceStatus::of).collect();
@@ -307,25 +307,13 @@ pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
     }
     if json {
         let facts = mill.facts()?;
-        let latency = mill.latency();
-        let buckets = latency.buckets.iter().map(|(bound, count)| {
-            let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
-            json!({ "le": bound, "count": count.to_string() })
-        });
         print::json(&json!({
             "store": mill.store(),
-            "refill_seconds": {
-                "buckets": buckets.collect::<Vec<_>>(),
-                "sum": latency.sum_seconds,
-                "count": latency.count.to_string(),
-                "failed": latency.failed.to_string(),
-            },
             "sources": statuses.iter().map(|status| status.json(&facts)).collect::<Vec<_>>(),
         }))?;
         return failed.map_or(Ok(()), Err);
     }
-    let mut text = mill.metrics();
-    // The mill's own text has this figure after the first reservation, and this command makes none.
+    let mut text = String::new();
     if let Ok(facts) = mill.facts() {
         let _ = writeln!(
             text,
@@ -360,6 +348,9 @@ pub fn metrics(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
         "How long ago the row was last changed, by the store's clock.",
         &|status| status.seen()?.changed_seconds_ago.map(|seconds| seconds.to_string()),
     );
+    series("keymill_layout_end_timestamp_seconds", "When a snowflake's layout ends.", &|status| {
+        status.layout.map(|layout| format!("{:.3}", layout.ends_at_ms() as f64 / 1000.0))
+    });
     print::text(&text)?;
     failed.map_or(Ok(()), Err)
 }

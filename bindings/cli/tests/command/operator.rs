@@ -235,21 +235,43 @@ fn metrics_are_read_by_prometheus_whatever_the_sources_are_called() {
 }
 
 #[test]
-fn metrics_as_json_have_the_latency_too() {
+fn metrics_are_what_the_store_says_and_no_counters_of_the_command() {
     let home = Home::new();
     home.run(&["next", "segment:a"]).done();
     let json = home.run(&["metrics", "segment:a", "--json"]).json();
-    assert_eq!(json["refill_seconds"]["count"], "0");
-    let buckets = json["refill_seconds"]["buckets"].as_array().unwrap();
-    assert_eq!((&buckets[0]["le"], &buckets[buckets.len() - 1]["le"]), (&json!("0.00025"), &json!("+Inf")));
     assert_eq!(json["sources"][0]["next"], "2");
+    let fields: Vec<&String> = json.as_object().unwrap().keys().collect();
+    assert_eq!(fields, ["sources", "store"]);
+    let text = home.run(&["metrics", "segment:a", "snowflake:x?worker=3"]).done();
+    let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" gauge"));
+    assert_eq!(
+        names.collect::<Vec<_>>(),
+        [
+            "keymill_store_warnings",
+            "keymill_store_next",
+            "keymill_store_used_ratio",
+            "keymill_store_last_refill_age_seconds",
+            "keymill_layout_end_timestamp_seconds"
+        ]
+    );
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    assert!(samples.clone().count() >= 5, "{text}");
+    for sample in samples {
+        assert!(
+            sample.starts_with("keymill_store_") || sample.starts_with("keymill_layout_end_"),
+            "{sample}"
+        );
+    }
 }
 
 #[test]
 fn repair_shows_the_same_before_and_after_it_writes_on_every_scheme() {
     let home = Home::new();
-    for scheme in ["keymill", "sequence_table", "leaf_alloc", "tiny_id_info", "cosid"] {
-        let spec = format!("segment:orders?scheme={scheme}&step=10");
+    let rows =
+        keymill::Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments() && !scheme.is_ticket());
+    for scheme in rows {
+        let allocation = if scheme.keeps_allocation() { "&allocation=0" } else { "" };
+        let spec = format!("segment:orders?scheme={scheme}&step=10{allocation}");
         home.run(&["next", &spec]).done();
         let shown = home.run(&["repair", &spec, "--to", "5001"]).done();
         let written = home.run(&["repair", &spec, "--to", "5001", "--yes"]).done();

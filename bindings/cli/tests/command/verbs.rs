@@ -267,6 +267,7 @@ fn every_verb_s_help_has_examples_that_run_the_verb() {
     ] {
         assert!(top.contains(verb), "{verb}");
         let help = home.run(&[verb, "--help"]).done();
+        assert_eq!(home.run(&["help", verb]).done(), help);
         assert!(help.contains("Examples:"), "{help}");
         let examples = help.lines().filter(|line| line.starts_with("  ") && line.contains("keymill "));
         assert!(examples.filter(|line| line.contains(verb)).count() >= 2, "{help}");
