@@ -15,9 +15,8 @@ use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
 use keymill::{Change, Code, Mill, Source};
-use keymill_tests::assert_disjoint;
-use keymill_tests::mariadb;
 use keymill_tests::takers::{Takers, until};
+use keymill_tests::{assert_disjoint, mariadb, schemes};
 use mysql::prelude::Queryable;
 
 const NODES: [usize; 3] = [1, 2, 3];
@@ -86,7 +85,7 @@ fn key(scheme: Scheme) -> Arc<Key> {
             pattern: pattern(),
             init_max: false,
         }),
-        step: 10,
+        step: schemes::step(scheme, 10),
         unsafe_on: false,
         stride: keymill::store::Stride::EVERY,
     });
@@ -101,21 +100,10 @@ fn seen(request: &Request, next: u64) -> Request {
     Request { high_water: Mark { period: 0, next }, ..request.clone() }
 }
 
-const SCHEMES: [Scheme; 8] = [
-    Scheme::Keymill,
-    Scheme::KeyProducer,
-    Scheme::SequenceTable,
-    Scheme::LeafAlloc,
-    Scheme::TinyIdInfo,
-    Scheme::Cosid,
-    Scheme::AutoIncrement,
-    Scheme::Ticket,
-];
-
 #[test]
 fn nine_writers_on_three_nodes_never_overlap_and_conflicts_are_no_outage() {
     const EACH: usize = 40;
-    for scheme in SCHEMES {
+    for scheme in schemes::on_mysql() {
         let key = key(scheme);
         let before = conflicts();
         let together = Barrier::new(9);
@@ -127,7 +115,6 @@ fn nine_writers_on_three_nodes_never_overlap_and_conflicts_are_no_outage() {
                     scope.spawn(move || {
                         // A conflict is repeated as long as an answer may take; on a busy machine a writer may lose for
                         // seconds.
-                        // for seconds.
                         let mut options = mariadb::options_of(&url_from(writer % 3 + 1, 0));
                         options.read_timeout = Duration::from_secs(60);
                         let mut store = mariadb::store(options);
@@ -188,7 +175,7 @@ fn changing_nodes_is_never_reported_as_a_row_that_went_backwards() {
         }
         let mut stale = 0;
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for scheme in SCHEMES {
+            for scheme in schemes::on_mysql() {
                 let mut request = keymill_tests::request(&key(scheme), 10);
                 let mut stores: Vec<_> =
                     NODES.into_iter().map(|node| (store_at(node), connection_at(node))).collect();

@@ -19,7 +19,7 @@ use keymill::store::{
 };
 use keymill::{Change, Code, Mill, Source};
 use keymill_tests::proxy::{Answers, Proxy};
-use keymill_tests::{assert_disjoint, mariadb, postgres, redis, request, takers};
+use keymill_tests::{assert_disjoint, mariadb, postgres, redis, request, schemes, takers};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const DAY: u64 = 20_261_120_000_000_000;
@@ -60,18 +60,8 @@ impl Place {
     }
 
     /// The schemes that it keeps as rows.
-    fn schemes(&self) -> &'static [Scheme] {
-        match self.kind {
-            "redis" => &[Scheme::Keymill],
-            _ => &[
-                Scheme::Keymill,
-                Scheme::SequenceTable,
-                Scheme::LeafAlloc,
-                Scheme::TinyIdInfo,
-                Scheme::Cosid,
-                Scheme::KeyProducer,
-            ],
-        }
+    fn schemes(&self) -> Vec<Scheme> {
+        if self.kind == "redis" { vec![Scheme::Keymill] } else { schemes::in_rows().collect() }
     }
 
     fn open(&self) -> Box<dyn Store> {
@@ -117,7 +107,7 @@ impl Place {
             columns: Columns::default(),
             name,
             serial,
-            step: 10,
+            step: schemes::step(scheme, 10),
             stride: keymill::store::Stride::EVERY,
             unsafe_on: false,
         })
@@ -244,7 +234,7 @@ places! {
 fn a_batch_takes_one_round_trip(place: &Place) {
     const ROUNDS: u32 = 20;
     for scheme in place.schemes() {
-        let mut sources = place.sources(*scheme, MOST_AT_ONCE);
+        let mut sources = place.sources(scheme, MOST_AT_ONCE);
         let proxy = place.address.clone().map(Proxy::start);
         let mut store = proxy.as_ref().map_or_else(|| place.open(), |proxy| place.open_at(proxy.address()));
         // IDSnowman's rows are read once on each connection, and PostgreSQL prepares its statements.
@@ -262,7 +252,7 @@ fn a_batch_takes_one_round_trip(place: &Place) {
             assert_eq!(answers.len(), MOST_AT_ONCE);
             for (n, answer) in answers.into_iter().enumerate() {
                 // Serials continue in a batch only if the store has one statement for them.
-                let alone = *scheme == Scheme::KeyProducer && place.kind == "postgres";
+                let alone = scheme == Scheme::KeyProducer && place.kind == "postgres";
                 let got = match answer {
                     None if alone => store.reserve(&sources.request(n)).expect("a range"),
                     answer => answer.unwrap_or_else(|| panic!("{scheme:?} {n} alone")).expect("a range"),
@@ -279,7 +269,7 @@ fn a_batch_takes_one_round_trip(place: &Place) {
             scheme.name(),
             ROUNDS as usize * MOST_AT_ONCE
         );
-        if *scheme != Scheme::KeyProducer {
+        if scheme != Scheme::KeyProducer {
             // A long packet may arrive in two pieces, with an answer in between.
             assert!(turns <= u64::from(ROUNDS) * 3, "{turns} round trips");
         }

@@ -14,20 +14,10 @@ use keymill::store::{
 };
 use keymill_tests::postgres::{Private, Sql, store};
 use keymill_tests::takers::until;
-use keymill_tests::{assert_disjoint, request};
+use keymill_tests::{assert_disjoint, request, schemes};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const DAY: u64 = 20_261_120_000_000_000;
-
-const SCHEMES: [Scheme; 7] = [
-    Scheme::Keymill,
-    Scheme::KeyProducer,
-    Scheme::SequenceTable,
-    Scheme::LeafAlloc,
-    Scheme::TinyIdInfo,
-    Scheme::Cosid,
-    Scheme::Sequence,
-];
 
 /// A source of this scheme on its default table.
 fn key(scheme: Scheme, name: &str) -> Arc<Key> {
@@ -48,7 +38,7 @@ fn key(scheme: Scheme, name: &str) -> Arc<Key> {
         name,
         columns: Columns::default(),
         serial,
-        step: 10,
+        step: schemes::step(scheme, 10),
         unsafe_on: false,
         stride: Stride::EVERY,
     })
@@ -94,7 +84,7 @@ fn another_clients_synchronous_commit_off_in_the_pool_loses_no_number() {
     let server = Private::start("-c wal_writer_delay=10s");
     let pooled = server.pooler(&[]);
     let mut mine = store(pooled.clone());
-    let mut counting: Vec<_> = SCHEMES.map(|scheme| Counting::new(scheme, "orders")).into();
+    let mut counting: Vec<_> = schemes::on_postgres().map(|scheme| Counting::new(scheme, "orders")).collect();
     let more: Vec<_> = (0..3).map(|n| key(Scheme::Keymill, &format!("more{n}"))).collect();
     let mut ranges: Vec<Vec<(u64, u64)>> = vec![Vec::new(); more.len()];
     for one in &mut counting {
@@ -146,7 +136,8 @@ fn settings_left_by_another_client_of_a_pooler_change_no_number() {
          CREATE ROLE guest; GRANT guest TO keymill",
     );
     let mut mine = store(pooled.clone());
-    let mut counting: Vec<_> = SCHEMES.map(|scheme| Counting::new(scheme, "größe's 'x\\")).into();
+    let mut counting: Vec<_> =
+        schemes::on_postgres().map(|scheme| Counting::new(scheme, "größe's 'x\\")).collect();
     for one in counting.iter_mut().filter(|one| one.key.serial.is_none()) {
         mine.init(&[Arc::clone(&one.key)], false).unwrap();
         one.next(&mut mine).unwrap();
@@ -209,7 +200,7 @@ fn settings_left_by_another_client_of_a_pooler_change_no_number() {
 fn settings_of_the_role_change_no_number() {
     let server = Private::start("");
     let root = Sql::root(&server.url());
-    let mut counting: Vec<_> = SCHEMES.map(|scheme| Counting::new(scheme, "orders")).into();
+    let mut counting: Vec<_> = schemes::on_postgres().map(|scheme| Counting::new(scheme, "orders")).collect();
     for one in &counting {
         store(server.options()).init(&[Arc::clone(&one.key)], false).unwrap();
     }
@@ -244,7 +235,7 @@ fn settings_of_the_role_change_no_number() {
 fn an_empty_copy_of_a_table_in_another_schema_is_not_counted_in() {
     let server = Private::start("");
     let root = Sql::root(&server.url());
-    for scheme in SCHEMES {
+    for scheme in schemes::on_postgres() {
         let mut one = Counting::new(scheme, "orders");
         let table = one.key.table.clone();
         let mut live = store(server.options());
@@ -293,7 +284,7 @@ fn tables_are_created_in_the_schema_that_the_url_names_or_the_first_of_the_searc
     let server = Private::start("");
     let root = Sql::root(&server.url());
     root.say("CREATE SCHEMA \"My \"\"Shop\"\"\" AUTHORIZATION keymill; CREATE SCHEMA keymill AUTHORIZATION keymill");
-    for scheme in SCHEMES {
+    for scheme in schemes::on_postgres() {
         let keys = [key(scheme, "orders")];
         let named = ServerOptions { schema: Some("My \"Shop\"".to_owned()), ..server.options() };
         let mut there = store(named.clone());
@@ -382,7 +373,7 @@ fn exercise(options: &ServerOptions, round: u64) {
     let mut store = store(options.clone());
     let facts = store.facts().unwrap_or_else(|fault| failed("facts", round, &fault));
     assert!(facts.warnings.is_empty(), "{facts:?}");
-    for scheme in SCHEMES {
+    for scheme in schemes::on_postgres() {
         let mut one = Counting::new(scheme, &format!("orders{round}"));
         store.init(&[Arc::clone(&one.key)], false).unwrap_or_else(|fault| failed("init", round, &fault));
         let stood = store

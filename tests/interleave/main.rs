@@ -12,24 +12,19 @@ mod workers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keymill::SerialPattern;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, MemoryStore, Step};
 use keymill::store::{Columns, Fault, FaultKind, Key, Mark, Request, Reserved, Scheme, SerialKey, Store};
-use keymill_tests::{assert_disjoint, wordless};
+use keymill_tests::{assert_disjoint, schemes, takers, wordless};
 
 const CHUNK: u64 = 1000;
 const PATIENCE: Duration = Duration::from_secs(90);
 
-fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let give_up = Instant::now() + PATIENCE;
-    while !is_true() {
-        assert!(Instant::now() < give_up, "waited {PATIENCE:?} in vain until {what}");
-        thread::yield_now();
-    }
+fn until(what: &str, is_true: impl FnMut() -> bool) {
+    takers::until(what, PATIENCE, is_true);
 }
 
 fn unique(name: &str) -> String {
@@ -47,6 +42,11 @@ fn key(scheme: Scheme, name: &str) -> Arc<Key> {
         stride: keymill::store::Stride::EVERY,
         columns: Columns::default(),
     })
+}
+
+/// The rows of segments that several stores may keep together: not those from which other programs allocate.
+fn shared() -> impl Iterator<Item = Scheme> {
+    schemes::in_rows().filter(|scheme| scheme.keeps_segments() && !scheme.keeps_allocation())
 }
 
 /// The segment of scheme `keymill` that most tests use.
@@ -210,7 +210,7 @@ fn a_new_source_begins_when_every_store_answers_and_one_that_has_begun_needs_one
 
 #[test]
 fn a_row_set_back_on_one_store_is_refused_there_and_the_others_go_on() {
-    for scheme in [Scheme::Keymill, Scheme::SequenceTable, Scheme::LeafAlloc, Scheme::Cosid] {
+    for scheme in shared() {
         for deleted in [false, true] {
             let [a, b] = memories();
             let mut store = of_memories(&[&a, &b], CHUNK);
@@ -417,7 +417,7 @@ fn a_plain_mill_is_refused_the_row_of_an_interleaved_source() {
 
 #[test]
 fn a_plain_row_with_numbers_is_refused_until_an_operator_adopts_it() {
-    for scheme in [Scheme::Keymill, Scheme::LeafAlloc, Scheme::Cosid] {
+    for scheme in shared() {
         let [a, b] = memories();
         let request = keymill_tests::request(&key(scheme, "orders"), 100);
         let mut plain = MemoryStore::new(Arc::clone(&a));

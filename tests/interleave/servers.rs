@@ -15,7 +15,7 @@ use keymill_tests::mariadb::Private;
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::{mariadb, worker};
 
-use super::{CHUNK, assert_disjoint, key, owner, take, unique, until};
+use super::{CHUNK, assert_disjoint, key, owner, shared, take, unique, until};
 
 /// A table of its own on the shared MariaDB.
 fn table(scheme: Scheme) -> Arc<Key> {
@@ -29,9 +29,7 @@ fn table(scheme: Scheme) -> Arc<Key> {
 #[test]
 fn stores_of_different_kinds_serve_every_scheme_together() {
     let folder = tempfile::tempdir().unwrap();
-    // A row that other programs allocate from is refused on several stores.
-    let shared = |s: &Scheme| s.keeps_segments() && !s.is_ticket() && !s.keeps_allocation();
-    for scheme in Scheme::ALL.into_iter().filter(shared) {
+    for scheme in shared() {
         let key = table(scheme);
         let memory = Memory::new();
         let open = || {

@@ -8,18 +8,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use keymill::store::PARKED_AT;
-use keymill::{Change, Code, Error, Import, Mill, OldRow, Source};
-use keymill_tests::mariadb;
+use keymill::{Change, Code, Error, Import, Mill, OldRow, Scheme, Source};
 use keymill_tests::takers::{Takers, until};
-
-const SCHEMES: [&str; 4] = ["leaf_alloc", "tiny_id_info", "cosid", "sequence_table"];
+use keymill_tests::{mariadb, schemes};
 
 /// Two tables of one test, and the configuration of mills on them.
 struct Place {
     url: String,
     old: String,
     new: String,
-    scheme: &'static str,
+    scheme: Scheme,
     /// The folder of a SQLite file, which lives as long.
     folder: Option<tempfile::TempDir>,
 }
@@ -27,10 +25,10 @@ struct Place {
 impl Place {
     /// One for each scheme on each store.
     fn all() -> Vec<Place> {
-        SCHEMES.iter().flat_map(|scheme| [Place::on_mariadb(scheme), Place::on_sqlite(scheme)]).collect()
+        schemes::counters().flat_map(|scheme| [Place::on_mariadb(scheme), Place::on_sqlite(scheme)]).collect()
     }
 
-    fn on_mariadb(scheme: &'static str) -> Place {
+    fn on_mariadb(scheme: Scheme) -> Place {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         // ordering: Relaxed — a number for each, nothing more.
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +37,7 @@ impl Place {
         place.with_tables()
     }
 
-    fn on_sqlite(scheme: &'static str) -> Place {
+    fn on_sqlite(scheme: Scheme) -> Place {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("ids.db").display());
         let (old, new) = ("old_rows".to_owned(), "new_rows".to_owned());
@@ -57,7 +55,12 @@ impl Place {
 
     /// The other program's row, as a mill beside that program opens it.
     fn old_spec(&self, more: &str) -> String {
-        format!("segment:orders?scheme={}&table={}&min_step=50&max_step=400{more}", self.scheme, self.old)
+        format!(
+            "segment:orders?scheme={}&table={}&min_step=50&max_step=400{}{more}",
+            self.scheme,
+            self.old,
+            schemes::option(self.scheme)
+        )
     }
 
     fn new_spec(&self, more: &str) -> String {
@@ -65,7 +68,7 @@ impl Place {
     }
 
     fn import_into(&self, source: &Source) -> keymill::Result<Import> {
-        let old = OldRow::of(self.scheme.parse().unwrap()).table(self.old.as_str());
+        let old = OldRow::of(self.scheme).table(self.old.as_str());
         source.import(&old, Change::Apply)
     }
 
@@ -271,7 +274,7 @@ fn of_two_sources_that_import_one_row_at_once_the_second_is_refused_with_the_fir
                 source.standing().unwrap();
                 source
             });
-            let old = OldRow::of(place.scheme.parse().unwrap()).table(place.old.as_str()).row(row.as_str());
+            let old = OldRow::of(place.scheme).table(place.old.as_str()).row(row.as_str());
             let imported = std::thread::scope(|scope| {
                 let threads =
                     sources.each_ref().map(|source| scope.spawn(|| source.import(&old, Change::Apply)));

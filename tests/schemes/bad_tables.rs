@@ -13,28 +13,22 @@ use keymill::store::mysql::MysqlStore;
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
 use keymill_tests::disguise::{Answer, Disguise};
-use keymill_tests::{mariadb, request};
+use keymill_tests::{mariadb, request, schemes};
 use mysql::prelude::Queryable;
 
-/// Every scheme with a table.
-const TABLES: [Scheme; 8] = [
-    Scheme::Keymill,
-    Scheme::KeyProducer,
-    Scheme::SequenceTable,
-    Scheme::LeafAlloc,
-    Scheme::TinyIdInfo,
-    Scheme::Cosid,
-    Scheme::AutoIncrement,
-    Scheme::Ticket,
-];
-
 /// For other programs: the columns of the name and of the maximum.
-const COUNTERS: [(Scheme, &str, &str); 4] = [
+const COUNTERS: [(Scheme, &str, &str); 5] = [
     (Scheme::SequenceTable, "biz_type", "cur_id"),
     (Scheme::LeafAlloc, "biz_tag", "max_id"),
     (Scheme::TinyIdInfo, "biz_type", "max_id"),
     (Scheme::Cosid, "name", "last_max_id"),
+    (Scheme::JpaTable, "sequence_name", "next_val"),
 ];
+
+#[test]
+fn every_counter_of_another_program_is_listed() {
+    assert_eq!(COUNTERS.map(|(scheme, ..)| scheme).to_vec(), schemes::counters().collect::<Vec<_>>());
+}
 
 fn key(scheme: Scheme, table: &str) -> Arc<Key> {
     let serial = (scheme == Scheme::KeyProducer).then(|| SerialKey {
@@ -49,7 +43,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         columns: Columns::default(),
         name: "segment:orders".to_owned(),
         serial,
-        step: 10,
+        step: schemes::step(scheme, 10),
         unsafe_on: false,
         stride: keymill::store::Stride::EVERY,
     })
@@ -115,12 +109,12 @@ fn refused(store: &mut dyn Store, key: &Arc<Key>, says: &[&str]) {
 
 #[test]
 fn two_schemes_on_one_table_are_refused_on_mariadb() {
-    for made_for in TABLES {
+    for made_for in schemes::on_mysql() {
         let (table, own) = Table::of(made_for);
         let mut store = mariadb();
         store.reserve(&request(&own, 10)).unwrap();
         let before = table.all();
-        for other in TABLES.into_iter().filter(|other| *other != made_for) {
+        for other in schemes::on_mysql().filter(|other| *other != made_for) {
             let key = key(other, &table.0);
             // With a connection that has checked the table for its own scheme, and with one that has not.
             for store in [&mut store, &mut mariadb()] {
@@ -134,7 +128,7 @@ fn two_schemes_on_one_table_are_refused_on_mariadb() {
 
 #[test]
 fn two_schemes_on_one_table_are_refused_on_sqlite() {
-    let tables = TABLES.into_iter().filter(|scheme| !scheme.is_ticket());
+    let tables = schemes::in_rows();
     for made_for in tables.clone() {
         let folder = tempfile::tempdir().unwrap();
         let open = || SqliteStore::new(folder.path().join("ids.db"), sqlite::SqliteOptions::default());
@@ -152,7 +146,7 @@ fn two_schemes_on_one_table_are_refused_on_sqlite() {
 /// Columns of the application, or of an earlier keymill.
 #[test]
 fn unused_columns_are_left_alone() {
-    for scheme in TABLES.into_iter().filter(|scheme| *scheme != Scheme::Ticket) {
+    for scheme in schemes::on_mysql().filter(|scheme| *scheme != Scheme::Ticket) {
         let (table, key) = Table::of(scheme);
         table.say(
             "ALTER TABLE `{t}` ADD `stores` INT NOT NULL DEFAULT 1, ADD `store_index` INT NOT NULL DEFAULT 0",
@@ -177,6 +171,7 @@ fn a_column_that_is_too_narrow_is_refused_on_mariadb() {
         (Scheme::LeafAlloc, "max_id"),
         (Scheme::TinyIdInfo, "max_id"),
         (Scheme::Cosid, "last_max_id"),
+        (Scheme::JpaTable, "next_val"),
         (Scheme::AutoIncrement, "id"),
         (Scheme::Ticket, "id"),
     ] {
@@ -388,7 +383,7 @@ fn rows_that_no_table_of_ours_could_hold_are_refused() {
 
 #[test]
 fn a_server_that_hangs_up_or_talks_nonsense_at_any_statement_gives_no_range() {
-    for scheme in TABLES {
+    for scheme in schemes::on_mysql() {
         let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
         let (_table, key) = Table::of(scheme);
         let mut store = behind(&disguise);

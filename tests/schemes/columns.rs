@@ -2,18 +2,19 @@
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL` and `KEYMILL_TEST_POSTGRES` (`ci/servers/mariadb run ci/servers/postgres run cargo test …`).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use keymill::serial::SerialPattern;
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
-use keymill::{Change, Mill};
-use keymill_tests::{mariadb, postgres, request};
+use keymill::{Change, Mill, Source};
+use keymill_tests::{mariadb, postgres, request, schemes};
 use mysql::prelude::Queryable;
 
 /// The schemes with tables of other authors, and possible names of their columns: SQL keywords among them.
-const RENAMED: [(Scheme, &[(&str, &str)]); 5] = [
+const RENAMED: [(Scheme, &[(&str, &str)]); 6] = [
     (
         Scheme::SequenceTable,
         &[("biz_type", "key"), ("cur_id", "current"), ("step", "order"), ("time_to_live", "ttl")],
@@ -27,6 +28,7 @@ const RENAMED: [(Scheme, &[(&str, &str)]); 5] = [
         &[("max_id", "step"), ("step", "max_id"), ("version", "rev"), ("delta", "by"), ("remainder", "r")],
     ),
     (Scheme::Cosid, &[("name", "last_max_id"), ("last_max_id", "name"), ("last_fetch_time", "fetched")]),
+    (Scheme::JpaTable, &[("sequence_name", "GEN_KEY"), ("next_val", "values")]),
     (
         Scheme::KeyProducer,
         &[
@@ -38,6 +40,12 @@ const RENAMED: [(Scheme, &[(&str, &str)]); 5] = [
         ],
     ),
 ];
+
+#[test]
+fn every_table_of_another_author_is_listed() {
+    let listed: HashSet<Scheme> = RENAMED.iter().map(|(scheme, _)| *scheme).collect();
+    assert_eq!(listed, Source::IMPORTS.iter().copied().collect());
+}
 
 fn key(scheme: Scheme, table: &str, columns: &[(&str, &str)]) -> Arc<Key> {
     let serial = (scheme == Scheme::KeyProducer).then(|| SerialKey {
@@ -54,7 +62,7 @@ fn key(scheme: Scheme, table: &str, columns: &[(&str, &str)]) -> Arc<Key> {
         ),
         name: "segment:orders".to_owned(),
         serial,
-        step: 10,
+        step: schemes::step(scheme, 10),
         unsafe_on: false,
         stride: keymill::store::Stride::EVERY,
     })
@@ -183,7 +191,7 @@ fn a_table_of_renamed_columns_is_made_and_used_on_postgresql() {
 #[test]
 fn swapped_column_names_are_detected_by_their_types() {
     // CosId's maximum is a number and its name a text; swapped, neither fits.
-    let columns = RENAMED[3].1;
+    let columns = RENAMED.iter().find(|(scheme, _)| *scheme == Scheme::Cosid).unwrap().1;
     let table = unique();
     let mut store = mariadb::store(mariadb::options());
     store.init(&[key(Scheme::Cosid, &table, columns)], false).unwrap();

@@ -7,7 +7,8 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use keymill::{Change, Mill};
+use keymill::{Change, Mill, Scheme};
+use keymill_tests::schemes;
 
 const PROCESSES: usize = 8;
 const EACH: usize = 125_000;
@@ -75,25 +76,26 @@ fn million(store: &str, config: &str, spec: &str) {
         all.append(&mut ids);
     }
     assert_eq!(all.len(), PROCESSES * EACH);
-    all.sort_unstable();
+    #[expect(clippy::stable_sort_primitive, reason = "a stable sort merges the eight sorted lists")]
+    all.sort();
     let twice = all.windows(2).filter(|pair| pair[0] == pair[1]).count();
     println!("million  {store:<10} {spec:<92} {refills:>5} reservations, {twice} ids twice");
     assert_eq!(twice, 0, "{store} {spec}");
 }
 
-/// The source of every scheme, with a name of its own: runs may share a server.
-fn specs(schemes: &[&str], serials: &[&str]) -> Vec<String> {
+/// The source of each scheme, with a name of its own: runs may share a server.
+fn specs(schemes: impl Iterator<Item = Scheme> + Clone) -> Vec<String> {
     let run = std::process::id();
     // A ticket's range has the step of its table, which other tests choose for themselves.
-    let table = |scheme| match scheme {
-        "auto_increment" | "ticket" | "sequence" => format!("&table=million_{scheme}_{run}"),
-        _ => String::new(),
+    let table = |scheme: Scheme| {
+        if scheme.is_ticket() { format!("&table=million_{scheme}_{run}") } else { String::new() }
     };
-    let segments =
-        schemes.iter().map(|scheme| format!("segment:million{run}?scheme={scheme}{}", table(*scheme)));
-    let serials = serials
-        .iter()
-        .map(|s| format!("serial:million{run}/id?scheme={s}&number=00000000000&zone=UTC&date=yyyyMM"));
+    let segments = schemes.clone().filter(|scheme| scheme.keeps_segments()).map(|scheme| {
+        format!("segment:million{run}?scheme={scheme}{}{}", table(scheme), schemes::option(scheme))
+    });
+    let serials = schemes.filter(|scheme| scheme.keeps_serials()).map(|scheme| {
+        format!("serial:million{run}/id?scheme={scheme}&number=00000000000&zone=UTC&date=yyyyMM")
+    });
     segments.chain(serials).collect()
 }
 
@@ -109,8 +111,7 @@ fn server(variable: &str, command: &str) -> String {
 fn a_million_ids_of_each_scheme_on_sqlite_and_none_twice() {
     let folder = tempfile::tempdir().unwrap();
     let config = format!("sqlite:{}", folder.path().join("ids.db").display());
-    let segments = ["keymill", "sequence_table", "leaf_alloc", "tiny_id_info", "cosid"];
-    for spec in specs(&segments, &["keymill", "key_producer"]) {
+    for spec in specs(schemes::in_rows()) {
         million("sqlite", &config, &spec);
     }
 }
@@ -118,9 +119,7 @@ fn a_million_ids_of_each_scheme_on_sqlite_and_none_twice() {
 #[test]
 fn a_million_ids_of_each_scheme_on_mariadb_and_none_twice() {
     let config = server("KEYMILL_TEST_MYSQL", "ci/servers/mariadb");
-    let segments =
-        ["keymill", "sequence_table", "leaf_alloc", "tiny_id_info", "cosid", "auto_increment", "ticket"];
-    for spec in specs(&segments, &["keymill", "key_producer"]) {
+    for spec in specs(schemes::on_mysql()) {
         million("mariadb", &config, &spec);
     }
 }
@@ -128,8 +127,7 @@ fn a_million_ids_of_each_scheme_on_mariadb_and_none_twice() {
 #[test]
 fn a_million_ids_of_each_scheme_on_postgresql_and_none_twice() {
     let config = server("KEYMILL_TEST_POSTGRES", "ci/servers/postgres");
-    let segments = ["keymill", "sequence_table", "leaf_alloc", "tiny_id_info", "cosid", "sequence"];
-    for spec in specs(&segments, &["keymill", "key_producer"]) {
+    for spec in specs(schemes::on_postgres()) {
         million("postgres", &config, &spec);
     }
 }
@@ -137,7 +135,7 @@ fn a_million_ids_of_each_scheme_on_postgresql_and_none_twice() {
 #[test]
 fn a_million_ids_of_each_scheme_on_redis_and_none_twice() {
     let config = server("KEYMILL_TEST_REDIS", "ci/servers/redis");
-    for spec in specs(&["keymill"], &["keymill"]) {
+    for spec in specs([Scheme::Keymill].into_iter()) {
         million("redis", &config, &spec);
     }
 }

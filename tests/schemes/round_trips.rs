@@ -10,24 +10,19 @@ use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
 use keymill_tests::disguise::Disguise;
-use keymill_tests::{mariadb, request};
+use keymill_tests::{mariadb, request, schemes};
 use mysql::prelude::Queryable;
 
 const DAY: u64 = 20_261_120_000_000_000;
 const NEXT_DAY: u64 = 20_261_121_000_000_000;
 
 /// Every scheme that MariaDB supports, with and without a date.
-const KEPT: [(Scheme, bool); 9] = [
-    (Scheme::Keymill, false),
-    (Scheme::Keymill, true),
-    (Scheme::KeyProducer, true),
-    (Scheme::SequenceTable, false),
-    (Scheme::LeafAlloc, false),
-    (Scheme::TinyIdInfo, false),
-    (Scheme::Cosid, false),
-    (Scheme::AutoIncrement, false),
-    (Scheme::Ticket, false),
-];
+fn kept() -> impl Iterator<Item = (Scheme, bool)> {
+    schemes::on_mysql().flat_map(|scheme| {
+        let both = [(scheme.keeps_segments(), false), (scheme.keeps_serials(), true)];
+        both.into_iter().filter(|(is_kept, _)| *is_kept).map(move |(_, serial)| (scheme, serial))
+    })
+}
 
 /// A table on MariaDB, gone with the value.
 struct Table(Arc<Key>);
@@ -49,7 +44,7 @@ impl Table {
             columns: Columns::default(),
             name: "segment:orders".to_owned(),
             serial,
-            step: 10,
+            step: schemes::step(scheme, 10),
             unsafe_on: false,
             stride: keymill::store::Stride::EVERY,
         }));
@@ -77,7 +72,7 @@ fn direct() -> MysqlStore {
 
 #[test]
 fn a_single_node_reserves_with_one_statement_under_every_scheme() {
-    for (scheme, serial) in KEPT {
+    for (scheme, serial) in kept() {
         let table = Table::new(scheme, serial);
         let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
         let mut options = mariadb::options();
@@ -107,7 +102,7 @@ fn a_single_node_reserves_with_one_statement_under_every_scheme() {
 
 #[test]
 fn nodes_in_turn_on_one_row_leave_no_gap_and_no_overlap() {
-    for (scheme, serial) in KEPT.into_iter().filter(|(scheme, _)| !scheme.is_ticket()) {
+    for (scheme, serial) in kept().filter(|(scheme, _)| !scheme.is_ticket()) {
         let table = Table::new(scheme, serial);
         let mut nodes: Vec<_> = (0..3).map(|_| (direct(), Mark::default())).collect();
         let mut expected = 1;
@@ -123,7 +118,7 @@ fn nodes_in_turn_on_one_row_leave_no_gap_and_no_overlap() {
 
 #[test]
 fn the_fast_path_leaves_a_lowered_or_deleted_row_alone_too() {
-    for (scheme, serial) in KEPT {
+    for (scheme, serial) in kept() {
         let table = Table::new(scheme, serial);
         let mut store = direct();
         let mut seen = Mark::default();

@@ -11,19 +11,13 @@ use std::time::{Duration, Instant};
 use keymill::store::mysql::{MysqlStore, ServerOptions};
 use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
 use keymill_tests::disguise::{self, Answer, Disguise, TIDB};
-use keymill_tests::mariadb;
+use keymill_tests::{mariadb, schemes};
 use mysql::prelude::Queryable;
 
 /// The schemes whose reservation is a transaction on a row.
-const ROWS: [Scheme; 7] = [
-    Scheme::Keymill,
-    Scheme::SequenceTable,
-    Scheme::LeafAlloc,
-    Scheme::TinyIdInfo,
-    Scheme::Cosid,
-    Scheme::AutoIncrement,
-    Scheme::Ticket,
-];
+fn rows() -> impl Iterator<Item = Scheme> {
+    schemes::on_mysql().filter(|scheme| scheme.keeps_segments())
+}
 
 /// A table behind a scripted server, dropped with the value.
 struct Table {
@@ -38,7 +32,7 @@ fn key(scheme: Scheme, table: &str) -> Arc<Key> {
         name: "segment:orders".to_owned(),
         columns: Columns::default(),
         serial: None,
-        step: 10,
+        step: schemes::step(scheme, 10),
         unsafe_on: false,
         stride: keymill::store::Stride::EVERY,
     })
@@ -123,7 +117,7 @@ fn a_tidb_is_known_by_its_version() {
 
 #[test]
 fn a_conflict_is_begun_again_and_moves_the_row_once() {
-    for scheme in ROWS {
+    for scheme in rows() {
         let table = Table::new(scheme);
         let mut store = table.open();
         let mut next = store.reserve(&table.request(0)).unwrap().hi;
@@ -154,7 +148,7 @@ fn a_conflict_is_begun_again_and_moves_the_row_once() {
 #[test]
 fn a_row_that_another_node_has_just_made_is_found_at_the_commit_and_gone_on_from() {
     // If inserts are checked only at the commit, as in an optimistic transaction.
-    for scheme in ROWS.into_iter().filter(|scheme| !scheme.is_ticket()) {
+    for scheme in rows().filter(|scheme| !scheme.is_ticket()) {
         let table = Table::new(scheme);
         let mut store = table.open();
         assert_eq!(store.look(&table.key).unwrap(), None);
@@ -170,7 +164,7 @@ fn a_row_that_another_node_has_just_made_is_found_at_the_commit_and_gone_on_from
 
 #[test]
 fn a_conflict_without_end_is_an_outage_within_the_deadline() {
-    for scheme in ROWS {
+    for scheme in rows() {
         let table = Table::new(scheme);
         let next = table.open().reserve(&table.request(0)).unwrap().hi;
         let mut store = table.open_for(Duration::from_secs(2));
@@ -197,7 +191,7 @@ const UNDETERMINED: [(u16, &str); 6] = [
 
 #[test]
 fn a_commit_whose_outcome_is_unknown_is_never_used() {
-    for scheme in ROWS {
+    for scheme in rows() {
         let table = Table::new(scheme);
         let mut store = table.open_for(Duration::from_secs(3));
         let mut next = store.reserve(&table.request(0)).unwrap().hi;
@@ -234,7 +228,7 @@ fn a_commit_whose_outcome_is_unknown_is_never_used() {
 
 #[test]
 fn a_region_that_is_away_before_the_commit_costs_nothing() {
-    for scheme in ROWS {
+    for scheme in rows() {
         let table = Table::new(scheme);
         let mut store = table.open();
         let mut next = store.reserve(&table.request(0)).unwrap().hi;
@@ -256,7 +250,7 @@ fn a_region_that_is_away_before_the_commit_costs_nothing() {
 /// Galera reports a lost certification in the answer to the next statement; here that is the rollback.
 #[test]
 fn who_is_told_at_the_rollback_that_another_node_was_faster_tries_again_on_the_same_connection() {
-    for scheme in ROWS {
+    for scheme in rows() {
         let table = Table::behind(Disguise::plain(mariadb::options().hosts[0].clone()), scheme);
         let mut store = table.open();
         let next = store.reserve(&table.request(0)).unwrap().hi;
@@ -275,7 +269,7 @@ fn who_is_told_at_the_rollback_that_another_node_was_faster_tries_again_on_the_s
 /// pingcap/tidb #69796: the session still has the value of a rolled-back attempt.
 #[test]
 fn the_last_insert_id_of_a_rolled_back_attempt_is_never_used() {
-    for scheme in ROWS {
+    for scheme in rows() {
         let table = Table::new(scheme);
         let mut store = table.open();
         let next = store.reserve(&table.request(0)).unwrap().hi;
@@ -288,9 +282,7 @@ fn the_last_insert_id_of_a_rolled_back_attempt_is_never_used() {
         assert!(!said.iter().any(|sql| sql.contains("LAST_INSERT_ID")), "{said:?}");
     }
     // On MariaDB and MySQL, which use the fast path, this holds as well.
-    for scheme in
-        [Scheme::Keymill, Scheme::SequenceTable, Scheme::LeafAlloc, Scheme::TinyIdInfo, Scheme::Cosid]
-    {
+    for scheme in rows().filter(|scheme| !scheme.is_ticket()) {
         let table = Table::behind(Disguise::plain(mariadb::options().hosts[0].clone()), scheme);
         let mut store = table.open();
         store.reserve(&table.request(0)).unwrap();
@@ -304,7 +296,7 @@ fn the_last_insert_id_of_a_rolled_back_attempt_is_never_used() {
 
 #[test]
 fn rows_are_locked_and_changed_in_pessimistic_transactions_only() {
-    for scheme in ROWS {
+    for scheme in rows() {
         let table = Table::new(scheme);
         let mut store = table.open();
         let mut next = 0;

@@ -13,6 +13,7 @@ pub mod postgres;
 pub mod proxy;
 pub mod redis;
 pub mod rivals;
+pub mod schemes;
 #[path = "../simulation/mod.rs"]
 pub mod simulation;
 pub mod takers;
