@@ -194,7 +194,7 @@ fn an_outage_is_served_from_memory_to_the_last_number() {
         while stats(&orders).runway_seconds.is_none_or(|s| s < 3.0) {
             assert!(began.elapsed() < PATIENCE, "the buffer never fills: {:?}", stats(&orders));
             assert!(!taker.is_finished(), "{:?}", taker.join());
-            thread::yield_now();
+            thread::park_timeout(Duration::from_millis(1));
         }
         // The outage begins here: the time of the kill itself is part of it.
         let (served_before, left) = (pace.taken(), stats(&orders).left);

@@ -154,10 +154,7 @@ fn killed_in_every_language_they_share_one_row_and_one_segment_without_a_duplica
                         let victim = &mut at_work[kill % 2];
                         victim.wait_until_it_takes();
                         // At a random moment.
-                        let moment = Instant::now() + Duration::from_micros(fastrand::u64(..20_000));
-                        while Instant::now() < moment {
-                            thread::yield_now();
-                        }
+                        thread::sleep(Duration::from_micros(fastrand::u64(..20_000)));
                         // A process that crashed or gave up would count as killed.
                         victim.still_works();
                         *victim = begin(kill + 2);

@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 /// The variable that makes a test binary a worker: `CONFIG|SPEC|LOG`.
 pub const WORKER: &str = "KEYMILL_TEST_WORKER";
 
+/// Between two turns of a worker. Thousands of turns a second are enough to be killed amid each kind of work; as many as the
+/// processors can make would only be counted.
+const PAUSE: Duration = Duration::from_micros(100);
+
 /// The work of a worker: takes from one source for ever, one line an id, each written before the next is taken.
 ///
 /// # Panics
@@ -36,6 +40,7 @@ pub fn work() {
         };
         // One write: a killed worker leaves whole lines, but for the last.
         log.write_all(lines.as_bytes()).expect("the log takes a line");
+        std::thread::sleep(PAUSE);
     }
 }
 

@@ -14,7 +14,7 @@ import keymill
 from conftest import ROOT, wait_until
 
 WORKER = """
-import array, os, sys, keymill
+import array, os, sys, time, keymill
 config, spec, path = sys.argv[1:]
 log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 source = keymill.open(config).source(spec)
@@ -32,6 +32,8 @@ while True:
         ids = [next(stream), source.next()]
     # One write: a killed worker leaves whole lines, but for the last.
     os.write(log, "".join(f"{id}\\n" for id in ids).encode())
+    # Thousands of turns a second; more would only be counted.
+    time.sleep(0.0001)
 """
 
 

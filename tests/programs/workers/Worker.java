@@ -4,6 +4,7 @@ import io.keymill.Source;
 import java.io.FileOutputStream;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
+import java.util.concurrent.locks.LockSupport;
 
 /** A process that takes for ever: CONFIG SPEC LOG. One line an id, each written before the next is taken. */
 public class Worker {
@@ -22,6 +23,8 @@ public class Worker {
                     lines.append(source.next()).append('\n');
                 }
                 log.write(lines.toString().getBytes(StandardCharsets.US_ASCII));
+                // Thousands of turns a second; more would only be counted.
+                LockSupport.parkNanos(100_000);
             }
         }
     }

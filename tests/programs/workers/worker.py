@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 
 import keymill
 
@@ -15,4 +16,5 @@ while True:
     many = turn % 3 == 0 and not serial
     ids = source.take(20) if many else [source.next()]
     os.write(log, "".join(f"{id}\n" for id in ids).encode())
+    time.sleep(0.0001)  # thousands of turns a second; more would only be counted
     turn += 1

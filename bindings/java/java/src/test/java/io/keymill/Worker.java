@@ -48,7 +48,7 @@ public final class Worker {
 
     private static void write(OutputStream log, String lines) throws Exception {
         // Slow enough that the union fits into memory, quick enough that a kill falls into a refill.
-        LockSupport.parkNanos(20_000);
+        LockSupport.parkNanos(100_000);
         log.write(lines.getBytes(StandardCharsets.US_ASCII));
     }
 }
