@@ -68,8 +68,7 @@ impl Place {
         match &self.address {
             Some(address) => self.open_at(address.clone()),
             None => {
-                let options =
-                    sqlite::SqliteOptions { durability: Durability::Warn, busy: Duration::from_secs(2) };
+                let options = sqlite::SqliteOptions { durability: Durability::Warn, busy: PATIENCE };
                 Box::new(sqlite::SqliteStore::new(self.path.clone(), options))
             }
         }
@@ -138,7 +137,7 @@ impl Place {
             "postgres" => assert_eq!(postgres::Sql::shared().say(&sql), 1),
             "sqlite" => {
                 let file = rusqlite::Connection::open(&self.path).expect("the file");
-                file.busy_timeout(Duration::from_secs(2)).expect("a timeout");
+                file.busy_timeout(PATIENCE).expect("a timeout");
                 assert_eq!(file.execute(&sql, []).expect("a statement"), 1);
             }
             _ => {
