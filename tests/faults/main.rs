@@ -8,6 +8,7 @@ mod any_answer;
 mod closed_descriptors;
 mod fork_lookup;
 mod held_rows;
+mod leases;
 mod many;
 mod mariadb_options;
 mod mill;

@@ -103,8 +103,8 @@ impl Callers {
         let is_late = now >= waiting.give_up_at;
         let Some(posted) = &last_error.posted else { return is_late.then(|| self.deadline_passed()) };
         let retry_in = self.retry_in(posted);
-        let is_hopeless = if posted.error.code == Code::StoreUnavailable {
-            // An outage may end within the deadline.
+        let is_hopeless = if matches!(posted.error.code, Code::StoreUnavailable | Code::NoWorkerFree) {
+            // An outage may end within the deadline, and so may another process's lease.
             now + retry_in >= waiting.give_up_at
         } else {
             // Any other error holds until the keeper tries again.
@@ -223,9 +223,9 @@ impl Callers {
         let by_clock = self.spec.snowflake.is_some();
         let left = self.spec.deadline.saturating_sub(waited);
         let waits = match refused.code {
-            Code::NotReady | Code::StoreUnavailable => true,
-            // A snowflake waits for its clock; a period that is over does not come back.
-            Code::ClockBehind => by_clock,
+            Code::NotReady | Code::StoreUnavailable | Code::NoWorkerFree => true,
+            // A snowflake waits for its clock, and for another lease; a period that is over does not come back.
+            Code::ClockBehind | Code::LeaseLost => by_clock,
             _ => false,
         };
         let Some(retry_after) = refused.retry_after.filter(|_| waits) else { return Err(refused) };

@@ -13,6 +13,9 @@ use super::{Action, Answer, Now, Planner, Slot, Want};
 /// The shortest wait between two tries of a store that fails, and the longest in the first minute.
 pub(super) const BACKOFF_MS: (u64, u64) = (50, 5_000);
 
+/// How long a source waits at most until it asks again for a worker where none was free.
+const NONE_FREE_MS: u64 = 1_000;
+
 /// During an outage the store is tried again after a twelfth of the outage's length, and after this long at the latest: the first
 /// where callers wait, the second where every source is served from memory. So the processes do not all meet a database within
 /// seconds after minutes of outage, and no caller waits more than ten seconds longer than the outage.
@@ -174,7 +177,9 @@ impl Planner {
                 plan.failures = plan.failures.saturating_add(1);
                 plan.failures
             });
-            self.backoff(failures, BACKOFF_MS.1)
+            // Another process may free a worker within the deadline of those who wait.
+            let longest = if fault.kind == FaultKind::NoneFree { NONE_FREE_MS } else { BACKOFF_MS.1 };
+            self.backoff(failures, longest)
         };
         if fault.kind == FaultKind::Exhausted
             && let Some(pattern) = self.plan(slot).and_then(|plan| plan.spec.pattern())

@@ -36,7 +36,8 @@ pub(super) struct Lease {
     marks: Vec<u64>,
     /// The boot time at which its use ends.
     until_ms: u64,
-    lease_ms: u64,
+    /// How long it lasts without renewal.
+    length_ms: u64,
     /// The renewal in flight: its mark, and when it was sent.
     asked: Option<(u64, u64)>,
 }
@@ -176,7 +177,8 @@ impl Planner {
         };
         let Taken { slot: worker, start, mark, .. } = taken;
         let until_ms = sent_ms.saturating_add(used_ms(lease_ms));
-        plan.lease = Some(Lease { worker, token, marks: vec![mark], until_ms, lease_ms, asked: None });
+        plan.lease =
+            Some(Lease { worker, token, marks: vec![mark], until_ms, length_ms: lease_ms, asked: None });
         if self.leases.is_empty() {
             self.renew_at_ms = u64::MAX;
         }
@@ -201,7 +203,7 @@ impl Planner {
             let Some(plan) = self.plans.get_mut(slot).and_then(Option::as_mut) else { continue };
             let (Some(lease), Some(of)) = (&mut plan.lease, &plan.spec.snowflake) else { continue };
             let least = lease.marks.iter().copied().max().unwrap_or_default().max(plan.worker_mark);
-            let to = mark_at(of, wall_ms, lease.lease_ms).max(least);
+            let to = mark_at(of, wall_ms, lease.length_ms).max(least);
             lease.asked = Some((to, now.boot_ms));
             slots.push(slot);
             renewals.push(Renewal {
@@ -210,7 +212,7 @@ impl Planner {
                 token: lease.token,
                 expect: lease.marks.clone(),
                 to,
-                lease_ms: lease.lease_ms,
+                lease_ms: lease.length_ms,
             });
         }
         self.renewing = true;
@@ -254,7 +256,7 @@ impl Planner {
             match answer {
                 Some(Ok(mark)) => {
                     lease.marks = vec![mark];
-                    lease.until_ms = sent_ms.saturating_add(used_ms(lease.lease_ms));
+                    lease.until_ms = sent_ms.saturating_add(used_ms(lease.length_ms));
                     let until_ms = lease.until_ms;
                     actions.push((slot, Action::Renewed { mark, until_ms }));
                     self.set_timer(slot, until_ms);
@@ -279,7 +281,7 @@ impl Planner {
         }
         self.renew_failures = if failed { self.renew_failures.saturating_add(1) } else { 0 };
         let leases = self.leases.iter().filter_map(|&slot| self.plans.get(slot)?.as_ref()?.lease.as_ref());
-        let third = leases.map(|lease| lease.lease_ms).min().unwrap_or(0) / RENEWED_EACH;
+        let third = leases.map(|lease| lease.length_ms).min().unwrap_or(0) / RENEWED_EACH;
         let wait = match self.renew_failures {
             0 => third,
             failures => self.backoff(failures, (third / 4).max(1).min(BACKOFF_MS.1)),

@@ -239,9 +239,12 @@ impl SnowflakeSource {
     pub(crate) fn view(&self) -> View {
         self.callers.waker.acknowledge();
         if self.leased {
+            let idle = self.has_no_worker();
             return View::Worker(WorkerView {
-                wanted: self.is_waited_for(),
-                idle: self.has_no_worker(),
+                // Cleared: a caller that waits says so again, and one that has gone does not.
+                // ordering: Relaxed — the waker publishes it.
+                wanted: self.wants_worker.swap(false, Ordering::Relaxed) && idle,
+                idle,
                 mark: self.generator.mark(),
             });
         }

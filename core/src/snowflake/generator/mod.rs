@@ -35,7 +35,11 @@ use crate::time::{Clock, Stamp};
 
 pub use refusal::{ClockBack, Refusal, Why};
 pub(super) use word::Core;
-use word::{CLOSED, LAPSED, REVOKED};
+#[cfg(all(test, loom))]
+pub(super) use word::LAPSED;
+#[cfg(not(all(test, loom)))]
+use word::LAPSED;
+use word::{CLOSED, REVOKED};
 
 /// Where the time comes from. The model checker brings its own.
 pub(super) trait Time {

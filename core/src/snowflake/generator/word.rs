@@ -23,7 +23,7 @@ pub(super) const REVOKED: u64 = END | 1 << 62;
 
 /// A leased worker's time is over, and another worker may follow. No count of calls that add to the word reaches from one of these
 /// values to the next.
-pub(super) const LAPSED: u64 = END | 1 << 60;
+pub(in crate::snowflake) const LAPSED: u64 = END | 1 << 60;
 
 /// How far above the position after which it was set a limit can lie: a budget and a gap.
 const FARTHEST_LIMIT: u64 = MAX_BUDGET + GAP_MASK + 2;
@@ -649,6 +649,10 @@ pub(super) fn ticks_after(tick: i64, count: u64) -> u64 {
 
 #[cfg(loom)]
 impl Core {
+    pub(in crate::snowflake) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     /// Opens the fast path for `budget` ids at a time, as a high rate would.
     pub(in crate::snowflake) fn prime(&self, budget: u64, wall_ms: i64) {
         // ordering: Relaxed — before any thread of the model.

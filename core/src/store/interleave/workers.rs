@@ -89,7 +89,9 @@ impl Interleaved {
             }
             if let Some(pause) = self.members[at].pause.as_ref().filter(|pause| is_active(Some(pause))) {
                 let fault = Fault::new(FaultKind::Unavailable, pause.fault.to_string());
-                places.iter().for_each(|&place| marks[place] = Some(Err(fault.clone())));
+                for place in places {
+                    marks[place] = Some(Err(fault.clone()));
+                }
                 continue;
             }
             match self.members[at].store.renew_slots(&own) {
@@ -103,7 +105,9 @@ impl Interleaved {
                 Err(fault) => {
                     self.note(at, &fault);
                     let fault = self.members[at].said(fault);
-                    places.iter().for_each(|&place| marks[place] = Some(Err(fault.clone())));
+                    for place in places {
+                        marks[place] = Some(Err(fault.clone()));
+                    }
                 }
             }
         }

@@ -78,9 +78,10 @@ impl<'k> Layout<'k> {
     pub(crate) fn needed(self, family: Family) -> Vec<Needed<'k>> {
         let scheme = self.key.scheme;
         let narrowest = |column: &str| match (scheme.kept(), column) {
-            (Kept::Segment, "period" | "next") | (Kept::Ticket { .. }, "id") => Some("bigint"),
+            (Kept::Segment, "period" | "next")
+            | (Kept::Ticket { .. }, "id")
+            | (Kept::Worker, "slot" | "token" | "mark" | "ends_at") => Some("bigint"),
             (Kept::Ticket { .. }, "step") => Some("int"),
-            (Kept::Worker, "slot" | "token" | "mark" | "ends_at") => Some("bigint"),
             (Kept::Counter(columns), _) if column == columns.maximum => Some("bigint"),
             _ => None,
         };
