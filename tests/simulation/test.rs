@@ -248,3 +248,10 @@ fn a_defect_of_leased_workers_is_noticed() {
         assert!(noticed.is_some(), "{mutant:?} was not noticed");
     }
 }
+
+#[test]
+fn a_thousand_kills_use_up_no_workers() {
+    // A killed process holds its worker until its lease of ten seconds ends.
+    let slots = workers::slots_after_kills(1_000);
+    assert!((10..=15).contains(&slots), "{slots} slots");
+}

@@ -142,6 +142,36 @@ pub fn run(seed: u64, scale: Scale, mutant: Option<Mutant>) -> Outcome {
     world.outcome
 }
 
+/// How many slots are used by `kills` processes that are each killed after their first id, a second apart.
+///
+/// # Panics
+/// If one of them finds no worker.
+#[must_use]
+pub fn slots_after_kills(kills: u64) -> usize {
+    let memory = Memory::new();
+    let store_clock = Arc::new(ManualClock::new(BEGIN_MS));
+    memory.set_clock(Clock::Manual(store_clock.clone()));
+    let mut store = MemoryStore::new(memory);
+    let text = format!("snowflake:tx?lease={LEASE_MS}ms&max_lead={MAX_LEAD_MS}ms");
+    let spec = MillConfig::parse("memory:").and_then(|config| config.spec(&text)).expect("a spec");
+    let spec = Arc::new(spec);
+    let mut ids = BTreeSet::new();
+    for life in 0..kills {
+        let clock = Arc::new(ManualClock::new(store_clock.wall_ms()));
+        let now = Now { boot_ms: clock.boot_ms(), wall_ms: clock.wall_ms() };
+        let mut keeper = Keeper::new(life, Arc::new(ReadyQueue::default()));
+        let source = keeper.open(0, spec.clone(), Clock::Manual(clock)).expect("a source");
+        assert!(source.try_next().is_err(), "nothing is leased yet");
+        let Some(Batch::One(slot, Ask::Take(take))) = keeper.poll(now, 1) else {
+            panic!("it asks for a worker")
+        };
+        keeper.complete(slot, store.take_slot(&take).map(Answer::Taken), now);
+        assert!(ids.insert(source.try_next().expect("an id")), "an id was issued twice");
+        store_clock.advance(1_000);
+    }
+    store.slots(&spec.key).expect("the rows").slots.len()
+}
+
 impl World {
     fn start(&mut self) -> Process {
         self.outcome.lives += 1;

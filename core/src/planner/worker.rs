@@ -103,7 +103,8 @@ fn used_ms(lease_ms: u64) -> u64 {
 /// The mark of a lease that begins at this wall time: it covers every id until the lease ends, and its lead.
 fn mark_at(of: &SnowflakeSpec, wall_ms: i64, lease_ms: u64) -> u64 {
     let end_ms = wall_ms.saturating_add((lease_ms + of.max_lead_ms) as i64);
-    let tick = of.layout.tick_at(end_ms).saturating_add(1);
+    // The present tick is covered however long a tick is.
+    let tick = of.layout.tick_at(end_ms.saturating_sub(1)).saturating_add(1);
     u64::try_from(tick).unwrap_or(0).min(of.layout.max_tick() + 1)
 }
 
