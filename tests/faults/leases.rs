@@ -24,7 +24,7 @@ fn signal(child: &Child, signal: libc::c_int) {
 }
 
 fn lines(log: &Path) -> usize {
-    std::fs::read(log).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count())
+    std::fs::read_to_string(log).map_or(0, |text| text.matches('\n').count())
 }
 
 fn until(what: &str, mut is_true: impl FnMut() -> bool) {
