@@ -184,11 +184,10 @@ fn positions_beyond_the_cap_are_given_back_without_repeating_any() {
     });
 }
 
-/// A leased worker is replaced while two threads take ids: each id has a position of its worker's own time. The first worker has
-/// ticks from 1 on and below 20, the second from 2 on; both are in one process, so no position comes twice.
-#[test]
-fn a_worker_is_replaced_while_ids_are_taken() {
-    ::loom::model(|| {
+/// A leased worker is replaced while another thread takes ids: each id has a position of its worker's own time. The first worker has
+/// the ticks below 20, the second those from 300 on; both are in one process, so no position comes twice.
+fn a_worker_is_replaced_while(taking: fn(&Rig) -> Vec<u64>) {
+    ::loom::model(move || {
         let layout = Layout::parse("time:20@1ms,worker:1,seq:3", "1970-01-01").unwrap();
         let core = Core::new(layout, None, ClockBack::Borrow, 5_000).unwrap();
         let clock = Clock(AtomicU64::new(1));
@@ -197,32 +196,36 @@ fn a_worker_is_replaced_while_ids_are_taken() {
         core.prime(2, 1);
         let rig = Arc::new(Rig { core, clock });
         let first = rig.core.next(&rig.clock).unwrap();
-        let (a, b) = (rig.clone(), rig.clone());
-        let a = thread::spawn(move || a.some(2));
-        let b = thread::spawn(move || {
-            let mut ids = [0; 2];
-            let count = b.core.take(&mut ids, &b.clock).unwrap_or(0);
-            ids[..count].to_vec()
-        });
+        let other = rig.clone();
+        let taker = thread::spawn(move || taking(&other));
         rig.core.end(LAPSED);
         // No earlier owner used a tick from 300 on, and this process is to use those below 10000.
         rig.core.begin(1, 300, &rig.clock).unwrap();
         rig.core.raise_mark(10_000, &rig.clock);
-        let (a, b) = (a.join().unwrap(), b.join().unwrap());
+        let taken = taker.join().unwrap();
+        rise(&taken);
         let after = rig.core.next(&rig.clock).unwrap();
         assert_eq!(rig.core.layout().unpack(after).worker, 1);
-        rise(&a);
-        rise(&b);
-        let ids = [vec![first, after], a, b].concat();
-        for id in &ids {
-            let fields = rig.core.layout().unpack(*id);
-            let owned = if fields.worker == 0 { 0..20 } else { 300..10_000 };
-            assert!(owned.contains(&fields.tick), "{fields:?} belongs to another process");
+        let ids = [vec![first, after], taken].concat();
+        let fields: Vec<_> = ids.iter().map(|id| rig.core.layout().unpack(*id)).collect();
+        for of in &fields {
+            let owned = if of.worker == 0 { 0..20 } else { 300..10_000 };
+            assert!(owned.contains(&of.tick), "{of:?} belongs to another process");
         }
-        let positions = ids.iter().map(|id| {
-            let fields = rig.core.layout().unpack(*id);
-            fields.tick << 3 | fields.seq
-        });
-        all_differ(positions.collect());
+        all_differ(fields.iter().map(|of| of.tick << 3 | of.seq).collect());
+    });
+}
+
+#[test]
+fn a_worker_is_replaced_while_ids_are_taken_one_by_one() {
+    a_worker_is_replaced_while(|rig| rig.some(1));
+}
+
+#[test]
+fn a_worker_is_replaced_while_a_batch_is_taken() {
+    a_worker_is_replaced_while(|rig| {
+        let mut ids = [0; 2];
+        let count = rig.core.take(&mut ids, &rig.clock).unwrap_or(0);
+        ids[..count].to_vec()
     });
 }
