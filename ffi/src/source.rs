@@ -290,13 +290,27 @@ pub unsafe extern "C" fn km_source_stats(source: *const km_source, stats: *mut k
     })
 }
 
+/// A struct that may grow at its end: a program that knows less of it than this library gets what it knows.
+trait Grows {
+    /// Its size in the first version that had it.
+    const FIRST: usize;
+}
+
+impl Grows for km_parts {
+    const FIRST: usize = std::mem::offset_of!(km_parts, datacenter);
+}
+
+impl Grows for km_stats {
+    const FIRST: usize = size_of::<km_stats>();
+}
+
 /// A struct of the caller's, of the size that the caller knows: its first field.
 struct StructOut<T> {
     place: *mut T,
     size: u32,
 }
 
-impl<T> StructOut<T> {
+impl<T: Grows> StructOut<T> {
     /// # Safety
     /// `place` is NULL or may be written until the call ends, for as many bytes as its first field, a `u32`, says.
     unsafe fn new(place: *mut T, name: &str, kind: &str) -> Result<Self> {
@@ -305,7 +319,7 @@ impl<T> StructOut<T> {
         }
         // SAFETY: by the contract.
         let size = unsafe { place.cast::<u32>().read() };
-        if (size as usize) < size_of::<T>() {
+        if (size as usize) < T::FIRST {
             return Err(Error::argument(format!(
                 "{name}.struct_size is {size}; set it to sizeof({kind}) before the call"
             )));

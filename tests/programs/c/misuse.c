@@ -1,4 +1,6 @@
 /* Wrong use of every function gives a code, never a crash, and writes nothing. */
+#include <stddef.h>
+
 #include "check.h"
 
 #define WRONG(call) GIVES(KM_INVALID_ARGUMENT, call)
@@ -136,6 +138,11 @@ static void sizes_and_counts(km_mill *mill, km_source *source) {
     out.parts.struct_size = 8;
     WRONG(km_source_parse(source, 1, &out.parts));
     untouched();
+    /* A program of 0.1.0, whose struct ends with the date, behind which is its own memory. */
+    out.parts.struct_size = offsetof(km_parts, datacenter);
+    out.parts.datacenter = 0x5a5a5a5a5a5a5a5a;
+    OK(km_source_parse(source, 1, &out.parts));
+    CHECK(out.parts.present == KM_PART_NUMBER && out.parts.datacenter == 0x5a5a5a5a5a5a5a5a);
     /* A struct of a later version: what this library knows is written, no more. */
     out.parts.struct_size = sizeof out.parts + 64;
     OK(km_source_parse(source, 1, &out.parts));
