@@ -586,7 +586,7 @@ const char *km_version(void);
 #endif  /* __cplusplus */
 
 /* The start of a km_parts. */
-#define KM_PARTS_INIT { sizeof(km_parts), 0, 0, 0, 0, 0, { 0 } }
+#define KM_PARTS_INIT { sizeof(km_parts), 0, 0, 0, 0, 0, { 0 }, 0 }
 
 /* The start of a km_stats. */
 #define KM_STATS_INIT { sizeof(km_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }

@@ -237,7 +237,7 @@ fn metrics_are_read_by_prometheus_whatever_the_sources_are_called() {
 #[test]
 fn metrics_are_what_the_store_says_and_no_counters_of_the_command() {
     let home = Home::new();
-    home.run(&["next", "segment:a"]).done();
+    home.run(&["next", "segment:a?deadline=60s"]).done();
     let json = home.run(&["metrics", "segment:a", "--json"]).json();
     assert_eq!(json["sources"][0]["next"], "2");
     let fields: Vec<&String> = json.as_object().unwrap().keys().collect();
