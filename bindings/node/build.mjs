@@ -19,7 +19,7 @@ for (const folder of ['native', 'dist']) rmSync(join(here, folder), { recursive:
 mkdirSync(join(here, 'native'))
 const native = (platform) => join(here, 'native', `keymill.${platform}.node`)
 if (compiled === undefined) {
-  run('cargo', 'rustc', '--quiet', '--release', '--package', 'keymill-node', '--lib', '--', '-C', 'strip=symbols', '-C', 'lto=fat')
+  run('cargo', 'rustc', '--quiet', '--release', '--package', 'keymill-node', '--lib', '--', '-C', 'strip=symbols')
   copyFileSync(join(target, 'release', 'libkeymill_node.so'), native(own))
 } else {
   for (const platform of readdirSync(compiled)) {

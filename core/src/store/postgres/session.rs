@@ -520,9 +520,8 @@ impl Session {
             ));
         }
         if failed.code() == Some(MISSING_TABLE) {
-            // A table that replaces it may have another shape or be in another schema, and `init` may have to create it.
+            // A table that replaces it may have another shape.
             self.state.checked.clear();
-            self.places.clear();
         }
         self.code = failed.code().map(str::to_owned);
         self.state.aborted = true;
