@@ -134,7 +134,8 @@ impl Victim for postgres::Private {
 
     fn lose_table(&self) -> Option<&'static str> {
         postgres::Sql::root(&self.url()).say("DROP TABLE keymill_segment");
-        Some("table `public.keymill_segment` is missing; run `")
+        // The schema is named only where the server said it.
+        Some("keymill_segment` is missing; run `")
     }
 
     fn crowd(&self) -> (&'static str, Box<dyn Any>) {

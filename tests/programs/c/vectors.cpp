@@ -144,6 +144,7 @@ Value shown(const km_parts &parts) {
     Value value;
     value.kind = Value::Object;
     if (parts.present & KM_PART_TIME) value.fields["time"] = text(rfc3339(parts.time_ms));
+    if (parts.present & KM_PART_DATACENTER) value.fields["datacenter"] = text(std::to_string(parts.datacenter));
     if (parts.present & KM_PART_WORKER) value.fields["worker"] = text(std::to_string(parts.worker));
     if (parts.present & KM_PART_SEQUENCE) value.fields["sequence"] = text(std::to_string(parts.sequence));
     if (parts.present & KM_PART_DATE) value.fields["date"] = text(parts.date);
