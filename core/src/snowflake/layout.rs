@@ -197,6 +197,12 @@ impl Layout {
     #[inline]
     #[must_use]
     pub fn write(&self, id: u64) -> u64 {
+        if self.scatter == Scatter::None { id } else { self.moved(id) }
+    }
+
+    /// Not inlined: its divisions would take registers from the ids that are not scattered.
+    #[inline(never)]
+    fn moved(&self, id: u64) -> u64 {
         match self.scatter {
             Scatter::None => id,
             Scatter::Digits(digits) => move_digits(id, digits),
