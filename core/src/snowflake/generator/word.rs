@@ -25,6 +25,16 @@ pub(super) const REVOKED: u64 = END | 1 << 62;
 /// values to the next.
 pub(in crate::snowflake) const LAPSED: u64 = END | 1 << 60;
 
+/// The bit above every id, set in the worker's field where ids are scattered: so the fast path needs no load behind the locked
+/// instruction to know it.
+const SCATTERED: u64 = 1 << 63;
+
+/// The worker's part of an id of this layout.
+fn field_of(layout: &Layout, worker: u64) -> u64 {
+    let flag = if layout.scatter() == Scatter::None { 0 } else { SCATTERED };
+    layout.pack(0, worker, 0) | flag
+}
+
 /// How far above the position after which it was set a limit can lie: a budget and a gap.
 const FARTHEST_LIMIT: u64 = MAX_BUDGET + GAP_MASK + 2;
 
@@ -99,7 +109,7 @@ pub(in crate::snowflake) struct Core {
     /// How far a mark is stored above the lead while the lead is in use, so that overload does not write to the store
     /// at every tick.
     pub(super) margin_ticks: u64,
-    /// The worker, shifted to its place in an id. Written only while the word is 0 or [`LAPSED`].
+    /// The worker, shifted to its place in an id, and [`SCATTERED`]. Written only while the word is 0 or [`LAPSED`].
     pub(super) worker_field: AtomicU64,
     /// Sequence starts are spread over this many low bits.
     pub(super) spread_mask: u64,
@@ -182,7 +192,7 @@ impl Core {
             lead_ticks,
             reach_ticks: lead_ticks.max(LEAST_REACH_MS / layout.unit_ms().unsigned_abs()),
             margin_ticks: lead_ticks.div_ceil(3),
-            worker_field: AtomicU64::new(layout.pack(0, worker, 0)),
+            worker_field: AtomicU64::new(field_of(&layout, worker)),
             spread_mask: (1 << spread_bits) - 1,
             seq_mask: layout.max_seq(),
             seq_bits,
@@ -219,7 +229,8 @@ impl Core {
     /// The id of a position.
     #[inline]
     fn compose(&self, position: u64, worker_field: u64) -> u64 {
-        self.layout.write(self.plain(position, worker_field))
+        let id = self.plain(position, worker_field);
+        if id & SCATTERED == 0 { id } else { self.layout.write(id & !SCATTERED) }
     }
 
     /// Fields in place, without the checks that `Layout::pack` makes: positions are below the end of the layout.
@@ -298,7 +309,7 @@ impl Core {
         while !rest.is_empty() {
             let left = self.seq_mask - (position & self.seq_mask) + 1;
             let (run, tail) = rest.split_at_mut(left.min(rest.len() as u64) as usize);
-            let mut id = self.plain(position, moment.worker_field);
+            let mut id = self.plain(position, moment.worker_field & !SCATTERED);
             position += run.len() as u64;
             for slot in run {
                 *slot = id;
@@ -458,7 +469,7 @@ impl Core {
         // ordering: Release — pairs with the loads in `worker_and_mark`: whatever is written below shows it.
         self.slow.first.store(first, Ordering::Release);
         // ordering: Release — pairs with the Acquire in `quick`: a call that bears this worker finds the word lapsed or begun.
-        self.worker_field.store(self.layout.pack(0, worker, 0), Ordering::Release);
+        self.worker_field.store(field_of(&self.layout, worker), Ordering::Release);
         // ordering: Relaxed — for the keeper, when it closes; the rest are figures.
         self.slow.marked_at.store(first, Ordering::Relaxed);
         // ordering: Relaxed — as above.
