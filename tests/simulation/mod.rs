@@ -1,6 +1,5 @@
 //! A deterministic simulation: from one seed, many mills in virtual time on stores that fail.
 //!
-//! The code simulated is the code that ships: [`keymill::keeper::Keeper`] with its planner, the sources callers take from,
 //! The simulated code is the shipped code: [`keymill::keeper::Keeper`] with its planner, the sources callers take from, and
 //! the memory store's row code. Only the keeper's thread, the wire, and the time are replaced. [`check::Ledger`] checks
 //! every history; the same seed makes the same history, byte by byte. FoundationDB and TigerBeetle are tested like this.

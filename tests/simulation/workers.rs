@@ -40,7 +40,7 @@ pub struct Scale {
 pub enum Mutant {
     /// Leases begin and are renewed without raising the mark.
     MarkNotRaised,
-    /// A renewal succeeds whoever has the slot.
+    /// A renewal succeeds after another process has taken the slot, too.
     TokenNotCompared,
     /// A new owner begins at the present and not at the mark.
     StartsBelowTheMark,

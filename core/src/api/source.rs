@@ -13,8 +13,7 @@ use crate::engine::{Live, SharedSource, Way};
 use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::{Layout, SnowflakeSource};
-use crate::store::Row;
-use crate::store::look;
+use crate::store::{Row, look};
 
 use super::{Change, Handle, Iter, Mill, Parts, Repair};
 

@@ -241,7 +241,7 @@ impl SnowflakeSource {
         if self.leased {
             let idle = self.has_no_worker();
             return View::Worker(WorkerView {
-                // Cleared: a caller that waits says so again, and one that has gone does not.
+                // Cleared: waiting callers set it again, so a call that gave up leases no worker.
                 // ordering: Relaxed — the waker publishes it.
                 wanted: self.wants_worker.swap(false, Ordering::Relaxed) && idle,
                 idle,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
-/// The command: the one that was just built, or the one that a package brings along.
+/// The path of the command: cargo's build, unless `KEYMILL_TEST_COMMAND` names a package's.
 pub static BINARY: LazyLock<String> = LazyLock::new(|| {
     std::env::var("KEYMILL_TEST_COMMAND").unwrap_or_else(|_| env!("CARGO_BIN_EXE_keymill").to_owned())
 });

@@ -1,4 +1,4 @@
-//! `ddl`, `split-sql`, `spread` and the layouts that `layout` proposes: statements that are printed, and none that is sent.
+//! `ddl`, `split-sql` and `spread`, and `layout` with a demand. These commands print and ask no store.
 
 use crate::common::Home;
 

@@ -166,7 +166,7 @@ fn is_offered(take: &Take, slot: u64) -> bool {
     (take.slots.first..=take.slots.last).contains(&slot) && slot % of.max(1) == index
 }
 
-/// The best slot: a used one that is free, by its mark; else the lowest that was never used.
+/// The best slot: among free ones the lowest mark; without a free one, the lowest slot without a row.
 fn choose<'p>(pool: &'p PoolRows, take: &Take, attempt: usize) -> Option<Choice<'p>> {
     let usable = |row: &&SlotRow| {
         is_offered(take, row.slot) && !row.is_held(pool.now_ms) && row.mark <= take.latest_mark

@@ -34,6 +34,15 @@ pub(super) fn transact<T>(
     key: &Key,
     mut work: impl FnMut(&mut dyn Rows) -> Result<Option<T>, Fault>,
 ) -> Result<T, Fault> {
+    transact_on(connection, key, |connection| work(&mut OpenRows { connection }))
+}
+
+/// One transaction on the table of a key, as [`transact`] on its row.
+pub(super) fn transact_on<T>(
+    connection: &mut dyn Connection,
+    key: &Key,
+    mut work: impl FnMut(&mut dyn Connection) -> Result<Option<T>, Fault>,
+) -> Result<T, Fault> {
     if !connection.dialect().creates_tables() {
         check_table(connection, key)?;
     }
@@ -44,13 +53,12 @@ pub(super) fn transact<T>(
 fn attempt<T>(
     connection: &mut dyn Connection,
     key: &Key,
-    work: &mut impl FnMut(&mut dyn Rows) -> Result<Option<T>, Fault>,
+    work: &mut impl FnMut(&mut dyn Connection) -> Result<Option<T>, Fault>,
 ) -> Result<Option<T>, Fault> {
     connection.state().begin_attempt();
     connection.begin()?;
     connection.state().aborted = false;
-    let answer =
-        connection.ensure_table(key).and_then(|()| work(&mut OpenRows { connection: &mut *connection }));
+    let answer = connection.ensure_table(key).and_then(|()| work(&mut *connection));
     match answer {
         Ok(Some(done)) if !connection.state().aborted => match connection.commit() {
             Ok(()) => Ok(Some(done)),

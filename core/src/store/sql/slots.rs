@@ -6,7 +6,8 @@ use crate::store::model::value::{Value, number, text};
 use crate::store::model::worker::{POOL_ROW, SlotRows};
 use crate::store::{Fault, FaultKind, Key, MOST_AT_ONCE, PoolRows, Renewal, Renewed, SlotRow, SlotWork};
 
-use super::{Connection, check_table, rows::patiently, statement};
+use super::rows::transact_on;
+use super::{Connection, check_table, statement};
 
 /// One transaction on the rows of leased workers. It begins again after a conflict, and while other processes are faster.
 pub(super) fn transact(
@@ -15,31 +16,9 @@ pub(super) fn transact(
     work: &mut SlotWork<'_>,
 ) -> Result<(), Fault> {
     rows::check_table_name(&key.table)?;
-    if !connection.dialect().creates_tables() {
-        check_table(connection, key)?;
-    }
-    patiently(connection, |connection| {
-        connection.state().begin_attempt();
-        connection.begin()?;
-        connection.state().aborted = false;
-        let answer = connection
-            .ensure_table(key)
-            .and_then(|()| work.run(&mut OpenSlots { connection: &mut *connection }));
-        match answer {
-            Ok(true) if !connection.state().aborted => match connection.commit() {
-                Ok(()) => Ok(Some(())),
-                Err(fault) => {
-                    let state = connection.state();
-                    // An optimistic transaction detects the other one at its commit.
-                    state.conflict |= state.duplicate;
-                    Err(fault)
-                }
-            },
-            other => {
-                connection.roll_back();
-                other.map(|_| None)
-            }
-        }
+    transact_on(connection, key, |connection| {
+        let done = work.run(&mut OpenSlots { connection })?;
+        Ok(done.then_some(()))
     })
 }
 

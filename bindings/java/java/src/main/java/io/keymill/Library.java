@@ -44,7 +44,7 @@ final class Library {
     /** The folder to unpack to. */
     private static final String FOLDER = "keymill.tmpdir";
 
-    private static final String TODO = "name a folder that is writable and not mounted noexec with -D" + FOLDER
+    private static final String REMEDY = "name a folder that is writable and not mounted noexec with -D" + FOLDER
             + "=FOLDER, or a library file with -D" + PROPERTY + "=FILE or " + VARIABLE + "=FILE";
 
     /** How the names of unpacked libraries begin. */
@@ -75,7 +75,7 @@ final class Library {
             return e;
         } catch (IOException | LinkageError | RuntimeException e) {
             return new KeymillException(
-                    Code.INVALID_CONFIG, "the native library cannot be loaded: " + Attempts.reason(e) + "; " + TODO, -1, e);
+                    Code.INVALID_CONFIG, "the native library cannot be loaded: " + Attempts.reason(e) + "; " + REMEDY, -1, e);
         }
     }
 
@@ -186,7 +186,7 @@ final class Library {
                         "take a jar that has one, or build it with `cargo build --release -p keymill-java` and name it with -D"
                                 + PROPERTY + "=FILE or " + VARIABLE + "=FILE");
             }
-            throw attempts.failure("the native library cannot be loaded on " + platform, TODO);
+            throw attempts.failure("the native library cannot be loaded on " + platform, REMEDY);
         }
 
         private String resource(String candidate) {
