@@ -19,6 +19,9 @@ need() {
     $sudo apt-get install -y -qq "$2" >/dev/null 2>&1 || { $sudo apt-get update -qq; $sudo apt-get install -y -qq "$2" >/dev/null; }
 }
 
+# faketime_library: prints the path of libfaketime's library for programs with threads.
+faketime_library() { dpkg -L libfaketime | grep 'libfaketimeMT\.so'; }
+
 # nightly COMPONENT...: installs Rust's nightly toolchain with these components; prints a line if that fails.
 nightly() {
     local component missing=

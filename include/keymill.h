@@ -13,14 +13,14 @@
  * Strings in are NUL-terminated UTF-8; other bytes give KM_INVALID_ARGUMENT.
  * Buffers    `buf, size, len`: size counts the NUL that is always written. On KM_OK *len is the text's length without
  *            its NUL; on KM_BUFFER_TOO_SMALL the size the buffer needs, NUL included.
- * Ownership  The caller frees each km_mill and each km_source once, in any order. A source stays a valid handle when its
+ * Ownership  The caller frees each km_mill, km_source and km_router once, in any order. A source stays a valid handle when its
  *            mill is closed or freed: it answers KM_CLOSED.
  * Threads    Every function but the free functions and those of km_cursor may be called on one handle by any number of
  *            threads at once, while others close the mill too. Freeing a handle that another thread is using is a fault
  *            of the caller's. A handle of the wrong kind gives KM_INVALID_ARGUMENT, and so does one that was freed, until 1024
  *            handles were freed after it: then it may be another one. A pointer that never was a handle is undefined.
- * Waiting    Only km_source_next, _next_text, _fill, _lease and a cursor's refill wait, at most for the source's
- *            deadline, and never on a socket. km_mill_close waits up to 10 s for the store's last answer.
+ * Waiting    Only km_source_next, _next_for_..., _next_text, _fill, _fill_for_..., _lease, the _wide_ forms of these and a
+ *            cursor's refill wait, at most for the source's deadline, and never on a socket. km_mill_close waits up to 10 s for the store's last answer.
  * Fork       A child may use the handles it inherited, whatever its parent's threads were doing. With fork=revive (the
  *            default) its first call starts anew, with numbers and connections of its own; with fork=error it answers
  *            KM_FORKED, and so do a mill on memory: and a snowflake
@@ -32,7 +32,7 @@
  *            given to files of yours, and the library would write there. In a forked child that is fine before its
  *            first call. Keep the descriptors 0, 1 and 2 open, if only on /dev/null. A relative path is taken from the working
  *            folder of the opening.
- * Ids        are below 2^63.
+ * Ids        are below 2^63, those of 128 bits below 2^127.
  * Unloading  The library stays in memory after dlclose(); there is nothing to shut down at exit.
  * Versions   Within one soname functions and codes are only added.
  */
@@ -64,7 +64,7 @@
 #define KM_PART_SEQUENCE 4
 
 /**
- * km_parts.present: a segment's id, or the number of a serial.
+ * km_parts.present: a segment's id, or the number of a serial or of a business id.
  */
 #define KM_PART_NUMBER 8
 
@@ -77,6 +77,11 @@
  * km_parts.present: the data centre of a snowflake whose source was given its worker as DC+N.
  */
 #define KM_PART_DATACENTER 32
+
+/**
+ * km_parts.present: the gene of a business id.
+ */
+#define KM_PART_GENE 64
 
 /**
  * km_stats.present: last_refill_ms.
@@ -102,6 +107,11 @@
  * km_stats.present: refusal.
  */
 #define KM_STAT_REFUSAL 16
+
+/**
+ * km_stats.present: lease_age_ms.
+ */
+#define KM_STAT_LEASE_AGE 32
 
 /**
  * The version of this header; km_version() is that of the library which runs.
@@ -221,6 +231,11 @@ typedef int32_t km_code;
 typedef struct km_mill km_mill;
 
 /**
+ * Which shard an id or a business key belongs to. Opaque.
+ */
+typedef struct km_router km_router;
+
+/**
  * A source of ids inside a mill. Opaque.
  */
 typedef struct km_source km_source;
@@ -262,7 +277,26 @@ typedef struct {
      * The data centre; worker is then the worker within it.
      */
     uint64_t datacenter;
+    /**
+     * The gene.
+     */
+    uint64_t gene;
 } km_parts;
+
+/**
+ * An id of 128 bits: a zero, the gene in 16 bits, the number in the 111 bits that are left. As VARBINARY(16) it is hi and
+ * then lo, each big-endian.
+ */
+typedef struct {
+    /**
+     * The upper 64 bits.
+     */
+    uint64_t hi;
+    /**
+     * The lower 64 bits.
+     */
+    uint64_t lo;
+} km_wide;
 
 /**
  * The figures of a source. The caller sets struct_size to sizeof(km_stats) before the call (KM_STATS_INIT does); the
@@ -329,7 +363,47 @@ typedef struct {
      * The error that callers get now, NUL-terminated; cut where it is longer.
      */
     char refusal[256];
+    /**
+     * How long ago the lease of a snowflake's worker was renewed, in milliseconds.
+     */
+    uint64_t lease_age_ms;
 } km_stats;
+
+/**
+ * Where an id or a business key belongs. The caller sets struct_size to sizeof(km_route) before the call (KM_ROUTE_INIT does); the
+ * struct may grow at its end in later versions. The names are NUL-terminated, and readable until the router is freed,
+ * whatever tables are loaded.
+ */
+typedef struct {
+    /**
+     * sizeof(km_route), set by the caller.
+     */
+    uint32_t struct_size;
+    /**
+     * The gene, 0 to 65535.
+     */
+    uint32_t gene;
+    /**
+     * The version of the table.
+     */
+    uint64_t version;
+    /**
+     * The shard of the gene's range. While the range moves, the shard that it leaves.
+     */
+    const char *shard;
+    /**
+     * The shard to read from.
+     */
+    const char *read;
+    /**
+     * The shard to write to.
+     */
+    const char *write;
+    /**
+     * A second shard that may serve ids of this key, for a key whose range moves by number; else NULL.
+     */
+    const char *also;
+} km_route;
 
 /**
  * A cursor over a source of numbers, owned by one thread at a time: the fastest way to ids one by one. Make it with
@@ -442,7 +516,8 @@ km_code km_mill_clock_set(km_mill *mill, int64_t wall_ms);
 /**
  * The next id; waits at most the source's deadline when none is in memory.
  *
- * KM_INVALID_ARGUMENT (a serial's numbers are handed out as text: km_source_next_text), KM_DEADLINE, KM_STORE_...,
+ * KM_INVALID_ARGUMENT (a serial's numbers are handed out as text: km_source_next_text; business ids need a key:
+ * km_source_next_for_u64), KM_DEADLINE, KM_STORE_...,
  * KM_EXHAUSTED, KM_CLOCK_BEHIND, KM_LAYOUT_ENDED, KM_LEASE_LOST, KM_NO_WORKER_FREE, KM_CLOSED, KM_FORKED. Where the text
  * below says "as km_source_next", these are meant.
  */
@@ -505,11 +580,18 @@ km_code km_source_take_text(km_source *source, char *buf, size_t stride, size_t 
 km_code km_source_text_len(const km_source *source, size_t *len);
 
 /**
- * Takes an id of this source apart.
+ * Takes an id of 64 bits of this source apart.
  *
  * KM_INVALID_ARGUMENT for an id this source cannot have made, and for a serial (km_source_parse_text).
  */
 km_code km_source_parse(const km_source *source, uint64_t id, km_parts *parts);
+
+/**
+ * Takes an id of 128 bits of this source apart.
+ *
+ * KM_INVALID_ARGUMENT for an id this source cannot have made, and for a source without wide=on.
+ */
+km_code km_source_parse_wide(const km_source *source, km_wide id, km_parts *parts);
 
 /**
  * Takes a text of this source apart: a serial number, or an id in decimal.
@@ -532,6 +614,194 @@ km_code km_source_stats(const km_source *source, km_stats *stats);
  * KM_INVALID_ARGUMENT when it was freed before.
  */
 km_code km_source_free(km_source *source);
+
+/**
+ * The next business id for an integer key; a negative key is given as its two's complement. Ids of one gene rise. Waits at
+ * most the source's deadline when none is in memory.
+ *
+ * KM_INVALID_ARGUMENT for a source of another kind, and for one with wide=on (km_source_next_wide_for_u64); and as
+ * km_source_next.
+ */
+km_code km_source_next_for_u64(km_source *source, uint64_t key, uint64_t *id);
+
+/**
+ * As km_source_next_for_u64 for a text key: `len` bytes of UTF-8, at most 65536, which need no NUL. An empty key is a key.
+ *
+ * KM_INVALID_ARGUMENT for a longer key, and as km_source_next_for_u64.
+ */
+km_code km_source_next_for_text(km_source *source, const char *key, size_t len, uint64_t *id);
+
+/**
+ * As km_source_next_for_u64, but never blocks; on KM_NOT_READY `*retry_ms` says after how many milliseconds to ask again.
+ *
+ * KM_NOT_READY, and as km_source_next_for_u64.
+ */
+km_code km_source_try_next_for_u64(km_source *source, uint64_t key, uint64_t *id, uint32_t *retry_ms);
+
+/**
+ * As km_source_next_for_text, but never blocks; on KM_NOT_READY `*retry_ms` says after how many milliseconds to ask again.
+ *
+ * KM_NOT_READY, and as km_source_next_for_text.
+ */
+km_code km_source_try_next_for_text(km_source *source, const char *key, size_t len, uint64_t *id, uint32_t *retry_ms);
+
+/**
+ * Fills an array with `count` business ids for an integer key: all of it, or none and an error. The fast way to many ids of
+ * one key. 0 ids are nothing.
+ *
+ * As km_source_next_for_u64; KM_INVALID_ARGUMENT for a count that no memory holds.
+ */
+km_code km_source_fill_for_u64(km_source *source, uint64_t key, uint64_t *ids, size_t count);
+
+/**
+ * As km_source_fill_for_u64 for a text key, given as to km_source_next_for_text.
+ *
+ * As km_source_next_for_text; KM_INVALID_ARGUMENT for a count that no memory holds.
+ */
+km_code km_source_fill_for_text(km_source *source, const char *key, size_t len, uint64_t *ids, size_t count);
+
+/**
+ * The next id of 128 bits for an integer key, of a source with wide=on.
+ *
+ * KM_INVALID_ARGUMENT for a source without wide=on, and as km_source_next_for_u64.
+ */
+km_code km_source_next_wide_for_u64(km_source *source, uint64_t key, km_wide *id);
+
+/**
+ * The next id of 128 bits for a text key, given as to km_source_next_for_text, of a source with wide=on.
+ *
+ * KM_INVALID_ARGUMENT for a source without wide=on, and as km_source_next_for_text.
+ */
+km_code km_source_next_wide_for_text(km_source *source, const char *key, size_t len, km_wide *id);
+
+/**
+ * As km_source_next_wide_for_u64, but never blocks; on KM_NOT_READY `*retry_ms` says after how many milliseconds to ask
+ * again.
+ *
+ * KM_NOT_READY, and as km_source_next_wide_for_u64.
+ */
+km_code km_source_try_next_wide_for_u64(km_source *source, uint64_t key, km_wide *id, uint32_t *retry_ms);
+
+/**
+ * As km_source_next_wide_for_text, but never blocks; on KM_NOT_READY `*retry_ms` says after how many milliseconds to ask
+ * again.
+ *
+ * KM_NOT_READY, and as km_source_next_wide_for_text.
+ */
+km_code km_source_try_next_wide_for_text(km_source *source, const char *key, size_t len, km_wide *id, uint32_t *retry_ms);
+
+/**
+ * Fills an array with `count` ids of 128 bits for an integer key: all of it, or none and an error.
+ *
+ * As km_source_next_wide_for_u64; KM_INVALID_ARGUMENT for a count that no memory holds.
+ */
+km_code km_source_fill_wide_for_u64(km_source *source, uint64_t key, km_wide *ids, size_t count);
+
+/**
+ * As km_source_fill_wide_for_u64 for a text key, given as to km_source_next_for_text.
+ *
+ * As km_source_next_wide_for_text; KM_INVALID_ARGUMENT for a count that no memory holds.
+ */
+km_code km_source_fill_wide_for_text(km_source *source, const char *key, size_t len, km_wide *ids, size_t count);
+
+/**
+ * The gene of an integer key, 0 to 65535: (xxhash64(key, 0) ^ murmurhash64A(key, 0)) & 0xFFFF over its 8 bytes in little-endian order. A
+ * negative key is its two's complement, (uint64_t)key.
+ *
+ * KM_INVALID_ARGUMENT.
+ */
+km_code km_gene_u64(uint64_t key,
+                    uint16_t *gene);
+
+/**
+ * The gene of a text key, as km_gene_u64 over its `len` bytes.
+ *
+ * KM_INVALID_ARGUMENT for a key of more than 64 KiB.
+ */
+km_code km_gene_text(const char *key, size_t len, uint16_t *gene);
+
+/**
+ * A router whose table is in a file, TOML or JSON. The file is read once; km_router_load replaces the table. `*router` is the
+ * caller's, who frees it with km_router_free.
+ *
+ * KM_INVALID_ARGUMENT where the file cannot be read, KM_INVALID_CONFIG with every fault of the table.
+ */
+km_code km_router_open_file(const char *file, km_router **router);
+
+/**
+ * A router with this table: TOML, or JSON if the text begins with a brace. `*router` is the caller's, who frees it with
+ * km_router_free.
+ *
+ * KM_INVALID_ARGUMENT, KM_INVALID_CONFIG with every fault of the table.
+ */
+km_code km_router_open_text(const char *text, km_router **router);
+
+/**
+ * The router whose table the mill's store has under this name. The mill reads the table every 10 s, every second while a range
+ * moves. A router goes on with its table when the store is lost and when its mill is closed. `*router` is the caller's, who
+ * frees it with km_router_free.
+ *
+ * KM_INVALID_ARGUMENT, KM_INVALID_CONFIG, KM_STORE_REFUSED where the store has no such table, KM_STORE_UNAVAILABLE,
+ * KM_DEADLINE, KM_CLOSED, KM_FORKED.
+ */
+km_code km_mill_router(km_mill *mill, const char *name, km_router **router);
+
+/**
+ * Replaces the table while other threads read. The present table again is nothing.
+ *
+ * KM_INVALID_ARGUMENT, KM_INVALID_CONFIG with every fault of the table, or where its version is not higher than the present
+ * one: the old table stays.
+ */
+km_code km_router_load(km_router *router, const char *text);
+
+/**
+ * Where an id of 64 bits belongs.
+ *
+ * KM_INVALID_ARGUMENT for an id of 2^63 or more.
+ */
+km_code km_router_route(const km_router *router, uint64_t id, km_route *route);
+
+/**
+ * Where an id of 128 bits belongs.
+ *
+ * KM_INVALID_ARGUMENT for an id of another form.
+ */
+km_code km_router_route_wide(const km_router *router, km_wide id, km_route *route);
+
+/**
+ * Where the ids of an integer key belong.
+ *
+ * KM_INVALID_ARGUMENT.
+ */
+km_code km_router_route_key_u64(const km_router *router, uint64_t key, km_route *route);
+
+/**
+ * Where the ids of a text key of `len` bytes belong.
+ *
+ * KM_INVALID_ARGUMENT for a key of more than 64 KiB.
+ */
+km_code km_router_route_key_text(const km_router *router, const char *key, size_t len, km_route *route);
+
+/**
+ * The version of the present table.
+ *
+ * KM_INVALID_ARGUMENT.
+ */
+km_code km_router_version(const km_router *router, uint64_t *version);
+
+/**
+ * How many milliseconds ago the store said that the table is the present one; -1 where the table is not from a store.
+ *
+ * KM_INVALID_ARGUMENT.
+ */
+km_code km_router_age(const km_router *router, int64_t *age_ms);
+
+/**
+ * Frees a router. NULL is nothing.
+ *
+ * KM_INVALID_ARGUMENT when it was freed before.
+ */
+km_code km_router_free(km_router *router);
 
 /**
  * Leases the cursor's next block and takes its first id. km_cursor_next calls it when the block is used up, the mill was
@@ -586,10 +856,13 @@ const char *km_version(void);
 #endif  /* __cplusplus */
 
 /* The start of a km_parts. */
-#define KM_PARTS_INIT { sizeof(km_parts), 0, 0, 0, 0, 0, { 0 }, 0 }
+#define KM_PARTS_INIT { sizeof(km_parts), 0, 0, 0, 0, 0, { 0 }, 0, 0 }
 
 /* The start of a km_stats. */
-#define KM_STATS_INIT { sizeof(km_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 } }
+#define KM_STATS_INIT { sizeof(km_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0 }
+
+/* The start of a km_route. */
+#define KM_ROUTE_INIT { sizeof(km_route), 0, 0, NULL, NULL, NULL, NULL }
 
 /* The start of a cursor over a source. */
 #define KM_CURSOR_INIT(source) { 0, 0, NULL, 0, (source), 0, { 0, 0 } }

@@ -10,6 +10,7 @@
 #ifndef KEYMILL_HPP
 #define KEYMILL_HPP
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,8 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -70,6 +73,7 @@ std::string text(std::size_t size, Write write) {
 struct Free {
     void operator()(km_mill *mill) const noexcept { km_mill_free(mill); }
     void operator()(km_source *source) const noexcept { km_source_free(source); }
+    void operator()(km_router *router) const noexcept { km_router_free(router); }
 };
 
 } // namespace detail
@@ -91,6 +95,164 @@ inline std::string spec(const std::string &kind, const std::vector<std::string> 
         return km_spec(kind.c_str(), names.data(), names.size(), pairs.data(), options.size(), buf, size, len);
     });
 }
+
+/// An id of 128 bits: a zero, the gene in 16 bits, the number in the 111 bits that are left.
+struct Wide {
+    std::uint64_t hi;
+    std::uint64_t lo;
+
+    /// The 16 bytes of a VARBINARY(16), big-endian.
+    std::array<unsigned char, 16> bytes() const noexcept {
+        std::array<unsigned char, 16> bytes{};
+        for (unsigned i = 0; i < 8; i++) {
+            bytes[i] = static_cast<unsigned char>(hi >> (56 - 8 * i));
+            bytes[8 + i] = static_cast<unsigned char>(lo >> (56 - 8 * i));
+        }
+        return bytes;
+    }
+    /// For calls of keymill.h, and Router::route_wide.
+    operator km_wide() const noexcept { return {hi, lo}; }
+    friend bool operator==(Wide a, Wide b) noexcept { return a.hi == b.hi && a.lo == b.lo; }
+    friend bool operator!=(Wide a, Wide b) noexcept { return !(a == b); }
+    friend bool operator<(Wide a, Wide b) noexcept { return a.hi != b.hi ? a.hi < b.hi : a.lo < b.lo; }
+};
+
+/// A business key: an integer, of which a negative one is its two's complement, or a text of at most 64 KiB, which lives as
+/// long as the call.
+class Key {
+public:
+    template <class Integer,
+              std::enable_if_t<std::is_integral<Integer>::value && !std::is_same<Integer, bool>::value
+                                   && !std::is_same<Integer, char>::value, int> = 0>
+    Key(Integer number) noexcept : number_(static_cast<std::uint64_t>(number)) {}
+    Key(std::string_view text) noexcept : text_(text.data() ? text.data() : ""), len_(text.size()), is_text_(true) {}
+    Key(const std::string &text) noexcept : Key(std::string_view(text)) {}
+    /// NULL gives KM_INVALID_ARGUMENT.
+    Key(const char *text) noexcept
+        : text_(text), len_(text ? std::char_traits<char>::length(text) : 0), is_text_(true) {}
+
+    bool is_text() const noexcept { return is_text_; }
+    const char *text() const noexcept { return text_; }
+    std::size_t len() const noexcept { return len_; }
+    std::uint64_t number() const noexcept { return number_; }
+
+private:
+    std::uint64_t number_ = 0;
+    const char *text_ = nullptr;
+    std::size_t len_ = 0;
+    bool is_text_ = false;
+};
+
+/// The gene of an integer key, 0 to 65535. A negative one is its two's complement.
+inline std::uint16_t gene(std::uint64_t key) {
+    std::uint16_t gene;
+    detail::check(km_gene_u64(key, &gene));
+    return gene;
+}
+
+/// The gene of a text key, 0 to 65535.
+inline std::uint16_t gene(std::string_view key) {
+    std::uint16_t gene;
+    detail::check(km_gene_text(key.data() ? key.data() : "", key.size(), &gene));
+    return gene;
+}
+
+/// Where an id or a business key belongs. The names are readable as long as the Router is.
+struct Route {
+    std::uint16_t gene;
+    std::uint64_t version;
+    /// The shard of the gene's range. While the range moves, the shard that it leaves.
+    std::string_view shard;
+    std::string_view read;
+    std::string_view write;
+    /// A second shard that may serve ids of this key, for a key whose range moves by number.
+    std::optional<std::string_view> also;
+
+    /// From the answer of a call of keymill.h.
+    explicit Route(const km_route &route)
+        : gene(static_cast<std::uint16_t>(route.gene)), version(route.version), shard(route.shard), read(route.read),
+          write(route.write) {
+        if (route.also) also = route.also;
+    }
+};
+
+namespace detail {
+
+template <class Ask>
+Route routed(Ask ask) {
+    km_route route = KM_ROUTE_INIT;
+    check(ask(&route));
+    return Route(route);
+}
+
+} // namespace detail
+
+/// Which shard an id or a business key belongs to. Reading takes no lock.
+class Router {
+public:
+    /// Takes over a handle.
+    explicit Router(km_router *router) noexcept : router_(router) {}
+
+    /// A router whose table is in a file, TOML or JSON.
+    static Router open(const std::string &file) {
+        km_router *router = nullptr;
+        detail::check(km_router_open_file(file.c_str(), &router));
+        return Router(router);
+    }
+
+    /// A router with this table: TOML, or JSON if the text begins with a brace.
+    static Router from_text(const std::string &text) {
+        km_router *router = nullptr;
+        detail::check(km_router_open_text(text.c_str(), &router));
+        return Router(router);
+    }
+
+    /// Replaces the table. A bad one, or one of a lower version, throws, and the old one stays.
+    void load(const std::string &text) { detail::check(km_router_load(get(), text.c_str())); }
+
+    /// Where an id of 64 bits belongs.
+    Route route(std::uint64_t id) const {
+        return detail::routed([&](km_route *route) { return km_router_route(get(), id, route); });
+    }
+
+    /// Where an id of 128 bits belongs.
+    Route route_wide(km_wide id) const {
+        return detail::routed([&](km_route *route) { return km_router_route_wide(get(), id, route); });
+    }
+
+    /// Where the ids of an integer key belong. A negative one is its two's complement.
+    Route route_key(std::uint64_t key) const {
+        return detail::routed([&](km_route *route) { return km_router_route_key_u64(get(), key, route); });
+    }
+
+    /// Where the ids of a text key belong.
+    Route route_key(std::string_view key) const {
+        return detail::routed([&](km_route *route) {
+            return km_router_route_key_text(get(), key.data() ? key.data() : "", key.size(), route);
+        });
+    }
+
+    /// The version of the present table.
+    std::uint64_t version() const {
+        std::uint64_t version;
+        detail::check(km_router_version(get(), &version));
+        return version;
+    }
+
+    /// How long ago the store said that the table is the present one; nothing where the table is not from a store.
+    std::optional<std::chrono::milliseconds> age() const {
+        std::int64_t age_ms;
+        detail::check(km_router_age(get(), &age_ms));
+        if (age_ms < 0) return std::nullopt;
+        return std::chrono::milliseconds(age_ms);
+    }
+
+    /// The handle, for calls of keymill.h; it stays this object's.
+    km_router *get() const noexcept { return router_.get(); }
+
+private:
+    std::unique_ptr<km_router, detail::Free> router_;
+};
 
 /// A block of numbers counted through inline: the fastest ids one by one, for one thread at a time. Lives no longer than
 /// its Source's handle.
@@ -142,6 +304,71 @@ public:
         if (code == KM_NOT_READY) return std::nullopt;
         detail::check(code);
         return id;
+    }
+
+    /// The next business id for a key: an integer or a text. Ids of one gene rise. Waits at most the source's deadline.
+    std::uint64_t next_for(Key key) {
+        std::uint64_t id;
+        detail::check(key.is_text() ? km_source_next_for_text(get(), key.text(), key.len(), &id)
+                                 : km_source_next_for_u64(get(), key.number(), &id));
+        return id;
+    }
+
+    /// The next business id for a key if one is in memory; never blocks.
+    std::optional<std::uint64_t> try_next_for(Key key, std::uint32_t *retry_ms = nullptr) {
+        std::uint64_t id;
+        std::uint32_t retry;
+        std::uint32_t *when = retry_ms ? retry_ms : &retry;
+        km_code code = key.is_text() ? km_source_try_next_for_text(get(), key.text(), key.len(), &id, when)
+                                  : km_source_try_next_for_u64(get(), key.number(), &id, when);
+        if (code == KM_NOT_READY) return std::nullopt;
+        detail::check(code);
+        return id;
+    }
+
+    /// Fills an array with business ids for one key: all of it, or none and an Error.
+    void fill_for(Key key, std::uint64_t *ids, std::size_t count) {
+        detail::check(key.is_text() ? km_source_fill_for_text(get(), key.text(), key.len(), ids, count)
+                                 : km_source_fill_for_u64(get(), key.number(), ids, count));
+    }
+
+    /// `count` business ids for one key: the fast way to many.
+    std::vector<std::uint64_t> take_for(Key key, std::size_t count) {
+        std::vector<std::uint64_t> ids(count + (count == 0)); // data() of nothing may be NULL
+        fill_for(key, ids.data(), count);
+        ids.resize(count);
+        return ids;
+    }
+
+    /// The next id of 128 bits for a key, of a source with wide=on.
+    Wide next_wide_for(Key key) {
+        km_wide id;
+        detail::check(key.is_text() ? km_source_next_wide_for_text(get(), key.text(), key.len(), &id)
+                                 : km_source_next_wide_for_u64(get(), key.number(), &id));
+        return {id.hi, id.lo};
+    }
+
+    /// The next id of 128 bits for a key if one is in memory; never blocks.
+    std::optional<Wide> try_next_wide_for(Key key, std::uint32_t *retry_ms = nullptr) {
+        km_wide id;
+        std::uint32_t retry;
+        std::uint32_t *when = retry_ms ? retry_ms : &retry;
+        km_code code = key.is_text() ? km_source_try_next_wide_for_text(get(), key.text(), key.len(), &id, when)
+                                  : km_source_try_next_wide_for_u64(get(), key.number(), &id, when);
+        if (code == KM_NOT_READY) return std::nullopt;
+        detail::check(code);
+        return Wide{id.hi, id.lo};
+    }
+
+    /// `count` ids of 128 bits for one key, of a source with wide=on.
+    std::vector<Wide> take_wide_for(Key key, std::size_t count) {
+        std::vector<km_wide> taken(count + (count == 0));
+        detail::check(key.is_text() ? km_source_fill_wide_for_text(get(), key.text(), key.len(), taken.data(), count)
+                                 : km_source_fill_wide_for_u64(get(), key.number(), taken.data(), count));
+        std::vector<Wide> ids;
+        ids.reserve(count);
+        for (std::size_t i = 0; i < count; i++) ids.push_back({taken[i].hi, taken[i].lo});
+        return ids;
     }
 
     /// Fills an array: all of it, or none and an Error.
@@ -213,6 +440,12 @@ public:
         return parts;
     }
 
+    km_parts parse(Wide id) const {
+        km_parts parts = KM_PARTS_INIT;
+        detail::check(km_source_parse_wide(get(), id, &parts));
+        return parts;
+    }
+
     km_parts parse(const std::string &text) const {
         km_parts parts = KM_PARTS_INIT;
         detail::check(km_source_parse_text(get(), text.c_str(), &parts));
@@ -249,6 +482,13 @@ public:
         km_source *source = nullptr;
         detail::check(km_mill_source(get(), spec.c_str(), &source));
         return Source(source);
+    }
+
+    /// The router whose table the mill's store has under this name.
+    Router router(const std::string &name) {
+        km_router *router = nullptr;
+        detail::check(km_mill_router(get(), name.c_str(), &router));
+        return Router(router);
     }
 
     /// Every later call answers KM_CLOSED. Closing twice is nothing.

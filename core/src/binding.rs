@@ -6,17 +6,20 @@
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use crate::bank::{narrow, wide};
 use crate::base::counters::Counters;
 pub use crate::base::error::printable;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, shown};
 use crate::base::revocation::Word;
 pub use crate::base::stride::Stride;
 pub use crate::base::thread::{quiet_panics, spawn};
 use crate::engine::Way;
+use crate::gene::Gene;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
 use crate::api::text::ascii;
-use crate::api::{Kind, Source};
+use crate::api::{Kind, Route, Router, Source};
+use crate::snowflake::layout::parse_time;
 
 /// Numbers leased to the caller alone, with the word that revokes them: all a language needs to count by itself.
 ///
@@ -46,12 +49,42 @@ impl Lease {
 }
 
 #[doc(hidden)] // as this module
+impl Route<'_> {
+    /// The names as C reads them, NUL-terminated: the shard, the ones to read from and to write to, and a second one or null. They are
+    /// readable as long as the router is.
+    #[must_use]
+    pub fn c_names(&self) -> [*const std::ffi::c_char; 4] {
+        let also = self.also.map_or(std::ptr::null(), |name| name.as_ptr().cast());
+        [self.shard.as_ptr().cast(), self.read.as_ptr().cast(), self.write.as_ptr().cast(), also]
+    }
+
+    /// The numbers of the names, which stay the same for the life of the router: the shard, the one to read from and to write to,
+    /// and a second one. A language that keeps names as objects of its own keeps them by number.
+    #[must_use]
+    pub fn numbers(&self) -> (u16, u16, Option<u16>) {
+        self.numbers
+    }
+}
+
+#[doc(hidden)] // as this module
+impl Router {
+    /// The name with this number of [`Route::numbers`].
+    #[must_use]
+    pub fn name(&self, number: u16) -> &str {
+        self.live.name(number)
+    }
+}
+
+#[doc(hidden)] // as this module
 impl Source {
     /// Whether its ids follow each other, so that a language may count through a [`Lease`] by itself. Where not, a lease holds one
     /// id, and the core makes batches: snowflakes have gaps, and so do the ids of a stride.
     #[must_use]
     pub fn counts(&self) -> bool {
-        !matches!(self.shared.way, Way::Time(_) | Way::Strided(_))
+        !matches!(
+            self.shared.way,
+            Way::Time(_) | Way::AnyTime(_) | Way::Strided(_) | Way::Bank(_) | Way::WideBank(_)
+        )
     }
 
     /// Whether numbers in memory may end by themselves: a period ends, or they outlive `ttl`. Where not, only a close
@@ -74,19 +107,48 @@ impl Source {
         self.spec().key.stride
     }
 
+    /// Reads what `repair --to` was given: a number, or for a snowflake a time, which stands for its last id before.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`.
+    pub fn repair_target(&self, text: &str) -> Result<u64> {
+        if let Ok(number) = text.parse() {
+            return Ok(number);
+        }
+        let tick = self.layout().and_then(|layout| {
+            let wall_ms = parse_time(text)?;
+            let tick = u64::try_from(layout.tick_at(wall_ms))
+                .ok()
+                .filter(|tick| (1..=layout.max_tick()).contains(tick))?;
+            Some(layout.write(layout.pack(tick - 1, 0, layout.max_seq())))
+        });
+        tick.ok_or_else(|| {
+            let forms = if self.layout().is_some() {
+                "a number, or a time within the layout, such as 2026-11-23T08:30:00Z"
+            } else {
+                "a number"
+            };
+            self.failed(Error::argument(format!(
+                "`{}` cannot be what `{}` is raised to; give {forms}",
+                shown(text),
+                self.label()
+            )))
+        })
+    }
+
     /// Leases at most `count` numbers (0: as many as the source's `block=` says) for a cursor of the caller's own. A
     /// snowflake gives one id, and so does a source with a stride, so that a cursor works on every source of numbers.
     ///
     /// # Errors
     /// As [`Source::next`].
     pub fn lease_block(&self, count: u64) -> Result<Lease> {
-        let leased = match &self.shared.way {
-            Way::Time(live) => live.get(&self.shared).and_then(|source| {
+        let leased = match self.shared.live_snowflake() {
+            Some(live) => live.get(&self.shared).and_then(|source| {
                 let leased_at = source.word().get();
                 let id = source.next()?;
                 Ok(Lease::new(id, id + 1, source.word(), leased_at))
             }),
-            _ => self.numbers().and_then(|source| {
+            None => self.numbers().and_then(|source| {
                 // Read before the lease: a revocation that comes between ends the block.
                 let leased_at = source.word().get();
                 let taken = source.lease(self.at_most(if count == 0 { self.block() } else { count }))?;
@@ -140,12 +202,83 @@ impl Source {
         self.shared.callers().and_then(|callers| callers.patience(refusal, waited))
     }
 
+    /// [`Source::next_for`] with the gene of the key.
+    ///
+    /// # Errors
+    /// As [`Source::next_for`].
+    #[inline]
+    pub fn next_of(&self, gene: Gene) -> Result<u64> {
+        self.next_of_gene(gene)
+    }
+
+    /// [`Source::try_next_for`] with the gene of the key.
+    ///
+    /// # Errors
+    /// As [`Source::try_next_for`].
+    #[inline]
+    pub fn try_next_of(&self, gene: Gene) -> Result<u64> {
+        self.try_next_of_gene(gene)
+    }
+
+    /// [`Source::fill_for`] with the gene of the key.
+    ///
+    /// # Errors
+    /// As [`Source::fill_for`].
+    pub fn fill_of(&self, gene: Gene, buffer: &mut [u64]) -> Result<()> {
+        self.fill_of_gene(gene, buffer)
+    }
+
+    /// [`Source::next_wide_for`] with the gene of the key.
+    ///
+    /// # Errors
+    /// As [`Source::next_wide_for`].
+    #[inline]
+    pub fn next_wide_of(&self, gene: Gene) -> Result<u128> {
+        self.next_wide_of_gene(gene)
+    }
+
+    /// [`Source::try_next_wide_for`] with the gene of the key.
+    ///
+    /// # Errors
+    /// As [`Source::try_next_wide_for`].
+    pub fn try_next_wide_of(&self, gene: Gene) -> Result<u128> {
+        self.try_next_wide_of_gene(gene)
+    }
+
+    /// [`Source::fill_wide_for`] with the gene of the key.
+    ///
+    /// # Errors
+    /// As [`Source::fill_wide_for`].
+    pub fn fill_wide_of(&self, gene: Gene, buffer: &mut [u128]) -> Result<()> {
+        self.fill_wide_of_gene(gene, buffer)
+    }
+
+    /// As [`Source::ask`], for a key with this gene; with `wide=on` [`Source::ask_wide_of`].
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for more than memory holds, for another kind of source, and with `wide=on`.
+    pub fn ask_of(&self, gene: Gene, count: usize) -> Result<Pending> {
+        self.narrow_bank()
+            .and_then(|_| Pending::new(self.clone(), count, Some(gene)))
+            .map_err(|e| self.failed(e))
+    }
+
+    /// As [`Source::ask_of`] for ids of 128 bits, which [`Pending::write_wide`] writes.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT` for more than memory holds, for another kind of source, and without `wide=on`.
+    pub fn ask_wide_of(&self, gene: Gene, count: usize) -> Result<Pending> {
+        self.wide_bank()
+            .and_then(|_| Pending::new(self.clone(), count, Some(gene)))
+            .map_err(|e| self.failed(e))
+    }
+
     /// Begins a batch of `count` ids or texts that a language waits for in its own way; see [`Pending::poll`].
     ///
     /// # Errors
     /// `INVALID_ARGUMENT` for more than memory holds.
     pub fn ask(&self, count: usize) -> Result<Pending> {
-        Pending::new(self.clone(), count).map_err(|e| self.failed(e))
+        Pending::new(self.clone(), count, None).map_err(|e| self.failed(e))
     }
 }
 
@@ -176,10 +309,12 @@ pub struct Pending {
     leases: Vec<Lease>,
     /// Ids that do not follow each other: a snowflake's, or those of a source with a stride.
     ids: Vec<u64>,
+    /// The gene of business ids, whose numbers `ids` holds.
+    gene: Option<Gene>,
 }
 
 impl Pending {
-    fn new(source: Source, count: usize) -> Result<Pending> {
+    fn new(source: Source, count: usize, gene: Option<Gene>) -> Result<Pending> {
         let mut ids = Vec::new();
         let fits = source.counts() || ids.try_reserve_exact(count).is_ok();
         if !fits {
@@ -195,6 +330,7 @@ impl Pending {
             life,
             leases: Vec::new(),
             ids,
+            gene,
         })
     }
 
@@ -211,8 +347,11 @@ impl Pending {
             (self.lacking, self.life) = (self.count, life);
         }
         while self.lacking > 0 {
-            let taken =
-                if self.source.kind() == Kind::Snowflake { self.take_ids() } else { self.take_counted() };
+            let taken = match (self.source.kind(), self.gene) {
+                (Kind::Snowflake, _) => self.take_ids(),
+                (Kind::Business, Some(gene)) => self.take_of(gene),
+                _ => self.take_counted(),
+            };
             if let Err(refusal) = taken {
                 let pause =
                     self.source.patience(refusal, self.since.elapsed().max(Duration::from_nanos(1)))?;
@@ -240,8 +379,17 @@ impl Pending {
         Ok(())
     }
 
+    fn take_of(&mut self, gene: Gene) -> Result<()> {
+        let lacking = self.lacking as u64;
+        let taken = self.source.shared.bank().and_then(|bank| bank.try_take(gene, lacking, lacking));
+        let taken = taken.map_err(|e| self.source.failed(e))?;
+        self.lacking -= (taken.end - taken.start) as usize;
+        self.ids.extend(taken);
+        Ok(())
+    }
+
     fn take_ids(&mut self) -> Result<()> {
-        let Way::Time(live) = &self.source.shared.way else { return Ok(()) };
+        let Some(live) = self.source.shared.live_snowflake() else { return Ok(()) };
         let source = live.get(&self.source.shared)?;
         let before = self.ids.len();
         self.ids.resize(before + self.lacking, 0);
@@ -255,9 +403,19 @@ impl Pending {
     pub fn write(mut self, out: &mut [u64]) {
         let leases = std::mem::take(&mut self.leases);
         let ids = std::mem::take(&mut self.ids);
+        let ids = ids.into_iter().map(|id| self.gene.map_or(id, |gene| narrow(gene, id)));
         let numbers = leases.iter().flat_map(|lease| lease.lo..lease.hi).chain(ids);
         for (slot, id) in out.iter_mut().zip(numbers) {
             *slot = id;
+        }
+    }
+
+    /// The ids of a complete batch of a source with `wide=on`, as many as `out` holds.
+    pub fn write_wide(mut self, out: &mut [u128]) {
+        let numbers = std::mem::take(&mut self.ids);
+        let Some(gene) = self.gene else { return };
+        for (slot, number) in out.iter_mut().zip(numbers) {
+            *slot = wide(gene, number);
         }
     }
 
@@ -284,7 +442,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         // A batch that was given up loses what it had.
-        let strided = matches!(self.source.shared.way, Way::Strided(_));
+        let strided = matches!(self.source.shared.way, Way::Strided(_)) || self.gene.is_some();
         let lost = self.leases.iter().map(|lease| lease.hi - lease.lo).sum::<u64>()
             + if strided { self.ids.len() as u64 } else { 0 };
         if lost > 0 {

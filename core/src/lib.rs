@@ -25,19 +25,21 @@
 //     4  api binding               every language translates these verbs and nothing else
 //     3  engine keeper config      assembly, and the one thread
 //     2  store                     all I/O
-//     1  planner segment snowflake   state machines; no I/O, time is passed in
-//     0  base time serial snowflake::layout   pure functions and types
+//     1  planner segment snowflake bank router   state machines; no I/O, time is passed in
+//     0  base time serial gene snowflake::layout   pure functions and types
 //
 // Users see what is listed at the end of this file. The languages of this repository also use `binding`. With the feature
 // `internals`, which has no promise and no documentation, tests, benches and the simulation see the modules below.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unused_imports))] // a build with them finds what is dead
 
 mod api;
+mod bank;
 mod base;
 #[doc(hidden)]
 pub mod binding;
 mod config;
 mod engine;
+pub mod gene;
 #[cfg(not(feature = "internals"))]
 mod keeper;
 #[cfg(feature = "internals")]
@@ -48,12 +50,15 @@ mod planner;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod planner;
+mod router;
 mod segment;
 pub mod serial;
 /// What `tests/simulation` drives: sources and generators without threads, specs without a mill.
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod simulation {
+    pub use crate::bank::{BankAnswer, BankAsk, BankSource};
+    pub use crate::base::bank::counter_key;
     pub use crate::base::error::blank_messages;
     pub use crate::base::spec::{Kind, Order, Rules, SnowflakeSpec, Spec};
     pub use crate::base::waker::ReadyQueue;
@@ -75,7 +80,8 @@ mod time;
 pub mod time;
 
 pub use api::{
-    Change, Handle, Iter, Kind, Mill, OldRow, Parts, Periods, Repair, Source, Standing, Table, VERSION,
+    Change, Handle, Heat, Iter, Kind, Mill, OldRow, Parts, Periods, Repair, Route, Router, Source, Standing,
+    Stored, StoredRouter, Table, VERSION,
 };
 pub use base::error::{Code, Error, Result};
 /// The tables of options that the documentation shows.
@@ -85,14 +91,15 @@ pub use config::options;
 pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string};
 pub use engine::events::{Event, EventKind};
 pub use engine::metrics::{Latency, Stats};
+pub use gene::{Gene, GeneKey};
 pub use serial::SerialPattern;
 pub use snowflake::{Layout, scatter};
-pub use store::{Facts, Import, Mark, Row, Scheme};
+pub use store::{BankChange, Facts, Import, Mark, Row, Scheme};
 
 // What the documentation promises of threads.
 const _: () = {
     const fn shared_and_sent<T: Send + Sync>() {}
     const fn sent<T: Send>() {}
-    shared_and_sent::<(Mill, Source, Error, Stats, Event)>();
+    shared_and_sent::<(Mill, Source, Router, Error, Stats, Event)>();
     sent::<(Handle, Iter)>();
 };

@@ -4,10 +4,11 @@
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use keymill::binding::Pending;
-use keymill::{Change, Mill, Source};
+use keymill::{Change, Mill, Router, Source};
 
 /// Texts of a source, one by one.
 fn texts(source: &Source, count: usize) -> Vec<String> {
@@ -153,4 +154,55 @@ fn a_relative_path_is_taken_from_the_folder_of_the_opening_in_a_child_too() {
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0] != told[1] && told.iter().all(|id| id.parse::<u64>().is_ok()), "{told:?}");
     assert_eq!(std::fs::read_dir(elsewhere.path()).expect("a folder").count(), 0);
+}
+
+/// A table whose shard is named after its version.
+fn routes(version: u64) -> String {
+    format!("version = {version}\n[[range]]\nupper = 65535\nshard = \"s{version}\"\nto = \"new\"\n")
+}
+
+#[test]
+fn a_router_whose_parent_loads_tables_is_whole_in_a_child_which_loads_its_own() {
+    let router = Router::from_text(&routes(1)).expect("a table");
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut version = 1;
+            // ordering: Relaxed — when to stop, nothing more.
+            while !ended.load(Ordering::Relaxed) {
+                version += 1;
+                router.load(&routes(version)).expect("a newer table");
+            }
+        });
+        for _ in 0..20 {
+            let child = in_a_child(|| {
+                let old = router.route(5).expect("a route");
+                let whole = old.shard == format!("s{}", old.version);
+                router.load(&routes(1 << 40)).expect("a newer table");
+                let new = router.route(u64::MAX >> 1).expect("a route");
+                vec![whole.to_string(), new.shard.to_owned(), new.version.to_string()]
+            });
+            assert_eq!(child, ["true", &format!("s{}", 1_u64 << 40), &(1_u64 << 40).to_string()]);
+        }
+        // ordering: Relaxed — as above.
+        ended.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_child_follows_the_table_of_its_parents_router() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let mill = Mill::open(&format!("sqlite:{}", folder.path().join("ids.db").display())).expect("a mill");
+    mill.put_routes("orders", &routes(1), Change::Apply).expect("stored");
+    let router = mill.router("orders").expect("a router");
+    let child = in_a_child(|| {
+        // A verb of the mill starts the child's own keeper.
+        mill.put_routes("orders", &routes(2), Change::Apply).expect("stored");
+        let until = Instant::now() + Duration::from_secs(60);
+        while router.version() < 2 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        vec![router.route(1).expect("a route").shard.to_owned()]
+    });
+    assert_eq!(child, ["s2"]);
 }

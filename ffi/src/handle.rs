@@ -1,4 +1,4 @@
-//! Handles: what C holds for a mill or a source. The only place where pointers change their type.
+//! Handles: what C holds for a mill, a source or a router. The only place where pointers change their type.
 //!
 //! A handle is a small header. `free` drops what it holds and marks it, so a handle that is used after its free, or freed
 //! twice, or passed as the other kind, is an error instead of undefined behaviour. The memory of a freed header is used again
@@ -11,7 +11,9 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use keymill_core::{Error, Mill, Result, Source};
+use keymill_core::{Code, Error, Mill, Result, Router, Source};
+
+use crate::error::retry_ms;
 
 /// A mill: one store, one background thread, any number of sources. Opaque.
 #[derive(Debug)]
@@ -25,16 +27,23 @@ pub struct km_source {
     _opaque: [u8; 0],
 }
 
+/// Which shard an id or a business key belongs to. Opaque.
+#[derive(Debug)]
+pub struct km_router {
+    _opaque: [u8; 0],
+}
+
 /// "keymill" and a digit: what the header's mark reads.
 const MILL: u64 = u64::from_be_bytes(*b"keymill1");
 const SOURCE: u64 = u64::from_be_bytes(*b"keymill2");
+const ROUTER: u64 = u64::from_be_bytes(*b"keymill3");
 const FREED: u64 = u64::from_be_bytes(*b"keymill0");
 
 /// So many of the handles that were freed last answer that they were freed.
 const KEPT: usize = 1024;
 
 struct Header {
-    /// `MILL`, `SOURCE` or `FREED`.
+    /// `MILL`, `SOURCE`, `ROUTER` or `FREED`.
     mark: AtomicU64,
     /// Written before the header is given out and by the thread that turned the mark to `FREED`; else only read.
     object: UnsafeCell<Object>,
@@ -44,6 +53,7 @@ pub(crate) enum Object {
     Nothing,
     Mill(Mill),
     Source(Source),
+    Router(Router),
 }
 
 /// A header that was freed: `FREED`, without an object.
@@ -116,6 +126,19 @@ impl Kind for km_source {
     }
 }
 
+impl Kind for km_router {
+    type Held = Router;
+    const MARK: u64 = ROUTER;
+    const NAME: &'static str = "router";
+    fn wrap(held: Router) -> Object {
+        Object::Router(held)
+    }
+    #[inline]
+    fn held(object: &Object) -> Option<&Router> {
+        if let Object::Router(router) = object { Some(router) } else { None }
+    }
+}
+
 /// A handle for C to hold until it is freed.
 pub(crate) fn give<K: Kind>(held: K::Held) -> *mut K {
     new_header(K::MARK, K::wrap(held)).cast()
@@ -171,6 +194,7 @@ fn wrong<K: Kind>(mark: u64) -> Error {
         FREED => format!("this {wanted} was freed"),
         MILL => format!("a mill was passed where a {wanted} belongs"),
         SOURCE => format!("a source was passed where a {wanted} belongs"),
+        ROUTER => format!("a router was passed where a {wanted} belongs"),
         _ => format!("the {wanted} is no handle that keymill gave out"),
     })
 }
@@ -198,15 +222,24 @@ impl<T> Out<T> {
     }
 }
 
+/// Tells when to come again.
+pub(crate) fn hinted<T>(answer: Result<T>, retry: &Out<u32>) -> Result<T> {
+    answer.inspect_err(|error| {
+        if error.code == Code::NotReady {
+            retry.set(retry_ms(error).max(1));
+        }
+    })
+}
+
 /// A caller's array of ids.
 ///
 /// # Safety
 /// `ids` is NULL or may be written for `count` ids until the call ends, by nobody else.
-pub(crate) unsafe fn ids<'a>(ids: *mut u64, count: usize) -> Result<&'a mut [u64]> {
+pub(crate) unsafe fn ids<'a, T: Copy>(ids: *mut T, count: usize) -> Result<&'a mut [T]> {
     if ids.is_null() {
         return Err(null("ids"));
     }
-    if count > isize::MAX as usize / size_of::<u64>() {
+    if count > isize::MAX as usize / size_of::<T>() {
         return Err(Error::argument(format!("an array of {count} ids does not fit into memory")));
     }
     // SAFETY: by the contract, and no longer than an object can be.

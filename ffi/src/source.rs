@@ -4,13 +4,15 @@ use std::ffi::c_char;
 
 use keymill_core::{Code, Error, Kind, Parts, Result, Stats};
 
-use crate::error::{enter, km_code, retry_ms};
-use crate::handle::{Out, copy_front, free, held, ids, km_source};
+use crate::business::km_wide;
+use crate::error::{enter, km_code};
+use crate::handle::{Out, copy_front, free, held, hinted, ids, km_source};
 use crate::text::{TextOut, TextsOut, text_in};
 
 /// The next id; waits at most the source's deadline when none is in memory.
 ///
-/// KM_INVALID_ARGUMENT (a serial's numbers are handed out as text: km_source_next_text), KM_DEADLINE, KM_STORE_...,
+/// KM_INVALID_ARGUMENT (a serial's numbers are handed out as text: km_source_next_text; business ids need a key:
+/// km_source_next_for_u64), KM_DEADLINE, KM_STORE_...,
 /// KM_EXHAUSTED, KM_CLOCK_BEHIND, KM_LAYOUT_ENDED, KM_LEASE_LOST, KM_NO_WORKER_FREE, KM_CLOSED, KM_FORKED. Where the text
 /// below says "as km_source_next", these are meant.
 #[unsafe(no_mangle)]
@@ -39,15 +41,6 @@ pub unsafe extern "C" fn km_source_try_next(
             unsafe { (held(source)?, Out::new(id, "id")?, Out::new(retry_ms, "retry_ms")?) };
         id.set(hinted(source.try_next(), &retry)?);
         Ok(())
-    })
-}
-
-/// Tells when to come again.
-fn hinted<T>(answer: Result<T>, retry: &Out<u32>) -> Result<T> {
-    answer.inspect_err(|error| {
-        if error.code == Code::NotReady {
-            retry.set(retry_ms(error).max(1));
-        }
     })
 }
 
@@ -166,12 +159,14 @@ pub const KM_PART_TIME: u32 = 1;
 pub const KM_PART_WORKER: u32 = 2;
 /// km_parts.present: a snowflake's sequence.
 pub const KM_PART_SEQUENCE: u32 = 4;
-/// km_parts.present: a segment's id, or the number of a serial.
+/// km_parts.present: a segment's id, or the number of a serial or of a business id.
 pub const KM_PART_NUMBER: u32 = 8;
 /// km_parts.present: a serial's date part.
 pub const KM_PART_DATE: u32 = 16;
 /// km_parts.present: the data centre of a snowflake whose source was given its worker as DC+N.
 pub const KM_PART_DATACENTER: u32 = 32;
+/// km_parts.present: the gene of a business id.
+pub const KM_PART_GENE: u32 = 64;
 
 /// What an id is made of. The caller sets struct_size to sizeof(km_parts) before the call (KM_PARTS_INIT does); the
 /// struct may grow at its end in later versions.
@@ -194,6 +189,8 @@ pub struct km_parts {
     pub date: [c_char; 64],
     /// The data centre; worker is then the worker within it.
     pub datacenter: u64,
+    /// The gene.
+    pub gene: u64,
 }
 
 /// The size of km_parts.date.
@@ -209,6 +206,8 @@ pub const KM_STAT_LEAD: u32 = 4;
 pub const KM_STAT_END: u32 = 8;
 /// km_stats.present: refusal.
 pub const KM_STAT_REFUSAL: u32 = 16;
+/// km_stats.present: lease_age_ms.
+pub const KM_STAT_LEASE_AGE: u32 = 32;
 
 /// The figures of a source. The caller sets struct_size to sizeof(km_stats) before the call (KM_STATS_INIT does); the
 /// struct may grow at its end in later versions.
@@ -245,9 +244,11 @@ pub struct km_stats {
     pub ends_at_ms: i64,
     /// The error that callers get now, NUL-terminated; cut where it is longer.
     pub refusal: [c_char; 256],
+    /// How long ago the lease of a snowflake's worker was renewed, in milliseconds.
+    pub lease_age_ms: u64,
 }
 
-/// Takes an id of this source apart.
+/// Takes an id of 64 bits of this source apart.
 ///
 /// KM_INVALID_ARGUMENT for an id this source cannot have made, and for a serial (km_source_parse_text).
 #[unsafe(no_mangle)]
@@ -256,6 +257,22 @@ pub unsafe extern "C" fn km_source_parse(source: *const km_source, id: u64, part
         // SAFETY: the conventions page.
         let (source, out) = unsafe { (held(source)?, StructOut::new(parts, "parts", "km_parts")?) };
         out.set(&source.parse(id)?)
+    })
+}
+
+/// Takes an id of 128 bits of this source apart.
+///
+/// KM_INVALID_ARGUMENT for an id this source cannot have made, and for a source without wide=on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_source_parse_wide(
+    source: *const km_source,
+    id: km_wide,
+    parts: *mut km_parts,
+) -> km_code {
+    enter(|| {
+        // SAFETY: the conventions page.
+        let (source, out) = unsafe { (held(source)?, StructOut::new(parts, "parts", "km_parts")?) };
+        out.set(&source.parse_wide(id.into())?)
     })
 }
 
@@ -291,7 +308,7 @@ pub unsafe extern "C" fn km_source_stats(source: *const km_source, stats: *mut k
 }
 
 /// A struct that may grow at its end: a program that knows less of it than this library gets what it knows.
-trait Grows {
+pub(crate) trait Grows {
     /// Its size in the first version that had it.
     const FIRST: usize;
 }
@@ -305,15 +322,15 @@ impl Grows for km_stats {
 }
 
 /// A struct of the caller's, of the size that the caller knows: its first field.
-struct StructOut<T> {
+pub(crate) struct StructOut<T> {
     place: *mut T,
-    size: u32,
+    pub(crate) size: u32,
 }
 
 impl<T: Grows> StructOut<T> {
     /// # Safety
     /// `place` is NULL or may be written until the call ends, for as many bytes as its first field, a `u32`, says.
-    unsafe fn new(place: *mut T, name: &str, kind: &str) -> Result<Self> {
+    pub(crate) unsafe fn new(place: *mut T, name: &str, kind: &str) -> Result<Self> {
         if place.is_null() {
             return Err(crate::handle::null(name));
         }
@@ -327,7 +344,7 @@ impl<T: Grows> StructOut<T> {
         Ok(StructOut { place, size })
     }
 
-    fn put(&self, answer: &T) {
+    pub(crate) fn put(&self, answer: &T) {
         // SAFETY: by the contract of `new`.
         unsafe { copy_front(answer, self.place, self.size as usize) };
     }
@@ -358,7 +375,8 @@ impl StructOut<km_stats> {
                 | bit(stats.runway_seconds.is_some(), KM_STAT_RUNWAY)
                 | bit(stats.lead_ms.is_some(), KM_STAT_LEAD)
                 | bit(stats.ends_at_ms.is_some(), KM_STAT_END)
-                | bit(stats.refusal.is_some(), KM_STAT_REFUSAL),
+                | bit(stats.refusal.is_some(), KM_STAT_REFUSAL)
+                | bit(stats.lease_age_ms.is_some(), KM_STAT_LEASE_AGE),
             issued: stats.issued,
             reserved: stats.reserved,
             left: stats.left,
@@ -372,6 +390,7 @@ impl StructOut<km_stats> {
             lead_ms: stats.lead_ms.unwrap_or_default(),
             ends_at_ms: stats.ends_at_ms.unwrap_or_default(),
             refusal: text_of(stats.refusal.as_deref().unwrap_or_default()),
+            lease_age_ms: stats.lease_age_ms.unwrap_or_default(),
         });
     }
 }
@@ -390,13 +409,15 @@ impl StructOut<km_parts> {
                 | bit(parts.sequence.is_some(), KM_PART_SEQUENCE)
                 | bit(parts.number.is_some(), KM_PART_NUMBER)
                 | bit(parts.date.is_some(), KM_PART_DATE)
-                | bit(parts.datacenter.is_some(), KM_PART_DATACENTER),
+                | bit(parts.datacenter.is_some(), KM_PART_DATACENTER)
+                | bit(parts.gene.is_some(), KM_PART_GENE),
             time_ms: parts.time_ms.unwrap_or_default(),
             worker: parts.worker.unwrap_or_default(),
             sequence: parts.sequence.unwrap_or_default(),
             number: parts.number.unwrap_or_default(),
             date: text_of(text),
             datacenter: parts.datacenter.unwrap_or_default(),
+            gene: parts.gene.unwrap_or_default().into(),
         };
         self.put(&answer);
         Ok(())

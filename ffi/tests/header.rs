@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 /// In the header's order.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 9] = [
     "src/handle.rs",
     "src/mill.rs",
     "src/source.rs",
+    "src/business.rs",
+    "src/router.rs",
     "src/cursor.rs",
     "src/spec.rs",
     "src/error.rs",

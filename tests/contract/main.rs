@@ -4,6 +4,7 @@
 //! (`ci/servers/postgres run …`), Redis by `KEYMILL_TEST_REDIS` (`ci/servers/redis run …`); without them those tests fail and say so,
 //! because a suite that skips silently proves nothing.
 
+mod banks;
 mod bench;
 mod counted;
 mod mariadb;
@@ -11,6 +12,7 @@ mod matrix;
 mod memory;
 mod postgres;
 mod redis;
+mod routes;
 mod second_sqlite;
 mod sqlite;
 mod wire;
@@ -193,7 +195,11 @@ fn reserve_timed(store: &mut dyn Store, request: &Request, count: usize) -> (Vec
                 request.high_water = Mark { period: got.period, next: got.hi };
                 ranges.push((got.lo, got.hi));
             }
-            Err(fault) if fault.kind == FaultKind::Unavailable && Instant::now() < deadline => {
+            // On a busy machine a process may sleep with the row locked for longer than others wait for it.
+            Err(fault)
+                if matches!(fault.kind, FaultKind::Unavailable | FaultKind::Locked)
+                    && Instant::now() < deadline =>
+            {
                 eprintln!("{fault}");
             }
             Err(fault) => panic!("{fault}"),
@@ -496,7 +502,9 @@ fn a_mark_is_raised_and_never_lowered(bench: &Bench) {
     assert_eq!(store.raise(&key, None, 400).unwrap(), 500);
     assert_eq!(bench.stands_at("worker-7"), Some(500));
     assert_eq!(store.raise(&key, Some(500), 600).unwrap(), 500);
-    assert_eq!(kind(store.raise(&key, Some(500), 700)), FaultKind::Taken);
+    let taken = store.raise(&key, Some(500), 700).unwrap_err();
+    assert_eq!(taken.kind, FaultKind::Taken);
+    assert!(wordless::says(&taken, "give each process a number of its own"), "{taken}");
     assert_eq!(bench.stands_at("worker-7"), Some(600));
     assert_eq!(kind(store.raise(&bench.key("worker-8"), Some(1), 700)), FaultKind::Taken);
     assert_eq!(store.raise(&bench.key("worker-8"), Some(0), 700).unwrap(), 0);

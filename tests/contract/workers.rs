@@ -3,8 +3,10 @@
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use keymill::Mill;
 use keymill::store::{
-    Columns, Fault, FaultKind, Key, Release, Renewal, Scheme, Slots, Store, Stride, Take, Taken,
+    Columns, Fault, FaultKind, Key, OwnSlot, RaisePool, Release, Renewal, Scheme, Slots, Store, Stride, Take,
+    Taken,
 };
 
 use crate::bench::{Bench, Kind, unique};
@@ -47,18 +49,25 @@ impl Pool {
             latest_mark: 1_003,
             present: 1_000,
             mark: 1_033,
+            wall_ms: 0,
+            unit_ms: 1,
+            least_mark: 0,
             lease_ms: LEASE_MS,
             token,
             owner: format!("host:{token}").into(),
         }
     }
 
+    fn own(&self, slot: u64, token: u64, expect: &[u64]) -> OwnSlot {
+        OwnSlot { key: self.key.clone(), slot, token, expect: expect.to_vec() }
+    }
+
     fn renewal(&self, slot: u64, token: u64, expect: &[u64], to: u64) -> Renewal {
-        Renewal { key: self.key.clone(), slot, token, expect: expect.to_vec(), to, lease_ms: LEASE_MS }
+        Renewal { own: self.own(slot, token, expect), to, lease_ms: LEASE_MS }
     }
 
     fn release(&self, slot: u64, token: u64, expect: u64, used: u64) -> Release {
-        Release { key: self.key.clone(), slot, token, expect: vec![expect], used }
+        Release { own: self.own(slot, token, &[expect]), used }
     }
 }
 
@@ -90,6 +99,29 @@ fn the_clock_of_the_store_comes_with_each_answer(pool: &Pool) {
     assert!(near(renewed.now_ms), "{} and {here}", renewed.now_ms);
     let rows = store.slots(&pool.key).expect("the rows");
     assert!(rows.slots[0].ends_at.abs_diff(renewed.now_ms + LEASE_MS) < 60_000, "{rows:?}");
+}
+
+fn a_fixed_worker_whose_clock_is_a_year_ahead_begins_ten_minutes_above_the_clock_of_the_store(pool: &Pool) {
+    // A mill in memory has one clock for both.
+    let Some(url) = crate::banks::url(&pool.bench) else { return };
+    let here = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_millis() as i64;
+    let near = |ms: i64| ms.abs_diff(here + 600_000) < 300_000;
+    let and = if url.contains('?') { '&' } else { '?' };
+    let mill = Mill::open(&format!("{url}{and}clock=manual%40{}", here + 31_536_000_000)).expect("a mill");
+    for worker in ["5", "ordinal:tx-7", "ip:10.0.0.9"] {
+        let spec = format!("snowflake:tx?worker={worker}&deadline=30s&table={}", pool.bench.table);
+        let source = mill.source(&spec).expect("a source");
+        let id = source.next().expect("an id");
+        let time_ms = source.parse(id).expect("an id").time_ms.expect("a time");
+        assert!(near(time_ms), "{worker}: an id of {time_ms}, and it is {here}");
+        let mark = source.row().expect("an answer").expect("a row").mark.next;
+        let mark_ms = source.layout().expect("a layout").wall_ms_of(mark);
+        assert!(near(mark_ms), "{worker}: a mark of {mark_ms}, and it is {here}");
+    }
+    let metrics = mill.metrics();
+    let skew = metrics.lines().find_map(|line| line.strip_prefix("keymill_clock_skew_seconds "));
+    let skew: f64 = skew.and_then(|skew| skew.parse().ok()).expect("the skew");
+    assert!((skew - 31_536_000.0).abs() < 600.0, "{skew}");
 }
 
 fn a_renewal_needs_token_and_mark(pool: &Pool) {
@@ -187,6 +219,59 @@ fn a_pool_keeps_one_layout(pool: &Pool) {
     assert!(refused.to_string().contains("`a layout of 63 bits`"), "{refused}");
 }
 
+fn a_repaired_pool_takes_its_workers_back_and_begins_each_later(pool: &Pool) {
+    let mut store = pool.open();
+    for token in 11..13 {
+        store.take_slot(&pool.take(9, token)).expect("a slot");
+    }
+    assert_eq!(store.free_slots(&[pool.release(1, 12, 1_033, 900)]).expect("an answer"), [true]);
+    let raise = |to: u64| RaisePool {
+        key: pool.key.clone(),
+        layout: "a layout of 63 bits".into(),
+        member: (1, 0),
+        to,
+        token: 99,
+    };
+    let (_, planned) = store.would_raise_pool(&raise(1_002)).expect("a plan");
+    assert_eq!(planned.slots.iter().map(|row| row.mark).collect::<Vec<_>>(), [1_033, 1_002]);
+    assert_eq!(store.slots(&pool.key).expect("the rows").slots[1].mark, 900, "nothing was written");
+    let (before, after) = store.raise_pool(&raise(1_002)).expect("repaired");
+    assert_eq!((before.floor, after.floor), (0, 1_002));
+    let rows = store.slots(&pool.key).expect("the rows");
+    assert_eq!((rows.floor, &rows.layout), (1_002, &after.layout));
+    assert_eq!(rows.slots, after.slots);
+    let lost = store.renew_slots(&[pool.renewal(0, 11, &[1_033], 1_050)]).expect("an answer");
+    let lost = lost.marks[0].as_ref().expect_err("its token has changed");
+    assert_eq!(lost.kind, FaultKind::Taken);
+    assert!(lost.to_string().contains("keymill repair"), "{lost}");
+    let used = store.take_slot(&pool.take(9, 13)).expect("the free slot");
+    let new = store.take_slot(&pool.take(9, 14)).expect("a slot without a row");
+    assert_eq!([(used.slot, used.start), (new.slot, new.start)], [(1, 1_002), (2, 1_002)]);
+    assert_eq!(store.raise_pool(&raise(1_001)).expect_err("it would lower").kind, FaultKind::Refused);
+    store.raise_pool(&raise(2_000)).expect("repaired again");
+    let early = store.take_slot(&pool.take(9, 15)).expect_err("ahead of the clock");
+    assert!(early.kind == FaultKind::NoneFree && early.to_string().contains("2000"), "{early}");
+    let later = Take { latest_mark: 2_000, present: 2_000, mark: 2_033, ..pool.take(9, 15) };
+    assert_eq!(store.take_slot(&later).expect("a slot").start, 2_000);
+}
+
+fn a_pool_whose_rows_are_gone_is_repaired(pool: &Pool) {
+    let mut store = pool.open();
+    let raise = RaisePool {
+        key: pool.key.clone(),
+        layout: "a layout of 63 bits".into(),
+        member: (1, 0),
+        to: 1_002,
+        token: 99,
+    };
+    let (before, _) = store.raise_pool(&raise).expect("repaired");
+    assert_eq!(before.layout, None);
+    let taken = store.take_slot(&pool.take(9, 11)).expect("a slot");
+    assert_eq!((taken.slot, taken.start), (0, 1_002));
+    let other = RaisePool { layout: "another layout".into(), to: 5_000, ..raise };
+    assert_eq!(store.raise_pool(&other).expect_err("another layout").kind, FaultKind::Refused);
+}
+
 fn sixteen_connections_take_sixteen_slots(pool: &Pool) {
     let barrier = Barrier::new(16);
     let mut slots: Vec<u64> = std::thread::scope(|scope| {
@@ -232,6 +317,7 @@ macro_rules! workers {
 workers! {
     a_slot_has_one_owner_and_another_process_gets_the_next
     the_clock_of_the_store_comes_with_each_answer
+    a_fixed_worker_whose_clock_is_a_year_ahead_begins_ten_minutes_above_the_clock_of_the_store
     a_renewal_needs_token_and_mark
     several_leases_are_renewed_together_and_a_lost_one_does_not_hold_up_the_others
     a_freed_slot_is_taken_first_and_begins_where_it_was_left
@@ -240,4 +326,6 @@ workers! {
     without_a_free_slot_the_holders_are_named
     a_pool_keeps_one_layout
     sixteen_connections_take_sixteen_slots
+    a_repaired_pool_takes_its_workers_back_and_begins_each_later
+    a_pool_whose_rows_are_gone_is_repaired
 }

@@ -320,7 +320,7 @@ fn no_number_of_batches_comes_twice() {
             let signal = format!("SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'x'");
             for (part, instead) in [
                 ("START TRANSACTION; ", format!("{signal}; ")),
-                ("5f31'", format!("5f31'; {signal}; DO 1")),
+                ("_1'", format!("_1'; {signal}; DO 1")),
                 (COMMIT, format!("; {signal}")),
             ] {
                 let place = format!("{scheme:?} {code} {message} at {part}");

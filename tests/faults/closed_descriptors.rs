@@ -14,6 +14,8 @@ use keymill::{Code, Mill, Source};
 /// The folder, the configuration and the scene of a process of its own: `FOLDER|CONFIG|SCENE`.
 const SCENE: &str = "KEYMILL_TEST_CLOSED";
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a keeper reserves nothing that has enough.
+const REST: Duration = Duration::from_millis(250);
 /// More than keymill has descriptors.
 const FILES: usize = 60;
 const ORDERS: &str = "segment:closed_descriptors?step=10&max_step=10&deadline=20s";
@@ -158,9 +160,19 @@ fn a_process_closes_descriptors_that_it_did_not_open() {
                 }
                 assert!(Instant::now() < give_up, "{} has no descriptor {nth}: {fds:?}", victim.display());
             };
-            // keymill checks a descriptor just before it uses it: a close in between is noticed too late.
-            while source.stats().expect("figures").left < 10 {
-                assert!(Instant::now() < give_up, "nothing is reserved ahead");
+            // keymill checks a descriptor just before it uses it: a close in between is noticed too late. So the keeper rests when the
+            // number is taken away: it has reserved ahead, and nothing for a while.
+            let (mut since, mut seen) = (Instant::now(), 0);
+            loop {
+                let stats = source.stats().expect("figures");
+                if stats.left < 10 || stats.refills != seen {
+                    (since, seen) = (Instant::now(), stats.refills);
+                }
+                if since.elapsed() >= REST {
+                    break;
+                }
+                assert!(Instant::now() < give_up, "nothing is reserved ahead, or without end");
+                std::thread::sleep(Duration::from_millis(1));
             }
             // A program closes a number twice: the number belongs to its own file afterwards.
             let mut own = Own::open(folder);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keymill::{Change, Mill, Source};
+use keymill::{Change, Code, Mill, Source};
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{mariadb, postgres};
 
@@ -105,11 +105,16 @@ fn waits(kind: &str, held: usize, free: usize) -> (Duration, Vec<String>, usize)
 
 fn are_served(kind: &str) {
     for (held, free) in [(1, 1), (3, 20), (60, 4)] {
-        let (worst, errors, served) = waits(kind, held, free);
-        println!("{kind}: {held} held, {free} free: {served} times served, after {worst:?} at worst");
-        // The deadline of each is 3 s.
-        assert_eq!(errors, Vec::<String>::new(), "{held} held, {free} free");
-        assert!(served >= free * 3, "{held} held, {free} free: served {served} times in six seconds");
+        let in_time = || {
+            let (worst, errors, served) = waits(kind, held, free);
+            println!(
+                "{kind}: {held} held, {free} free: {served} times served, after {worst:?} at worst; {errors:?}"
+            );
+            // The deadline of each is 3 s.
+            errors.is_empty() && served >= free * 3
+        };
+        // A busy machine delays callers, too: they have three chances.
+        assert!((0..3).any(|_| in_time()), "{kind}: {held} held, {free} free: not served in time");
     }
 }
 
@@ -127,4 +132,155 @@ fn callers_of_free_rows_are_served_in_time_while_others_are_held_on_a_server_tha
 #[test]
 fn callers_of_free_rows_are_served_in_time_while_others_are_held_on_postgres() {
     are_served("postgres");
+}
+
+/// One counter of a bank stays locked: its callers learn at their deadline why they get no id, and callers of the other counters get
+/// theirs.
+fn other_counters_are_served(kind: &str) {
+    let url = if kind == "postgres" { postgres::url() } else { mariadb::url() };
+    let mill = Mill::open(&url).expect("a mill");
+    let name = format!("held-{kind}-{}", std::process::id());
+    let spec = format!("business:{name}?counters=256&min_step=10&buffer=1ms&deadline=10s");
+    let orders = mill.source(&spec).expect("a source");
+    mill.init(&[&spec], Change::Apply).expect("init");
+    let gene = |counter: u16| (counter << 8).into();
+    for counter in 0..40 {
+        let mut ids = [0; 10];
+        orders.fill_of(gene(counter), &mut ids).expect("ids");
+    }
+    let mut holder = Holder::new(kind);
+    holder.say("BEGIN");
+    holder.say(&format!("SELECT next FROM keymill_segment WHERE name = 'business:{name}/256/7' FOR UPDATE"));
+    thread::scope(|scope| {
+        let (orders, began) = (&orders, Instant::now());
+        let held = scope.spawn(move || {
+            let refused = orders.next_of(gene(7)).expect_err("its row is locked");
+            (refused, began.elapsed())
+        });
+        // Beside it: counters that have a row, and some that get theirs now.
+        let others: Vec<_> = (0..60)
+            .filter(|counter| *counter != 7)
+            .map(|counter| scope.spawn(move || orders.next_of(gene(counter)).map(|_| began.elapsed())))
+            .collect();
+        let mut worst = Duration::ZERO;
+        for other in others {
+            worst = worst.max(other.join().expect("it ends").expect("an id"));
+        }
+        println!("{kind}: 59 counters beside a locked one were served after {worst:?} at worst");
+        let (refused, waited) = held.join().expect("it ends");
+        println!("{kind}: {refused} (after {waited:?})");
+        assert!(matches!(refused.code, Code::Deadline | Code::StoreUnavailable), "{refused}");
+        assert!(refused.message.contains("another transaction holds its row"), "it says why: {refused}");
+        assert!(waited < Duration::from_secs(20), "{waited:?}");
+        orders.next_of(gene(60)).expect("others go on");
+    });
+    holder.say("ROLLBACK");
+    let until = Instant::now() + Duration::from_secs(20);
+    while orders.next_of(gene(7)).is_err() {
+        assert!(Instant::now() < until, "the row is free again");
+    }
+}
+
+#[test]
+fn callers_of_other_counters_of_a_bank_are_served_while_one_is_held_on_mariadb() {
+    other_counters_are_served("mariadb");
+}
+
+#[test]
+fn callers_of_other_counters_of_a_bank_are_served_while_one_is_held_on_postgres() {
+    other_counters_are_served("postgres");
+}
+
+/// How often each of five sources is refused while the row of the middle one's leased worker is locked for six seconds, which is twice
+/// its lease; and what that one says.
+fn refusals(kind: &str, chance: usize) -> (Vec<usize>, String) {
+    let url = if kind == "postgres" { postgres::url() } else { mariadb::url() };
+    let mill = Mill::open(&url).expect("a mill");
+    let name = format!("held-{kind}-{}-{chance}", std::process::id());
+    let spec = |n: usize| format!("snowflake:{name}-{n}?lease=3s&deadline=500ms");
+    mill.init(&[&spec(0)], Change::Apply).expect("init");
+    let sources: Vec<Source> = (0..5).map(|n| mill.source(&spec(n)).expect("a source")).collect();
+    for source in &sources {
+        let until = Instant::now() + Duration::from_secs(20);
+        while source.next().is_err() {
+            assert!(Instant::now() < until, "a worker is leased");
+        }
+    }
+    let mut holder = Holder::new(kind);
+    holder.say("BEGIN");
+    holder.say(&format!("SELECT mark FROM keymill_worker WHERE pool = '{name}-2' AND slot = 0 FOR UPDATE"));
+    let (until, mut refused) = (Instant::now() + Duration::from_secs(6), vec![0; sources.len()]);
+    let mut said = String::new();
+    while Instant::now() < until {
+        for (n, source) in sources.iter().enumerate() {
+            if let Err(error) = source.next() {
+                refused[n] += 1;
+                if n == 2 {
+                    said = error.to_string();
+                }
+            }
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    holder.say("ROLLBACK");
+    let until = Instant::now() + Duration::from_secs(20);
+    while sources[2].next().is_err() {
+        assert!(Instant::now() < until, "the row is free again");
+    }
+    (refused, said)
+}
+
+fn other_leases_are_renewed(kind: &str) {
+    let in_time = |chance| {
+        let (refused, said) = refusals(kind, chance);
+        println!("{kind}: {refused:?} refused; {said}");
+        assert!(refused[2] > 0, "a lease that cannot be renewed ends");
+        assert!(said.contains("another transaction holds its row"), "the error says why: {said}");
+        refused.iter().sum::<usize>() == refused[2]
+    };
+    // A busy machine renews late: there are three chances.
+    assert!((0..3).any(in_time), "{kind}: the other sources lost their workers");
+}
+
+#[test]
+fn workers_of_other_sources_are_renewed_while_the_row_of_one_is_held_on_mariadb() {
+    other_leases_are_renewed("mariadb");
+}
+
+#[test]
+fn workers_of_other_sources_are_renewed_while_the_row_of_one_is_held_on_postgres() {
+    other_leases_are_renewed("postgres");
+}
+
+/// The row of a worker that is free, and that the next process would lease, is locked: the process leases another one.
+fn another_worker_is_leased(kind: &str) {
+    let url = if kind == "postgres" { postgres::url() } else { mariadb::url() };
+    let spec = format!("snowflake:held-free-{kind}-{}?deadline=60s", std::process::id());
+    let leased = || {
+        let mill = Mill::open(&url).expect("a mill");
+        mill.init(&[&spec], Change::Apply).expect("init");
+        let source = mill.source(&spec).expect("a source");
+        let id = source.next().expect("an id");
+        let parts = source.parse(id).expect("its parts");
+        mill.close();
+        parts.worker
+    };
+    assert_eq!(leased(), Some(0));
+    let mut holder = Holder::new(kind);
+    holder.say("BEGIN");
+    let pool = format!("held-free-{kind}-{}", std::process::id());
+    holder.say(&format!("SELECT mark FROM keymill_worker WHERE pool = '{pool}' AND slot = 0 FOR UPDATE"));
+    assert_eq!(leased(), Some(1), "{kind}");
+    holder.say("ROLLBACK");
+    assert_eq!(leased(), Some(0), "{kind}: the row is free again");
+}
+
+#[test]
+fn a_process_leases_another_worker_while_the_row_of_a_free_one_is_held_on_mariadb() {
+    another_worker_is_leased("mariadb");
+}
+
+#[test]
+fn a_process_leases_another_worker_while_the_row_of_a_free_one_is_held_on_postgres() {
+    another_worker_is_leased("postgres");
 }

@@ -1,17 +1,25 @@
-//! Leased workers over real processes: one is stopped for longer than its lease, another takes its worker, and the first goes on.
+//! Leased workers over real processes: they are stopped for longer than a lease, forked, closed and killed.
+//!
+//! `KEYMILL_ROUNDS=20` runs as many rounds as the promise names; the gate runs two.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use keymill::{Change, Code, Mill};
+use keymill::{Change, Code, Mill, Source};
 use keymill_tests::{mariadb, postgres, redis, worker};
 
-const ROUNDS: usize = 3;
+/// A lease of these tests.
+const LEASE: Duration = Duration::from_secs(1);
 
 #[test]
 fn a_worker_of_these_tests() {
     worker::work();
+}
+
+fn rounds() -> usize {
+    std::env::var("KEYMILL_ROUNDS").map_or(2, |rounds| rounds.parse().expect("a number of rounds"))
 }
 
 fn start(config: &str, spec: &str, log: &Path) -> Child {
@@ -21,6 +29,13 @@ fn start(config: &str, spec: &str, log: &Path) -> Child {
 fn signal(child: &Child, signal: libc::c_int) {
     // SAFETY: sends a signal to a child that this test has started and not yet waited for.
     assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
+}
+
+/// The whole lines of a log, as ids.
+fn ids(log: &Path) -> Vec<u64> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(|line| line.parse().expect("an id")).collect()
 }
 
 fn lines(log: &Path) -> usize {
@@ -35,28 +50,66 @@ fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// Two processes and one worker: the second has ids only after the lease of the first, which is stopped, has ended.
+/// The mark of a pool with one slot.
+fn mark(source: &Source) -> u64 {
+    source.row().expect("the pool").expect("a row").mark.next
+}
+
+fn tick(source: &Source, id: u64) -> u64 {
+    source.layout().expect("a layout").unpack(id).tick
+}
+
+/// Two processes and one worker: the second has ids only after the lease of the first, which is stopped, has ended. The first goes on
+/// below the mark that it left, and gets the worker again by itself, at the mark that the second left.
 fn stopped_and_woken(config: &str) {
-    let spec = format!("snowflake:stopped{}?lease=1s&slots=0-0", fastrand::u32(..));
-    Mill::open(config).and_then(|mill| mill.init(&[&spec], Change::Apply)).expect("the table");
-    for _ in 0..ROUNDS {
+    let spec = format!("snowflake:stopped{}?lease={}ms&slots=0-0", fastrand::u32(..), LEASE.as_millis());
+    let watching = Mill::open(config).expect("a mill");
+    watching.init(&[&spec], Change::Apply).expect("the table");
+    let pool = watching.source(&spec).expect("a source");
+    let (mut all, mut late, mut anew) = (0, 0, 0);
+    for round in 1..=rounds() {
         let folder = tempfile::tempdir().expect("a folder");
         let (first_log, second_log) = (folder.path().join("first.ids"), folder.path().join("second.ids"));
         let mut first = start(config, &spec, &first_log);
         until("the first has ids", || lines(&first_log) > 100);
         signal(&first, libc::SIGSTOP);
+        let old = mark(&pool);
         let mut second = start(config, &spec, &second_log);
         until("the second has the worker", || lines(&second_log) > 1_000);
         let before = lines(&first_log);
         signal(&first, libc::SIGCONT);
-        // Both run for a while: the first may use up its old mark, and then waits.
         let seen = lines(&second_log);
         until("the second goes on", || lines(&second_log) > seen + 1_000);
         second.kill().and_then(|()| second.wait()).expect("the second ends");
-        until("the first has leased anew", || lines(&first_log) > before + 20_000);
+        let taken = mark(&pool);
+        let woken = lines(&first_log);
+        until("the first has leased anew", || lines(&first_log) > woken + 1_000);
         first.kill().and_then(|()| first.wait()).expect("the first ends");
-        println!("{} ids, none twice", worker::count_distinct(folder.path()));
+
+        assert!(taken > old, "the second raised the mark: {old} and {taken}");
+        for id in ids(&second_log) {
+            let tick = tick(&pool, id);
+            assert!(
+                (old..taken).contains(&tick),
+                "round {round}: the second issued tick {tick}, not {old}..{taken}"
+            );
+        }
+        let after = ids(&first_log).split_off(before);
+        let (below, above): (Vec<u64>, Vec<u64>) = after.into_iter().partition(|id| tick(&pool, *id) < old);
+        let again = above.iter().map(|id| tick(&pool, *id)).min().expect("ids of the new lease");
+        assert!(
+            again >= taken,
+            "round {round}: the first issued tick {again}, which is the second's: {old}..{taken}"
+        );
+        late += below.len();
+        anew += above.len();
+        all += worker::count_distinct(folder.path());
     }
+    println!(
+        "ids  {}: {} rounds, {all} ids, none twice; the first issued {late} below its old mark after it woke, {anew} of a new lease",
+        config.split(':').next().unwrap_or_default(),
+        rounds()
+    );
 }
 
 #[test]
@@ -119,4 +172,72 @@ fn callers_wait_for_a_worker_within_their_deadline() {
     let waiter = std::thread::spawn(move || waiting.next());
     one.close();
     assert!(waiter.join().expect("a thread").is_ok(), "a close frees the worker");
+}
+
+/// A process that is closed frees its worker, so the next one has the same.
+fn restarted(config: &str) {
+    let spec = format!("snowflake:restarted{}", fastrand::u32(..));
+    Mill::open(config).and_then(|mill| mill.init(&[&spec], Change::Apply)).expect("the table");
+    let mut last = 0;
+    let lives = 50 * rounds();
+    for _ in 0..lives {
+        let mill = Mill::open(config).expect("a mill");
+        let source = mill.source(&format!("{spec}?deadline=60s")).expect("a source");
+        let id = source.next().expect("an id");
+        assert!(id > last, "{id} came after {last}");
+        last = source.take(10).expect("ids")[9];
+        assert_eq!(source.parse(last).expect("its parts").worker, Some(0));
+        mill.close();
+    }
+    println!("ids  {lives} clean restarts, one worker");
+}
+
+#[test]
+fn clean_restarts_use_up_no_workers_on_sqlite() {
+    let folder = tempfile::tempdir().expect("a folder");
+    restarted(&format!("sqlite:{}", folder.path().join("ids.db").display()));
+}
+
+#[test]
+fn clean_restarts_use_up_no_workers_on_mariadb() {
+    restarted(&mariadb::url());
+}
+
+#[test]
+fn clean_restarts_use_up_no_workers_on_postgresql() {
+    restarted(&postgres::url());
+}
+
+#[test]
+fn clean_restarts_use_up_no_workers_on_redis() {
+    restarted(&redis::url());
+}
+
+#[test]
+fn killed_processes_hold_their_workers_for_a_lease_and_no_longer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = format!("sqlite:{}", folder.path().join("ids.db").display());
+    let spec = format!("snowflake:killed?lease={}ms", LEASE.as_millis());
+    let pool = Mill::open(&config).and_then(|mill| mill.source(&spec)).expect("a source");
+    let lives = 50 * rounds();
+    let (mut workers, mut killed_at, mut most) = (BTreeSet::new(), VecDeque::new(), 0);
+    for life in 0..lives {
+        let log = folder.path().join(format!("{life}.ids"));
+        let mut process = start(&config, &spec, &log);
+        until("it has ids", || lines(&log) > 0);
+        process.kill().and_then(|()| process.wait()).expect("it ends");
+        workers.extend(ids(&log).iter().map(|id| pool.layout().expect("a layout").unpack(*id).worker));
+        // A lease that was renewed at the last moment is over by twice its length.
+        killed_at.push_back(Instant::now());
+        while killed_at.front().is_some_and(|at| at.elapsed() > 2 * LEASE) {
+            killed_at.pop_front();
+        }
+        most = most.max(killed_at.len());
+    }
+    assert!(workers.len() <= most + 1, "{} workers, {most} kills in two leases", workers.len());
+    println!(
+        "ids  {lives} kills, {} workers, at most {most} kills within two leases; {} ids, none twice",
+        workers.len(),
+        worker::count_distinct(folder.path())
+    );
 }

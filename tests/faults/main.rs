@@ -4,10 +4,13 @@
 //! (`ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …`); servers that are hurt belong to one test each.
 
 mod any_answer;
+mod banks;
+mod clocks;
 #[cfg(target_os = "linux")]
 mod closed_descriptors;
 mod fork_lookup;
 mod held_rows;
+mod lease_losses;
 mod leases;
 mod many;
 mod mariadb_options;

@@ -286,7 +286,10 @@ fn a_server_without_a_free_connection_keeps_those_it_has_and_is_used_when_there_
         late.beside(&[&other], 5, PAUSE, || {
             until("the reason is told", PATIENCE, || late.met(Code::StoreUnavailable, says));
             flow_again(&takers);
-            assert!(takers.errors().is_empty(), "{:?}", takers.errors());
+            // Its connection stays. A server that is slow is a deadline at most.
+            let lost: Vec<_> =
+                takers.errors().into_iter().filter(|(_, error)| error.code != Code::Deadline).collect();
+            assert!(lost.is_empty(), "{lost:?}");
             drop(crowd);
             flow_again(&late);
         });

@@ -38,6 +38,7 @@ const DOCUMENTS: [(&str, &[&str]); 7] = [
             "segment",
             "serial",
             "snowflake",
+            "business",
         ],
     ),
     ("docs/operations/tables.md", &["mysql", "sqlite", "postgres"]),
@@ -99,6 +100,7 @@ fn option_table(group: &str) -> String {
         "segment" => options::SEGMENT,
         "serial" => options::SERIAL,
         "snowflake" => options::SNOWFLAKE,
+        "business" => options::BUSINESS,
         other => panic!("no options are called `{other}`"),
     };
     let mut text = "| option | default | values | what it does |\n|---|---|---|---|\n".to_owned();
@@ -214,6 +216,19 @@ fn statements(dialect: &str) -> String {
     }
     let statements = mill.init(&["snowflake:tx"], Change::DryRun).expect("the table of leased workers");
     let _ = write!(text, "\nLeased workers of snowflakes:\n```sql\n{};\n```\n", statements.join(";\n"));
+    match mill.init(&["snowflake:tx?worker=disposable"], Change::DryRun) {
+        Ok(statements) => {
+            let statements = statements.join(";\n");
+            let _ = write!(
+                text,
+                "\nWorkers that are used once, in uid-generator's table:\n```sql\n{statements};\n```\n"
+            );
+        }
+        Err(error) => assert_eq!(error.code, Code::InvalidConfig, "{error}"),
+    }
+    let all = mill.init(&[], Change::DryRun).expect("keymill's own tables");
+    let routes = all.iter().find(|statement| statement.contains("keymill_route")).expect("route tables");
+    let _ = write!(text, "\nTables of [routers](../business-ids.md#routers):\n```sql\n{routes};\n```\n");
     text.push('\n');
     text
 }

@@ -28,16 +28,39 @@ Source::lease        km_source_lease        Source.lease        Source.lease    
 Source::handle       km_cursor_refill       Source.cursor       Source.handle      Source.handle        Source.handle        -b
 Source::next_text    km_source_next_text    Source.next_text    Serial.next        Source.next          Serial.next          Next
 Source::take_text    km_source_take_text    Source.take_text    Serial.take        Source.take          Serial.take          Take
+Source::next_for            km_source_next_for_u64           Source.next_for           Business.next         Business.next      Business.next     Next
+Source::try_next_for        km_source_try_next_for_u64       Source.try_next_for       Business.tryNext      Business.try_next  Business.tryNext  -e
+Source::take_for            -f                               Source.take_for           Business.take         Business.take      Business.take     Take
+Source::fill_for            km_source_fill_for_u64           Source.fill_for           -j                    -j                 -j                -b
+Source::next_wide_for       km_source_next_wide_for_u64      Source.next_wide_for      Business.nextWide     Business.next      Business.next     Next
+Source::try_next_wide_for   km_source_try_next_wide_for_u64  Source.try_next_wide_for  Business.tryNextWide  Business.try_next  Business.tryNext  -e
+Source::take_wide_for       -f                               Source.take_wide_for      Business.takeWide     Business.take      Business.take     Take
+Source::fill_wide_for       km_source_fill_wide_for_u64      -j                        -j                    -j                 -j                -b
+Source::parse_wide          km_source_parse_wide             Source.parse              Business.parse        Business.parse     Business.parse    Parse
 Source::parse        km_source_parse        Source.parse        Source.parse       Source.parse         Source.parse         Parse
 Source::parse_text   km_source_parse_text   Source.parse        Serial.parse       Source.parse         Source.parse         Parse
 Source::stats        km_source_stats        Source.stats        Source.stats       Source.stats         Source.stats         Metrics
 Source::settings     -h                     -h                  Source.settings    Source.settings      Source.settings      Status
 Source::repair       -d                     -d                  -d                 -d                   -d                   Repair
 Source::import       -d                     -d                  -d                 -d                   -d                   Import
+Mill::router         km_mill_router         Mill.router         Mill.router        Mill.router          Mill.router          Route
+Mill::put_routes     -d                     -d                  -d                 -d                   -d                   Route
+Mill::stored_routers -d                     -d                  -d                 -d                   -d                   Status
+Source::parse_bytes  -i                     -i                  Business.parse     Business.parse       Business.parse       Parse
+Router::open         km_router_open_file    Router.open         Router.open        Router.open          Router.open          Route
+Router::from_text    km_router_open_text    Router.from_text    Router.fromText    Router.from_text     Router.fromText      Steps
+Router::load         km_router_load         Router.load         Router.load        Router.load          Router.load          Steps
+Router::route        km_router_route        Router.route        Router.route       Router.route         Router.route         Route
+Router::route_wide   km_router_route_wide   Router.route_wide   Router.routeWide   Router.route_wide    Router.routeWide     Route
+Router::route_bytes  -i                     -i                  Router.route       Router.route         Router.route         Route
+Router::route_key    km_router_route_key_u64 Router.route_key   Router.routeKey    Router.route_key     Router.routeKey      Route
+Router::version      km_router_version      Router.version      Router.version     Router.version       Router.version       Route
+Router::age          km_router_age          Router.age          Router.age         Router.age           Router.age           -b
+Gene::of             km_gene_u64            gene                Gene.of            gene                 gene                 Gene
 ";
 
 /// Why a language does not offer a verb.
-const EXCEPTIONS: [(char, &str); 8] = [
+const EXCEPTIONS: [(char, &str); 10] = [
     ('a', "opening takes the string; a C program reads `KEYMILL_CONFIG` with getenv"),
     ('b', "the command opens one mill, runs one verb and closes the mill"),
     (
@@ -49,6 +72,8 @@ const EXCEPTIONS: [(char, &str); 8] = [
     ('f', "C fills the caller's array: km_source_fill"),
     ('g', "`take` and `fill` return the numbers themselves"),
     ('h', "`keymill status` shows them"),
+    ('i', "a C program reads the bytes of an id into a number: km_router_route, km_router_route_wide"),
+    ('j', "`take` gives the ids for a key in an array or a list of their own"),
 ];
 
 /// Public methods that are no verbs: conversions, iteration, other forms of a verb of the list, and memory.
@@ -59,22 +84,43 @@ const OTHER: [(&str, &[&str]); 5] = [
             "km_mill_free",
             "km_source_free",
             "km_source_try_next_text",
+            "km_source_next_for_text",
+            "km_source_try_next_for_text",
+            "km_source_fill_for_text",
+            "km_source_next_wide_for_text",
+            "km_source_try_next_wide_for_text",
+            "km_source_fill_wide_for_text",
             "km_source_text_len",
             "km_cursor_next",
             "km_spec",
+            "km_gene_text",
+            "km_router_route_key_text",
+            "km_router_free",
             "km_last_error",
             "km_last_retry_ms",
             "km_code_name",
             "km_version",
         ],
     ),
-    ("C++", &["Mill.get", "Source.Source", "Source.get", "Source.try_next_text", "Source.text_len"]),
+    (
+        "C++",
+        &[
+            "Mill.get",
+            "Source.Source",
+            "Source.get",
+            "Source.try_next_text",
+            "Source.text_len",
+            "Router.Router",
+            "Router.get",
+        ],
+    ),
     (
         "Java",
         &[
             "Mill.segment",
             "Mill.snowflake",
             "Mill.serial",
+            "Mill.business",
             "Mill.store",
             "Mill.toString",
             "Source.getAsLong",
@@ -87,6 +133,11 @@ const OTHER: [(&str, &[&str]); 5] = [
             "Serial.stream",
             "Serial.stats",
             "Serial.toString",
+            "Router.toString",
+            "Business.nextWideInteger",
+            "Business.stats",
+            "Business.settings",
+            "Business.toString",
         ],
     ),
     (
@@ -95,11 +146,17 @@ const OTHER: [(&str, &[&str]); 5] = [
             "Mill.segment",
             "Mill.snowflake",
             "Mill.serial",
+            "Mill.business",
             "Mill.store",
             "Mill.stats",
             "Source.anext",
             "Source.take_async",
             "Source.label",
+            "Business.anext",
+            "Business.take_async",
+            "Business.stats",
+            "Business.settings",
+            "Business.label",
         ],
     ),
     (
@@ -109,11 +166,18 @@ const OTHER: [(&str, &[&str]); 5] = [
             "Mill.segment",
             "Mill.snowflake",
             "Mill.serial",
+            "Mill.business",
             "Mill.closeAsync",
             "Source.label",
             "Source.toString",
             "Source.nextAsync",
             "Source.takeAsync",
+            "Business.label",
+            "Business.toString",
+            "Business.nextAsync",
+            "Business.takeAsync",
+            "Business.stats",
+            "Business.settings",
         ],
     ),
 ];
@@ -165,8 +229,9 @@ fn methods<'t>(
 fn rust() -> BTreeSet<String> {
     let folder = root().join("core/src/api");
     let mut found = BTreeSet::new();
-    for entry in fs::read_dir(folder).expect("the verbs of Rust").flatten() {
-        let text = fs::read_to_string(entry.path()).expect("a source");
+    let files = fs::read_dir(folder).expect("the verbs of Rust").flatten().map(|entry| entry.path());
+    for path in files.chain([root().join("core/src/gene/mod.rs")]) {
+        let text = fs::read_to_string(path).expect("a source");
         let class = |line: &'static str| line.strip_prefix("impl ").map(|rest| rest.trim_end_matches(" {"));
         let method = |line: &'static str| declared(line.strip_prefix("    pub fn ")?);
         found.extend(methods(text.leak(), class, method).iter().map(|name| name.replace('.', "::")));
@@ -190,12 +255,17 @@ fn cpp() -> BTreeSet<String> {
             line.strip_prefix("    ").filter(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()))?;
         declared(member.trim_start_matches("explicit ")).filter(|name| !name.starts_with("operator"))
     };
-    methods(header.leak(), class, method)
+    let header: &'static str = header.leak();
+    // Functions of the namespace that are verbs.
+    let functions = header.lines().filter_map(|line| line.strip_prefix("inline std::uint16_t "));
+    let mut found: BTreeSet<_> = functions.filter_map(declared).map(str::to_owned).collect();
+    found.extend(methods(header, class, method));
+    found
 }
 
 fn java() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for class in ["Mill", "Source", "Serial"] {
+    for class in ["Mill", "Source", "Serial", "Business", "Router", "Gene"] {
         let text = read(&format!("bindings/java/java/src/main/java/io/keymill/{class}.java"));
         let public = text.lines().filter_map(|line| line.strip_prefix("    public "));
         found.extend(public.filter_map(declared).map(|name| format!("{class}.{name}")));
@@ -217,7 +287,7 @@ fn python() -> BTreeSet<String> {
 
 fn node() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for file in ["mill", "source"] {
+    for file in ["mill", "source", "business", "router"] {
         // What is marked internal is not in the package's declarations.
         let text = read(&format!("bindings/node/ts/{file}.ts"));
         let mut internal = false;
@@ -233,7 +303,10 @@ fn node() -> BTreeSet<String> {
             line.strip_prefix("export ")?.trim_start_matches("async ").strip_prefix("function ")
         });
         found.extend(
-            functions.filter_map(declared).map(str::to_owned).filter(|name| name.starts_with("open")),
+            functions
+                .filter_map(declared)
+                .map(str::to_owned)
+                .filter(|name| name.starts_with("open") || name == "gene"),
         );
         let class = |line: &'static str| {
             let (_, rest) = line.split_once("class ").filter(|_| !line.starts_with([' ', '/']))?;
@@ -243,9 +316,9 @@ fn node() -> BTreeSet<String> {
         let method = |line: &'static str| {
             let member =
                 line.strip_prefix("  ").filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()))?;
-            let hidden = ["private ", "protected ", "constructor", "static "]
-                .iter()
-                .any(|word| member.starts_with(word));
+            let member = member.strip_prefix("static ").unwrap_or(member);
+            let hidden =
+                ["private ", "protected ", "constructor"].iter().any(|word| member.starts_with(word));
             let ends = member.ends_with('{') || member.starts_with("abstract ");
             declared(member).filter(|_| !hidden && ends)
         };
@@ -301,7 +374,10 @@ fn a_language_has_no_verb_of_its_own() {
         let column = LANGUAGES.iter().position(|name| *name == language).expect("a language");
         let listed: BTreeSet<_> = rows().map(|row| row[column]).chain(other.iter().copied()).collect();
         let of_class = |name: &&String| {
-            !name.contains('.') || ["Mill.", "Source.", "Serial."].iter().any(|class| name.starts_with(class))
+            !name.contains('.')
+                || ["Mill.", "Source.", "Serial.", "Business.", "Router."]
+                    .iter()
+                    .any(|class| name.starts_with(class))
         };
         let own: Vec<_> =
             offered[column].iter().filter(of_class).filter(|name| !listed.contains(name.as_str())).collect();

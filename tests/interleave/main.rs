@@ -4,6 +4,7 @@
 //! MariaDB is found by `KEYMILL_TEST_MYSQL` (`ci/servers/mariadb run cargo test -p keymill-tests --test interleave`); the servers that
 //! are killed are the tests' own.
 
+mod banks;
 mod losses;
 mod numbers;
 mod records;
@@ -452,8 +453,15 @@ fn serials_and_marks_are_not_partitioned() {
     refused(store.reserve(&keymill_tests::request(&day, 1)), FaultKind::Refused, &says);
     let mark = Arc::new(Key { name: "snowflake:tx?worker=1".to_owned(), ..(*orders(1).key).clone() });
     assert_eq!(store.raise(&mark, None, 500).unwrap(), 0);
-    assert_eq!(stands(&a, &mark).map(|mark| mark.next), Some(500), "marks are kept by the first store");
-    assert_eq!(stands(&b, &mark), None);
+    assert_eq!(
+        stands(&b, &mark).map(|mark| mark.next),
+        Some(500),
+        "worker 1 of two stores lives in the second"
+    );
+    assert_eq!(stands(&a, &mark), None);
+    let other = Arc::new(Key { name: "snowflake:tx?worker=4".to_owned(), ..(*mark).clone() });
+    assert_eq!(store.raise(&other, None, 500).unwrap(), 0);
+    assert_eq!(stands(&a, &other).map(|mark| mark.next), Some(500), "worker 4 lives in the first");
     assert!(store.look(&mark).unwrap().is_some());
     assert!(store.give_back(&mark, 0, 400, 500).unwrap());
 }

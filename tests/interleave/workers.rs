@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keymill::store::memory::Memory;
-use keymill::store::{FaultKind, Key, Release, Renewal, Scheme, Slots, Store, Take};
+use keymill::store::{FaultKind, Key, OwnSlot, Release, Renewal, Scheme, Slots, Store, Take};
 
 use crate::{CHUNK, key, memories, of_memories};
 
@@ -20,14 +20,21 @@ fn take(token: u64) -> Take {
         latest_mark: 1_003,
         present: 1_000,
         mark: 1_033,
+        wall_ms: 0,
+        unit_ms: 1,
+        least_mark: 0,
         lease_ms: 60_000,
         token,
         owner: "here:1".into(),
     }
 }
 
+fn own(slot: u64, token: u64) -> OwnSlot {
+    OwnSlot { key: pool(), slot, token, expect: vec![1_033] }
+}
+
 fn renewal(slot: u64, token: u64) -> Renewal {
-    Renewal { key: pool(), slot, token, expect: vec![1_033], to: 1_040, lease_ms: 60_000 }
+    Renewal { own: own(slot, token), to: 1_040, lease_ms: 60_000 }
 }
 
 fn slots_of(memory: &Arc<Memory>) -> Vec<u64> {
@@ -54,6 +61,7 @@ fn each_store_leases_the_slots_of_its_remainder() {
 fn a_store_that_is_down_loses_its_own_leases_only() {
     let memories = memories::<2>();
     let mut stores = of_memories(&memories.each_ref(), CHUNK);
+    // One more than a store has, so that both have some, whichever are drawn.
     let taken: Vec<_> =
         (1..=6).map(|token| (stores.take_slot(&take(token)).expect("a slot").slot, token)).collect();
     memories[1].set_down(true);
@@ -62,7 +70,8 @@ fn a_store_that_is_down_loses_its_own_leases_only() {
     for ((slot, _), mark) in taken.iter().zip(&renewed.marks) {
         assert_eq!(mark.is_ok(), slot % 2 == 0, "slot {slot}: {mark:?}");
     }
-    let next = stores.take_slot(&take(7)).expect("a slot of the other store");
+    let more = Take { slots: Slots { first: 0, last: 99 }, ..take(7) };
+    let next = stores.take_slot(&more).expect("a slot of the other store");
     assert_eq!(next.slot % 2, 0);
     memories[0].set_down(true);
     assert!(stores.take_slot(&take(8)).expect_err("both are down").kind.is_outage());
@@ -74,13 +83,7 @@ fn slots_are_freed_where_they_live() {
     let mut stores = of_memories(&memories.each_ref(), CHUNK);
     let taken: Vec<_> =
         (1..=4).map(|token| (stores.take_slot(&take(token)).expect("a slot").slot, token)).collect();
-    let releases = taken.iter().map(|(slot, token)| Release {
-        key: pool(),
-        slot: *slot,
-        token: *token,
-        expect: vec![1_033],
-        used: 1_001,
-    });
+    let releases = taken.iter().map(|(slot, token)| Release { own: own(*slot, *token), used: 1_001 });
     assert_eq!(stores.free_slots(&releases.collect::<Vec<_>>()).expect("freed"), [true; 4]);
     let rows = stores.slots(&pool()).expect("the rows").slots;
     assert!(rows.iter().all(|row| row.ends_at == 0 && row.mark == 1_001), "{rows:?}");

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use keymill::{Change, Mill};
 use keymill_tests::mariadb;
@@ -32,15 +31,7 @@ fn two_nodes_of_cosid_and_two_mills_on_one_row_never_take_a_number_twice() {
             .iter()
             .map(|source| {
                 let over = &over;
-                scope.spawn(move || {
-                    let mut ids = Vec::new();
-                    // ordering: Relaxed — a flag.
-                    while !over.load(Ordering::Relaxed) {
-                        ids.extend(source.take(25).expect("ids"));
-                        thread::sleep(Duration::from_micros(200));
-                    }
-                    ids
-                })
+                scope.spawn(move || super::ids_until(over, source))
             })
             .collect();
         let nodes: Vec<_> = (0..2)

@@ -1,5 +1,5 @@
 //! Every language at once on one server: Rust, C, Java, Python and Node processes, and an old KeyFactory node, share one
-//! `key_producer` row and one segment, are killed at random, and no number comes twice.
+//! `key_producer` row, one segment and one bank of counters, are killed at random, and no number comes twice.
 //!
 //! Each language also runs on PostgreSQL, on Redis and on several stores: every language accepts every configuration.
 //!
@@ -128,13 +128,16 @@ fn count(folder: &Path, language: &Language) -> usize {
 }
 
 #[test]
-fn killed_in_every_language_they_share_one_row_and_one_segment_without_a_duplicate() {
+fn killed_in_every_language_they_share_one_row_one_segment_and_one_bank_without_a_duplicate() {
     let languages = languages();
     let folder = tempfile::tempdir().expect("a folder");
     let row = format!("poly_{}", std::process::id());
-    let specs =
-        [format!("segment:{row}?min_step=50"), format!("serial:{row}/custid?number=0000000000&step=100")];
-    let folders = ["segment", "serial"].map(|name| folder.path().join(name));
+    let specs = [
+        format!("segment:{row}?min_step=50"),
+        format!("serial:{row}/custid?number=0000000000&step=100"),
+        format!("business:{row}?counters=64&min_step=50"),
+    ];
+    let folders = ["segment", "serial", "business"].map(|name| folder.path().join(name));
     for folder in &folders {
         fs::create_dir(folder).expect("a folder");
     }
@@ -148,16 +151,16 @@ fn killed_in_every_language_they_share_one_row_and_one_segment_without_a_duplica
             .map(|language| {
                 let (specs, folders) = (&specs, &folders);
                 scope.spawn(move || {
-                    let begin = |i: usize| Worker::start(language, &specs[i % 2], &folders[i % 2], i);
-                    let mut at_work = [begin(0), begin(1)];
+                    let begin = |i: usize| Worker::start(language, &specs[i % 3], &folders[i % 3], i);
+                    let mut at_work = [begin(0), begin(1), begin(2)];
                     for kill in 0..KILLS {
-                        let victim = &mut at_work[kill % 2];
+                        let victim = &mut at_work[kill % 3];
                         victim.wait_until_it_takes();
                         // At a random moment.
                         thread::sleep(Duration::from_micros(fastrand::u64(..20_000)));
                         // A process that crashed or gave up would count as killed.
                         victim.still_works();
-                        *victim = begin(kill + 2);
+                        *victim = begin(kill + 3);
                     }
                     for worker in &mut at_work {
                         worker.wait_until_it_takes();
@@ -181,13 +184,20 @@ fn killed_in_every_language_they_share_one_row_and_one_segment_without_a_duplica
     });
 
     for language in &languages {
-        let [segment, serial] = folders.each_ref().map(|folder| count(folder, language));
+        let [segment, serial, business] = folders.each_ref().map(|folder| count(folder, language));
         let kills = if language.is_old() { 0 } else { KILLS };
-        println!("{:<16} {kills:>3} kills, {segment:>9} ids, {serial:>9} serials", language.name);
-        assert!(serial > 0 && (segment > 0 || language.is_old()), "{} took part in nothing", language.name);
+        println!(
+            "{:<16} {kills:>3} kills, {segment:>9} ids, {serial:>9} serials, {business:>9} business ids",
+            language.name
+        );
+        let took = serial > 0 && (language.is_old() || segment > 0 && business > 0);
+        assert!(took, "{} did not take part in everything", language.name);
     }
-    let [ids, serials] = folders.each_ref().map(|folder| worker::count_distinct(folder));
-    println!("all: {} kills, {ids} ids and {serials} serials, 0 duplicates", KILLS * (languages.len() - 1));
+    let [ids, serials, business] = folders.each_ref().map(|folder| worker::count_distinct(folder));
+    println!(
+        "all: {} kills, {ids} ids, {serials} serials and {business} business ids, 0 duplicates",
+        KILLS * (languages.len() - 1)
+    );
 }
 
 #[test]

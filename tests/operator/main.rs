@@ -6,4 +6,6 @@
 mod import;
 mod import_open;
 mod page;
+mod pools;
+mod refusals;
 mod regions;

@@ -29,7 +29,7 @@ fn grants() -> Vec<(Scheme, String)> {
     page.lines().filter_map(cells).collect()
 }
 
-fn root(sql: &str) {
+pub fn root(sql: &str) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/servers/mariadb");
     let output = Command::new(script).args(["root", "-e", sql]).output().unwrap();
     assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
@@ -133,6 +133,56 @@ fn the_grants_on_the_page_are_enough_and_without_one_the_error_says_so() {
         assert!(fault.to_string().contains("CREATE command denied"), "{fault}");
         root(&format!("DROP USER {user}@'%'"));
     }
+    root(&format!("DROP DATABASE {shop}"));
+}
+
+/// The rights that the page gives for workers, with the table of each.
+#[test]
+fn the_grants_for_workers_are_enough_and_without_one_the_error_says_so() {
+    let page = page("privileges.md");
+    let shop = format!("workers_{}", std::process::id());
+    root(&format!("CREATE DATABASE {shop}; GRANT ALL ON {shop}.* TO keymill@'%'"));
+    let server = std::env::var("KEYMILL_TEST_MYSQL").expect("`ci/servers/mariadb run` sets it");
+    let (login, place) = server.rsplit_once('@').expect("a login");
+    let place = place.split_once('/').expect("a database").0;
+    let owner = Mill::open(&format!("{login}@{place}/{shop}")).unwrap();
+    for (at, (spec, grant)) in [
+        ("snowflake:tx?slots=0-0", "GRANT SELECT, INSERT, UPDATE ON shop.keymill_worker TO ids@'%'"),
+        ("snowflake:tx?worker=5", "GRANT SELECT, INSERT, UPDATE ON shop.keymill_segment TO ids@'%'"),
+        ("snowflake:tx?worker=disposable", "GRANT INSERT ON shop.WORKER_NODE TO ids@'%'"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert!(page.contains(grant), "{grant}");
+        owner.init(&[spec], keymill::Change::Apply).unwrap();
+        let user = format!("w{at}_{}", std::process::id());
+        let here = |sql: &str| sql.replace("shop.", &format!("{shop}.")).replace("ids@", &format!("{user}@"));
+        root(&format!("CREATE USER {user}@'%' IDENTIFIED BY 'secret'"));
+        root(&here(grant));
+        let try_it = || {
+            let mill = Mill::open(&format!("mysql://{user}:secret@{place}/{shop}"))?;
+            mill.source(spec)?.next().map(|_| ())
+        };
+        try_it().unwrap();
+        let (rights, on) = grant.strip_prefix("GRANT ").unwrap().split_once(" ON ").unwrap();
+        for right in rights.split(", ") {
+            root(&here(&format!("REVOKE {right} ON {}", on.replace(" TO ", " FROM "))));
+            // Only a first use needs INSERT, and only a later one UPDATE.
+            if right == "INSERT" {
+                root(&here(&format!("DELETE FROM {}", on.split(' ').next().unwrap())));
+            }
+            let error = try_it().expect_err(&format!("`{spec}` works without {right}"));
+            assert!(
+                error.code == keymill::Code::StoreRefused && error.message.contains(right),
+                "{spec} without {right}: {error}"
+            );
+            root(&here(&format!("GRANT {right} ON {on}")));
+            try_it().unwrap();
+        }
+        root(&format!("DROP USER {user}@'%'"));
+    }
+    owner.close();
     root(&format!("DROP DATABASE {shop}"));
 }
 

@@ -15,3 +15,4 @@ mod sequences;
 mod strides;
 mod tickets;
 mod tidb;
+mod worker_node;

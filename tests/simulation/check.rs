@@ -254,7 +254,7 @@ impl Ledger {
                 self.figures.reserved += range.hi - range.lo;
                 Some(Grant { period: range.period, lo: range.lo, hi: range.hi, at })
             }
-            Ok(Answer::Raised(_) | Answer::Taken(_)) => None,
+            Ok(_) => None,
             Err(fault) => {
                 if done.before != done.after {
                     self.violate(

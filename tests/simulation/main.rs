@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use keymill_tests::simulation::{ramp, report, scale};
+use keymill_tests::simulation::{crowd, ramp, report, scale};
 
 const USAGE: &str = "simulation SEED | --seeds N [--from S] | --scale";
 
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let number = |text: &str| text.parse::<u64>().ok();
     match arguments.as_slice() {
         ["--scale"] => {
-            print!("{}\n{}", scale::table(), ramp::table());
+            print!("{}\n{}\n{}", scale::table(), ramp::table(), crowd::table());
             ExitCode::SUCCESS
         }
         ["--seeds", count] => many(number(count), Some(1)),

@@ -149,7 +149,7 @@ impl Saboteur {
                 let period = stands.map_or(request.period, |mark| mark.period);
                 Some(Ok(Answer::Reserved(Reserved { lo, hi: lo + request.len, period, ttl_ms: None })))
             }
-            Ask::Raise { .. } | Ask::Take(_) => None,
+            Ask::Raise { .. } | Ask::Take(_) | Ask::Node { .. } => None,
         };
         match self.mutant {
             Some(Mutant::GuessesTheRest) if answers.iter().any(|answer| matches!(answer, Some(Ok(_)))) => {
@@ -192,7 +192,8 @@ impl Saboteur {
             return None;
         }
         let before = self.marks.insert(row, *to).unwrap_or(stands);
-        Some((Ask::Raise { key: key.clone(), expect: None, to: before }, Answer::Raised(before)))
+        let key = key.clone();
+        Some((Ask::Raise { key, expect: None, to: before, clock: false }, Answer::Raised(before)))
     }
 
     /// Whether this mark never leaves the process.

@@ -207,6 +207,7 @@ impl Source {
     /// The caller's error if it has to wait or give up.
     pub fn serve(&mut self, caller: &mut Caller, ledger: &mut Ledger, now: Micros) -> Result<(), Error> {
         match self.kept.clone() {
+            KeptSource::Bank(_) => unreachable!("banks have a world of their own, `banks`"),
             KeptSource::Snowflake(kept) => self.serve_flakes(&kept, caller, ledger, now),
             KeptSource::Segment(kept) if kept.spec().order == Order::Thread => {
                 self.serve_from_block(&kept, caller, ledger, now)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use keymill::planner::{Answer, Ask};
 use keymill::store::memory::{Memory, MemoryStore, Snapshot};
 use keymill::store::{Fault, FaultKind, Key, Mark, Store};
+use keymill::time::{Clock, ManualClock};
 
 /// Microseconds of virtual time.
 pub type Micros = u64;
@@ -42,6 +43,9 @@ pub struct Storm {
 /// One database.
 pub struct Database {
     memory: Arc<Memory>,
+    /// The server's clock, which is right, and what it showed at the start.
+    clock: Arc<ManualClock>,
+    begin_ms: i64,
     client: MemoryStore,
     /// Its usual behaviour.
     pub weather: Weather,
@@ -73,11 +77,14 @@ pub struct Applied {
 }
 
 impl Database {
-    /// A database with this behaviour.
+    /// A database with this behaviour, whose clock shows `begin_ms`.
     #[must_use]
-    pub fn new(weather: Weather) -> Database {
-        let memory = Memory::new();
+    pub fn new(weather: Weather, begin_ms: i64) -> Database {
+        let (memory, clock) = (Memory::new(), Arc::new(ManualClock::new(begin_ms)));
+        memory.set_clock(Clock::Manual(clock.clone()));
         Database {
+            clock,
+            begin_ms,
             client: MemoryStore::new(memory.clone()),
             memory,
             weather,
@@ -104,18 +111,27 @@ impl Database {
     }
 
     /// Carries out a statement.
-    pub fn apply(&mut self, ask: &Ask) -> Applied {
+    pub fn apply(&mut self, ask: &Ask, now: Micros) -> Applied {
         self.statements += 1;
+        self.clock.set_wall(self.begin_ms + (now / MS) as i64);
         let key = match ask {
             Ask::Reserve(request) => &request.key,
-            Ask::Raise { key, .. } => key,
+            Ask::Raise { key, .. } | Ask::Node { key, .. } => key,
             Ask::Take(take) => &take.key,
         };
         let before = self.mark(key);
         let answer = match ask {
             Ask::Reserve(request) => self.client.reserve(request).map(Answer::Reserved),
-            Ask::Raise { key, expect, to } => self.client.raise(key, *expect, *to).map(Answer::Raised),
+            Ask::Raise { key, expect, to, clock } => {
+                let now_ms = clock.then(|| self.client.clock_ms(key).unwrap_or_default());
+                let raised = self.client.raise(key, *expect, *to);
+                raised.map(|before| match now_ms {
+                    Some(now_ms) => Answer::RaisedAt(before, now_ms),
+                    None => Answer::Raised(before),
+                })
+            }
             Ask::Take(take) => self.client.take_slot(take).map(Answer::Taken),
+            Ask::Node { key, owner } => self.client.make_node(key, owner, "").map(Answer::Node),
         };
         let after = self.mark(key);
         Applied { before, after, answer }

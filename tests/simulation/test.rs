@@ -3,7 +3,7 @@
 use keymill_tests::simulation::mutant::Mutant;
 use keymill_tests::simulation::ramp::{self, Ramp, ramp};
 use keymill_tests::simulation::workers::{self, Scale};
-use keymill_tests::simulation::{report, scale};
+use keymill_tests::simulation::{banks, crowd, report, scale};
 
 /// Enough for every kind of fault to come up, few enough for an unoptimised build. `ci/steps/simulate` names many more.
 fn seeds() -> u64 {
@@ -169,8 +169,18 @@ fn ten_thousand_processes_on_one_database_are_printed_as_a_table() {
         return;
     }
     let table = scale::table();
-    println!("{table}\n{}", ramp::table());
-    assert_eq!(table.lines().count(), 2 + 9);
+    let leased = crowd::table();
+    println!("{table}\n{}\n{leased}", ramp::table());
+    assert_eq!((table.lines().count(), leased.lines().count()), (2 + 9, 2 + 5));
+}
+
+#[test]
+fn a_thousand_processes_get_a_worker_each_and_then_send_one_statement_in_a_third_of_a_lease() {
+    let crowd = crowd::crowd(1_000, "30s");
+    println!("{crowd:?}");
+    // 1000 every ten seconds, at any moment of them.
+    assert!((99.0..110.0).contains(&crowd.statements.0), "{crowd:?}");
+    assert!(crowd.statements.1 < 200, "{crowd:?}");
 }
 
 #[test]
@@ -254,4 +264,44 @@ fn a_thousand_kills_use_up_no_workers() {
     // A killed process holds its worker until its lease of ten seconds ends.
     let slots = workers::slots_after_kills(1_000);
     assert!((10..=15).contains(&slots), "{slots} slots");
+}
+
+#[test]
+fn a_copy_of_a_process_is_told_a_third_of_a_lease_later_at_most_and_no_id_repeats_after_that() {
+    let mut repeated = 0;
+    for copied_ms in [1, 100, 3_332, 3_334, 5_000, 9_999, 12_345] {
+        let (told_ms, equal, later) = workers::copied(copied_ms);
+        println!("copied after {copied_ms} ms: told after {told_ms} ms, {equal} ids came twice until then");
+        assert!(told_ms <= 10_000 / 3 + 1, "copied after {copied_ms} ms: told after {told_ms} ms");
+        assert_eq!(later, 0, "copied after {copied_ms} ms");
+        repeated += equal;
+    }
+    assert!(repeated > 0, "the copies used one worker");
+}
+
+/// A thousand processes at a time, for half a minute of virtual time.
+const BANKS: banks::Scale = banks::Scale { processes: 1_000, steps: 300 };
+
+#[test]
+fn no_business_id_comes_twice_and_those_of_a_gene_rise_in_each_of_a_thousand_processes() {
+    let mut given_back = 0;
+    for seed in 1..=(seeds() / 20).max(3) {
+        let outcome = banks::run(seed, BANKS, None);
+        println!("seed {seed}: {outcome:?}");
+        assert!(outcome.violations.is_empty(), "seed {seed}: {:#?}", outcome.violations);
+        assert!(outcome.served * 10 > outcome.lives * 9, "seed {seed}: {outcome:?}");
+        given_back += outcome.given_back;
+    }
+    assert!(given_back > 0, "no range was given back");
+}
+
+#[test]
+fn a_defect_of_banks_is_noticed() {
+    use banks::Mutant::{ForgetsTheOldRows, GivesBackTooMuch, NotApplied};
+    let few = banks::Scale { processes: 30, steps: 300 };
+    for mutant in [NotApplied, GivesBackTooMuch, ForgetsTheOldRows] {
+        let noticed = (1..=20).find(|seed| !banks::run(*seed, few, Some(mutant)).violations.is_empty());
+        println!("{mutant:?}: seed {noticed:?}");
+        assert!(noticed.is_some(), "{mutant:?} was not noticed");
+    }
 }

@@ -126,7 +126,8 @@ impl World {
     /// A world of this scenario, with or without a defect.
     #[must_use]
     pub fn new(scenario: Scenario, mutant: Option<Mutant>) -> World {
-        let dbs: Vec<_> = scenario.weather.iter().map(|weather| Database::new(*weather)).collect();
+        let dbs: Vec<_> =
+            scenario.weather.iter().map(|weather| Database::new(*weather, scenario.wall_ms)).collect();
         let machines: Vec<_> =
             scenario.skews_ms.iter().map(|skew| Machine::new(scenario.wall_ms + skew)).collect();
         let mut rows: Vec<Option<(Arc<Key>, usize)>> = vec![None; scenario.rows];
@@ -462,9 +463,11 @@ impl World {
         if database.down || database.epoch != epoch || database.frozen_until > self.now || lost {
             return;
         }
-        let done = database.apply(ask);
+        let done = database.apply(ask, self.now);
         self.ledger.applied(holder, ask, &done, true, self.now);
-        if let (Ok(Answer::Raised(before)), Ask::Raise { to, .. }) = (&done.answer, ask) {
+        if let (Ok(Answer::Raised(before) | Answer::RaisedAt(before, _)), Ask::Raise { to, .. }) =
+            (&done.answer, ask)
+        {
             self.ledger.raised(holder, *before.max(to));
             self.ledger.covered(holder);
         }

@@ -1,9 +1,9 @@
-//! A TCP proxy that loses answers.
+//! A TCP proxy that loses answers, or parts client and server.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// What the proxy does with the server's answers.
@@ -17,6 +17,8 @@ pub enum Answers {
     CutAt(usize),
     /// It holds them until this changes.
     Hold,
+    /// It holds questions, too: a network that is parted. A client that has gone leaves questions that come late.
+    HoldAll,
 }
 
 #[derive(Debug)]
@@ -64,7 +66,8 @@ impl Proxy {
                 of_threads.connections.fetch_add(1, Ordering::Relaxed);
                 let asked = Arc::new(AtomicBool::new(false));
                 let asking = Arc::clone(&asked);
-                thread::spawn(move || questions(client_again, upstream_again, &asking));
+                let shared = Arc::clone(&of_threads);
+                thread::spawn(move || shared.questions(client_again, upstream_again, &asking));
                 let shared = Arc::clone(&of_threads);
                 thread::spawn(move || shared.answers(upstream, client, &asked));
             }
@@ -106,19 +109,29 @@ impl Proxy {
     }
 }
 
-fn questions(mut from: TcpStream, mut to: TcpStream, asked: &AtomicBool) {
-    let mut buffer = vec![0; 65_536];
-    while let Ok(read @ 1..) = from.read(&mut buffer) {
-        // ordering: Relaxed — see `start`.
-        asked.store(true, Ordering::Relaxed);
-        if to.write_all(&buffer[..read]).is_err() {
-            break;
-        }
-    }
-    let _ = to.shutdown(Shutdown::Both);
-}
-
 impl Shared {
+    /// The setting, as soon as it is none of these.
+    fn other_than(&self, held: &[Answers]) -> MutexGuard<'_, Answers> {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        while held.contains(&answers) {
+            answers = self.changed.wait(answers).unwrap_or_else(PoisonError::into_inner);
+        }
+        answers
+    }
+
+    fn questions(&self, mut from: TcpStream, mut to: TcpStream, asked: &AtomicBool) {
+        let mut buffer = vec![0; 65_536];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            drop(self.other_than(&[Answers::HoldAll]));
+            // ordering: Relaxed — see `start`.
+            asked.store(true, Ordering::Relaxed);
+            if to.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    }
+
     fn answers(&self, mut from: TcpStream, mut to: TcpStream, asked: &AtomicBool) {
         let mut buffer = vec![0; 65_536];
         while let Ok(read @ 1..) = from.read(&mut buffer) {
@@ -126,10 +139,7 @@ impl Shared {
             if asked.swap(false, Ordering::Relaxed) {
                 self.turns.fetch_add(1, Ordering::Relaxed);
             }
-            let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-            while *answers == Answers::Hold {
-                answers = self.changed.wait(answers).unwrap_or_else(PoisonError::into_inner);
-            }
+            let mut answers = self.other_than(&[Answers::Hold, Answers::HoldAll]);
             match *answers {
                 Answers::CutAt(bytes) if bytes < read => {
                     *answers = Answers::Pass;
@@ -142,7 +152,7 @@ impl Shared {
                     break;
                 }
                 Answers::CutAfter(more) => *answers = Answers::CutAfter(more - 1),
-                Answers::Pass | Answers::Hold => {}
+                Answers::Pass | Answers::Hold | Answers::HoldAll => {}
             }
             drop(answers);
             if to.write_all(&buffer[..read]).is_err() {

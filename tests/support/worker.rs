@@ -30,17 +30,47 @@ pub fn work() {
     let more = if spec.contains("deadline=") { "" } else { "&deadline=60s" };
     let source = mill.source(&format!("{spec}{more}")).expect("a source");
     let serial = spec.starts_with("serial:");
+    let business = spec.starts_with("business:");
+    if spec.contains("counters=65536") {
+        write_first_ids(&source, &mut log);
+    }
+    let lines = |ids: &[u64]| ids.iter().fold(String::new(), |text, id| text + &id.to_string() + "\n");
     for turn in 0u64.. {
-        let lines = if serial {
+        let lines = if business && turn % 3 == 0 {
+            lines(&source.take_for(turn % 30, 20).expect("ids"))
+        } else if business {
+            lines(&[source.next_for(&format!("buyer-{}", turn % 9)).expect("an id")])
+        } else if serial {
             format!("{}\n", source.next_text().expect("a serial"))
         } else if turn % 3 == 0 {
-            source.take(20).expect("ids").iter().fold(String::new(), |text, id| text + &id.to_string() + "\n")
+            lines(&source.take(20).expect("ids"))
         } else {
-            format!("{}\n", source.next().expect("an id"))
+            lines(&[source.next().expect("an id")])
         };
         // One write: a killed worker leaves whole lines, but for the last.
         log.write_all(lines.as_bytes()).expect("the log takes a line");
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// The first id of every gene, each written before the next is taken, in the order in which the counters have numbers.
+fn write_first_ids(source: &keymill::Source, log: &mut File) {
+    let mut lacking: Vec<_> = (0..=u16::MAX).map(keymill::Gene::from).collect();
+    while !lacking.is_empty() {
+        let mut lines = String::new();
+        lacking.retain(|gene| match source.try_next_of(*gene) {
+            Ok(id) => {
+                lines.push_str(&format!("{id}\n"));
+                false
+            }
+            Err(error) => {
+                let waits = [keymill::Code::NotReady, keymill::Code::StoreUnavailable];
+                assert!(waits.contains(&error.code), "{error}");
+                true
+            }
+        });
+        log.write_all(lines.as_bytes()).expect("the log takes lines");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

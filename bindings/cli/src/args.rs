@@ -16,7 +16,8 @@ Five minutes:
   keymill --mill 'mysql://app@127.0.0.1:3306/ids?password_file=/etc/ids.password' init     the same on a server
   export KEYMILL_CONFIG=file:keymill.toml         … and for every command from now on
 
-A source is named by one string, kind:name?option=value&…: segment:NAME, snowflake:NAME, serial:TABLE/COLUMN.
+A source is named by one string, kind:name?option=value&…: segment:NAME, snowflake:NAME, serial:TABLE/COLUMN,
+business:NAME.
 Other users can read a command line (ps): a password belongs into KEYMILL_CONFIG, KEYMILL_PASSWORD, a file that
 password_file= names, or a TOML file, with mode 600.
 A mill is opened from one string: sqlite:FILE, memory:, mysql://user@host:port/database, postgres://…, redis://host:port, file:CONFIG.toml.
@@ -42,6 +43,24 @@ pub struct Args {
     pub verb: Verb,
 }
 
+/// The key of a business id.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Key {
+    /// Of business ids: the key, a whole number
+    #[arg(long, value_name = "K", allow_negative_numbers = true, conflicts_with = "key_text")]
+    pub key: Option<i128>,
+    /// Of business ids: the key, a text
+    #[arg(long, value_name = "T")]
+    pub key_text: Option<String>,
+}
+
+impl Key {
+    /// Whether one is given.
+    pub fn is_given(&self) -> bool {
+        self.key.is_some() || self.key_text.is_some()
+    }
+}
+
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
@@ -50,10 +69,14 @@ pub enum Verb {
 Examples:
   keymill next segment:orders
   keymill next 'serial:cust_info/custid?number=000000'
+  keymill next business:order --key 42
+  keymill next 'business:order?counters=4096' --key-text buyer-42
   id=$(keymill --mill memory: next 'snowflake:tx?worker=5')")]
     Next {
         /// The source: kind:name?option=value&…
         source: String,
+        #[command(flatten)]
+        key: Key,
     },
 
     /// Print N ids, one a line
@@ -74,6 +97,8 @@ Examples:
         /// How many
         #[arg(value_name = "N")]
         count: u64,
+        #[command(flatten)]
+        key: Key,
     },
 
     /// Say what an id is made of: time, worker, sequence; date, number
@@ -91,10 +116,55 @@ Examples:
         id: String,
     },
 
+    /// Print the gene of a business key, 0 to 65535
+    #[command(after_help = "\
+(xxhash64(key, 0) ^ murmurhash64A(key, 0)) & 0xFFFF. A text is its UTF-8 bytes, an integer its 8 bytes little-endian.
+
+Examples:
+  keymill gene --key 42
+  keymill gene --key-text buyer-42")]
+    #[command(group = clap::ArgGroup::new("one_key").args(["key", "key_text"]).required(true))]
+    Gene {
+        #[command(flatten)]
+        key: Key,
+    },
+
+    /// Say which shard an id or a business key belongs to, or store a route table
+    #[command(long_about = "\
+Say which shard an id or a business key belongs to: gene, shard, the shards to read from and to write to, and the version of the table. The
+table is the one that the mill's store has under NAME, or that of a file.")]
+    #[command(after_help = "\
+An id is a decimal number of 64 bits, with --wide one of 128 bits, or 0x and its 8 or 16 bytes in hexadecimal. The `version` of a table
+only rises: `put` is refused where the store has the same or a higher one. Without --yes it only shows both.
+
+Examples:
+  keymill route put orders routes.toml --yes
+  keymill route 7943786259550846977 orders
+  keymill route --key 42 orders
+  keymill route --key-text buyer-42 --table routes.json --json
+  keymill route 0x6e3d8000000000000000000000000001 --table routes.toml")]
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Route {
+        #[command(subcommand)]
+        put: Option<RouteVerb>,
+        /// The id, and the router's name [default: default]; with --key or --key-text only the name
+        #[arg(value_name = "ID] [NAME", num_args = 0..=2, required_unless_present_any = ["key", "key_text"])]
+        words: Vec<String>,
+        #[command(flatten)]
+        key: Key,
+        /// The id is one of 128 bits
+        #[arg(long)]
+        wide: bool,
+        /// A file with the table, TOML or JSON, instead of the store
+        #[arg(long, value_name = "FILE")]
+        table: Option<std::path::PathBuf>,
+    },
+
     /// Explain a snowflake layout: fields, capacity, the day it ends; or propose one
     #[command(after_help = "\
 Presets: twitter, uid, sonyflake, js53. Free form: time:BITS@UNIT,worker:BITS,seq:BITS, at most 63 bits.
-With --years, --workers and --rate instead of a name: layouts that hold so much.
+With --years, --workers and --rate instead of a name: layouts that hold so much, and one whose ids JavaScript numbers
+hold exactly, where 53 bits are enough.
 
 Examples:
   keymill layout uid
@@ -104,7 +174,7 @@ Examples:
   keymill layout --years 50 --workers 1000 --rate 100000")]
     Layout {
         /// A preset's name, or the fields
-        #[arg(value_name = "NAME_OR_SPEC", required_unless_present = "years")]
+        #[arg(value_name = "NAME_OR_SPEC", required_unless_present_any = ["years", "workers", "rate"])]
         layout: Option<String>,
         /// The moment ticks are counted from: 2025-01-01 or 2025-01-01T00:00:00Z
         #[arg(long, default_value = keymill::snowflake::layout::DEFAULT_EPOCH)]
@@ -126,7 +196,7 @@ Examples:
     /// Print a table whose key is a source's ids
     #[command(long_about = "\
 Print a table whose key is a source's ids, to begin with. No database is asked. On TiDB the default variant follows the
-source: clustered for scattered ids, nonclustered for ids that rise, text for serials.")]
+source: clustered for scattered ids and those of keys, nonclustered for ids that rise, text for serials.")]
     #[command(after_help = "\
 Examples:
   keymill ddl segment:orders --dialect postgres
@@ -233,6 +303,9 @@ Examples:
         /// Sources: kind:name?option=value&…
         #[arg(value_name = "SOURCE")]
         sources: Vec<String>,
+        /// Measure for so long how quickly the hottest counters of business ids are used up
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=3600))]
+        seconds: Option<u16>,
     },
 
     /// Print where sources stand in the store, as Prometheus text
@@ -283,16 +356,47 @@ reserved. A row is only ever raised. Without --yes nothing is written: the row i
 Examples:
   keymill repair segment:orders --to 50001
   keymill repair segment:orders --to 50001 --yes
-  keymill repair 'serial:cust_info/custid?number=000000' --to 731 --yes     today's serials go on at 731")]
+  keymill repair 'serial:cust_info/custid?number=000000' --to 731 --yes     today's serials go on at 731
+  keymill repair snowflake:tx --to 2026-11-23T08:30:00Z --yes     no leased worker begins before that time
+  keymill repair business:order --counters 4096 --yes")]
     Repair {
         /// The source: kind:name?option=value&…
         source: String,
-        /// The next number to be reserved
-        #[arg(long, value_name = "N")]
-        to: u64,
+        /// The next number to be reserved; of business ids by every counter, of a snowflake a time, or the highest id
+        #[arg(
+            long,
+            value_name = "N|TIME",
+            required_unless_present = "counters",
+            conflicts_with = "counters"
+        )]
+        to: Option<String>,
+        /// Of business ids: give the source this many counters, each above every number of the old ones
+        #[arg(long, value_name = "C")]
+        counters: Option<u32>,
         /// Write it
         #[arg(long)]
         yes: bool,
+    },
+
+    /// Show which ranges of genes take most business ids
+    #[command(long_about = "\
+Show which ranges of genes take most business ids.
+
+The rows of the counters are read; the programs that take ids notice nothing. Numbers count when they are reserved, a
+moment before they become ids. With --seconds the rows are read twice, and the rates are those between the two.")]
+    #[command(after_help = "\
+Examples:
+  keymill heat business:order
+  keymill heat business:order --ranges 64 --seconds 10 --json")]
+    Heat {
+        /// The source: business:NAME
+        source: String,
+        /// How many ranges of equal size to show; no more than there are counters
+        #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65536))]
+        ranges: u32,
+        /// Measure rates for so long
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=3600))]
+        seconds: Option<u16>,
     },
 
     /// Take over the row of another program's table
@@ -345,8 +449,13 @@ the scenario, a line that is no step does. All scalars are strings. The steps ar
   {\"do\":\"open\",\"config\":C}                 {\"do\":\"close\"}
   {\"do\":\"source\",\"as\":A,\"spec\":S}          {\"do\":\"parse\",\"of\":A,\"id\":ID}
   {\"do\":\"next\",\"of\":A}                     {\"do\":\"try_next\",\"of\":A}
+  {\"do\":\"next_for\",\"of\":A,\"key\":K}       also try_next_for, next_wide_for, and take_for with count;
+                                            \"key_text\":T in place of key for a text
   {\"do\":\"take\",\"of\":A,\"count\":N}           {\"do\":\"spec\",\"kind\":K,\"name\":[PART…],\"options\":[[OPTION,VALUE]…]}
-  {\"do\":\"clock_set\",\"ms\":MS}               {\"do\":\"clock_advance\",\"ms\":MS}    with a mill on clock=manual")]
+  {\"do\":\"clock_set\",\"ms\":MS}               {\"do\":\"clock_advance\",\"ms\":MS}    with a mill on clock=manual
+  {\"do\":\"gene\",KEY}                        KEY: \"key\":N, or \"key_text\":TEXT with \"times\":N where it is repeated
+  {\"do\":\"router\",\"as\":R,\"table\":TEXT}       {\"do\":\"load\",\"of\":R,\"table\":TEXT}
+  {\"do\":\"route\",\"of\":R,\"id\":ID}            {\"do\":\"route_wide\",\"of\":R,\"id\":ID}       {\"do\":\"route_key\",\"of\":R,KEY}")]
     #[command(after_help = "\
 Examples:
   printf '%s\\n' '{\"do\":\"source\",\"as\":\"a\",\"spec\":\"segment:orders\"}' '{\"do\":\"next\",\"of\":\"a\"}' |
@@ -362,5 +471,20 @@ Examples:
     Completions {
         /// bash, zsh, fish, elvish or powershell
         shell: Shell,
+    },
+}
+
+/// What `route` does beside answering.
+#[derive(Debug, Subcommand)]
+pub enum RouteVerb {
+    /// Store a route table under a name
+    Put {
+        /// The router's name
+        name: String,
+        /// A file with the table: TOML or JSON
+        file: std::path::PathBuf,
+        /// Write it
+        #[arg(long)]
+        yes: bool,
     },
 }

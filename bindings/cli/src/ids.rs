@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use keymill::serial::MAX_TEXT;
-use keymill::{Kind, Layout, Result, Source};
+use keymill::{Error, Gene, Kind, Layout, Result, Source};
 use serde_json::Value;
 
+use crate::args::Key;
 use crate::print::{self, Reader};
 use crate::{digits, signal};
 
@@ -22,9 +23,33 @@ const CHUNKS_A_SECOND: u64 = 20;
 /// Shorter work shows no progress bar.
 const SHOW_AFTER: Duration = Duration::from_millis(500);
 
+/// The gene of a key on the command line; `None`: there is no key.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` for an integer that has no 64 bits, and for a text of more than 64 KiB.
+pub fn gene(key: &Key) -> Result<Option<Gene>> {
+    match (key.key, &key.key_text) {
+        (Some(number), _) => {
+            let negative = || i64::try_from(number).map(|number| number as u64);
+            let number = u64::try_from(number).or_else(|_| negative()).map_err(|_| {
+                Error::argument(format!(
+                    "{number} is no key: an integer key has 64 bits, from -9223372036854775808 to 18446744073709551615"
+                ))
+            })?;
+            Ok(Some(Gene::of_number(number)))
+        }
+        (None, Some(text)) => Gene::of(text).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
 /// One id.
-pub fn next(source: &Source, json: bool) -> Result<()> {
-    let id = source.next_text()?;
+pub fn next(source: &Source, gene: Option<Gene>, json: bool) -> Result<()> {
+    let id = match gene {
+        None => source.next_text()?,
+        Some(gene) if source.is_wide() => source.next_wide_of(gene)?.to_string(),
+        Some(gene) => source.next_of(gene)?.to_string(),
+    };
     if json { print::json(&Value::from(id)) } else { print::text(&format!("{id}\n")) }
 }
 
@@ -34,9 +59,9 @@ pub fn parse(source: &Source, id: &str, json: bool) -> Result<()> {
 }
 
 /// `count` ids, one a line; a JSON array with `json`.
-pub fn take(source: &Source, count: u64, json: bool) -> Result<()> {
+pub fn take(source: &Source, gene: Option<Gene>, count: u64, json: bool) -> Result<()> {
     signal::listen();
-    let mut stream = Stream::new(source, count, json);
+    let mut stream = Stream::new(source, gene, count, json);
     let answer = stream.run();
     stream.progress.finish();
     let closing = stream.close(answer.is_ok());
@@ -46,6 +71,7 @@ pub fn take(source: &Source, count: u64, json: bool) -> Result<()> {
 /// A `take` under way.
 struct Stream<'a> {
     source: &'a Source,
+    gene: Option<Gene>,
     left: u64,
     chunk: usize,
     largest_chunk: usize,
@@ -60,10 +86,11 @@ struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    fn new(source: &'a Source, count: u64, json: bool) -> Self {
+    fn new(source: &'a Source, gene: Option<Gene>, count: u64, json: bool) -> Self {
         let largest_chunk = largest_chunk(source);
         Stream {
             source,
+            gene,
             left: count,
             chunk: CHUNK.0.min(largest_chunk),
             largest_chunk,
@@ -80,7 +107,11 @@ impl<'a> Stream<'a> {
         let texts = self.source.kind() == Kind::Serial;
         while self.left > 0 && self.reader == Reader::Listens && signal::exit_code().is_none() {
             let wanted = usize::try_from(self.left).map_or(self.chunk, |left| left.min(self.chunk));
-            let (got, answer) = if texts { self.texts(wanted) } else { self.numbers(wanted) };
+            let (got, answer) = match self.gene {
+                Some(gene) => self.business(gene, wanted),
+                None if texts => self.texts(wanted),
+                None => self.numbers(wanted),
+            };
             // What was taken is written even where the rest could not be had: an id that nobody sees is lost.
             self.write()?;
             answer?;
@@ -98,6 +129,27 @@ impl<'a> Stream<'a> {
             return (0, Err(error));
         }
         digits::append(&mut self.text, &self.ids, self.json);
+        (wanted, Ok(()))
+    }
+
+    /// A chunk of business ids of a key: all or none.
+    fn business(&mut self, gene: Gene, wanted: usize) -> (usize, Result<()>) {
+        if !self.source.is_wide() {
+            self.ids.resize(wanted, 0);
+            if let Err(error) = self.source.fill_of(gene, &mut self.ids) {
+                return (0, Err(error));
+            }
+            digits::append(&mut self.text, &self.ids, self.json);
+            return (wanted, Ok(()));
+        }
+        let mut ids = vec![0_u128; wanted];
+        if let Err(error) = self.source.fill_wide_of(gene, &mut ids) {
+            return (0, Err(error));
+        }
+        let (quote, end) = if self.json { ("\"", ",") } else { ("", "") };
+        for id in ids {
+            self.text.extend_from_slice(format!("{quote}{id}{quote}{end}\n").as_bytes());
+        }
         (wanted, Ok(()))
     }
 

@@ -21,7 +21,7 @@ pub fn explain(layout: &str, epoch: &str, scatter: &str, json: bool) -> Result<(
         ("bits", bits(layout.max_id()).to_string()),
         (
             "time",
-            format!("{} bits, one tick is {}", bits(layout.max_tick()), print::duration(layout.unit_ms())),
+            format!("{}, one tick is {}", in_bits(layout.max_tick()), print::duration(layout.unit_ms())),
         ),
         ("worker", field(layout.max_worker())),
         ("sequence", field(layout.max_seq())),
@@ -90,6 +90,13 @@ fn bits(largest: u64) -> u32 {
     u64::BITS - largest.leading_zeros()
 }
 
+fn in_bits(largest: u64) -> String {
+    match bits(largest) {
+        1 => "1 bit".to_owned(),
+        many => format!("{many} bits"),
+    }
+}
+
 fn field(largest: u64) -> String {
-    format!("{} bits, 0 to {largest}", bits(largest))
+    format!("{}, 0 to {largest}", in_bits(largest))
 }

@@ -9,10 +9,12 @@ mod args;
 mod bench;
 mod ddl;
 mod digits;
+mod heat;
 mod ids;
 mod layout;
 mod operate;
 mod print;
+mod route;
 mod signal;
 mod split;
 mod spread;
@@ -24,7 +26,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser};
 use keymill::{DEFAULT_MILL, EventKind, MILL_VARIABLE, Mill, OldRow, Result, Scheme};
 
-use args::{Args, Verb};
+use args::{Args, RouteVerb, Verb};
 
 /// Runs the command with these words, of which the first is the program's name. The answer is the exit code of the process.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
@@ -66,6 +68,11 @@ fn answer(args: &Args, notes: &mut Vec<String>) -> Result<()> {
             ),
         },
         Verb::Completions { shell } => completions(*shell),
+        Verb::Gene { key } => route::gene(key, args.json),
+        Verb::Route { put: None, words, key, wide, table: Some(table) } => {
+            let wanted = route::Wanted::new(words, key, *wide)?;
+            route::route(&keymill::Router::open(table)?, &wanted, args.json)
+        }
         Verb::Spread { source, regions, modulo, workers, svg } => {
             let wanted =
                 spread::Wanted { regions: *regions, modulo: *modulo, workers: *workers, svg: svg.as_deref() };
@@ -109,13 +116,18 @@ fn created(mill: &Mill, why: &str) -> Vec<String> {
 fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
     let json = args.json;
     match &args.verb {
-        Verb::Next { source } => ids::next(&mill.source(source)?, json),
-        Verb::Take { source, count } => ids::take(&mill.source(source)?, *count, json),
+        Verb::Next { source, key } => ids::next(&mill.source(source)?, ids::gene(key)?, json),
+        Verb::Take { source, count, key } => ids::take(&mill.source(source)?, ids::gene(key)?, *count, json),
         Verb::Parse { source, id } => ids::parse(&mill.source(source)?, id, json),
         Verb::Init { sources, dry_run } => operate::init(mill, sources, *dry_run, json),
-        Verb::Status { sources } => status::status(mill, sources, json),
+        Verb::Status { sources, seconds } => status::status(mill, sources, *seconds, json),
         Verb::Metrics { sources } => status::metrics(mill, sources, json),
-        Verb::Repair { source, to, yes } => operate::repair(&mill.source(source)?, *to, *yes, json),
+        Verb::Repair { source, to, counters, yes } => match counters {
+            Some(counters) => operate::change_counters(&mill.source(source)?, *counters, *yes, json),
+            // clap has one of them.
+            None => operate::repair(&mill.source(source)?, to.as_deref().unwrap_or_default(), *yes, json),
+        },
+        Verb::Heat { source, ranges, seconds } => heat::show(&mill.source(source)?, *ranges, *seconds, json),
         Verb::Import { source, from, table, row, columns, dry_run: _, yes } => {
             let from = from.parse::<Scheme>()?;
             let old =
@@ -129,11 +141,23 @@ fn with_mill(mill: &Mill, args: &Args) -> Result<()> {
             let wanted = split::Wanted { table, index: index.as_deref(), regions: *regions, tikv: *tikv };
             split::sql(&mill.source(source)?, wanted, json)
         }
+        Verb::Route { put: Some(RouteVerb::Put { name, file, yes }), .. } => {
+            route::put(mill, name, file, *yes, json)
+        }
+        Verb::Route { put: None, words, key, wide, table: None } => {
+            let wanted = route::Wanted::new(words, key, *wide)?;
+            route::route(&mill.router(wanted.name)?, &wanted, json)
+        }
         Verb::Bench { source, threads, seconds } => {
             bench::run(&mill.source(source)?, *threads, *seconds, json)
         }
         // These need no mill; `run` has answered them.
-        Verb::Layout { .. } | Verb::Completions { .. } | Verb::Spread { .. } | Verb::Steps => Ok(()),
+        Verb::Layout { .. }
+        | Verb::Completions { .. }
+        | Verb::Spread { .. }
+        | Verb::Steps
+        | Verb::Gene { .. }
+        | Verb::Route { put: None, table: Some(_), .. } => Ok(()),
     }
 }
 

@@ -1,8 +1,11 @@
 //! `init`, `repair`, `import`: what an operator does.
 
+use keymill::snowflake::layout::rfc3339;
 use keymill::{Change, Mill, OldRow, Result, Scheme, Source};
 use serde_json::{Value, json};
 
+use crate::heat;
+use crate::layout::now_ms;
 use crate::print;
 
 /// The sources named, else those a TOML file declares.
@@ -65,25 +68,38 @@ fn change(written: bool) -> Change {
 }
 
 /// Raises a row; without `yes` only shows what would be.
-pub fn repair(source: &Source, to: u64, yes: bool, json: bool) -> Result<()> {
-    let repair = source.repair(to, change(yes))?;
+pub fn repair(source: &Source, to: &str, yes: bool, json: bool) -> Result<()> {
+    let target = source.repair_target(to)?;
+    let repair = source.repair(target, change(yes))?;
     let (before, after) = (repair.before, repair.after);
+    let from =
+        source.layout().map(|layout| Ok(layout.wall_ms_of(layout.read(target)?.tick + 1))).transpose()?;
     if json {
-        return print::json(&json!({
+        let mut answer = json!({
             "source": source.label(),
             "before": before.as_ref().map(|row| row.text.clone()),
             "after": after.text,
             "written": yes,
-        }));
+        });
+        if let Some(from) = from {
+            answer["ids_from"] = rfc3339(from).into();
+        }
+        return print::json(&answer);
     }
-    let fields = [
+    let mut fields = vec![
         ("source", source.label().to_owned()),
         ("before", before.as_ref().map_or("no row yet".to_owned(), |row| row.text.clone())),
         ("after", after.text),
-        ("written", if yes { "yes" } else { "no" }.to_owned()),
     ];
+    fields.extend(from.map(|from| ("ids from", rfc3339(from))));
+    fields.push(("written", if yes { "yes" } else { "no" }.to_owned()));
     print::fields(false, &fields)?;
-    if !yes {
+    if let Some(from) = from.filter(|_| !yes) {
+        print::note(&format!(
+            "Nothing was written. {} If that is what you want, add --yes",
+            raised_time(source, from)
+        ));
+    } else if !yes {
         let next = after.mark.next;
         let from = before.filter(|row| row.mark.period == after.mark.period);
         // Of a row with a stride only every so many-th number is an id.
@@ -95,6 +111,66 @@ pub fn repair(source: &Source, to: u64, yes: bool, json: bool) -> Result<()> {
              calls free, would never be handed out. A row is never lowered again. If that is what you want, add --yes",
             source.label()
         ));
+    }
+    Ok(())
+}
+
+/// What a snowflake that is raised to this time does then.
+fn raised_time(source: &Source, from_ms: i64) -> String {
+    let (label, time) = (source.label(), rfc3339(from_ms));
+    let is_leased =
+        source.settings().iter().any(|(name, value)| *name == "worker" && value.starts_with("leased"));
+    let mut text = if is_leased {
+        format!(
+            "Every worker of `{label}` would begin at {time} or later, and processes that lease one now would lease anew."
+        )
+    } else {
+        format!(
+            "This worker of `{label}` would begin at {time} or later, and a process that uses it now would stop with LEASE_LOST."
+        )
+    };
+    text.push_str(" A mark is never lowered again.");
+    let ahead_s = from_ms.saturating_sub(now_ms()) / 1000;
+    if ahead_s > 0 {
+        let ahead = match ahead_s {
+            ..120 => format!("{ahead_s} s"),
+            120..7200 => format!("{} minutes", ahead_s / 60),
+            _ => heat::in_words(ahead_s as f64),
+        };
+        text.push_str(&format!(
+            " That is {ahead} ahead of this machine's clock, and until the clock has come near, no id is made."
+        ));
+    }
+    text
+}
+
+/// Gives a bank another number of counters; without `yes` only shows what would be.
+pub fn change_counters(source: &Source, counters: u32, yes: bool, json: bool) -> Result<()> {
+    let done = source.change_counters(counters, change(yes))?;
+    let before = done.before.map(|before| before.to_string());
+    if json {
+        return print::json(&json!({
+            "source": source.label(),
+            "counters_before": before,
+            "counters_after": counters.to_string(),
+            "rows": done.rows.to_string(),
+            "floor": done.floor.to_string(),
+            "written": yes,
+        }));
+    }
+    let fields = [
+        ("source", source.label().to_owned()),
+        ("counters before", before.unwrap_or_else(|| "not recorded yet".to_owned())),
+        ("counters after", counters.to_string()),
+        ("every counter begins at or above", done.floor.to_string()),
+        ("written", if yes { "yes" } else { "no" }.to_owned()),
+    ];
+    print::fields(false, &fields)?;
+    if !yes {
+        print::note(
+            "Nothing was written. Programs that still have the old number of counters are refused at their next reservation, so \
+             change their configuration with it. If that is what you want, add --yes",
+        );
     }
     Ok(())
 }

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use keymill::scatter::Scatter;
 use keymill::snowflake::layout::{Window, rfc3339};
-use keymill::{Error, Layout, Result, Source};
+use keymill::{Error, Kind, Layout, Result, Source};
 use serde_json::json;
 
+use crate::ddl::{named, quoted};
 use crate::layout::now_ms;
 use crate::print;
 
@@ -35,6 +36,7 @@ pub fn sql(source: &Source, wanted: Wanted<'_>, json: bool) -> Result<()> {
         .filter(|layout| layout.scatter() != Scatter::None)
         .ok_or_else(|| unscattered(source))?;
     let windows = windows(&layout)?;
+    named(wanted.table)?;
     let regions = wanted.regions.unwrap_or_else(|| layout.scatter().regions());
     if regions < 2 || windows.iter().any(|window| (window.hi - window.lo) / regions < LEAST_IDS) {
         return Err(Error::argument(format!(
@@ -45,7 +47,7 @@ pub fn sql(source: &Source, wanted: Wanted<'_>, json: bool) -> Result<()> {
         windows.iter().map(|window| (*window, split(window, regions, wanted))).collect();
     let notes = notes(&layout, regions, wanted.tikv);
     let before = "SET SESSION tidb_wait_split_region_finish = ON";
-    let keep = format!("ALTER TABLE {} ATTRIBUTES 'merge_option=deny'", quoted(wanted.table));
+    let keep = format!("ALTER TABLE {} ATTRIBUTES 'merge_option=deny'", quoted(wanted.table, '`'));
     if json {
         let windows = statements.iter().map(|(window, statements)| {
             json!({
@@ -78,6 +80,13 @@ pub fn sql(source: &Source, wanted: Wanted<'_>, json: bool) -> Result<()> {
 }
 
 fn unscattered(source: &Source) -> Error {
+    if source.kind() == Kind::Business {
+        return Error::argument(format!(
+            "ids of `{}` begin with the gene of their key, not with a time: TiDB splits the table by itself where rows are many; \
+             `split-sql` is for snowflakes with scatter=1, 2, 3 or high:BITS",
+            source.label()
+        ));
+    }
     let why = if source.layout().is_some() {
         "its ids rise with time, so all new rows are in one region, wherever a table is split; \
          open it with scatter=1, 2, 3 or high:BITS"
@@ -99,8 +108,8 @@ fn windows(layout: &Layout) -> Result<Vec<Window>> {
 
 /// The statements for one window. Each makes at most [`MOST_AT_ONCE`] regions.
 fn split(window: &Window, regions: u64, wanted: Wanted<'_>) -> Vec<String> {
-    let table = quoted(wanted.table);
-    let index = wanted.index.map_or(String::new(), |index| format!(" INDEX {}", quoted(index)));
+    let table = quoted(wanted.table, '`');
+    let index = wanted.index.map_or(String::new(), |index| format!(" INDEX {}", quoted(index, '`')));
     // No split at the lower end: regions below it belong to the window before. A BIGINT ends at 2^63-1.
     let bound = |part: u64| {
         let size = window.hi - window.lo;
@@ -133,7 +142,7 @@ fn notes(layout: &Layout, regions: u64, tikv: Option<u64>) -> Vec<String> {
         scatter.regions()
     )];
     if let Some(servers) = tikv {
-        notes.push(advice(servers));
+        notes.push(advice(servers, layout.max_seq().count_ones()));
     }
     if !regions.is_multiple_of(scatter.regions()) && !scatter.regions().is_multiple_of(regions) {
         notes.push(format!(
@@ -145,8 +154,8 @@ fn notes(layout: &Layout, regions: u64, tikv: Option<u64>) -> Vec<String> {
     notes
 }
 
-/// Which form suits so many servers.
-fn advice(servers: u64) -> String {
+/// Which form suits so many servers; the sequence has so many bits to move.
+fn advice(servers: u64, most_bits: u32) -> String {
     // As many parts as servers, by the nearest power.
     let digits = if servers < 32 {
         1
@@ -155,13 +164,8 @@ fn advice(servers: u64) -> String {
     } else {
         3
     };
-    let bits = (servers.max(2) as f64).log2().round() as u32;
+    let bits = ((servers.max(2) as f64).log2().round() as u32).min(most_bits);
     format!(
         "{servers} TiKV servers: scatter={digits} or scatter=high:{bits}. More parts than servers made writes slower in PingCAP's test."
     )
-}
-
-/// An identifier of MySQL; a dot separates the schema from the table.
-fn quoted(name: &str) -> String {
-    name.split('.').map(|part| format!("`{}`", part.replace('`', "``"))).collect::<Vec<_>>().join(".")
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use keymill::scatter::Scatter;
-use keymill::{Error, Mill, Result, Source};
+use keymill::{Error, Kind, Mill, Result, Source};
 use plotters::prelude::*;
 use serde_json::json;
 
@@ -86,6 +86,21 @@ fn ids(spec: &str, workers: u16) -> Result<Vec<Vec<u64>>> {
     let mut slices = vec![Vec::new(); SLICES];
     let shared = Mill::open("memory:?clock=manual")?;
     let base = shared.source(spec)?;
+    if base.kind() == Kind::Business {
+        return Err(Error::argument(format!(
+            "ids of `{}` land where the genes of their keys lie, which no spec says; `keymill heat` shows what each range of genes has \
+             reserved",
+            base.label()
+        )));
+    }
+    if let Some(layout) = base.layout()
+        && u64::from(workers) > layout.max_worker() + 1
+    {
+        return Err(Error::argument(format!(
+            "--workers {workers} do not fit layout {layout}: it has {}",
+            layout.max_worker() + 1
+        )));
+    }
     for worker in 0..u64::from(workers) {
         let source = match base.layout() {
             // Marks of workers are rows of their own, so that one store serves them all.

@@ -4,11 +4,13 @@
 //! what the store's rows say.
 
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 use keymill::snowflake::layout::rfc3339;
-use keymill::{Facts, Layout, Mill, Periods, Result, Source, Standing};
+use keymill::{Code, Facts, Heat, Layout, Mill, Periods, Result, Source, Standing, StoredRouter};
 use serde_json::{Map, Value, json};
 
+use crate::heat;
 use crate::layout::now_ms;
 use crate::operate::named_or_declared;
 use crate::print;
@@ -24,6 +26,8 @@ struct SourceStatus {
     settings: Vec<(&'static str, String)>,
     layout: Option<Layout>,
     standing: Result<Standing>,
+    /// How many seconds each of the hottest counters lasts at its present rate, where that was measured.
+    lasts: Vec<Option<f64>>,
 }
 
 impl SourceStatus {
@@ -31,7 +35,18 @@ impl SourceStatus {
         let label = source.label().to_owned();
         let spec = source.stats().map_or_else(|_| label.clone(), |stats| stats.spec);
         let (settings, layout) = (source.settings(), source.layout());
-        SourceStatus { label, spec, settings, layout, standing: source.standing() }
+        SourceStatus { label, spec, settings, layout, standing: source.standing(), lasts: Vec::new() }
+    }
+
+    /// Compares the hottest counters with what they were so many seconds before.
+    fn measure(&mut self, before: &[Heat], seconds: f64) {
+        let lasts = |of: &Heat| {
+            let was = before.iter().find(|was| was.genes == of.genes).map_or(0, |was| was.reserved);
+            let rate = of.reserved.saturating_sub(was) as f64 / seconds.max(0.001);
+            (rate > 0.0).then(|| of.left as f64 / rate)
+        };
+        self.lasts =
+            self.seen().map(|standing| standing.hottest.iter().map(lasts).collect()).unwrap_or_default();
     }
 
     fn setting(&self, wanted: &str) -> Option<&str> {
@@ -69,6 +84,20 @@ impl SourceStatus {
     /// The steps as the row allows them.
     fn step(&self) -> Option<&str> {
         self.setting("step").and_then(|_| self.seen()).map(|standing| standing.step.as_str())
+    }
+
+    /// The counters of business ids with most reserved numbers: `0-15 (31), 61760-61775 (16)`, and how long they last.
+    fn hottest(&self) -> Option<String> {
+        let hottest = &self.seen()?.hottest;
+        let each = hottest.iter().enumerate().map(|(at, of)| {
+            let lasts = match self.lasts.get(at) {
+                Some(Some(seconds)) => format!(", lasts {}", heat::in_words(*seconds)),
+                Some(None) => ", no id meanwhile".to_owned(),
+                None => String::new(),
+            };
+            format!("{}-{} ({}{lasts})", of.genes.start, of.genes.end - 1, of.reserved)
+        });
+        (!hottest.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
     }
 
     /// `(row of 20261120, now 20261121)`.
@@ -128,6 +157,20 @@ impl SourceStatus {
         // Only the processes that use the source know these.
         for unknown in ["used", "lost", "runway_seconds"] {
             put(unknown, Value::Null);
+        }
+        if self.setting("counters").is_some() {
+            let hottest = standing.into_iter().flat_map(|standing| &standing.hottest);
+            let hottest = hottest.enumerate().map(|(at, of)| {
+                json!({
+                    "first": of.genes.start,
+                    "last": of.genes.end - 1,
+                    "reserved": of.reserved.to_string(),
+                    "left": of.left.to_string(),
+                    "lasts_seconds": self.lasts.get(at).copied().flatten(),
+                })
+            });
+            put("hottest", Value::Array(hottest.collect()));
+            put("recorded_counters", json!(standing.and_then(|standing| standing.counters)));
         }
         put("warnings", json!(self.warnings()));
         Value::Object(object)
@@ -202,12 +245,28 @@ fn opened(mill: &Mill, sources: &[String]) -> Result<Vec<Source>> {
 }
 
 /// What the store says about itself, then where each source stands in it.
-pub fn status(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
+pub fn status(mill: &Mill, sources: &[String], seconds: Option<u16>, json: bool) -> Result<()> {
     // A spec that is wrong is said before anything is asked or printed.
     let opened = opened(mill, sources)?;
     // Where nobody answers, no source is asked.
     mill.facts()?;
-    let statuses: Vec<SourceStatus> = opened.iter().map(SourceStatus::of).collect();
+    let before: Vec<Vec<Heat>> = match seconds {
+        Some(_) => opened.iter().map(|source| source.heat().unwrap_or_default()).collect(),
+        None => Vec::new(),
+    };
+    let began = Instant::now();
+    if let Some(seconds) = seconds {
+        std::thread::sleep(Duration::from_secs(u64::from(seconds)));
+    }
+    let mut statuses: Vec<SourceStatus> = opened.iter().map(SourceStatus::of).collect();
+    for (status, before) in statuses.iter_mut().zip(&before) {
+        status.measure(before, began.elapsed().as_secs_f64());
+    }
+    // A user of the store who may take ids may lack the right to list them.
+    let (routers, unlisted) = match mill.stored_routers() {
+        Err(error) if error.code == Code::StoreRefused => (Vec::new(), Some(error.to_string())),
+        routers => (routers?, None),
+    };
     // Now the tables of the sources have been looked for.
     let facts = mill.facts()?;
     if json {
@@ -220,20 +279,37 @@ pub fn status(mill: &Mill, sources: &[String], json: bool) -> Result<()> {
             "tls": facts.tls,
             "tables": facts.tables,
             "warnings": facts.warnings,
+            "routers": routers.iter().map(router_json).collect::<Vec<_>>(),
+            "routers_warning": unlisted,
             "sources": statuses.iter().map(|status| status.json(&facts)).collect::<Vec<_>>(),
         }))?;
     } else {
-        print::text(&status_text(&mill.store(), &facts, &statuses))?;
+        print::text(&status_text(&mill.store(), &facts, &routers, unlisted.as_deref(), &statuses))?;
     }
     // A row that could not be read is no answer, whatever else was.
     statuses.into_iter().find_map(|status| status.standing.err()).map_or(Ok(()), Err)
+}
+
+fn router_json(router: &StoredRouter) -> Value {
+    json!({
+        "name": router.name,
+        "version": router.version,
+        "shards": router.shards.as_ref().ok(),
+        "warning": router.shards.as_ref().err().map(ToString::to_string),
+    })
 }
 
 fn is_interleaved(facts: &Facts) -> bool {
     facts.dialect == "interleaved"
 }
 
-fn status_text(store: &str, facts: &Facts, statuses: &[SourceStatus]) -> String {
+fn status_text(
+    store: &str,
+    facts: &Facts,
+    routers: &[StoredRouter],
+    unlisted: Option<&str>,
+    statuses: &[SourceStatus],
+) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(text, "{name}: {}", print::one_line(value));
@@ -248,6 +324,23 @@ fn status_text(store: &str, facts: &Facts, statuses: &[SourceStatus]) -> String 
     }
     if !facts.tables.is_empty() {
         line("tables", &facts.tables.join(", "));
+    }
+    if let Some(reason) = unlisted {
+        line("warning", &format!("routers are not listed: {reason}"));
+    }
+    for StoredRouter { name, version, shards, .. } in routers {
+        match shards {
+            Ok(shards) => line("router", &format!("{name}: version {version}, shards {}", shards.join(", "))),
+            Err(error) => line("warning", &format!("router {name}: version {version}: {error}")),
+        }
+    }
+    for status in statuses {
+        if let Some(counters) = status.seen().and_then(|standing| standing.counters) {
+            line("counters", &format!("{}: {counters}", status.shown("source")));
+        }
+        if let Some(hottest) = status.hottest() {
+            line("hottest genes", &format!("{}: {hottest}", status.shown("source")));
+        }
     }
     for warning in &facts.warnings {
         line("warning", warning);

@@ -37,6 +37,7 @@ const byThread = mill.segment('by-thread', { order: 'thread' })
 const handle = mill.segment('handle').handle()
 const js53 = mill.snowflake('web', { worker: 1, layout: 'time:33@1s,worker:1,seq:19', as: 'number' })
 const tx = mill.snowflake('tx', { worker: 1, layout: 'time:39@10ms,worker:3,seq:21' })
+const sales = mill.business('order')
 const no = mill.serial('cust_info', 'custid', { date: 'yyyyMMdd', number: '0'.repeat(12) })
 const loop = orders[Symbol.iterator]()
 const array = new BigUint64Array(1000)
@@ -73,6 +74,10 @@ const cases = {
   'snowflake `next()`': [() => keep(tx.next()), 1],
   'snowflake `next()`, as number': [() => keep(js53.next()), 1],
   'snowflake `fill(1000)`': [() => keep(tx.fill(array)), 1000],
+  'business `next(42)`': [() => keep(sales.next(42)), 1],
+  'business `next(42n)`': [() => keep(sales.next(42n)), 1],
+  'business `next`, a text of 16': [() => keep(sales.next('buyer-0123456789')), 1],
+  'business `take(42, 1000)`': [() => (batch = sales.take(42, 1000)), 1000],
   'serial `next()`': [() => keep(no.next()), 1],
   'serial `next()`, written to a buffer': [() => keep(text.latin1Write(no.next())), 1],
   'serial `take(1000)`': [() => (batch = no.take(1000)), 1000],

@@ -193,6 +193,9 @@ test('stats and metrics tell what happened', () => {
   assert.equal(stats.issued, 10)
   assert.ok(stats.reserved >= 10)
   assert.match(mill.metrics(), /keymill_issued_total\{source="segment:told"\} 10/)
+  const leased = mill.snowflake('told')
+  leased.next()
+  assert.ok(leased.stats().leaseAgeMs < 60_000 && stats.leaseAgeMs === undefined)
   mill.close()
 })
 

@@ -5,7 +5,7 @@ import { appendFileSync, existsSync, readFileSync, readdirSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { test } from 'node:test'
-import { KeymillError, open } from 'keymill'
+import { KeymillError, Router, gene, open } from 'keymill'
 
 const require = createRequire(import.meta.url)
 const root = process.env.KEYMILL_ROOT ?? fileURLToPath(new URL('../../..', import.meta.url))
@@ -13,6 +13,8 @@ const folder = process.env.KEYMILL_VECTORS ?? join(root, 'tests', 'vectors')
 const { native } = require(join(require.resolve('keymill/package.json'), '..', 'dist', 'native.js'))
 
 const text = (id) => String(id)
+const key = (step) => (step.key_text === undefined ? BigInt(step.key) : step.key_text.repeat(Number(step.times ?? 1)))
+const texts = (route) => Object.fromEntries(Object.entries(route).map(([name, value]) => [name, text(value)]))
 
 /** What each step does, with what the case has so far. */
 const steps = {
@@ -32,6 +34,15 @@ const steps = {
     if (id === null) throw new KeymillError('NOT_READY', 'null')
     return text(id)
   },
+  next_for: (it, step) => text(it.sources[step.of].next(key(step))),
+  next_wide_for: (it, step) => text(it.sources[step.of].next(key(step))),
+  try_next_for(it, step) {
+    const id = it.sources[step.of].tryNext(key(step))
+    if (id === null) throw new KeymillError('NOT_READY', 'null')
+    return text(id)
+  },
+  take_for: (it, step) => it.sources[step.of].take(key(step), Number(step.count)).map(text),
+  take_wide_for: (it, step) => steps.take_for(it, step),
   take: (it, { of, count }) => it.sources[of].take(Number(count)).map(text),
   parse(it, { of, id }) {
     const parts = it.sources[of].parse(id)
@@ -40,6 +51,16 @@ const steps = {
   },
   clock_set: (it, { ms }) => it.mill.setClock(Number(ms)),
   clock_advance: (it, { ms }) => it.mill.advanceClock(Number(ms)),
+  gene: (_, step) => text(gene(key(step))),
+  router(it, { as, table }) {
+    it.routers[as] = Router.fromText(table)
+  },
+  load(it, { of, table }) {
+    it.routers[of].load(table)
+  },
+  route: (it, { of, id }) => texts(it.routers[of].route(BigInt(id))),
+  route_wide: (it, { of, id }) => texts(it.routers[of].routeWide(BigInt(id))),
+  route_key: (it, step) => texts(it.routers[step.of].routeKey(key(step))),
   spec: (_, { kind, name, options }) => native.specString(kind, name, options),
 }
 
@@ -67,7 +88,7 @@ if (!existsSync(folder)) {
     const { cases } = JSON.parse(readFileSync(join(folder, file), 'utf8'))
     for (const { name, mill, steps: list } of cases) {
       test(`${stem}/${name}`, () => {
-        const it = { mill: mill === undefined ? undefined : open(mill), sources: {} }
+        const it = { mill: mill === undefined ? undefined : open(mill), sources: {}, routers: {} }
         try {
           list.forEach((step, at) => {
             try {

@@ -1,10 +1,12 @@
-import { native, type SourceStats } from './native'
+import { native, type Route, type SourceStats } from './native'
 
+export { Business } from './business'
 export type { Code } from './codes'
 export { KeymillError } from './error'
 export { Mill, open, openAsync, type AsBigInt, type AsNumber, type SourceOptions } from './mill'
+export { gene, Router, type Key } from './router'
 export { AnySource, NumberSource, Serial, Source, type Parts } from './source'
-export type { SourceStats }
+export type { Route, SourceStats }
 
 /** keymill's version. */
 export const version: string = native.version()

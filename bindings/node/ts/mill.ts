@@ -1,8 +1,10 @@
 /// <reference lib="esnext.disposable" preserve="true" />
+import { Business } from './business'
 import { cursorOf } from './cursor'
 import { argument, KeymillError, shown, translated } from './error'
 import { Life } from './life'
 import { native, type MillBox } from './native'
+import { Router } from './router'
 import { made, NumberSource, Serial, Source } from './source'
 
 /** Options of a source, by the names they have in a spec string; any option of the core may be given. */
@@ -62,9 +64,10 @@ export class Mill {
 
   /** A source, named by one string: `segment:orders?step=1000`. Asking again gives the same source. */
   source(spec: `serial:${string}`, options?: SourceOptions): Serial
+  source(spec: `business:${string}`, options?: SourceOptions): Business
   source(spec: string, options: AsNumber): NumberSource
   source(spec: string, options?: AsBigInt): Source
-  source(spec: string, options?: SourceOptions): Source | NumberSource | Serial {
+  source(spec: string, options?: SourceOptions): Source | NumberSource | Serial | Business {
     const text = named('a source', spec)
     const { as, pairs: extra } = pairs(options)
     if (extra.length === 0) return this.#open(text, as)
@@ -89,12 +92,17 @@ export class Mill {
     return this.#sugar('serial', [named('the table', table), named('the column', column)], options) as Serial
   }
 
-  #sugar(kind: string, name: string[], options: unknown): Source | NumberSource | Serial {
+  /** Ids that carry the gene of a key, and so their shard: `business('order', { counters: 1024, wide: 'on' })`. */
+  business(name: string, options?: SourceOptions): Business {
+    return this.#sugar('business', [named('the name', name)], options) as Business
+  }
+
+  #sugar(kind: string, name: string[], options: unknown): Source | NumberSource | Serial | Business {
     const { as, pairs: given } = pairs(options)
     return this.#open(native.specString(kind, name, given), as)
   }
 
-  #open(spec: string, as: unknown): Source | NumberSource | Serial {
+  #open(spec: string, as: unknown): Source | NumberSource | Serial | Business {
     if (as !== undefined && as !== 'bigint' && as !== 'number') {
       throw argument(`as must be 'bigint' or 'number', not ${typeof as === 'string' ? `'${as.slice(0, 40)}'` : shown(as)}`)
     }
@@ -105,8 +113,22 @@ export class Mill {
         throw argument(`ids of \`${label}\` do not fit a number; only a snowflake of layout=js53 may say { as: 'number' }`)
       }
       this.#life.uses(cursor)
+      if (kind === 'business') return made(Business, this.#life, cursor)
       if (kind === 'serial') return made(Serial, this.#life, cursor)
       return as === 'number' ? made(NumberSource, this.#life, cursor) : made(Source, this.#life, cursor)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /**
+   * The router whose table the store has under this name. The mill reads the table every 10 s, every second while a range moves. Asking
+   * again gives the same router; the first time blocks the thread while the store is asked.
+   */
+  router(name: string): Router {
+    const given = named('the name of a router', name)
+    try {
+      return Router.of(native.millRouter(this.#life.mill, given))
     } catch (e) {
       throw translated(e)
     }

@@ -7,12 +7,14 @@ export type MillBox = { [opaque]: 'mill' }
 export type OpeningBox = { [opaque]: 'opening' }
 export type SourceBox = { [opaque]: 'source' }
 export type BatchBox = { [opaque]: 'batch' }
+export type RouterBox = { [opaque]: 'router' }
 
 export interface SourceFacts {
-  kind: 'segment' | 'snowflake' | 'serial'
+  kind: 'segment' | 'snowflake' | 'serial' | 'business'
   label: string
   byThread: boolean
   counts: boolean
+  wide: boolean
   fitsNumber: boolean
   settings: [name: string, value: string][]
 }
@@ -47,8 +49,26 @@ export interface SourceStats {
   leadMs?: number
   /** When a snowflake's layout ends: milliseconds since 1970. */
   endsAtMs?: number
+  /** How long ago the lease of a snowflake's worker was renewed; absent without a lease. */
+  leaseAgeMs?: number
   /** The error that callers get now. */
   refusal?: string
+}
+
+/** Where an id or a business key belongs. */
+export interface Route {
+  /** The gene, 0 to 65535. */
+  gene: number
+  /** The shard of the gene's range. While the range moves, the shard that it leaves. */
+  shard: string
+  /** The shard to read from. */
+  read: string
+  /** The shard to write to. */
+  write: string
+  /** A second shard that may serve ids of this key, for a key whose range moves by number. */
+  also?: string
+  /** The version of the table. */
+  version: number
 }
 
 /** What `bindings/node/rust/src` exports; a test compares the names. */
@@ -81,6 +101,11 @@ export interface Native {
   directNext(source: SourceBox, number: true): (() => number | undefined) | null
   nextId(source: SourceBox, waitedMs: number): bigint | number
   nextText(source: SourceBox, waitedMs: number): string | number
+  directFor(source: SourceBox): ((key: unknown) => bigint | undefined) | null
+  nextFor(source: SourceBox, gene: number, waitedMs: number): bigint | number
+  nextWideFor(source: SourceBox, gene: number, waitedMs: number): bigint | number
+  askFor(source: SourceBox, gene: number, count: number): BatchBox
+  writeWideBatch(batch: BatchBox, out: BigUint64Array): void
   parse(source: SourceBox, text: string): [name: string, value: string][]
   stats(source: SourceBox): SourceStats
   fillNow(source: SourceBox, out: BigUint64Array): BatchBox | null
@@ -88,6 +113,19 @@ export interface Native {
   poll(batch: BatchBox): number
   writeBatch(batch: BatchBox, out: BigUint64Array): void
   batchTexts(batch: BatchBox): string
+  geneNumber(key: bigint): number
+  geneText(key: string): number
+  openRouter(file: string): RouterBox
+  routerFromText(table: string): RouterBox
+  millRouter(mill: MillBox, name: string): RouterBox
+  loadTable(router: RouterBox, table: string): boolean
+  routeId(router: RouterBox, id: bigint): Route
+  routeWide(router: RouterBox, id: bigint): Route
+  routeBytes(router: RouterBox, id: Uint8Array): Route
+  routeNumber(router: RouterBox, key: bigint): Route
+  routeText(router: RouterBox, key: string): Route
+  routerVersion(router: RouterBox): number
+  routerAge(router: RouterBox): number | null
 }
 
 export const native = load() as Native

@@ -1,7 +1,7 @@
 import { Cursor } from './cursor'
 import { argument, shown, translated } from './error'
 import { Life } from './life'
-import { native, type BatchBox, type SourceStats } from './native'
+import { native, type BatchBox, type SourceBox, type SourceStats } from './native'
 import { Patience, pause, sleep } from './wait'
 
 /** What an id or a serial number is made of; parts that its kind does not have are absent. */
@@ -16,14 +16,35 @@ export interface Parts {
   sequence?: number
   /** A serial number's date part. */
   date?: string
-  /** A segment's id, or the number of a serial. */
+  /** The gene of a business id: its virtual node. */
+  gene?: number
+  /** A segment's id, or the number of a serial or of a business id. */
   number?: bigint
+}
+
+/** Takes an id of a source apart. @internal */
+export function partsOf(source: SourceBox, id: unknown): Parts {
+  const ok = typeof id === 'bigint' || typeof id === 'string' || (typeof id === 'number' && Number.isSafeInteger(id))
+  if (!ok) throw argument(`parse takes a bigint, a string or a safe integer, not ${shown(id)}`)
+  try {
+    const parts: Parts = {}
+    for (const [name, value] of native.parse(source, String(id))) {
+      if (name === 'time') parts.time = new Date(value)
+      else if (name === 'number') parts.number = BigInt(value)
+      else if (name === 'date') parts.date = value
+      else if (name === 'worker' || name === 'sequence' || name === 'datacenter' || name === 'gene') parts[name] = Number(value)
+    }
+    return parts
+  } catch (e) {
+    throw translated(e)
+  }
 }
 
 /** The most ids of one list: V8 ends the process, not the call, when its heap is full. */
 const MOST = 2 ** 22
 
-function counted(count: unknown): number {
+/** @internal */
+export function counted(count: unknown): number {
   if (typeof count !== 'number' || !Number.isInteger(count) || count < 0) {
     throw argument(`a count must be a whole number from 0 up, not ${shown(count)}`)
   }
@@ -31,7 +52,8 @@ function counted(count: unknown): number {
   return count
 }
 
-function room(count: number): BigUint64Array {
+/** @internal */
+export function room(count: number): BigUint64Array {
   try {
     return new BigUint64Array(count)
   } catch {
@@ -152,21 +174,8 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
 
   /** Takes an id of this source apart. */
   parse(id: T | bigint | number | string): Parts {
-    const ok = typeof id === 'bigint' || typeof id === 'string' || (typeof id === 'number' && Number.isSafeInteger(id))
-    if (!ok) throw argument(`parse takes a bigint, a string or a safe integer, not ${shown(id)}`)
     this.life.check()
-    try {
-      const parts: Parts = {}
-      for (const [name, value] of native.parse(this.cursor.source, String(id))) {
-        if (name === 'time') parts.time = new Date(value)
-        else if (name === 'number') parts.number = BigInt(value)
-        else if (name === 'date') parts.date = value
-        else if (name === 'worker' || name === 'sequence' || name === 'datacenter') parts[name] = Number(value)
-      }
-      return parts
-    } catch (e) {
-      throw translated(e)
-    }
+    return partsOf(this.cursor.source, id)
   }
 
   /** This source's figures; after `close` the last ones. */

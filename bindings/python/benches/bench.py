@@ -9,6 +9,7 @@ where the row is a loop of calls. Needs a C compiler and Python's headers for th
 
 import array
 import collections
+import functools
 import importlib.util
 import itertools
 import json
@@ -54,6 +55,7 @@ serial = mill.serial("cust_info", "custid", date="yyyyMMdd", number="00000000000
 # A layout that its own clock does not hold back, to see what a call costs.
 free = mill.snowflake("free", worker=1, layout="time:31@1s,worker:1,seq:31")
 twitter = mill.snowflake("twitter", worker=1)
+sales = mill.business("order")
 numbers = array.array("Q", bytes(8000))
 raw = raw_call()
 
@@ -160,6 +162,9 @@ row("keymill iterator", stream(lambda: orders))
 row("keymill handle iterator", stream(lambda: threads.handle()))
 row("keymill take(1000)", batch(lambda: batches.take(1000)))
 row("keymill fill(1000)", batch(lambda: batches.fill(numbers)))
+row("keymill business next(42)", calls(functools.partial(sales.next, 42)), True)
+row("keymill business next(a text of 16)", calls(functools.partial(sales.next, "buyer-0123456789")), True)
+row("keymill business take(42, 1000)", batch(lambda: sales.take(42, 1000)))
 row("keymill serial next()", methods(serial), True)
 row("keymill serial take(1000)", batch(lambda: serial.take(1000)))
 row("keymill snowflake next(), uncapped", methods(free), True)

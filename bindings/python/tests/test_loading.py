@@ -1,5 +1,6 @@
 """What an import says of a compiled part that cannot be loaded, and what several copies of the package do."""
 
+import platform
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,12 @@ def test_a_library_for_another_machine_is_named(library):
         file.seek(18)
         file.write((243).to_bytes(2, "little"))
     refused(library.parent.parent, str(library), "is for ELF machine 243")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the name of glibc's file")
+def test_a_libc_that_is_missing_is_named(library):
+    library.write_bytes(library.read_bytes().replace(b"\0libc.so.6\0", b"\0libc.none\0"))
+    refused(library.parent.parent, "libc.none: cannot open shared object file")
 
 
 def test_a_library_for_another_python_is_named(library):

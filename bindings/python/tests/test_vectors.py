@@ -26,12 +26,26 @@ def text_of(part):
     return str(part)
 
 
+def key_of(step):
+    """The business key of a step."""
+    if "key_text" in step:
+        return step["key_text"] * int(step.get("times", "1"))
+    return int(step["key"])
+
+
+def shown(route):
+    """A route as the vectors write it."""
+    parts = {name: getattr(route, name) for name in ("gene", "shard", "read", "write", "also", "version")}
+    return {name: str(part) for name, part in parts.items() if part is not None}
+
+
 class Runner:
     """One case: its mill and its sources by name."""
 
     def __init__(self, config):
         self.mill = None if config is None else keymill.open(config)
         self.sources = {}
+        self.routers = {}
 
     def do(self, step):
         verb = getattr(self, "do_" + step["do"], None)
@@ -46,6 +60,26 @@ class Runner:
 
     def do_source(self, step):
         self.sources[step["as"]] = self.mill.source(step["spec"])
+
+    def do_next_for(self, step):
+        source, key = self.sources[step["of"]], key_of(step)
+        return str(source.next(key))
+
+    # The verbs are the same for ids of 128 bits.
+    do_next_wide_for = do_next_for
+
+    def do_try_next_for(self, step):
+        source, key = self.sources[step["of"]], key_of(step)
+        id = source.try_next(key)
+        if id is None:
+            raise keymill.DeadlineError("NOT_READY", step.get("says", ""))
+        return str(id)
+
+    def do_take_for(self, step):
+        source, key = self.sources[step["of"]], key_of(step)
+        return [str(id) for id in source.take(key, int(step["count"]))]
+
+    do_take_wide_for = do_take_for
 
     def do_next(self, step):
         return str(self.sources[step["of"]].next())
@@ -70,6 +104,24 @@ class Runner:
 
     def do_clock_advance(self, step):
         self.mill.advance_clock(int(step["ms"]))
+
+    def do_gene(self, step):
+        return str(keymill.gene(key_of(step)))
+
+    def do_router(self, step):
+        self.routers[step["as"]] = keymill.Router.from_text(step["table"])
+
+    def do_load(self, step):
+        self.routers[step["of"]].load(step["table"])
+
+    def do_route(self, step):
+        return shown(self.routers[step["of"]].route(int(step["id"])))
+
+    def do_route_wide(self, step):
+        return shown(self.routers[step["of"]].route_wide(int(step["id"])))
+
+    def do_route_key(self, step):
+        return shown(self.routers[step["of"]].route_key(key_of(step)))
 
     def do_spec(self, step):
         return keymill._keymill.spec_string(step["kind"], step["name"], dict(step.get("options", [])))

@@ -138,6 +138,12 @@ def test_figures_count_ids_that_were_handed_out(mill):
     assert orders.settings()["scheme"] == "keymill"
 
 
+def test_figures_say_how_long_ago_a_lease_was_renewed(mill):
+    fixed, leased = mill.snowflake("fixed", worker=1), mill.snowflake("leased")
+    fixed.next(), leased.next()
+    assert fixed.stats()["lease_age_ms"] is None and 0 <= leased.stats()["lease_age_ms"] < 60_000
+
+
 def test_figures_are_told_after_close_as_in_every_language(mill):
     orders = mill.segment("orders")
     orders.take(7)

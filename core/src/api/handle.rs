@@ -50,7 +50,7 @@ impl Handle {
     #[cold]
     #[inline(never)]
     fn next_block(&mut self) -> Result<u64> {
-        if let Way::Strided(_) | Way::Time(_) = self.source.shared.way {
+        if let Way::Strided(_) | Way::Time(_) | Way::AnyTime(_) = self.source.shared.way {
             // A block counts, and with a stride a count is no id, so these are taken one by one too.
             return self.source.next();
         }

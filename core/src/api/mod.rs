@@ -4,9 +4,11 @@
 //! Only plain types cross: `u64`, UTF-8 text, buffers of the caller, an opaque mill and source. Configuration crosses as one
 //! string, so no language can lack an option.
 
+mod business;
 mod door;
 mod handle;
 mod operate;
+mod router;
 mod source;
 pub(crate) mod text;
 
@@ -23,8 +25,10 @@ use crate::store::Facts;
 use crate::time::Clock;
 
 pub use crate::base::spec::Kind;
+pub use business::Heat;
 pub use handle::{Handle, Iter};
 pub use operate::{Change, OldRow, Periods, Repair, Standing};
+pub use router::{Route, Router, Stored, StoredRouter};
 pub use source::Source;
 
 /// The version of keymill, the same in every language.
@@ -101,8 +105,10 @@ impl Mill {
     /// Every figure as Prometheus text. In a forked child the figures begin with its first call.
     #[must_use]
     pub fn metrics(&self) -> String {
-        let figures = self.shared.figures(|engine| metrics::render(&engine.counters, &engine.all_stats()));
-        figures.unwrap_or_else(|| metrics::render(&MillCounters::default(), &[]))
+        let routers = &self.shared.routers;
+        let figures =
+            self.shared.figures(|engine| metrics::render(&engine.counters, &engine.all_stats(), routers));
+        figures.unwrap_or_else(|| metrics::render(&MillCounters::default(), &[], routers))
     }
 
     /// How long reservations took.
@@ -169,6 +175,9 @@ impl Mill {
     /// As [`Mill::init`].
     pub fn tables(&self, specs: &[&str], change: Change) -> Result<Vec<Table>> {
         let mut keys: Vec<Arc<Key>> = Vec::new();
+        if specs.is_empty() {
+            keys.push(Arc::new(Key::of_route("keymill")));
+        }
         for spec in if specs.is_empty() { &["segment:keymill", "snowflake:keymill"] } else { specs } {
             let key = self.shared.guard(|| self.shared.config.spec(spec))?.key;
             // A ticket's step is part of its table's definition; a table with another step is refused.
@@ -247,9 +256,11 @@ pub struct Parts {
     pub worker: Option<u64>,
     /// A snowflake's sequence.
     pub sequence: Option<u64>,
+    /// The gene of a business id.
+    pub gene: Option<u16>,
     /// A serial number's date part.
     pub date: Option<String>,
-    /// A segment id, or the number of a serial.
+    /// A segment id, or the number of a serial or of a business id.
     pub number: Option<u64>,
 }
 
@@ -265,6 +276,7 @@ impl Parts {
             ("datacenter", self.datacenter.map(|n| n.to_string())),
             ("worker", self.worker.map(|n| n.to_string())),
             ("sequence", self.sequence.map(|n| n.to_string())),
+            ("gene", self.gene.map(|n| n.to_string())),
             ("date", self.date.clone()),
             ("number", self.number.map(|n| n.to_string())),
         ];

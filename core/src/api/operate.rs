@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::base::bank::{BankSpec, recorded_counters};
 use crate::base::error::{Error, Result, shown};
 use crate::base::reservation::{Key, Scheme};
 use crate::config::spec_string;
 use crate::store::{Import, Row, check_schemes, look, not_imported, one_of_several, planned_import, step_of};
 
-use super::Source;
+use super::{Heat, Source};
 
 /// Whether a verb changes the store, or only shows what it would change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,9 +107,16 @@ pub struct Standing {
     pub other_period: Option<Periods>,
     /// How many numbers one reservation takes: the source's steps, as multiples of the row's step where it has one.
     pub step: String,
+    /// Of business ids the ten counters with most reserved numbers, the first one first.
+    pub hottest: Vec<Heat>,
+    /// Of business ids the recorded number of counters; `None` where none is recorded yet.
+    pub counters: Option<u32>,
     /// Problems that do not stop the source: of several stores, one has lost its row or does not answer.
     pub warnings: Vec<String>,
 }
+
+/// How many counters of a bank `status` names.
+const HOTTEST: usize = 10;
 
 impl Source {
     /// Where the row stands, and how much is left.
@@ -116,6 +124,9 @@ impl Source {
     /// # Errors
     /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
     pub fn standing(&self) -> Result<Standing> {
+        if let Some(bank) = self.spec().bank {
+            return self.standing_of_bank(bank);
+        }
         let key = self.spec().key.clone();
         let (row, changed_seconds_ago, warnings) = self.on_store(move |store| {
             let row = look(store, &key)?;
@@ -124,7 +135,7 @@ impl Source {
             {
                 return Err(fault.with_context(&format!("looking at `{}`", key.name)));
             }
-            if key.scheme == Scheme::Worker {
+            if matches!(key.scheme, Scheme::Worker | Scheme::WorkerNode) {
                 return Ok((row, None, Vec::new()));
             }
             let age = if row.is_some() { store.age(&key)? } else { None };
@@ -149,7 +160,51 @@ impl Source {
         let (used, capacity) = (stride.up_to(highest.unwrap_or(0)), stride.up_to(self.spec().last));
         let of_row = row.as_ref().and_then(|row| step_of(&self.spec().key, row));
         let step = self.spec().step_in_words(of_row);
-        Ok(Standing { row, reserved_to, used, capacity, changed_seconds_ago, other_period, step, warnings })
+        Ok(Standing {
+            row,
+            reserved_to,
+            used,
+            capacity,
+            changed_seconds_ago,
+            other_period,
+            step,
+            hottest: Vec::new(),
+            counters: None,
+            warnings,
+        })
+    }
+
+    /// The counter that is used up most stands for its bank.
+    fn standing_of_bank(&self, bank: BankSpec) -> Result<Standing> {
+        let key = self.spec().key.clone();
+        let row = self.on_store(move |store| look(store, &key))?;
+        let mut hottest = self.heat()?;
+        let lowest = hottest.iter().map(|heat| heat.left).min();
+        let highest = lowest.map(|left| bank.last() - left);
+        hottest.sort_by_key(|heat| std::cmp::Reverse(heat.reserved));
+        hottest.truncate(HOTTEST);
+        let mut warnings = Vec::new();
+        let text = row.as_ref().and_then(|row| recorded_counters(row.mark.next));
+        if let Some(counters) = text.filter(|counters| bank.is_named && *counters != bank.counters) {
+            warnings.push(format!(
+                "the store records counters={counters}, and this source has counters={}",
+                bank.counters
+            ));
+        }
+        let row = row
+            .map(|row| Row { text: text.map_or(row.text, |counters| format!("counters={counters}")), ..row });
+        Ok(Standing {
+            row,
+            reserved_to: highest.map(|number| number.to_string()),
+            used: highest.unwrap_or(0),
+            capacity: bank.last(),
+            changed_seconds_ago: None,
+            other_period: None,
+            step: self.spec().step_in_words(None),
+            hottest,
+            counters: text,
+            warnings,
+        })
     }
 
     /// The schemes whose rows [`Source::import`] imports.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{Error, Result, shown};
+use crate::base::random;
 use crate::base::reservation::{Key, MAX_NUMBER, Mark};
 use crate::base::spec::{Kind, Order, SnowflakeSpec, Spec};
 use crate::engine::metrics::Stats;
@@ -13,7 +14,7 @@ use crate::engine::{Live, SharedSource, Way};
 use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
 use crate::snowflake::{Layout, SnowflakeSource};
-use crate::store::{Row, look};
+use crate::store::{RaisePool, Row, look, shown_pool};
 
 use super::{Change, Handle, Iter, Mill, Parts, Repair};
 
@@ -71,11 +72,13 @@ impl Source {
         if let Way::Shared(live) = &self.shared.way {
             return self.next_shared(live);
         }
-        let quick = match &self.shared.way {
+        let quick = if let Way::Time(live) = &self.shared.way {
+            quick_time(live)
+        } else if let Way::Thread(live) = &self.shared.way {
             // A block of another process is revoked: its word has changed.
-            Way::Thread(live) => cursor::quick(live.last()),
-            Way::Time(live) => quick_time(live),
-            _ => None,
+            cursor::quick(live.last())
+        } else {
+            None
         };
         match quick {
             Some(id) => Ok(id),
@@ -125,7 +128,7 @@ impl Source {
             }
         }
         self.enter(|| match &self.shared.way {
-            Way::Time(live) => live.get(&self.shared)?.next(),
+            Way::Time(live) | Way::AnyTime(live) => live.get(&self.shared)?.next(),
             Way::Thread(live) => cursor::next_of_thread(live.get(&self.shared)?, |number, _| number),
             Way::Strided(live) => {
                 cursor::next_of_thread(live.get(&self.shared)?, |n, _| self.stride().nth(n))
@@ -155,18 +158,18 @@ impl Source {
                 Err(miss) => self.try_next_after(live, Some(miss)),
             };
         }
-        self.try_next_otherwise()
-    }
-
-    #[cold]
-    fn try_next_otherwise(&self) -> Result<u64> {
         if let Way::Time(live) = &self.shared.way
             && let Some(id) = quick_time(live)
         {
             return Ok(id);
         }
+        self.try_next_otherwise()
+    }
+
+    #[cold]
+    fn try_next_otherwise(&self) -> Result<u64> {
         self.enter(|| match &self.shared.way {
-            Way::Time(live) => live.get(&self.shared)?.try_next(),
+            Way::Time(live) | Way::AnyTime(live) => live.get(&self.shared)?.try_next(),
             _ => {
                 let source = self.numbers()?;
                 let rest = if self.by_thread() { cursor::rest_of_thread(source, |n, _| n) } else { None };
@@ -205,7 +208,9 @@ impl Source {
     pub fn fill(&self, buffer: &mut [u64]) -> Result<()> {
         let filled = match &self.shared.way {
             Way::Shared(live) => live.get(&self.shared).and_then(|source| source.fill(buffer)),
-            Way::Time(live) => live.get(&self.shared).and_then(|source| source.fill(buffer)),
+            Way::Time(live) | Way::AnyTime(live) => {
+                live.get(&self.shared).and_then(|source| source.fill(buffer))
+            }
             _ => self.fill_otherwise(buffer),
         };
         filled.map_err(|e| self.failed(e))
@@ -311,6 +316,9 @@ impl Source {
                 ..Parts::default()
             });
         }
+        if let Some(bank) = self.spec().bank {
+            return self.parse_business(bank, id).map_err(|e| self.failed(e));
+        }
         if self.kind() == Kind::Serial {
             return Err(self.failed(self.wants_text()));
         }
@@ -332,15 +340,20 @@ impl Source {
         Ok(Parts { number: Some(id), ..Parts::default() })
     }
 
-    /// Parses a text: a serial number, or an id in decimal.
+    /// Parses a text: a serial number, or an id in decimal. A business id may also be `0x` and its 16 or 32 hexadecimal digits, whose
+    /// number tells an id of 64 bits from one of 128.
     ///
     /// # Errors
-    /// `INVALID_ARGUMENT` for a text this source cannot have made.
+    /// `INVALID_ARGUMENT` for a text this source cannot have made; with `wide=on` also for a decimal number that may be an id of 64 bits
+    /// or another one of 128.
     pub fn parse_text(&self, text: &str) -> Result<Parts> {
         let Some(pattern) = self.spec().pattern() else {
+            if let Some(bank) = self.spec().bank {
+                return self.parse_business_text(bank, text).map_err(|e| self.failed(e));
+            }
             let id = text.parse().map_err(|_| {
                 self.failed(Error::argument(format!(
-                    "`{}` is not an id: write it in decimal digits",
+                    "`{}` is not an id: an id is a positive whole number, in decimal digits",
                     shown(text)
                 )))
             })?;
@@ -364,7 +377,13 @@ impl Source {
     /// What the source is, as `name, value`, every default filled in: scheme, table, step, layout …
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static str, String)> {
-        self.spec().settings()
+        let mut settings = self.spec().settings();
+        if let Some(counters) = self.counters()
+            && let Some((_, value)) = settings.iter_mut().find(|(name, _)| *name == "counters")
+        {
+            *value = counters.to_string();
+        }
+        settings
     }
 
     /// This source's figures.
@@ -374,7 +393,8 @@ impl Source {
     pub fn stats(&self) -> Result<Stats> {
         self.shared.mill.guard(|| {
             Ok(match &self.shared.way {
-                Way::Time(live) => Stats::of_snowflakes(live.get(&self.shared)?),
+                Way::Time(live) | Way::AnyTime(live) => Stats::of_snowflakes(live.get(&self.shared)?),
+                Way::Bank(live) | Way::WideBank(live) => Stats::of_bank(live.get(&self.shared)?),
                 _ => Stats::of_segments(self.shared.segments()?),
             })
         })
@@ -392,17 +412,26 @@ impl Source {
     /// Raises the store's row so that `next` is the next number, or with a stride the first id from there on; never lowers
     /// it.
     ///
+    /// Of a snowflake `next` is an id: its worker begins no more at its time or earlier. With leased workers this holds for each of the
+    /// pool, and every process that uses one now loses it at its next renewal and leases anew.
+    ///
     /// # Errors
     /// `STORE_REFUSED` where the row stands higher, `STORE_UNAVAILABLE`, `INVALID_ARGUMENT`.
     pub fn repair(&self, next: u64, change: Change) -> Result<Repair> {
-        if self.spec().is_leased() {
+        if self.spec().finds_worker() {
+            return self.repair_pool(next, change);
+        }
+        if self.spec().snowflake.as_ref().is_some_and(|flake| !flake.is_marked) {
             return Err(self.failed(Error::argument(format!(
-                "`{}` leases its workers, so it has no number to raise: processes that run notice a restored table at their next \
-                 renewal; stop them and delete the rows of pool `{}` once every lease has ended and `max_lead` has passed",
-                self.label(),
-                self.spec().key.name
+                "`{}` keeps no mark that could be raised: its spec says `mark=none`",
+                self.label()
             ))));
         }
+        // A tick is far below any id of today. So an id that was taken for a tick would raise the mark beyond the layout's end, for ever.
+        let next = match self.layout() {
+            Some(layout) => layout.read(next).map_err(|e| self.failed(e))?.tick + 1,
+            None => next,
+        };
         let first = self.stride().at_least(next);
         if next == 0 || first > self.spec().last {
             return Err(self.failed(Error::argument(format!(
@@ -411,6 +440,9 @@ impl Source {
                 self.spec().last
             ))));
         }
+        if let Some(bank) = self.spec().bank {
+            return self.repair_bank(bank, next, change);
+        }
         let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
         let key = self.key();
         let to = Mark { period, next: first };
@@ -418,6 +450,31 @@ impl Source {
             let (before, after) =
                 if change.is_dry() { store.would_repair(&key, to)? } else { store.repair(&key, to)? };
             Ok(Repair { before, after })
+        })
+    }
+
+    fn repair_pool(&self, id: u64, change: Change) -> Result<Repair> {
+        let (Some(layout), true) = (self.layout(), self.spec().is_leased()) else {
+            return Err(self.failed(Error::argument(format!(
+                "`{}` uses each worker once, so it has no mark to raise",
+                self.label()
+            ))));
+        };
+        let to = layout.read(id).map_err(|e| self.failed(e))?.tick + 1;
+        let raise = RaisePool {
+            key: self.key(),
+            layout: self.spec().pool_layout().into(),
+            member: (1, 0),
+            to,
+            token: random::u64() >> 1,
+        };
+        self.on_store(move |store| {
+            let (before, after) =
+                if change.is_dry() { store.would_raise_pool(&raise)? } else { store.raise_pool(&raise)? };
+            Ok(Repair {
+                before: before.layout.is_some().then(|| shown_pool(&before)),
+                after: shown_pool(&after),
+            })
         })
     }
 
@@ -441,8 +498,7 @@ impl Source {
 #[expect(clippy::inline_always, reason = "as for `next`")]
 #[inline(always)]
 pub(crate) fn quick_time(live: &Live<SnowflakeSource>) -> Option<u64> {
-    let source = live.last();
-    if source.word().is_ours() { source.quick() } else { None }
+    if live.is_ours() { live.last().quick() } else { None }
 }
 
 impl IntoIterator for &Source {

@@ -1,5 +1,6 @@
 //! The callers of one source: how they wake the keeper, wait for it, and learn from its last error why there is nothing.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub(crate) struct Callers {
 #[derive(Default)]
 pub(crate) struct LastError {
     posted: Option<Posted>,
+    /// Errors of single counters of a bank.
+    of_counters: BTreeMap<u32, Posted>,
     /// Counts posts, so that a caller recognises one that came after its call.
     count: u64,
 }
@@ -51,6 +54,30 @@ pub(crate) struct Waiting {
     pub(crate) give_up_at: Instant,
     /// How many errors had been posted before the call.
     errors_before: u64,
+    /// The counter of a bank that it waits for.
+    counter: Option<u32>,
+}
+
+/// Of how many counters an error is kept. Callers of another one wait until it is tried again.
+const MOST_COUNTERS: usize = 1_024;
+
+impl LastError {
+    fn new_post(&mut self, error: Error, now: Now) -> Posted {
+        self.count += 1;
+        let wait = error.retry_after.unwrap_or(ROUND_TRIP);
+        Posted {
+            error,
+            wall_ms: now.wall_ms,
+            retry_at_ms: now.boot_ms.saturating_add(wait.as_millis() as u64),
+            count: self.count,
+        }
+    }
+
+    /// The error that holds for callers of this counter.
+    fn of(&self, counter: Option<u32>) -> Option<&Posted> {
+        let own = counter.and_then(|counter| self.of_counters.get(&counter));
+        own.into_iter().chain(&self.posted).max_by_key(|posted| posted.count)
+    }
 }
 
 static IDS: AtomicU64 = AtomicU64::new(1);
@@ -79,7 +106,12 @@ impl Callers {
 
     /// A caller begins to wait.
     pub(crate) fn begin_wait(&self, enough: u64, give_up_at: Instant) -> Waiting {
-        Waiting { enough, give_up_at, errors_before: self.lock().count }
+        self.begin_wait_of(None, enough, give_up_at)
+    }
+
+    /// A caller begins to wait for a counter of a bank.
+    pub(crate) fn begin_wait_of(&self, counter: Option<u32>, enough: u64, give_up_at: Instant) -> Waiting {
+        Waiting { enough, give_up_at, errors_before: self.lock().count, counter }
     }
 
     /// Sleeps until the keeper has news, or for `pause`.
@@ -101,7 +133,9 @@ impl Callers {
     ) -> Option<Error> {
         let now = Instant::now();
         let is_late = now >= waiting.give_up_at;
-        let Some(posted) = &last_error.posted else { return is_late.then(|| self.deadline_passed()) };
+        let Some(posted) = last_error.of(waiting.counter) else {
+            return is_late.then(|| self.deadline_passed());
+        };
         let retry_in = self.retry_in(posted);
         let is_hopeless = if matches!(posted.error.code, Code::StoreUnavailable | Code::NoWorkerFree) {
             // An outage may end within the deadline, and so may another process's lease.
@@ -152,8 +186,18 @@ impl Callers {
 
     /// Why a caller who does not wait gets nothing.
     pub(crate) fn not_ready(&self, enough: u64, left: impl FnOnce() -> u64) -> Error {
+        self.not_ready_of(None, enough, left)
+    }
+
+    /// As [`Callers::not_ready`], for a counter of a bank.
+    pub(crate) fn not_ready_of(
+        &self,
+        counter: Option<u32>,
+        enough: u64,
+        left: impl FnOnce() -> u64,
+    ) -> Error {
         let last_error = self.lock();
-        match last_error.posted.as_ref().map(|posted| (posted, self.retry_in(posted))) {
+        match last_error.of(counter).map(|posted| (posted, self.retry_in(posted))) {
             Some((posted, retry_in)) if !retry_in.is_zero() => self.error_of(posted, retry_in, enough, left),
             _ => Error::new(Code::NotReady, format!("no number of `{}` is in memory yet", self.spec.label))
                 .after(ROUND_TRIP),
@@ -178,20 +222,48 @@ impl Callers {
 
     /// The error that callers get now, if the keeper posted one.
     pub(crate) fn posted_error(&self) -> Option<Error> {
-        self.lock().posted.as_ref().map(|posted| posted.error.clone())
+        let last_error = self.lock();
+        let posted = last_error.posted.as_ref().or_else(|| last_error.of_counters.values().next());
+        posted.map(|posted| posted.error.clone())
     }
 
     /// The keeper failed: callers get this error until it tries again.
     pub(crate) fn post(&self, error: Error, now: Now) {
         let mut last_error = self.lock();
-        last_error.count += 1;
-        let wait = error.retry_after.unwrap_or(ROUND_TRIP);
-        last_error.posted = Some(Posted {
-            error,
-            wall_ms: now.wall_ms,
-            retry_at_ms: now.boot_ms.saturating_add(wait.as_millis() as u64),
-            count: last_error.count,
-        });
+        last_error.posted = Some(last_error.new_post(error, now));
+        drop(last_error);
+        self.changed.notify_all();
+    }
+
+    /// The keeper failed for one counter of a bank: its callers get this error until it tries again.
+    pub(crate) fn post_of(&self, counter: u32, error: Error, now: Now) {
+        let mut last_error = self.lock();
+        if last_error.of_counters.len() >= MOST_COUNTERS {
+            last_error.of_counters.retain(|_, posted| posted.retry_at_ms > now.boot_ms);
+        }
+        if last_error.of_counters.len() >= MOST_COUNTERS {
+            last_error.of_counters.pop_first();
+        }
+        let posted = last_error.new_post(error, now);
+        last_error.of_counters.insert(counter, posted);
+        drop(last_error);
+        self.changed.notify_all();
+    }
+
+    /// Whether a counter of a bank was refused and is not tried yet.
+    pub(crate) fn rests(&self, counter: u32, now: Now) -> bool {
+        self.lock().of_counters.get(&counter).is_some_and(|posted| posted.retry_at_ms > now.boot_ms)
+    }
+
+    /// The keeper brought numbers of these counters of a bank: wakes every waiting caller.
+    pub(crate) fn supplied_of(&self, counters: &[u32]) {
+        let mut last_error = self.lock();
+        last_error.posted = None;
+        if !last_error.of_counters.is_empty() {
+            for counter in counters {
+                last_error.of_counters.remove(counter);
+            }
+        }
         drop(last_error);
         self.changed.notify_all();
     }

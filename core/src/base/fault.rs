@@ -60,6 +60,8 @@ pub(crate) enum Remedy {
     SetOption(String),
     /// `keymill init`, after something else if `first` is not empty.
     Init { first: &'static str },
+    /// `keymill repair` of a bank with this number of counters.
+    Counters(u32),
     /// `keymill repair` of this row, if it is known which, after something else if `first` is not empty, to a number above what `above` says.
     Repair { first: &'static str, row: Option<String>, above: &'static str },
 }
@@ -88,6 +90,10 @@ impl Remedy {
                 Some(source) => write!(out, "{first}run `{keymill} init {source}`"),
                 None => write!(out, "{first}run `{keymill} init`"),
             },
+            Remedy::Counters(counters) => {
+                let source = source.unwrap_or_else(|| "SOURCE".to_owned());
+                write!(out, "run `{keymill} repair {source} --counters {counters} --yes`")
+            }
             Remedy::Repair { first, row, above } => {
                 let row = || row.as_deref().map_or("SOURCE".to_owned(), quoted);
                 let source = source.unwrap_or_else(row);
@@ -210,8 +216,9 @@ impl Fault {
     pub(crate) fn all(kind: FaultKind, faults: impl IntoIterator<Item = Fault>) -> Fault {
         let (mut causes, mut commands) = (Vec::new(), Vec::new());
         for mut fault in faults {
-            let is_command =
-                |remedy: &mut Remedy| matches!(remedy, Remedy::Init { .. } | Remedy::Repair { .. });
+            let is_command = |remedy: &mut Remedy| {
+                matches!(remedy, Remedy::Init { .. } | Remedy::Repair { .. } | Remedy::Counters(_))
+            };
             for command in fault.remedies.extract_if(.., is_command) {
                 if !commands.contains(&command) {
                     commands.push(command);

@@ -1,6 +1,7 @@
 //! What every layer above builds on: errors, specs, keys and requests, callers that wait, words that a fork wipes, threads,
 //! random numbers.
 
+pub(crate) mod bank;
 pub(crate) mod callers;
 pub(crate) mod counters;
 pub(crate) mod error;

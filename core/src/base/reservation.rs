@@ -73,6 +73,25 @@ pub struct Key {
 }
 
 impl Key {
+    /// A row of this table, without anything that only some schemes need.
+    pub(crate) fn plain(scheme: Scheme, table: String, name: String) -> Key {
+        Key {
+            scheme,
+            table,
+            columns: Columns::default(),
+            name,
+            serial: None,
+            step: 1,
+            unsafe_on: false,
+            stride: Stride::EVERY,
+        }
+    }
+
+    /// What a route table is kept under.
+    pub(crate) fn of_route(name: &str) -> Key {
+        Key::plain(Scheme::Route, Scheme::Route.default_table().to_owned(), name.to_owned())
+    }
+
     /// Identifies a check of the table: its name, and everything else of this key that the check depends on.
     #[must_use]
     pub fn place(&self) -> String {

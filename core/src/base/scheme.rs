@@ -87,6 +87,10 @@ pub(crate) enum Kept {
     Sequence,
     /// A row for each worker of a pool: `keymill_worker`.
     Worker,
+    /// A row for each process that ever began, whose number is a worker: `WORKER_NODE`.
+    Node,
+    /// A row for each route table: `keymill_route`.
+    Route,
 }
 
 /// A column that holds when a row was changed.
@@ -150,6 +154,10 @@ macro_rules! schemes {
             $($(#[doc = $doc])+ $scheme,)+
             /// `keymill_worker`, keymill's own table of leased workers. No spec names it: `worker=lease` does.
             Worker,
+            /// `WORKER_NODE`, the table of uid-generator. No spec names it: `worker=disposable` does.
+            WorkerNode,
+            /// `keymill_route`, keymill's own table of route tables. No spec names it.
+            Route,
         }
 
         impl Scheme {
@@ -160,6 +168,8 @@ macro_rules! schemes {
                 match self {
                     $(Scheme::$scheme => const { &$description },)+
                     Scheme::Worker => &WORKER,
+                    Scheme::WorkerNode => &WORKER_NODE,
+                    Scheme::Route => &ROUTE,
                 }
             }
         }
@@ -180,6 +190,24 @@ static WORKER: Description = Description {
     kept: Kept::Worker,
     touched: None,
     create: create!("worker": mysql postgres sqlite),
+};
+
+/// Workers that are used once. Not among the schemes of a spec.
+static WORKER_NODE: Description = Description {
+    name: "worker_node",
+    table: "WORKER_NODE",
+    kept: Kept::Node,
+    touched: None,
+    create: create!("worker_node": mysql),
+};
+
+/// Route tables. Not among the schemes of a spec.
+static ROUTE: Description = Description {
+    name: "route",
+    table: "keymill_route",
+    kept: Kept::Route,
+    touched: None,
+    create: create!("route": mysql postgres sqlite),
 };
 
 schemes! {
@@ -323,13 +351,14 @@ impl Scheme {
     /// The columns that identify a row. No two rows may have the same values in them.
     pub(crate) fn identity(self) -> Vec<&'static str> {
         match self.kept() {
-            Kept::Segment => vec!["name"],
+            Kept::Segment | Kept::Route => vec!["name"],
             Kept::Serial => vec!["TABLENAME", "COLUMNNAME", "DATEFMT", "NOFMT"],
             Kept::Counter(columns) => vec![columns.name],
             Kept::Ticket { stub_is_unique: true } => vec!["stub"],
             Kept::Ticket { stub_is_unique: false } => vec!["id"],
             Kept::Sequence => Vec::new(),
             Kept::Worker => vec!["pool", "slot"],
+            Kept::Node => vec!["ID"],
         }
     }
 
@@ -346,6 +375,8 @@ impl Scheme {
             Kept::Ticket { .. } => vec!["id", "stub", "step"],
             Kept::Sequence => Vec::new(),
             Kept::Worker => vec!["token", "mark", "ends_at", "owner", "layout"],
+            Kept::Node => vec!["HOST_NAME", "PORT", "TYPE", "LAUNCH_DATE", "MODIFIED", "CREATED"],
+            Kept::Route => vec!["version", "table_text"],
         }
     }
 
@@ -400,7 +431,7 @@ impl Scheme {
     /// Whether the scheme keeps plain numbers: segments.
     #[must_use]
     pub const fn keeps_segments(self) -> bool {
-        !matches!(self.kept(), Kept::Serial | Kept::Worker)
+        !matches!(self.kept(), Kept::Serial | Kept::Worker | Kept::Node | Kept::Route)
     }
 
     /// Whether the server itself counts, by AUTO_INCREMENT or a sequence. Each of its counts is worth `step` numbers.

@@ -1,8 +1,10 @@
 //! A source's spec, once its string has been read: every option with its default filled in.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::bank::BankSpec;
 use crate::base::fault::CommandLine;
 use crate::base::reservation::Key;
 use crate::base::worker::Slots;
@@ -20,6 +22,8 @@ pub enum Kind {
     Snowflake,
     /// Texts made of a date part and a number.
     Serial,
+    /// Ids made of the gene of a key and a number.
+    Business,
 }
 
 /// `order=process|thread`.
@@ -51,8 +55,12 @@ pub struct Rules {
 pub struct SnowflakeSpec {
     /// The fields of an id.
     pub layout: Layout,
-    /// The worker id, or how one is leased.
+    /// The worker id, or how one is found.
     pub worker: Worker,
+    /// Where a worker that is given was read.
+    pub from: WorkerFrom,
+    /// `mark=store`: the highest time in use of a worker that is given is kept in the store.
+    pub is_marked: bool,
     /// The worker was given as `DC+N`, and parts of ids are shown so.
     pub by_data_centre: bool,
     /// What to do when the wall clock steps back.
@@ -73,6 +81,41 @@ pub enum Worker {
         /// The worker ids to choose from.
         slots: Slots,
     },
+    /// It is the number of a row that the store makes for it, and is used once.
+    Disposable,
+}
+
+impl Worker {
+    /// How `worker=` names it, if the store decides about it.
+    pub(crate) const fn kind(self) -> Option<&'static str> {
+        match self {
+            Worker::Fixed(_) => None,
+            Worker::Leased { .. } => Some("lease"),
+            Worker::Disposable => Some("disposable"),
+        }
+    }
+}
+
+/// Where a worker that is given was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerFrom {
+    /// In the spec.
+    Given,
+    /// At the end of a host name.
+    Ordinal,
+    /// In the low bits of an address.
+    Address,
+}
+
+/// What follows the worker where it is shown.
+impl fmt::Display for WorkerFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkerFrom::Given => Ok(()),
+            WorkerFrom::Ordinal => f.write_str(", the number of the host name"),
+            WorkerFrom::Address => f.write_str(", the low bits of the address"),
+        }
+    }
 }
 
 /// What to do when the wall clock steps back.
@@ -108,6 +151,8 @@ pub struct Spec {
     pub deadline: Duration,
     /// The options of a snowflake; `None` for the other kinds.
     pub snowflake: Option<SnowflakeSpec>,
+    /// The options of business ids; `None` for the other kinds.
+    pub bank: Option<BankSpec>,
     /// `skew=5s` of a serial: how far this clock may be behind the row's period.
     pub skew_ms: u64,
     /// How much to reserve, and when.
@@ -145,10 +190,17 @@ impl Spec {
         matches!(self.snowflake, Some(SnowflakeSpec { worker: Worker::Leased { .. }, .. }))
     }
 
+    /// The store finds the snowflake's worker: the source begins without one.
+    #[must_use]
+    pub fn finds_worker(&self) -> bool {
+        self.snowflake.is_some_and(|of| of.worker.kind().is_some())
+    }
+
     /// What the source hands out.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match (&self.snowflake, &self.key.serial) {
+            _ if self.bank.is_some() => Kind::Business,
             (Some(_), _) => Kind::Snowflake,
             (None, Some(_)) => Kind::Serial,
             (None, None) => Kind::Segment,
@@ -160,7 +212,7 @@ impl Spec {
     pub fn identity(&self) -> String {
         let zone = self.pattern().map_or("", SerialPattern::zone_name);
         format!(
-            "{:?} {} {} {zone} {:?} {} {:?} {:?} {} {:?} {} {} {}",
+            "{:?} {} {} {zone} {:?} {} {:?} {:?} {:?} {} {:?} {} {} {}",
             self.key.scheme,
             self.key.place(),
             self.key.name,
@@ -168,6 +220,7 @@ impl Spec {
             self.block,
             self.deadline,
             self.snowflake,
+            self.bank,
             self.skew_ms,
             self.rules,
             self.start,
@@ -201,6 +254,8 @@ impl Spec {
                 let widest = if self.last > pattern.last() { 18 } else { pattern.width() as usize };
                 pattern.prefix(pattern.period_at(0)).len() + widest
             }
+            // A 128-bit id has 39 digits at most.
+            None if self.bank.is_some_and(|bank| bank.wide) => 39,
             None => MOST_DIGITS,
         }
     }
@@ -218,7 +273,7 @@ impl Spec {
             settings.push(("date", pattern.date_pattern().to_owned()));
             settings.push(("number", pattern.number_pattern().to_owned()));
         }
-        if let Some(SnowflakeSpec { layout, worker, by_data_centre, .. }) = &self.snowflake {
+        if let Some(SnowflakeSpec { layout, worker, from, is_marked, by_data_centre, .. }) = &self.snowflake {
             settings.push(("layout", layout.describe()));
             settings.push(("epoch", rfc3339(layout.epoch_ms())));
             if layout.scatter() != Scatter::None {
@@ -229,15 +284,24 @@ impl Spec {
                 match worker {
                     Worker::Fixed(worker) => match layout.split_worker(*worker).filter(|_| *by_data_centre) {
                         Some((center, worker)) => format!("{center}+{worker}"),
-                        None => worker.to_string(),
+                        None => format!("{worker}{from}"),
                     },
+                    Worker::Disposable => format!("a row of {}, used once", self.key.table),
                     Worker::Leased { lease_ms, slots } => {
-                        format!("leased for {lease_ms} ms from {} to {}", slots.first, slots.last)
+                        format!("leased for {} from {} to {}", in_words(*lease_ms), slots.first, slots.last)
                     }
                 },
             ));
+            if !is_marked {
+                settings.push(("mark", "none".to_owned()));
+            }
         } else {
             settings.push(("step", self.step_in_words(None)));
+        }
+        if let Some(bank) = self.bank {
+            settings.push(("counters", bank.counters.to_string()));
+            settings.push(("wide", if bank.wide { "on" } else { "off" }.to_owned()));
+            return settings;
         }
         let stride = self.key.stride;
         if !stride.is_every() {
@@ -271,5 +335,17 @@ impl Spec {
             (None, 2..) => format!("{min_step} to {max_step} in multiples of {unit}"),
             (None, _) => format!("{min_step} to {max_step}"),
         }
+    }
+}
+
+/// A time as a spec writes it: `30s`.
+#[must_use]
+pub(crate) fn in_words(ms: u64) -> String {
+    match ms {
+        1.. if ms.is_multiple_of(86_400_000) => format!("{}d", ms / 86_400_000),
+        1.. if ms.is_multiple_of(3_600_000) => format!("{}h", ms / 3_600_000),
+        1.. if ms.is_multiple_of(60_000) => format!("{}m", ms / 60_000),
+        1.. if ms.is_multiple_of(1000) => format!("{}s", ms / 1000),
+        _ => format!("{ms}ms"),
     }
 }

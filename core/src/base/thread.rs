@@ -47,8 +47,9 @@ pub(crate) fn process_name() -> String {
     format!("{}:{}", host_name().unwrap_or_else(|| "?".to_owned()), std::process::id())
 }
 
+/// The name of this machine, as it calls itself.
 #[cfg(all(unix, not(miri)))]
-fn host_name() -> Option<String> {
+pub(crate) fn host_name() -> Option<String> {
     let mut name = [0u8; 128];
     // SAFETY: the pointer and the length are those of `name`.
     if unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) } != 0 {
@@ -59,7 +60,7 @@ fn host_name() -> Option<String> {
 }
 
 #[cfg(not(all(unix, not(miri))))]
-fn host_name() -> Option<String> {
+pub(crate) fn host_name() -> Option<String> {
     std::env::var("COMPUTERNAME").ok()
 }
 

@@ -4,6 +4,7 @@ pub mod options;
 mod spec;
 mod toml;
 mod url;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,10 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use spec::spec_string;
-pub(crate) use spec::{check_options, parse as parse_spec};
+pub(crate) use spec::{check_name, check_options, parse as parse_spec};
 
 use crate::base::error::{Error, Result};
 use crate::base::fault::{CommandLine, quoted};
+use crate::base::reservation::Scheme;
 use crate::base::spec::{Kind, Spec};
 use crate::store::memory::Step;
 use crate::store::server::PasswordSource;
@@ -216,11 +218,8 @@ impl MillConfig {
     /// `INVALID_CONFIG` with one line that says what is wrong and what is valid.
     pub fn spec(&self, spec: &str) -> Result<Spec> {
         let defaults = |kind: &str, label: &str| {
-            let mut options = self.kinds.get(kind).cloned().unwrap_or_default();
-            if let Some(own) = self.sources.get(label) {
-                options.extend(own.clone());
-            }
-            options
+            let of = |found: Option<&Options>| found.cloned().unwrap_or_default();
+            [of(self.kinds.get(kind)), of(self.sources.get(label))]
         };
         let mut read = parse_spec(spec, &defaults, self.store.is_sql())?;
         read.command.clone_from(&self.command);
@@ -228,6 +227,15 @@ impl MillConfig {
             return Err(Error::config(format!(
                 "`{}`: serial numbers count each period from 1 in one row, so several `stores` cannot serve them; open them in \
                  a mill with one store",
+                read.label
+            )));
+        }
+        if read.key.scheme == Scheme::WorkerNode
+            && !matches!(self.store, StoreConfig::Mysql(_) | StoreConfig::Memory { .. })
+        {
+            return Err(Error::config(format!(
+                "`{}`: `worker=disposable` is for one store of MySQL, MariaDB or TiDB, where uid-generator keeps its table; \
+                 `worker=lease` works on every store",
                 read.label
             )));
         }
@@ -328,6 +336,7 @@ mod tests {
             ("segment:a?scheme=tiny_id_info&", vec![options::SEGMENT]),
             ("snowflake:a?", vec![options::SOURCE, options::SNOWFLAKE]),
             ("serial:a/b?", vec![options::SOURCE, options::SERIAL]),
+            ("business:a?", vec![options::SOURCE, options::BUSINESS]),
         ] {
             for option in groups.into_iter().flatten().filter(|option| !option.default.is_empty()) {
                 if matches!(option.name, "delta" | "remainder") && !source.contains("tiny_id_info") {

@@ -139,7 +139,7 @@ pub const SOURCE: &[Described] = &[
         "order",
         "process",
         "`process`, `thread`",
-        "Ids rise over all threads of the process, or within each thread, which scales with cores. No effect on snowflakes and with `delta`.",
+        "Ids rise over all threads of the process, or within each thread, which scales with cores. No effect on snowflakes, business ids and with `delta`.",
     ),
     option(
         "block",
@@ -227,6 +227,33 @@ pub const SERIAL: &[Described] = &[
     COLUMNS,
 ];
 
+/// Options of business ids, beyond those of every source.
+pub const BUSINESS: &[Described] = &[
+    option(
+        "counters",
+        "",
+        "a power of two from 1 to 65536",
+        "How many counters the source has. Neighbouring genes share one. The store records it. Without it a source has what is recorded, or 1. `keymill repair SOURCE --counters N` changes it.",
+    ),
+    option("wide", "off", "`off`, `on`", "Ids of 128 bits: `next_wide_for` in place of `next_for`."),
+    option("min_step", "16", "1 to 2^40", "The least that a counter reserves at a time."),
+    option("max_step", "10000000", "1 to 2^40", "The most that a counter reserves at a time."),
+    option(
+        "buffer",
+        "30s",
+        "1ms to 1d",
+        "For how long the numbers of a counter last at its present rate, once it has one.",
+    ),
+    option("step", "", "1 to 2^40", "Reserve whole multiples of this, in place of `min_step`."),
+    option(
+        "backwards",
+        "refuse",
+        "`refuse`, `heal`",
+        "What to do about a row below what this process has seen: answer `STORE_WENT_BACKWARDS`, or raise it to this process's own mark.",
+    ),
+    option("start", "1", "1 to 2^47 - 1; with `wide=on` to 2^63 - 1", "The first number of a counter."),
+];
+
 /// Options of snowflakes.
 pub const SNOWFLAKE: &[Described] = &[
     option(
@@ -239,8 +266,9 @@ pub const SNOWFLAKE: &[Described] = &[
     option(
         "worker",
         "lease",
-        "`lease`, 0 to what the layout holds, or `DC+N`",
-        "Where the worker number comes from: leased from the store, or this process's own.",
+        "`lease`, 0 to what the layout holds, `DC+N`, `ordinal`, `ordinal:NAME`, `ip`, `ip:ADDRESS`, `disposable`",
+        "Where the worker number comes from: leased from the store, this process's own, the number at the end of the host name, the \
+         low bits of the address, or a row of uid-generator's table.",
     ),
     option("lease", "30s", "1s to 1h", "How long a leased worker stays this process's own without renewal."),
     option(
@@ -248,6 +276,12 @@ pub const SNOWFLAKE: &[Described] = &[
         "",
         "a name",
         "Sources of one pool share its workers; it has the source's name unless another is given.",
+    ),
+    option(
+        "mark",
+        "store",
+        "`store`, `none`",
+        "Of a worker that is given: keep the highest time in use in the store, or nowhere.",
     ),
     option("slots", "", "`A-B`", "The workers to lease from: all of the layout's unless some are given."),
     option(

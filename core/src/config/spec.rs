@@ -10,15 +10,16 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
+use crate::base::bank::{BankSpec, MOST_COUNTERS, record_name};
 use crate::base::error::{Error, Result, shown};
 use crate::base::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
-use crate::base::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker};
+use crate::base::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, in_words};
 use crate::base::stride::Stride;
-use crate::base::worker::Slots;
 use crate::serial::SerialPattern;
 use crate::snowflake::{Layout, Scatter};
 
 use super::options::{self, Described};
+use super::worker::{self, Chosen};
 use super::{Options, duration};
 
 /// The longest spec string.
@@ -32,6 +33,7 @@ const KINDS: &[(&str, &[&[Described]])] = &[
     ("segment", &[options::SOURCE, options::SUPPLY, options::SEGMENT]),
     ("snowflake", &[options::SOURCE, options::SNOWFLAKE]),
     ("serial", &[options::SOURCE, options::SUPPLY, options::SERIAL]),
+    ("business", &[options::SOURCE, options::BUSINESS]),
 ];
 
 fn kind_names() -> String {
@@ -101,12 +103,7 @@ fn split(spec: &str) -> Result<Split> {
         ))
     })?;
     let Some((kind, groups)) = KINDS.iter().find(|(name, _)| *name == kind) else {
-        let later = if kind == "business" { " (business ids come with a later version)" } else { "" };
-        return Err(Error::config(format!(
-            "unknown kind `{}`{later}; valid kinds: {}",
-            shown(kind),
-            kind_names()
-        )));
+        return Err(Error::config(format!("unknown kind `{}`; valid kinds: {}", shown(kind), kind_names())));
     };
     let known = options::names(groups);
     let (name, query) = rest.split_once('?').map_or((rest, None), |(n, q)| (n, Some(q)));
@@ -152,7 +149,7 @@ pub(crate) fn check_options(kind: &str, options: &Options) -> Result<()> {
     }
 }
 
-fn check_name(name: &str, what: &str) -> Result<()> {
+pub(crate) fn check_name(name: &str, what: &str) -> Result<()> {
     if name.is_empty() {
         return Err(Error::config(format!("{what} is empty; names have 1 to {MAX_NAME} bytes")));
     }
@@ -181,17 +178,25 @@ fn check_identifier(name: &str, what: &str) -> Result<()> {
 }
 
 /// Options of one spec, with those of the file behind them.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     kind: &'static str,
     given: &'a BTreeMap<String, String>,
 }
 
 impl Reader<'_> {
-    fn text(&self, option: &str, default: &str) -> String {
+    pub(super) fn is_given(&self, option: &str) -> bool {
+        self.given.contains_key(option)
+    }
+
+    pub(super) fn get(&self, option: &str) -> Option<&str> {
+        self.given.get(option).map(String::as_str)
+    }
+
+    pub(super) fn text(&self, option: &str, default: &str) -> String {
         self.given.get(option).map_or(default, String::as_str).to_owned()
     }
 
-    fn one_of<T: Copy>(&self, option: &str, valid: &[(&str, T)]) -> Result<T> {
+    pub(super) fn one_of<T: Copy>(&self, option: &str, valid: &[(&str, T)]) -> Result<T> {
         let value = self.given.get(option).map_or(valid[0].0, String::as_str);
         valid.iter().find(|(name, _)| *name == value).map(|(_, t)| *t).ok_or_else(|| {
             let names: Vec<_> = valid.iter().map(|(name, _)| *name).collect();
@@ -207,19 +212,23 @@ impl Reader<'_> {
         }
     }
 
-    fn millis(&self, option: &str, default_ms: u64, least: u64, most: u64) -> Result<u64> {
+    pub(super) fn millis(&self, option: &str, default_ms: u64, least: u64, most: u64) -> Result<u64> {
         let Some(value) = self.given.get(option) else { return Ok(default_ms) };
         match duration(value) {
             Some(ms) if ms >= least && ms <= most => Ok(ms),
             _ => Err(self.bad(
                 option,
                 value,
-                &format!("a time such as 500ms, 3s, 5m or 1h, from {least}ms to {}", in_words(most)),
+                &format!(
+                    "a time such as 500ms, 3s, 5m or 1h, from {} to {}",
+                    in_words(least),
+                    in_words(most)
+                ),
             )),
         }
     }
 
-    fn bad(&self, option: &str, value: &str, valid: &str) -> Error {
+    pub(super) fn bad(&self, option: &str, value: &str, valid: &str) -> Error {
         Error::config(format!(
             "option `{option}={}` of `{}` is not valid; valid: {valid}",
             shown(value),
@@ -228,22 +237,18 @@ impl Reader<'_> {
     }
 }
 
-/// A limit as it would be written in a spec.
-fn in_words(ms: u64) -> String {
-    match ms {
-        _ if ms.is_multiple_of(86_400_000) => format!("{}d", ms / 86_400_000),
-        _ if ms.is_multiple_of(3_600_000) => format!("{}h", ms / 3_600_000),
-        _ if ms.is_multiple_of(1000) => format!("{}s", ms / 1000),
-        _ => format!("{ms}ms"),
-    }
-}
-
-/// Reads a spec; `defaults` answers with the options a TOML file gives for this kind and this source.
-pub(crate) fn parse(spec: &str, defaults: &dyn Fn(&str, &str) -> Options, sql_store: bool) -> Result<Spec> {
+/// Reads a spec; `defaults` answers with the options a TOML file gives for this kind, and with those for this source, which come first.
+pub(crate) fn parse(
+    spec: &str,
+    defaults: &dyn Fn(&str, &str) -> [Options; 2],
+    sql_store: bool,
+) -> Result<Spec> {
     let parts = split(spec)?;
     let raw_label = format!("{}:{}", parts.kind, parts.name);
-    let mut given = defaults(parts.kind, &raw_label);
-    given.extend(parts.options.iter().map(|(k, v)| (k.clone(), v.clone())));
+    let [of_kind, of_source] = defaults(parts.kind, &raw_label);
+    let mut layers = [of_kind, of_source, parts.options.clone()];
+    worker::leave_out_unused(&mut layers);
+    let given: Options = layers.into_iter().flatten().collect();
     if let Some(option) = given.keys().find(|k| !parts.known.contains(&k.as_str())) {
         return Err(unknown_option(parts.kind, option, &parts.known));
     }
@@ -259,6 +264,7 @@ pub(crate) fn parse(spec: &str, defaults: &dyn Fn(&str, &str) -> Options, sql_st
     match parts.kind {
         "segment" => segment(&parts, &read, common),
         "serial" => serial(&parts, &read, common, sql_store),
+        "business" => business(&parts, &read, common),
         _ => snowflake(&parts, &read, common),
     }
 }
@@ -272,6 +278,10 @@ struct Common {
 }
 
 fn rules(read: &Reader, default_step: Option<u64>, default_max: u64) -> Result<Rules> {
+    rules_from(read, default_step, 1000, default_max)
+}
+
+fn rules_from(read: &Reader, default_step: Option<u64>, default_min: u64, default_max: u64) -> Result<Rules> {
     let most = 1 << 40;
     let step = match read.given.get("step") {
         Some(_) => Some(read.number("step", 1, 1, most)?),
@@ -282,7 +292,7 @@ fn rules(read: &Reader, default_step: Option<u64>, default_max: u64) -> Result<R
             "`step` is the least step too, so `min_step` has no meaning beside it; give one of them",
         ));
     }
-    let min_step = read.number("min_step", step.unwrap_or(1000), 1, most)?;
+    let min_step = read.number("min_step", step.unwrap_or(default_min), 1, most)?;
     let max_step = read.number("max_step", min_step.max(default_max), 1, most)?;
     if min_step > max_step {
         return Err(Error::config(format!(
@@ -445,6 +455,7 @@ fn segment(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
         block: common.block,
         deadline: common.deadline,
         snowflake: None,
+        bank: None,
         skew_ms: 0,
         rules,
         start: read.number("start", 1, 1, MAX_NUMBER)?,
@@ -491,19 +502,15 @@ fn serial(parts: &Split, read: &Reader, common: Common, sql_store: bool) -> Resu
         command: None,
         label,
         key: Arc::new(Key {
-            scheme,
-            table: row_table,
             columns: columns(read, scheme)?,
-            name,
             serial: Some(SerialKey { table, column, pattern, init_max }),
-            step: 1,
-            unsafe_on: false,
-            stride: Stride::EVERY,
+            ..Key::plain(scheme, row_table, name)
         }),
         order: common.order,
         block: common.block,
         deadline: common.deadline,
         snowflake: None,
+        bank: None,
         skew_ms: read.millis("skew", 5000, 0, 86_400_000)?,
         // A day's numbers are few: no burst of one process may reserve more than a hundredth of them at a time.
         rules: rules(read, Some(500), (space / 100).min(LARGEST_STEP))?,
@@ -513,51 +520,41 @@ fn serial(parts: &Split, read: &Reader, common: Common, sql_store: bool) -> Resu
     })
 }
 
-/// `worker=lease`, with what belongs to it, or `worker=N`.
-fn worker(read: &Reader, layout: &Layout) -> Result<Worker> {
-    let most = layout.max_worker();
-    match read.given.get("worker").map_or("lease", String::as_str) {
-        "lease" => {
-            let lease_ms = read.millis("lease", 30_000, 1_000, 3_600_000)?;
-            let slots = match read.given.get("slots") {
-                None => Slots { first: 0, last: most },
-                Some(value) => {
-                    let ends = value.split_once('-').and_then(|(first, last)| {
-                        Some(Slots { first: first.parse().ok()?, last: last.parse().ok()? })
-                    });
-                    ends.filter(|slots| slots.first <= slots.last && slots.last <= most).ok_or_else(|| {
-                        read.bad("slots", value, &format!("A-B, from 0 to {most}, the lower one first"))
-                    })?
-                }
-            };
-            Ok(Worker::Leased { lease_ms, slots })
-        }
-        kind @ ("ordinal" | "ip" | "disposable") => Err(Error::config(format!(
-            "worker={kind} comes with a later version; worker=lease leases one, and worker=N gives this process one of its own, 0 to {most}"
-        ))),
-        _ => {
-            if let Some(option) = ["lease", "pool", "slots"].iter().find(|of| read.given.contains_key(**of)) {
-                return Err(Error::config(format!(
-                    "option `{option}` is for worker=lease, and this worker is given; leave it out"
-                )));
-            }
-            match read.given.get("worker").and_then(|value| value.split_once('+')) {
-                Some((center, own)) => {
-                    let number =
-                        |text: &str| text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
-                    let (Some(center), Some(own)) = (number(center), number(own)) else {
-                        return Err(read.bad(
-                            "worker",
-                            &format!("{center}+{own}"),
-                            "a data centre and a worker, as in 2+5",
-                        ));
-                    };
-                    layout.with_data_centre()?.join_worker(center, own).map(Worker::Fixed)
-                }
-                None => read.number("worker", 0, 0, most).map(Worker::Fixed),
-            }
-        }
+fn business(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
+    let name = decode(&parts.name, "the source's name")?;
+    check_name(&name, "the source's name")?;
+    let counters =
+        read.number("counters", 1, 1, u64::from(MOST_COUNTERS)).ok().filter(|n| n.is_power_of_two());
+    let Some(counters) = counters.and_then(|n| u32::try_from(n).ok()) else {
+        let given = read.text("counters", "1");
+        return Err(read.bad("counters", &given, "a power of two from 1 to 65536"));
+    };
+    let is_named = read.given.contains_key("counters");
+    let bank = BankSpec { counters, is_named, wide: read.one_of("wide", &[("off", false), ("on", true)])? };
+    if let Some(other) = read.given.get("scheme").filter(|scheme| *scheme != Scheme::Keymill.name()) {
+        return Err(Error::config(format!(
+            "option `scheme={}` of `business` is not valid: the counters of business ids are rows of keymill's own table; valid: \
+             keymill",
+            shown(other)
+        )));
     }
+    let (scheme, table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
+    Ok(Spec {
+        text: common.text,
+        command: None,
+        label: format!("business:{name}"),
+        key: Arc::new(Key::plain(scheme, table, record_name(&name))),
+        order: common.order,
+        block: common.block,
+        deadline: common.deadline,
+        snowflake: None,
+        bank: Some(bank),
+        skew_ms: 0,
+        rules: rules_from(read, None, 16, LARGEST_STEP)?,
+        start: read.number("start", 1, 1, bank.last())?,
+        last: bank.last(),
+        heal: read.one_of("backwards", &[("refuse", false), ("heal", true)])?,
+    })
 }
 
 fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
@@ -565,7 +562,7 @@ fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     check_name(&name, "the source's name")?;
     let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?
         .scattered(Scatter::parse(&read.text("scatter", "0"))?)?;
-    let worker = worker(read, &layout)?;
+    let Chosen { worker, from, is_marked } = worker::chosen(read, &layout)?;
     let by_data_centre = read.given.get("worker").is_some_and(|value| value.contains('+'));
     let clock_back = read.one_of(
         "clock_back",
@@ -577,6 +574,11 @@ fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     let key_name = match worker {
         // The mark belongs to a worker of a layout: another layout counts time in other ticks.
         Worker::Fixed(worker) => format!("{label}?layout={}&worker={worker}", layout.describe()),
+        Worker::Disposable => {
+            scheme = Scheme::WorkerNode;
+            table = read.text("table", scheme.default_table());
+            label.clone()
+        }
         Worker::Leased { .. } => {
             scheme = Scheme::Worker;
             table = read.text("table", scheme.default_table());
@@ -591,20 +593,20 @@ fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
         text: common.text,
         command: None,
         label,
-        key: Arc::new(Key {
-            scheme,
-            table,
-            columns: Columns::default(),
-            name: key_name,
-            serial: None,
-            step: 1,
-            unsafe_on: false,
-            stride: Stride::EVERY,
-        }),
+        key: Arc::new(Key::plain(scheme, table, key_name)),
         order: common.order,
         block: common.block,
         deadline: common.deadline,
-        snowflake: Some(SnowflakeSpec { layout, worker, by_data_centre, clock_back, max_lead_ms }),
+        snowflake: Some(SnowflakeSpec {
+            layout,
+            worker,
+            from,
+            is_marked,
+            by_data_centre,
+            clock_back,
+            max_lead_ms,
+        }),
+        bank: None,
         skew_ms: 0,
         rules: Rules::default(),
         start: 0,

@@ -215,6 +215,9 @@ fn without_values(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::Code;
+    use crate::base::spec::Worker;
+    use crate::base::worker::Slots;
 
     #[test]
     fn a_password_in_the_wrong_place_is_not_repeated() {
@@ -331,6 +334,25 @@ mod tests {
             let error = parse(text).map(drop).unwrap_err();
             assert!(error.message.starts_with(line), "{text}: {}", error.message);
         }
+    }
+
+    #[test]
+    fn an_option_for_another_worker_than_a_source_names_is_passed_over() -> Result<()> {
+        let config = parse(
+            "store = \"memory:\"\n[snowflake]\nlease = \"3s\"\n[source.\"snowflake:b\"]\nworker = 5\nmark = \"none\"",
+        )?;
+        let worker = |spec: &str| config.spec(spec).map(|read| read.snowflake.expect("a snowflake").worker);
+        let slots = Slots { first: 0, last: 1023 };
+        assert_eq!(worker("snowflake:a")?, Worker::Leased { lease_ms: 3000, slots });
+        assert_eq!(worker("snowflake:a?worker=7")?, Worker::Fixed(7));
+        assert_eq!(worker("snowflake:b")?, Worker::Fixed(5));
+        assert_eq!(worker("snowflake:b?worker=lease")?, Worker::Leased { lease_ms: 3000, slots });
+        for contrary in ["snowflake:a?worker=7&lease=4s", "snowflake:b?lease=4s"] {
+            assert_eq!(worker(contrary).unwrap_err().code, Code::InvalidConfig, "{contrary}");
+        }
+        let contrary = "store = \"memory:\"\n[source.\"snowflake:c\"]\nworker = 5\nlease = \"4s\"";
+        assert!(parse(contrary).is_err(), "in one place");
+        Ok(())
     }
 
     #[test]

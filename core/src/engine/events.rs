@@ -36,6 +36,10 @@ pub enum EventKind {
     DriverPanicked,
     /// The keeper met a defect in keymill and went on.
     KeeperRestarted,
+    /// A router took over a new table from the store.
+    RouteLoaded,
+    /// A router could not take over the store's table, and goes on with the one that it has.
+    RouteRefused,
 }
 
 impl EventKind {
@@ -53,6 +57,8 @@ impl EventKind {
             EventKind::Revived => "revived",
             EventKind::DriverPanicked => "driver_panicked",
             EventKind::KeeperRestarted => "keeper_restarted",
+            EventKind::RouteLoaded => "route_loaded",
+            EventKind::RouteRefused => "route_refused",
         }
     }
 }

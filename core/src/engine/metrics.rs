@@ -7,12 +7,16 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::bank::BankSource;
 use crate::base::callers::Callers;
 use crate::base::counters::Counters;
 use crate::base::error::Code;
+use crate::gene::GENES;
 use crate::keeper::KeptSource;
+use crate::keeper::routers::{Follower, Routers};
 use crate::segment::SegmentSource;
 use crate::snowflake::SnowflakeSource;
+use crate::time::Clock;
 
 /// Upper bounds of the refill histogram, in microseconds.
 const BUCKETS_US: [u64; 9] = [250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000];
@@ -186,7 +190,9 @@ pub struct Stats {
     /// When a snowflake's layout ends: milliseconds since 1970.
     pub ends_at_ms: Option<i64>,
     /// How long ago the lease of a snowflake's worker was renewed, in milliseconds; `None` without a lease.
-    pub(crate) lease_age_ms: Option<u64>,
+    pub lease_age_ms: Option<u64>,
+    /// Of business ids: how many numbers were reserved for each range of genes that has any.
+    pub(crate) heat: Vec<((u32, u32), u64)>,
     /// The error that callers get now.
     pub refusal: Option<String>,
 }
@@ -197,18 +203,26 @@ impl Stats {
         match source {
             KeptSource::Segment(source) => Stats::of_segments(source),
             KeptSource::Snowflake(source) => Stats::of_snowflakes(source),
+            KeptSource::Bank(source) => Stats::of_bank(source),
         }
     }
 
     pub(crate) fn of_segments(source: &SegmentSource) -> Stats {
-        let (issued, left) = source.issued_and_left();
-        let rate = Counters::get(&source.callers.counters.rate_per_1000s) as f64 / 1000.0;
+        Stats::of_numbers(&source.callers, source.issued_and_left())
+    }
+
+    pub(crate) fn of_bank(source: &BankSource) -> Stats {
+        Stats { heat: heat(source), ..Stats::of_numbers(&source.callers, source.issued_and_left()) }
+    }
+
+    fn of_numbers(callers: &Callers, (issued, left): (u64, u64)) -> Stats {
+        let rate = Counters::get(&callers.counters.rate_per_1000s) as f64 / 1000.0;
         Stats {
             issued,
             left,
             rate,
             runway_seconds: (rate > 0.0).then(|| left as f64 / rate),
-            ..Stats::of_callers(&source.callers)
+            ..Stats::of_callers(callers)
         }
     }
 
@@ -240,6 +254,24 @@ impl Stats {
             ..Stats::default()
         }
     }
+}
+
+/// Into how many ranges of genes the heat of a bank is divided in the metrics.
+const HEAT_RANGES: u32 = 16;
+
+fn heat(source: &BankSource) -> Vec<((u32, u32), u64)> {
+    let bank = source.bank();
+    let ranges = HEAT_RANGES.min(bank.counters);
+    let each = GENES / ranges;
+    let mut heat = vec![0; ranges as usize];
+    for (index, reserved) in source.reserved_by_counter() {
+        let at = u32::from(bank.genes(index).0) / each;
+        if let Some(range) = heat.get_mut(at as usize) {
+            *range += reserved;
+        }
+    }
+    let bounds = (0..ranges).map(|at| (at * each, (at + 1) * each - 1));
+    bounds.zip(heat).filter(|(_, reserved)| *reserved > 0).collect()
 }
 
 fn quoted(label: &str) -> String {
@@ -313,7 +345,7 @@ const OF_SOURCE: [OfSource; 12] = [
 
 /// The Prometheus text of a mill; the same bytes for the same figures. Two sources of one name, such as a row that is moved
 /// from one scheme to another, have their specs as labels: a label that occurs twice would make the whole text invalid.
-pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
+pub(crate) fn render(counters: &MillCounters, stats: &[Stats], routers: &Routers) -> String {
     let mut out = String::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
     for s in stats {
@@ -328,6 +360,36 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
         let rows = labels.iter().zip(stats).filter_map(|(label, s)| Some((label.clone(), value(s)?)));
         series(&mut out, name, kind, help, rows);
     }
+    let labelled = |follower: &Follower| format!("{{router=\"{}\"}}", quoted(&follower.name));
+    let now_ms = Clock::System.boot_ms();
+    series(
+        &mut out,
+        "keymill_router_version",
+        "gauge",
+        "The version of a router's table.",
+        routers.iter().map(|of| (labelled(of), of.live.version().to_string())),
+    );
+    series(
+        &mut out,
+        "keymill_router_age_seconds",
+        "gauge",
+        "How long ago the store said that a router's table is the present one.",
+        routers
+            .iter()
+            .filter_map(|of| Some((labelled(of), seconds(of.live.age_ms(now_ms).map(|ms| ms as i64))?))),
+    );
+    let heat = labels.iter().zip(stats).flat_map(|(label, s)| {
+        s.heat.iter().map(move |((first, last), reserved)| {
+            (format!("{},genes=\"{first}-{last}\"}}", label.trim_end_matches('}')), reserved.to_string())
+        })
+    });
+    series(
+        &mut out,
+        "keymill_heat_reserved_total",
+        "counter",
+        "Numbers of business ids reserved from the store, by range of genes.",
+        heat,
+    );
     let latency = counters.latency();
     let mut one = |name, kind, help, value: u64| {
         series(&mut out, name, kind, help, [(String::new(), value.to_string())]);
@@ -382,7 +444,7 @@ pub(crate) fn render(counters: &MillCounters, stats: &[Stats]) -> String {
             &mut out,
             "keymill_clock_skew_seconds",
             "gauge",
-            "How far the wall clock is ahead of the store's, as the last renewal of a leased worker saw it.",
+            "How far the wall clock is ahead of the store's, as the last renewal of a leased worker or the mark of a fixed one saw it.",
             [(String::new(), skew)],
         );
     }

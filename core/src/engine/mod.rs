@@ -23,6 +23,7 @@ use crate::config::{MillConfig, StoreConfig};
 use crate::engine::events::{Event, EventKind, Events};
 use crate::engine::metrics::{MillCounters, Stats};
 use crate::keeper::executor::{Command, Executor, Health};
+use crate::keeper::routers::Routers;
 use crate::keeper::{Keeper, KeptSource};
 use crate::store::guarded::{Guarded, MakeStore, OnPanic};
 use crate::store::{Store, interleave, memory};
@@ -137,7 +138,13 @@ fn without(store: &str, feature: &str) -> Error {
 }
 
 impl Engine {
-    pub(crate) fn start(config: &MillConfig, folder: &Path, clock: Clock, revived: bool) -> Result<Self> {
+    pub(crate) fn start(
+        config: &MillConfig,
+        folder: &Path,
+        clock: Clock,
+        routers: Arc<Routers>,
+        revived: bool,
+    ) -> Result<Self> {
         let ready = Arc::new(ReadyQueue::default());
         let (commands, inbox) = channel::unbounded();
         let engine = Engine {
@@ -169,6 +176,7 @@ impl Engine {
             events: engine.events.clone(),
             expiry: None,
             health: Health::default(),
+            routers,
         };
         let thread = thread::spawn("keymill-keeper", move || executor.run()).map_err(|error| {
             Error::new(
@@ -190,6 +198,15 @@ impl Engine {
 
     fn sources(&self) -> MutexGuard<'_, OpenSources> {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the keeper, which then looks at what is due.
+    pub(crate) fn wake_keeper(&self) {
+        self.ready.unpark();
+    }
+
+    pub(crate) fn max_sources(&self) -> usize {
+        self.max_sources
     }
 
     pub(crate) fn closed_error(label: Option<&str>) -> Error {

@@ -6,8 +6,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
+use crate::bank::BankSource;
 use crate::base::callers::Callers;
 use crate::base::error::{Code, Error, Result};
 use crate::base::revocation::{ForkLock, Word};
@@ -15,6 +16,7 @@ use crate::base::spec::{Kind, Order, Spec};
 use crate::config::{Fork, MillConfig};
 use crate::engine::events::{Event, EventKind};
 use crate::keeper::KeptSource;
+use crate::keeper::routers::Routers;
 use crate::segment::SegmentSource;
 use crate::snowflake::SnowflakeSource;
 use crate::time::{Clock, ManualClock};
@@ -32,6 +34,8 @@ pub(crate) struct SharedMill {
     /// Held by the thread that replaces `engine`.
     reviving: ForkLock,
     closed: AtomicBool,
+    /// Those of every life: a forked child's keeper goes on with its parent's.
+    pub(crate) routers: Arc<Routers>,
 }
 
 impl SharedMill {
@@ -41,7 +45,8 @@ impl SharedMill {
         let config = Arc::new(config);
         // Without a working folder the store reports that a relative path cannot be opened.
         let folder = std::env::current_dir().unwrap_or_default();
-        let engine = Arc::new(Engine::start(&config, &folder, clock.clone(), false)?);
+        let routers = Arc::new(Routers::default());
+        let engine = Arc::new(Engine::start(&config, &folder, clock.clone(), routers.clone(), false)?);
         Ok(SharedMill {
             config,
             clock,
@@ -49,6 +54,7 @@ impl SharedMill {
             engine: AtomicPtr::new(Arc::into_raw(engine).cast_mut()),
             reviving: ForkLock::new(),
             closed: AtomicBool::new(false),
+            routers,
         })
     }
 
@@ -100,7 +106,13 @@ impl SharedMill {
     }
 
     fn start_anew(&self) -> Result<&Engine> {
-        let fresh = Arc::new(Engine::start(&self.config, &self.folder, self.clock.clone(), true)?);
+        let fresh = Arc::new(Engine::start(
+            &self.config,
+            &self.folder,
+            self.clock.clone(),
+            self.routers.clone(),
+            true,
+        )?);
         fresh.events.push(Event::new(
             EventKind::Revived,
             "a forked child started with segments and connections of its own",
@@ -142,9 +154,11 @@ impl Drop for SharedMill {
 pub(crate) struct Live<T: SourceState> {
     /// From `Arc::into_raw`; never null.
     state: AtomicPtr<T>,
+    /// The word of this state, or of one that it has replaced: the id path need not wait for the state's address to read it.
+    word: AtomicPtr<AtomicU64>,
 }
 
-/// The two kinds of state that a source may have.
+/// The kinds of state that a source may have.
 pub(crate) trait SourceState: Sized {
     fn word(&self) -> &Word;
     /// The state, if the source is of this kind.
@@ -161,6 +175,16 @@ impl SourceState for SegmentSource {
     }
 }
 
+impl SourceState for BankSource {
+    #[inline]
+    fn word(&self) -> &Word {
+        self.word()
+    }
+    fn of(source: KeptSource) -> Option<Arc<Self>> {
+        if let KeptSource::Bank(state) = source { Some(state) } else { None }
+    }
+}
+
 impl SourceState for SnowflakeSource {
     #[inline]
     fn word(&self) -> &Word {
@@ -173,7 +197,23 @@ impl SourceState for SnowflakeSource {
 
 impl<T: SourceState> Live<T> {
     fn new(state: Arc<T>) -> Self {
-        Live { state: AtomicPtr::new(Arc::into_raw(state).cast_mut()) }
+        let word = AtomicPtr::new(Self::word_of(&state));
+        Live { state: AtomicPtr::new(Arc::into_raw(state).cast_mut()), word }
+    }
+
+    fn word_of(state: &T) -> *mut AtomicU64 {
+        std::ptr::from_ref(state.word().shared()).cast_mut()
+    }
+
+    /// Whether [`Live::last`], called after this, is of this process.
+    #[inline]
+    pub(crate) fn is_ours(&self) -> bool {
+        // ordering: Acquire — pairs with the Release in `revive`: a thread that sees a word sees its state, or a later one.
+        let word = self.word.load(Ordering::Acquire);
+        // SAFETY: words are never freed.
+        let word = unsafe { &*word };
+        // ordering: Relaxed — as in `Word::is_ours`.
+        word.load(Ordering::Relaxed) != 0
     }
 
     /// The state that was used last. What is taken from it may be handed out only if its word [`Word::is_ours`]. The id path asks
@@ -203,6 +243,10 @@ impl<T: SourceState> Live<T> {
         let fresh = Arc::into_raw(fresh).cast_mut();
         // ordering: AcqRel — publishes the state; pairs with the load in `last`.
         let old = self.state.swap(fresh, Ordering::AcqRel);
+        // SAFETY: as in `last`.
+        let word = Self::word_of(unsafe { &*fresh });
+        // ordering: Release — after the state; pairs with the load in `ours`.
+        self.word.store(word, Ordering::Release);
         // SAFETY: as in `last`: whichever thread stored the old one, it still stands.
         if unsafe { &*old }.word().is_ours() {
             // Another thread of this process had stored the same state; the engine keeps it alive, so this count of it can go. A
@@ -232,14 +276,20 @@ pub(crate) enum Way {
     Shared(Live<SegmentSource>),
     /// Numbers of the calling thread's own block.
     Thread(Live<SegmentSource>),
-    /// Ids of a clock and a worker.
+    /// Ids of the machine's clock and a worker.
     Time(Live<SnowflakeSource>),
+    /// The same, scattered, or by a clock that a test moves.
+    AnyTime(Live<SnowflakeSource>),
     /// Every delta-th number: counted by the shared counter or by the thread, and converted to an id when it is handed out.
     Strided(Live<SegmentSource>),
     /// Texts, numbered by the shared counter.
     SharedText(Live<SegmentSource>),
     /// Texts, numbered by the calling thread's own block.
     ThreadText(Live<SegmentSource>),
+    /// Ids of 64 bits with the gene of a key, numbered by its counter.
+    Bank(Live<BankSource>),
+    /// Such ids of 128 bits.
+    WideBank(Live<BankSource>),
 }
 
 /// What the copies of a source share.
@@ -255,7 +305,10 @@ impl SharedSource {
     pub(crate) fn open(mill: &Arc<SharedMill>, spec: Spec) -> Result<Self> {
         let spec = Arc::new(spec);
         let way = match mill.engine()?.source(&spec)? {
-            KeptSource::Snowflake(state) => Way::Time(Live::new(state)),
+            KeptSource::Snowflake(state) if state.is_plain() => Way::Time(Live::new(state)),
+            KeptSource::Snowflake(state) => Way::AnyTime(Live::new(state)),
+            KeptSource::Bank(state) if state.bank().wide => Way::WideBank(Live::new(state)),
+            KeptSource::Bank(state) => Way::Bank(Live::new(state)),
             KeptSource::Segment(state) => {
                 let live = Live::new(state);
                 match (spec.kind(), spec.order) {
@@ -279,13 +332,48 @@ impl SharedSource {
             | Way::Strided(live)
             | Way::SharedText(live)
             | Way::ThreadText(live) => Some(live),
-            Way::Time(_) => None,
+            Way::Time(_) | Way::AnyTime(_) | Way::Bank(_) | Way::WideBank(_) => None,
+        }
+    }
+
+    /// The state of a snowflake; `None` for the other kinds.
+    #[inline]
+    pub(crate) fn live_snowflake(&self) -> Option<&Live<SnowflakeSource>> {
+        match &self.way {
+            Way::Time(live) | Way::AnyTime(live) => Some(live),
+            _ => None,
+        }
+    }
+
+    /// The state of a bank, of this process; an error for the other kinds.
+    pub(crate) fn bank(&self) -> Result<&BankSource> {
+        match &self.way {
+            Way::Bank(live) | Way::WideBank(live) => live.get(self),
+            _ => Err(Error::argument(format!(
+                "`{}` has no keys; take its ids with `next`, `take` or `next_text`",
+                self.spec.label
+            ))),
+        }
+    }
+
+    /// Which verb gives the ids of a bank; `None` for the other kinds.
+    pub(crate) fn verb_for_keys(&self) -> Option<&'static str> {
+        match &self.way {
+            Way::Bank(_) => Some("next_for"),
+            Way::WideBank(_) => Some("next_wide_for"),
+            _ => None,
         }
     }
 
     /// The state of a source that counts, of this process.
     pub(crate) fn segments(&self) -> Result<&SegmentSource> {
         let live = self.live_segments().ok_or_else(|| {
+            if let Some(verb) = self.verb_for_keys() {
+                return Error::argument(format!(
+                    "an id of `{}` belongs to a key, so that its shard can be told from it; take ids with `{verb}` and the key",
+                    self.spec.label
+                ));
+            }
             Error::argument(format!(
                 "`{}` has no ranges to lease; take ids one by one or in batches",
                 self.spec.label
@@ -297,7 +385,8 @@ impl SharedSource {
     /// The callers of this source, of this process.
     pub(crate) fn callers(&self) -> Result<&Callers> {
         match &self.way {
-            Way::Time(live) => live.get(self).map(|state| &state.callers),
+            Way::Time(live) | Way::AnyTime(live) => live.get(self).map(|state| &state.callers),
+            Way::Bank(live) | Way::WideBank(live) => live.get(self).map(|state| &state.callers),
             _ => self.segments().map(|state| &state.callers),
         }
     }
@@ -308,6 +397,11 @@ impl SharedSource {
             && state.word().is_ours()
         {
             state.callers.counters.lose(numbers);
+        }
+        if let Way::Bank(live) | Way::WideBank(live) = &self.way
+            && live.last().word().is_ours()
+        {
+            live.last().callers.counters.lose(numbers);
         }
     }
 }

@@ -318,6 +318,7 @@ fn executor(
         counters: Arc::default(),
         events: Arc::new(crate::engine::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
+        routers: Arc::default(),
         expiry: None,
     };
     (executor, asked, sender)
@@ -411,6 +412,7 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
         counters: Arc::default(),
         events: Arc::new(crate::engine::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
+        routers: Arc::default(),
         expiry: None,
     };
     let thread = std::thread::spawn(move || executor.run());

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossbeam::channel;
 
 use super::executor::{Command, Executor, Health};
+use super::routers::Routers;
 use super::{Keeper, KeptSource};
 use crate::base::error::Code;
 use crate::base::spec::Spec;
@@ -51,6 +52,7 @@ impl Scene {
             counters: counters.clone(),
             events: events.clone(),
             health: Health::default(),
+            routers: Arc::default(),
 
             expiry: None,
         };
@@ -116,7 +118,7 @@ fn callers_hear_of_a_defect_at_once_and_the_keeper_goes_on() {
         }
     }
     assert!(got.is_sorted_by(|a, b| a < b) && got[0] > 10, "{got:?}");
-    let text = metrics::render(&scene.counters, &[]);
+    let text = metrics::render(&scene.counters, &[], &Routers::default());
     assert!(text.contains("keymill_keeper_restarts_total 1\n"), "{text}");
     assert!(
         scene

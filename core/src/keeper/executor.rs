@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender};
 
+use crate::bank::{BankAnswer, BankAsk};
+use crate::base::bank::counter_key;
 use crate::base::error::{Code, Error};
-use crate::base::reservation::Fault;
+use crate::base::fault::FaultKind;
+use crate::base::reservation::{Fault, GiveBack};
 use crate::base::thread::panic_words;
 use crate::base::worker::Renewed;
 use crate::engine::events::{Event, EventKind, Events};
@@ -19,13 +22,16 @@ use crate::store::Store;
 use crate::time::Clock;
 
 use super::expiry::Expiry;
-use super::{Keeper, KeptSource};
+use super::routers::Routers;
+use super::{BankRest, Keeper, KeptSource};
 
 /// The longest sleep of the keeper, so that it notices a wall clock that was set, and a lost wake-up heals.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// How many ranges a close gives back in one statement.
 const GIVEN_BACK_AT_ONCE: usize = 100;
+/// The same for counters of banks, which are tens of thousands.
+const COUNTERS_GIVEN_BACK_AT_ONCE: usize = 512;
 /// How long a close gives back: less than a caller of `close` waits.
 const GIVE_BACK_TIME: Duration = Duration::from_secs(8);
 
@@ -59,6 +65,7 @@ pub(crate) struct Executor {
     pub(crate) counters: Arc<MillCounters>,
     pub(crate) events: Arc<Events>,
     pub(crate) health: Health,
+    pub(crate) routers: Arc<Routers>,
     /// Started with the first source whose numbers can end by themselves.
     pub(crate) expiry: Option<Expiry>,
 }
@@ -127,9 +134,11 @@ impl Executor {
             }
             // Connections age by the system's clock, also where a test sets the mill's clock by hand.
             let system_ms = Clock::System.boot_ms();
+            self.poll_routers(system_ms);
             let idle_at = self.store.as_deref_mut().and_then(|store| store.release_idle(system_ms));
             if self.commands.is_empty() {
-                self.sleep(idle_at.map(|at| at.saturating_sub(system_ms)));
+                let due_at = idle_at.into_iter().chain(self.routers.due_at()).min();
+                self.sleep(due_at.map(|at| at.saturating_sub(system_ms)));
             }
         }
     }
@@ -151,6 +160,17 @@ impl Executor {
     fn about_to_wait(&self) {
         if let Some(expiry) = &self.expiry {
             expiry.keeper_waits();
+        }
+    }
+
+    /// Reads the route tables that are due.
+    fn poll_routers(&mut self, system_ms: u64) {
+        if self.routers.due_at().is_none_or(|at| at > system_ms) {
+            return;
+        }
+        self.about_to_wait();
+        if let Some(store) = self.store.as_deref_mut() {
+            self.routers.poll(store, system_ms, &self.events);
         }
     }
 
@@ -200,6 +220,17 @@ impl Executor {
                 self.renewed(&slots, answer);
                 return true;
             }
+            Batch::Bank(slot, ask) => {
+                let Some(ask) = ask else { return true };
+                let answer = match &ask {
+                    BankAsk::Open { key, bank } => BankAnswer::Opened(store.open_bank(key, *bank)),
+                    BankAsk::Reserve { requests, .. } => {
+                        BankAnswer::Reserved(store.reserve_counters(requests))
+                    }
+                };
+                self.answered_bank(slot, &ask, answer, started.elapsed());
+                return true;
+            }
             Batch::One(slot, ask) => (vec![slot], vec![Some(execute(store, &ask))]),
             Batch::Several(slots, requests) => {
                 let reserved = store.reserve_all(&requests).into_iter();
@@ -231,20 +262,51 @@ impl Executor {
                 None => self.keeper.retry_alone(slot),
             }
         }
+        self.counters.set_skew(self.keeper.skew_ms(now));
         true
+    }
+
+    /// The store answered a bank.
+    fn answered_bank(&mut self, slot: Slot, ask: &BankAsk, answer: BankAnswer, took: Duration) {
+        self.counters.count_round_trip();
+        let news = self.store.as_deref_mut().map(Store::news).unwrap_or_default();
+        let faults: Vec<&Fault> = match &answer {
+            BankAnswer::Opened(opened) => opened.as_ref().err().into_iter().collect(),
+            BankAnswer::Reserved(answers) => {
+                self.counters.refilled(took, answers.iter().any(Result::is_ok));
+                answers.iter().filter_map(|answer| answer.as_ref().err()).collect()
+            }
+        };
+        if let [first, others @ ..] = faults.as_slice() {
+            let mut event = Event::refusal(first);
+            if !others.is_empty() {
+                event.message.push_str(&format!(" ({} more counters of this batch failed)", others.len()));
+            }
+            self.events.push(event);
+        } else {
+            self.watch_warnings();
+        }
+        self.report_created();
+        for fault in news {
+            self.counters.failed();
+            self.events.push(Event::refusal(&fault));
+        }
+        let now = self.clock.now();
+        self.keeper.complete_bank(slot, ask, answer, now);
     }
 
     /// The store answered the renewal of the leased workers.
     fn renewed(&mut self, slots: &[Slot], answer: Result<Renewed, Fault>) {
         self.counters.count_round_trip();
-        let faults = match &answer {
+        let faults: Vec<&Fault> = match &answer {
             Ok(renewed) => renewed.marks.iter().filter_map(|mark| mark.as_ref().err()).collect(),
             Err(fault) => vec![fault],
         };
-        for fault in faults {
+        for fault in &faults {
             self.events.push(Event::refusal(fault));
         }
-        self.counters.renewed(answer.is_ok());
+        // A worker that another process has is an answer.
+        self.counters.renewed(faults.iter().all(|fault| fault.kind == FaultKind::Taken));
         let now = self.clock.now();
         self.keeper.renewed(slots, answer, now);
         self.counters.set_skew(self.keeper.skew_ms(now));
@@ -334,11 +396,26 @@ impl Executor {
                 return;
             }
         }
-        for ranges in last.give_back.chunks(GIVEN_BACK_AT_ONCE) {
+        let ranges = last.give_back.chunks(GIVEN_BACK_AT_ONCE).map(<[GiveBack]>::to_vec);
+        let of_banks = last.banks.iter().flat_map(|BankRest { key, counters, ranges }| {
+            ranges.chunks(COUNTERS_GIVEN_BACK_AT_ONCE).map(|rest| {
+                let range = |&(index, lo, hi): &(u32, u64, u64)| GiveBack {
+                    key: counter_key(key, *counters, index),
+                    period: 0,
+                    lo,
+                    hi,
+                };
+                rest.iter().map(range).collect::<Vec<_>>()
+            })
+        });
+        let ranges = ranges.map(|ranges| (false, ranges)).chain(of_banks.map(|ranges| (true, ranges)));
+        for (is_bank, ranges) in ranges {
             if Instant::now() >= until {
                 return;
             }
-            match store.give_back_all(ranges) {
+            let ranges = ranges.as_slice();
+            let given = if is_bank { store.give_back_counters(ranges) } else { store.give_back_all(ranges) };
+            match given {
                 Ok(taken) => {
                     for (range, _) in ranges.iter().zip(taken).filter(|(_, taken)| *taken) {
                         self.counters.gave_back(range.count());
@@ -353,10 +430,26 @@ impl Executor {
     }
 }
 
-fn execute(store: &mut dyn Store, ask: &Ask) -> Result<Answer, Fault> {
+/// Carries out the request of one source.
+pub(super) fn execute(store: &mut dyn Store, ask: &Ask) -> Result<Answer, Fault> {
     match ask {
         Ask::Reserve(request) => store.reserve(request).map(Answer::Reserved),
-        Ask::Raise { key, expect, to } => store.raise(key, *expect, *to).map(Answer::Raised),
+        Ask::Raise { key, expect, to, clock: false } => store.raise(key, *expect, *to).map(Answer::Raised),
+        Ask::Raise { key, expect, to, clock: true } => {
+            // A user of the store may lack the right to read its clock: then marks follow this machine's.
+            let now_ms = match store.clock_ms(key) {
+                Err(fault) if fault.kind == FaultKind::Refused => 0,
+                answer => answer?,
+            };
+            store.raise(key, *expect, *to).map(|before| Answer::RaisedAt(before, now_ms))
+        }
         Ask::Take(take) => store.take_slot(take).map(Answer::Taken),
+        Ask::Node { key, owner } => {
+            // Two columns of 64 characters.
+            let (host, process) = owner.rsplit_once(':').unwrap_or((owner, ""));
+            let host: String = host.chars().take(64).collect();
+            let process = format!("{process}-{}", crate::base::random::u64());
+            store.make_node(key, &host, &process).map(Answer::Node)
+        }
     }
 }

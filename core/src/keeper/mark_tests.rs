@@ -44,7 +44,7 @@ impl Process {
     /// What the keeper's thread does when it wakes.
     fn wake(&mut self) {
         while let Some(batch) = self.keeper.poll(self.now(), 1) {
-            let Batch::One(slot, Ask::Raise { key, expect, to }) = batch else {
+            let Batch::One(slot, Ask::Raise { key, expect, to, .. }) = batch else {
                 panic!("a snowflake asks for marks only: {batch:?}")
             };
             self.writes += u64::from(to > 0);
@@ -83,7 +83,7 @@ impl Process {
     fn close(&mut self) {
         let last = self.keeper.close();
         for ask in last.raise {
-            let Ask::Raise { key, expect, to } = ask else { panic!("{ask:?}") };
+            let Ask::Raise { key, expect, to, .. } = ask else { panic!("{ask:?}") };
             self.store.raise(&key, expect, to).expect("raised");
         }
         self.store.give_back_all(&last.give_back).expect("given back");

@@ -14,14 +14,16 @@ pub(crate) mod expiry;
 mod mark_tests;
 #[cfg(test)]
 mod outage_tests;
+pub(crate) mod routers;
 mod source;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::bank::{BankAnswer, BankAsk};
 use crate::base::error::{Error, Result};
-use crate::base::reservation::{Fault, GiveBack};
+use crate::base::reservation::{Fault, GiveBack, Key};
 use crate::base::spec::Spec;
 use crate::base::waker::ReadyQueue;
 use crate::base::worker::{Release, Renewed};
@@ -39,6 +41,19 @@ pub struct FinalRequests {
     pub give_back: Vec<GiveBack>,
     /// Leased workers, with what was used of them.
     pub free: Vec<Release>,
+    /// What banks reserved and did not hand out.
+    pub banks: Vec<BankRest>,
+}
+
+/// What a bank reserved and did not hand out.
+#[derive(Clone, Debug)]
+pub struct BankRest {
+    /// The key of the bank's record.
+    pub key: Arc<Key>,
+    /// How many counters it has.
+    pub counters: u32,
+    /// Counters, each with its range `[lo, hi)`.
+    pub ranges: Vec<(u32, u64, u64)>,
 }
 
 /// A planner and the sources it plans for. Its owner passes the time and carries the batches to a store.
@@ -66,9 +81,20 @@ struct Defective {
     until_ms: u64,
 }
 
+/// For how many counters of a bank the store is asked in one conversation. More would save little, and the callers of all of them
+/// wait for the answer.
+const COUNTERS_AT_ONCE: usize = 512;
+
 /// How long a defective source is not checked, the first time and at most. Longer than [`executor`] remembers a defect, so
 /// that one source does not make the keeper rest for seconds each time.
 const DEFECTIVE_REST_MS: (u64, u64) = (50, 100_000);
+
+/// Marks of a fixed worker are not made of a wall clock that the store's contradicts.
+fn limit_marks(source: &KeptSource, planner: &mut Planner, now: Now) {
+    if let KeptSource::Snowflake(source) = source {
+        source.generator.limit_marks(planner.latest_ms(now), now);
+    }
+}
 
 impl Keeper {
     /// A keeper without sources; its jitter follows `seed`.
@@ -118,8 +144,11 @@ impl Keeper {
             }
             // While the store may not be asked for it, the source is not acknowledged: its callers go on from memory, and
             // none of them wakes the keeper again.
-            let is_waited_for = self.sources.get(&slot).is_some_and(KeptSource::is_waited_for);
-            if !self.planner.postpone(slot, is_waited_for, now) {
+            let source = self.sources.get(&slot);
+            let is_waited_for = source.is_some_and(KeptSource::is_waited_for);
+            // Numbers that lie in memory need no store.
+            let has_numbers = matches!(source, Some(KeptSource::Bank(bank)) if bank.has_ahead());
+            if has_numbers || !self.planner.postpone(slot, is_waited_for, now) {
                 self.check(slot, now);
             }
         }
@@ -128,7 +157,7 @@ impl Keeper {
                 self.check(slot, now);
             }
         }
-        let batch = self.planner.next_batch(now, most);
+        let batch = self.next_batch(now, most);
         if batch.is_some() || self.defective.is_empty() {
             return batch;
         }
@@ -136,7 +165,22 @@ impl Keeper {
         for slot in due.map(|(slot, _)| *slot).collect::<Vec<_>>() {
             self.check(slot, now);
         }
-        self.planner.next_batch(now, most)
+        self.next_batch(now, most)
+    }
+
+    /// The planner's next batch; that of a bank with what its counters need.
+    fn next_batch(&mut self, now: Now, most: usize) -> Option<Batch> {
+        loop {
+            let batch = self.planner.next_batch(now, most)?;
+            let Batch::Bank(slot, _) = batch else { return Some(batch) };
+            if let Some(KeptSource::Bank(bank)) = self.sources.get(&slot)
+                && let Some(ask) = bank.ask_for(COUNTERS_AT_ONCE, now)
+            {
+                return Some(Batch::Bank(slot, Some(ask)));
+            }
+            // Its callers were served meanwhile, or their counters rest after a refusal.
+            self.planner.skipped(slot);
+        }
     }
 
     /// Checks a source and does what the planner decides.
@@ -146,7 +190,8 @@ impl Keeper {
         #[cfg(test)]
         assert_ne!(Some(slot), self.panics_on, "a defect");
         source.expire(now);
-        for action in self.planner.check(slot, &source.view(), now) {
+        limit_marks(source, &mut self.planner, now);
+        for action in self.planner.check(slot, &source.view(now), now) {
             source.act(action, now);
         }
         source.callers().counters.set_rate(self.planner.rate_per_1000s(slot, now));
@@ -160,10 +205,25 @@ impl Keeper {
     pub fn complete(&mut self, slot: Slot, answer: std::result::Result<Answer, Fault>, now: Now) {
         let Some(source) = self.sources.get(&slot) else { return };
         self.checking = Some(slot);
-        for action in self.planner.complete(slot, answer, now) {
+        let actions = self.planner.complete(slot, answer, now);
+        limit_marks(source, &mut self.planner, now);
+        for action in actions {
             source.act(action, now);
         }
         self.check(slot, now);
+    }
+
+    /// The store answered a bank.
+    pub fn complete_bank(&mut self, slot: Slot, ask: &BankAsk, answer: BankAnswer, now: Now) {
+        let Some(KeptSource::Bank(bank)) = self.sources.get(&slot) else { return };
+        let fault = match (ask, answer) {
+            (BankAsk::Reserve { indexes, .. }, BankAnswer::Reserved(answers)) => {
+                bank.reserved(indexes, answers, now)
+            }
+            (_, BankAnswer::Opened(opened)) => opened.map(|open| bank.opened(open)).err(),
+            (BankAsk::Open { .. }, BankAnswer::Reserved(_)) => None,
+        };
+        self.complete(slot, fault.map_or(Ok(Answer::Counters), Err), now);
     }
 
     /// The store answered a renewal of leased workers.
@@ -256,15 +316,23 @@ impl Keeper {
                         last.give_back.push(GiveBack { key: key.clone(), period, lo, hi });
                     }
                 }
+                KeptSource::Bank(source) => {
+                    let rest = source.close();
+                    if !rest.is_empty() {
+                        let counters = source.bank().counters;
+                        last.banks.push(BankRest { key: key.clone(), counters, ranges: rest });
+                    }
+                }
                 KeptSource::Snowflake(source) => {
                     let Some(above) = source.close() else { continue };
-                    if source.spec().is_leased() {
+                    if !source.keeps_mark() {
                         last.free.extend(self.planner.release(slot, above));
                         continue;
                     }
                     match self.planner.last_mark(slot, above) {
                         Some(LastMark::Raise { expect }) => {
-                            last.raise.push(Ask::Raise { key: key.clone(), expect, to: above });
+                            let key = key.clone();
+                            last.raise.push(Ask::Raise { key, expect, to: above, clock: false });
                         }
                         Some(LastMark::Lower { from }) => {
                             last.give_back.push(GiveBack {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::executor::execute;
 use super::{Keeper, KeptSource};
 use crate::base::reservation::{Fault, FaultKind};
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
-use crate::planner::{Answer, Ask, Batch, Now};
+use crate::planner::{Batch, Now};
 use crate::store::Store;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::time::{Clock, ManualClock};
@@ -42,15 +43,19 @@ impl Process {
     fn wake(&mut self) {
         self.wakes += 1;
         while let Some(batch) = self.keeper.poll(self.now(), 1) {
-            let Batch::One(slot, ask) = batch else { panic!("one source: {batch:?}") };
-            self.tries += 1;
-            let answer = match (self.down, ask) {
-                (Some(kind), _) => Err(Fault::new(kind, "down")),
-                (None, Ask::Reserve(request)) => self.store.reserve(&request).map(Answer::Reserved),
-                (None, Ask::Raise { key, expect, to }) => {
-                    self.store.raise(&key, expect, to).map(Answer::Raised)
+            let (slot, ask) = match batch {
+                Batch::One(slot, ask) => (slot, ask),
+                Batch::Renew(slots, renewals) => {
+                    let answer = self.store.renew_slots(&renewals);
+                    self.keeper.renewed(&slots, answer, self.now());
+                    continue;
                 }
-                (None, Ask::Take(take)) => self.store.take_slot(&take).map(Answer::Taken),
+                other => panic!("one source: {other:?}"),
+            };
+            self.tries += 1;
+            let answer = match self.down {
+                Some(kind) => Err(Fault::new(kind, "down")),
+                None => execute(&mut self.store, &ask),
             };
             self.keeper.complete(slot, answer, self.now());
         }
@@ -139,4 +144,160 @@ fn a_caller_who_finds_nothing_during_the_backoff_is_served_at_the_next_try() {
         }
     }
     assert!(process.source.try_next().is_ok(), "the keeper asked by itself");
+}
+
+#[test]
+fn a_process_whose_clock_is_a_year_ahead_leases_by_the_clock_of_the_store() {
+    let (memory, mut process) = (Memory::new(), Process::of("snowflake:tx"));
+    let right = Arc::new(ManualClock::new(process.clock.wall_ms()));
+    memory.set_clock(Clock::Manual(right.clone()));
+    process.store = MemoryStore::new(memory);
+    process.clock.set_wall(right.wall_ms() + 365 * 86_400_000);
+    assert!(process.source.try_next().is_err(), "nothing is leased yet");
+    process.wake();
+    let layout = process.source.spec().snowflake.expect("a snowflake").layout;
+    for second in 0..100 {
+        let id = process.source.try_next().unwrap_or_else(|e| panic!("after {second} s: {e}"));
+        let time_ms = layout.wall_ms_of(layout.unpack(id).tick);
+        assert!(time_ms.abs_diff(right.wall_ms()) < 5_000, "after {second} s: {time_ms}");
+        let rows = process.store.slots(&process.source.spec().key.clone()).expect("the rows");
+        let mark_ms = layout.wall_ms_of(rows.slots[0].mark);
+        assert!(mark_ms.abs_diff(right.wall_ms()) < 60_000, "after {second} s: {mark_ms}");
+        process.clock.advance(1_000);
+        right.advance(1_000);
+        process.wake();
+    }
+}
+
+/// The worker of each is fixed.
+const FIXED: [&str; 3] =
+    ["snowflake:tx?worker=5", "snowflake:tx?worker=ordinal:tx-7", "snowflake:tx?worker=ip:10.0.0.9"];
+
+/// A process, and the clock of its store, which showed the same until now.
+fn with_clock_of_the_store(spec: &str) -> (Process, Arc<ManualClock>) {
+    let (process, right, _) = on_a_store_with_a_clock(spec);
+    (process, right)
+}
+
+fn on_a_store_with_a_clock(spec: &str) -> (Process, Arc<ManualClock>, Arc<Memory>) {
+    let (memory, mut process) = (Memory::new(), Process::of(spec));
+    let right = Arc::new(ManualClock::new(process.clock.wall_ms()));
+    memory.set_clock(Clock::Manual(right.clone()));
+    process.store = MemoryStore::new(memory.clone());
+    (process, right, memory)
+}
+
+impl Process {
+    /// Ten ids a second for so long. Each is so far ahead of the store's clock, and so is the mark.
+    fn follows(&mut self, right: &ManualClock, ahead_ms: i64, seconds: u64) {
+        let layout = self.source.spec().snowflake.expect("a snowflake").layout;
+        let spec = self.source.spec().text.clone();
+        for tenth in 0..seconds * 10 {
+            self.wake();
+            let id = self.source.try_next().unwrap_or_else(|e| panic!("{spec}: after {tenth}/10 s: {e}"));
+            let time_ms = layout.wall_ms_of(layout.unpack(id).tick);
+            assert!(
+                time_ms.abs_diff(right.wall_ms() + ahead_ms) < 5_000,
+                "{spec}: after {tenth}/10 s: {time_ms}"
+            );
+            self.wake();
+            let row = self.store.look(&self.source.spec().key.clone()).expect("an answer").expect("a row");
+            let mark_ms = layout.wall_ms_of(row.mark.next);
+            assert!(
+                mark_ms.abs_diff(right.wall_ms() + ahead_ms) < 10_000,
+                "{spec}: after {tenth}/10 s: {mark_ms}"
+            );
+            self.clock.advance(100);
+            right.advance(100);
+        }
+    }
+}
+
+const YEAR_MS: i64 = 365 * 86_400_000;
+
+#[test]
+fn a_fixed_worker_that_starts_with_a_clock_a_year_ahead_begins_ten_minutes_ahead_of_the_store() {
+    for spec in FIXED {
+        let (mut process, right) = with_clock_of_the_store(spec);
+        process.clock.set_wall(right.wall_ms() + YEAR_MS);
+        assert!(process.source.try_next().is_err(), "{spec}: no mark is stored yet");
+        process.follows(&right, 600_000, 60);
+        // Set right, it is ten minutes behind the ids.
+        process.clock.set_wall(right.wall_ms());
+        for _ in 0..601 {
+            process.wake();
+            process.clock.advance(1_000);
+            right.advance(1_000);
+        }
+        process.follows(&right, 0, 60);
+    }
+}
+
+#[test]
+fn a_fixed_worker_with_a_wrong_clock_begins_above_the_ids_that_one_with_a_clock_ahead_issued_beyond_its_mark()
+{
+    for spec in FIXED {
+        let (mut process, right, memory) = on_a_store_with_a_clock(spec);
+        process.clock.set_wall(right.wall_ms() + 590_000);
+        assert!(process.source.try_next().is_err(), "{spec}: no mark is stored yet");
+        process.follows(&right, 590_000, 60);
+        // The keeper does not wake any more: a process in an outage.
+        for _ in 0..30 {
+            process.clock.advance(100);
+            right.advance(100);
+        }
+        let last = process.source.try_next().expect(spec);
+
+        let mut next = Process::of(spec);
+        next.store = MemoryStore::new(memory);
+        next.clock.set_wall(right.wall_ms() + YEAR_MS);
+        assert!(next.source.try_next().is_err(), "{spec}: no mark is stored yet");
+        let mut first = None;
+        for _ in 0..100 {
+            next.wake();
+            first = first.or(next.source.try_next().ok());
+            next.clock.advance(100);
+        }
+        assert!(first.expect(spec) > last, "{spec}: {first:?} after {last}");
+    }
+}
+
+#[test]
+fn a_fixed_worker_whose_clock_jumps_by_a_year_stores_no_mark_of_it_before_the_store_shows_it_too() {
+    for spec in FIXED {
+        let (mut process, right) = with_clock_of_the_store(spec);
+        assert!(process.source.try_next().is_err(), "{spec}: no mark is stored yet");
+        process.follows(&right, 0, 60);
+        let tries = process.tries;
+        process.clock.set_wall(right.wall_ms() + YEAR_MS);
+        process.follows(&right, 0, 60);
+        assert!(process.tries - tries < 400, "{spec}: {} tries in a minute", process.tries - tries);
+        // Both clocks had been wrong, and are set right.
+        right.set_wall(right.wall_ms() + YEAR_MS);
+        for _ in 0..50 {
+            process.wake();
+            process.source.try_next().unwrap_or_else(|e| panic!("{spec}: {e}"));
+            process.clock.advance(100);
+            right.advance(100);
+        }
+        process.follows(&right, 0, 60);
+    }
+}
+
+#[test]
+fn a_step_of_ten_minutes_goes_into_the_mark_of_a_fixed_worker_at_once() {
+    for spec in FIXED {
+        let (mut process, right) = with_clock_of_the_store(spec);
+        assert!(process.source.try_next().is_err(), "{spec}: no mark is stored yet");
+        process.follows(&right, 0, 60);
+        process.clock.set_wall(right.wall_ms() + 600_000);
+        // Only the process shows it.
+        process.wake();
+        process.source.try_next().expect(spec);
+        process.wake();
+        let layout = process.source.spec().snowflake.expect("a snowflake").layout;
+        let id = process.source.try_next().expect(spec);
+        let time_ms = layout.wall_ms_of(layout.unpack(id).tick);
+        assert!(time_ms - right.wall_ms() > 590_000, "{spec}: {time_ms}");
+    }
 }

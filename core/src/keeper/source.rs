@@ -1,11 +1,13 @@
-//! A source as its keeper serves it, of either kind.
+//! A source as its keeper serves it, of any kind.
 
 use std::sync::Arc;
 
+use crate::bank::BankSource;
 use crate::base::callers::Callers;
 use crate::base::error::Result;
 use crate::base::spec::Spec;
 use crate::base::waker::ReadyQueue;
+use crate::gene::Gene;
 use crate::planner::{Action, View};
 use crate::segment::SegmentSource;
 use crate::snowflake::SnowflakeSource;
@@ -18,11 +20,16 @@ pub enum KeptSource {
     Segment(Arc<SegmentSource>),
     /// It makes ids of a clock and a worker.
     Snowflake(Arc<SnowflakeSource>),
+    /// It counts through the counters of a bank.
+    Bank(Arc<BankSource>),
 }
 
 impl KeptSource {
     /// A source without ids yet.
     pub(crate) fn new(spec: Arc<Spec>, ready: Arc<ReadyQueue>, slot: usize, clock: Clock) -> Result<Self> {
+        if let Some(bank) = spec.bank {
+            return Ok(KeptSource::Bank(Arc::new(BankSource::new(spec, bank, ready, slot, clock))));
+        }
         Ok(match spec.snowflake {
             Some(of) => KeptSource::Snowflake(Arc::new(SnowflakeSource::new(spec, of, ready, slot, clock)?)),
             None => KeptSource::Segment(Arc::new(SegmentSource::new(spec, ready, slot, clock))),
@@ -33,6 +40,7 @@ impl KeptSource {
         match self {
             KeptSource::Segment(source) => &source.callers,
             KeptSource::Snowflake(source) => &source.callers,
+            KeptSource::Bank(source) => &source.callers,
         }
     }
 
@@ -42,7 +50,7 @@ impl KeptSource {
         &self.callers().spec
     }
 
-    /// One id, or why not, at once.
+    /// One id, or why not, at once; of a bank a number of its first counter.
     ///
     /// # Errors
     /// `NOT_READY`, and what the keeper posted.
@@ -50,6 +58,7 @@ impl KeptSource {
         match self {
             KeptSource::Segment(source) => source.try_next(),
             KeptSource::Snowflake(source) => source.try_next(),
+            KeptSource::Bank(source) => source.try_take(Gene::from(0), 1, 1).map(|taken| taken.start),
         }
     }
 
@@ -59,13 +68,15 @@ impl KeptSource {
         match self {
             KeptSource::Segment(source) => source.next(),
             KeptSource::Snowflake(source) => source.next(),
+            KeptSource::Bank(source) => source.next(Gene::from(0)),
         }
     }
 
-    pub(super) fn view(&self) -> View {
+    pub(super) fn view(&self, now: Now) -> View {
         match self {
             KeptSource::Segment(source) => source.view(),
             KeptSource::Snowflake(source) => source.view(),
+            KeptSource::Bank(source) => source.view(now),
         }
     }
 
@@ -73,6 +84,10 @@ impl KeptSource {
         match self {
             KeptSource::Segment(source) => source.act(action, now),
             KeptSource::Snowflake(source) => source.act(action, now),
+            KeptSource::Bank(source) => match action {
+                Action::Fail(error) => source.fail(error, now),
+                _ => debug_assert!(false, "an action for another kind at {now:?}"),
+            },
         }
     }
 
@@ -80,6 +95,7 @@ impl KeptSource {
         match self {
             KeptSource::Segment(source) => source.is_waited_for(),
             KeptSource::Snowflake(source) => source.is_waited_for(),
+            KeptSource::Bank(source) => source.is_waited_for(),
         }
     }
 
@@ -88,6 +104,7 @@ impl KeptSource {
         match self {
             KeptSource::Segment(source) => source.expire(now),
             KeptSource::Snowflake(source) => source.expire(now),
+            KeptSource::Bank(_) => None,
         }
     }
 
@@ -101,6 +118,7 @@ impl KeptSource {
         match self {
             KeptSource::Segment(source) => drop(source.close()),
             KeptSource::Snowflake(source) => drop(source.close()),
+            KeptSource::Bank(source) => drop(source.close()),
         }
     }
 }

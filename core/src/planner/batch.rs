@@ -3,6 +3,7 @@
 //! There are two queues of sources: those whose callers wait, and the others. A batch takes from one of them only. A source that
 //! the store would not serve together with others is retried alone.
 
+use crate::bank::BankAsk;
 use crate::base::reservation::Request;
 use crate::base::worker::Renewal;
 
@@ -17,6 +18,8 @@ pub enum Batch {
     Several(Vec<Slot>, Vec<Request>),
     /// The renewal of every leased worker of the mill, with the sources that have them.
     Renew(Vec<Slot>, Vec<Renewal>),
+    /// For counters of one bank. The planner leaves it to the bank's source what is asked.
+    Bank(Slot, Option<BankAsk>),
 }
 
 impl Planner {
@@ -68,9 +71,19 @@ impl Planner {
                 self.put_back(slot, caller_waits);
                 break;
             }
+            if let Some(Want::Counters) = plan.wanted {
+                plan.in_flight = plan.wanted;
+                plan.caller_waits = caller_waits;
+                single = Some(Batch::Bank(slot, None));
+                break;
+            }
+            // A store that shows the same time ends the doubt.
+            let is_mark = matches!(plan.wanted, Some(Want::Mark { .. }));
+            let doubts_clock = is_mark && self.latest_ms(now).is_some();
+            let Some(plan) = self.plan(slot) else { continue };
             let ask = match plan.wanted {
                 Some(Want::Worker) => self.ask_worker(slot, now),
-                _ => plan.ask(now),
+                _ => plan.ask(now, doubts_clock),
             };
             let (Some(ask), Some(plan)) = (ask, self.plan(slot)) else { continue };
             plan.in_flight = plan.wanted;
@@ -128,6 +141,12 @@ impl Planner {
             plan.in_background = true;
             self.background.push_front(slot);
         }
+    }
+
+    /// The bank whose turn it was needs nothing of the store.
+    pub(crate) fn skipped(&mut self, slot: Slot) {
+        let Some(plan) = self.plan(slot) else { return };
+        (plan.wanted, plan.in_flight) = (None, None);
     }
 
     /// The store would not serve this source together with the others of its batch: it is queued again, to be served alone.

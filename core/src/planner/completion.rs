@@ -16,6 +16,9 @@ pub(super) const BACKOFF_MS: (u64, u64) = (50, 5_000);
 /// How long a source waits at most until it asks again for a worker where none was free.
 const NONE_FREE_MS: u64 = 1_000;
 
+/// How long a source waits that was given a number too large for its layout: the next one is larger, and another row.
+const SPENT_MS: u64 = 3_600_000;
+
 /// During an outage the store is tried again after a twelfth of the outage's length, and after this long at the latest: the first
 /// where callers wait, the second where every source is served from memory. So the processes do not all meet a database within
 /// seconds after minutes of outage, and no caller waits more than ten seconds longer than the outage.
@@ -92,29 +95,42 @@ impl Planner {
                 self.publish(slot, range, now)
             }
             Answer::Taken(taken) => self.taken(slot, taken, now),
-            Answer::Raised(before) => {
-                let Some(Want::Mark { to }) = plan.in_flight.take() else { return Vec::new() };
+            Answer::Counters => {
                 plan.wanted = None;
-                if let Some(mark) = plan.mark
-                    && before != mark
-                    && !plan.doubts.contains(&before)
-                {
-                    let fault = Fault::new(
-                        FaultKind::Taken,
-                        format!(
-                            "`{}`: the time mark of this worker stands at {before}, not at {mark} where this process left it: another process uses the same worker id; give each its own",
-                            plan.spec.label
-                        ),
-                    );
-                    return vec![self.failed_with(slot, &fault, now)];
-                }
-                let stands = to.max(before);
-                plan.mark = Some(stands);
-                // A statement whose answer was given up can still be carried out and raise the mark above ours.
-                plan.doubts.retain(|&doubt| doubt > stands);
-                vec![if to == 0 { Action::Start(before) } else { Action::Mark(stands) }]
+                Vec::new()
+            }
+            Answer::Node(number) => self.node_made(slot, number, now),
+            Answer::Raised(before) => self.raised(slot, before, now),
+            Answer::RaisedAt(before, now_ms) => {
+                self.store_showed(now_ms, now);
+                self.raised(slot, before, now)
             }
         }
+    }
+
+    /// The mark of a fixed worker stood at `before`, and was raised.
+    fn raised(&mut self, slot: Slot, before: u64, now: Now) -> Vec<Action> {
+        let Some(plan) = self.plan(slot) else { return Vec::new() };
+        let Some(Want::Mark { to }) = plan.in_flight.take() else { return Vec::new() };
+        plan.wanted = None;
+        if let Some(mark) = plan.mark
+            && before != mark
+            && !plan.doubts.contains(&before)
+        {
+            let fault = Fault::new(
+                FaultKind::Taken,
+                format!(
+                    "`{}`: the time mark of this worker stands at {before}, not at {mark} where this process left it: another process uses the same worker id; give each its own",
+                    plan.spec.label
+                ),
+            );
+            return vec![self.failed_with(slot, &fault, now)];
+        }
+        let stands = to.max(before);
+        plan.mark = Some(stands);
+        // A statement whose answer was given up can still be carried out and raise the mark above ours.
+        plan.doubts.retain(|&doubt| doubt > stands);
+        vec![if to == 0 { Action::Start(before) } else { Action::Mark(stands) }]
     }
 
     fn publish(&mut self, slot: Slot, range: Reserved, now: Now) -> Vec<Action> {
@@ -163,11 +179,16 @@ impl Planner {
         actions
     }
 
-    fn failed_with(&mut self, slot: Slot, fault: &Fault, now: Now) -> Action {
+    pub(super) fn failed_with(&mut self, slot: Slot, fault: &Fault, now: Now) -> Action {
         let spec = self.plan(slot).map(|plan| plan.spec.clone());
         let mut error = fault.error(spec.as_ref().map_or(CommandLine::BARE, |spec| spec.command_line()));
-        if fault.kind == FaultKind::Exhausted && spec.is_some_and(|spec| spec.kind() == Kind::Serial) {
+        if fault.kind == FaultKind::Exhausted && spec.as_ref().is_some_and(|spec| spec.kind() == Kind::Serial)
+        {
             error.code = Code::NumberOverflow;
+        }
+        let is_spent = fault.kind == FaultKind::Exhausted && spec.is_some_and(|spec| spec.finds_worker());
+        if is_spent {
+            error.code = Code::NoWorkerFree;
         }
         let store_failed = fault.kind.is_outage();
         let mut wait = if store_failed {
@@ -179,7 +200,7 @@ impl Planner {
             });
             // Another process may free a worker within the deadline of those who wait.
             let longest = if fault.kind == FaultKind::NoneFree { NONE_FREE_MS } else { BACKOFF_MS.1 };
-            self.backoff(failures, longest)
+            if is_spent { SPENT_MS } else { self.backoff(failures, longest) }
         };
         if fault.kind == FaultKind::Exhausted
             && let Some(pattern) = self.plan(slot).and_then(|plan| plan.spec.pattern())

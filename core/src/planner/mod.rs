@@ -35,7 +35,7 @@ pub(crate) use worker::WorkerView;
 use worker::{Clocks, Lease};
 
 /// Under `backwards=heal`, a row is raised by at most this many largest steps: a poisoned mark must not burn the space.
-const MAX_JUMP_STEPS: u64 = 1_000;
+pub(crate) const MAX_JUMP_STEPS: u64 = 1_000;
 
 /// How often a source is checked whose store may be asked for waiting callers only.
 const CHECK_MS: u64 = 1_000;
@@ -56,9 +56,18 @@ pub enum Ask {
         expect: Option<u64>,
         /// Where it is raised to.
         to: u64,
+        /// The store's clock is read too.
+        clock: bool,
     },
     /// Lease a worker.
     Take(Take),
+    /// Make a row whose number is a worker that is used once.
+    Node {
+        /// The table, and the source's name.
+        key: Arc<Key>,
+        /// The process, for people.
+        owner: Arc<str>,
+    },
 }
 
 /// What the store answered.
@@ -68,8 +77,14 @@ pub enum Answer {
     Reserved(Reserved),
     /// Where the mark stood before.
     Raised(u64),
+    /// The same, and the store's clock, milliseconds since 1970; 0: the store has none.
+    RaisedAt(u64, u64),
     /// A leased worker.
     Taken(Taken),
+    /// The counters of a bank were served, or refused one by one.
+    Counters,
+    /// A worker that is used once.
+    Node(u64),
 }
 
 /// What a source has to do.
@@ -93,8 +108,9 @@ pub(crate) enum Action {
     Start(u64),
     /// The mark was raised to here.
     Mark(u64),
-    /// Begin with this leased worker, whose ticks below `start` belong to earlier owners, until this boot time.
-    Begin { worker: u64, start: u64, mark: u64, until_ms: u64 },
+    /// Begin with this worker, whose ticks below `start` belong to earlier owners, until this boot time, and not later than at this wall
+    /// time: the clock may be wrong.
+    Begin { worker: u64, start: u64, mark: u64, until_ms: u64, wall_ms: i64 },
     /// The lease was renewed: its mark, and the boot time until which it may be used.
     Renewed { mark: u64, until_ms: u64 },
     /// The lease is over: stop, until the next worker begins.
@@ -110,6 +126,8 @@ pub(crate) enum View {
     Snowflake { wanted_mark: Option<u64>, waiting: bool },
     /// A snowflake whose worker is leased.
     Worker(WorkerView),
+    /// A bank: whether a counter wants numbers, whether a caller waits for one, and how many numbers were reserved.
+    Bank { wants: bool, waiting: bool, reserved: u64 },
 }
 
 /// What a close does to a snowflake's mark in the store.
@@ -164,6 +182,8 @@ struct Plan {
     row_ttl_ms: Option<u64>,
     /// The leased worker.
     lease: Option<Lease>,
+    /// The worker that is used once.
+    node: Option<u64>,
     /// The request for a worker in flight: its token, and when it was sent.
     taking: Option<(u64, u64)>,
     /// The highest mark that the generator was given: marks of later workers are not lower.
@@ -172,9 +192,16 @@ struct Plan {
 
 #[derive(Clone, Copy, Debug)]
 enum Want {
-    Numbers { len: u64, period: u64 },
-    Mark { to: u64 },
+    Numbers {
+        len: u64,
+        period: u64,
+    },
+    Mark {
+        to: u64,
+    },
     Worker,
+    /// Numbers of counters of a bank, which knows which.
+    Counters,
 }
 
 /// Decides for all sources of one mill.
@@ -250,6 +277,7 @@ impl Planner {
             refilled: None,
             row_ttl_ms: None,
             lease: None,
+            node: None,
             taking: None,
             worker_mark: 0,
         };
@@ -305,6 +333,9 @@ impl Planner {
             View::Segments(snapshot) => self.check_buffer(slot, snapshot, now, &mut actions),
             View::Snowflake { wanted_mark, waiting } => self.check_mark(slot, *wanted_mark, *waiting, now),
             View::Worker(view) => self.check_worker(slot, *view, now, &mut actions),
+            View::Bank { wants, waiting, reserved } => {
+                self.check_bank(slot, *wants, *waiting, *reserved, now);
+            }
         }
         actions
     }
@@ -387,6 +418,17 @@ impl Planner {
             self.enqueue(slot, waiting);
             // The mark is kept ahead while ids are taken; an idle snowflake sets no timer and costs nothing.
             self.set_timer(slot, again);
+        }
+    }
+
+    fn check_bank(&mut self, slot: Slot, wants: bool, waiting: bool, reserved: u64, now: Now) {
+        let Some(plan) = self.plan(slot) else { return };
+        // A bank's rate is that of its refills: to count what is left in every cell would cost more than the refills.
+        plan.meter.sample(now.boot_ms, reserved);
+        plan.last_issued = reserved;
+        plan.wanted = wants.then_some(Want::Counters);
+        if wants {
+            self.enqueue(slot, waiting);
         }
     }
 
@@ -511,12 +553,13 @@ impl Plan {
         if self.doubts.is_empty() { self.mark } else { None }
     }
 
-    fn ask(&self, now: Now) -> Option<Ask> {
+    fn ask(&self, now: Now, doubts_clock: bool) -> Option<Ask> {
         match self.wanted? {
             Want::Mark { to } => {
-                Some(Ask::Raise { key: self.spec.key.clone(), expect: self.expected_mark(), to })
+                let (key, expect) = (self.spec.key.clone(), self.expected_mark());
+                Some(Ask::Raise { key, expect, to, clock: to == 0 || doubts_clock })
             }
-            Want::Worker => None,
+            Want::Worker | Want::Counters => None,
             Want::Numbers { len, period } => {
                 let latest_ms = now.wall_ms.saturating_add(self.spec.skew_ms as i64);
                 let period_max =
@@ -542,3 +585,5 @@ impl Plan {
 mod exact_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod worker_tests;

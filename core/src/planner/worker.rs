@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::fault::{Fault, FaultKind};
-use crate::base::reservation::MAX_NUMBER;
+use crate::base::reservation::{Key, MAX_NUMBER};
 use crate::base::spec::{SnowflakeSpec, Worker};
-use crate::base::worker::{Release, Renewal, Renewed, Take, Taken};
+use crate::base::worker::{BELIEVED_MS, OwnSlot, Release, Renewal, Renewed, Take, Taken};
 
 use super::completion::BACKOFF_MS;
 use super::{Action, Ask, Batch, Now, Planner, Slot, Want};
@@ -20,9 +20,6 @@ const RENEWED_EACH: u64 = 3;
 
 /// A lease is used for all but this part of it: clocks of the same speed may differ a little.
 const UNUSED_PART: u64 = 16;
-
-/// A jump of the wall clock against the boot clock that is believed without the store's clock.
-const BELIEVED_JUMP_MS: u64 = 600_000;
 
 /// How many lost answers of one lease are remembered.
 const MOST_DOUBTS: usize = 16;
@@ -47,6 +44,8 @@ pub(super) struct Lease {
 pub(super) struct Clocks {
     /// The last wall time that was believed.
     believed: Option<Now>,
+    /// It is the store's, because this process began with a clock far ahead of it.
+    is_of_store: bool,
     /// The store's clock, and the boot time at which it answered.
     store: Option<(u64, u64)>,
 }
@@ -62,6 +61,12 @@ pub(crate) struct WorkerView {
     pub(crate) mark: u64,
 }
 
+impl Lease {
+    fn own(&self, key: &Arc<Key>) -> OwnSlot {
+        OwnSlot { key: key.clone(), slot: self.worker, token: self.token, expect: self.marks.clone() }
+    }
+}
+
 impl Clocks {
     /// The wall time that marks are made of. A large jump is not stored before the store's clock agrees with it: after a clock that
     /// was wrong for a moment, the marks would be ahead of all callers for as long as the jump.
@@ -73,17 +78,25 @@ impl Clocks {
         };
         let expected = last.wall_ms.saturating_add(passed(last.boot_ms));
         let store = self.store.map(|(store_ms, boot_ms)| (store_ms as i64).saturating_add(passed(boot_ms)));
-        let near = |other: i64| now.wall_ms.abs_diff(other) <= BELIEVED_JUMP_MS;
+        let near = |other: i64| now.wall_ms.abs_diff(other) <= BELIEVED_MS;
         if near(expected) || store.is_some_and(near) {
             self.believed = Some(now);
+            self.is_of_store = false;
             return now.wall_ms;
         }
         expected
     }
 
     fn answered(&mut self, store_ms: u64, now: Now) {
-        if store_ms > 0 {
-            self.store = Some((store_ms, now.boot_ms));
+        if store_ms == 0 {
+            return;
+        }
+        let is_first = self.store.replace((store_ms, now.boot_ms)).is_none();
+        // The process began with a clock that nothing had confirmed.
+        let ahead = |last: Now| last.wall_ms.saturating_sub(store_ms as i64) > BELIEVED_MS as i64;
+        if is_first && self.believed.is_some_and(ahead) {
+            self.believed = Some(Now { boot_ms: now.boot_ms, wall_ms: store_ms as i64 });
+            self.is_of_store = true;
         }
     }
 
@@ -93,6 +106,11 @@ impl Clocks {
         let store_ms = (store_ms as i64).saturating_add(now.boot_ms.saturating_sub(boot_ms) as i64);
         Some(now.wall_ms.saturating_sub(store_ms))
     }
+}
+
+/// The beginning with a worker that is used once: no earlier owner used any tick, and nothing has to be stored.
+fn once(worker: u64) -> Action {
+    Action::Begin { worker, start: 0, mark: u64::MAX, until_ms: 0, wall_ms: i64::MAX }
 }
 
 /// How long a lease is used, from when it was asked for.
@@ -115,6 +133,7 @@ impl Planner {
     }
 
     pub(super) fn check_worker(&mut self, slot: Slot, view: WorkerView, now: Now, actions: &mut Vec<Action>) {
+        let wall_ms = if view.idle { self.clocks.believed(now) } else { now.wall_ms };
         let Some(plan) = self.plan(slot) else { return };
         plan.worker_mark = view.mark;
         match &plan.lease {
@@ -129,17 +148,23 @@ impl Planner {
                 if view.idle {
                     // It ended while the answer to its renewal was on the way.
                     let mark = lease.marks.first().copied().unwrap_or_default();
-                    actions.push(Action::Begin { worker: lease.worker, start: 0, mark, until_ms });
+                    actions.push(Action::Begin { worker: lease.worker, start: 0, mark, until_ms, wall_ms });
                 }
                 plan.wanted = None;
                 self.set_timer(slot, until_ms);
             }
-            None => {
-                plan.wanted = view.wanted.then_some(Want::Worker);
-                if view.wanted {
-                    self.enqueue(slot, true);
+            None => match plan.node {
+                Some(worker) if view.idle => {
+                    actions.push(once(worker));
+                    plan.wanted = None;
                 }
-            }
+                _ => {
+                    plan.wanted = view.wanted.then_some(Want::Worker);
+                    if view.wanted {
+                        self.enqueue(slot, true);
+                    }
+                }
+            },
         }
     }
 
@@ -150,7 +175,9 @@ impl Planner {
         let wall_ms = self.clocks.believed(now);
         let plan = self.plan(slot)?;
         let of = plan.spec.snowflake?;
-        let Worker::Leased { lease_ms, slots } = of.worker else { return None };
+        let Worker::Leased { lease_ms, slots } = of.worker else {
+            return Some(Ask::Node { key: plan.spec.key.clone(), owner });
+        };
         let tick_at = |ms: i64| u64::try_from(of.layout.tick_at(ms)).unwrap_or(0);
         plan.taking = Some((token, now.boot_ms));
         Some(Ask::Take(Take {
@@ -161,6 +188,9 @@ impl Planner {
             latest_mark: tick_at(wall_ms.saturating_add(of.max_lead_ms as i64)) + 1,
             present: tick_at(wall_ms),
             mark: mark_at(&of, wall_ms, lease_ms).max(plan.worker_mark),
+            wall_ms,
+            unit_ms: of.layout.unit_ms().unsigned_abs(),
+            least_mark: plan.worker_mark,
             lease_ms,
             token,
             owner,
@@ -170,6 +200,7 @@ impl Planner {
     /// The store leased a slot.
     pub(super) fn taken(&mut self, slot: Slot, taken: Taken, now: Now) -> Vec<Action> {
         self.clocks.answered(taken.now_ms, now);
+        let wall_ms = self.clocks.believed(now);
         let Some(plan) = self.plan(slot) else { return Vec::new() };
         plan.wanted = None;
         let Some((token, sent_ms)) = plan.taking.take() else { return Vec::new() };
@@ -184,8 +215,36 @@ impl Planner {
             self.renew_at_ms = u64::MAX;
         }
         self.leases.insert(slot);
-        self.renew_at_ms = self.renew_at_ms.min(sent_ms.saturating_add(lease_ms / RENEWED_EACH));
-        vec![Action::Begin { worker, start, mark, until_ms }]
+        let wait = self.any_part(lease_ms / RENEWED_EACH);
+        self.renew_at_ms = self.renew_at_ms.min(sent_ms.saturating_add(wait));
+        vec![Action::Begin { worker, start, mark, until_ms, wall_ms }]
+    }
+
+    /// The store made a row whose number is a worker.
+    pub(super) fn node_made(&mut self, slot: Slot, number: u64, now: Now) -> Vec<Action> {
+        let Some(plan) = self.plan(slot) else { return Vec::new() };
+        plan.wanted = None;
+        let Some(SnowflakeSpec { layout, .. }) = plan.spec.snowflake else { return Vec::new() };
+        if number <= layout.max_worker() {
+            plan.node = Some(number);
+            return vec![once(number)];
+        }
+        let fault = Fault::new(
+            FaultKind::Exhausted,
+            format!(
+                "table `{}` gave this process number {number}, and layout {layout} has workers 0 to {}; each start uses a number up, and \
+                 servers of TiDB count in jumps of 30000 unless the table says `AUTO_ID_CACHE 1`; use `worker=lease`, or a layout with \
+                 more worker bits",
+                plan.spec.key.table,
+                layout.max_worker()
+            ),
+        );
+        vec![self.failed_with(slot, &fault, now)]
+    }
+
+    /// A random part of a third of a lease. Processes that started at once, or after an outage, would renew at once for ever.
+    fn any_part(&mut self, third: u64) -> u64 {
+        self.rng.u64(third / 8..=third)
     }
 
     /// When the leases are renewed, on the boot clock; `None`: there is none, or the renewal is in flight.
@@ -207,14 +266,8 @@ impl Planner {
             let to = mark_at(of, wall_ms, lease.length_ms).max(least);
             lease.asked = Some((to, now.boot_ms));
             slots.push(slot);
-            renewals.push(Renewal {
-                key: plan.spec.key.clone(),
-                slot: lease.worker,
-                token: lease.token,
-                expect: lease.marks.clone(),
-                to,
-                lease_ms: lease.length_ms,
-            });
+            let own = lease.own(&plan.spec.key);
+            renewals.push(Renewal { own, to, lease_ms: lease.length_ms });
         }
         self.renewing = true;
         self.failed = false;
@@ -280,10 +333,12 @@ impl Planner {
                 None => failed = true,
             }
         }
+        let had_failed = self.renew_failures > 0;
         self.renew_failures = if failed { self.renew_failures.saturating_add(1) } else { 0 };
         let leases = self.leases.iter().filter_map(|&slot| self.plans.get(slot)?.as_ref()?.lease.as_ref());
         let third = leases.map(|lease| lease.length_ms).min().unwrap_or(0) / RENEWED_EACH;
         let wait = match self.renew_failures {
+            0 if had_failed => self.any_part(third),
             0 => third,
             failures => self.backoff(failures, (third / 4).max(1).min(BACKOFF_MS.1)),
         };
@@ -297,14 +352,7 @@ impl Planner {
     /// What frees the slot of a source, where `used` is the first tick that it has not used.
     pub(crate) fn release(&self, slot: Slot, used: u64) -> Option<Release> {
         let plan = self.plans.get(slot)?.as_ref()?;
-        let Lease { worker, token, marks, .. } = plan.lease.as_ref()?;
-        Some(Release {
-            key: plan.spec.key.clone(),
-            slot: *worker,
-            token: *token,
-            expect: marks.clone(),
-            used,
-        })
+        Some(Release { own: plan.lease.as_ref()?.own(&plan.spec.key), used })
     }
 
     /// Takes over what an earlier planner knows of the leases; a renewal in flight may have been carried out.
@@ -320,6 +368,21 @@ impl Planner {
             plan.lease = Some(lease);
             self.leases.insert(slot);
         }
+    }
+
+    /// The store showed its clock while it answered for the mark of a fixed worker.
+    pub(super) fn store_showed(&mut self, store_ms: u64, now: Now) {
+        self.clocks.answered(store_ms, now);
+    }
+
+    /// The latest wall time that marks of fixed workers are made of now; `None`: whatever this machine's clock shows.
+    pub(crate) fn latest_ms(&mut self, now: Now) -> Option<i64> {
+        let mut wall_ms = self.clocks.believed(now);
+        // An earlier process with this worker may have had a clock so far ahead of the store's, and ids beyond its last mark.
+        if self.clocks.is_of_store {
+            wall_ms = wall_ms.saturating_add(BELIEVED_MS as i64);
+        }
+        (wall_ms < now.wall_ms).then_some(wall_ms)
     }
 
     /// How far the wall clock is ahead of the store's, where the store has shown its own.

@@ -191,7 +191,7 @@ fn a_worker_is_replaced_while(taking: fn(&Rig) -> Vec<u64>) {
         let layout = Layout::parse("time:20@1ms,worker:1,seq:3", "1970-01-01").unwrap();
         let core = Core::new(layout, None, ClockBack::Borrow, 5_000).unwrap();
         let clock = Clock(AtomicU64::new(1));
-        core.begin(0, 0, &clock).unwrap();
+        core.begin(0, 0, i64::MAX, &clock).unwrap();
         core.raise_mark(20, &clock);
         core.prime(2, 1);
         let rig = Arc::new(Rig { core, clock });
@@ -200,7 +200,7 @@ fn a_worker_is_replaced_while(taking: fn(&Rig) -> Vec<u64>) {
         let taker = thread::spawn(move || taking(&other));
         rig.core.end(LAPSED);
         // No earlier owner used a tick from 300 on, and this process is to use those below 10000.
-        rig.core.begin(1, 300, &rig.clock).unwrap();
+        rig.core.begin(1, 300, i64::MAX, &rig.clock).unwrap();
         rig.core.raise_mark(10_000, &rig.clock);
         let taken = taker.join().unwrap();
         rise(&taken);
@@ -213,6 +213,45 @@ fn a_worker_is_replaced_while(taking: fn(&Rig) -> Vec<u64>) {
             assert!(owned.contains(&of.tick), "{of:?} belongs to another process");
         }
         all_differ(fields.iter().map(|of| of.tick << 3 | of.seq).collect());
+    });
+}
+
+/// A worker is stopped while another thread takes ids, and the next worker may use the same ticks: what is issued with the first
+/// worker was counted before the stop, so its mark covers it, and no position comes twice.
+///
+/// A worker that is read after the count is noticed only while `begin` does not read the old worker itself: loom orders a store
+/// against the last access of the atomic alone.
+#[test]
+fn no_id_of_a_stopped_worker_is_counted_after_the_stop() {
+    ::loom::model(|| {
+        let layout = Layout::parse("time:20@1ms,worker:1,seq:3", "1970-01-01").unwrap();
+        let core = Core::new(layout, None, ClockBack::Borrow, 50_000).unwrap();
+        let clock = Clock(AtomicU64::new(1));
+        core.begin(0, 0, i64::MAX, &clock).unwrap();
+        core.raise_mark(20_000, &clock);
+        // Limits beyond the tick, as `MAX_BUDGET` allows them.
+        core.prime(30, 1);
+        let rig = Arc::new(Rig { core, clock });
+        let first = rig.core.next(&rig.clock).unwrap();
+        let other = rig.clone();
+        let taker = thread::spawn(move || other.some(2));
+        rig.core.end(LAPSED);
+        let stop = rig.core.position();
+        rig.core.begin(1, 0, i64::MAX, &rig.clock).unwrap();
+        rig.core.raise_mark(20_000, &rig.clock);
+        let taken = taker.join().unwrap();
+        let after = rig.core.next(&rig.clock).unwrap();
+        let positions: Vec<_> = [vec![first, after], taken]
+            .concat()
+            .into_iter()
+            .map(|id| {
+                let of = rig.core.layout().unpack(id);
+                let position = of.tick << 3 | of.seq;
+                assert_eq!(of.worker == 0, position < stop, "{of:?} was counted on the other side of {stop}");
+                position
+            })
+            .collect();
+        all_differ(positions);
     });
 }
 

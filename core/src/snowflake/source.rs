@@ -33,8 +33,10 @@ pub struct SnowflakeSource {
     started: AtomicBool,
     /// Before this boot time the mark is not asked for again.
     start_again_ms: AtomicU64,
-    /// The worker is leased.
-    leased: bool,
+    /// The store finds the worker.
+    finds_worker: bool,
+    /// The mark of a worker that is given is kept in the store.
+    is_marked: bool,
     /// A caller found no worker.
     wants_worker: AtomicBool,
     /// The boot time at which the lease ends; 0 where there is none.
@@ -66,11 +68,14 @@ impl SnowflakeSource {
         let SnowflakeSpec { layout, clock_back, max_lead_ms, .. } = of;
         let generator = match of.worker {
             Worker::Fixed(worker) => Generator::new(layout, worker, clock_back, max_lead_ms, clock.clone()),
-            Worker::Leased { .. } => Generator::leased(layout, clock_back, max_lead_ms, clock.clone()),
+            Worker::Leased { .. } | Worker::Disposable => {
+                Generator::leased(layout, clock_back, max_lead_ms, clock.clone())
+            }
         };
         Ok(SnowflakeSource {
             generator: generator?,
-            leased: matches!(of.worker, Worker::Leased { .. }),
+            finds_worker: of.worker.kind().is_some(),
+            is_marked: of.is_marked,
             wants_worker: AtomicBool::new(false),
             lease_until_ms: AtomicU64::new(0),
             renewed_ms: AtomicU64::new(0),
@@ -81,26 +86,39 @@ impl SnowflakeSource {
         })
     }
 
-    /// What the source is.
-    pub(crate) fn spec(&self) -> &Spec {
-        &self.callers.spec
-    }
-
     /// The word that is zero in a forked child.
     #[inline]
     pub(crate) fn word(&self) -> &Word {
         &self.word
     }
 
-    /// One id without waiting; `None` sends the caller to [`SnowflakeSource::next`], which says why or waits.
-    #[inline]
+    /// Whether [`SnowflakeSource::quick`] may be used.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.generator.is_plain()
+    }
+
+    /// One id without waiting, of a plain source; `None` sends the caller to [`SnowflakeSource::next`], which says why or waits.
+    #[expect(
+        clippy::inline_always,
+        reason = "registers that a call saves are stores, and the locked instruction waits for them"
+    )]
+    #[inline(always)]
     pub(crate) fn quick(&self) -> Option<u64> {
-        let id = self.generator.quick()?;
+        match self.generator.quick() {
+            Ok(id) => Some(id),
+            Err(taken) => self.slow(taken),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn slow(&self, taken: Option<u64>) -> Option<u64> {
+        let id = self.generator.slow(taken)?;
         self.wake_if_low();
         Some(id)
     }
 
-    /// Wakes the keeper where the mark runs low: one plain load per id.
+    /// Wakes the keeper where the mark runs low.
     #[inline]
     fn wake_if_low(&self) {
         if self.generator.wants_keeper() {
@@ -235,10 +253,25 @@ impl SnowflakeSource {
 
     // ---- the keeper's side
 
+    /// Whether the store has a mark of this source to keep.
+    pub(crate) fn keeps_mark(&self) -> bool {
+        !self.finds_worker && self.is_marked
+    }
+
+    /// Begins where nothing is stored: a restart is guarded by the clock alone.
+    fn start_unmarked(&self) {
+        let now = self.callers.clock.now();
+        self.act(Action::Start(0), now);
+        // ordering: Relaxed — written by the keeper itself.
+        if self.started.load(Ordering::Relaxed) {
+            self.act(Action::Mark(u64::MAX), now);
+        }
+    }
+
     /// What the planner decides by.
     pub(crate) fn view(&self) -> View {
         self.callers.waker.acknowledge();
-        if self.leased {
+        if self.finds_worker {
             let idle = self.has_no_worker();
             return View::Worker(WorkerView {
                 // Cleared: waiting callers set it again, so a call that gave up leases no worker.
@@ -252,7 +285,12 @@ impl SnowflakeSource {
         let started = self.started.load(Ordering::Relaxed);
         // ordering: Relaxed — as above.
         let rests = self.callers.clock.boot_ms() < self.start_again_ms.load(Ordering::Relaxed);
-        let wanted_mark = if started {
+        if !(self.is_marked || started || rests) {
+            self.start_unmarked();
+        }
+        let wanted_mark = if !self.is_marked {
+            None
+        } else if started {
             self.generator.wanted_mark()
         } else if rests {
             // The mark was of no use; asked for again at once, it would be asked for without end.
@@ -266,7 +304,7 @@ impl SnowflakeSource {
 
     /// Whether callers lack the first mark, or a worker.
     pub(crate) fn is_waited_for(&self) -> bool {
-        if self.leased {
+        if self.finds_worker {
             // ordering: Relaxed — the waker publishes it.
             return self.wants_worker.load(Ordering::Relaxed) && self.has_no_worker();
         }
@@ -324,9 +362,9 @@ impl SnowflakeSource {
                 self.generator.raise_mark(mark);
                 self.callers.supplied();
             }
-            Action::Begin { worker, start, mark, until_ms } => {
+            Action::Begin { worker, start, mark, until_ms, wall_ms } => {
                 self.set_lease(until_ms, now);
-                if let Err(error) = self.generator.begin(worker, start) {
+                if let Err(error) = self.generator.begin(worker, start, wall_ms) {
                     self.callers.post(error.after(START_REST), now);
                     return;
                 }
@@ -345,7 +383,7 @@ impl SnowflakeSource {
                 self.callers.notify();
             }
             Action::Fail(error) => {
-                if error.code == Code::LeaseLost && !self.leased {
+                if error.code == Code::LeaseLost && !self.finds_worker {
                     self.generator.revoke();
                 }
                 self.callers.post(error, now);

@@ -8,9 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{
-    Facts, Fault, FaultKind, GiveBack, Import, Key, Mark, PoolRows, Release, Renewal, Renewed, Request,
-    Reserved, Row, SlotWork, Store, Take, Taken, Work,
+    BankChange, BankRows, Facts, Fault, FaultKind, GiveBack, Import, Key, Mark, PoolRows, RaisePool, Release,
+    Renewal, Renewed, Request, Reserved, Row, RowsWork, SlotWork, Store, StoredTable, Take, Taken, Work,
 };
+use crate::base::bank::{BankSpec, OpenBank};
 use crate::base::thread::panic_words;
 
 /// Makes a store that is not connected yet.
@@ -85,6 +86,45 @@ impl Store for Guarded {
         answers.unwrap_or_else(|fault| vec![Some(Err(fault)); requests.len()])
     }
 
+    fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
+        self.ask(|store| store.open_bank(key, bank))
+    }
+
+    fn reserve_counters(&mut self, requests: &[Request]) -> Vec<Result<Reserved, Fault>> {
+        let answers = self.run(|store| store.reserve_counters(requests));
+        answers.unwrap_or_else(|fault| vec![Err(fault); requests.len()])
+    }
+
+    fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
+        self.ask(|store| store.change_counters(key, counters, dry_run))
+    }
+
+    fn repair_bank(
+        &mut self,
+        key: &Arc<Key>,
+        counters: u32,
+        to: u64,
+        dry_run: bool,
+    ) -> Result<(Option<Row>, Row), Fault> {
+        self.ask(|store| store.repair_bank(key, counters, to, dry_run))
+    }
+
+    fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
+        self.ask(|store| store.look_bank(key, start))
+    }
+
+    fn give_back_counters(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
+        self.ask(|store| store.give_back_counters(ranges))
+    }
+
+    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<Mark>>, Fault> {
+        self.ask(|store| store.look_rows(keys))
+    }
+
+    fn change_rows(&mut self, keys: &[Arc<Key>], work: &mut RowsWork<'_>) -> Result<Vec<bool>, Fault> {
+        self.ask(|store| store.change_rows(keys, work))
+    }
+
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
         self.ask(|store| store.give_back(key, period, lo, hi))
     }
@@ -101,8 +141,16 @@ impl Store for Guarded {
         self.ask(|store| store.look(key))
     }
 
+    fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
+        self.ask(|store| store.clock_ms(key))
+    }
+
     fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
         self.ask(|store| store.transact_slots(key, work))
+    }
+
+    fn make_node(&mut self, key: &Key, host: &str, process: &str) -> Result<u64, Fault> {
+        self.ask(|store| store.make_node(key, host, process))
     }
 
     fn take_slot(&mut self, take: &Take) -> Result<Taken, Fault> {
@@ -117,8 +165,28 @@ impl Store for Guarded {
         self.ask(|store| store.free_slots(releases))
     }
 
+    fn raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
+        self.ask(|store| store.raise_pool(raise))
+    }
+
+    fn would_raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
+        self.ask(|store| store.would_raise_pool(raise))
+    }
+
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         self.ask(|store| store.slots(key))
+    }
+
+    fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
+        self.ask(|store| store.read_route(key, known))
+    }
+
+    fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+        self.ask(|store| store.list_routes(key))
+    }
+
+    fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
+        self.ask(|store| store.replace_route(key, old, new))
     }
 
     fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {

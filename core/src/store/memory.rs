@@ -11,8 +11,8 @@ use super::model::counter::Counter;
 use super::model::rows::{self, Digits, ProducerKey, Rows, Stored};
 use super::model::worker::{POOL_ROW, SlotRows};
 use super::{
-    Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, Request, Reserved, Row, Scheme, SerialKey,
-    SlotRow, SlotWork, Store, Work,
+    Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, Request, Reserved, Row, RowsWork, Scheme,
+    SerialKey, SlotRow, SlotWork, Store, StoredTable, Work,
 };
 use crate::time::Clock;
 
@@ -78,6 +78,10 @@ struct State {
     rows: BTreeMap<String, Stored>,
     /// Leased workers, by table, pool and slot; with the pool's layout.
     slots: BTreeMap<(String, String, u64), (SlotRow, String)>,
+    /// How many rows the tables of workers that are used once have.
+    nodes: BTreeMap<String, u64>,
+    /// Route tables by name: version and text.
+    routes: BTreeMap<String, (u64, String)>,
     /// The clock by which leases end, unless it is the machine's.
     clock: Option<Clock>,
     script: VecDeque<Step>,
@@ -307,6 +311,12 @@ impl Rows for State {
 }
 
 impl State {
+    /// The clock, milliseconds since 1970.
+    fn now_ms(&self) -> u64 {
+        let now_ms = self.clock.as_ref().unwrap_or(&Clock::System).wall_ms();
+        u64::try_from(now_ms).unwrap_or(0)
+    }
+
     fn slot(&mut self, key: &Key, slot: u64) -> &mut (SlotRow, String) {
         self.slots.entry((key.table.clone(), key.name.clone(), slot)).or_default()
     }
@@ -316,11 +326,10 @@ impl SlotRows for State {
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         let from = (key.table.clone(), key.name.clone(), 0);
         let to = (key.table.clone(), key.name.clone(), u64::MAX);
-        let now_ms = self.clock.as_ref().unwrap_or(&Clock::System).wall_ms();
-        let mut pool = PoolRows { now_ms: u64::try_from(now_ms).unwrap_or(0), ..PoolRows::default() };
+        let mut pool = PoolRows { now_ms: self.now_ms(), ..PoolRows::default() };
         for ((_, _, slot), (row, layout)) in self.slots.range(from..=to) {
             if *slot == POOL_ROW {
-                pool.layout = Some(layout.clone());
+                (pool.layout, pool.floor) = (Some(layout.clone()), row.mark);
             } else {
                 pool.slots.push(row.clone());
             }
@@ -358,8 +367,22 @@ impl Store for MemoryStore {
         self.shared.carry_out(key, period, |state| Ok(work.run(state)?.then_some(())))
     }
 
+    fn clock_ms(&mut self, _key: &Key) -> Result<u64, Fault> {
+        let state = self.shared.state();
+        if state.down { Err(down()) } else { Ok(state.now_ms()) }
+    }
+
     fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
         self.shared.carry_out(key, 0, |state| Ok(work.run(state)?.then_some(())))
+    }
+
+    fn make_node(&mut self, key: &Key, _host: &str, _process: &str) -> Result<u64, Fault> {
+        let made = self.shared.carry_out(key, 0, |state| {
+            let nodes = state.nodes.entry(key.table.clone()).or_default();
+            *nodes += 1;
+            Ok(Some(*nodes))
+        });
+        made.map_err(|fault| fault.with_context(&super::making_a_node(key)))
     }
 
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
@@ -369,6 +392,54 @@ impl Store for MemoryStore {
             Ok(reserved)
         });
         reserved.map_err(|fault| fault.with_context(&rows::reserving(request)))
+    }
+
+    fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+        let state = self.shared.state();
+        if state.down {
+            return Err(down().with_context(&super::listing_routes(key)));
+        }
+        let stored =
+            |(version, text): &(u64, String)| StoredTable { version: *version, text: Some(text.clone()) };
+        Ok(state.routes.iter().map(|(name, of)| (name.clone(), stored(of))).collect())
+    }
+
+    fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
+        let state = self.shared.state();
+        if state.down {
+            return Err(down().with_context(&super::reading_route(key)));
+        }
+        Ok(state.routes.get(&key.name).map(|(version, text)| StoredTable {
+            version: *version,
+            text: (*version != known).then(|| text.clone()),
+        }))
+    }
+
+    fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
+        let replaced = self.shared.carry_out(key, 0, |state| {
+            let is_old = state.routes.get(&key.name).map(|(version, _)| *version) == old;
+            if is_old {
+                state.routes.insert(key.name.clone(), (new.0, new.1.to_owned()));
+            }
+            Ok(Some(is_old))
+        });
+        replaced.map_err(|fault| fault.with_context(&super::replacing_route(key)))
+    }
+
+    fn change_rows(&mut self, keys: &[Arc<Key>], work: &mut RowsWork<'_>) -> Result<Vec<bool>, Fault> {
+        let Some(first) = keys.first() else { return Ok(Vec::new()) };
+        self.shared.carry_out(first, 0, |state| {
+            for (at, key) in keys.iter().enumerate() {
+                let id = identity(key)?;
+                let row = state.rows.get(&id).map_or(Ok(None), |stored| rows::mark_of(key, stored));
+                let before = row.as_ref().ok().copied().flatten();
+                if let Some(after) = work.run(at, row).filter(|after| Some(*after) != before) {
+                    state.put(id, rows::stored_at(key, after)?);
+                    state.reservations += 1;
+                }
+            }
+            Ok(Some(vec![true; keys.len()]))
+        })
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {

@@ -9,6 +9,7 @@
 //! `model` decides, without I/O; `sql` is the part that all databases share; `sqlite`, `mysql` and `postgres` are the parts
 //! in which they differ. `redis`, `memory` and `interleave` are stores of their own.
 
+mod bank;
 pub mod interleave;
 pub mod memory;
 #[cfg(feature = "mysql")]
@@ -47,6 +48,8 @@ pub(crate) use model::decide::one_of_several;
 pub(crate) use model::import::{check_schemes, planned_import};
 pub(crate) use model::rows::step_of;
 
+pub use crate::base::bank::{BankSpec, OpenBank};
+pub use bank::{BankChange, BankRows};
 pub use model::import::{Import, PARKED_AT};
 
 pub(crate) use crate::base::fault::Remedy;
@@ -54,7 +57,9 @@ pub use crate::base::reservation::{
     Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
 };
 pub use crate::base::stride::Stride;
-pub use crate::base::worker::{PoolRows, Release, Renewal, Renewed, SlotRow, Slots, Take, Taken};
+pub use crate::base::worker::{
+    OwnSlot, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Slots, Take, Taken,
+};
 
 /// The most requests in one batch. More would save little, and the first request's caller waits for the whole batch.
 pub const MOST_AT_ONCE: usize = 64;
@@ -69,6 +74,29 @@ pub struct Row {
     pub text: String,
     /// Its other columns, under the scheme of another program's counter.
     pub(crate) counter: Option<counter::CounterRow>,
+}
+
+/// A route table as a store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredTable {
+    /// The version of its text.
+    pub version: u64,
+    /// TOML or JSON; `None` where the caller knows this version.
+    pub text: Option<String>,
+}
+
+#[cfg_attr(not(feature = "_sql"), allow(dead_code))]
+pub(crate) fn listing_routes(key: &Key) -> String {
+    format!("reading the route tables in `{}`", key.table)
+}
+
+pub(crate) fn reading_route(key: &Key) -> String {
+    format!("reading route table `{}`", key.name)
+}
+
+#[cfg_attr(not(feature = "_sql"), allow(dead_code))]
+pub(crate) fn replacing_route(key: &Key) -> String {
+    format!("storing route table `{}`", key.name)
 }
 
 /// Facts that a store reports about itself.
@@ -155,6 +183,27 @@ impl fmt::Debug for SlotWork<'_> {
     }
 }
 
+/// Decides about many rows, each by its index among the keys. It may be asked about a row several times, if other processes are
+/// faster; its last answer counts.
+pub struct RowsWork<'w>(&'w mut dyn FnMut(usize, Result<Option<Mark>, Fault>) -> Option<Mark>);
+
+impl<'w> RowsWork<'w> {
+    pub(crate) fn new(work: &'w mut dyn FnMut(usize, Result<Option<Mark>, Fault>) -> Option<Mark>) -> Self {
+        RowsWork(work)
+    }
+
+    /// Where the row shall stand; `None`: it stays as it is.
+    pub(crate) fn run(&mut self, at: usize, row: Result<Option<Mark>, Fault>) -> Option<Mark> {
+        (self.0)(at, row)
+    }
+}
+
+impl fmt::Debug for RowsWork<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowsWork").finish_non_exhaustive()
+    }
+}
+
 /// One transaction on the rows of leased workers in the table of `key`; `doing` is for messages. `work` gets the number of earlier
 /// attempts.
 fn on_slots<T>(
@@ -174,11 +223,19 @@ fn on_slots<T>(
     answer.and_then(|()| done.ok_or_else(rows::moved_on)).map_err(|fault| fault.with_context(doing))
 }
 
+/// What a renewal is called in messages.
+pub(crate) fn renewing(renewals: &[Renewal]) -> String {
+    match renewals.len() {
+        1 => "renewing a leased worker".to_owned(),
+        many => format!("renewing {many} leased workers"),
+    }
+}
+
 /// Renews leases in one transaction, which reads their rows.
 fn renew_slots(store: &mut (impl Store + ?Sized), renewals: &[Renewal]) -> Result<Renewed, Fault> {
     let Some(first) = renewals.first() else { return Ok(Renewed { marks: Vec::new(), now_ms: 0 }) };
-    let doing = format!("renewing {} leased workers", renewals.len());
-    on_slots(store, &first.key, &doing, |rows, _| worker::renew(rows, renewals))
+    let doing = renewing(renewals);
+    on_slots(store, &first.own.key, &doing, |rows, _| worker::renew(rows, renewals))
 }
 
 /// One transaction on the row of `key`, which would begin in `period` if it is missing; `doing` is for messages.
@@ -209,13 +266,26 @@ pub(crate) fn new_owner(
     in_transaction(store, new, 0, &doing, |rows| rows.new_owner(new, &record).map(Some))
 }
 
+/// The slots of a pool as one row, for people.
+pub(crate) fn shown_pool(pool: &PoolRows) -> Row {
+    worker::shown(pool)
+}
+
+/// What is being done, for messages.
+fn making_a_node(key: &Key) -> String {
+    format!("inserting a row into `{}` for the worker of `{}`", key.table, key.name)
+}
+
 /// Reads the row of a key for display; of a pool of leased workers all of its slots.
 pub(crate) fn look(store: &mut (impl Store + ?Sized), key: &Key) -> Result<Option<Row>, Fault> {
+    if key.scheme == Scheme::WorkerNode {
+        return Ok(None);
+    }
     if key.scheme != Scheme::Worker {
         return store.look(key);
     }
     let pool = store.slots(key)?;
-    Ok(pool.layout.is_some().then(|| worker::shown(&pool)))
+    Ok(pool.layout.is_some().then(|| shown_pool(&pool)))
 }
 
 /// A place where reservations are kept. Used by one thread; connects at the first call, and again after a fault.
@@ -255,6 +325,81 @@ pub trait Store: Send {
         vec![None; requests.len()]
     }
 
+    /// Compares the record of a bank with how many counters its source has, or records a new bank. A source that names no number has
+    /// those that are recorded.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; `Refused` for another number of counters.
+    fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
+        bank::open(self, key, bank)
+    }
+
+    /// Gives a bank another number of counters, each of which begins above all numbers of the old ones; a dry run only says what
+    /// would be done.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
+        let doing = format!("changing the counters of `{}`", key.name);
+        let mut parts = [bank::Part { store: self, partition: None, name: "" }];
+        bank::change(&mut parts, key, counters, dry_run).map_err(|fault| fault.with_context(&doing))
+    }
+
+    /// Raises every counter of a bank to `to` at least; a dry run only says what would be done. Answers with the bank before and
+    /// after.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; `Refused` where every counter stands higher.
+    fn repair_bank(
+        &mut self,
+        key: &Arc<Key>,
+        counters: u32,
+        to: u64,
+        dry_run: bool,
+    ) -> Result<(Option<Row>, Row), Fault> {
+        let doing = format!("repairing `{}`", key.name);
+        let mut parts = [bank::Part { store: self, partition: None, name: "" }];
+        bank::raise_all(&mut parts, key, counters, to, dry_run).map_err(|fault| fault.with_context(&doing))
+    }
+
+    /// Reads a bank whose counters begin at `start`, or at the floor; `None`: it is not recorded.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
+        bank::look(&mut [bank::Part { store: self, partition: None, name: "" }], key, start)
+    }
+
+    /// Reserves for several counters of one bank: an answer to each, in their order. Missing rows are made.
+    fn reserve_counters(&mut self, requests: &[Request]) -> Vec<Result<Reserved, Fault>> {
+        bank::reserve(self, requests)
+    }
+
+    /// Returns ranges of counters of one bank, each as [`give_back`](Store::give_back) does: an answer to each, in their order.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn give_back_counters(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
+        bank::give_back(self, ranges)
+    }
+
+    /// Reads many rows of scheme `keymill` in one table.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<Mark>>, Fault> {
+        keys.iter().map(|key| Ok(self.look(key)?.map(|row| row.mark))).collect()
+    }
+
+    /// Reads many rows of scheme `keymill` in one table and writes what `work` decides. Answers for each whether it stands so now;
+    /// `false`: another process was faster, and the row was not changed.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; after `Unknown` some rows may have been changed.
+    fn change_rows(&mut self, keys: &[Arc<Key>], work: &mut RowsWork<'_>) -> Result<Vec<bool>, Fault> {
+        bank::change_one_by_one(self, keys, work)
+    }
+
     /// Returns `[lo, hi)`, only if the row still ends at `hi` in `period`. `false`: the row has moved on, nothing was done.
     ///
     /// # Errors
@@ -279,8 +424,19 @@ pub trait Store: Send {
     /// # Errors
     /// See [`FaultKind`].
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        let doing = format!("raising `{}` to {to}", key.name);
+        let doing = match to {
+            0 => format!("reading the mark `{}`", key.name),
+            _ => format!("raising the mark `{}` to {to}", key.name),
+        };
         in_transaction(self, key, 0, &doing, |rows| rows::raise(rows, key, expect, to))
+    }
+
+    /// The store's clock, milliseconds since 1970; 0: it has none. Of several stores, that of the one which has the row of `key`.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn clock_ms(&mut self, _key: &Key) -> Result<u64, Fault> {
+        Ok(0)
     }
 
     /// Carries out one transaction on the rows of leased workers in the table of `key`. The verbs that follow are such transactions.
@@ -292,6 +448,16 @@ pub trait Store: Send {
             FaultKind::Refused,
             "this store keeps no leased workers; give this process a worker of its own, `worker=N`",
         ))
+    }
+
+    /// Makes a row of uid-generator's `WORKER_NODE` for this process; answers with its number, which no other process gets. `process`
+    /// distinguishes the processes of a host.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]. After `Unknown` the row may be there, and no process uses its number.
+    fn make_node(&mut self, key: &Key, _host: &str, _process: &str) -> Result<u64, Fault> {
+        Err(Fault::new(FaultKind::Refused, "this store has no table of uid-generator")
+            .with_context(&making_a_node(key)))
     }
 
     /// Leases a slot of a pool: no other process gets it before the lease ends by the store's clock.
@@ -318,8 +484,32 @@ pub trait Store: Send {
     /// See [`FaultKind`].
     fn free_slots(&mut self, releases: &[Release]) -> Result<Vec<bool>, Fault> {
         let Some(first) = releases.first() else { return Ok(Vec::new()) };
-        let doing = format!("freeing {} leased workers", releases.len());
-        on_slots(self, &first.key, &doing, |rows, _| worker::free(rows, releases))
+        let doing = match releases.len() {
+            1 => "freeing a leased worker".to_owned(),
+            many => format!("freeing {many} leased workers"),
+        };
+        on_slots(self, &first.own.key, &doing, |rows, _| worker::free(rows, releases))
+    }
+
+    /// Raises a pool whose table was restored or emptied, and takes its workers from the processes that use them; answers with its
+    /// rows before and after.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; `Refused` where every worker begins later anyway.
+    fn raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
+        let doing = format!("repairing pool `{}`", raise.key.name);
+        on_slots(self, &raise.key, &doing, |rows, _| worker::raise(rows, raise))
+    }
+
+    /// The rows that [`raise_pool`](Store::raise_pool) would leave. Nothing is written.
+    ///
+    /// # Errors
+    /// The same as those of `raise_pool`.
+    fn would_raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
+        self.writable().map_err(|fault| rows::would_fail(&raise.key, fault))?;
+        let before = self.slots(&raise.key)?;
+        let after = worker::raised(raise, &before).map_err(|fault| rows::would_fail(&raise.key, fault))?;
+        Ok((before, after))
     }
 
     /// The rows of a pool.
@@ -329,6 +519,31 @@ pub trait Store: Send {
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         let doing = format!("looking at pool `{}`", key.name);
         on_slots(self, key, &doing, |rows, _| rows.read_pool(key).map(Some))
+    }
+
+    /// Reads a route table; its text only where its version is not `known`. `None` if there is none.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn read_route(&mut self, _key: &Key, _known: u64) -> Result<Option<StoredTable>, Fault> {
+        Err(Fault::new(FaultKind::Refused, "this store keeps no route tables"))
+    }
+
+    /// Every route table in the table of `key`, with its name, in the order of the names.
+    ///
+    /// # Errors
+    /// See [`FaultKind`].
+    fn list_routes(&mut self, _key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+        Ok(Vec::new())
+    }
+
+    /// Replaces a route table whose version is `old`, `None` where there is none, by a version and its text. `false`: it has
+    /// another version by now, and nothing was changed. From a version to itself it is the same text.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; after `Unknown` it may have been replaced.
+    fn replace_route(&mut self, _key: &Key, _old: Option<u64>, _new: (u64, &str)) -> Result<bool, Fault> {
+        Err(Fault::new(FaultKind::Refused, "this store keeps no route tables"))
     }
 
     /// Reads the row; `None` if there is none.

@@ -9,11 +9,16 @@ fn read(clock: clockid_t) -> timespec {
     let mut now = MaybeUninit::uninit();
     // SAFETY: `now` is writable for the length of the call.
     if unsafe { libc::clock_gettime(clock, now.as_mut_ptr()) } != 0 {
-        // A clock that this kernel does not have.
-        return timespec { tv_sec: 0, tv_nsec: 0 };
+        return missing();
     }
     // SAFETY: written whole by a call that succeeded.
     unsafe { now.assume_init() }
+}
+
+/// The time of a clock that this kernel does not have.
+#[cold]
+fn missing() -> timespec {
+    timespec { tv_sec: 0, tv_nsec: 0 }
 }
 
 fn millis(t: timespec) -> i64 {

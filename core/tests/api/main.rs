@@ -8,5 +8,6 @@ mod order;
 mod panics;
 mod pending;
 mod refusals;
+mod router;
 mod strides;
 mod text;

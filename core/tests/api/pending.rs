@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use keymill::binding::{Lease, Pending};
-use keymill::{Code, Error, Kind, Mill, Result, Source};
+use keymill::{Code, Error, Gene, Kind, Mill, Parts, Result, Source};
 
 fn source(config: &str, spec: &str) -> (Mill, Source) {
     let mill = Mill::open(config).unwrap();
@@ -185,4 +185,60 @@ fn a_call_that_waits_in_its_own_way_is_counted_once() {
     assert_eq!(waits(&invoices), 1);
     complete(orders.ask(1).unwrap()).unwrap();
     assert_eq!(waits(&orders), 1, "who finds its ids in memory does not wait");
+}
+
+#[test]
+fn figures_and_metrics_say_how_long_ago_a_lease_was_renewed() {
+    let mill = Mill::open("memory:?clock=manual").unwrap();
+    let sources = ["snowflake:fixed?worker=1", "snowflake:leased"].map(|spec| mill.source(spec).unwrap());
+    for source in &sources {
+        source.next().unwrap();
+    }
+    // Before the first renewal.
+    mill.advance_clock(1_000).unwrap();
+    assert_eq!(sources.each_ref().map(|source| source.stats().unwrap().lease_age_ms), [None, Some(1_000)]);
+    let metrics = mill.metrics();
+    let ages: Vec<_> = metrics.lines().filter(|line| line.starts_with("keymill_lease_age_seconds")).collect();
+    assert_eq!(ages, ["keymill_lease_age_seconds{source=\"snowflake:leased\"} 1.000"]);
+}
+
+#[test]
+fn a_batch_for_a_key_is_of_the_form_that_the_source_makes() {
+    let mill = Mill::open("memory:").unwrap();
+    let narrow = mill.source("business:narrow").unwrap();
+    let wide = mill.source("business:wide?wide=on").unwrap();
+    let gene = Gene::of_number(42);
+    for refused in [wide.ask_of(gene, 3), narrow.ask_wide_of(gene, 3)] {
+        assert_eq!(refused.unwrap_err().code, Code::InvalidArgument);
+    }
+    let (mut ids, mut wides) = ([0; 3], [0; 3]);
+    complete(narrow.ask_of(gene, 3).unwrap()).unwrap().write(&mut ids);
+    complete(wide.ask_wide_of(gene, 3).unwrap()).unwrap().write_wide(&mut wides);
+    assert_eq!(ids, [1, 2, 3].map(|number| 61_763 << 47 | number));
+    assert_eq!(wides, [1, 2, 3].map(|number| 61_763 << 111 | number));
+}
+
+#[test]
+fn the_type_or_the_length_says_the_form_of_an_id_and_never_its_size() {
+    let mill = Mill::open("memory:").unwrap();
+    let orders = mill.source("business:order?wide=on").unwrap();
+    let parts = |parts: Result<Parts>| parts.map(|parts| (parts.gene.unwrap(), parts.number.unwrap()));
+    for (gene, number) in [(1, 1), (61_763, 7), (65_535, (1 << 47) - 1)] {
+        let id: u64 = gene << 47 | number;
+        assert_eq!(parts(orders.parse(id)), Ok((gene as u16, number)));
+        assert_eq!(parts(orders.parse_bytes(&id.to_be_bytes())), Ok((gene as u16, number)));
+        assert_eq!(parts(orders.parse_wide(id.into())), Ok((0, id)));
+        assert_eq!(parts(orders.parse_bytes(&u128::from(id).to_be_bytes())), Ok((0, id)));
+        let refused = orders.parse_text(&id.to_string()).unwrap_err();
+        assert_eq!(refused.code, Code::InvalidArgument);
+        for (form, read) in
+            [(format!("0x{id:016x}"), (gene as u16, number)), (format!("0x{id:032x}"), (0, id))]
+        {
+            assert!(refused.message.contains(&form), "{refused}");
+            assert_eq!(parts(orders.parse_text(&form)), Ok(read));
+        }
+    }
+    for wrong in [&[0_u8; 0][..], &[0; 7], &[0; 15], &[0; 17]] {
+        assert_eq!(orders.parse_bytes(wrong).unwrap_err().code, Code::InvalidArgument);
+    }
 }

@@ -43,6 +43,7 @@ static void stats(void) {
     OK(km_source_fill(tx, ids, 10));
     OK(km_source_stats(tx, &stats));
     CHECK(stats.issued == 10 && (stats.present & KM_STAT_END) && stats.ends_at_ms > 0);
+    CHECK(!(stats.present & KM_STAT_LEASE_AGE) && stats.lease_age_ms == 0);
     OK(km_source_free(tx));
     OK(km_source_free(orders));
     OK(km_mill_free(mill));

@@ -204,6 +204,84 @@ static void strings(km_mill *mill, km_source *source) {
     untouched();
 }
 
+/* Each function of a router with a handle that is none. */
+static void with_router(km_router *router) {
+    km_route route = KM_ROUTE_INIT;
+    uint64_t version = 7;
+    int64_t age = 7;
+    WRONG(km_router_load(router, "version = 1"));
+    WRONG(km_router_route(router, 1, &route));
+    WRONG(km_router_route_wide(router, (km_wide){0, 1}, &route));
+    WRONG(km_router_route_key_u64(router, 42, &route));
+    WRONG(km_router_route_key_text(router, "a", 1, &route));
+    WRONG(km_router_version(router, &version));
+    WRONG(km_router_age(router, &age));
+    if (router != NULL) WRONG(km_router_free(router));
+    CHECK(route.shard == NULL && version == 7 && age == 7);
+}
+
+static void routers(km_mill *mill) {
+    static const char table[] = "version = 7\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
+    km_router *router = NULL, *none = NULL;
+    km_route route = KM_ROUTE_INIT;
+    uint64_t version;
+    int64_t age;
+    uint16_t gene = 7;
+    WRONG(km_gene_u64(1, NULL));
+    WRONG(km_gene_text(NULL, 0, &gene));
+    WRONG(km_gene_text("a", 1, NULL));
+    WRONG(km_gene_text("a", SIZE_MAX, &gene));
+    WRONG(km_gene_text("a", (size_t)1 << 40, &gene));
+    CHECK(gene == 7);
+    WRONG(km_router_open_text(NULL, &none));
+    WRONG(km_router_open_text(table, NULL));
+    WRONG(km_router_open_text("\xff", &none));
+    WRONG(km_router_open_file(NULL, &none));
+    WRONG(km_router_open_file("/nowhere/at/all", &none));
+    WRONG(km_router_open_file("/", &none));
+    WRONG(km_mill_router(mill, NULL, &none));
+    WRONG(km_mill_router(mill, "orders", NULL));
+    WRONG(km_mill_router(NULL, "orders", &none));
+    GIVES(KM_STORE_REFUSED, km_mill_router(mill, "orders", &none));
+    GIVES(KM_INVALID_CONFIG, km_mill_router(mill, "", &none));
+    GIVES(KM_INVALID_CONFIG, km_router_open_text("", &none));
+    CHECK(none == NULL);
+
+    OK(km_router_open_text(table, &router));
+    WRONG(km_router_load(router, NULL));
+    GIVES(KM_INVALID_CONFIG, km_router_load(router, "version = 8"));
+    WRONG(km_router_route(router, 1, NULL));
+    WRONG(km_router_route(router, UINT64_MAX, &route));
+    WRONG(km_router_route_wide(router, (km_wide){(uint64_t)1 << 63, 0}, &route));
+    WRONG(km_router_route_wide(router, (km_wide){1, 0}, &route));
+    WRONG(km_router_route_key_text(router, NULL, 0, &route));
+    WRONG(km_router_version(router, NULL));
+    WRONG(km_router_age(router, NULL));
+    route.struct_size = 8;
+    WRONG(km_router_route(router, 1, &route));
+    CHECK(route.shard == NULL);
+    /* A struct of a later version: what this library knows is written, no more. */
+    route.struct_size = sizeof route + 64;
+    OK(km_router_route(router, 1, &route));
+    CHECK(route.struct_size == sizeof route + 64 && strcmp(route.shard, "s1") == 0 && route.also == NULL);
+    /* A name outlives its table. */
+    OK(km_router_load(router, "version = 8\n[[range]]\nupper = 1\nshard = \"s2\"\n"));
+    CHECK(strcmp(route.shard, "s1") == 0);
+    OK(km_router_route_key_text(router, "buyer-42", 8, &route));
+    OK(km_gene_text("buyer-42", 8, &gene));
+    CHECK(strcmp(route.read, "s2") == 0 && route.gene == gene && gene == 56443 && route.version == 8);
+    OK(km_router_version(router, &version));
+    OK(km_router_age(router, &age));
+    CHECK(version == 8 && age == -1);
+
+    with_router(NULL);
+    with_router((km_router *)(void *)mill);
+    with_mill((km_mill *)(void *)router, KM_INVALID_ARGUMENT);
+    OK(km_router_free(NULL));
+    OK(km_router_free(router));
+    with_router(router);
+}
+
 int main(void) {
     km_mill *mill = NULL, *other = NULL;
     km_source *source = NULL, *orphan = NULL;
@@ -216,6 +294,7 @@ int main(void) {
     null_outputs(mill, source);
     sizes_and_counts(mill, source);
     strings(mill, source);
+    routers(mill);
 
     /* The wrong kind of handle. */
     with_mill((km_mill *)(void *)source, KM_INVALID_ARGUMENT);

@@ -4,9 +4,11 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <type_traits>
 
@@ -67,6 +69,69 @@ static void verbs() {
     CHECK(serials.next_text().substr(8) == "000001" && serials.text_len() == 15);
     throws(KM_INVALID_ARGUMENT, [&] { serials.next(); });
     CHECK(keymill::version() == km_version());
+}
+
+static void business() {
+    keymill::Mill mill(fresh_store("owners-business", ""));
+    keymill::Source orders = mill.source("business:order?deadline=60s");
+    const std::string buyer = "buyer-42";
+    std::uint64_t id = orders.next_for(42);
+    CHECK(orders.parse(id).gene == 61763 && orders.parse(id).number == 1);
+    for (std::uint64_t other : {orders.next_for("buyer-42"), orders.next_for(buyer), orders.next_for(std::string_view(buyer))})
+        CHECK(orders.parse(other).gene == 56443);
+    CHECK(orders.next_for(-1) >> 47 == orders.next_for(UINT64_MAX) >> 47);
+    CHECK(orders.next_for(std::string_view()) >> 47 == orders.next_for("") >> 47);
+    std::vector<std::uint64_t> ids = orders.take_for(42, 3);
+    CHECK(ids.size() == 3 && ids[2] == ids[0] + 2);
+    CHECK(orders.take_for("buyer-42", 0).empty());
+    std::optional<std::uint64_t> now;
+    while (!(now = orders.try_next_for(42))) std::this_thread::yield();
+    CHECK(*now > ids[2]);
+    std::uint64_t raw[2];
+    orders.fill_for("buyer-42", raw, 2);
+    CHECK(raw[1] == raw[0] + 1);
+    throws(KM_INVALID_ARGUMENT, [&] { orders.next(); });
+    throws(KM_INVALID_ARGUMENT, [&] { orders.next_wide_for(42); });
+    throws(KM_INVALID_ARGUMENT, [&] { orders.next_for(std::string(65537, 'x')); });
+    throws(KM_INVALID_ARGUMENT, [&] { orders.next_for(static_cast<const char *>(nullptr)); });
+
+    keymill::Source big = mill.source("business:big?wide=on&deadline=60s");
+    keymill::Wide first = big.next_wide_for("buyer-42");
+    CHECK(first.hi == std::uint64_t{56443} << 47 && first.lo == 1);
+    CHECK(big.parse(first).gene == 56443 && big.parse(first).number == 1);
+    CHECK(first.bytes()[0] == 56443 >> 9 && first.bytes()[15] == 1);
+    std::vector<keymill::Wide> more = big.take_wide_for(42, 2);
+    CHECK(more.size() == 2 && more[0] < more[1] && more[0] != more[1] && more[0].lo == 2);
+    std::optional<keymill::Wide> soon;
+    while (!(soon = big.try_next_wide_for(42))) std::this_thread::yield();
+    CHECK(soon->lo == 4);
+    throws(KM_INVALID_ARGUMENT, [&] { big.next_for(42); });
+}
+
+static void routers() {
+    keymill::Router router = keymill::Router::from_text(R"({"version": 7, "range": [{"upper": 65535, "shard": "s1"}]})");
+    keymill::Route key = router.route_key("buyer-42");
+    CHECK(key.gene == keymill::gene("buyer-42") && key.gene == 56443 && key.shard == "s1" && !key.also && key.version == 7);
+    CHECK(router.route(std::uint64_t{key.gene} << 47 | 1).read == "s1");
+    CHECK(router.route_wide(km_wide{std::uint64_t{key.gene} << 47, 1}).gene == key.gene);
+    CHECK(router.route_key(42).gene == keymill::gene(42) && keymill::gene(std::string()) == keymill::gene(std::string_view()));
+    keymill::Router moved = std::move(router);
+    moved.load("version = 8\n[[range]]\nupper = 9\nshard = \"s2\"\nto = \"s3\"\npercent = 50\n");
+    CHECK(moved.route_key(42).also == std::string_view("s3") && key.shard == "s1");
+    CHECK(moved.version() == 8 && !moved.age());
+    throws(KM_INVALID_CONFIG, [&] { moved.load("version = 7"); });
+    throws(KM_INVALID_ARGUMENT, [&] { moved.route(UINT64_MAX); });
+    throws(KM_INVALID_ARGUMENT, [&] { router.route(1); });
+    throws(KM_INVALID_ARGUMENT, [] { keymill::Router::open("/nowhere/at/all"); });
+    keymill::Mill mill("memory:");
+    throws(KM_STORE_REFUSED, [&] { mill.router("orders"); });
+    // As an operator stores a table; ci/steps/c has the command in the path.
+    std::string store = fresh_store("owners-routes", "?durability=warn"), file = store.substr(7, store.find('?') - 7) + ".toml";
+    std::ofstream(file) << "version = 7\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
+    CHECK(std::system(("env -u LD_PRELOAD keymill --mill '" + store + "' route put orders '" + file + "' --yes >&2").c_str()) == 0);
+    keymill::Mill shared(store);
+    keymill::Router followed = shared.router("orders");
+    CHECK(followed.route(1).shard == "s1" && followed.version() == 7 && followed.age());
 }
 
 /* With order=thread the ids of a thread rise, whatever verbs it mixes. */
@@ -140,6 +205,8 @@ static void threads() {
 
 int main() {
     verbs();
+    business();
+    routers();
     order();
     lives();
     outages();

@@ -129,6 +129,28 @@ const std::string &field(const Value &step, const char *name) {
 
 std::int64_t number(const Value &step, const char *name) { return std::stoll(field(step, name)); }
 
+keymill::Key key(const Value &step) {
+    if (step["key_text"].kind == Value::Text) return keymill::Key(step["key_text"].text);
+    const std::string &digits = field(step, "key");
+    if (digits[0] == '-') return keymill::Key(std::stoll(digits));
+    return keymill::Key(std::stoull(digits));
+}
+
+/// Long division: C++17 has no integers of 128 bits.
+std::string decimal(keymill::Wide id) {
+    std::string digits;
+    do {
+        std::uint64_t rest = 0;
+        for (std::uint64_t *half : {&id.hi, &id.lo}) {
+            std::uint64_t high = rest << 32 | *half >> 32, low = (high % 10) << 32 | (*half & 0xFFFFFFFF);
+            *half = high / 10 << 32 | low / 10;
+            rest = low % 10;
+        }
+        digits.insert(digits.begin(), static_cast<char>('0' + rest));
+    } while (id.hi != 0 || id.lo != 0);
+    return digits;
+}
+
 std::string rfc3339(std::int64_t ms) {
     std::int64_t rest = ((ms % 1000) + 1000) % 1000;
     std::time_t seconds = static_cast<std::time_t>((ms - rest) / 1000);
@@ -148,8 +170,47 @@ Value shown(const km_parts &parts) {
     if (parts.present & KM_PART_WORKER) value.fields["worker"] = text(std::to_string(parts.worker));
     if (parts.present & KM_PART_SEQUENCE) value.fields["sequence"] = text(std::to_string(parts.sequence));
     if (parts.present & KM_PART_DATE) value.fields["date"] = text(parts.date);
+    if (parts.present & KM_PART_GENE) value.fields["gene"] = text(std::to_string(parts.gene));
     if (parts.present & KM_PART_NUMBER) value.fields["number"] = text(std::to_string(parts.number));
     return value;
+}
+
+Value shown(const keymill::Route &route) {
+    Value value;
+    value.kind = Value::Object;
+    value.fields["gene"] = text(std::to_string(route.gene));
+    value.fields["shard"] = text(std::string(route.shard));
+    value.fields["read"] = text(std::string(route.read));
+    value.fields["write"] = text(std::string(route.write));
+    if (route.also) value.fields["also"] = text(std::string(*route.also));
+    value.fields["version"] = text(std::to_string(route.version));
+    return value;
+}
+
+// A number of 64 bits, with or without a sign.
+std::uint64_t whole(const Value &step, const char *name) {
+    const std::string &digits = field(step, name);
+    return digits[0] == '-' ? static_cast<std::uint64_t>(std::stoll(digits)) : std::stoull(digits);
+}
+
+// A number of 128 bits in decimal.
+km_wide wide(const std::string &digits) {
+    km_wide id{0, 0};
+    for (char digit : digits) {
+        std::uint64_t carry = static_cast<std::uint64_t>(digit - '0');
+        std::uint64_t low = (id.lo & 0xFFFFFFFF) * 10 + carry, middle = (id.lo >> 32) * 10 + (low >> 32);
+        id.lo = (middle << 32) | (low & 0xFFFFFFFF);
+        id.hi = id.hi * 10 + (middle >> 32);
+    }
+    return id;
+}
+
+// The text of a business key, as often as `times` says.
+std::string key_text(const Value &step) {
+    std::string all;
+    std::uint64_t times = step["times"].kind == Value::Text ? whole(step, "times") : 1;
+    for (std::uint64_t i = 0; i < times; i++) all += field(step, "key_text");
+    return all;
 }
 
 class Stage {
@@ -175,6 +236,24 @@ public:
             return text(try_next(source(step).source));
         } else if (verb == "take") {
             return take(source(step), static_cast<std::size_t>(number(step, "count")));
+        } else if (verb == "next_for") {
+            return text(std::to_string(source(step).source.next_for(key(step))));
+        } else if (verb == "try_next_for") {
+            return text(std::to_string(try_next_for(source(step).source, key(step))));
+        } else if (verb == "take_for") {
+            Value value;
+            value.kind = Value::List;
+            auto count = static_cast<std::size_t>(number(step, "count"));
+            for (std::uint64_t id : source(step).source.take_for(key(step), count)) value.list.push_back(text(std::to_string(id)));
+            return value;
+        } else if (verb == "next_wide_for") {
+            return text(decimal(source(step).source.next_wide_for(key(step))));
+        } else if (verb == "take_wide_for") {
+            Value value;
+            value.kind = Value::List;
+            auto count = static_cast<std::size_t>(number(step, "count"));
+            for (keymill::Wide id : source(step).source.take_wide_for(key(step), count)) value.list.push_back(text(decimal(id)));
+            return value;
         } else if (verb == "parse") {
             return shown(source(step).source.parse(field(step, "id")));
         } else if (verb == "clock_set") {
@@ -187,6 +266,19 @@ public:
             std::vector<std::pair<std::string, std::string>> options;
             for (const Value &pair : step["options"].list) options.emplace_back(pair.list.at(0).text, pair.list.at(1).text);
             return text(keymill::spec(field(step, "kind"), name, options));
+        } else if (verb == "gene") {
+            return text(std::to_string(step["key_text"].kind == Value::Text ? keymill::gene(key_text(step)) : keymill::gene(whole(step, "key"))));
+        } else if (verb == "router") {
+            routers_.erase(field(step, "as"));
+            routers_.emplace(field(step, "as"), keymill::Router::from_text(field(step, "table")));
+        } else if (verb == "load") {
+            router(step).load(field(step, "table"));
+        } else if (verb == "route") {
+            return shown(router(step).route(whole(step, "id")));
+        } else if (verb == "route_wide") {
+            return shown(router(step).route_wide(wide(field(step, "id"))));
+        } else if (verb == "route_key") {
+            return shown(step["key_text"].kind == Value::Text ? router(step).route_key(key_text(step)) : router(step).route_key(whole(step, "key")));
         } else {
             defect("`" + verb + "` is no step");
         }
@@ -209,6 +301,15 @@ private:
         return buf;
     }
 
+    static std::uint64_t try_next_for(keymill::Source &source, const keymill::Key &key) {
+        std::uint64_t id = 0;
+        std::uint32_t retry_ms = 0;
+        keymill::detail::check(
+            key.is_text() ? km_source_try_next_for_text(source.get(), key.text(), key.len(), &id, &retry_ms)
+                          : km_source_try_next_for_u64(source.get(), key.number(), &id, &retry_ms));
+        return id;
+    }
+
     static Value take(Held &held, std::size_t count) {
         Value value;
         value.kind = Value::List;
@@ -218,6 +319,12 @@ private:
             for (std::uint64_t id : held.source.take(count)) value.list.push_back(text(std::to_string(id)));
         }
         return value;
+    }
+
+    keymill::Router &router(const Value &step) {
+        auto found = routers_.find(field(step, "of"));
+        if (found == routers_.end()) defect("no router is called `" + field(step, "of") + "`");
+        return found->second;
     }
 
     keymill::Mill &mill() {
@@ -232,6 +339,7 @@ private:
 
     std::optional<keymill::Mill> mill_;
     std::map<std::string, Held> sources_;
+    std::map<std::string, keymill::Router> routers_;
 };
 
 /// Empty where the step went as it says, else what happened.

@@ -19,7 +19,7 @@ int main(int argc, char **argv) {
     if (argc != 4) return failed("usage: worker CONFIG SPEC LOG");
     if (km_mill_open(argv[1], &mill) != KM_OK || km_mill_source(mill, argv[2], &source) != KM_OK) return failed(argv[2]);
     int log = open(argv[3], O_WRONLY | O_CREAT | O_APPEND, 0644);
-    int serial = strncmp(argv[2], "serial:", 7) == 0;
+    int serial = strncmp(argv[2], "serial:", 7) == 0, business = strncmp(argv[2], "business:", 9) == 0;
     for (unsigned turn = 0;; turn++) {
         char lines[32 * 20];
         size_t len = 0;
@@ -29,7 +29,11 @@ int main(int argc, char **argv) {
         } else {
             uint64_t ids[20];
             size_t count = turn % 3 == 0 ? 20 : 1;
-            int32_t code = count == 1 ? km_source_next(source, ids) : km_source_fill(source, ids, count);
+            int32_t code;
+            /* Nine keys: the first letters of this one, none at first. */
+            if (business && count == 1) code = km_source_next_for_text(source, "buyer-42", turn % 9, ids);
+            else if (business) code = km_source_fill_for_u64(source, turn % 30, ids, count);
+            else code = count == 1 ? km_source_next(source, ids) : km_source_fill(source, ids, count);
             if (code != KM_OK) return failed("next");
             for (size_t i = 0; i < count; i++) len += (size_t)sprintf(lines + len, "%llu\n", (unsigned long long)ids[i]);
         }

@@ -66,6 +66,7 @@ impl World {
             planner::Batch::Several(slots, requests) => {
                 slots.into_iter().zip(requests.into_iter().map(Ask::Reserve)).collect()
             }
+            planner::Batch::Bank(..) => unreachable!("banks have a world of their own, `banks`"),
             planner::Batch::Renew(..) => unreachable!("leased workers have a world of their own, `workers`"),
         };
         let sources = &process.sources;
@@ -214,9 +215,9 @@ impl World {
         let done = if let Some(lie) = self.saboteur.raise_nothing(leg.row, &leg.ask, stands) {
             Applied { before: stands, after: stands, answer: Ok(lie) }
         } else if let Some((stale, lie)) = self.saboteur.stale_mark(leg.row, &leg.ask, stands) {
-            Applied { answer: Ok(lie), ..self.dbs[db].apply(&stale) }
+            Applied { answer: Ok(lie), ..self.dbs[db].apply(&stale, self.now) }
         } else {
-            self.dbs[db].apply(&leg.ask)
+            self.dbs[db].apply(&leg.ask, self.now)
         };
         leg.grant = self.ledger.applied(leg.holder, &leg.ask, &done, !waited_for, self.now);
         if self.processes[life].is_none() && matches!(leg.ask, Ask::Raise { .. }) && done.before != done.after
@@ -280,12 +281,12 @@ impl World {
                         self.ledger.landed(leg.holder, grant, self.now);
                     }
                 }
-                Ok(Answer::Raised(before)) => {
+                Ok(Answer::Raised(before) | Answer::RaisedAt(before, _)) => {
                     if let Ask::Raise { to, .. } = leg.ask {
                         self.ledger.raised(leg.holder, to.max(*before));
                     }
                 }
-                Ok(Answer::Taken(_)) | Err(_) => {}
+                Ok(Answer::Taken(_) | Answer::Node(_) | Answer::Counters) | Err(_) => {}
             }
             if self.logs && self.logs_statements {
                 use std::fmt::Write as _;

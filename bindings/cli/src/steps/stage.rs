@@ -2,20 +2,21 @@
 
 use std::collections::HashMap;
 
-use keymill::{Kind, Mill, Result, Source};
+use keymill::{Gene, GeneKey, Kind, Mill, Result, Route, Router, Source};
 use serde_json::Value;
 
-/// What the steps act on: one mill at a time, and sources by the names steps give them.
+/// What the steps act on: one mill at a time, sources and routers by the names steps give them.
 #[derive(Debug)]
 pub struct Stage {
     mill: Option<Mill>,
     sources: HashMap<String, Source>,
+    routers: HashMap<String, Router>,
 }
 
 impl Stage {
     /// A stage with this mill open, or none.
     pub fn new(mill: Option<Mill>) -> Stage {
-        Stage { mill, sources: HashMap::new() }
+        Stage { mill, sources: HashMap::new(), routers: HashMap::new() }
     }
 
     /// Carries out one step: what it answers, if anything, or the library's error. `Err`: it is no step, and why.
@@ -42,6 +43,23 @@ impl Stage {
             "next" => self.source(step)?.next_text().map(|id| Some(id.into())),
             "try_next" => self.source(step)?.try_next_text().map(|id| Some(id.into())),
             "take" => take(self.source(step)?, number(step, "count")?).map(|ids| Some(ids.into())),
+            "next_for" => {
+                self.source(step)?.next_for(key(step)?.as_key()).map(|id| Some(id.to_string().into()))
+            }
+            "try_next_for" => {
+                self.source(step)?.try_next_for(key(step)?.as_key()).map(|id| Some(id.to_string().into()))
+            }
+            "take_for" => {
+                let ids = self.source(step)?.take_for(key(step)?.as_key(), number(step, "count")?);
+                ids.map(|ids| Some(ids.iter().map(u64::to_string).collect()))
+            }
+            "next_wide_for" => {
+                self.source(step)?.next_wide_for(key(step)?.as_key()).map(|id| Some(id.to_string().into()))
+            }
+            "take_wide_for" => {
+                let ids = self.source(step)?.take_wide_for(key(step)?.as_key(), number(step, "count")?);
+                ids.map(|ids| Some(ids.iter().map(u128::to_string).collect()))
+            }
             "parse" => self.source(step)?.parse_text(text(step, "id")?).map(|parts| {
                 let fields = parts.fields().into_iter();
                 Some(Value::Object(fields.map(|(name, value)| (name.to_owned(), value.into())).collect()))
@@ -59,6 +77,20 @@ impl Stage {
                 let pairs = pairs.collect::<std::result::Result<Vec<_>, String>>()?;
                 Ok(Some(keymill::spec_string(text(step, "kind")?, &name, &pairs).into()))
             }
+            "gene" => Gene::of(key(step)?.as_key()).map(|gene| Some(gene.to_string().into())),
+            "router" => {
+                let name = text(step, "as")?.to_owned();
+                Router::from_text(text(step, "table")?).map(|router| {
+                    self.routers.insert(name, router);
+                    None
+                })
+            }
+            "load" => self.router(step)?.load(text(step, "table")?).map(|_| None),
+            "route" => self.router(step)?.route(number(step, "id")?).map(|route| Some(shown(route))),
+            "route_wide" => {
+                self.router(step)?.route_wide(number(step, "id")?).map(|route| Some(shown(route)))
+            }
+            "route_key" => self.router(step)?.route_key(key(step)?.as_key()).map(|route| Some(shown(route))),
             other => return Err(format!("`{other}` is no step")),
         })
     }
@@ -75,10 +107,46 @@ impl Stage {
         self.mill.as_ref().ok_or_else(|| "no mill is open".to_owned())
     }
 
+    fn router(&self, step: &Value) -> std::result::Result<&Router, String> {
+        let name = text(step, "of")?;
+        self.routers.get(name).ok_or_else(|| format!("no router is called `{name}`"))
+    }
+
     fn source(&self, step: &Value) -> std::result::Result<&Source, String> {
         let name = text(step, "of")?;
         self.sources.get(name).ok_or_else(|| format!("no source is called `{name}`"))
     }
+}
+
+/// A business key of a step.
+enum Key {
+    Number(u64),
+    Text(String),
+}
+
+impl Key {
+    fn as_key(&self) -> GeneKey<'_> {
+        match self {
+            Key::Number(key) => GeneKey::from(*key),
+            Key::Text(key) => GeneKey::from(key),
+        }
+    }
+}
+
+/// `key`, a number with or without a sign, or `key_text`, as often as `times` says.
+fn key(step: &Value) -> std::result::Result<Key, String> {
+    if step.get("key_text").is_some() {
+        let times = if step.get("times").is_some() { number(step, "times")? } else { 1 };
+        return Ok(Key::Text(text(step, "key_text")?.repeat(times)));
+    }
+    let signed = number::<i64>(step, "key").map(|key| key as u64);
+    signed.or_else(|_| number(step, "key")).map(Key::Number)
+}
+
+/// The answer of a router.
+fn shown(route: Route<'_>) -> Value {
+    let fields = route.fields().into_iter();
+    Value::Object(fields.map(|(name, value)| (name.to_owned(), value.into())).collect())
 }
 
 /// A batch: texts of a serial, else ids in decimal.

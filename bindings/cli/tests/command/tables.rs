@@ -5,6 +5,15 @@ use crate::common::Home;
 const SCATTERED: &str = "snowflake:tx?worker=5&scatter=1";
 
 #[test]
+fn the_advice_for_many_servers_is_a_form_that_the_layout_takes() {
+    let home = Home::new();
+    let spec = |scatter| format!("snowflake:tx?layout=js53&worker=5&scatter={scatter}");
+    let script = home.run(&["split-sql", &spec("1"), "t_tx", "--tikv", "1000"]).done();
+    assert!(script.contains("scatter=3 or scatter=high:7."), "{script}");
+    home.run(&["split-sql", &spec("high:7"), "t_tx"]).done();
+}
+
+#[test]
 fn a_table_is_split_into_the_parts_of_this_first_digit_and_of_the_next() {
     let home = Home::new();
     let script = home.run(&["split-sql", SCATTERED, "t_tx", "--tikv", "12"]).done();
@@ -60,8 +69,17 @@ fn what_cannot_be_split_is_refused_with_what_to_do() {
     let home = Home::new();
     for (args, says) in [
         (&["split-sql", "segment:orders", "t"][..], "use a snowflake with scatter=1"),
+        (&["split-sql", "business:order", "t"], "begin with the gene of their key"),
+        (&["spread", "business:order"], "`keymill heat` shows"),
+        (&["spread", "snowflake:tx?layout=time:41@1ms,worker:1,seq:21", "--workers", "3"], "it has 2"),
+        (
+            &["ddl", "business:order?wide=on", "--dialect", "tidb", "--variant", "text"],
+            "clustered and nonclustered",
+        ),
         (&["split-sql", "snowflake:tx?worker=5", "t"], "open it with scatter=1, 2, 3 or high:BITS"),
         (&["split-sql", SCATTERED, "t", "--regions", "1"], "2 regions or more"),
+        (&["split-sql", SCATTERED, ""], "write TABLE or SCHEMA.TABLE"),
+        (&["ddl", "segment:orders", "shop.", "--dialect", "mysql"], "write TABLE or SCHEMA.TABLE"),
         (&["split-sql", SCATTERED, "t", "--regions", "18446744073709551615"], "at least 1000 ids each"),
         (
             &["ddl", "segment:orders", "--dialect", "mysql", "--variant", "text"],
@@ -108,6 +126,26 @@ fn a_table_holds_the_ids_of_its_source() {
     assert!(
         home.run(&["ddl", "serial:t/c?number=000000", "--dialect", "tidb"]).done().contains("VARCHAR(14)")
     );
+    assert!(
+        home.run(&["ddl", "business:order", "--dialect", "tidb"])
+            .done()
+            .contains("id BIGINT NOT NULL PRIMARY KEY CLUSTERED")
+    );
+}
+
+#[test]
+fn the_key_of_wide_ids_has_16_bytes() {
+    let home = Home::new();
+    for (dialect, holds) in [
+        ("tidb", "id VARBINARY(16) NOT NULL PRIMARY KEY CLUSTERED,"),
+        ("mysql", "id VARBINARY(16) NOT NULL PRIMARY KEY,"),
+        ("mariadb", "id VARBINARY(16) NOT NULL PRIMARY KEY,"),
+        ("postgres", "id bytea NOT NULL PRIMARY KEY,"),
+        ("sqlite", "id BLOB NOT NULL PRIMARY KEY,"),
+    ] {
+        let sql = home.run(&["ddl", "business:order?wide=on", "--dialect", dialect]).done();
+        assert!(sql.contains(holds), "{dialect}: {sql}");
+    }
 }
 
 #[test]
@@ -116,6 +154,16 @@ fn layouts_are_proposed_for_what_they_must_hold() {
     let table = home.run(&["layout", "--years", "50", "--workers", "1000", "--rate", "100000"]).done();
     let first: Vec<&str> = table.lines().nth(1).expect("a row").split_whitespace().collect();
     assert_eq!(first[..4], ["time:41@1ms,worker:10,seq:12", "69.7", "1024", "4096000"]);
+    let small = home.run(&["layout", "--years", "30", "--workers", "32", "--rate", "10"]).done();
+    let last: Vec<&str> = small.lines().last().expect("a row").split_whitespace().collect();
+    assert_eq!((last[0], last[4]), ("time:40@1ms,worker:5,seq:8", "yes"), "{small}");
+    let one = home.run(&["layout", "time:41@1ms,worker:1,seq:21"]).done();
+    assert!(one.contains("\nworker: 1 bit, 0 to 1\n"), "{one}");
+    let half = home.run(&["layout", "--workers", "10", "--rate", "10"]);
+    assert!(
+        half.code == Some(2) && half.err.contains("--years <Y>") && !half.err.contains("<NAME_OR_SPEC>\n"),
+        "{half:?}"
+    );
     let uneven = home.run(&["layout", "sonyflake"]).done();
     assert!(uneven.contains("\nnote: the sequence does not stand last"), "{uneven}");
     let scattered = home.run(&["layout", "twitter", "--scatter", "2"]).done();

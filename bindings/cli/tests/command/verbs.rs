@@ -137,10 +137,13 @@ fn init_creates_tables_and_its_dry_run_only_prints_them() {
     drop(db);
     assert_eq!(home.run(&["--mill", "sqlite:by-hand.db", "next", "segment:a"]).done(), "1\n");
     let made = home.run(&["init"]).done();
-    assert_eq!(made, "store: sqlite:keymill.db\ncreated: keymill_segment\ncreated: keymill_worker\n");
+    assert_eq!(
+        made,
+        "store: sqlite:keymill.db\ncreated: keymill_route\ncreated: keymill_segment\ncreated: keymill_worker\n"
+    );
     assert_eq!(
         home.run(&["init"]).done(),
-        "store: sqlite:keymill.db\nexists: keymill_segment\nexists: keymill_worker\n"
+        "store: sqlite:keymill.db\nexists: keymill_route\nexists: keymill_segment\nexists: keymill_worker\n"
     );
 }
 
@@ -467,9 +470,125 @@ fn a_snowflake_leases_a_worker_and_status_lists_the_slots() {
     let parsed = home.run(&["parse", "snowflake:tx", &ids[0].to_string()]).done();
     assert!(parsed.contains("worker: 0\n"), "{parsed}");
     let status = home.run(&["status", "snowflake:tx"]).done();
-    assert!(status.contains("slots: snowflake:tx: 0 leased; free: 0\n"), "{status}");
+    assert!(status.contains("slots: snowflake:tx: none leased; free, and used before: 0\n"), "{status}");
     let refused = home.run(&["next", "snowflake:tx?epoch=2020-01-01"]).refused("STORE_REFUSED");
     assert!(refused.contains("pool=NAME"), "{refused}");
-    let refused = home.run(&["repair", "snowflake:tx", "--to", "5", "--yes"]).refused("INVALID_ARGUMENT");
-    assert!(refused.contains("leases its workers"), "{refused}");
+    let refused =
+        home.run(&["repair", "snowflake:tx", "--to", "yesterday", "--yes"]).refused("INVALID_ARGUMENT");
+    assert!(refused.contains("a time within the layout"), "{refused}");
+    let shown = home.run(&["repair", "snowflake:tx", "--to", "2030-01-01"]).done();
+    assert!(shown.contains("ids from: 2030-01-01T00:00:00.000Z\nwritten: no\n"), "{shown}");
+    assert_eq!(home.run(&["take", "snowflake:tx", "3"]).ids().len(), 3, "nothing was written");
+    home.run(&["repair", "snowflake:tx", "--to", "2030-01-01", "--yes"]).done();
+    let refused = home.run(&["next", "snowflake:tx?deadline=200ms"]).refused("NO_WORKER_FREE");
+    assert!(refused.contains("`repair` raised the pool"), "{refused}");
+    let refused =
+        home.run(&["repair", "snowflake:tx", "--to", "2029-01-01", "--yes"]).refused("STORE_REFUSED");
+    assert!(refused.contains("raises none of them"), "{refused}");
+}
+
+#[test]
+fn a_fixed_worker_is_raised_to_an_id_or_a_time() {
+    let home = Home::new();
+    let spec = "snowflake:tx?worker=5&max_lead=1h";
+    let id = home.run(&["next", spec]).ids()[0];
+    // An id of a later time, as another process could have made it with a clock a minute ahead.
+    let later = (id + (60_000 << 22)).to_string();
+    let time = |spec: &str, id: &str| {
+        let parsed = home.run(&["parse", spec, id]).done();
+        parsed.lines().find_map(|line| line.strip_prefix("time: ")).unwrap().to_owned()
+    };
+    let shown = home.run(&["repair", spec, "--to", &later]);
+    assert!(shown.err.contains("This worker of `snowflake:tx` would begin at "), "{}", shown.err);
+    home.run(&["repair", spec, "--to", &later, "--yes"]).done();
+    let next = home.run(&["next", spec]).ids()[0];
+    assert!(next > later.parse().unwrap(), "{next} after {later}");
+    let from = home.run(&["--json", "repair", spec, "--to", &next.to_string()]).json()["ids_from"].clone();
+    assert!(from.as_str().unwrap() > time(spec, &next.to_string()).as_str(), "{from}: a tick later");
+    home.run(&["repair", spec, "--to", "18446744073709551615", "--yes"]).refused("INVALID_ARGUMENT");
+    let unmarked = "snowflake:tx?worker=6&mark=none";
+    let refused = home.run(&["repair", unmarked, "--to", "2030-01-01", "--yes"]).refused("INVALID_ARGUMENT");
+    assert!(refused.contains("keeps no mark"), "{refused}");
+    let leased = home.run(&["repair", "snowflake:pool", "--to", "2030-01-01"]);
+    assert!(leased.err.contains("Every worker of `snowflake:pool` would begin at 2030-01-01T00:00:00.000Z"));
+    assert!(leased.err.contains("ahead of this machine's clock"), "{}", leased.err);
+}
+
+#[test]
+fn an_error_about_a_worker_or_an_id_names_what_is_valid() {
+    let home = Home::new();
+    home.run(&["next", "snowflake:tx?slots=0-0"]).done();
+    let held = home.run(&["status", "snowflake:tx?slots=0-0"]).done();
+    assert!(held.contains("worker leased for 30s from 0 to 0"), "{held}");
+    let refused = home.run(&["next", "snowflake:tx?worker=zookeeper"]).refused("INVALID_CONFIG");
+    assert!(refused.contains("a data centre and a worker, as in 2+5; ordinal:NAME"), "{refused}");
+    let refused =
+        home.run(&["parse", "snowflake:tx", "--", "-9223372036854775807"]).refused("INVALID_ARGUMENT");
+    assert!(refused.contains("positive"), "{refused}");
+}
+
+#[test]
+fn status_lists_the_routers_of_the_store_and_what_is_recorded_of_a_bank() {
+    let home = Home::new();
+    let table =
+        "version = 7\n[[range]]\nupper = 16383\nshard = \"s1\"\n[[range]]\nupper = 65535\nshard = \"s2\"\n";
+    std::fs::write(home.path().join("routes.toml"), table).unwrap();
+    let empty = home.run(&["status"]).done();
+    assert!(!empty.contains("router: "), "{empty}");
+    home.run(&["route", "put", "orders", "routes.toml", "--yes"]).done();
+    home.run(&["take", "business:order?counters=4096", "3", "--key", "42"]).done();
+    // The number of counters is what is recorded.
+    let status = home.run(&["status", "business:order", "--seconds", "1"]).done();
+    assert!(status.contains("router: orders: version 7, shards s1, s2\n"), "{status}");
+    assert!(status.contains("counters: business:order: 4096\n"), "{status}");
+    assert!(status.contains("hottest genes: business:order: 61760-61775 (3, no id meanwhile)\n"), "{status}");
+    let json = home.run(&["status", "business:order", "--json"]).done();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        json["routers"][0],
+        serde_json::json!({"name": "orders", "version": 7, "shards": ["s1", "s2"], "warning": null})
+    );
+    assert_eq!(json["sources"][0]["recorded_counters"], 4096);
+    // And the next program counts on with them.
+    let id = home.run(&["next", "business:order", "--key", "42"]).ids()[0];
+    assert_eq!(id, 61_763 << 47 | 4);
+}
+
+#[test]
+fn status_warns_where_routers_cannot_be_listed() {
+    let home = Home::new();
+    home.run(&["next", "segment:orders"]).done();
+    assert!(!home.run(&["status"]).done().contains("routers are not listed"), "there are none");
+    let file = rusqlite::Connection::open(home.path().join("keymill.db")).unwrap();
+    file.execute_batch("CREATE TABLE keymill_route (name TEXT PRIMARY KEY)").unwrap();
+    drop(file);
+    let status = home.run(&["status"]).done();
+    assert!(status.contains("warning: routers are not listed: STORE_REFUSED: "), "{status}");
+    assert!(status.contains("column `version` is missing"), "{status}");
+    let json = home.run(&["status", "--json"]).json();
+    assert_eq!(json["routers"], serde_json::json!([]));
+    assert!(json["routers_warning"].as_str().unwrap().contains("column `version` is missing"), "{json}");
+}
+
+#[test]
+fn the_command_decides_the_form_of_an_id_by_what_is_asked_and_never_by_its_size() {
+    let home = Home::new();
+    let table =
+        "version = 1\n[[range]]\nupper = 0\nshard = \"zero\"\n[[range]]\nupper = 65535\nshard = \"other\"\n";
+    std::fs::write(home.path().join("routes.toml"), table).unwrap();
+    let route = |id: &[&str]| {
+        let mut words = vec!["route", "--table", "routes.toml"];
+        words.extend(id);
+        home.run(&words)
+    };
+    let small = (1_u64 << 47 | 5).to_string();
+    assert!(route(&[&small]).done().contains("shard: other\n"));
+    assert!(route(&["--wide", &small]).done().contains("shard: zero\n"));
+    let large = (1_u128 << 111 | 5).to_string();
+    assert!(route(&["--wide", &large]).done().contains("gene: 1\n"));
+    let refused = route(&[&large]).refused("INVALID_ARGUMENT");
+    assert!(refused.contains("--wide"), "{refused}");
+    assert!(route(&["0x00008000000000050000800000000005"]).refused("INVALID_ARGUMENT").contains("128 bits"));
+    assert!(route(&["0x00000000000000000000800000000005"]).done().contains("shard: zero\n"));
+    assert!(route(&["0x0000800000000005"]).done().contains("shard: other\n"));
 }

@@ -1,7 +1,8 @@
 //! keymill for Java: translations of the waist, and nothing else.
 //!
 //! * `door`: how a call comes in and how an error becomes a `KeymillException`.
-//! * `mill`, `source`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.SourceBox`.
+//! * `mill`, `source`, `business`: the verbs, as natives of `io.keymill.MillBox` and `io.keymill.SourceBox`.
+//! * `router`: natives of `io.keymill.RouterBox`.
 //! * `library`: natives of `io.keymill.Native`, which belong to no mill.
 //!
 //! **What keeps memory alive.** A Java object holds the address of a box made here. Its natives are instance methods, so
@@ -15,7 +16,9 @@
 #[cfg(panic = "abort")]
 compile_error!("build with panic=unwind: a panic must become an exception, not the end of the JVM");
 
+mod business;
 mod door;
 mod library;
 mod mill;
+mod router;
 mod source;

@@ -9,6 +9,7 @@ use jni::sys::{jboolean, jlong};
 use keymill::{Change, Mill, Result, Source};
 
 use crate::door::{enter, enter_with, rows_out, text_in, text_out};
+use crate::router::boxed;
 
 /// A mill and the sources Java asked it for: one box per identity, so that Java keeps one cursor for each. They are
 /// freed together, when nothing in Java can reach the mill any more.
@@ -25,7 +26,7 @@ struct Sources {
 /// # Safety
 /// `address` came from `open` and was not freed; the reference does not outlive the native call.
 unsafe fn held<'a>(address: jlong) -> &'a Held {
-    // SAFETY: the contract; Java frees a box only when nobody can call with it.
+    // SAFETY: the contract; Java frees a box only when no object can call with it any more.
     unsafe { &*(address as *const Held) }
 }
 
@@ -91,6 +92,21 @@ extern "system" fn Java_io_keymill_MillBox_source<'local>(
         let mut sources = held.sources.lock().unwrap_or_else(PoisonError::into_inner);
         let source = sources.by_identity.entry(source.identity()).or_insert_with(|| Box::new(source));
         Ok(std::ptr::from_ref::<Source>(source) as jlong)
+    })
+}
+
+/// `long router(long address, byte[] name)`: a box of `io.keymill.RouterBox`.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_MillBox_router<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    name: JByteArray<'local>,
+) -> jlong {
+    enter_with(&mut env, 0, |env| {
+        let name = text_in(env, &name)?;
+        // SAFETY: as above.
+        Ok(boxed(unsafe { held(address) }.mill.router(&name)?))
     })
 }
 

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use jni::EnvUnowned;
 use jni::objects::{JByteArray, JLongArray, JObject, JString};
 use jni::sys::{jint, jlong};
+use jni::{Env, EnvUnowned};
 use keymill::binding::Pending;
-use keymill::{Code, Error, Kind, Result, Source};
+use keymill::{Code, Error, Kind, Parts, Result, Source};
 
-use crate::door::{enter, enter_with, rows_out, text_in, text_out};
+use crate::door::{Fault, enter, enter_with, rows_out, text_in, text_out};
 
 /// Answers of the natives that may have to wait: done.
-const DONE: jlong = 0;
+pub(crate) const DONE: jlong = 0;
 /// … an exception is pending.
-const THROWN: jlong = -1;
+pub(crate) const THROWN: jlong = -1;
 
 /// What a lease reads in Java: `io.keymill.LeaseBuffer` names the same offsets.
 #[repr(C)]
@@ -29,7 +29,7 @@ struct LeaseBuffer {
 
 /// # Safety
 /// `address` came from `MillBox.source` and its mill was not freed; the reference does not outlive the native call.
-unsafe fn held<'a>(address: jlong) -> &'a Source {
+pub(crate) unsafe fn held<'a>(address: jlong) -> &'a Source {
     // SAFETY: the contract; the calling Java object keeps its mill reachable.
     unsafe { &*(address as *const Source) }
 }
@@ -37,7 +37,7 @@ unsafe fn held<'a>(address: jlong) -> &'a Source {
 /// What a refusal means for a caller that has waited for `waited` nanoseconds; less than 0: that does not wait at all.
 /// The answer is a pause in nanoseconds, more than 0.
 #[cold]
-fn pause_after(source: &Source, refusal: Error, waited: jlong) -> Result<jlong> {
+pub(crate) fn pause_after(source: &Source, refusal: Error, waited: jlong) -> Result<jlong> {
     let pause = match u64::try_from(waited) {
         Ok(waited) => source.patience(refusal, Duration::from_nanos(waited))?,
         Err(_) if refusal.code == Code::NotReady => refusal.retry_after.unwrap_or_default(),
@@ -176,12 +176,20 @@ extern "system" fn Java_io_keymill_SourceBox_parse<'local>(
         let text = text_in(env, &text)?;
         // SAFETY: as above.
         let parts = unsafe { held(address) }.parse_text(&text)?;
-        let mut fields = parts.fields();
-        if let Some(ms) = parts.time_ms {
-            fields.push(("time_ms", ms.to_string()));
-        }
-        text_out(env, &rows_out(fields.iter().map(|(name, value)| (*name, value.as_str()))))
+        parts_out(env, &parts)
     })
+}
+
+/// Parts as rows.
+pub(crate) fn parts_out<'local>(
+    env: &mut Env<'local>,
+    parts: &Parts,
+) -> std::result::Result<JString<'local>, Fault> {
+    let mut fields = parts.fields();
+    if let Some(ms) = parts.time_ms {
+        fields.push(("time_ms", ms.to_string()));
+    }
+    text_out(env, &rows_out(fields.iter().map(|(name, value)| (*name, value.as_str()))))
 }
 
 /// `String stats(long address)`: the figures as rows; a figure that is not known has none.
@@ -210,6 +218,7 @@ extern "system" fn Java_io_keymill_SourceBox_stats<'local>(
         figures.extend(stats.runway_seconds.map(|seconds| ("runway_seconds", seconds.to_string())));
         figures.extend(stats.lead_ms.map(|ms| ("lead_ms", ms.to_string())));
         figures.extend(stats.ends_at_ms.map(|ms| ("ends_at_ms", ms.to_string())));
+        figures.extend(stats.lease_age_ms.map(|ms| ("lease_age_ms", ms.to_string())));
         figures.extend(stats.refusal.map(|refusal| ("refusal", refusal)));
         text_out(env, &rows_out(figures.iter().map(|(name, value)| (*name, value.as_str()))))
     })
@@ -228,6 +237,7 @@ extern "system" fn Java_io_keymill_SourceBox_facts<'local>(
         let kind = match source.kind() {
             Kind::Snowflake => "snowflake",
             Kind::Serial => "serial",
+            Kind::Business => "business",
             _ => "segment",
         };
         let mut facts = vec![

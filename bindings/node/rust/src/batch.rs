@@ -15,11 +15,11 @@ use crate::source::SourceBox;
 pub struct BatchBox(RefCell<Option<Pending>>);
 
 impl BatchBox {
-    fn of(pending: Pending) -> External<BatchBox> {
+    pub fn of(pending: Pending) -> External<BatchBox> {
         External::new(BatchBox(RefCell::new(Some(pending))))
     }
 
-    fn handed_out(&self) -> keymill::Result<Pending> {
+    pub fn handed_out(&self) -> keymill::Result<Pending> {
         self.0
             .borrow_mut()
             .take()

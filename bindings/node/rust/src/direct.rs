@@ -21,7 +21,7 @@ fn next_of(env: sys::napi_env, info: sys::napi_callback_info) -> Option<u64> {
     unsafe {
         sys::napi_get_cb_info(env, info, ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), &raw mut data)
     };
-    // SAFETY: the data of `direct_next`, which lives as long as the function.
+    // SAFETY: the data of `function`, which lives as long as the function.
     let source = unsafe { &*data.cast::<Source>() };
     catch_unwind(AssertUnwindSafe(|| source.try_next())).ok()?.ok()
 }
@@ -47,7 +47,7 @@ extern "C" fn next_number(env: sys::napi_env, info: sys::napi_callback_info) -> 
 }
 
 extern "C" fn release(_: sys::napi_env, source: *mut c_void, _: *mut c_void) {
-    // SAFETY: `direct_next` made this pointer of a box, and the engine calls this once.
+    // SAFETY: `function` made this pointer of a box, and the engine calls this once.
     drop(unsafe { Box::from_raw(source.cast::<Source>()) });
 }
 
@@ -59,12 +59,19 @@ pub fn direct_next<'env>(
     source: &External<SourceBox>,
     number: bool,
 ) -> Option<Unknown<'env>> {
-    let next = if number { next_number } else { next };
-    let data = Box::into_raw(Box::new(source.source.clone())).cast::<c_void>();
+    function(env, &source.source, if number { next_number } else { next })
+}
+
+/// What the engine calls.
+type Entry = extern "C" fn(sys::napi_env, sys::napi_callback_info) -> sys::napi_value;
+
+/// A function made for one source, which is its data.
+pub fn function<'env>(env: &'env Env, source: &Source, entry: Entry) -> Option<Unknown<'env>> {
+    let data = Box::into_raw(Box::new(source.clone())).cast::<c_void>();
     let mut function = ptr::null_mut();
     // SAFETY: plain pointers; the finalizer takes the box when the function is collected.
     let made = unsafe {
-        sys::napi_create_function(env.raw(), ptr::null(), 0, Some(next), data, &raw mut function)
+        sys::napi_create_function(env.raw(), ptr::null(), 0, Some(entry), data, &raw mut function)
             == sys::Status::napi_ok
             && sys::napi_add_finalizer(
                 env.raw(),

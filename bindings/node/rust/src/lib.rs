@@ -8,10 +8,12 @@
 #![cfg_attr(test, allow(dead_code, reason = "the macro of napi exports nothing to a test build"))]
 
 mod batch;
+mod business;
 mod contexts;
 mod direct;
 mod errors;
 mod mill;
 mod registry;
+mod router;
 mod source;
 mod words;

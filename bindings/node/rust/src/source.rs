@@ -61,6 +61,8 @@ pub struct SourceFacts {
     pub by_thread: bool,
     /// Whether its ids follow each other, so that blocks of them can be counted through.
     pub counts: bool,
+    /// Whether its ids have 128 bits.
+    pub wide: bool,
     /// Whether every id is exact as a JavaScript number.
     pub fits_number: bool,
     pub settings: Vec<Vec<String>>,
@@ -75,11 +77,13 @@ pub fn source_facts(source: &External<SourceBox>) -> Result<SourceFacts, Thrown>
             kind: match it.kind() {
                 Kind::Snowflake => "snowflake",
                 Kind::Serial => "serial",
+                Kind::Business => "business",
                 _ => "segment",
             },
             label: it.label().to_owned(),
             by_thread: it.by_thread(),
             counts: it.counts(),
+            wide: it.is_wide(),
             fits_number: fits_number(it),
             settings: it.settings().into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect(),
         })
@@ -248,6 +252,7 @@ pub struct SourceStats {
     pub runway_seconds: Option<f64>,
     pub lead_ms: Option<f64>,
     pub ends_at_ms: Option<f64>,
+    pub lease_age_ms: Option<f64>,
     pub refusal: Option<String>,
 }
 
@@ -271,6 +276,7 @@ pub fn stats(source: &External<SourceBox>) -> Result<SourceStats, Thrown> {
             runway_seconds: stats.runway_seconds,
             lead_ms: stats.lead_ms.map(|ms| ms as f64),
             ends_at_ms: stats.ends_at_ms.map(|ms| ms as f64),
+            lease_age_ms: stats.lease_age_ms.map(|ms| ms as f64),
             refusal: stats.refusal,
         })
     })

@@ -1,4 +1,4 @@
-"""keymill hands out ids at memory speed: segments, snowflakes and serial numbers.
+"""keymill hands out ids at memory speed: segments, snowflakes, serial numbers and business ids.
 
 >>> import keymill
 >>> with keymill.open("memory:") as mill:
@@ -21,7 +21,7 @@ from . import _load
 
 _load.check()
 try:
-    from ._keymill import CODES, VERSION as __version__, Handle, Mill, Source, open
+    from ._keymill import CODES, VERSION as __version__, Business, Handle, Mill, Route, Router, Source, gene, open
 except ImportError as error:
     # An error of the module itself names no file.
     if error.path is None:
@@ -32,6 +32,7 @@ _load.check_version(__version__)
 __all__ = [
     "CODES",
     "ArgumentError",
+    "Business",
     "ClockError",
     "ClosedError",
     "ConfigError",
@@ -40,8 +41,11 @@ __all__ = [
     "Handle",
     "KeymillError",
     "Mill",
+    "Route",
+    "Router",
     "Source",
     "StoreError",
     "__version__",
+    "gene",
     "open",
 ]

@@ -1,8 +1,12 @@
 from typing import Any, Final, final
 
+from keymill import Business as Business
 from keymill import Handle as Handle
 from keymill import Mill as Mill
+from keymill import Route as Route
+from keymill import Router as Router
 from keymill import Source as Source
+from keymill import gene as gene
 from keymill import open as open
 
 VERSION: Final[str]

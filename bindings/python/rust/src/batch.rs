@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use keymill::binding::Pending;
-use keymill::{Kind, Result, Source};
+use keymill::{Gene, Kind, Result, Source};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyString};
 
 use crate::cursor::{Cursor, Leased};
@@ -42,6 +43,13 @@ impl IdBatch {
             From::Core(source.ask(count)?)
         };
         Ok(IdBatch { source: source.clone(), count, from })
+    }
+
+    /// A batch of business ids for a key with this gene.
+    pub(crate) fn of_gene(source: &Source, gene: Gene, count: usize) -> Result<Self> {
+        let batch =
+            if source.is_wide() { source.ask_wide_of(gene, count) } else { source.ask_of(gene, count) };
+        Ok(IdBatch { source: source.clone(), count, from: From::Core(batch?) })
     }
 
     /// Takes what is there; never blocks.
@@ -108,6 +116,14 @@ impl IdBatch {
                 put(at, Ok(PyString::new(py, text).into_any()));
                 at += 1;
             }),
+            From::Core(pending) if self.source.is_wide() => {
+                let mut ids = vec![0; self.count];
+                pending.write_wide(&mut ids);
+                for id in ids {
+                    put(at, id.into_pyobject(py).map(Bound::into_any).map_err(PyErr::from));
+                    at += 1;
+                }
+            }
             _ => self.for_each_part(|part| {
                 for number in part {
                     put(at, value::int(py, number));
@@ -165,8 +181,14 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(asked: IdBatch, single: bool) -> Self {
+    fn new(asked: IdBatch, single: bool) -> Self {
         Batch { asked: Mutex::new(Some(asked)), single }
+    }
+
+    /// A coroutine of the package's Python part, which gives the ids, or the one id.
+    pub(crate) fn in_asyncio(py: Python<'_>, asked: IdBatch, single: bool) -> PyResult<Bound<'_, PyAny>> {
+        static COMPLETE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        COMPLETE.import(py, &crate::beside("_aio"), "complete")?.call1((Batch::new(asked, single),))
     }
 
     /// Held only under the interpreter's lock.

@@ -5,12 +5,13 @@
 //! * `fast`: the entries of `next`, `fill` and of iteration.
 //! * `batch`: many ids, all or none.
 //! * `wait`: pauses without the lock, in which signals are heard.
-//! * `mill`, `source`, `handle`: the classes.
+//! * `mill`, `source`, `handle`, `business`, `router`: the classes.
 //! * `buffer`, `value`, `error`: what crosses.
 //! * `command`: the command `keymill`, which the package brings along.
 
 mod batch;
 mod buffer;
+mod business;
 mod command;
 mod cursor;
 mod error;
@@ -18,6 +19,7 @@ mod fast;
 mod handle;
 mod id_source;
 mod mill;
+mod router;
 mod source;
 mod value;
 mod wait;
@@ -57,10 +59,14 @@ fn python_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<mill::Mill>()?;
     module.add_class::<source::Source>()?;
     module.add_class::<handle::Handle>()?;
+    module.add_class::<business::Business>()?;
     module.add_class::<batch::Batch>()?;
+    module.add_class::<router::Router>()?;
+    module.add_class::<router::Route>()?;
     fast::install(py)?;
     module.add_function(wrap_pyfunction!(mill::open, module)?)?;
     module.add_function(wrap_pyfunction!(mill::spec_string, module)?)?;
+    module.add_function(wrap_pyfunction!(router::gene, module)?)?;
     module.add_function(wrap_pyfunction!(command::command, module)?)?;
     let (codes, families) = (PyDict::new(py), PyDict::new(py));
     // `CODES` has a name for success too.

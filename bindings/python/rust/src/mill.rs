@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use keymill::Kind;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
+use crate::business::Business;
 use crate::cursor::Cursor;
 use crate::error::raised;
+use crate::router::Router;
 use crate::source::{Source, figures};
 use crate::value::{not_pickled, spec, text, texts, whole};
 use crate::wait::on_own_thread;
@@ -88,14 +91,20 @@ impl Mill {
 #[pymethods]
 impl Mill {
     /// A source named by one string: ``segment:orders?step=1000``, ``snowflake:tx?worker=5``,
-    /// ``serial:cust_info/custid?number=000000``. Asking again gives the same source.
+    /// ``serial:cust_info/custid?number=000000``. Asking again gives the same source. A ``business:`` one is a `Business`, whose
+    /// verbs take a key.
     ///
     /// >>> import keymill
     /// >>> keymill.open("memory:").source("segment:orders?start=100").next()
     /// 100
     #[pyo3(signature = (spec, /))]
-    fn source(&self, spec: &Bound<'_, PyAny>) -> PyResult<Source> {
-        self.source_of(&text(spec, "spec")?)
+    fn source<'py>(&self, py: Python<'py>, spec: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let source = self.mill()?.source(&text(spec, "spec")?).map_err(raised)?;
+        if source.kind() == Kind::Business {
+            return Ok(Bound::new(py, Business::new(source))?.into_any());
+        }
+        let cursor = self.cursor_of(&source);
+        Ok(Bound::new(py, Source::new(source, cursor))?.into_any())
     }
 
     /// Numbers from segments that the store has reserved; any option by keyword.
@@ -132,6 +141,27 @@ impl Mill {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Source> {
         self.source_of(&spec("serial", &[&text(table, "table")?, &text(column, "column")?], options)?)
+    }
+
+    /// The router whose table the store has under this name. The mill reads the table every 10 s, every second while a range
+    /// moves. Asking again gives the same router.
+    #[pyo3(signature = (name, /))]
+    fn router(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Router> {
+        let name = text(name, "name")?;
+        let mill = self.mill()?.clone();
+        Ok(Router { router: on_own_thread(py, move || mill.router(&name))? })
+    }
+
+    /// Ids that carry the gene of a key, and so their shard; any option by keyword, ``wide=True`` for ids of 128 bits.
+    ///
+    /// >>> import keymill
+    /// >>> orders = keymill.open("memory:").business("order", counters=16)
+    /// >>> orders.parse(orders.next("buyer-42")).get("gene")
+    /// 56443
+    #[pyo3(signature = (name, /, **options))]
+    fn business(&self, name: &Bound<'_, PyAny>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Business> {
+        let spec = spec("business", &[&text(name, "name")?], options)?;
+        Ok(Business::new(self.mill()?.source(&spec).map_err(raised)?))
     }
 
     /// Closes for good: every later call raises `ClosedError`; unused numbers go back to the store where they can.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use keymill::{Kind, Stats};
+use keymill::{Kind, Parts, Stats};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::batch::{Batch, IdBatch};
@@ -54,11 +53,9 @@ impl Source {
 
     /// A coroutine of the package's Python part.
     fn wait_in_asyncio<'py>(slf: &Bound<'py, Self>, count: Option<usize>) -> PyResult<Bound<'py, PyAny>> {
-        static COMPLETE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let py = slf.py();
         IdBatch::fits(py, count.unwrap_or(1))?;
-        let batch = Batch::new(slf.get().ask(count.unwrap_or(1))?, count.is_none());
-        COMPLETE.import(py, &crate::beside("_aio"), "complete")?.call1((batch,))
+        Batch::in_asyncio(py, slf.get().ask(count.unwrap_or(1))?, count.is_none())
     }
 }
 
@@ -170,7 +167,7 @@ impl Source {
     }
 
     /// Takes an id, or a serial number's text, apart: a dict with those of `time` (a `datetime` in UTC), `datacenter`, `worker`,
-    /// `sequence`, `date` and `number` that this kind of source has.
+    /// `sequence`, `date`, `gene` and `number` that this kind of source has.
     ///
     /// >>> import keymill
     /// >>> keymill.open("memory:").serial("cust", "id", date="'C'", number="000").parse("C042")
@@ -183,16 +180,7 @@ impl Source {
         } else {
             source.parse(whole(id, "id")?)
         };
-        let parts = parts.map_err(raised)?;
-        let dict = PyDict::new(py);
-        for (name, value) in parts.fields() {
-            match name {
-                "time" => dict.set_item(name, when(py, parts.time_ms.unwrap_or_default())?)?,
-                "date" => dict.set_item(name, value)?,
-                _ => dict.set_item(name, value.parse::<u64>().unwrap_or_default())?,
-            }
-        }
-        Ok(dict)
+        parts_of(py, &parts.map_err(raised)?)
     }
 
     /// A block of its own: ids rise within the handle only. For a loop that shares with no other thread.
@@ -218,11 +206,7 @@ impl Source {
 
     /// What the source is, every default filled in: scheme, table, step, layout …
     fn settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dict = PyDict::new(py);
-        for (name, value) in self.ids.source.settings() {
-            dict.set_item(name, value)?;
-        }
-        Ok(dict)
+        settings_of(py, &self.ids.source)
     }
 
     /// `segment:orders`: kind and name, without options.
@@ -238,6 +222,28 @@ impl Source {
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<()> {
         Err(not_pickled(slf))
     }
+}
+
+/// What an id is made of, as a dict.
+pub(crate) fn parts_of<'py>(py: Python<'py>, parts: &Parts) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, value) in parts.fields() {
+        match name {
+            "time" => dict.set_item(name, when(py, parts.time_ms.unwrap_or_default())?)?,
+            "date" => dict.set_item(name, value)?,
+            _ => dict.set_item(name, value.parse::<u64>().unwrap_or_default())?,
+        }
+    }
+    Ok(dict)
+}
+
+/// What a source is, as a dict.
+pub(crate) fn settings_of<'py>(py: Python<'py>, source: &keymill::Source) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, value) in source.settings() {
+        dict.set_item(name, value)?;
+    }
+    Ok(dict)
 }
 
 /// A source's figures as a dict.
@@ -257,6 +263,7 @@ pub(crate) fn figures<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py
     dict.set_item("runway_seconds", stats.runway_seconds)?;
     dict.set_item("lead_ms", stats.lead_ms)?;
     dict.set_item("ends_at_ms", stats.ends_at_ms)?;
+    dict.set_item("lease_age_ms", stats.lease_age_ms)?;
     dict.set_item("refusal", stats.refusal.as_deref())?;
     Ok(dict)
 }

@@ -18,9 +18,10 @@ impl Core {
     }
 
     pub(in crate::snowflake) fn start(&self, previous_mark: u64, time: &impl Time) -> Result<()> {
-        let (wall_ms, now) = self.check_start(self.worker(), previous_mark, time)?;
+        let (wall_ms, now) =
+            self.check_start(self.worker(), previous_mark, time.wall_ms(), time.shown_ms())?;
         // Not the present tick: a predecessor may have issued ids of it that no mark covers, as they did not lead.
-        let first = self.first_of(previous_mark.max(now + 1));
+        let first = self.first_of(previous_mark.max(now + 1), self.worker());
         self.anchor(wall_ms, time);
         // ordering: Relaxed — written by the keeper itself.
         self.slow.marked_at.store(first, Ordering::Relaxed);
@@ -38,26 +39,40 @@ impl Core {
     }
 
     /// Begins with a leased worker, whose ticks below `start` belong to earlier owners; the word has lapsed, or never began.
-    pub(in crate::snowflake) fn begin(&self, worker: u64, start: u64, time: &impl Time) -> Result<()> {
-        let (wall_ms, now) = self.check_start(worker, start, time)?;
+    /// A wall clock ahead of `latest_ms` is not followed.
+    pub(in crate::snowflake) fn begin(
+        &self,
+        worker: u64,
+        start: u64,
+        latest_ms: i64,
+        time: &impl Time,
+    ) -> Result<()> {
+        let (wall_ms, now) =
+            self.check_start(worker, start, time.wall_ms().min(latest_ms), time.shown_ms())?;
         self.anchor(wall_ms, time);
         // The present tick too: no earlier owner has issued ids at or above the mark that it left.
-        self.begin_worker(worker, |least| self.first_of(start.max(now)).max(least));
+        self.begin_worker(worker, |least| self.first_of(start.max(now), worker).max(least));
         Ok(())
     }
 
     /// The first position of a tick, or the end of the layout.
-    fn first_of(&self, tick: u64) -> u64 {
+    fn first_of(&self, tick: u64, worker: u64) -> u64 {
         if tick > self.layout.max_tick() {
             (self.layout.max_tick() + 1) << self.seq_bits
         } else {
-            self.spread_start(tick)
+            self.spread_start_of(tick, worker)
         }
     }
 
-    /// The wall clock and its tick, if a worker may start at this mark now.
-    fn check_start(&self, worker: u64, previous_mark: u64, time: &impl Time) -> Result<(i64, u64)> {
-        let wall_ms = time.wall_ms();
+    /// The wall clock and its tick, if a worker may start at this mark now. This machine's clock shows `shown_ms`, and is followed up to
+    /// `wall_ms`.
+    fn check_start(
+        &self,
+        worker: u64,
+        previous_mark: u64,
+        wall_ms: i64,
+        shown_ms: i64,
+    ) -> Result<(i64, u64)> {
         let now = self.layout.tick_at(wall_ms);
         if now > self.layout.max_tick() as i64 {
             return Err(self.layout.ended());
@@ -66,13 +81,22 @@ impl Core {
         let ahead = self.reach_ticks.max(self.lead_ticks + self.margin_ticks) + 1;
         if now < 0 || previous_mark > ticks_after(now, ahead) {
             let needed_ms = self.layout.wall_ms_of(previous_mark.saturating_sub(ahead));
+            let (doubt, remedy) = if wall_ms < shown_ms {
+                let doubt = format!(
+                    ", which the store's clock does not confirm and which is followed up to {} only,",
+                    rfc3339(wall_ms)
+                );
+                (doubt, "set right the clock that is wrong,")
+            } else {
+                (String::new(), "set the clock right")
+            };
             return Err(Error::new(
                 Code::ClockBehind,
                 format!(
-                    "worker {} cannot start: this machine's clock shows {} but its stored mark is {} \
-                     (layout {}, max_lead {} ms); set the clock right or take another worker id",
+                    "worker {} cannot start: this machine's clock shows {}{doubt} but its stored mark is {} \
+                     (layout {}, max_lead {} ms); {remedy} or take another worker id",
                     worker,
-                    rfc3339(wall_ms),
+                    rfc3339(shown_ms),
                     rfc3339(self.layout.wall_ms_of(previous_mark)),
                     self.layout,
                     self.max_lead_ms

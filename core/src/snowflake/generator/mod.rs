@@ -25,13 +25,14 @@ mod word;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use super::layout::{Layout, rfc3339};
 use super::scatter::Scatter;
 use crate::base::error::{Code, Error, Result};
 use crate::base::sync::Ordering;
-use crate::time::{Clock, Stamp};
+use crate::time::{Clock, Now, Stamp};
 
 pub use refusal::{ClockBack, Refusal, Why};
 pub(super) use word::Core;
@@ -47,6 +48,10 @@ pub(super) trait Time {
     fn coarse_stamp(&self) -> Stamp;
     /// Precise.
     fn wall_ms(&self) -> i64;
+    /// What this machine's clock shows, where `wall_ms` does not follow it.
+    fn shown_ms(&self) -> i64 {
+        self.wall_ms()
+    }
     /// Never falls.
     fn boot_ms(&self) -> u64;
 }
@@ -86,6 +91,29 @@ impl Time for Clock {
 pub struct Generator {
     core: Core,
     clock: Clock,
+    /// The latest wall time that marks are made of, minus boot time. Written and read by the keeper alone.
+    latest: AtomicI64,
+}
+
+/// The clock as marks are made of it.
+struct Limited<'g> {
+    clock: &'g Clock,
+    latest: i64,
+}
+
+impl Time for Limited<'_> {
+    fn coarse_stamp(&self) -> Stamp {
+        self.clock.coarse_stamp()
+    }
+    fn wall_ms(&self) -> i64 {
+        self.clock.wall_ms().min(self.latest.saturating_add_unsigned(self.clock.boot_ms()))
+    }
+    fn shown_ms(&self) -> i64 {
+        self.clock.wall_ms()
+    }
+    fn boot_ms(&self) -> u64 {
+        self.clock.boot_ms()
+    }
 }
 
 impl Generator {
@@ -99,7 +127,7 @@ impl Generator {
         max_lead_ms: u64,
         clock: Clock,
     ) -> Result<Generator> {
-        Ok(Generator { core: Core::new(layout, Some(worker), clock_back, max_lead_ms)?, clock })
+        Ok(Generator::over(Core::new(layout, Some(worker), clock_back, max_lead_ms)?, clock))
     }
 
     /// A generator whose workers are leased: it waits for [`Generator::begin`].
@@ -109,13 +137,29 @@ impl Generator {
         max_lead_ms: u64,
         clock: Clock,
     ) -> Result<Generator> {
-        Ok(Generator { core: Core::new(layout, None, clock_back, max_lead_ms)?, clock })
+        Ok(Generator::over(Core::new(layout, None, clock_back, max_lead_ms)?, clock))
     }
 
-    /// Begins with a leased worker at the tick `start`, or later; then there are ids below the mark that is raised next. Only where
-    /// the generator never began or has lapsed.
-    pub(crate) fn begin(&self, worker: u64, start: u64) -> Result<()> {
-        self.core.begin(worker, start, &self.clock)
+    fn over(core: Core, clock: Clock) -> Generator {
+        Generator { core, clock, latest: AtomicI64::new(i64::MAX) }
+    }
+
+    /// Marks are made of wall times up to this one, as it goes on by the boot clock; `None`: of any.
+    pub(crate) fn limit_marks(&self, latest_ms: Option<i64>, now: Now) {
+        let latest = latest_ms.map_or(i64::MAX, |ms| ms.saturating_sub_unsigned(now.boot_ms));
+        // ordering: Relaxed — the keeper alone reads it.
+        self.latest.store(latest, Ordering::Relaxed);
+    }
+
+    fn limited(&self) -> Limited<'_> {
+        // ordering: Relaxed — written by the keeper itself.
+        Limited { clock: &self.clock, latest: self.latest.load(Ordering::Relaxed) }
+    }
+
+    /// Begins with a leased worker at the tick `start`, or later, but not above `latest_ms` where the wall clock is ahead of that. There
+    /// are ids below the mark that is raised next. Only where the generator never began or has lapsed.
+    pub(crate) fn begin(&self, worker: u64, start: u64, latest_ms: i64) -> Result<()> {
+        self.core.begin(worker, start, latest_ms, &self.clock)
     }
 
     /// The lease is over: later calls answer `LEASE_LOST` until the next worker begins.
@@ -134,19 +178,24 @@ impl Generator {
         self.core.next(&self.clock)
     }
 
-    /// The next id, returned in registers: a [`Result`] of `try_next` goes through memory, and the locked instruction of
-    /// the next id waits for that store. `None`: [`Generator::try_next`] says why, or has one after all.
-    #[inline]
-    pub(crate) fn quick(&self) -> Option<u64> {
-        match self.core.quick(&self.clock) {
-            Ok(id) => Some(id),
-            Err(taken) => self.slow(taken),
-        }
+    /// Whether [`Generator::quick`] may be used: ids are not scattered, and the clock is the machine's.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.core.layout.scatter() == Scatter::None && matches!(self.clock, Clock::System)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn slow(&self, taken: Option<u64>) -> Option<u64> {
+    /// The next id of a plain generator, returned in registers: a [`Result`] of `try_next` goes through memory, and the locked
+    /// instruction of the next id waits for that store. `Err`: [`Generator::slow`] has one, or [`Generator::try_next`] says why not.
+    #[expect(
+        clippy::inline_always,
+        reason = "registers that a call saves are stores, and the locked instruction waits for them"
+    )]
+    #[inline(always)]
+    pub(crate) fn quick(&self) -> std::result::Result<u64, Option<u64>> {
+        self.core.quick(&Clock::System)
+    }
+
+    /// The next id after a miss of [`Generator::quick`], with the position that it took.
+    pub(crate) fn slow(&self, taken: Option<u64>) -> Option<u64> {
         self.core.slow_next(taken, &self.clock).ok()
     }
 
@@ -162,7 +211,7 @@ impl Generator {
     /// this machine's clock by more than `max_lead` and the third that overload adds, or the clock is before the epoch;
     /// `LAYOUT_ENDED` after the last tick. A second call only moves up.
     pub fn start(&self, previous_mark: u64) -> Result<()> {
-        self.core.start(previous_mark, &self.clock)
+        self.core.start(previous_mark, &self.limited())
     }
 
     /// The tick that the keeper should store now and then pass to [`Generator::raise_mark`]; `None` while the stored one
@@ -170,15 +219,14 @@ impl Generator {
     /// since the last one, so an idle generator writes nothing; while the lead is in use, it reaches a third of `max_lead`
     /// beyond it, so overload writes about every sixth of `max_lead`. Ask some times in each third of `max_lead`.
     ///
-    /// The keeper may refuse a wall clock it does not trust (see [`Generator::jump_ms`]): as long as the mark is not
-    /// raised, time in the ids goes on by the boot clock.
+    /// As long as the keeper does not raise the mark, time in the ids goes on by the boot clock.
     #[must_use]
     pub fn wanted_mark(&self) -> Option<u64> {
-        self.core.wanted_mark(&self.clock)
+        self.core.wanted_mark(&self.limited())
     }
 
-    /// Whether [`Generator::wanted_mark`] probably returns a mark: a plain load, cheap enough after each id, so that a caller can
-    /// wake the keeper and the keeper need not poll.
+    /// Whether [`Generator::wanted_mark`] probably returns a mark, so that a caller can wake the keeper and the keeper need not poll:
+    /// after each id of [`Generator::slow`], which every tick in use has.
     #[inline]
     #[must_use]
     pub fn wants_keeper(&self) -> bool {
@@ -189,7 +237,7 @@ impl Generator {
     /// The store now holds `tick`: every id below it may be issued. Lower values than before change nothing.
     /// `u64::MAX` means that nothing is stored and a restart is guarded by the clock alone.
     pub fn raise_mark(&self, tick: u64) {
-        self.core.raise_mark(tick, &self.clock);
+        self.core.raise_mark(tick, &self.limited());
     }
 
     /// The mark that was raised last; 0 before the first.
@@ -197,16 +245,6 @@ impl Generator {
     pub fn mark(&self) -> u64 {
         // ordering: Relaxed — a figure for status pages.
         self.core.slow.mark.load(Ordering::Relaxed)
-    }
-
-    /// How far the wall clock is ahead (positive) or behind of the time that the boot clock gives since the last mark; 0 before the
-    /// start. A jump of more than some minutes should be compared with the store's clock before it is adopted.
-    #[must_use]
-    pub fn jump_ms(&self) -> i64 {
-        if self.core.position() == 0 {
-            return 0;
-        }
-        self.clock.wall_ms().saturating_sub(self.core.floor_ms(&self.clock))
     }
 
     /// How far the next id's time is ahead of the wall clock; negative when the generator is idle.

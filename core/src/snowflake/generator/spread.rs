@@ -11,7 +11,12 @@ impl Core {
     /// modulo anything, and the same again after a restart. A sequence of 8 bits or less has no room for a few ids *and*
     /// a free start in one tick: there it is even at up to one id a tick and at full rate, and a little less between.
     pub(super) fn spread_start(&self, tick: u64) -> u64 {
-        let hash = scramble(tick ^ self.worker().rotate_right(20));
+        self.spread_start_of(tick, self.worker())
+    }
+
+    /// The same for a worker that is about to begin.
+    pub(super) fn spread_start_of(&self, tick: u64, worker: u64) -> u64 {
+        let hash = scramble(tick ^ worker.rotate_right(20));
         let position = tick << self.seq_bits | (hash & self.spread_mask);
         // Position 0 with worker 0 would be id 0, which is not valid; 0 also means "not started".
         position.max(1)
@@ -19,7 +24,8 @@ impl Core {
 
     /// How many positions to skip after `position`. At middle rates the ids of a tick would be consecutive, and consecutive ids
     /// even out more slowly than single ids do. So where the tick has room for it, a gap is left at each reading of the clock: at
-    /// most about 32 gaps a tick, each of less than a 64th of it.
+    /// most about 32 gaps a tick, each of less than a 64th of it. Gaps are multiples of 4: residues modulo 2 and 4 even out soonest
+    /// where ids are consecutive.
     pub(super) fn gap(&self, position: u64, moment: &Moment) -> u64 {
         let leads = (position >> self.seq_bits) as i64 > moment.adopted;
         // Not in the last quarter: a gap must not push the next id out of the present tick. Not without a lead, which compensates
@@ -28,7 +34,7 @@ impl Core {
         if !moment.quiet || leads || late || self.lead_ticks == 0 {
             return 0;
         }
-        scramble(position ^ self.worker().rotate_right(20)) & (self.seq_mask >> 6) & GAP_MASK
+        scramble(position ^ self.worker().rotate_right(20)) & (self.seq_mask >> 6) & GAP_MASK & !3
     }
 }
 

@@ -25,15 +25,11 @@ pub(super) const REVOKED: u64 = END | 1 << 62;
 /// values to the next.
 pub(in crate::snowflake) const LAPSED: u64 = END | 1 << 60;
 
-/// The bit above every id, set in the worker's field where ids are scattered: so the fast path needs no load behind the locked
-/// instruction to know it.
-const SCATTERED: u64 = 1 << 63;
+/// No wall time is earlier: sends every call to the slow path without adding to `next`.
+const OVER: u64 = i64::MIN as u64;
 
-/// The worker's part of an id of this layout.
-fn field_of(layout: &Layout, worker: u64) -> u64 {
-    let flag = if layout.scatter() == Scatter::None { 0 } else { SCATTERED };
-    layout.pack(0, worker, 0) | flag
-}
+/// No first position: another worker is about to begin.
+const CHANGING: u64 = u64::MAX;
 
 /// How far above the position after which it was set a limit can lie: a budget and a gap.
 const FARTHEST_LIMIT: u64 = MAX_BUDGET + GAP_MASK + 2;
@@ -55,12 +51,39 @@ pub(super) const KEEPER_MS: u64 = 1;
 /// What the fast path reads beside `next`, on a cache line of its own: written by the slow path only.
 #[derive(Debug)]
 pub(super) struct Gate {
-    /// Positions below this need no precise clock. 0: go to the slow path without adding to `next`.
+    /// Positions below this need no precise clock.
     pub(super) limit: AtomicU64,
-    /// Wall time, a [`Stamp`], from which the tick that `limit` was set in is over.
+    /// Wall time, a [`Stamp`], from which the tick that `limit` was set in is over; [`OVER`]: no call adds to `next`.
     pub(super) fresh_until: AtomicU64,
     /// The mark should be raised soon.
     pub(super) hungry: AtomicBool,
+    /// The worker, shifted to its place in an id. Written only while the word is 0 or [`LAPSED`].
+    pub(super) worker_field: AtomicU64,
+    pub(super) places: Places,
+}
+
+/// Where tick and sequence have their places in an id: the position times `seq_factor`, which puts the sequence where it belongs,
+/// and the tick's part of the position times `rest`, which moves that on to the tick's place. Products, because without BMI2 a shift
+/// by a variable costs three instructions; modulo 2^64, because `rest` may be negative.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places {
+    tick_mask: u64,
+    rest: u64,
+    seq_factor: u64,
+}
+
+impl Places {
+    fn of(layout: &Layout) -> Places {
+        let tick_factor: u64 = 1 << (layout.time_shift() - layout.seq_bits());
+        let seq_factor = 1 << layout.seq_shift();
+        Places { tick_mask: !layout.max_seq(), rest: tick_factor.wrapping_sub(seq_factor), seq_factor }
+    }
+
+    #[inline]
+    fn id(self, position: u64, worker_field: u64) -> u64 {
+        let tick = (position & self.tick_mask).wrapping_mul(self.rest);
+        position.wrapping_mul(self.seq_factor).wrapping_add(tick).wrapping_add(worker_field)
+    }
 }
 
 /// What only the slow path and the keeper touch.
@@ -82,7 +105,8 @@ pub(super) struct Slow {
     pub(super) asked_at: Figure,
     /// Where the last start put `next`: while it stands there, this generator has issued nothing since.
     pub(super) begun_at: Figure,
-    /// The first position of the present worker. It rises with each worker, so that a call on the slow path recognises a change.
+    /// The first position of the present worker. It rises with each worker, so that a call on the slow path recognises a change;
+    /// [`CHANGING`] while `worker_field` is being written.
     pub(super) first: AtomicU64,
     /// The running estimate of the rate: ids counted and wall time at the start of its window, and what came out.
     pub(super) window_ids: Figure,
@@ -109,15 +133,10 @@ pub(in crate::snowflake) struct Core {
     /// How far a mark is stored above the lead while the lead is in use, so that overload does not write to the store
     /// at every tick.
     pub(super) margin_ticks: u64,
-    /// The worker, shifted to its place in an id, and [`SCATTERED`]. Written only while the word is 0 or [`LAPSED`].
-    pub(super) worker_field: AtomicU64,
     /// Sequence starts are spread over this many low bits.
     pub(super) spread_mask: u64,
     pub(super) seq_mask: u64,
     pub(super) seq_bits: u32,
-    /// Factors, powers of 2, that move the tick and the sequence from their place in a position to their place in an id.
-    pub(super) tick_factor: u64,
-    pub(super) seq_factor: u64,
 }
 
 /// One reading of the clock, and what follows from it.
@@ -168,8 +187,10 @@ impl Core {
             next: CachePadded::new(AtomicU64::new(0)),
             gate: CachePadded::new(Gate {
                 limit: AtomicU64::new(0),
-                fresh_until: AtomicU64::new(i64::MIN as u64),
+                fresh_until: AtomicU64::new(OVER),
                 hungry: AtomicBool::new(true),
+                worker_field: AtomicU64::new(layout.pack(0, worker, 0)),
+                places: Places::of(&layout),
             }),
             slow: CachePadded::new(Slow {
                 mark: AtomicU64::new(0),
@@ -192,53 +213,54 @@ impl Core {
             lead_ticks,
             reach_ticks: lead_ticks.max(LEAST_REACH_MS / layout.unit_ms().unsigned_abs()),
             margin_ticks: lead_ticks.div_ceil(3),
-            worker_field: AtomicU64::new(field_of(&layout, worker)),
             spread_mask: (1 << spread_bits) - 1,
             seq_mask: layout.max_seq(),
             seq_bits,
-            tick_factor: 1 << (layout.time_shift() - seq_bits),
-            seq_factor: 1 << layout.seq_shift(),
         })
     }
 
     #[inline]
     pub(in crate::snowflake) fn next(&self, time: &impl Time) -> std::result::Result<u64, Refusal> {
-        self.quick(time).or_else(|taken| self.slow_next(taken, time))
+        match self.quick(time) {
+            Ok(id) => Ok(self.layout.write(id)),
+            Err(taken) => self.slow_next(taken, time),
+        }
     }
 
-    /// The fast path alone. `Err` holds the position that was taken, if one was, for [`Core::slow_next`].
-    #[inline]
+    /// The fast path alone, for ids that are not scattered. `Err` holds the position that was taken, if one was, for
+    /// [`Core::slow_next`].
+    #[expect(
+        clippy::inline_always,
+        reason = "registers that a call saves are stores, and the locked instruction waits for them"
+    )]
+    #[inline(always)]
     pub(super) fn quick(&self, time: &impl Time) -> std::result::Result<u64, Option<u64>> {
         // ordering: Acquire — pairs with the Release in `open`: the thread that set this limit moved `next` before, so the
         // position below is at or above the one that the limit was set for. Without it a call could take position 0.
         let limit = self.gate.limit.load(Ordering::Acquire);
-        // ordering: Relaxed — ordered after the Acquire above; an older value only leads to the slow path.
-        let fresh_until = Stamp::from_bits(self.gate.fresh_until.load(Ordering::Relaxed));
-        if limit == 0 || time.coarse_stamp() >= fresh_until {
+        // ordering: Acquire — as above: a call that adds to the word finds it begun, also where it saw a limit from before.
+        let fresh_until = Stamp::from_bits(self.gate.fresh_until.load(Ordering::Acquire));
+        if time.coarse_stamp() >= fresh_until {
             return Err(None);
         }
         // ordering: Acquire — pairs with the Release in `begin_worker`, so that the position below is taken after the worker was
         // read: a position of an earlier worker, which a load that moved behind it could bear, is never one of this worker. The other
         // way round, a position of a later worker is at or above every limit that was set for an earlier one.
-        let worker_field = self.worker_field.load(Ordering::Acquire);
+        let worker_field = self.gate.worker_field.load(Ordering::Acquire);
         // ordering: Relaxed — uniqueness needs only that read-modify-writes of one word are in one order.
         let position = self.next.fetch_add(1, Ordering::Relaxed);
-        if position < limit { Ok(self.compose(position, worker_field)) } else { Err(Some(position)) }
+        if position < limit { Ok(self.plain(position, worker_field)) } else { Err(Some(position)) }
     }
 
-    /// The id of a position.
-    #[inline]
+    /// The id of a position, scattered where the layout says so.
     fn compose(&self, position: u64, worker_field: u64) -> u64 {
-        let id = self.plain(position, worker_field);
-        if id & SCATTERED == 0 { id } else { self.layout.write(id & !SCATTERED) }
+        self.layout.write(self.plain(position, worker_field))
     }
 
     /// Fields in place, without the checks that `Layout::pack` makes: positions are below the end of the layout.
     #[inline]
     fn plain(&self, position: u64, worker_field: u64) -> u64 {
-        let seq = position & self.seq_mask;
-        // Products instead of shifts: without BMI2 a shift by a variable costs three instructions.
-        (position ^ seq) * self.tick_factor + worker_field + seq * self.seq_factor
+        self.gate.places.id(position, worker_field)
     }
 
     #[cold]
@@ -303,17 +325,18 @@ impl Core {
         let (range, moment) = self.claim(out.len() as u64, time)?;
         let count = (range.end - range.start) as usize;
         let out = &mut out[..count];
+        let step = self.gate.places.seq_factor;
         let mut rest = &mut *out;
         let mut position = range.start;
         // Tick by tick: within one, ids differ by a constant step, which the compiler turns into vector stores.
         while !rest.is_empty() {
             let left = self.seq_mask - (position & self.seq_mask) + 1;
             let (run, tail) = rest.split_at_mut(left.min(rest.len() as u64) as usize);
-            let mut id = self.plain(position, moment.worker_field & !SCATTERED);
+            let mut id = self.plain(position, moment.worker_field);
             position += run.len() as u64;
             for slot in run {
                 *slot = id;
-                id = id.wrapping_add(self.seq_factor);
+                id = id.wrapping_add(step);
             }
             rest = tail;
         }
@@ -382,7 +405,7 @@ impl Core {
         if current >= END {
             return Err(ended(current));
         }
-        let (first, mark, worker_field) = self.worker_and_mark();
+        let (first, mark, worker_field) = self.worker_and_mark().ok_or(Refusal::Lapsed)?;
         if current == 0 || mark == 0 {
             return Err(Refusal::NotReady { why: Why::Start, retry_after_ms: KEEPER_MS });
         }
@@ -423,19 +446,23 @@ impl Core {
         Ok(Moment { wall_ms, now, adopted, lead_end, cap, mark, worker_field, first, behind, quiet })
     }
 
-    /// The first position, the mark and the field of one and the same worker; the mark may be a later one of it.
-    fn worker_and_mark(&self) -> (u64, u64, u64) {
+    /// The first position, the mark and the field of one and the same worker; the mark may be a later one of it. `None`: another worker
+    /// is about to begin.
+    fn worker_and_mark(&self) -> Option<(u64, u64, u64)> {
         loop {
-            // ordering: Acquire — what follows is read after it.
+            // ordering: Acquire — pairs with the Release of the first position in `begin_worker`, which follows the worker's field.
             let first = self.slow.first.load(Ordering::Acquire);
+            if first == CHANGING {
+                return None;
+            }
             // ordering: Acquire — pairs with the Release in `raise_mark`: the offset read later is at least this mark's, and a mark
             // of a later worker shows its `first` below.
             let mark = self.slow.mark.load(Ordering::Acquire);
-            // ordering: Acquire — pairs with the Release in `begin_worker`: a later worker shows its `first` below.
-            let worker_field = self.worker_field.load(Ordering::Acquire);
+            // ordering: Acquire — pairs with the Release in `begin_worker`: a later worker's shows `CHANGING` or its `first` below.
+            let worker_field = self.gate.worker_field.load(Ordering::Acquire);
             // ordering: Relaxed — ordered by the Acquires.
             if self.slow.first.load(Ordering::Relaxed) == first {
-                return (first, mark, worker_field);
+                return Some((first, mark, worker_field));
             }
         }
     }
@@ -443,7 +470,7 @@ impl Core {
     /// The worker, 0 before the first one of a leased generator.
     pub(super) fn worker(&self) -> u64 {
         // ordering: Relaxed — a figure, and a seed for even digits.
-        self.layout.unpack(self.worker_field.load(Ordering::Relaxed)).worker
+        self.layout.unpack(self.gate.worker_field.load(Ordering::Relaxed)).worker
     }
 
     /// Begins with another worker, of which every tick below `start` belongs to earlier owners. Only the keeper's thread calls this.
@@ -466,10 +493,13 @@ impl Core {
         } else {
             (((last + FARTHEST_LIMIT) >> self.seq_bits) + 1) << self.seq_bits
         });
-        // ordering: Release — pairs with the loads in `worker_and_mark`: whatever is written below shows it.
+        // ordering: Relaxed — the Release below shows it with the field.
+        self.slow.first.store(CHANGING, Ordering::Relaxed);
+        // ordering: Release — pairs with the Acquire in `quick`: a call that bears this worker finds the word lapsed or begun; and with
+        // the one in `worker_and_mark`.
+        self.gate.worker_field.store(self.layout.pack(0, worker, 0), Ordering::Release);
+        // ordering: Release — pairs with the first load in `worker_and_mark`: a call that sees this position sees its worker.
         self.slow.first.store(first, Ordering::Release);
-        // ordering: Release — pairs with the Acquire in `quick`: a call that bears this worker finds the word lapsed or begun.
-        self.worker_field.store(field_of(&self.layout, worker), Ordering::Release);
         // ordering: Relaxed — for the keeper, when it closes; the rest are figures.
         self.slow.marked_at.store(first, Ordering::Relaxed);
         // ordering: Relaxed — as above.
@@ -529,24 +559,27 @@ impl Core {
             // ordering: Relaxed — a count.
             self.slow.skipped.fetch_add(gap, Ordering::Relaxed);
         }
-        let limit = if budget == 0 { 0 } else { moment.cap.min(position + 1 + gap + budget) };
+        if budget == 0 {
+            self.shut();
+            return;
+        }
         let tick = position >> self.seq_bits;
-        // ordering: Relaxed — published by the limit below; if two threads mix theirs, the slow path is entered early
-        // or an id lags by one budget.
+        // ordering: Release — pairs with the Acquire in `quick`: a call that sees this time, or this limit, sees `next` above
+        // `position`. If two threads mix theirs, the slow path is entered early or an id lags by one budget.
         self.gate
             .fresh_until
-            .store(Stamp::of_ms(self.layout.wall_ms_of(tick + 1)).to_bits(), Ordering::Relaxed);
-        // ordering: Release — pairs with the Acquire in `next`: a call that sees this limit sees `next` above `position`.
-        self.gate.limit.store(limit, Ordering::Release);
+            .store(Stamp::of_ms(self.layout.wall_ms_of(tick + 1)).to_bits(), Ordering::Release);
+        // ordering: Release — as above.
+        self.gate.limit.store(moment.cap.min(position + 1 + gap + budget), Ordering::Release);
     }
 
     /// Sends every call to the slow path, where it loads instead of adding to the word.
     pub(super) fn shut(&self) {
         // Many starved callers come here: they must not invalidate the cache line to write the value that it holds.
-        // ordering: Relaxed — a call that still sees the old limit takes one position too many, which is skipped.
-        if self.gate.limit.load(Ordering::Relaxed) != 0 {
+        // ordering: Relaxed — a call that still sees the old time takes one position too many, which is skipped.
+        if self.gate.fresh_until.load(Ordering::Relaxed) != OVER {
             // ordering: Relaxed — as above.
-            self.gate.limit.store(0, Ordering::Relaxed);
+            self.gate.fresh_until.store(OVER, Ordering::Relaxed);
         }
     }
 
@@ -594,7 +627,7 @@ impl Core {
     }
 
     /// The word, or its last value before the end.
-    pub(super) fn position(&self) -> u64 {
+    pub(in crate::snowflake) fn position(&self) -> u64 {
         // ordering: Relaxed — a figure.
         let current = self.next.load(Ordering::Relaxed);
         if current < LAPSED {

@@ -13,22 +13,25 @@
 //! * **Identity.** Each row records its partition and the number of stores (`record`); both are compared before the first
 //!   number.
 
+mod counters;
 mod record;
 mod rotation;
 mod workers;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::bank::{self, Part};
 use super::model::partition::Partition;
 pub(crate) use super::model::partition::{MOST_STORES, WIDEST_CHUNK};
 use super::model::rows;
 use super::{
-    Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, Release, Remedy, Renewal, Renewed, Request,
-    Reserved, Row, Store, Take, Taken, Work,
+    BankChange, BankRows, Facts, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, PoolRows, RaisePool,
+    Release, Remedy, Renewal, Renewed, Request, Reserved, Row, Store, StoredTable, Take, Taken, Work,
 };
+use crate::base::bank::{BankSpec, OpenBank};
 use record::Recorded;
 use rotation::{LastResorts, LeftOver, MemberRow, Pause, Rotation, is_active};
 
@@ -390,9 +393,63 @@ impl Interleaved {
             .collect()
     }
 
+    /// The stores as parts of a bank.
+    fn parts(&mut self) -> Vec<Part<'_, dyn Store>> {
+        let mut parts = Vec::with_capacity(self.members.len());
+        for Member { store, partition, name, .. } in &mut self.members {
+            parts.push(Part { store: &mut **store, partition: Some(*partition), name: name.as_str() });
+        }
+        parts
+    }
+
+    /// The rows of a bank were changed by hand: each of them is looked at again.
+    fn forget_bank(&mut self, key: &Key) {
+        let begins = record::identity(key);
+        self.sources.retain(|identity, _| !identity.starts_with(&begins));
+    }
+
+    /// Compares the bank's record in every store that answers. A new bank begins when all of them answer.
+    fn open_bank_in_each(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
+        let mut found = Vec::with_capacity(self.members.len());
+        let mut down = None;
+        for member in &mut self.members {
+            match bank::recorded(&mut *member.store, key) {
+                Ok(record) => found.push(Some(record)),
+                Err(fault) if gone(fault.kind) => {
+                    found.push(None);
+                    down = Some(member.said(fault));
+                }
+                Err(fault) => return Err(member.said(fault)),
+            }
+        }
+        let is_begun = found.iter().flatten().any(Option::is_some);
+        if let Some(fault) = down.filter(|_| !is_begun) {
+            return Err(fault
+                .with_context(&format!("beginning `{}`, for which every store has to answer,", key.name)));
+        }
+        // What the stores have to agree about: a change of counters that was cut off is refused.
+        let latest = found.iter().flatten().flatten().max_by_key(|record| record.generation);
+        let counters = latest.filter(|_| !bank.is_named).map_or(bank.counters, |record| record.counters);
+        let named = BankSpec { counters, is_named: true, ..bank };
+        let mut open = OpenBank { counters, floor: 0 };
+        for (member, record) in self.members.iter_mut().zip(found) {
+            // A store that is down has recorded the bank with the others, or does so when it is back.
+            if record.is_some() {
+                let opened =
+                    bank::open(&mut *member.store, key, named).map_err(|fault| member.said(fault))?;
+                open.floor = open.floor.max(opened.floor);
+            }
+        }
+        Ok(open)
+    }
+
     /// The store for values that cannot be partitioned: the marks of snowflakes, which one store has to compare.
-    fn first(&mut self) -> Result<&mut Member, Fault> {
-        self.members.first_mut().ok_or_else(|| Fault::new(FaultKind::Refused, "there are no stores"))
+    /// The store that keeps a snowflake's mark: as a leased worker, worker w lives in store w mod N.
+    fn home(&mut self, key: &Key) -> Result<&mut Member, Fault> {
+        // The key of a mark ends in `worker=N`.
+        let worker = key.name.rsplit_once('=').and_then(|(_, worker)| worker.parse::<usize>().ok());
+        let at = worker.unwrap_or(0) % self.members.len().max(1);
+        self.members.get_mut(at).ok_or_else(|| Fault::new(FaultKind::Refused, "there are no stores"))
     }
 }
 
@@ -401,9 +458,9 @@ fn gone(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::Unavailable | FaultKind::Unknown)
 }
 
-/// Whether the key is a snowflake's mark, which is no counter.
+/// Whether the key is a mark, which is no counter: a snowflake's, or a bank's record or floor.
 fn is_mark(key: &Key) -> bool {
-    key.name.starts_with("snowflake:")
+    key.name.starts_with("snowflake:") || crate::base::bank::is_mark(key)
 }
 
 fn check_shared(key: &Key) -> Result<(), Fault> {
@@ -437,7 +494,7 @@ impl Store for Interleaved {
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
         if is_mark(key) {
-            return self.first()?.store.give_back(key, period, lo, hi);
+            return self.home(key)?.store.give_back(key, period, lo, hi);
         }
         let rotation = self.rotation_of(key);
         let left = rotation.left_over;
@@ -477,6 +534,43 @@ impl Store for Interleaved {
         Ok(true)
     }
 
+    /// Every store records the bank: one of them may be down when a process begins.
+    fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
+        self.open_bank_in_each(key, bank)
+    }
+
+    fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
+        let doing = format!("changing the counters of `{}`", key.name);
+        let changed = bank::change(&mut self.parts(), key, counters, dry_run);
+        self.forget_bank(key);
+        changed.map_err(|fault| fault.with_context(&doing))
+    }
+
+    fn repair_bank(
+        &mut self,
+        key: &Arc<Key>,
+        counters: u32,
+        to: u64,
+        dry_run: bool,
+    ) -> Result<(Option<Row>, Row), Fault> {
+        let doing = format!("repairing `{}`", key.name);
+        let repaired = bank::raise_all(&mut self.parts(), key, counters, to, dry_run);
+        self.forget_bank(key);
+        repaired.map_err(|fault| fault.with_context(&doing))
+    }
+
+    fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
+        bank::look(&mut self.parts(), key, start)
+    }
+
+    fn reserve_counters(&mut self, requests: &[Request]) -> Vec<Result<Reserved, Fault>> {
+        self.reserve_for_counters(requests)
+    }
+
+    fn give_back_counters(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
+        self.give_back_of_counters(ranges)
+    }
+
     fn take_slot(&mut self, take: &Take) -> Result<Taken, Fault> {
         self.take_from_one(take)
     }
@@ -489,18 +583,96 @@ impl Store for Interleaved {
         self.free_in_each(releases)
     }
 
+    /// The newest of those that answer: a store that missed a change is older.
+    fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
+        let mut newest: Option<StoredTable> = None;
+        let mut faults = Vec::new();
+        for member in &mut self.members {
+            match member.store.read_route(key, known) {
+                Ok(Some(found)) if newest.as_ref().is_none_or(|newest| found.version > newest.version) => {
+                    newest = Some(found);
+                }
+                Ok(_) => {}
+                Err(fault) => faults.push(member.said(fault)),
+            }
+        }
+        if newest.is_some() || faults.is_empty() {
+            return Ok(newest);
+        }
+        let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
+        Err(Fault::all(kind, faults))
+    }
+
+    /// The newest of each name, of those that answer.
+    fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+        let mut newest: BTreeMap<String, StoredTable> = BTreeMap::new();
+        let mut faults = Vec::new();
+        for member in &mut self.members {
+            match member.store.list_routes(key) {
+                Ok(listed) => {
+                    for (name, table) in listed {
+                        if newest.get(&name).is_none_or(|newest| table.version > newest.version) {
+                            newest.insert(name, table);
+                        }
+                    }
+                }
+                Err(fault) => faults.push(member.said(fault)),
+            }
+        }
+        if faults.len() < self.members.len() {
+            return Ok(newest.into_iter().collect());
+        }
+        let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
+        Err(Fault::all(kind, faults))
+    }
+
+    /// In every store; one that missed an earlier change is brought up to date. After a fault of one of them the same change is
+    /// made again.
+    fn replace_route(&mut self, key: &Key, _old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
+        for member in &mut self.members {
+            let found = member.store.read_route(key, 0).map_err(|fault| member.said(fault))?;
+            let version = found.as_ref().map(|found| found.version);
+            if version == Some(new.0) && found.and_then(|found| found.text).as_deref() == Some(new.1) {
+                continue;
+            }
+            if version.is_some_and(|version| version >= new.0) {
+                return Ok(false);
+            }
+            let replaced = member.store.replace_route(key, version, new);
+            if !replaced.map_err(|fault| member.said(fault))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
+        // All are asked before any is raised.
+        self.in_each_pool(raise, |store, own| store.would_raise_pool(own))?;
+        self.in_each_pool(raise, |store, own| store.raise_pool(own))
+    }
+
+    fn would_raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
+        self.in_each_pool(raise, |store, own| store.would_raise_pool(own))
+    }
+
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         self.slots_of_all(key)
     }
 
+    fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
+        let member = self.home(key)?;
+        member.store.clock_ms(key).map_err(|fault| member.said(fault))
+    }
+
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        let member = self.first()?;
+        let member = self.home(key)?;
         member.store.raise(key, expect, to).map_err(|fault| member.said(fault))
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
         if is_mark(key) {
-            return self.first()?.store.look(key);
+            return self.home(key)?.store.look(key);
         }
         check_shared(key)?;
         let found = self.inspect_all(key);
@@ -567,7 +739,7 @@ impl Store for Interleaved {
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if is_mark(key) {
-            return self.first()?.store.repair(key, to);
+            return self.home(key)?.store.repair(key, to);
         }
         check_shared(key)?;
         let doing = format!("repairing `{}`", key.name);
@@ -592,7 +764,7 @@ impl Store for Interleaved {
 
     fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if is_mark(key) {
-            return self.first()?.store.would_repair(key, to);
+            return self.home(key)?.store.would_repair(key, to);
         }
         check_shared(key)?;
         for member in &mut self.members {

@@ -14,6 +14,8 @@
 use std::sync::Arc;
 
 use super::{Member, MemberRow, Partition};
+use crate::base::bank::{CLOSED_PERIOD, is_counter};
+use crate::store::model::decide::closed_counter;
 use crate::store::model::rows;
 use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Request, Row, Scheme};
 
@@ -68,12 +70,7 @@ impl Member {
         let partition = self.partition;
         let row = self.store.look(key)?.map(|row| row.mark);
         if in_row(key) {
-            return Ok(match row {
-                Some(Mark { period, next }) if period == partition.code() => Recorded::Ours { next },
-                None | Some(Mark { period: 0, next: 0..=1 }) => Recorded::Nothing,
-                Some(Mark { period: 0, next }) => Recorded::Plain { next },
-                Some(Mark { period, .. }) => Recorded::Foreign { code: period },
-            });
+            return Ok(of_row(partition, row));
         }
         let next = row.map_or(0, |mark| mark.next);
         Ok(match self.store.look(&key_of(key))?.map_or(0, |row| row.mark.next) {
@@ -83,6 +80,12 @@ impl Member {
             0 => Recorded::Plain { next },
             code => Recorded::Foreign { code },
         })
+    }
+
+    /// Reads the states of many counters, whose rows keep their records.
+    pub(super) fn inspect_all(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Recorded>, Fault> {
+        let rows = self.store.look_rows(keys)?;
+        Ok(rows.into_iter().map(|row| of_row(self.partition, row)).collect())
     }
 
     /// Makes the row for a scheme with a separate record. An existing row is not lowered.
@@ -132,6 +135,7 @@ impl Member {
                     above: "every number that was ever issued",
                 }))
             }
+            Recorded::Foreign { code } if is_counter(key) && *code >= CLOSED_PERIOD => Some(closed_counter()),
             Recorded::Foreign { code } => {
                 let recorded = Partition::of_code(*code)
                     .map_or_else(|| format!("code {code}"), |other| other.to_string());
@@ -289,6 +293,16 @@ impl Member {
     }
 }
 
+/// The state that a row says which keeps its record itself.
+fn of_row(partition: Partition, row: Option<Mark>) -> Recorded {
+    match row {
+        Some(Mark { period, next }) if period == partition.code() => Recorded::Ours { next },
+        None | Some(Mark { period: 0, next: 0..=1 }) => Recorded::Nothing,
+        Some(Mark { period: 0, next }) => Recorded::Plain { next },
+        Some(Mark { period, .. }) => Recorded::Foreign { code: period },
+    }
+}
+
 /// The highest next number of a row from which no number of a source beginning at `start` was issued.
 fn unused(key: &Key, start: u64) -> u64 {
     if key.scheme.is_ticket() { key.step.saturating_add(1) } else { start.max(1) }
@@ -317,7 +331,11 @@ fn went_backwards(key: &Key, found: &str) -> Fault {
 pub(super) fn keys_with_records(keys: &[Arc<Key>]) -> Vec<Arc<Key>> {
     let mut all = keys.to_vec();
     all.extend(
-        keys.iter().find(|key| key.scheme != Scheme::Worker && !in_row(key)).map(|key| Arc::new(key_of(key))),
+        keys.iter()
+            .find(|key| {
+                !matches!(key.scheme, Scheme::Worker | Scheme::WorkerNode | Scheme::Route) && !in_row(key)
+            })
+            .map(|key| Arc::new(key_of(key))),
     );
     all
 }

@@ -1,13 +1,24 @@
 //! Leased workers over several stores: a slot lives in the store whose index is its remainder by the number of stores, which each
 //! pool records. If a store is down, its slots end with their leases, and the sources that had them lease slots of other stores.
 
-use crate::store::{Fault, FaultKind, Key, PoolRows, Release, Remedy, Renewal, Renewed, Take, Taken};
+use crate::store::{
+    Fault, FaultKind, Key, PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Store, Take, Taken,
+};
 
 use crate::store::model::worker;
 use crate::store::on_slots;
 
 use super::rotation::{Pause, is_active};
 use super::{Interleaved, gone};
+
+/// Adds the rows of one store to those of others.
+fn add(all: &mut PoolRows, pool: PoolRows) {
+    all.layout = all.layout.take().or(pool.layout);
+    all.now_ms = all.now_ms.max(pool.now_ms);
+    all.floor = all.floor.max(pool.floor);
+    all.slots.extend(pool.slots);
+    all.slots.sort_by_key(|row| row.slot);
+}
 
 impl Interleaved {
     /// Compares what the stores record of a pool before this process takes the first slot of it. A new pool is recorded by every
@@ -25,7 +36,8 @@ impl Interleaved {
         for (at, member) in self.members.iter_mut().enumerate() {
             match member.store.slots(&take.key) {
                 Ok(found) => {
-                    worker::check_layout(&own(at), &found).map_err(|fault| member.said(fault))?;
+                    worker::check_layout(&take.key, &take.layout, own(at).member, &found)
+                        .map_err(|fault| member.said(fault))?;
                     is_begun |= found.layout.is_some();
                     answered.push(at);
                 }
@@ -83,7 +95,7 @@ impl Interleaved {
         let mut marks: Vec<Option<Result<u64, Fault>>> = vec![None; renewals.len()];
         let mut now_ms = 0;
         for at in 0..self.members.len() {
-            let (places, own) = self.of_member(renewals, at, |renewal| renewal.slot);
+            let (places, own) = self.of_member(renewals, at, |renewal| renewal.own.slot);
             if own.is_empty() {
                 continue;
             }
@@ -128,7 +140,7 @@ impl Interleaved {
         let mut freed = vec![false; releases.len()];
         let mut fault = None;
         for at in 0..self.members.len() {
-            let (places, own) = self.of_member(releases, at, |release| release.slot);
+            let (places, own) = self.of_member(releases, at, |release| release.own.slot);
             if own.is_empty() || is_active(self.members[at].pause.as_ref()) {
                 continue;
             }
@@ -145,24 +157,36 @@ impl Interleaved {
         }
     }
 
+    /// Does something to the pool in every store; answers with the rows of all of them before and after.
+    pub(super) fn in_each_pool(
+        &mut self,
+        raise: &RaisePool,
+        mut work: impl FnMut(&mut dyn Store, &RaisePool) -> Result<(PoolRows, PoolRows), Fault>,
+    ) -> Result<(PoolRows, PoolRows), Fault> {
+        let count = self.members.len() as u64;
+        let (mut before, mut after) = (PoolRows::default(), PoolRows::default());
+        for (at, member) in self.members.iter_mut().enumerate() {
+            let own = RaisePool { member: (count, at as u64), ..raise.clone() };
+            let (was, is) = work(&mut *member.store, &own).map_err(|fault| member.said(fault))?;
+            add(&mut before, was);
+            add(&mut after, is);
+        }
+        Ok((before, after))
+    }
+
     /// The slots of every store that answers.
     pub(super) fn slots_of_all(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         let mut all = PoolRows::default();
         let mut faults = Vec::new();
         for member in &mut self.members {
             match member.store.slots(key) {
-                Ok(pool) => {
-                    all.layout = all.layout.or(pool.layout);
-                    all.now_ms = all.now_ms.max(pool.now_ms);
-                    all.slots.extend(pool.slots);
-                }
+                Ok(pool) => add(&mut all, pool),
                 Err(fault) => faults.push(member.said(fault)),
             }
         }
         if faults.len() == self.members.len() {
             return Err(Fault::all(FaultKind::Unavailable, faults));
         }
-        all.slots.sort_by_key(|row| row.slot);
         Ok(all)
     }
 

@@ -1,6 +1,7 @@
 //! Decides the range of a request from a row: the one place for every store and scheme. Pure: no I/O, no clock.
 
 use super::partition::Partition;
+use crate::base::bank::{CLOSED_PERIOD, is_counter};
 use crate::store::{Fault, FaultKind, MAX_NUMBER, Mark, PARKED_AT, Remedy, Request, Reserved, Scheme};
 
 /// The range that `request` gets from a row at `row` (`None`: no row, or a row that says nothing).
@@ -87,7 +88,19 @@ fn imported(request: &Request) -> Fault {
     )
 }
 
+/// Why a counter of a bank is refused whose row was closed.
+pub(crate) fn closed_counter() -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        "the bank has another number of counters since, and this counter was closed; nothing was changed. Open the source with \
+         the `counters` that the store records",
+    )
+}
+
 fn behind(at: Mark, request: &Request) -> Fault {
+    if is_counter(&request.key) && at.period >= CLOSED_PERIOD {
+        return closed_counter();
+    }
     if request.period == 0
         && let Some(fault) = one_of_several(at)
     {
@@ -150,21 +163,12 @@ pub(crate) fn place(mark: Mark) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Columns, Key, Stride};
+    use crate::store::Key;
     use std::sync::Arc;
 
     fn request() -> Request {
         Request {
-            key: Arc::new(Key {
-                scheme: Scheme::Keymill,
-                table: "keymill_segment".into(),
-                name: "segment:orders".into(),
-                columns: Columns::default(),
-                serial: None,
-                step: 1,
-                unsafe_on: false,
-                stride: Stride::EVERY,
-            }),
+            key: Arc::new(Key::plain(Scheme::Keymill, "keymill_segment".into(), "segment:orders".into())),
             len: 10,
             high_water: Mark::default(),
             start: 1,

@@ -80,7 +80,8 @@ impl<'k> Layout<'k> {
         let narrowest = |column: &str| match (scheme.kept(), column) {
             (Kept::Segment, "period" | "next")
             | (Kept::Ticket { .. }, "id")
-            | (Kept::Worker, "slot" | "token" | "mark" | "ends_at") => Some("bigint"),
+            | (Kept::Worker, "slot" | "token" | "mark" | "ends_at")
+            | (Kept::Route, "version") => Some("bigint"),
             (Kept::Ticket { .. }, "step") => Some("int"),
             (Kept::Counter(columns), _) if column == columns.maximum => Some("bigint"),
             _ => None,

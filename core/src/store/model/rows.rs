@@ -175,7 +175,10 @@ pub(crate) fn raise(
     {
         return Err(Fault::new(
             FaultKind::Taken,
-            format!("its row stands at {before}, not at {expect}: another process has moved it"),
+            format!(
+                "its row stands at {before}, not at {expect}: another process makes ids with this worker number, or `repair` raised it; \
+                 give each process a number of its own, or leave out `worker=`, so that each leases one"
+            ),
         ));
     }
     if to <= before {
@@ -475,6 +478,12 @@ pub(crate) fn reserving(request: &Request) -> String {
     // Only the source's own numbers are counted.
     let len = request.len.div_ceil(request.key.stride.delta());
     format!("reserving {len} for `{}`", request.key.name)
+}
+
+/// The context of a message about many rows.
+pub(crate) fn looking(keys: &[std::sync::Arc<Key>]) -> String {
+    let name = keys.first().map_or("", |key| key.name.as_str());
+    format!("looking at {} rows from `{name}` on", keys.len())
 }
 
 /// The context of `init`'s messages.

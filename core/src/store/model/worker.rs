@@ -3,14 +3,18 @@
 //! A change is one compare-and-set on token, mark and end of a row, inside a transaction that reads without locks: two processes that
 //! choose the same slot are told apart by it, on a server that detects the conflict only at the commit too.
 
-use crate::base::worker::{PoolRows, Release, Renewal, Renewed, SlotRow, Take, Taken};
+use crate::base::worker::{OwnSlot, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Take, Taken};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Row};
 
 /// The row of a pool that records its layout, in the place of a slot. No worker field holds so many.
 pub(crate) const POOL_ROW: u64 = 1 << 62;
 
-/// A process that was too late for the lowest unused slot chooses among this many.
+/// A process that was too late for the lowest unused slot chooses among this many, and twice as many after each further try: however
+/// many processes start at once, they soon have different slots.
 const SPREAD: usize = 16;
+
+/// The number of slots to choose from doubles this often.
+const DOUBLINGS: usize = 16;
 
 /// How many holders a message names.
 const NAMED: usize = 5;
@@ -30,12 +34,13 @@ pub(crate) trait SlotRows {
 /// Takes a slot; `None`: another process was faster. `attempt` counts those.
 pub(crate) fn take(rows: &mut dyn SlotRows, take: &Take, attempt: usize) -> Result<Option<Taken>, Fault> {
     let Some(pool) = begin(rows, take)? else { return Ok(None) };
+    let take = &take.believed(pool.now_ms);
     let (old, slot) = match choose(&pool, take, attempt) {
         Some(Choice::Used(row)) => (Some(row), row.slot),
         Some(Choice::New(slot)) => (None, slot),
         None => return Err(none_free(&pool, take)),
     };
-    let start = old.map_or(0, |row| row.mark);
+    let start = old.map_or(0, |row| row.mark).max(pool.floor);
     let new = SlotRow {
         slot,
         token: take.token,
@@ -53,39 +58,102 @@ pub(crate) fn take(rows: &mut dyn SlotRows, take: &Take, attempt: usize) -> Resu
 /// Records the layout of a pool that is new, and refuses another one; answers with the pool. `None`: another process was faster.
 pub(crate) fn begin(rows: &mut dyn SlotRows, take: &Take) -> Result<Option<PoolRows>, Fault> {
     let pool = rows.read_pool(&take.key)?;
-    check_layout(take, &pool)?;
-    if pool.layout.is_none() {
-        let record = SlotRow { slot: POOL_ROW, ..SlotRow::default() };
-        if !rows.insert_slot(&take.key, &record, &recorded(take))? {
-            return Ok(None);
-        }
+    check_layout(&take.key, &take.layout, take.member, &pool)?;
+    if pool.layout.is_none()
+        && !rows.insert_slot(&take.key, &pool_row(0), &recorded(&take.layout, take.member))?
+    {
+        return Ok(None);
     }
     Ok(Some(pool))
 }
 
 /// Refuses a pool that was begun with another layout.
-pub(crate) fn check_layout(take: &Take, pool: &PoolRows) -> Result<(), Fault> {
-    let wanted = recorded(take);
+pub(crate) fn check_layout(
+    key: &Key,
+    layout: &str,
+    member: (u64, u64),
+    pool: &PoolRows,
+) -> Result<(), Fault> {
+    let wanted = recorded(layout, member);
     match &pool.layout {
-        Some(found) if *found != wanted => Err(other_layout(take, found, &wanted)),
+        Some(found) if *found != wanted => Err(other_layout(key, found, &wanted)),
         _ => Ok(()),
     }
+}
+
+/// The row that records a pool.
+fn pool_row(floor: u64) -> SlotRow {
+    SlotRow { slot: POOL_ROW, mark: floor, ..SlotRow::default() }
+}
+
+/// The pool after [`raise`]: every mark is at least `to`, and every token is new.
+pub(crate) fn raised(raise: &RaisePool, pool: &PoolRows) -> Result<PoolRows, Fault> {
+    let RaisePool { key, layout, member, to, token } = raise;
+    check_layout(key, layout, *member, pool)?;
+    let lowest = pool.slots.iter().map(|row| row.mark.max(pool.floor)).chain([pool.floor]).min().unwrap_or(0);
+    if *to == 0 || *to < lowest {
+        return Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "every worker of pool `{}` begins at tick {lowest} or later, and {to} raises none of them; give a later time, or an id of \
+                 a later time",
+                key.name
+            ),
+        ));
+    }
+    let slots = pool.slots.iter().map(|row| SlotRow {
+        mark: row.mark.max(*to),
+        token: (row.token ^ token).max(1),
+        owner: "keymill repair".to_owned(),
+        ..row.clone()
+    });
+    Ok(PoolRows {
+        layout: Some(recorded(layout, *member)),
+        floor: pool.floor.max(*to),
+        slots: slots.collect(),
+        now_ms: pool.now_ms,
+        locked: Vec::new(),
+    })
+}
+
+/// Raises a pool, and takes its workers from the processes that use them; answers with its rows before and after.
+pub(crate) fn raise(
+    rows: &mut dyn SlotRows,
+    request: &RaisePool,
+) -> Result<Option<(PoolRows, PoolRows)>, Fault> {
+    let key = &request.key;
+    let before = rows.read_pool(key)?;
+    let after = raised(request, &before)?;
+    let recorded = match (&before.layout, &after.layout) {
+        (None, Some(layout)) => rows.insert_slot(key, &pool_row(after.floor), layout)?,
+        _ if after.floor == before.floor => true,
+        _ => rows.replace_slot(key, &pool_row(before.floor), &pool_row(after.floor))?,
+    };
+    if !recorded {
+        return Ok(None);
+    }
+    for (old, new) in before.slots.iter().zip(&after.slots) {
+        if !rows.replace_slot(key, old, new)? {
+            return Ok(None);
+        }
+    }
+    Ok(Some((before, after)))
 }
 
 /// Renews leases, of which each belongs to this process or to another one.
 pub(crate) fn renew(rows: &mut dyn SlotRows, renewals: &[Renewal]) -> Result<Option<Renewed>, Fault> {
     let mut renewed = Renewed { marks: Vec::with_capacity(renewals.len()), now_ms: 0 };
     for renewal in renewals {
-        let pool = rows.read_pool(&renewal.key)?;
+        let key = &renewal.own.key;
+        let pool = rows.read_pool(key)?;
         renewed.now_ms = pool.now_ms;
-        let owned = own(&pool, renewal.slot, renewal.token, &renewal.expect);
-        let Ok(old) = owned.map_err(|why| renewed.marks.push(Err(lost(&renewal.key, renewal.slot, &why))))
-        else {
+        let owned = own(&pool, &renewal.own);
+        let Ok(old) = owned.map_err(|why| renewed.marks.push(Err(lost(key, renewal.own.slot, &why)))) else {
             continue;
         };
         let mark = renewal.to.max(old.mark);
         let new = SlotRow { mark, ends_at: ends_at(pool.now_ms, renewal.lease_ms), ..old.clone() };
-        if !rows.replace_slot(&renewal.key, old, &new)? {
+        if !rows.replace_slot(key, old, &new)? {
             return Ok(None);
         }
         renewed.marks.push(Ok(mark));
@@ -97,13 +165,13 @@ pub(crate) fn renew(rows: &mut dyn SlotRows, renewals: &[Renewal]) -> Result<Opt
 pub(crate) fn free(rows: &mut dyn SlotRows, releases: &[Release]) -> Result<Option<Vec<bool>>, Fault> {
     let mut freed = Vec::with_capacity(releases.len());
     for release in releases {
-        let pool = rows.read_pool(&release.key)?;
-        let Ok(old) = own(&pool, release.slot, release.token, &release.expect) else {
+        let pool = rows.read_pool(&release.own.key)?;
+        let Ok(old) = own(&pool, &release.own) else {
             freed.push(false);
             continue;
         };
         let new = SlotRow { mark: release.used.min(old.mark), ends_at: 0, ..old.clone() };
-        if !rows.replace_slot(&release.key, old, &new)? {
+        if !rows.replace_slot(&release.own.key, old, &new)? {
             return Ok(None);
         }
         freed.push(true);
@@ -112,11 +180,12 @@ pub(crate) fn free(rows: &mut dyn SlotRows, releases: &[Release]) -> Result<Opti
 }
 
 /// The row of a slot, where it is still this owner's; else what was seen.
-fn own<'p>(pool: &'p PoolRows, slot: u64, token: u64, expect: &[u64]) -> Result<&'p SlotRow, String> {
-    let Some(row) = pool.slots.iter().find(|row| row.slot == slot) else {
+fn own<'p>(pool: &'p PoolRows, left: &OwnSlot) -> Result<&'p SlotRow, String> {
+    let OwnSlot { slot, token, expect, .. } = left;
+    let Some(row) = pool.slots.iter().find(|row| row.slot == *slot) else {
         return Err("its row is gone: the table was emptied or restored from a backup".to_owned());
     };
-    if row.token != token {
+    if row.token != *token {
         return Err(format!("`{}` has taken it", row.owner));
     }
     if !expect.contains(&row.mark) {
@@ -139,19 +208,18 @@ fn ends_at(now_ms: u64, lease_ms: u64) -> u64 {
 }
 
 /// What a pool records about its ids: they are unique only if all of its processes agree on it.
-pub(crate) fn recorded(take: &Take) -> String {
-    let (of, index) = take.member;
+fn recorded(layout: &str, (of, index): (u64, u64)) -> String {
     let member = if of > 1 { format!(" store {} of {of}", index + 1) } else { String::new() };
-    format!("{}{member}", take.layout)
+    format!("{layout}{member}")
 }
 
-fn other_layout(take: &Take, found: &str, wanted: &str) -> Fault {
+fn other_layout(key: &Key, found: &str, wanted: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
             "pool `{}` was begun with `{found}`, and this source has `{wanted}`: ids of both could be equal; give this source a pool of its own, \
              `pool=NAME`, or the same layout, epoch and stores",
-            take.key.name
+            key.name
         ),
     )
 }
@@ -168,12 +236,17 @@ fn is_offered(take: &Take, slot: u64) -> bool {
 
 /// The best slot: among free ones the lowest mark; without a free one, the lowest slot without a row.
 fn choose<'p>(pool: &'p PoolRows, take: &Take, attempt: usize) -> Option<Choice<'p>> {
+    if pool.floor > take.latest_mark {
+        return None;
+    }
     let usable = |row: &&SlotRow| {
         is_offered(take, row.slot) && !row.is_held(pool.now_ms) && row.mark <= take.latest_mark
     };
+    let is_locked = |row: &SlotRow| pool.locked.contains(&row.slot);
     // A slot whose owner closed it before one whose lease ran out; and marks that no caller has to wait for are equal.
-    let order = |row: &&SlotRow| (row.ends_at != 0, row.mark.max(take.present));
-    if let Some(best) = pool.slots.iter().filter(usable).min_by_key(order) {
+    let order = |row: &&SlotRow| (is_locked(row), row.ends_at != 0, row.mark.max(take.present));
+    let best = pool.slots.iter().filter(usable).min_by_key(order);
+    if let Some(best) = best.filter(|best| !is_locked(best)) {
         let equals: Vec<_> =
             pool.slots.iter().filter(usable).filter(|row| order(row) == order(&best)).collect();
         // At random, so that processes that start together do not all choose the same one.
@@ -185,11 +258,11 @@ fn choose<'p>(pool: &'p PoolRows, take: &Take, attempt: usize) -> Option<Choice<
     let first = take.slots.first + (index + of - take.slots.first % of) % of;
     let mut used: Vec<u64> = pool.slots.iter().map(|row| row.slot).collect();
     used.sort_unstable();
-    let window = if attempt == 0 { 1 } else { SPREAD };
+    let window = attempt.checked_sub(1).map_or(1, |late| SPREAD << late.min(DOUBLINGS));
     let unused = (first..=take.slots.last).step_by(usize::try_from(of).unwrap_or(usize::MAX));
     let unused: Vec<u64> = unused.filter(|slot| used.binary_search(slot).is_err()).take(window).collect();
     let at = if unused.is_empty() { 0 } else { fastrand::usize(..unused.len()) };
-    unused.get(at).map(|slot| Choice::New(*slot))
+    unused.get(at).map(|slot| Choice::New(*slot)).or(best.map(Choice::Used))
 }
 
 /// Every slot is held, or has a mark that is too far ahead.
@@ -203,11 +276,11 @@ fn none_free(pool: &PoolRows, take: &Take) -> Fault {
         .filter(|row| is_offered(take, row.slot) && !row.is_held(pool.now_ms) && row.mark > take.latest_mark)
         .count();
     let mut message = format!(
-        "no worker of pool `{}` is free in slots {}-{}: {} are leased",
+        "no worker of pool `{}` is free in slots {}-{}: {}",
         take.key.name,
         take.slots.first,
         take.slots.last,
-        held.len()
+        leased(held.len())
     );
     let names: Vec<_> = held.iter().take(NAMED).map(|row| format!("{} by {}", row.slot, row.owner)).collect();
     if !names.is_empty() {
@@ -218,13 +291,35 @@ fn none_free(pool: &PoolRows, take: &Take) -> Fault {
         let seconds = (first.ends_at - pool.now_ms).div_ceil(1000);
         message.push_str(&format!(", the first lease ends in {seconds} s unless it is renewed"));
     }
+    if pool.floor > take.latest_mark {
+        message.push_str(&format!(
+            "; `repair` raised the pool to tick {}, which is ahead of this machine's clock by more than max_lead; set the clock if it is \
+             wrong, else workers are free again when it has come near that tick, whose time `keymill status` shows",
+            pool.floor
+        ));
+        return Fault::new(FaultKind::NoneFree, message);
+    }
     if ahead > 0 {
         message.push_str(&format!(
-            "; {ahead} are passed over because their marks are ahead of this machine's clock by more than max_lead"
+            "; {ahead} passed over, since their marks are ahead of this machine's clock by more than max_lead: set the clock if it is \
+             wrong, or wait until it has come near them"
         ));
     }
-    message.push_str("; close processes that need none, or use a layout with more worker bits");
+    if !held.is_empty() {
+        message.push_str(
+            "; close processes that need none, or widen `slots=` if it is set; a layout with more worker bits needs a new source",
+        );
+    }
     Fault::new(FaultKind::NoneFree, message)
+}
+
+/// How many slots are leased.
+fn leased(count: usize) -> String {
+    match count {
+        0 => "none is leased".to_owned(),
+        1 => "1 is leased".to_owned(),
+        _ => format!("{count} are leased"),
+    }
 }
 
 /// The slots of a pool as one row: who holds which, for how long. Its position is the highest mark.
@@ -233,16 +328,16 @@ pub(crate) fn shown(pool: &PoolRows) -> Row {
     let each = held.iter().map(|row| {
         format!("{} by {} for {} s", row.slot, row.owner, (row.ends_at - pool.now_ms).div_ceil(1000))
     });
-    let mut text = format!("{} leased", held.len());
+    let mut text = if held.is_empty() { "none leased".to_owned() } else { format!("{} leased", held.len()) };
     for (at, holder) in each.enumerate() {
         text.push_str(if at == 0 { ": " } else { ", " });
         text.push_str(&holder);
     }
     if !free.is_empty() {
         let free: Vec<_> = free.iter().map(|row| row.slot.to_string()).collect();
-        text.push_str(&format!("; free: {}", free.join(", ")));
+        text.push_str(&format!("; free, and used before: {}", free.join(", ")));
     }
-    let next = pool.slots.iter().map(|row| row.mark).max().unwrap_or(0);
+    let next = pool.slots.iter().map(|row| row.mark).max().unwrap_or(0).max(pool.floor);
     Row { mark: Mark { period: 0, next }, text, counter: None }
 }
 
@@ -266,13 +361,17 @@ mod tests {
         }
         fn insert_slot(&mut self, _key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
             if new.slot == POOL_ROW {
-                self.0.layout = Some(layout.to_owned());
+                (self.0.layout, self.0.floor) = (Some(layout.to_owned()), new.mark);
             } else {
                 self.0.slots.push(new.clone());
             }
             Ok(true)
         }
         fn replace_slot(&mut self, _key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
+            if new.slot == POOL_ROW {
+                self.0.floor = new.mark;
+                return Ok(true);
+            }
             let row = self.0.slots.iter_mut().find(|row| *row == old).expect("the row that was read");
             *row = new.clone();
             Ok(true)
@@ -292,6 +391,9 @@ mod tests {
             latest_mark: 1_003,
             present: 1_000,
             mark: 1_033,
+            wall_ms: 0,
+            unit_ms: 1,
+            least_mark: 0,
             lease_ms: 30_000,
             token: 7,
             owner: "here:1".into(),
@@ -303,7 +405,15 @@ mod tests {
     }
 
     fn taken(slots: Vec<SlotRow>, request: &Take) -> Result<Option<Taken>, Fault> {
-        take(&mut Table(PoolRows { layout: Some(recorded(request)), slots, now_ms: 0 }), request, 0)
+        take(
+            &mut Table(PoolRows {
+                layout: Some(recorded(&request.layout, request.member)),
+                slots,
+                ..PoolRows::default()
+            }),
+            request,
+            0,
+        )
     }
 
     fn slot_of(slots: Vec<SlotRow>, request: &Take) -> (u64, u64) {
@@ -327,6 +437,69 @@ mod tests {
         assert_eq!(slot_of(rows[2..].to_vec(), &request(0, 9)), (2, 1_002), "a mark within max_lead");
     }
 
+    /// Other processes changed the table since it was read.
+    struct Stale<'t> {
+        read: PoolRows,
+        table: &'t mut Vec<u64>,
+    }
+
+    impl SlotRows for Stale<'_> {
+        fn read_pool(&mut self, _key: &Key) -> Result<PoolRows, Fault> {
+            Ok(self.read.clone())
+        }
+        fn insert_slot(&mut self, _key: &Key, new: &SlotRow, _layout: &str) -> Result<bool, Fault> {
+            let free = !self.table.contains(&new.slot);
+            if free {
+                self.table.push(new.slot);
+            }
+            Ok(free)
+        }
+        fn replace_slot(&mut self, _key: &Key, _old: &SlotRow, _new: &SlotRow) -> Result<bool, Fault> {
+            unreachable!("every slot is held")
+        }
+    }
+
+    #[test]
+    fn processes_that_start_at_once_meet_at_the_same_slot_a_few_times_only() {
+        let request = request(0, 16_383);
+        let mut table = Vec::new();
+        let mut waiting = 1_000;
+        let mut rounds = 0;
+        while waiting > 0 {
+            // All of them read, and then each tries to insert.
+            let slots = table.iter().map(|&slot| row(slot, 900, NOW + 1)).collect();
+            let read = PoolRows {
+                layout: Some(recorded(&request.layout, request.member)),
+                slots,
+                now_ms: NOW,
+                ..PoolRows::default()
+            };
+            let tries = (0..waiting).map(|_| {
+                let mut rows = Stale { read: read.clone(), table: &mut table };
+                take(&mut rows, &request, rounds).expect("there are slots").is_some()
+            });
+            waiting -= tries.filter(|&taken| taken).count();
+            rounds += 1;
+        }
+        println!("{rounds} rounds");
+        assert!(rounds <= 16, "{rounds} rounds");
+    }
+
+    #[test]
+    fn a_slot_whose_row_another_transaction_holds_is_taken_only_where_there_is_no_other() {
+        let chosen = |slots: Vec<SlotRow>, last: u64| {
+            let pool = PoolRows { slots, now_ms: NOW, locked: vec![0], ..PoolRows::default() };
+            match choose(&pool, &request(0, last), 0) {
+                Some(Choice::Used(row)) => row.slot,
+                Some(Choice::New(slot)) => slot,
+                None => panic!("a slot"),
+            }
+        };
+        assert_eq!(chosen(vec![row(0, 900, 0), row(1, 950, NOW)], 9), 1, "one that was used before");
+        assert_eq!(chosen(vec![row(0, 900, 0)], 9), 1, "one without a row");
+        assert_eq!(chosen(vec![row(0, 900, 0)], 0), 0, "the transaction may be over");
+    }
+
     #[test]
     fn a_slot_is_held_until_its_end_by_the_clock_of_the_store() {
         let request = request(0, 0);
@@ -339,7 +512,45 @@ mod tests {
         let refused = taken(vec![row(0, 1_004, 0), row(1, 900, NOW + 12_000)], &request(0, 1));
         let refused = refused.expect_err("nothing is free").to_string();
         assert!(refused.contains("1 by there:1") && refused.contains("ends in 12 s"), "{refused}");
-        assert!(refused.contains("1 are passed over"), "{refused}");
+        assert!(refused.contains("1 passed over"), "{refused}");
+        assert!(
+            refused.contains("set the clock if it is wrong") && refused.contains("widen `slots=`"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn no_process_is_to_be_closed_where_none_holds_a_worker() {
+        let refused = taken(vec![row(0, 1_004, 0)], &request(0, 0)).expect_err("nothing is free").to_string();
+        assert!(refused.contains("none is leased; 1 passed over") && !refused.contains("close"), "{refused}");
+    }
+
+    #[test]
+    fn the_slots_of_a_pool_are_shown_as_held_or_as_used_before() {
+        let shown = |slots: Vec<SlotRow>| shown(&PoolRows { now_ms: NOW, slots, ..PoolRows::default() }).text;
+        assert_eq!(shown(vec![row(0, 900, 0)]), "none leased; free, and used before: 0");
+        assert_eq!(
+            shown(vec![row(3, 900, NOW + 1500), row(7, 900, 0)]),
+            "1 leased: 3 by there:3 for 2 s; free, and used before: 7"
+        );
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_of_the_stores_by_more_than_ten_minutes_makes_no_marks() {
+        let ahead = |ms: u64| Take {
+            latest_mark: 1_003 + ms,
+            present: 1_000 + ms,
+            mark: 1_033 + ms,
+            wall_ms: (NOW + ms) as i64,
+            ..request(0, 9)
+        };
+        let mark = |take: &Take| taken(vec![], take).expect("a slot").expect("no other process").mark;
+        assert_eq!(mark(&ahead(600_000)), 601_033);
+        assert_eq!(mark(&ahead(600_001)), 1_033);
+        assert_eq!(mark(&Take { least_mark: 2_000, ..ahead(86_400_000) }), 2_000, "no id is above its mark");
+        let far =
+            taken(vec![row(0, 1_004, 0)], &Take { slots: Slots { first: 0, last: 0 }, ..ahead(86_400_000) });
+        assert_eq!(far.expect_err("a mark ahead of the store's time").kind, FaultKind::NoneFree);
     }
 
     #[test]
@@ -360,8 +571,12 @@ mod tests {
         }
     }
 
-    fn renewal(token: u64, expect: &[u64]) -> Renewal {
-        Renewal { key: key(), slot: 3, token, expect: expect.to_vec(), to: 1_050, lease_ms: 30_000 }
+    fn left(slot: u64, token: u64, expect: &[u64]) -> OwnSlot {
+        OwnSlot { key: key(), slot, token, expect: expect.to_vec() }
+    }
+
+    fn renewal(slot: u64, token: u64, expect: &[u64]) -> Renewal {
+        Renewal { own: left(slot, token, expect), to: 1_050, lease_ms: 30_000 }
     }
 
     #[test]
@@ -371,21 +586,59 @@ mod tests {
             let answer = renew(&mut Table(pool()), &[renewal]).expect("answers").expect("no other process");
             answer.marks.into_iter().next().expect("an answer").map_err(|fault| fault.kind)
         };
-        assert_eq!(renewed(renewal(5, &[1_020])), Ok(1_050));
-        assert_eq!(renewed(renewal(5, &[1_010, 1_020])), Ok(1_050), "an answer was lost");
-        assert_eq!(renewed(renewal(5, &[1_010])), Err(FaultKind::Taken));
-        assert_eq!(renewed(renewal(6, &[1_020])), Err(FaultKind::Taken));
-        let lost = renewed(Renewal { slot: 4, ..renewal(5, &[1_020]) });
+        assert_eq!(renewed(renewal(3, 5, &[1_020])), Ok(1_050));
+        assert_eq!(renewed(renewal(3, 5, &[1_010, 1_020])), Ok(1_050), "an answer was lost");
+        assert_eq!(renewed(renewal(3, 5, &[1_010])), Err(FaultKind::Taken));
+        assert_eq!(renewed(renewal(3, 6, &[1_020])), Err(FaultKind::Taken));
+        let lost = renewed(renewal(4, 5, &[1_020]));
         assert_eq!(lost, Err(FaultKind::Taken), "its row is gone");
+    }
+
+    #[test]
+    fn a_raised_pool_has_new_tokens_and_no_worker_begins_below_its_floor() {
+        let mut table = Table(PoolRows {
+            layout: Some(recorded("a layout", (1, 0))),
+            slots: vec![row(0, 900, NOW + 1), row(1, 1_002, 0)],
+            ..PoolRows::default()
+        });
+        let raise_to =
+            |to: u64| RaisePool { key: key(), layout: "a layout".into(), member: (1, 0), to, token: 99 };
+        let (before, after) = raise(&mut table, &raise_to(1_001)).expect("raised").expect("no other process");
+        assert_eq!((before.floor, after.floor), (0, 1_001));
+        assert_eq!(after.slots.iter().map(|row| row.mark).collect::<Vec<_>>(), [1_001, 1_002]);
+        let lost = renewal(0, 5, &[900]);
+        let lost = renew(&mut table, &[lost]).expect("answers").expect("no other process").marks.remove(0);
+        assert!(lost.expect_err("another token").to_string().contains("keymill repair"));
+        let fresh = take(&mut table, &request(5, 9), 0).expect("a slot").expect("no other process");
+        assert_eq!((fresh.slot, fresh.start), (5, 1_001), "a slot without a row begins at the floor too");
+        assert_eq!(raise(&mut table, &raise_to(1_000)).expect_err("lowers").kind, FaultKind::Refused);
+        let far = raise(&mut table, &raise_to(5_000)).expect("raised").expect("no other process").1;
+        let refused = take(&mut table, &request(5, 9), 0).expect_err("ahead of the clock").to_string();
+        assert!(refused.contains("`repair` raised the pool to tick 5000"), "{refused}");
+        assert_eq!(far.floor, 5_000);
+    }
+
+    #[test]
+    fn a_pool_whose_rows_are_gone_is_raised_too() {
+        let mut table = Table::default();
+        let request =
+            RaisePool { key: key(), layout: "a layout".into(), member: (1, 0), to: 1_001, token: 99 };
+        assert!(raise(&mut table, &request).expect("raised").is_some());
+        assert_eq!(slot_of_table(&mut table), (0, 1_001));
+    }
+
+    fn slot_of_table(table: &mut Table) -> (u64, u64) {
+        let taken = take(table, &request(0, 9), 0).expect("a slot").expect("no other process");
+        (taken.slot, taken.start)
     }
 
     #[test]
     fn a_freed_slot_has_the_mark_that_was_used_and_the_next_owner_begins_there() {
         let mut table = Table(PoolRows { slots: vec![row(3, 1_020, NOW + 1)], ..PoolRows::default() });
-        let release = Release { key: key(), slot: 3, token: 5, expect: vec![1_020], used: 980 };
+        let release = Release { own: left(3, 5, &[1_020]), used: 980 };
         assert_eq!(free(&mut table, std::slice::from_ref(&release)).expect("freed"), Some(vec![true]));
         assert_eq!((table.0.slots[0].mark, table.0.slots[0].ends_at), (980, 0));
-        let stranger = Release { token: 6, expect: vec![980], ..release };
+        let stranger = Release { own: left(3, 6, &[980]), used: 980 };
         assert_eq!(free(&mut table, &[stranger]).expect("an answer"), Some(vec![false]));
     }
 }

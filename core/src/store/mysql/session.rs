@@ -246,7 +246,8 @@ impl Session {
             return fault;
         }
         self.state.broken = true;
-        let what = format!("{fault}; whether it was done is unknown, so that range is never used");
+        let what =
+            format!("{fault}; whether it was done is unknown, and what it may have reserved is never used");
         Fault::new(FaultKind::Unknown, what)
     }
 

@@ -107,7 +107,11 @@ impl Tickets for Session {
             self.look_back(request, "")?;
             let drawn = self.write_ticket(request, "INSERT", Phase::Commit)?;
             self.purge(&request.key, drawn.ticket);
-            return if drawn.changed == 1 { Ok(Some(drawn.reserved)) } else { Err(self.odd(&drawn)) };
+            return if drawn.changed == 1 {
+                Ok(Some(drawn.reserved))
+            } else {
+                Err(self.odd(drawn.changed, drawn.ticket))
+            };
         }
         // Under the row's lock, so that the row only rises. Without it, of two draws at once the lower ticket could be
         // written last; a server that continues from the rows after a restart would then issue the higher one again.
@@ -123,6 +127,21 @@ impl Tickets for Session {
                 other.map(|_| None)
             }
         }
+    }
+
+    fn make_node(&mut self, key: &Key, host: &str, process: &str) -> Result<u64, Fault> {
+        // As uid-generator writes it: `ACTUAL` is 2, and `PORT` of a process without one distinguishes processes of a host.
+        let sql = format!(
+            "INSERT INTO `{}` (`HOST_NAME`, `PORT`, `TYPE`, `LAUNCH_DATE`, `MODIFIED`, `CREATED`) \
+             VALUES (?, ?, 2, CURRENT_DATE(), NOW(), NOW())",
+            key.table
+        );
+        let made = self.execute(&sql, &[host.into(), process.into()], Phase::Commit)?;
+        let number = made.number.unwrap_or(0);
+        if made.rows != 1 || number == 0 {
+            return Err(self.odd(made.rows, number));
+        }
+        Ok(number)
     }
 
     fn newest(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
@@ -177,7 +196,7 @@ impl Session {
             return Ok(None);
         }
         let drawn = Session::drawn(request, changed)?;
-        if drawn.changed == expected { Ok(Some(drawn)) } else { Err(self.odd(&drawn)) }
+        if drawn.changed == expected { Ok(Some(drawn)) } else { Err(self.odd(drawn.changed, drawn.ticket)) }
     }
 
     fn draw_under_lock(&mut self, request: &Request) -> Result<Option<Drawn>, Fault> {
@@ -239,9 +258,8 @@ impl Session {
     }
 
     /// The fault for an answer that is not one inserted row, or whose two counts disagree: its ticket is not used.
-    fn odd(&mut self, drawn: &Drawn) -> Fault {
+    fn odd(&mut self, changed: u64, ticket: u64) -> Fault {
         self.state.broken = true;
-        let Drawn { changed, ticket, .. } = drawn;
         Fault::new(
             FaultKind::Unknown,
             format!("the server answered with {changed} rows and ticket {ticket}, which is not used"),

@@ -2,7 +2,7 @@
 //!
 //! Redis refuses before it changes anything: an error answer to keymill's scripts means that nothing was changed.
 
-use crate::store::FaultKind;
+use crate::store::{Fault, FaultKind, Remedy};
 
 /// The effect of an error answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,30 @@ const fn unavailable(reconnect: bool, advice: &'static str) -> Meaning {
 
 const fn refused(reconnect: bool, advice: &'static str) -> Meaning {
     Meaning { kind: FaultKind::Refused, reconnect, advice }
+}
+
+/// The rights for numbers, which every user of keymill needs. The page about privileges names the same rights, and those below.
+macro_rules! rights {
+    () => {
+        "~keymill_segment:* +evalsha +eval +hmget +hset +hincrby +pttl +exists +info +config|get +client|setname +select +wait"
+    };
+}
+
+/// What to do where this user lacks a right.
+const NUMBERS: &str =
+    concat!("allow this user `", rights!(), "` (with `table=NAME` in the source: `~NAME:*`)");
+
+/// What to do where this user may not lease workers, read the table of a router, list routers, or replace the table of one.
+pub(super) const LEASES: &str =
+    concat!("allow this user `~keymill_worker:* +hget +hgetall +time`, beside `", rights!(), "`");
+pub(super) const READS_ROUTE: &str = "allow this user `~keymill_route:* +hmget`";
+pub(super) const LISTS_ROUTES: &str = "allow this user `~keymill_route:* +hmget +scan` to list routers";
+pub(super) const PUTS_ROUTE: &str =
+    concat!("allow this user `~keymill_route:* +hmget +hget +hset`, beside `", rights!(), "`");
+
+/// The fault with this advice, where the user lacks a right.
+pub(super) fn advised(fault: Fault, advice: &'static str) -> Fault {
+    if fault.remedy() == Some(&Remedy::Text(NUMBERS)) { fault.instead(Remedy::Text(advice)) } else { fault }
 }
 
 /// Error codes that may appear inside another error: before Redis 7 a script's error wraps the one that stopped it.
@@ -44,11 +68,7 @@ pub(super) fn of(code: &str, details: &str) -> Meaning {
             "the server wants a password: `password_file=FILE`, KEYMILL_PASSWORD or redis://user:password@host",
         ),
         "WRONGPASS" => refused(true, "check user and password"),
-        "NOPERM" => refused(
-            false,
-            "allow this user `~keymill_segment:* +evalsha +eval +hmget +hset +hincrby +pttl +exists +info +config|get \
-             +client|setname +select +wait` (with `table=NAME` in the source: `~NAME:*`)",
-        ),
+        "NOPERM" => refused(false, NUMBERS),
         "WRONGTYPE" => refused(
             false,
             "the key holds something else than keymill's hash of `period` and `next`; name another prefix with `table=`",

@@ -15,6 +15,7 @@
 //!   was replaced.
 
 mod meaning;
+mod routes;
 mod sentinel;
 mod server;
 mod session;
@@ -27,11 +28,13 @@ use std::time::{Duration, Instant};
 
 use super::model::rows::{self, Answers};
 use super::{
-    Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, PoolRows, Renewal, Renewed, Request, Reserved,
-    Row, SlotWork, Store, Work,
+    Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Mark, PoolRows, Renewal, Renewed, Request,
+    Reserved, Row, RowsWork, SlotWork, Store, StoredTable, Work,
 };
 use crate::store::model::worker::SlotRows;
+use crate::store::{reading_route, replacing_route};
 use crate::time::Clock;
+use meaning::advised;
 use sentinel::Sentinels;
 use session::{Open, Session, check};
 use slots::OpenSlots;
@@ -192,18 +195,36 @@ impl Store for RedisStore {
         rows::in_context(requests, self.with_master(|session| Ok(session.reserve_together(requests))))
     }
 
+    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<Mark>>, Fault> {
+        keys.iter().try_for_each(|key| check(key))?;
+        let found = self.with_session(|session| session.read_many(keys)?.into_iter().collect());
+        found.map_err(|fault| fault.with_context(&rows::looking(keys)))
+    }
+
+    fn change_rows(&mut self, keys: &[Arc<Key>], work: &mut RowsWork<'_>) -> Result<Vec<bool>, Fault> {
+        keys.iter().try_for_each(|key| check(key))?;
+        self.with_master(|session| session.change_many(keys, work))
+    }
+
+    fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
+        check(key)
+            .and_then(|()| self.with_master(slots::now_ms))
+            .map_err(|fault| fault.with_context(&format!("reading the clock for `{}`", key.name)))
+    }
+
     fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
         check(key)?;
         let patience = self.options.server.read_timeout;
-        self.with_master(|session| {
+        let done = self.with_master(|session| {
             contend(patience, || Ok(work.run(&mut OpenSlots { session: &mut *session })?.then_some(())))
-        })
+        });
+        done.map_err(|fault| advised(fault, meaning::LEASES))
     }
 
     fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
         let mut renewed = Renewed { marks: Vec::with_capacity(renewals.len()), now_ms: 0 };
         for renewal in renewals {
-            check(&renewal.key)?;
+            check(&renewal.own.key)?;
             let answer =
                 self.with_master(|session| slots::renew(session, renewal)).and_then(|answer| match answer {
                     Some(answer) => Ok(answer),
@@ -226,16 +247,34 @@ impl Store for RedisStore {
                     renewed.marks.push(Err(fault));
                     return Ok(renewed);
                 }
-                Err(fault) => renewed.marks.push(Err(fault)),
+                Err(fault) => renewed.marks.push(Err(advised(fault, meaning::LEASES))),
             }
         }
         Ok(renewed)
     }
 
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
+        check(key).and_then(|()| self.with_session(|session| OpenSlots { session }.read_pool(key))).map_err(
+            |fault| advised(fault, meaning::LEASES).with_context(&format!("looking at pool `{}`", key.name)),
+        )
+    }
+
+    fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
         check(key)
-            .and_then(|()| self.with_session(|session| OpenSlots { session }.read_pool(key)))
-            .map_err(|fault| fault.with_context(&format!("looking at pool `{}`", key.name)))
+            .and_then(|()| self.with_session(|session| routes::list(session, key)))
+            .map_err(|fault| fault.with_context(&crate::store::listing_routes(key)))
+    }
+
+    fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
+        check(key)
+            .and_then(|()| self.with_session(|session| routes::read(session, key, known)))
+            .map_err(|fault| fault.with_context(&reading_route(key)))
+    }
+
+    fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
+        check(key)
+            .and_then(|()| self.with_master(|session| routes::replace(session, key, old, new)))
+            .map_err(|fault| fault.with_context(&replacing_route(key)))
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {

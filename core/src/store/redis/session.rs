@@ -1,6 +1,6 @@
 //! A connection to a server that keeps rows: login, durability, the two scripts.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::{Cmd, Value, cmd};
@@ -10,7 +10,9 @@ use super::server::{Finding, Server, questions, replicas_to_write};
 use super::wire::{Phase, Wire};
 use crate::store::model::rows::{self, Answers, Digits, Rows, Stored};
 use crate::store::server::{self, Target};
-use crate::store::{Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, SerialKey};
+use crate::store::{
+    Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, RowsWork, Scheme, SerialKey,
+};
 use crate::time::Clock;
 
 /// A script's text, and the hash under which a server knows it once it has run it.
@@ -407,34 +409,10 @@ fn mark(stored: &Stored) -> Result<Mark, Fault> {
 impl Rows for Open<'_> {
     fn read(&mut self, key: &Key, _lock: bool) -> Result<Option<Stored>, Fault> {
         let at = place(key);
-        let commands = [cmd("HMGET").arg(&at).arg("period").arg("next").take(), cmd("PTTL").arg(&at).take()];
-        let mut answers = self.session.wire.exchange(&commands, Phase::Ask)?.into_iter();
-        let fields = self.session.wire.answer(answers.next().unwrap_or_default())?;
+        let mut answers = self.session.wire.exchange(&look_up(&at), Phase::Ask)?.into_iter();
         let expires = self.session.wire.answer(answers.next().unwrap_or_default())?;
-        match expires {
-            Value::Int(-2) => return Ok(None),
-            Value::Int(-1) => {}
-            _ => {
-                return Err(Fault::new(
-                    FaultKind::Unsafe,
-                    format!(
-                        "its key `{at}` expires, and a row that is gone is begun anew; run `PERSIST {at}`"
-                    ),
-                ));
-            }
-        }
-        let Value::Array(fields) = fields else { return Err(no_row(&at, "no hash")) };
-        let mut numbers = [0; 2];
-        for (at_field, name) in ["period", "next"].into_iter().enumerate() {
-            let kept = fields.get(at_field).and_then(text);
-            let Some(kept) = kept else { return Err(no_row(&at, &format!("no `{name}`"))) };
-            match kept.parse::<u64>() {
-                // As the script reads it: servers write neither `007` nor `+7`.
-                Ok(number) if number.to_string() == kept => numbers[at_field] = number,
-                _ => return Err(no_row(&at, &format!("{name}={kept}"))),
-            }
-        }
-        Ok(Some(Stored::Segment(Mark { period: numbers[0], next: numbers[1] })))
+        let fields = self.session.wire.answer(answers.next().unwrap_or_default())?;
+        Ok(row_of(&at, fields, &expires)?.map(Stored::Segment))
     }
 
     fn insert(&mut self, key: &Key, new: &Stored) -> Result<bool, Fault> {
@@ -463,6 +441,120 @@ impl Rows for Open<'_> {
     }
 }
 
+/// The questions for a row. Another client may make it between the two: then it is there, and was made without an end.
+fn look_up(at: &str) -> [Cmd; 2] {
+    [cmd("PTTL").arg(at).take(), cmd("HMGET").arg(at).arg("period").arg("next").take()]
+}
+
+/// The row in the answers to them.
+fn row_of(at: &str, fields: Value, expires: &Value) -> Result<Option<Mark>, Fault> {
+    match expires {
+        Value::Int(-2) if matches!(&fields, Value::Array(fields) if fields.iter().all(|of| *of == Value::Nil)) =>
+        {
+            return Ok(None);
+        }
+        Value::Int(-2 | -1) => {}
+        _ => {
+            return Err(Fault::new(
+                FaultKind::Unsafe,
+                format!("its key `{at}` expires, and a row that is gone is begun anew; run `PERSIST {at}`"),
+            ));
+        }
+    }
+    let Value::Array(fields) = fields else { return Err(no_row(at, "no hash")) };
+    let mut numbers = [0; 2];
+    for (at_field, name) in ["period", "next"].into_iter().enumerate() {
+        let kept = fields.get(at_field).and_then(text);
+        let Some(kept) = kept else { return Err(no_row(at, &format!("no `{name}`"))) };
+        match kept.parse::<u64>() {
+            // As the script reads it: servers write neither `007` nor `+7`.
+            Ok(number) if number.to_string() == kept => numbers[at_field] = number,
+            _ => return Err(no_row(at, &format!("{name}={kept}"))),
+        }
+    }
+    Ok(Some(Mark { period: numbers[0], next: numbers[1] }))
+}
+
+impl Session {
+    /// Reads many rows in one pipeline; the fault of a key that is no row is that row's own.
+    pub(super) fn read_many(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Result<Option<Mark>, Fault>>, Fault> {
+        let places: Vec<_> = keys.iter().map(|key| place(key)).collect();
+        let commands: Vec<_> = places.iter().flat_map(|at| look_up(at)).collect();
+        let mut answers = self.wire.exchange(&commands, Phase::Ask)?.into_iter();
+        let mut found = Vec::with_capacity(keys.len());
+        for at in &places {
+            let (expires, fields) = (answers.next().unwrap_or_default(), answers.next().unwrap_or_default());
+            let row = match (self.wire.answer(fields), self.wire.answer(expires)) {
+                (Ok(fields), Ok(expires)) => row_of(at, fields, &expires),
+                (Err(fault), _) | (_, Err(fault)) => Err(fault),
+            };
+            if self.wire.broken {
+                return Err(row.err().unwrap_or_else(rows::moved_on));
+            }
+            found.push(row);
+        }
+        Ok(found)
+    }
+
+    /// Reads many rows in one pipeline and writes what `work` decides in a second one, each row by compare-and-set.
+    pub(super) fn change_many(
+        &mut self,
+        keys: &[Arc<Key>],
+        work: &mut RowsWork<'_>,
+    ) -> Result<Vec<bool>, Fault> {
+        let found = self.read_many(keys)?;
+        let mut written = vec![true; keys.len()];
+        let (mut changed, mut changes) = (Vec::new(), Vec::new());
+        for (at, (key, row)) in keys.iter().zip(found).enumerate() {
+            let before = row.as_ref().ok().copied().flatten();
+            let Some(after) = work.run(at, row).filter(|after| Some(*after) != before) else { continue };
+            mark(&rows::stored_at(key, after)?)?;
+            let old = before
+                .map_or([String::new(), String::new()], |old| [old.period.to_string(), old.next.to_string()]);
+            let [period, next] = old;
+            changes.push((place(key), [period, next, after.period.to_string(), after.next.to_string()]));
+            changed.push(at);
+        }
+        if changed.is_empty() {
+            return Ok(written);
+        }
+        let mut answers = self.say_changes("EVALSHA", &REPLACE.hash, &changes)?;
+        let is_unknown =
+            |answer: &Value| matches!(answer, Value::ServerError(error) if error.code() == "NOSCRIPT");
+        if answers.iter().take(changes.len()).all(is_unknown) {
+            // The server was restarted, or does not know the script yet: nothing was done.
+            answers = self.say_changes("EVAL", REPLACE.text, &changes)?;
+        }
+        let after = answers.split_off(changes.len().min(answers.len()));
+        self.counts(&after, None)?;
+        for (at, answer) in changed.into_iter().zip(answers) {
+            let done = self.wire.answer(answer)? == Value::Int(1);
+            if let Some(written) = written.get_mut(at) {
+                *written = done;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Sends a script for each row in one pipeline, with the server's report behind them.
+    fn say_changes(
+        &mut self,
+        how: &str,
+        script: &str,
+        changes: &[(String, [String; 4])],
+    ) -> Result<Vec<Value>, Fault> {
+        let mut commands: Vec<Cmd> = changes
+            .iter()
+            .map(|(at, values)| cmd(how).arg(script).arg(1).arg(at).arg(values.as_slice()).take())
+            .collect();
+        if self.wait_replicas > 0 {
+            commands.push(self.wait_command());
+        }
+        commands.extend(questions(self.refuses()));
+        self.wire.exchange(&commands, Phase::Commit)
+    }
+}
+
 fn no_row(at: &str, found: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
@@ -475,7 +567,7 @@ fn no_row(at: &str, found: &str) -> Fault {
 /// Refuses a key that Redis cannot keep.
 pub(super) fn check(key: &Key) -> Result<(), Fault> {
     rows::check_table_name(&key.table)?;
-    if matches!(key.scheme, crate::store::Scheme::Keymill | crate::store::Scheme::Worker) {
+    if matches!(key.scheme, Scheme::Keymill | Scheme::Worker | Scheme::Route) {
         return Ok(());
     }
     Err(Fault::new(

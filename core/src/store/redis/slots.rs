@@ -1,5 +1,5 @@
-//! Rows of leased workers: a hash for each pool, `keymill_worker:POOL`. Its field `layout` holds what the pool records, and the field
-//! of a slot `token mark ends_at owner`.
+//! Rows of leased workers: a hash for each pool, `keymill_worker:POOL`. Its field `layout` holds what the pool records, `floor` the first
+//! tick of any slot after a repair, and the field of a slot `token mark ends_at owner`.
 
 use std::sync::LazyLock;
 
@@ -8,13 +8,15 @@ use redis::{Value, cmd};
 use super::session::{Script, Session, place, text};
 use super::wire::Phase;
 use crate::store::model::worker::{POOL_ROW, SlotRows};
-use crate::store::{Fault, FaultKind, Key, PoolRows, Renewal, SlotRow};
+use crate::store::{Fault, FaultKind, Key, OwnSlot, PoolRows, Renewal, SlotRow};
 
 static SLOT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("slot.lua")));
 static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("renew.lua")));
 
 /// The field of what a pool records.
 const LAYOUT: &str = "layout";
+/// The field of the first tick of any slot, after a repair.
+const FLOOR: &str = "floor";
 
 /// Rows of an open session. Each change is a compare-and-set of one slot, and so a commit.
 pub(super) struct OpenSlots<'a> {
@@ -71,6 +73,10 @@ impl SlotRows for OpenSlots<'_> {
                 pool.layout = Some(kept);
                 continue;
             }
+            if let (FLOOR, Ok(floor)) = (field.as_str(), kept.parse()) {
+                pool.floor = floor;
+                continue;
+            }
             let row = read_slot(&field, &kept).ok_or_else(|| {
                 Fault::new(
                     FaultKind::Refused,
@@ -85,23 +91,36 @@ impl SlotRows for OpenSlots<'_> {
 
     fn insert_slot(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
         if new.slot == POOL_ROW {
-            return self.set(key, LAYOUT, "", layout.to_owned());
+            // The floor first: a pool with a layout is used.
+            let has_floor = new.mark == 0 || self.set(key, FLOOR, "", new.mark.to_string())?;
+            return Ok(has_floor && self.set(key, LAYOUT, "", layout.to_owned())?);
         }
         self.set(key, &new.slot.to_string(), "", written(new))
     }
 
     fn replace_slot(&mut self, key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
+        if new.slot == POOL_ROW {
+            let before = if old.mark == 0 { String::new() } else { old.mark.to_string() };
+            return self.set(key, FLOOR, &before, new.mark.to_string());
+        }
         self.set(key, &new.slot.to_string(), &written(old), written(new))
     }
 }
 
 /// Renews one lease in one round trip; answers with the server's clock and the new mark. `None`: nothing was changed, and the row has to be read.
 pub(super) fn renew(session: &mut Session, renewal: &Renewal) -> Result<Option<(u64, u64)>, Fault> {
-    let Renewal { key, slot, token, expect, to, lease_ms } = renewal;
+    let Renewal { own: OwnSlot { key, slot, token, expect }, to, lease_ms } = renewal;
     let to = expect.iter().copied().max().unwrap_or_default().max(*to);
     let values = [*slot, *token, to, *lease_ms].iter().chain(expect).map(u64::to_string).collect::<Vec<_>>();
     let answer = session.run(&RENEW, key, &values, |answer| *answer != Value::Nil)?;
     Ok(text(&answer).and_then(|now_ms| Some((now_ms.parse().ok()?, to))))
+}
+
+/// The server's clock, milliseconds since 1970.
+pub(super) fn now_ms(session: &mut Session) -> Result<u64, Fault> {
+    let answers = session.wire.exchange(&[cmd("TIME")], Phase::Ask)?;
+    let time = session.wire.answer(answers.into_iter().next().unwrap_or_default())?;
+    millis(&time)
 }
 
 /// `TIME`: seconds and microseconds.

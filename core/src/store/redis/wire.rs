@@ -265,7 +265,9 @@ impl Wire {
             Phase::Ask => Fault::new(FaultKind::Unavailable, message),
             Phase::Commit => Fault::new(
                 FaultKind::Unknown,
-                format!("{message}; whether it was done is unknown, so that range is never used"),
+                format!(
+                    "{message}; whether it was done is unknown, and what it may have reserved is never used"
+                ),
             ),
         }
     }

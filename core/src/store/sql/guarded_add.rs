@@ -84,7 +84,10 @@ pub(super) fn prepare(
             add(connection, key, request.len, from, None, vec![("period", request.period.into())])
         }
         (None, Kept::Segment | Kept::Serial) => compare_and_set(connection, request),
-        (None, Kept::Counter(_) | Kept::Ticket { .. } | Kept::Sequence | Kept::Worker) => Ok(None),
+        (
+            None,
+            Kept::Counter(_) | Kept::Ticket { .. } | Kept::Sequence | Kept::Worker | Kept::Node | Kept::Route,
+        ) => Ok(None),
     }
 }
 

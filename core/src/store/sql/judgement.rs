@@ -49,7 +49,7 @@ pub(crate) struct Judged {
 }
 
 /// Ends the message about a commit with unknown outcome.
-const NEVER_USED: &str = "; whether it was done is unknown, so that range is never used";
+const NEVER_USED: &str = "; whether it was done is unknown, and what it may have reserved is never used";
 
 impl Judged {
     fn new(kind: FaultKind, message: String, broken: bool) -> Judged {

@@ -11,10 +11,11 @@
 //!   transaction again after a conflict, and creates tables.
 //! * `guarded_add` is the fast path: one statement that adds to the row and commits by itself, guarded by conditions that
 //!   hold only in the common case. If it matches no row, nothing was changed and a transaction decides.
+//! * `many` changes many rows of keymill's own table in one transaction.
 //! * `together` sends the statements of several sources at once, without those whose rows are locked.
 //! * `catalogue` checks once a connection that a table has the columns and keys that its scheme needs; `sequence` does so
 //!   for SQL sequences, and draws from them.
-//! * `slots` reads and writes the rows of leased workers.
+//! * `slots` reads and writes the rows of leased workers, `routes` route tables.
 //! * `store` is the one [`Store`](super::Store) over a [`Server`](store::Server), which makes connections and keeps one.
 //!
 //! Rules for every connection, each bought with a duplicate somewhere:
@@ -29,8 +30,10 @@ pub(crate) mod dialect;
 mod guarded_add;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod judgement;
+mod many;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod remote;
+mod routes;
 pub(crate) mod rows;
 pub(crate) mod sequence;
 mod slots;
@@ -73,6 +76,9 @@ pub(crate) struct State {
     /// Rows that other transactions had locked at their last request. They are requested on their own and with NOWAIT, so
     /// that one locked row does not delay the other sources.
     pub(crate) locked: HashSet<RowId>,
+    /// How many rows a batch of counters had in which one was locked, less those that were written since. Until as many were, batches
+    /// and counters are requested with NOWAIT: the locked one is found without waiting for it again.
+    pub(crate) locked_batch: usize,
     /// NOWAIT is in effect.
     pub(crate) nowait: bool,
     /// How long a transaction is begun again after conflicts.
@@ -98,6 +104,7 @@ impl State {
             known: HashMap::new(),
             numberless: HashSet::new(),
             locked: HashSet::new(),
+            locked_batch: 0,
             nowait: false,
             patience,
             used_ms,
@@ -280,6 +287,9 @@ pub(crate) trait Tickets {
 
     /// Draws a ticket; `None`: another node drew one at the same time, and nothing was drawn.
     fn draw(&mut self, request: &Request) -> Result<Option<Reserved>, Fault>;
+
+    /// Makes a row of uid-generator's `WORKER_NODE`; answers with its number.
+    fn make_node(&mut self, key: &Key, host: &str, process: &str) -> Result<u64, Fault>;
 
     /// The newest ticket of this name.
     fn newest(&mut self, key: &Key) -> Result<Option<Row>, Fault>;

@@ -1,13 +1,21 @@
 //! Rows of leased workers in a database. Every change is a compare-and-set of one row; nothing is read with a lock.
 
+use std::time::{Duration, Instant};
+
 use crate::base::scheme::Family;
 use crate::store::model::rows;
 use crate::store::model::value::{Value, number, text};
-use crate::store::model::worker::{POOL_ROW, SlotRows};
-use crate::store::{Fault, FaultKind, Key, MOST_AT_ONCE, PoolRows, Renewal, Renewed, SlotRow, SlotWork};
+use crate::store::model::worker::{self, POOL_ROW, SlotRows};
+use crate::store::{
+    Fault, FaultKind, Key, MOST_AT_ONCE, OwnSlot, PoolRows, Renewal, Renewed, SlotRow, SlotWork,
+};
 
 use super::rows::transact_on;
-use super::{Connection, check_table, statement};
+use super::store::{Server, SqlStore, without_waiting, write};
+use super::{Connection, RowId, check_table, statement};
+
+/// How long a renewal one by one goes on after a row that another transaction holds.
+const PAST_LOCKED_FOR: Duration = Duration::from_millis(500);
 
 /// One transaction on the rows of leased workers. It begins again after a conflict, and while other processes are faster.
 pub(super) fn transact(
@@ -31,6 +39,100 @@ fn clock(connection: &dyn Connection) -> &'static str {
     }
 }
 
+/// Renews leases together, or one by one where something concerns one of them alone.
+pub(super) fn renew<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> Result<Renewed, Fault> {
+    let doing = crate::store::renewing(renewals);
+    let together = write(&mut store.server, |connection| {
+        if renewals.len() > 1 && renewals.iter().any(|renewal| is_held(connection, renewal)) {
+            return Ok(None);
+        }
+        renew_alone(connection, renewals).map(Some)
+    });
+    let answer = match together.map_err(|fault| fault.with_context(&doing)) {
+        Ok(Some(Some(renewed))) => return Ok(renewed),
+        Ok(Some(None)) => {
+            // The statement may have renewed some of them.
+            let again: Vec<_> = renewals.iter().map(perhaps_renewed).collect();
+            crate::store::renew_slots(store, &again)
+        }
+        Ok(None) => return renew_each(store, renewals),
+        Err(fault) => Err(fault),
+    };
+    match answer {
+        // Nothing was changed, and the row of one lease is enough for that.
+        Err(fault) if renewals.len() > 1 && matches!(fault.kind, FaultKind::Locked | FaultKind::Refused) => {
+            renew_each(store, renewals)
+        }
+        answer => answer,
+    }
+}
+
+/// Renews leases one by one, without waiting for rows that other transactions hold: those known as held come last.
+fn renew_each<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> Result<Renewed, Fault> {
+    let mut order: Vec<usize> = (0..renewals.len()).collect();
+    write(&mut store.server, |connection| {
+        order.sort_by_key(|&at| renewals.get(at).is_some_and(|renewal| is_held(connection, renewal)));
+        Ok(())
+    })?;
+    let (mut marks, mut now_ms, mut locked_since) = (vec![None; renewals.len()], 0, None);
+    let mut rest = None;
+    for (at, renewal) in order.iter().filter_map(|&at| Some((at, renewals.get(at)?))) {
+        let answer = write(&mut store.server, |connection| renew_without_waiting(connection, renewal))
+            .map_err(|fault| {
+                fault.with_context(&format!("renewing a worker of pool `{}`", renewal.own.key.name))
+            })
+            .and_then(|renewed| {
+                now_ms = renewed.now_ms;
+                renewed.marks.into_iter().next().unwrap_or_else(|| Err(rows::moved_on()))
+            });
+        let fault = answer.as_ref().err().cloned();
+        marks[at] = Some(answer);
+        let Some(fault) = fault else { continue };
+        let is_locked = fault.kind == FaultKind::Locked;
+        let since = *locked_since.get_or_insert_with(Instant::now);
+        if fault.kind.is_outage() || is_locked && since.elapsed() >= PAST_LOCKED_FOR {
+            rest = Some(fault);
+            break;
+        }
+    }
+    // The rest was not asked for.
+    let unasked = || {
+        let mut fault = rest.clone().unwrap_or_else(rows::moved_on);
+        if fault.kind == FaultKind::Unknown {
+            fault.kind = FaultKind::Unavailable;
+        }
+        Err(fault)
+    };
+    Ok(Renewed { marks: marks.into_iter().map(|mark| mark.unwrap_or_else(unasked)).collect(), now_ms })
+}
+
+/// Renews one lease in a transaction with NOWAIT.
+fn renew_without_waiting(connection: &mut dyn Connection, renewal: &Renewal) -> Result<Renewed, Fault> {
+    let again = perhaps_renewed(renewal);
+    without_waiting(connection, |connection| {
+        transact_on(connection, &renewal.own.key, |connection| {
+            worker::renew(&mut OpenSlots { connection }, std::slice::from_ref(&again))
+        })
+    })
+}
+
+/// The renewal, where an earlier statement may have carried it out.
+fn perhaps_renewed(renewal: &Renewal) -> Renewal {
+    let mut again = renewal.clone();
+    again.own.expect.push(renewal.to);
+    again
+}
+
+/// Whether another transaction held the row of this lease when it was last used.
+fn is_held(connection: &mut dyn Connection, renewal: &Renewal) -> bool {
+    connection.state().locked.contains(&slot_id(&renewal.own.key, renewal.own.slot))
+}
+
+/// The identity of a slot's row in [`State::locked`](super::State::locked).
+fn slot_id(key: &Key, slot: u64) -> RowId {
+    (key.place(), format!("{slot} {}", key.name))
+}
+
 /// Renews leases with one statement. `None`: some were not renewed, and their rows tell why.
 ///
 /// The number in the answer is only the clock: on TiDB, where it may be that of an attempt that was rolled back, the count of changed
@@ -39,8 +141,8 @@ pub(super) fn renew_alone(
     connection: &mut dyn Connection,
     renewals: &[Renewal],
 ) -> Result<Option<Renewed>, Fault> {
-    let Some(Renewal { key, lease_ms, .. }) = renewals.first() else { return Ok(None) };
-    let alike = |of: &Renewal| of.key.place() == key.place() && of.lease_ms == *lease_ms;
+    let Some(Renewal { own: OwnSlot { key, .. }, lease_ms, .. }) = renewals.first() else { return Ok(None) };
+    let alike = |of: &Renewal| of.own.key.place() == key.place() && of.lease_ms == *lease_ms;
     // A transaction is no round trip on SQLite.
     if connection.dialect().creates_tables() || renewals.len() > MOST_AT_ONCE || !renewals.iter().all(alike) {
         return Ok(None);
@@ -66,15 +168,13 @@ pub(super) struct OpenSlots<'c> {
     pub(super) connection: &'c mut dyn Connection,
 }
 
-impl OpenSlots<'_> {
-    /// The clock of the database, milliseconds since 1970.
-    fn now_ms(&mut self) -> Result<u64, Fault> {
-        let clock = format!("SELECT {}", clock(self.connection));
-        let found = self.connection.query(&clock, &[])?;
-        found.first().and_then(|row| number(row, 0)).ok_or_else(|| {
-            Fault::new(FaultKind::Refused, "the clock of the database shows no time after 1970; set it right")
-        })
-    }
+/// The clock of the database, milliseconds since 1970.
+pub(super) fn now_ms(connection: &mut dyn Connection) -> Result<u64, Fault> {
+    let clock = format!("SELECT {}", clock(connection));
+    let found = connection.query(&clock, &[])?;
+    found.first().and_then(|row| number(row, 0)).ok_or_else(|| {
+        Fault::new(FaultKind::Refused, "the clock of the database shows no time after 1970; set it right")
+    })
 }
 
 impl SlotRows for OpenSlots<'_> {
@@ -84,7 +184,8 @@ impl SlotRows for OpenSlots<'_> {
             self.connection.place(key)?
         );
         let found = self.connection.query(&sql, &[key.name.as_str().into()])?;
-        let mut pool = PoolRows { now_ms: self.now_ms()?, ..PoolRows::default() };
+        let mut pool = PoolRows { now_ms: now_ms(self.connection)?, ..PoolRows::default() };
+        let locked = &self.connection.state().locked;
         for row in found {
             let whole = |column: usize, name: &str| {
                 number(&row, column).ok_or_else(|| {
@@ -100,7 +201,11 @@ impl SlotRows for OpenSlots<'_> {
             let slot = whole(0, "slot")?;
             if slot == POOL_ROW {
                 pool.layout = Some(text(&row, 5).unwrap_or_default().to_owned());
+                pool.floor = whole(2, "mark")?;
                 continue;
+            }
+            if locked.contains(&slot_id(key, slot)) {
+                pool.locked.push(slot);
             }
             pool.slots.push(SlotRow {
                 slot,
@@ -156,6 +261,14 @@ impl SlotRows for OpenSlots<'_> {
             // MySQL counts a row only where something changes.
             return Ok(true);
         }
-        Ok(self.connection.change(&sql, &values)? == 1)
+        let changed = self.connection.change(&sql, &values);
+        let row = slot_id(key, old.slot);
+        let locked = &mut self.connection.state().locked;
+        if changed.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked) {
+            locked.insert(row);
+        } else {
+            locked.remove(&row);
+        }
+        Ok(changed? == 1)
     }
 }

@@ -4,7 +4,7 @@ use crate::base::scheme::Family;
 use crate::store::model::layout::Layout;
 use crate::store::model::rows::Stored;
 use crate::store::model::value::Value;
-use crate::store::{Fault, Key, Renewal};
+use crate::store::{Fault, Key, OwnSlot, Renewal};
 
 use super::{Connection, Dialect, rows};
 
@@ -187,7 +187,7 @@ pub(super) fn renew(
     lease_ms: u64,
 ) -> Result<Statement, Fault> {
     let (mut marks, mut condition) = (Part::default(), Part::default());
-    for Renewal { key, slot, token, expect, to, .. } in renewals {
+    for Renewal { own: OwnSlot { key, slot, token, expect }, to, .. } in renewals {
         marks.push(" ", "WHEN `pool` = ? AND `slot` = ? THEN ?");
         marks.values.extend([key.name.as_str().into(), (*slot).into(), (*to).into()]);
         let doubts = vec!["?"; expect.len()].join(", ");

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::bank::is_counter;
 use crate::base::scheme::Kept;
 use crate::store::model::rows::{self, Answers, Rows};
 use crate::store::model::worker::SlotRows;
 use crate::store::{
     Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows, Renewal, Renewed, Request,
-    Reserved, Row, SlotWork, Store, Work,
+    Reserved, Row, RowsWork, SlotWork, Store, StoredTable, Work, reading_route, replacing_route,
 };
 
 use super::rows::OpenRows;
@@ -72,7 +73,7 @@ impl<S: fmt::Debug> fmt::Debug for SqlStore<S> {
 }
 
 /// Runs `work` to change rows, with a connection to a database that takes writes.
-fn write<T>(
+pub(super) fn write<T>(
     server: &mut impl Server,
     work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
@@ -90,21 +91,29 @@ fn write_row<T>(
 ) -> Result<T, Fault> {
     write(server, |connection| {
         let row = row_id(key);
-        let was_locked = connection.state().locked.contains(&row);
-        if was_locked {
-            connection.set_nowait(true)?;
-        }
-        let answer = work(&mut *connection);
+        let state = connection.state();
+        let was_locked = state.locked.contains(&row) || state.locked_batch > 0 && is_counter(key);
+        let answer = if was_locked { without_waiting(connection, work) } else { work(&mut *connection) };
         if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked) {
             connection.state().locked.insert(row);
         } else {
             connection.state().locked.remove(&row);
         }
-        if was_locked && !connection.state().broken && connection.set_nowait(false).is_err() {
-            connection.state().broken = true;
-        }
         answer
     })
+}
+
+/// Runs `work` with NOWAIT.
+pub(super) fn without_waiting<T>(
+    connection: &mut dyn Connection,
+    work: impl FnOnce(&mut dyn Connection) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    connection.set_nowait(true)?;
+    let answer = work(&mut *connection);
+    if !connection.state().broken && connection.set_nowait(false).is_err() {
+        connection.state().broken = true;
+    }
+    answer
 }
 
 /// Reserves from the row of one key.
@@ -230,6 +239,38 @@ impl<S: Server> Store for SqlStore<S> {
         rows::in_context(requests, answers)
     }
 
+    fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<Mark>>, Fault> {
+        let nothing = vec![None; keys.len()];
+        let Some(first) = keys.first().filter(|_| self.server.is_there()) else { return Ok(nothing) };
+        let found = self.server.with(|connection| {
+            let creates = connection.dialect().creates_tables();
+            if creates {
+                // Another process may have dropped it since: then there is no row.
+                connection.forget_tables();
+            }
+            if !check_table(connection, first)? && creates {
+                return Ok(nothing);
+            }
+            super::many::read(connection, keys, false)?.into_iter().collect()
+        });
+        found.map_err(|fault| fault.with_context(&rows::looking(keys)))
+    }
+
+    fn change_rows(&mut self, keys: &[Arc<Key>], work: &mut RowsWork<'_>) -> Result<Vec<bool>, Fault> {
+        write(&mut self.server, |connection| {
+            let held = connection.state().locked_batch;
+            let answer = if held > 0 {
+                without_waiting(connection, |connection| super::many::change(connection, keys, work))
+            } else {
+                super::many::change(&mut *connection, keys, work)
+            };
+            let is_locked = answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Locked);
+            connection.state().locked_batch =
+                if is_locked { held.max(keys.len()) } else { held.saturating_sub(keys.len()) };
+            answer
+        })
+    }
+
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
         if key.scheme.is_ticket() {
             return Ok(false); // what was drawn once is never drawn again
@@ -280,24 +321,24 @@ impl<S: Server> Store for SqlStore<S> {
         ranges.iter().zip(given).map(alone).collect()
     }
 
+    fn make_node(&mut self, key: &Key, host: &str, process: &str) -> Result<u64, Fault> {
+        let made = write(&mut self.server, |connection| {
+            with_tickets(connection, key, |tickets| tickets.make_node(key, host, process).map(Some))
+        });
+        made.map_err(|fault| fault.with_context(&crate::store::making_a_node(key)))
+    }
+
+    fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
+        let read = self.server.with(super::slots::now_ms);
+        read.map_err(|fault| fault.with_context(&format!("reading the clock for `{}`", key.name)))
+    }
+
     fn transact_slots(&mut self, key: &Key, work: &mut SlotWork<'_>) -> Result<(), Fault> {
         write(&mut self.server, |connection| super::slots::transact(connection, key, work))
     }
 
     fn renew_slots(&mut self, renewals: &[Renewal]) -> Result<Renewed, Fault> {
-        let doing = format!("renewing {} leased workers", renewals.len());
-        let alone = write(&mut self.server, |connection| super::slots::renew_alone(connection, renewals));
-        match alone.map_err(|fault| fault.with_context(&doing))? {
-            Some(renewed) => Ok(renewed),
-            None => {
-                // The statement may have renewed some of them.
-                let again = renewals.iter().map(|renewal| {
-                    let expect = renewal.expect.iter().copied().chain([renewal.to]).collect();
-                    Renewal { expect, ..renewal.clone() }
-                });
-                crate::store::renew_slots(self, &again.collect::<Vec<_>>())
-            }
-        }
+        super::slots::renew(self, renewals)
     }
 
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
@@ -318,6 +359,28 @@ impl<S: Server> Store for SqlStore<S> {
                 super::slots::OpenSlots { connection }.read_pool(key)
             })
             .map_err(|fault| fault.with_context(&format!("looking at pool `{}`", key.name)))
+    }
+
+    fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+        if !self.server.is_there() {
+            return Ok(Vec::new());
+        }
+        let listed = self.server.with(|connection| super::routes::list(connection, key));
+        listed.map_err(|fault| fault.with_context(&crate::store::listing_routes(key)))
+    }
+
+    fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
+        // Reading creates nothing.
+        if !self.server.is_there() {
+            return Ok(None);
+        }
+        let read = self.server.with(|connection| super::routes::read(connection, key, known));
+        read.map_err(|fault| fault.with_context(&reading_route(key)))
+    }
+
+    fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
+        write(&mut self.server, |connection| super::routes::replace(connection, key, old, new))
+            .map_err(|fault| fault.with_context(&replacing_route(key)))
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {

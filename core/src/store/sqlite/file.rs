@@ -104,7 +104,7 @@ pub(super) fn owner(connection: &Connection, table: Option<&str>) -> rusqlite::R
     }
     let ours: Vec<String> = Scheme::ALL
         .into_iter()
-        .chain([Scheme::Worker])
+        .chain([Scheme::Worker, Scheme::Route])
         .map(|scheme| -> &str { scheme.default_table() })
         .chain(table)
         .map(|name| format!("\"{}\"", name.to_ascii_lowercase()))

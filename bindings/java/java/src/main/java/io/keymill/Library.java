@@ -211,8 +211,8 @@ final class Library {
             try {
                 // Made anew, under a name that cannot be guessed, for this user alone.
                 file = Files.createTempFile(folder.toAbsolutePath(), PREFIX, "-" + name);
-                sweep(file.getParent(), "-" + name);
                 try {
+                    sweep(file, "-" + name);
                     fill(file, library);
                     check(file);
                     System.load(file.toString());
@@ -253,14 +253,14 @@ final class Library {
     }
 
     /**
-     * Deletes what JVMs left that were killed between unpacking and deleting. A file of the last day may be that of a JVM
-     * that is starting.
+     * Deletes what JVMs left that were killed between unpacking and deleting, beside the file that was just made. A file of the day
+     * before it may be that of a JVM that is starting. This JVM's clock may be wrong, so the file system's is asked.
      */
-    private static void sweep(Path folder, String suffix) {
-        long yesterday = System.currentTimeMillis() - TimeUnit.DAYS.toMillis(1);
+    private static void sweep(Path made, String suffix) throws IOException {
+        long yesterday = Files.getLastModifiedTime(made).toMillis() - TimeUnit.DAYS.toMillis(1);
         // What `createTempFile` makes of the two, and nothing else.
         Pattern ours = Pattern.compile(Pattern.quote(PREFIX) + "[0-9]+" + Pattern.quote(suffix));
-        try (DirectoryStream<Path> files = Files.newDirectoryStream(folder, PREFIX + "*")) {
+        try (DirectoryStream<Path> files = Files.newDirectoryStream(made.getParent(), PREFIX + "*")) {
             for (Path file : files) {
                 if (ours.matcher(file.getFileName().toString()).matches()) {
                     sweep(file, yesterday);

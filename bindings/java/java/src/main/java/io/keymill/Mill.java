@@ -60,7 +60,8 @@ public final class Mill implements AutoCloseable {
 
     /**
      * A source, named by one string: {@code segment:orders?step=1000}, {@code snowflake:tx?worker=5},
-     * {@code serial:cust_info/custid?date=yyyyMMdd&number=000000}. Asking again gives the same numbers' next.
+     * {@code serial:cust_info/custid?date=yyyyMMdd&number=000000}. Asking again gives the same numbers' next. The verbs
+     * of business ids take a key: {@link #business}.
      *
      * @param spec kind, name and options
      * @return the source
@@ -126,6 +127,31 @@ public final class Mill implements AutoCloseable {
     /** Any options the core knows. */
     Serial serial(List<String> name, Map<String, String> options) {
         return new Serial(box.source(Native.spec("serial", name, options)));
+    }
+
+    /**
+     * The router whose table the store has under this name. The mill reads the table every 10 s, every second while a range
+     * moves. If the store is lost, the router goes on with its table.
+     *
+     * @param name the name that {@code keymill route put} was given
+     * @return the router
+     * @throws KeymillException {@link Code#STORE_REFUSED} where the store has no such table; {@link Code#INVALID_CONFIG} with every
+     *     fault of the table; {@link Code#STORE_UNAVAILABLE}; {@link Code#CLOSED}
+     */
+    public Router router(String name) {
+        return box.router(name);
+    }
+
+    /**
+     * Ids that carry the gene of a key, and so their shard: {@code business("order")},
+     * {@code business("order?counters=1024&wide=on")}.
+     *
+     * @param nameAndOptions the name, and options as in a spec
+     * @return the source
+     * @throws KeymillException as {@link #source}
+     */
+    public Business business(String nameAndOptions) {
+        return new Business(box.source(spec("business", nameAndOptions)));
     }
 
     private static String spec(String kind, String nameAndOptions) {

@@ -86,6 +86,10 @@ final class MillBox {
         freeUnreachable();
     }
 
+    Router router(String name) {
+        return new Router(new RouterBox(router(address, Native.utf8(name, "name"))));
+    }
+
     boolean isClosed() {
         return isClosed(address);
     }
@@ -119,6 +123,8 @@ final class MillBox {
     private static native void free(long address);
 
     private native long source(long address, byte[] spec);
+
+    private native long router(long address, byte[] name);
 
     private native void close(long address);
 

@@ -38,6 +38,19 @@ final class Native {
         }
     }
 
+    /** The bytes of a business key. Quick for keys without characters above U+FFFF. */
+    static byte[] key(String key) {
+        if (key == null) {
+            throw KeymillException.argument("the key is null");
+        }
+        for (int i = 0; i < key.length(); i++) {
+            if (Character.isSurrogate(key.charAt(i))) {
+                return utf8(key, "the key");
+            }
+        }
+        return key.getBytes(StandardCharsets.UTF_8);
+    }
+
     /** The spec string of a kind, the parts of a name, and options; everything is encoded where it must be. */
     static String spec(String kind, List<String> name, Map<String, String> options) {
         ByteArrayOutputStream parts = new ByteArrayOutputStream();

@@ -4,6 +4,7 @@ import java.time.Instant;
 import java.util.Collections;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
 import java.util.OptionalLong;
 
 /** What an id or a serial number is made of. */
@@ -62,9 +63,19 @@ public final class Parts {
     }
 
     /**
-     * A segment's id, or the number of a serial.
+     * The gene of a business id: its virtual node.
      *
-     * @return the number, for segments and serials
+     * @return the gene, for business ids
+     */
+    public OptionalInt gene() {
+        String text = fields.get("gene");
+        return text == null ? OptionalInt.empty() : OptionalInt.of(Integer.parseInt(text));
+    }
+
+    /**
+     * A segment's id, or the number of a serial or of a business id.
+     *
+     * @return the number, for segments, serials and business ids
      */
     public OptionalLong number() {
         return number("number");

@@ -22,13 +22,16 @@ public final class Source implements LongSupplier {
     private final SourceBox box;
     /** The cursor of {@code order=process}; null where numbers come otherwise, or expire. */
     private final SharedCursor shared;
-    /** The table of {@link ThreadCursors}; an empty one where there are none. */
+    /** The table of {@link ThreadCursors}; null where threads have no cursors. */
     private final Cursor[] table;
+    /** Ids come one by one from the core. */
+    private final boolean single;
 
     Source(SourceBox box) {
         this.box = box;
         this.shared = box.way == SourceBox.SHARED && !box.expires ? box.shared : null;
-        this.table = box.way == SourceBox.THREAD ? box.threads.table : ThreadCursors.EMPTY;
+        this.table = box.way == SourceBox.THREAD ? box.threads.table : null;
+        this.single = box.way == SourceBox.SINGLE;
     }
 
     SourceBox box() {
@@ -41,7 +44,7 @@ public final class Source implements LongSupplier {
      * @return the id
      * @throws KeymillException {@link Code#DEADLINE}, {@code STORE_…}, {@link Code#EXHAUSTED}, {@link Code#CLOCK_BEHIND},
      *     {@link Code#LAYOUT_ENDED}, {@link Code#LEASE_LOST}, {@link Code#CLOSED}; {@link Code#INVALID_ARGUMENT} for a
-     *     serial, whose numbers are handed out as text
+     *     serial, whose numbers are handed out as text, and for business ids, which need a key: {@link Mill#business}
      */
     public long next() {
         if (shared != null) {
@@ -51,7 +54,7 @@ public final class Source implements LongSupplier {
             if (at < lease.size) {
                 return lease.lo + at;
             }
-        } else {
+        } else if (table != null) {
             Thread thread = Thread.currentThread();
             Cursor mine = table[ThreadCursors.place(thread)];
             if (mine.owner == thread) {
@@ -59,6 +62,11 @@ public final class Source implements LongSupplier {
                 if (number != 0) {
                     return number;
                 }
+            }
+        } else if (single) {
+            long id = box.quick();
+            if (id > 0) {
+                return id;
             }
         }
         return box.next();
@@ -185,7 +193,7 @@ public final class Source implements LongSupplier {
      * @throws KeymillException {@link Code#INVALID_ARGUMENT} for a number this source cannot have made
      */
     public Parts parse(long id) {
-        return new Parts(box.parse(Long.toString(id)));
+        return new Parts(box.parse(id));
     }
 
     /**
@@ -241,7 +249,7 @@ public final class Source implements LongSupplier {
         return texts;
     }
 
-    private static KeymillException tooMany(int count, String what) {
+    static KeymillException tooMany(int count, String what) {
         return KeymillException.argument(count + " " + what + " do not fit into memory; take them in parts");
     }
 }

@@ -1,5 +1,6 @@
 package io.keymill;
 
+import java.util.Arrays;
 import java.util.Map;
 
 /** One source, shared by every object that stands for it: its cursors, and the natives that fill them. */
@@ -11,6 +12,8 @@ final class SourceBox {
     static final int SINGLE = 2;
     static final int SHARED_TEXT = 3;
     static final int THREAD_TEXT = 4;
+    /** Ids for keys, from the core. */
+    static final int FOR_KEYS = 5;
 
     private final MillBox mill;
     private final long address;
@@ -34,14 +37,21 @@ final class SourceBox {
         label = facts.get("label");
         block = Long.parseLong(facts.get("block"));
         expires = Boolean.parseBoolean(facts.get("expires"));
-        way = Boolean.parseBoolean(facts.get("counts"))
-                ? way(facts.get("kind"), Boolean.parseBoolean(facts.get("by_thread")))
-                : SINGLE;
+        way = way(
+                facts.get("kind"),
+                Boolean.parseBoolean(facts.get("counts")),
+                Boolean.parseBoolean(facts.get("by_thread")));
         shared = new SharedCursor(this);
         threads = way == THREAD || way == THREAD_TEXT ? new ThreadCursors(this) : null;
     }
 
-    private static int way(String kind, boolean byThread) {
+    private static int way(String kind, boolean counts, boolean byThread) {
+        if (kind.equals("business")) {
+            return FOR_KEYS;
+        }
+        if (!counts) {
+            return SINGLE;
+        }
         if (kind.equals("serial")) {
             return byThread ? THREAD_TEXT : SHARED_TEXT;
         }
@@ -152,6 +162,11 @@ final class SourceBox {
         open.empty();
     }
 
+    /** An id of the core, or less than 1 where none is in memory. */
+    long quick() {
+        return tryId(address, 0);
+    }
+
     private long nextOfCore(Wait wait) {
         checkNumbers();
         for (;;) {
@@ -181,8 +196,12 @@ final class SourceBox {
     }
 
     private void fillFromCore(long[] out) {
+        collect(complete(ask(address, out.length)), out);
+    }
+
+    /** Waits until a batch of the core is complete; one that fails is freed. */
+    private long complete(long batch) {
         Wait wait = new Wait(label);
-        long batch = ask(address, out.length);
         boolean complete = false;
         try {
             for (long pause = poll(batch); pause != 0; pause = poll(batch)) {
@@ -194,7 +213,81 @@ final class SourceBox {
                 forget(batch);
             }
         }
-        collect(batch, out);
+        return batch;
+    }
+
+    // ---- for keys: a key is `text` unless that is null ----
+
+    long nextFor(long key) {
+        long id = tryIdFor(address, key, 0);
+        return id > 0 ? id : idFor(key, null, -id, new Wait(label));
+    }
+
+    long nextFor(byte[] text) {
+        long id = tryIdForText(address, text, 0);
+        return id > 0 ? id : idFor(0, text, -id, new Wait(label));
+    }
+
+    /** An id, or 0 where none is in memory. */
+    long tryNextFor(long key, byte[] text) {
+        return Math.max(0, tryIdFor(key, text, Wait.NEVER));
+    }
+
+    private long idFor(long key, byte[] text, long pause, Wait wait) {
+        for (;;) {
+            wait.pause(pause);
+            long id = tryIdFor(key, text, wait);
+            if (id > 0) {
+                return id;
+            }
+            pause = -id;
+        }
+    }
+
+    private long tryIdFor(long key, byte[] text, Wait wait) {
+        return text == null
+                ? tryIdFor(address, key, wait.waited())
+                : tryIdForText(address, text, wait.waited());
+    }
+
+    /** Fills the array: all of it, or none and an exception. */
+    void fillFor(long key, byte[] text, long[] out) {
+        collect(complete(askFor(address, key, text, out.length, false)), out);
+    }
+
+    /** An id of 16 bytes. */
+    byte[] nextWideFor(long key, byte[] text) {
+        byte[] id = new byte[16];
+        wideFor(key, text, id, new Wait(label));
+        return id;
+    }
+
+    /** An id of 16 bytes, or null where none is in memory. */
+    byte[] tryNextWideFor(long key, byte[] text) {
+        byte[] id = new byte[16];
+        return wideFor(key, text, id, Wait.NEVER) ? id : null;
+    }
+
+    private boolean wideFor(long key, byte[] text, byte[] id, Wait wait) {
+        for (;;) {
+            long pause = tryWide(address, key, text, wait.waited(), id);
+            if (pause == 0) {
+                return true;
+            }
+            if (!wait.pause(pause)) {
+                return false;
+            }
+        }
+    }
+
+    /** Fills the array with ids of 16 bytes: all of it, or none and an exception. */
+    void fillWideFor(long key, byte[] text, byte[][] out) {
+        long batch = complete(askFor(address, key, text, out.length, true));
+        byte[] flat = new byte[16 * out.length];
+        collectWide(batch, flat);
+        for (int i = 0; i < out.length; i++) {
+            out[i] = Arrays.copyOfRange(flat, 16 * i, 16 * i + 16);
+        }
     }
 
     // ---- texts ----
@@ -314,6 +407,10 @@ final class SourceBox {
     }
 
     void checkNumbers() {
+        if (way == FOR_KEYS) {
+            throw KeymillException.argument("`" + label + "` makes ids for keys: take them with `next(key)` of"
+                    + " `mill.business(…)`, which is `next_for` elsewhere");
+        }
         if (givesText()) {
             refuse(address);
         }
@@ -332,6 +429,17 @@ final class SourceBox {
         return parse(address, Native.utf8(text, "id"));
     }
 
+    /** The parts of an id of 8 or 16 bytes. */
+    String parse(byte[] id) {
+        return parseBytes(address, id);
+    }
+
+    /** The parts of an id. */
+    String parse(long id) {
+        // A long has 64 bits, also where the source is wide.
+        return parse(way == FOR_KEYS && id >= 0 ? String.format("0x%016x", id) : Long.toString(id));
+    }
+
     Stats stats() {
         String figures = stats(address);
         // The core counts leased numbers as issued; those in the shared cursor are still to come.
@@ -345,7 +453,17 @@ final class SourceBox {
 
     private native long tryId(long address, long waited);
 
+    private native long tryIdFor(long address, long key, long waited);
+
+    private native long tryIdForText(long address, byte[] key, long waited);
+
+    private native long tryWide(long address, long key, byte[] text, long waited, byte[] out);
+
     private native long ask(long address, int count);
+
+    private native long askFor(long address, long key, byte[] text, int count, boolean wide);
+
+    private native void collectWide(long batch, byte[] out);
 
     private native long poll(long batch);
 
@@ -354,6 +472,8 @@ final class SourceBox {
     private native void forget(long batch);
 
     private native String parse(long address, byte[] text);
+
+    private native String parseBytes(long address, byte[] id);
 
     private native String stats(long address);
 

@@ -146,6 +146,15 @@ public final class Stats {
     }
 
     /**
+     * How long ago the lease of a snowflake's worker was renewed.
+     *
+     * @return the time, where there is a lease
+     */
+    public Optional<Duration> leaseAge() {
+        return figure("lease_age_ms").map(Long::parseLong).map(Duration::ofMillis);
+    }
+
+    /**
      * The error that callers get now.
      *
      * @return code and message, or nothing

@@ -15,8 +15,6 @@ final class ThreadCursors {
     private static final int PLACES = 64;
     /** Marks a free place. */
     private static final Cursor FREE = new Cursor(null);
-    /** A table without cursors. */
-    static final Cursor[] EMPTY = table();
 
     /** Virtual threads share this many cursors: a cursor for each would be a waste. */
     private static final int STRIPES = 16;

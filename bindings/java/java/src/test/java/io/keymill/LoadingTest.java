@@ -2,12 +2,17 @@ package io.keymill;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.net.URL;
+import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -164,6 +169,34 @@ class LoadingTest {
     }
 
     @Test
+    void two_versions_in_two_class_loaders_both_serve_but_not_on_one_sqlite_file() throws Exception {
+        Library.ensure();
+        String own = Native.version();
+        Path jar = jar("second.jar", (name, bytes) -> name.equals("io/keymill/version") || name.endsWith(".so")
+                ? latin(bytes).replace(own, "9.9.9").getBytes(StandardCharsets.ISO_8859_1) : bytes);
+        try (URLClassLoader loader = new URLClassLoader(new URL[] {jar.toUri().toURL()}, ClassLoader.getSystemClassLoader().getParent());
+                Mill mill = Mill.open("sqlite:" + folder.resolve("one.db"))) {
+            Class<?> other = loader.loadClass("io.keymill.Mill");
+            Source orders = mill.segment("orders");
+            assertEquals(1, orders.next());
+            assertEquals(1L, next(other, "sqlite:" + folder.resolve("other.db")));
+            Throwable refused = assertThrows(InvocationTargetException.class, () -> next(other, "sqlite:" + folder.resolve("one.db"))).getCause();
+            assertTrue(refused.getMessage().startsWith("STORE_UNSAFE"), refused.getMessage());
+            assertEquals(2, orders.next());
+            Method version = loader.loadClass("io.keymill.Native").getDeclaredMethod("version");
+            version.setAccessible(true);
+            assertEquals("9.9.9", version.invoke(null));
+        }
+    }
+
+    private static Object next(Class<?> type, String store) throws Exception {
+        try (AutoCloseable mill = (AutoCloseable) type.getMethod("open", String.class).invoke(null, store)) {
+            Object source = type.getMethod("segment", String.class).invoke(mill, "orders");
+            return source.getClass().getMethod("next").invoke(source);
+        }
+    }
+
+    @Test
     void a_relocated_package_is_told_not_to_be() throws Exception {
         // As a shading tool does it, with a name of the same length.
         Path shaded = jar("shaded.jar", (name, bytes) -> name.endsWith(".class") ? replaced(bytes, "keymill", "shadowd") : bytes);
@@ -270,11 +303,15 @@ class LoadingTest {
     }
 
     private static byte[] replaced(byte[] bytes, String old, String now) {
-        String text = new String(bytes, StandardCharsets.ISO_8859_1);
+        String text = latin(bytes);
         for (String mark : new String[] {"/", "."}) {
             text = text.replace("io" + mark + old, "io" + mark + now);
         }
         return text.getBytes(StandardCharsets.ISO_8859_1);
+    }
+
+    private static String latin(byte[] bytes) {
+        return new String(bytes, StandardCharsets.ISO_8859_1);
     }
 
     /** The text has all of these, in this order. */

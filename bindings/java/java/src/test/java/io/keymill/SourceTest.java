@@ -99,6 +99,11 @@ class SourceTest {
         assertEquals(1, ofTime.issued());
         assertTrue(ofTime.lead().isPresent() && ofTime.endsAt().isPresent(), ofTime.toString());
         assertEquals(Optional.empty(), ofTime.runway());
+        assertEquals(Optional.empty(), ofTime.leaseAge());
+
+        Source leased = mill.source("snowflake:leased");
+        leased.next();
+        assertTrue(leased.stats().leaseAge().get().toMillis() < 60_000, leased.stats().leaseAge().toString());
     }
 
     @Test

@@ -10,6 +10,7 @@ import com.google.gson.JsonParser;
 import com.google.gson.JsonPrimitive;
 import java.io.IOException;
 import java.io.Reader;
+import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -20,6 +21,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.DynamicTest;
@@ -95,6 +97,7 @@ class VectorsTest {
     private static final class Stage implements AutoCloseable {
         private Mill mill;
         private final Map<String, Source> sources = new HashMap<>();
+        private final Map<String, Router> routers = new HashMap<>();
 
         JsonElement step(JsonObject step) {
             switch (text(step, "do")) {
@@ -114,6 +117,22 @@ class VectorsTest {
                     return tryNext(source(step));
                 case "take":
                     return take(source(step), Integer.parseInt(text(step, "count")));
+                case "next_for":
+                    Business of = new Business(source(step).box());
+                    return new JsonPrimitive(
+                            Long.toString(step.has("key") ? of.next(key(step)) : of.next(keyText(step))));
+                case "try_next_for":
+                    return tryNextFor(new Business(source(step).box()), step);
+                case "take_for":
+                    return takeFor(new Business(source(step).box()), step, Integer.parseInt(text(step, "count")));
+                case "next_wide_for":
+                    Business wide = new Business(source(step).box());
+                    return new JsonPrimitive((step.has("key")
+                                    ? wide.nextWideInteger(key(step))
+                                    : wide.nextWideInteger(keyText(step)))
+                            .toString());
+                case "take_wide_for":
+                    return takeWideFor(new Business(source(step).box()), step, Integer.parseInt(text(step, "count")));
                 case "parse":
                     JsonObject parts = new JsonObject();
                     source(step).parse(text(step, "id")).fields().forEach(parts::addProperty);
@@ -124,11 +143,86 @@ class VectorsTest {
                 case "clock_advance":
                     mill.advanceClock(Long.parseLong(text(step, "ms")));
                     return null;
+                case "gene":
+                    return new JsonPrimitive(
+                            Integer.toString(step.has("key_text") ? Gene.of(keyText(step)) : Gene.of(key(step))));
+                case "router":
+                    routers.put(text(step, "as"), Router.fromText(text(step, "table")));
+                    return null;
+                case "load":
+                    router(step).load(text(step, "table"));
+                    return null;
+                case "route":
+                    return shown(router(step).route(Long.parseUnsignedLong(text(step, "id"))));
+                case "route_wide":
+                    return shown(router(step).routeWide(new BigInteger(text(step, "id"))));
+                case "route_key":
+                    return shown(step.has("key_text") ? router(step).routeKey(keyText(step)) : router(step).routeKey(key(step)));
                 case "spec":
                     return spec(step);
                 default:
                     throw new AssertionError("`" + text(step, "do") + "` is no step");
             }
+        }
+
+        private Router router(JsonObject step) {
+            Router router = routers.get(text(step, "of"));
+            if (router == null) {
+                throw new AssertionError("no router is called " + text(step, "of"));
+            }
+            return router;
+        }
+
+        /** A key of 64 bits, with or without a sign. */
+        private static long key(JsonObject step) {
+            return new BigInteger(text(step, "key")).longValue();
+        }
+
+        private static String keyText(JsonObject step) {
+            int times = step.has("times") ? Integer.parseInt(text(step, "times")) : 1;
+            StringBuilder all = new StringBuilder();
+            for (int i = 0; i < times; i++) {
+                all.append(text(step, "key_text"));
+            }
+            return all.toString();
+        }
+
+        private static JsonElement shown(Route route) {
+            JsonObject parts = new JsonObject();
+            parts.addProperty("gene", Integer.toString(route.gene()));
+            parts.addProperty("shard", route.shard());
+            parts.addProperty("read", route.read());
+            parts.addProperty("write", route.write());
+            route.also().ifPresent(also -> parts.addProperty("also", also));
+            parts.addProperty("version", Long.toString(route.version()));
+            return parts;
+        }
+
+        private static JsonElement tryNextFor(Business source, JsonObject step) {
+            OptionalLong id = step.has("key") ? source.tryNext(key(step)) : source.tryNext(keyText(step));
+            if (!id.isPresent()) {
+                throw new KeymillException(Code.NOT_READY, "");
+            }
+            return new JsonPrimitive(Long.toString(id.getAsLong()));
+        }
+
+        private static JsonElement takeFor(Business source, JsonObject step, int count) {
+            JsonArray list = new JsonArray();
+            long[] ids = step.has("key") ? source.take(key(step), count) : source.take(keyText(step), count);
+            for (long id : ids) {
+                list.add(Long.toString(id));
+            }
+            return list;
+        }
+
+        private static JsonElement takeWideFor(Business source, JsonObject step, int count) {
+            JsonArray list = new JsonArray();
+            byte[][] ids =
+                    step.has("key") ? source.takeWide(key(step), count) : source.takeWide(keyText(step), count);
+            for (byte[] id : ids) {
+                list.add(new BigInteger(id).toString());
+            }
+            return list;
         }
 
         private static JsonElement tryNext(Source source) {

@@ -3,15 +3,21 @@ package io.keymill.bench;
 import com.github.f4b6a3.uuid.UuidCreator;
 import com.github.yitter.contract.IdGeneratorOptions;
 import com.github.yitter.idgen.DefaultIdGenerator;
+import com.xfvape.uid.exception.UidGenerateException;
+import com.xfvape.uid.impl.CachedUidGenerator;
 import io.hypersistence.tsid.TSID;
+import io.keymill.Business;
 import io.keymill.Handle;
 import io.keymill.Mill;
 import io.keymill.Source;
+import java.util.Properties;
 import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import me.ahoo.cosid.segment.IdSegmentDistributor;
 import me.ahoo.cosid.segment.SegmentChainId;
+import me.ahoo.cosid.snowflake.MillisecondSnowflakeId;
+import org.apache.shardingsphere.sharding.algorithm.keygen.SnowflakeKeyGenerateAlgorithm;
 import org.openjdk.jmh.annotations.Benchmark;
 import org.openjdk.jmh.annotations.BenchmarkMode;
 import org.openjdk.jmh.annotations.Mode;
@@ -29,6 +35,7 @@ public class Ids {
         final Mill mill = Mill.open("memory:");
         final Source process = mill.segment("process");
         final Source thread = mill.segment("thread?order=thread");
+        final Business business = mill.business("order");
         final Source snowflake = mill.snowflake("tx?worker=1&layout=time:41@1ms,worker:1,seq:21");
     }
 
@@ -68,6 +75,41 @@ public class Ids {
         }
     }
 
+    /** 1 bit of machine and 21 of sequence, so that no tick runs out. */
+    @State(Scope.Benchmark)
+    public static class CosIdSnowflake {
+        final MillisecondSnowflakeId ids = new MillisecondSnowflakeId(1_735_689_600_000L, 41, 1, 21, 1);
+    }
+
+    /** Ids from a ring that its own thread fills, with seconds that have not come yet. */
+    @State(Scope.Benchmark)
+    public static class UidCached {
+        final CachedUidGenerator ids = new CachedUidGenerator();
+
+        public UidCached() {
+            ids.setTimeBits(31);
+            ids.setWorkerBits(16);
+            ids.setSeqBits(16);
+            ids.setEpochStr("2026-01-01");
+            ids.setWorkerIdAssigner(() -> 1);
+            try {
+                ids.afterPropertiesSet();
+            } catch (Exception broken) {
+                throw new IllegalStateException(broken);
+            }
+        }
+    }
+
+    /** 12 bits of sequence: 4096 ids a millisecond at most. */
+    @State(Scope.Benchmark)
+    public static class ShardingSphere {
+        final SnowflakeKeyGenerateAlgorithm ids = new SnowflakeKeyGenerateAlgorithm();
+
+        public ShardingSphere() {
+            ids.init(new Properties());
+        }
+    }
+
     @State(Scope.Benchmark)
     public static class Hutool {
         final cn.hutool.core.lang.Snowflake snowflake = new cn.hutool.core.lang.Snowflake(1, 1);
@@ -102,6 +144,16 @@ public class Ids {
     @Benchmark
     public long keymill_snowflake(Keymill keymill) {
         return keymill.snowflake.next();
+    }
+
+    @Benchmark
+    public long keymill_nextFor(Keymill keymill, Owned owned) {
+        return keymill.business.next(owned.counter++);
+    }
+
+    @Benchmark
+    public long keymill_nextForText(Keymill keymill) {
+        return keymill.business.next("buyer-0123456789");
     }
 
     /** What no design can beat: a field of one's own, found through a ThreadLocal, a fresh array. */
@@ -139,6 +191,34 @@ public class Ids {
     @Benchmark
     public long yitter_1_21(Yitter yitter) {
         return yitter.generator.newLong();
+    }
+
+    /** What a run of ticks in Java would have to read for each id. */
+    @Benchmark
+    public long clock_millis() {
+        return System.currentTimeMillis();
+    }
+
+    @Benchmark
+    public long cosid_snowflake(CosIdSnowflake cosid) {
+        return cosid.ids.generate();
+    }
+
+    @Benchmark
+    public long uid_cached(UidCached cached) {
+        while (true) {
+            try {
+                return cached.ids.getUID();
+            } catch (UidGenerateException empty) {
+                // Its ring is empty: an error to its callers, and here a wait.
+                Thread.onSpinWait();
+            }
+        }
+    }
+
+    @Benchmark
+    public long shardingsphere_key(ShardingSphere sphere) {
+        return sphere.ids.generateKey();
     }
 
     @Benchmark

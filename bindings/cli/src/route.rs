@@ -1,0 +1,95 @@
+//! `gene` and `route`: the shard of a business key or of an id, and the tables that say it.
+
+use std::path::Path;
+
+use keymill::{Change, Error, Mill, Result, Route, Router};
+
+use crate::args::Key;
+use crate::{ids, print};
+
+/// What to look up: an id, else a key.
+pub struct Wanted<'a> {
+    id: Option<&'a str>,
+    key: &'a Key,
+    /// The id is one of 128 bits.
+    wide: bool,
+    /// The router's name.
+    pub name: &'a str,
+}
+
+impl<'a> Wanted<'a> {
+    /// From the words of the command line: the id unless a key is given, then the name.
+    pub fn new(words: &'a [String], key: &'a Key, wide: bool) -> Result<Wanted<'a>> {
+        let (id, rest) =
+            if key.is_given() { (None, words) } else { (words.first(), words.get(1..).unwrap_or_default()) };
+        if rest.len() > 1 {
+            return Err(Error::argument(format!(
+                "`{}` is one word too many: a key, then the router's name",
+                rest[1]
+            )));
+        }
+        let name = rest.first().map_or(DEFAULT_ROUTER, String::as_str);
+        Ok(Wanted { id: id.map(String::as_str), key, wide, name })
+    }
+}
+
+/// The router that is asked where none is named.
+const DEFAULT_ROUTER: &str = "default";
+
+/// The gene of a key. clap sees to it that there is one.
+pub fn gene(key: &Key, json: bool) -> Result<()> {
+    let gene = ids::gene(key)?.ok_or_else(|| Error::argument("no key is given"))?;
+    print::fields(json, &[("gene", gene.to_string())])
+}
+
+/// Where the id or the key belongs.
+pub fn route(router: &Router, wanted: &Wanted<'_>, json: bool) -> Result<()> {
+    let route = match wanted.id {
+        Some(id) => of_id(router, id, wanted.wide)?,
+        None => router
+            .route_gene(ids::gene(wanted.key)?.ok_or_else(|| Error::argument("no id and no key is given"))?),
+    };
+    print::fields(json, &route.fields())
+}
+
+/// Stores a table; without `yes` only says what would be.
+pub fn put(mill: &Mill, name: &str, file: &Path, yes: bool, json: bool) -> Result<()> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| Error::argument(format!("`{}`: reading the route table failed: {e}", file.display())))?;
+    let stored = mill.put_routes(name, &text, if yes { Change::Apply } else { Change::DryRun })?;
+    let before = stored.before.map_or("none".to_owned(), |version| version.to_string());
+    print::fields(json, &[("before", before), ("after", stored.after.to_string())])?;
+    if !yes {
+        print::note("keymill: nothing was written; --yes writes it");
+    }
+    Ok(())
+}
+
+fn of_id<'r>(router: &'r Router, id: &str, wide: bool) -> Result<Route<'r>> {
+    let wrong = || {
+        Error::argument(format!("`{id}` is no id: a decimal number, or 0x and 16 or 32 hexadecimal digits"))
+    };
+    if let Some(digits) = id.strip_prefix("0x") {
+        return router.route_bytes(&bytes(digits).ok_or_else(wrong)?);
+    }
+    let number: u128 = id.parse().map_err(|_| wrong())?;
+    if wide {
+        return router.route_wide(number);
+    }
+    // The size of a number does not say its form: an id of 128 bits with gene 0 is small.
+    match u64::try_from(number) {
+        Ok(id) => router.route(id),
+        Err(_) => {
+            Err(Error::argument(format!("`{id}` has more than 64 bits; add --wide for ids of 128 bits")))
+        }
+    }
+}
+
+fn bytes(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs
+        .map(|pair| {
+            u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?, 16).ok()
+        })
+        .collect()
+}

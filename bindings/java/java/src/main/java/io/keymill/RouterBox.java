@@ -1,0 +1,137 @@
+package io.keymill;
+
+import java.lang.ref.PhantomReference;
+import java.lang.ref.ReferenceQueue;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicReferenceArray;
+
+/** What a router holds in native memory, freed when the collector finds that it cannot be reached: as {@link MillBox}. */
+final class RouterBox {
+    private static final ReferenceQueue<RouterBox> UNREACHABLE = new ReferenceQueue<>();
+    private static final Set<BoxReference> REFERENCES = ConcurrentHashMap.newKeySet();
+
+    /** Names have 16 bits of a number; as many of them are kept as strings. */
+    private static final int KEPT_NAMES = 1 << 10;
+
+    private final long address;
+    /** The names of shards by their numbers, which never change. */
+    private final AtomicReferenceArray<String> names = new AtomicReferenceArray<>(KEPT_NAMES);
+
+    RouterBox(long address) {
+        this.address = address;
+        freeUnreachable();
+        REFERENCES.add(new BoxReference(this, address));
+    }
+
+    static RouterBox ofFile(byte[] file) {
+        Library.ensure();
+        return new RouterBox(open(file));
+    }
+
+    static RouterBox ofText(byte[] table) {
+        Library.ensure();
+        return new RouterBox(fromText(table));
+    }
+
+    private static final class BoxReference extends PhantomReference<RouterBox> {
+        private final long address;
+
+        BoxReference(RouterBox box, long address) {
+            super(box, UNREACHABLE);
+            this.address = address;
+        }
+    }
+
+    private static void freeUnreachable() {
+        for (Object found = UNREACHABLE.poll(); found != null; found = UNREACHABLE.poll()) {
+            BoxReference reference = (BoxReference) found;
+            if (REFERENCES.remove(reference)) {
+                free(reference.address);
+            }
+        }
+    }
+
+    boolean load(byte[] table) {
+        return load(address, table);
+    }
+
+    Route route(long id) {
+        long[] out = new long[3];
+        route(address, id, out);
+        return route(out);
+    }
+
+    Route routeBytes(byte[] id) {
+        long[] out = new long[3];
+        routeBytes(address, id, out);
+        return route(out);
+    }
+
+    Route routeKey(long key) {
+        long[] out = new long[3];
+        routeKey(address, key, out);
+        return route(out);
+    }
+
+    Route routeText(byte[] key) {
+        long[] out = new long[3];
+        routeText(address, key, out);
+        return route(out);
+    }
+
+    long version() {
+        return version(address);
+    }
+
+    long age() {
+        return age(address);
+    }
+
+    /** From gene, version, and the numbers of the names. */
+    private Route route(long[] out) {
+        int shard = (int) out[2] & 0xFFFF;
+        int serves = (int) (out[2] >>> 16) & 0xFFFF;
+        String name = name(shard);
+        String also = (out[2] >>> 48) == 0 ? null : name((int) (out[2] >>> 32) & 0xFFFF);
+        return new Route((int) out[0], name, serves == shard ? name : name(serves), also, out[1]);
+    }
+
+    private String name(int number) {
+        if (number >= KEPT_NAMES) {
+            return name(address, number);
+        }
+        String name = names.get(number);
+        if (name == null) {
+            name = name(address, number);
+            names.set(number, name);
+        }
+        return name;
+    }
+
+    static native int gene(long key);
+
+    static native int geneOfText(byte[] key);
+
+    private static native long open(byte[] file);
+
+    private static native long fromText(byte[] table);
+
+    private static native void free(long address);
+
+    private native boolean load(long address, byte[] table);
+
+    private native void route(long address, long id, long[] out);
+
+    private native void routeBytes(long address, byte[] id, long[] out);
+
+    private native void routeKey(long address, long key, long[] out);
+
+    private native void routeText(long address, byte[] key, long[] out);
+
+    private native String name(long address, int number);
+
+    private native long version(long address);
+
+    private native long age(long address);
+}

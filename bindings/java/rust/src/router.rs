@@ -1,0 +1,199 @@
+//! Natives of `io.keymill.RouterBox`: genes and routers.
+
+use jni::EnvUnowned;
+use jni::objects::{JByteArray, JClass, JLongArray, JObject, JString};
+use jni::sys::{jboolean, jint, jlong};
+use keymill::{Gene, Result, Route, Router};
+
+use crate::door::{Fault, enter, enter_with, text_in, text_out};
+
+/// # Safety
+/// `address` came from [`boxed`] and was not freed; the reference does not outlive the native call.
+unsafe fn held<'a>(address: jlong) -> &'a Router {
+    // SAFETY: the contract; Java frees a box only when no object can call with it any more.
+    unsafe { &*(address as *const Router) }
+}
+
+pub(crate) fn boxed(router: Router) -> jlong {
+    Box::into_raw(Box::new(router)) as jlong
+}
+
+/// Writes a route into an array of the caller's: gene, version, and the numbers of the names, 16 bits each: the shard, the one that
+/// serves, and a second one with the bit above it set.
+fn answer(env: &mut jni::Env<'_>, route: &Route<'_>, out: &JLongArray<'_>) -> std::result::Result<(), Fault> {
+    let (shard, serves, also) = route.numbers();
+    let also = also.map_or(0, |also| 1 << 48 | jlong::from(also) << 32);
+    let names = jlong::from(shard) | jlong::from(serves) << 16 | also;
+    out.set_region(env, 0, &[jlong::from(route.gene.get()), route.version as jlong, names])?;
+    Ok(())
+}
+
+/// `static int gene(long key)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_gene(
+    mut env: EnvUnowned<'_>,
+    _: JClass<'_>,
+    key: jlong,
+) -> jint {
+    enter(&mut env, 0, || Ok(jint::from(Gene::of_number(key as u64).get())))
+}
+
+/// `static int geneOfText(byte[] key)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_geneOfText<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JClass<'local>,
+    key: JByteArray<'local>,
+) -> jint {
+    enter_with(&mut env, 0, |env| {
+        let key = env.convert_byte_array(&key)?;
+        Ok(jint::from(Gene::of(&key[..])?.get()))
+    })
+}
+
+/// `static long open(byte[] file)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_open<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JClass<'local>,
+    file: JByteArray<'local>,
+) -> jlong {
+    enter_with(&mut env, 0, |env| Ok(boxed(Router::open(text_in(env, &file)?)?)))
+}
+
+/// `static long fromText(byte[] table)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_fromText<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JClass<'local>,
+    table: JByteArray<'local>,
+) -> jlong {
+    enter_with(&mut env, 0, |env| Ok(boxed(Router::from_text(&text_in(env, &table)?)?)))
+}
+
+/// `static void free(long address)`: nothing in Java can reach the router any more.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_free(mut env: EnvUnowned<'_>, _: JClass<'_>, address: jlong) {
+    enter(&mut env, (), || {
+        // SAFETY: from `boxed`, freed once: the reference queue hands a box out once.
+        drop(unsafe { Box::from_raw(address as *mut Router) });
+        Ok(())
+    });
+}
+
+/// `boolean load(long address, byte[] table)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_load<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    table: JByteArray<'local>,
+) -> jboolean {
+    // SAFETY: a native of the box's owner; so below.
+    enter_with(&mut env, false, |env| Ok(unsafe { held(address) }.load(&text_in(env, &table)?)?))
+}
+
+/// A native that writes a route.
+fn routed<'local>(
+    env: &mut EnvUnowned<'local>,
+    out: &JLongArray<'local>,
+    ask: impl FnOnce() -> Result<Route<'local>>,
+) {
+    enter_with(env, (), |env| answer(env, &ask()?, out));
+}
+
+/// `void route(long address, long id, long[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_route<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    id: jlong,
+    out: JLongArray<'local>,
+) {
+    // SAFETY: as above.
+    routed(&mut env, &out, || unsafe { held(address) }.route(id as u64));
+}
+
+/// `void routeBytes(long address, byte[] id, long[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_routeBytes<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    id: JByteArray<'local>,
+    out: JLongArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        let id = env.convert_byte_array(&id)?;
+        // SAFETY: as above.
+        let route = unsafe { held(address) }.route_bytes(&id)?;
+        answer(env, &route, &out)
+    });
+}
+
+/// `void routeKey(long address, long key, long[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_routeKey<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    key: jlong,
+    out: JLongArray<'local>,
+) {
+    // SAFETY: as above.
+    routed(&mut env, &out, || unsafe { held(address) }.route_key(key as u64));
+}
+
+/// `void routeText(long address, byte[] key, long[] out)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_routeText<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    key: JByteArray<'local>,
+    out: JLongArray<'local>,
+) {
+    enter_with(&mut env, (), |env| {
+        let key = env.convert_byte_array(&key)?;
+        // SAFETY: as above.
+        let route = unsafe { held(address) }.route_key(&key[..])?;
+        answer(env, &route, &out)
+    });
+}
+
+/// `String name(long address, int number)`: a name of a shard.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_name<'local>(
+    mut env: EnvUnowned<'local>,
+    _: JObject<'local>,
+    address: jlong,
+    number: jint,
+) -> JString<'local> {
+    enter_with(&mut env, JString::null(), |env| {
+        // SAFETY: as above.
+        text_out(env, unsafe { held(address) }.name(number as u16))
+    })
+}
+
+/// `long version(long address)`
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_version(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    address: jlong,
+) -> jlong {
+    // SAFETY: as above.
+    enter(&mut env, 0, || Ok(unsafe { held(address) }.version() as jlong))
+}
+
+/// `long age(long address)`: milliseconds; -1: the table is not from a store.
+#[unsafe(no_mangle)]
+extern "system" fn Java_io_keymill_RouterBox_age(
+    mut env: EnvUnowned<'_>,
+    _: JObject<'_>,
+    address: jlong,
+) -> jlong {
+    // SAFETY: as above.
+    enter(&mut env, -1, || Ok(unsafe { held(address) }.age().map_or(-1, |age| age.as_millis() as jlong)))
+}

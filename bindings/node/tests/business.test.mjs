@@ -1,0 +1,127 @@
+// Business ids: keys in, ids that carry the key's gene out.
+import assert from 'node:assert/strict'
+import { inspect } from 'node:util'
+import { test } from 'node:test'
+import { Business, KeymillError, open } from 'keymill'
+import { fresh } from './support.mjs'
+
+const GENE_OF_42 = 61763n
+const GENE_OF_BUYER_42 = 56443n
+const id = (gene, number) => (gene << 47n) | BigInt(number)
+
+function refused(code, verb, ...words) {
+  assert.throws(verb, (e) => {
+    assert.ok(e instanceof KeymillError, String(e))
+    assert.equal(e.code, code, e.message)
+    for (const word of words) assert.ok(e.message.includes(word), `${e.message} says nothing of ${word}`)
+    return true
+  })
+}
+
+test('an id carries the gene of its key, by every verb', async () => {
+  const mill = open(fresh())
+  const orders = mill.business('order')
+  assert.equal(orders.next(42), id(GENE_OF_42, 1))
+  assert.equal(orders.next(42n), id(GENE_OF_42, 2))
+  assert.equal(orders.next('buyer-42'), id(GENE_OF_BUYER_42, 3))
+  assert.deepEqual(orders.take(42, 2), [id(GENE_OF_42, 4), id(GENE_OF_42, 5)])
+  assert.deepEqual(orders.take(42, 0), [])
+  assert.equal(orders.tryNext('buyer-42'), id(GENE_OF_BUYER_42, 6))
+  assert.equal(await orders.nextAsync(42), id(GENE_OF_42, 7))
+  assert.deepEqual(await orders.takeAsync('buyer-42', 2), [id(GENE_OF_BUYER_42, 8), id(GENE_OF_BUYER_42, 9)])
+  const many = orders.take(42n, 5000)
+  assert.deepEqual(many, many.map((_, i) => id(GENE_OF_42, 10 + i)))
+  const again = mill.source('business:order')
+  assert.ok(again instanceof Business)
+  assert.equal(again.next(42), id(GENE_OF_42, 5010))
+  assert.deepEqual(orders.parse(id(GENE_OF_BUYER_42, 17)), { gene: 56443, number: 17n })
+  assert.equal(orders.label, 'business:order')
+  assert.equal(inspect(orders), 'Business business:order')
+  assert.equal(orders.settings.counters, '1')
+  assert.equal(orders.stats().issued, 5010)
+  mill.close()
+})
+
+test('keys at the ends', () => {
+  const mill = open(fresh())
+  const orders = mill.business('order')
+  for (const key of [0, -1, Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER, -(2n ** 63n), 2n ** 63n, 2n ** 64n - 1n, '', '用户', '\u{10437}', '\uFFFD', 'x'.repeat(65536)]) {
+    assert.ok(orders.next(key) > 0n)
+  }
+  // A negative key is its two's complement; short and long texts go different ways to the same gene.
+  assert.equal(orders.next(-1) >> 47n, orders.next(2n ** 64n - 1n) >> 47n)
+  for (const length of [1, 500, 506, 507, 508, 511, 512, 513, 4000]) {
+    assert.equal(orders.next('ü'.repeat(length)) >> 47n, orders.tryNext('ü'.repeat(length)) >> 47n)
+  }
+  mill.close()
+})
+
+test('ids of 128 bits', async () => {
+  const mill = open(fresh())
+  const orders = mill.business('order', { wide: 'on' })
+  const first = (GENE_OF_BUYER_42 << 111n) | 1n
+  assert.equal(orders.next('buyer-42'), first)
+  assert.equal(orders.tryNext('buyer-42'), first + 1n)
+  assert.deepEqual(orders.take('buyer-42', 2), [first + 2n, first + 3n])
+  assert.equal(await orders.nextAsync('buyer-42'), first + 4n)
+  assert.deepEqual(await orders.takeAsync('buyer-42', 1), [first + 5n])
+  assert.deepEqual(orders.parse(first), { gene: 56443, number: 1n })
+  assert.deepEqual(orders.parse(String(first)), { gene: 56443, number: 1n })
+  // A bigint does not say its form: one that fits both is refused, and the bytes say it.
+  const both = id(61763n, 7n)
+  for (const wrong of [both, String(both)]) refused('INVALID_ARGUMENT', () => orders.parse(wrong), '128')
+  const bytes = Buffer.alloc(16)
+  bytes.writeBigUInt64BE(both, 8)
+  assert.deepEqual(orders.parse(bytes.subarray(8)), { gene: 61763, number: 7n })
+  assert.deepEqual(orders.parse(bytes), { gene: 0, number: both })
+  refused('INVALID_ARGUMENT', () => orders.parse(bytes.subarray(1)), '15 bytes')
+  mill.close()
+})
+
+test('a wrong key is refused in words', async () => {
+  const mill = open(fresh())
+  const orders = mill.business('order')
+  for (const key of [undefined, null, true, 1.5, NaN, Infinity, 2 ** 53, 2n ** 64n, -(2n ** 63n) - 1n, {}, [], Symbol('x'), () => 1]) {
+    refused('INVALID_ARGUMENT', () => orders.next(key), 'a key ')
+    refused('INVALID_ARGUMENT', () => orders.tryNext(key), 'a key ')
+    refused('INVALID_ARGUMENT', () => orders.take(key, 3), 'a key ')
+    await assert.rejects(orders.nextAsync(key), { code: 'INVALID_ARGUMENT' })
+    await assert.rejects(orders.takeAsync(key, 3), { code: 'INVALID_ARGUMENT' })
+  }
+  refused('INVALID_ARGUMENT', () => orders.next(), 'not undefined')
+  refused('INVALID_ARGUMENT', () => orders.next('\ud800'), 'surrogate')
+  for (const key of ['x'.repeat(65537), 'ü'.repeat(32769)]) refused('INVALID_ARGUMENT', () => orders.next(key), '65536')
+  for (const count of [-1, 1.5, '3', undefined, 2 ** 40]) refused('INVALID_ARGUMENT', () => orders.take(42, count))
+  for (const wrong of [0, -1, 2n ** 63n, 2n ** 127n, 'x', null, {}]) refused('INVALID_ARGUMENT', () => orders.parse(wrong))
+  refused('INVALID_CONFIG', () => mill.business('order', { counters: 3 }), 'power of two')
+  refused('INVALID_ARGUMENT', () => mill.business(5))
+  refused('INVALID_ARGUMENT', () => new Business(), 'mill')
+  assert.equal(orders.next(42) & 0xffffn, 1n)
+  mill.close()
+})
+
+test('a store that is silent ends a wait at the deadline, and blocks no loop', async () => {
+  const mill = open(`${fresh()}?script=silent:8s`)
+  const orders = mill.business('order', { deadline: '200ms' })
+  refused('DEADLINE', () => orders.next(42))
+  refused('DEADLINE', () => orders.take(42, 3))
+  assert.equal(orders.tryNext(42), null)
+  let turns = 0
+  const timer = setInterval(() => turns++, 1)
+  await assert.rejects(orders.nextAsync(42), { code: 'DEADLINE' })
+  await assert.rejects(orders.takeAsync(42, 3), { code: 'DEADLINE' })
+  clearInterval(timer)
+  assert.ok(turns > 10, `${turns} turns`)
+  await mill.closeAsync()
+})
+
+test('a closed mill is said', async () => {
+  const mill = open(fresh())
+  const orders = mill.business('order')
+  orders.next(42)
+  mill.close()
+  refused('CLOSED', () => orders.next(42))
+  refused('CLOSED', () => orders.tryNext(42))
+  refused('CLOSED', () => orders.take(42, 3))
+  await assert.rejects(orders.nextAsync(42), { code: 'CLOSED' })
+})

@@ -1,0 +1,173 @@
+import type { Cursor } from './cursor'
+import { argument, translated } from './error'
+import { Life } from './life'
+import { native, type BatchBox, type SourceStats } from './native'
+import { gene, type Key } from './router'
+import { counted, partsOf, room, type Parts } from './source'
+import { Patience, pause, sleep } from './wait'
+
+/**
+ * Ids that carry the gene of a key: 16 bits that name a virtual node of the ring, so that the id alone says its shard. All ids
+ * of one key have one gene, and they rise within the process. Opened with `wide: 'on'`, ids have 128 bits.
+ */
+export class Business {
+  readonly #life: Life
+  readonly #cursor: Cursor
+  /** The next id for a key, if one is in memory. */
+  readonly #direct: (key: unknown) => bigint | undefined
+
+  private constructor(life: Life, cursor: Cursor) {
+    if (!(life instanceof Life)) throw argument("a source comes from a mill, as open().business('order'), not from new")
+    this.#life = life
+    this.#cursor = cursor
+    this.#direct = native.directFor(cursor.source) ?? (() => undefined)
+  }
+
+  /** `business:order`: kind and name. */
+  get label(): string {
+    return this.#cursor.facts.label
+  }
+
+  /** The label. */
+  toString(): string {
+    return this.label
+  }
+
+  /** What the source is, every default filled in. */
+  get settings(): Record<string, string> {
+    return Object.fromEntries(this.#cursor.facts.settings)
+  }
+
+  /**
+   * The next id for a key, from memory. Only a cold or starved source waits, and then it **blocks the thread**, at most the
+   * source's `deadline`; `nextAsync` does not.
+   */
+  next(key: Key): bigint {
+    if (this.#life.open) {
+      const id = this.#direct(key)
+      if (id !== undefined) return id
+    }
+    const virtual = gene(key)
+    const patience = new Patience()
+    for (;;) {
+      const answer = this.#attempt(virtual, patience.waited)
+      if (typeof answer === 'bigint') return answer
+      patience.begin()
+      sleep(answer)
+    }
+  }
+
+  /** The next id for a key; never blocks the event loop. Of several calls that wait, the one made first gets the first id. */
+  async nextAsync(key: Key): Promise<bigint> {
+    const virtual = gene(key)
+    const patience = new Patience()
+    const { queue } = this.#cursor
+    let wait = 0
+    if (queue.empty) {
+      const answer = this.#attempt(virtual, 0)
+      if (typeof answer === 'bigint') return answer
+      wait = answer
+    }
+    patience.begin()
+    return queue.turn(async () => {
+      for (;;) {
+        if (wait > 0) await pause(wait)
+        const answer = this.#attempt(virtual, patience.waited)
+        if (typeof answer === 'bigint') return answer
+        wait = answer
+      }
+    })
+  }
+
+  /** The next id for a key if one is in memory, else `null`; never waits. */
+  tryNext(key: Key): bigint | null {
+    const answer = this.#attempt(gene(key), -1)
+    return typeof answer === 'bigint' ? answer : null
+  }
+
+  /** `count` ids for a key: all of them, or an error. The fast way to many. Waits as `next` does. */
+  take(key: Key, count: number): bigint[] {
+    const wanted = counted(count)
+    const batch = this.#ask(gene(key), wanted)
+    try {
+      for (let wait; (wait = native.poll(batch)) > 0; ) sleep(wait)
+      return this.#listed(batch, wanted)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /** `count` ids for a key: all of them, or a rejection. Never blocks the event loop. */
+  async takeAsync(key: Key, count: number): Promise<bigint[]> {
+    const wanted = counted(count)
+    const batch = this.#ask(gene(key), wanted)
+    try {
+      await this.#cursor.queue.turn(async () => {
+        for (let wait; this.#life.check(), (wait = native.poll(batch)) > 0; ) await pause(wait)
+      })
+      return this.#listed(batch, wanted)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /**
+   * Takes an id of this source apart: its gene and its number. Bytes are big-endian, 8 of them or 16 of a wide id. With `wide: 'on'` a
+   * number that may be an id of 64 bits or another one of 128 is refused; the bytes say which.
+   */
+  parse(id: bigint | number | string | Uint8Array): Parts {
+    this.#life.check()
+    return partsOf(this.#cursor.source, id instanceof Uint8Array ? `0x${Buffer.from(id).toString('hex')}` : id)
+  }
+
+  /** This source's figures, over all its counters; after `close` the last ones. */
+  stats(): SourceStats {
+    try {
+      return native.stats(this.#cursor.source)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /** An id, or the pause after which to ask again. */
+  #attempt(gene: number, waited: number): bigint | number {
+    this.#life.check()
+    const { source, facts } = this.#cursor
+    try {
+      return facts.wide ? native.nextWideFor(source, gene, waited) : native.nextFor(source, gene, waited)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  #ask(gene: number, count: number): BatchBox {
+    this.#life.check()
+    try {
+      return native.askFor(this.#cursor.source, gene, count)
+    } catch (e) {
+      throw translated(e)
+    }
+  }
+
+  /** The ids of a complete batch. */
+  #listed(batch: BatchBox, count: number): bigint[] {
+    const ids = new Array<bigint>(count)
+    if (this.#cursor.facts.wide) {
+      const words = room(2 * count)
+      native.writeWideBatch(batch, words)
+      for (let i = 0; i < count; i++) ids[i] = (words[2 * i] << 64n) | words[2 * i + 1]
+    } else {
+      const words = room(count)
+      native.writeBatch(batch, words)
+      for (let i = 0; i < count; i++) ids[i] = words[i]
+    }
+    return ids
+  }
+}
+
+// What `console.log` shows.
+Object.defineProperty(Business.prototype, Symbol.for('nodejs.util.inspect.custom'), {
+  value(this: Business) {
+    return `Business ${this.label}`
+  },
+})

@@ -1,0 +1,352 @@
+//! The router: which shard an id or a business key belongs to. Reading takes no lock and does no I/O.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::{Code, Error, Result, shown};
+use crate::base::fault::{Fault, FaultKind, quoted};
+use crate::base::reservation::Key;
+use crate::config::check_name;
+use crate::gene::{Gene, GeneKey, NUMBER_BITS};
+use crate::keeper::routers::Follower;
+use crate::router::{LONGEST_TEXT, LiveTable, Table, Word};
+use crate::time::Clock;
+
+use super::{Change, Mill};
+
+/// Which shard an id or a business key belongs to, by a table of ranges over the 65 536 genes.
+///
+/// Copies are one router. A new table replaces the old one as a whole while other threads read; a bad table, or one of a lower
+/// version, is refused and the old one stays.
+///
+/// ```
+/// let router = keymill::Router::from_text(
+///     r#"
+///     version = 7
+///     shards = ["s1", "s2"]
+///     [[range]]
+///     upper = 16383
+///     shard = "s1"
+///     [[range]]
+///     upper = 65535
+///     shard = "s2"
+///     "#,
+/// )?;
+/// let route = router.route_key("buyer-42")?;
+/// assert_eq!((route.gene.get(), route.shard, route.version), (56443, "s2", 7));
+/// let id = 56443 << 47 | 1;
+/// assert_eq!(router.route(id)?.shard, "s2");
+/// # Ok::<(), keymill::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Router {
+    pub(crate) live: Arc<LiveTable>,
+}
+
+/// Where an id or a business key belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Route<'r> {
+    /// The gene: the virtual node of the ring.
+    pub gene: Gene,
+    /// The shard of the gene's range, as the table says it. While the range moves, the shard that it leaves.
+    pub shard: &'r str,
+    /// The shard to read from. It differs from `shard` once the range moves and this id has been cut over.
+    pub read: &'r str,
+    /// The shard to write to.
+    pub write: &'r str,
+    /// A second shard that may serve ids of this key: only for a key whose range moves by number, where each id decides.
+    pub also: Option<&'r str>,
+    /// The version of the table.
+    pub version: u64,
+    /// The numbers of the names: shard, the one that serves, and a second one.
+    pub(crate) numbers: (u16, u16, Option<u16>),
+}
+
+impl Route<'_> {
+    /// The parts as `name, value`, in the order people read them.
+    #[must_use]
+    pub fn fields(&self) -> Vec<(&'static str, String)> {
+        let mut fields = vec![
+            ("gene", self.gene.to_string()),
+            ("shard", self.shard.to_owned()),
+            ("read", self.read.to_owned()),
+            ("write", self.write.to_owned()),
+        ];
+        fields.extend(self.also.map(|also| ("also", also.to_owned())));
+        fields.push(("version", self.version.to_string()));
+        fields
+    }
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Router").field("version", &self.version()).finish_non_exhaustive()
+    }
+}
+
+impl Router {
+    /// A router whose table is in a file, TOML or JSON. The file is read once; [`Router::load`] replaces the table.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`: the file cannot be read. `INVALID_CONFIG`: every fault of the table.
+    pub fn open(file: impl AsRef<Path>) -> Result<Router> {
+        let file = file.as_ref();
+        let in_file = |error: Error| Error {
+            message: format!("`{}`: {}", shown(&file.to_string_lossy()), error.message),
+            ..error
+        };
+        let text = read(file)
+            .map_err(|e| in_file(Error::argument(format!("reading the route table failed: {e}"))))?;
+        Router::from_text(&text).map_err(in_file)
+    }
+
+    /// A router with this table: TOML, or JSON if the text begins with a brace.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG`: every fault of the table.
+    pub fn from_text(text: &str) -> Result<Router> {
+        Ok(Router { live: Arc::new(LiveTable::new(&Table::parse(text)?)?) })
+    }
+
+    /// Replaces the table. `false`: this table is the present one, and nothing was changed.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG`: every fault of the table, or its version is not higher than the present one. The old table stays.
+    pub fn load(&self, text: &str) -> Result<bool> {
+        self.live.replace(&Table::parse(text)?)
+    }
+
+    /// Where an id of 64 bits belongs. The type says the form: [`Router::route_wide`] is for ids of 128 bits, the small ones of gene 0
+    /// included.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`: the id is 2^63 or more.
+    #[inline]
+    pub fn route(&self, id: u64) -> Result<Route<'_>> {
+        Ok(self.served(Gene::of_id(id)?, id & ((1 << NUMBER_BITS) - 1)))
+    }
+
+    /// Where an id of 128 bits belongs.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`: the id has not the form of a wide id.
+    #[inline]
+    pub fn route_wide(&self, id: u128) -> Result<Route<'_>> {
+        Ok(self.served(Gene::of_wide(id)?, id as u64 & i64::MAX as u64))
+    }
+
+    /// Where an id belongs whose bytes are in big-endian order: 8 of them, or 16 of a wide id.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`: another length, or not the form of an id.
+    pub fn route_bytes(&self, id: &[u8]) -> Result<Route<'_>> {
+        if let Ok(id) = id.try_into() {
+            return self.route(u64::from_be_bytes(id));
+        }
+        match id.try_into() {
+            Ok(id) => self.route_wide(u128::from_be_bytes(id)),
+            Err(_) => Err(Error::argument(format!(
+                "an id of {} bytes; ids have 8 bytes, or 16 where the source is `wide=on`",
+                id.len()
+            ))),
+        }
+    }
+
+    /// Where the ids of a business key belong.
+    ///
+    /// # Errors
+    /// `INVALID_ARGUMENT`: the key is too long.
+    #[inline]
+    pub fn route_key<'k>(&self, key: impl Into<GeneKey<'k>>) -> Result<Route<'_>> {
+        Ok(self.route_gene(Gene::of(key)?))
+    }
+
+    /// Where the ids of a gene belong.
+    #[inline]
+    #[must_use]
+    pub fn route_gene(&self, gene: Gene) -> Route<'_> {
+        let (word, version) = self.live.word(gene);
+        let (serves, also) = word.serves_gene();
+        let mut route = self.answer(gene, word, serves, version);
+        route.also = also.map(|number| self.live.name(number));
+        route.numbers.2 = also;
+        route
+    }
+
+    #[inline]
+    fn served(&self, gene: Gene, number: u64) -> Route<'_> {
+        let (word, version) = self.live.word(gene);
+        self.answer(gene, word, word.serves(number), version)
+    }
+
+    #[inline]
+    fn answer(&self, gene: Gene, word: Word, serves: u16, version: u64) -> Route<'_> {
+        let shard = self.live.name(word.shard());
+        let name = if serves == word.shard() { shard } else { self.live.name(serves) };
+        Route {
+            gene,
+            shard,
+            read: name,
+            write: name,
+            also: None,
+            version,
+            numbers: (word.shard(), serves, None),
+        }
+    }
+
+    /// The version of the present table.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.live.version()
+    }
+
+    /// How long ago the store confirmed the present table; `None` where the table is not from a store.
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        self.live.age_ms(Clock::System.boot_ms()).map(Duration::from_millis)
+    }
+}
+
+/// What [`Mill::put_routes`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stored {
+    /// The version that the store had; `None` where it had no table of this name.
+    pub before: Option<u64>,
+    /// The version that it has now, or would have.
+    pub after: u64,
+}
+
+/// A route table that the store has: see [`Mill::stored_routers`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredRouter {
+    /// The router's name.
+    pub name: String,
+    /// The version of its table.
+    pub version: u64,
+    /// The shards that its ranges name, or the faults of the table.
+    pub shards: Result<Vec<String>>,
+}
+
+/// How often a table is stored again after another process has changed it meanwhile.
+const ATTEMPTS: u32 = 10;
+
+impl Mill {
+    /// The router of this name, whose table is in the store. The mill reads the table every 10 s, every second while one of its
+    /// ranges moves. Asking again gives the same router. If the store is lost, the router goes on with the table that it has:
+    /// see [`Router::age`].
+    ///
+    /// # Errors
+    /// `STORE_REFUSED`: the store has no table of this name; `INVALID_CONFIG`: every fault of the table; `STORE_UNAVAILABLE`,
+    /// `CLOSED`.
+    pub fn router(&self, name: &str) -> Result<Router> {
+        self.shared.enter(|engine| {
+            check_name(name, "the router's name")?;
+            let routers = &self.shared.routers;
+            if let Some(follower) = routers.find(name) {
+                return Ok(Router { live: follower.live.clone() });
+            }
+            if routers.iter().count() >= engine.max_sources() {
+                return Err(Error::argument(format!(
+                    "router `{}` exceeds `max_sources={}`; do not make names from user input",
+                    shown(name),
+                    engine.max_sources()
+                )));
+            }
+            let line = self.shared.config.command_line();
+            let key = Key::of_route(name);
+            let read = engine.run_on_store(move |store| store.read_route(&key, 0))?;
+            let stored = read.map_err(|fault| fault.error(line))?.ok_or_else(|| {
+                Error::new(
+                    Code::StoreRefused,
+                    format!(
+                        "the store has no route table `{}`; store one: `{} route put {} FILE --yes`",
+                        shown(name),
+                        line.keymill,
+                        quoted(&shown(name))
+                    ),
+                )
+            })?;
+            let follower = Follower::new(name, &stored, Clock::System.boot_ms())?;
+            let live = routers.add(follower).live.clone();
+            // The keeper sleeps until the reading that it knows of.
+            engine.wake_keeper();
+            Ok(Router { live })
+        })
+    }
+
+    /// The route tables that the store has, in the order of their names. For a look from outside: creates nothing.
+    ///
+    /// # Errors
+    /// `STORE_UNAVAILABLE`, `STORE_REFUSED`, `CLOSED`.
+    pub fn stored_routers(&self) -> Result<Vec<StoredRouter>> {
+        let key = Key::of_route("");
+        let listed =
+            self.shared.on_store(self.shared.config.command_line(), move |store| store.list_routes(&key))?;
+        let routers = listed.into_iter().map(|(name, stored)| {
+            let table = Table::parse(stored.text.as_deref().unwrap_or_default());
+            let shards = table.map(|table| {
+                let names: std::collections::BTreeSet<&str> = table.names().collect();
+                names.into_iter().map(str::to_owned).collect()
+            });
+            StoredRouter { name, version: stored.version, shards }
+        });
+        Ok(routers.collect())
+    }
+
+    /// Stores a route table under a name, for every process that asks [`Mill::router`] for it. The version of the table has to be
+    /// higher than the one in the store: of two processes that change a table at once, one is refused. Creates the
+    /// database's table if it is missing.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG`: every fault of the table, or its version is not higher than the stored one; `STORE_UNAVAILABLE`,
+    /// `STORE_REFUSED`, `CLOSED`.
+    pub fn put_routes(&self, name: &str, table: &str, change: Change) -> Result<Stored> {
+        self.shared.guard(|| check_name(name, "the router's name"))?;
+        let after = self.shared.guard(|| Table::parse(table))?.version();
+        let (key, text) = (Arc::new(Key::of_route(name)), table.to_owned());
+        let stored = self.shared.on_store(self.shared.config.command_line(), move |store| {
+            for _ in 0..ATTEMPTS {
+                // A dry run creates nothing, and a table that is not there yet has no row.
+                let is_missing = !store.init(std::slice::from_ref(&key), change.is_dry())?.is_empty();
+                let found = if is_missing && change.is_dry() { None } else { store.read_route(&key, 0)? };
+                let before = found.as_ref().map(|found| found.version);
+                let is_there =
+                    found.is_some_and(|found| found.version == after && found.text.as_deref() == Some(&text));
+                if !is_there && before.is_some_and(|before| before >= after) {
+                    return Ok((before, false));
+                }
+                // A table that is there is stored again: of several stores one may lack it.
+                if change.is_dry() || store.replace_route(&key, before, (after, &text))? {
+                    return Ok((before, true));
+                }
+            }
+            Err(Fault::new(
+                FaultKind::Unavailable,
+                "other processes changed the route table again and again; nothing was stored",
+            ))
+        });
+        match stored? {
+            (before, true) => Ok(Stored { before, after }),
+            (before, false) => self.shared.guard(|| {
+                Err(Error::config(format!(
+                    "the store has version {} of route table `{}`, and this one is version {after}; raise `version` above it",
+                    before.unwrap_or_default(),
+                    shown(name)
+                )))
+            }),
+        }
+    }
+}
+
+/// The text of a file. No more than a table may have is read.
+fn read(file: &Path) -> std::io::Result<String> {
+    use std::io::Read;
+    let mut text = String::new();
+    std::fs::File::open(file)?.take(LONGEST_TEXT as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
+}

@@ -1,0 +1,529 @@
+//! The keeper's side of a bank: which counters it asks the store for, and where the numbers go.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::base::bank::{BankSpec, OpenBank, counter_key};
+use crate::base::error::{Code, Error};
+use crate::base::fault::{Fault, FaultKind, Remedy};
+use crate::base::reservation::{Key, Mark, Request, Reserved};
+use crate::gene::Gene;
+use crate::planner::{MAX_JUMP_STEPS, View};
+use crate::time::Now;
+
+use super::BankSource;
+use super::cell::{Cell, END, MOST};
+use super::source::FIRST;
+use super::step::{Note, Used, step};
+
+/// How long a counter whose row was refused is not asked for again.
+const REFUSED_MS: u64 = 1_000;
+
+/// The rate of a counter is measured over this long at least.
+const MEASURED_MS: u64 = 250;
+
+/// What a bank asks of the store.
+#[derive(Clone, Debug)]
+pub enum BankAsk {
+    /// Whether the bank has so many counters, and where those begin that have no row; a new bank is recorded.
+    Open {
+        /// The key of the bank's record.
+        key: Arc<Key>,
+        /// How many counters the source has.
+        bank: BankSpec,
+    },
+    /// A range for each of these counters.
+    Reserve {
+        /// The counters.
+        indexes: Vec<u32>,
+        /// Their requests, in the same order.
+        requests: Vec<Request>,
+    },
+}
+
+/// The answer.
+#[derive(Clone, Debug)]
+pub enum BankAnswer {
+    /// How many counters the bank has, and where those without a row begin.
+    Opened(Result<OpenBank, Fault>),
+    /// An answer to each request, in their order.
+    Reserved(Vec<Result<Reserved, Fault>>),
+}
+
+/// Ranges of a hot counter for which its cell has no room yet.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    pub(super) ranges: VecDeque<(u64, u64)>,
+    /// How many numbers lay in memory after the last refill, and when that was.
+    left: u64,
+    at_ms: u64,
+    /// The rate that was measured last.
+    used: Used,
+}
+
+impl Ahead {
+    fn count(&self) -> u64 {
+        self.ranges.iter().map(|(lo, hi)| hi - lo).sum()
+    }
+
+    /// The next part of the ranges, as long as a cell can hold.
+    fn pop(&mut self) -> Option<(u64, u64)> {
+        let (lo, hi) = self.ranges.front_mut()?;
+        let part = (*lo, (*lo + MOST).min(*hi));
+        *lo = part.1;
+        if *lo == *hi {
+            self.ranges.pop_front();
+        }
+        Some(part)
+    }
+
+    fn push_back(&mut self, part: (u64, u64)) {
+        self.ranges.push_front(part);
+    }
+
+    /// Brings the cell as much as it has room for; answers whether that was anything. Under the lock of the supply, so that one thread
+    /// at a time publishes.
+    pub(super) fn serve(&mut self, cell: &Cell) -> bool {
+        let mut served = false;
+        while cell.holds().room > 0
+            && let Some((lo, hi)) = self.pop()
+        {
+            if !publish_in(cell, lo, hi) {
+                self.push_back((lo, hi));
+                break;
+            }
+            served = true;
+        }
+        served
+    }
+}
+
+/// What the keeper knows of a bank.
+#[derive(Debug)]
+pub(super) struct Supply {
+    /// Where counters without a row begin; `None` until the record was compared.
+    floor: Option<u64>,
+    /// Numbers that callers lack of a bank whose number of counters is not known yet.
+    early: BTreeMap<Gene, u64>,
+    /// Hot counters.
+    ahead: BTreeMap<u32, Ahead>,
+    /// Counters whose rows another session had locked: they are asked for alone.
+    alone: BTreeSet<u32>,
+    /// How many counters go into one batch, after a locked row fewer.
+    most: usize,
+    /// Requests of batches that lacked more than their counters' rates needed, and how many those had needed.
+    large: BTreeMap<u32, u64>,
+    /// How many numbers of each counter this process reserved.
+    reserved: Vec<u64>,
+}
+
+impl Supply {
+    pub(super) fn new() -> Supply {
+        Supply {
+            floor: None,
+            early: BTreeMap::new(),
+            ahead: BTreeMap::new(),
+            alone: BTreeSet::new(),
+            most: usize::MAX,
+            large: BTreeMap::new(),
+            reserved: Vec::new(),
+        }
+    }
+
+    pub(super) fn ahead_of_all(&self) -> u64 {
+        self.ahead.values().map(Ahead::count).sum()
+    }
+
+    /// How many numbers of a counter were used since its last refill, and how many that had brought.
+    fn used(&mut self, index: u32, note: Note, left: u64, now: Now) -> (u64, Used) {
+        if let Some(ahead) = self.ahead.get_mut(&index) {
+            let ms = now.boot_ms.saturating_sub(ahead.at_ms);
+            if ms >= MEASURED_MS {
+                ahead.used = Used { numbers: ahead.left.saturating_sub(left), ms };
+            }
+            return (note.len, ahead.used);
+        }
+        // The first segment of a counter that is not hot is the last refill.
+        (note.len, Used { numbers: note.len.saturating_sub(left), ms: note.age_ms(now.boot_ms) })
+    }
+}
+
+/// One past the highest number of a counter that this process has seen; 0: none.
+fn seen(cell: &Cell, ahead: Option<&Ahead>) -> u64 {
+    match ahead.and_then(|ahead| ahead.ranges.back()) {
+        Some((_, hi)) => *hi,
+        None => match cell.holds().end {
+            0 if cell.note() == 0 => 0,
+            end => cell.base() + end,
+        },
+    }
+}
+
+fn publish_in(cell: &Cell, lo: u64, hi: u64) -> bool {
+    let base = cell.base();
+    lo >= base && cell.publish(lo - base, hi - lo)
+}
+
+impl BankSource {
+    /// What the planner decides by.
+    pub(crate) fn view(&self, now: Now) -> View {
+        self.callers.waker.acknowledge();
+        self.serve(now);
+        View::Bank {
+            wants: self.urgent.has_any() || self.background.has_any() || self.is_wanted_early(),
+            waiting: self.is_waited_for(),
+            reserved: crate::base::counters::Counters::get(&self.callers.counters.reserved),
+        }
+    }
+
+    /// Whether a caller lacks numbers.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        // ordering: Relaxed — acquired with the wake that made the keeper check the source.
+        self.sleeping.load(Ordering::Relaxed) > 0 || self.urgent.has_any() || self.is_wanted_early()
+    }
+
+    /// Whether a caller lacks numbers, and how many counters there are is not known yet.
+    fn is_wanted_early(&self) -> bool {
+        self.counted().is_none() && !self.lock().early.is_empty()
+    }
+
+    /// Notes that a caller lacks numbers of a bank whose number of counters is not known. `false`: it is known now.
+    pub(super) fn want_early(&self, gene: Gene, numbers: u64) -> bool {
+        let mut supply = self.lock();
+        if self.counted().is_some() {
+            return false;
+        }
+        let wanted = supply.early.entry(gene).or_default();
+        *wanted = numbers.max(*wanted);
+        true
+    }
+
+    /// Whether numbers lie in memory that only the keeper can bring to their counters.
+    pub(crate) fn has_ahead(&self) -> bool {
+        self.lock().ahead.values().any(|ahead| !ahead.ranges.is_empty())
+    }
+
+    /// Brings hot counters the numbers that were reserved ahead.
+    fn serve(&self, now: Now) {
+        let mut supply = self.lock();
+        if supply.ahead.is_empty() {
+            return;
+        }
+        let mut served = Vec::new();
+        let indexes: Vec<u32> = supply.ahead.keys().copied().collect();
+        for index in indexes {
+            let Some(cell) = self.cells().get(index as usize) else { continue };
+            let Some(ahead) = supply.ahead.get_mut(&index) else { continue };
+            if ahead.serve(cell) {
+                served.push(index);
+            }
+        }
+        for index in &served {
+            let Some(cell) = self.cells().get(*index as usize) else { continue };
+            let left = cell.holds().left + supply.ahead.get(index).map_or(0, Ahead::count);
+            let Some(note) = Note::from_bits(cell.note()) else { continue };
+            let last = supply.used(*index, note, left, now);
+            if step(&self.spec().rules, Some(last), left, 0) == 0 {
+                self.urgent.clear(*index);
+                self.background.clear(*index);
+            }
+        }
+        drop(supply);
+        if !served.is_empty() {
+            self.callers.supplied_of(&served);
+        }
+    }
+
+    /// Brings one counter the numbers that were reserved ahead, on a caller's thread: a hot counter uses up a segment faster than
+    /// the keeper can be woken. Answers whether it did; not while the keeper is at it. Every segment is published under the lock,
+    /// so segments still rise.
+    pub(super) fn serve_one(&self, index: u32) -> bool {
+        let Ok(mut supply) = self.supply.try_lock() else { return false };
+        // ordering: Relaxed — under the lock, as in `close`.
+        let is_closed = self.closed.load(Ordering::Relaxed);
+        let (Some(cell), Some(ahead)) = (self.cells().get(index as usize), supply.ahead.get_mut(&index))
+        else {
+            return false;
+        };
+        !is_closed && ahead.serve(cell)
+    }
+
+    /// What to ask of the store now, for at most `most` counters; `None`: nothing.
+    pub(crate) fn ask_for(&self, most: usize, now: Now) -> Option<BankAsk> {
+        let mut supply = self.lock();
+        let Some(floor) = supply.floor else {
+            return Some(BankAsk::Open { key: self.spec().key.clone(), bank: self.bank() });
+        };
+        let most = most.min(supply.most).max(1);
+        let mut found = self.urgent.some(most);
+        let lacking = most - found.len();
+        found.extend(self.background.some(lacking));
+        let (mut indexes, mut requests) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
+        for index in found {
+            let was_urgent = self.urgent.clear(index);
+            if !self.background.clear(index) && !was_urgent {
+                continue; // it was in both sets
+            }
+            if self.callers.rests(index, now) {
+                continue;
+            }
+            let alone = supply.alone.contains(&index);
+            if alone && !indexes.is_empty() {
+                self.urgent.set(index);
+                continue;
+            }
+            let Some(request) = self.request(&mut supply, index, floor, now) else { continue };
+            indexes.push(index);
+            requests.push(request);
+            if alone {
+                break;
+            }
+        }
+        (!indexes.is_empty()).then_some(BankAsk::Reserve { indexes, requests })
+    }
+
+    /// The request of one counter; `None`: it needs nothing.
+    fn request(&self, supply: &mut Supply, index: u32, floor: u64, now: Now) -> Option<Request> {
+        let cell = self.cells().get(index as usize)?;
+        let holds = cell.holds();
+        let wanted = cell.take_wanted();
+        let left = holds.left + supply.ahead.get(&index).map_or(0, Ahead::count);
+        let last = Note::from_bits(cell.note()).map(|note| supply.used(index, note, left, now));
+        let spec = self.spec();
+        let lacking = wanted.saturating_sub(left);
+        let len = step(&spec.rules, last, left, lacking);
+        if len == 0 {
+            return None;
+        }
+        let usual = step(&spec.rules, last, left, lacking.min(1));
+        if usual < len {
+            supply.large.insert(index, usual);
+        }
+        Some(Request {
+            key: counter_key(&spec.key, self.bank().counters, index),
+            len,
+            high_water: Mark { period: 0, next: seen(cell, supply.ahead.get(&index)) },
+            start: floor.max(spec.start),
+            last: spec.last,
+            period: 0,
+            period_max: 0,
+            heal: spec.heal,
+            max_jump: spec.rules.max_step.saturating_mul(MAX_JUMP_STEPS),
+        })
+    }
+
+    /// The record was compared.
+    pub(crate) fn opened(&self, open: OpenBank) {
+        let mut supply = self.lock();
+        supply.floor = Some(open.floor);
+        let counted = self.count(open.counters);
+        if supply.reserved.is_empty() {
+            // Zeros that the system hands out without writing them.
+            supply.reserved = vec![0; counted.cells.len()];
+        }
+        for (gene, numbers) in std::mem::take(&mut supply.early) {
+            let index = counted.bank.index(gene);
+            if let Some(cell) = counted.cells.get(index as usize) {
+                cell.want(numbers);
+                self.urgent.set(index);
+            }
+        }
+        drop(supply);
+        // Callers that wait for the bank wait for their counters now.
+        self.callers.notify();
+    }
+
+    /// The store answered. Faults of the store itself are left to the planner: this answers with the first of them.
+    pub(crate) fn reserved(
+        &self,
+        indexes: &[u32],
+        answers: Vec<Result<Reserved, Fault>>,
+        now: Now,
+    ) -> Option<Fault> {
+        let mut outage = None;
+        let mut served = Vec::with_capacity(indexes.len());
+        let mut locked = Vec::new();
+        let mut refused = Vec::new();
+        {
+            let mut supply = self.lock();
+            for (&index, answer) in indexes.iter().zip(answers) {
+                match answer.and_then(|range| self.publish(&mut supply, index, range, now)) {
+                    Ok(()) => {
+                        supply.alone.remove(&index);
+                        served.push(index);
+                    }
+                    Err(fault) if fault.kind.is_outage() => {
+                        self.urgent.set(index);
+                        outage.get_or_insert(fault);
+                    }
+                    Err(fault) if fault.kind == FaultKind::Locked => locked.push((index, fault)),
+                    Err(fault) => refused.push((index, fault)),
+                }
+            }
+            if let [(index, _)] = locked.as_slice() {
+                supply.alone.insert(*index);
+            } else if !locked.is_empty() {
+                // One of them has the locked row: it is found in smaller batches, and the others are served meanwhile.
+                supply.most = (indexes.len() / 8).max(1);
+                for (index, _) in locked.drain(..) {
+                    self.urgent.set(index);
+                }
+            } else if outage.is_none() {
+                supply.most = supply.most.saturating_mul(2);
+            }
+            // A closed row belongs to another C: the record says which.
+            if refused.iter().any(|(_, fault)| fault.kind == FaultKind::Refused) {
+                supply.floor = None;
+            }
+        }
+        for (index, fault) in refused.into_iter().chain(locked) {
+            let error = fault.error(self.spec().command_line()).after(Duration::from_millis(REFUSED_MS));
+            self.callers.post_of(index, error, now);
+        }
+        if !served.is_empty() {
+            self.callers.supplied_of(&served);
+        }
+        outage
+    }
+
+    /// The bank as a whole was refused: no counter is asked for before a caller comes again.
+    pub(crate) fn forget_wishes(&self) {
+        self.urgent.clear_all();
+        self.background.clear_all();
+        self.lock().early.clear();
+    }
+
+    /// The keeper could not serve the bank: its callers get this error.
+    pub(crate) fn fail(&self, error: Error, now: Now) {
+        if !matches!(error.code, Code::StoreUnavailable) {
+            self.forget_wishes();
+        }
+        self.callers.post(error, now);
+    }
+
+    /// Puts a reserved range where callers find it.
+    fn publish(&self, supply: &mut Supply, index: u32, range: Reserved, now: Now) -> Result<(), Fault> {
+        let Some(cell) = self.cells().get(index as usize) else { return Ok(()) };
+        let (lo, hi) = (range.lo, range.hi);
+        // ordering: Relaxed — under the lock, as in `close`.
+        if self.closed.load(Ordering::Relaxed) {
+            // A close that did not wait for the keeper was faster.
+            self.callers.counters.refilled(hi.saturating_sub(lo), now);
+            self.drop_numbers(hi.saturating_sub(lo));
+            return Ok(());
+        }
+        let seen = seen(cell, supply.ahead.get(&index));
+        if lo < seen || hi <= lo {
+            let name = counter_key(&self.spec().key, self.bank().counters, index).name.clone();
+            return Err(Fault::new(
+                FaultKind::WentBackwards,
+                format!(
+                    "reserving for `{name}`: the store answered with {lo}..{hi}, but numbers up to {} were reserved before",
+                    seen.saturating_sub(1)
+                ),
+            )
+            .with_remedy(Remedy::Repair {
+                first: "",
+                row: Some(self.spec().key.name.clone()),
+                above: "every number issued",
+            }));
+        }
+        let was_refilled = Note::from_bits(cell.note()).is_some();
+        if !was_refilled {
+            cell.set_base(if self.bank().wide { lo } else { FIRST });
+        }
+        self.callers.counters.refilled(hi - lo, now);
+        if let Some(reserved) = supply.reserved.get_mut(index as usize) {
+            *reserved += hi - lo;
+        }
+        if hi - cell.base() > END {
+            // 2^47 numbers of one counter in one process.
+            self.drop_numbers(hi - lo);
+            let what = "this process has used every number of this counter that its memory has room for; open the mill again";
+            return Err(Fault::new(FaultKind::Exhausted, what));
+        }
+        // What one batch lacked is no rate.
+        let usual = supply.large.remove(&index).unwrap_or(u64::MAX);
+        cell.set_note(Note::new(usual.min(hi - lo), now.boot_ms).to_bits());
+        let mut rest = (lo, hi);
+        let mut room = if supply.ahead.get(&index).is_some_and(|of| !of.ranges.is_empty()) {
+            0
+        } else {
+            cell.holds().room
+        };
+        // A counter that is hot gets two segments, so that the next refill is asked for when the first one is used up.
+        let half = was_refilled && room == 2 && hi - lo > self.spec().rules.min_step;
+        while room > 0 && rest.0 < rest.1 {
+            let all = rest.1 - rest.0;
+            let len = if half && room == 2 { all.div_ceil(2) } else { all }.min(MOST);
+            if !publish_in(cell, rest.0, rest.0 + len) {
+                break;
+            }
+            rest.0 += len;
+            room -= 1;
+        }
+        let ahead = supply.ahead.remove(&index);
+        if rest.0 < rest.1 || ahead.as_ref().is_some_and(|of| !of.ranges.is_empty()) {
+            let mut ahead = ahead.unwrap_or_default();
+            if rest.0 < rest.1 {
+                ahead.ranges.push_back(rest);
+            }
+            ahead.left = cell.holds().left + ahead.count();
+            ahead.at_ms = now.boot_ms;
+            supply.ahead.insert(index, ahead);
+        }
+        Ok(())
+    }
+
+    fn drop_numbers(&self, numbers: u64) {
+        self.callers.counters.lose(numbers);
+        // ordering: Relaxed — a statistic.
+        self.dropped.fetch_add(numbers, Ordering::Relaxed);
+    }
+
+    /// Closes for good. Returns what may be given back of each counter: the topmost numbers that no caller got, if they end where
+    /// its last reservation ends.
+    pub(crate) fn close(&self) -> Vec<(u32, u64, u64)> {
+        let mut supply = self.lock();
+        // ordering: Release — before the cells are emptied: a caller that finds nothing sees why.
+        self.closed.store(true, Ordering::Release);
+        self.word().revoke();
+        let mut rest = Vec::new();
+        let mut lost = 0;
+        for (index, cell) in (0..).zip(self.cells()) {
+            let ahead = supply.ahead.remove(&index);
+            let seen = seen(cell, ahead.as_ref());
+            let base = cell.base();
+            let in_cell = cell.close().into_iter().flatten().map(|(lo, hi)| (lo + base, hi + base));
+            let ranges: Vec<_> = in_cell.chain(ahead.into_iter().flat_map(|of| of.ranges)).collect();
+            lost += ranges.iter().map(|(lo, hi)| hi - lo).sum::<u64>();
+            let Some((mut lo, hi)) = ranges.last().copied() else { continue };
+            if hi != seen {
+                continue;
+            }
+            for (below, end) in ranges.iter().rev().skip(1) {
+                if *end != lo {
+                    break;
+                }
+                lo = *below;
+            }
+            rest.push((index, lo, hi));
+        }
+        drop(supply);
+        self.drop_numbers(lost);
+        self.callers.notify();
+        rest
+    }
+
+    /// How many numbers this process reserved for each counter that it used.
+    pub(crate) fn reserved_by_counter(&self) -> Vec<(u32, u64)> {
+        let supply = self.lock();
+        (0..)
+            .zip(&supply.reserved)
+            .filter(|(_, count)| **count > 0)
+            .map(|(index, count)| (index, *count))
+            .collect()
+    }
+}

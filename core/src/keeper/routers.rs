@@ -1,0 +1,305 @@
+//! The routers whose tables are in the store. The keeper reads the tables again from time to time, often while a range moves.
+//!
+//! Routers are added and never removed, as sources are, without a lock: a forked child finds a list that is whole, and its own
+//! keeper goes on with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use once_cell::race::OnceBox;
+
+use crate::base::error::{Error, Result};
+use crate::base::reservation::{Fault, Key};
+use crate::engine::events::{Event, EventKind, Events};
+use crate::router::{LiveTable, Table};
+use crate::store::{Store, StoredTable};
+
+/// How often a table is read.
+const EVERY_MS: u64 = 10_000;
+/// … while one of its ranges moves.
+const EVERY_MS_MOVING: u64 = 1_000;
+/// … at least, while the store fails.
+const EVERY_MS_FAILING: u64 = 60_000;
+
+/// A router and the table in the store that it follows.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    pub(crate) name: String,
+    pub(crate) live: Arc<LiveTable>,
+    key: Key,
+    /// A range of its table moves.
+    moves: AtomicBool,
+    /// Boot time of the next reading.
+    due_ms: AtomicU64,
+    /// Readings in a row that failed.
+    failures: AtomicU32,
+}
+
+/// The first table of a router, as the store has it; `of` is for messages.
+fn parsed(of: &str, stored: &StoredTable) -> Result<Table> {
+    let text = stored.text.as_deref().unwrap_or_default();
+    let table = Table::parse(text).and_then(|table| {
+        if table.version() == stored.version {
+            return Ok(table);
+        }
+        Err(Error::config(format!(
+            "its row says version {}, and its text version {}; store it again with `keymill route put`",
+            stored.version,
+            table.version()
+        )))
+    });
+    table.map_err(|error| Error {
+        message: format!("route table `{of}` of the store: {}", error.message),
+        ..error
+    })
+}
+
+impl Follower {
+    pub(crate) fn new(name: &str, stored: &StoredTable, boot_ms: u64) -> Result<Follower> {
+        let table = parsed(name, stored)?;
+        let live = Arc::new(LiveTable::new(&table)?);
+        live.confirm(boot_ms);
+        let follower = Follower {
+            name: name.to_owned(),
+            live,
+            key: Key::of_route(name),
+            moves: AtomicBool::new(table.moves()),
+            due_ms: AtomicU64::new(0),
+            failures: AtomicU32::new(0),
+        };
+        follower.wait(boot_ms);
+        Ok(follower)
+    }
+
+    /// Sets when the table is read next.
+    fn wait(&self, boot_ms: u64) {
+        // ordering: Relaxed, as of everything here — the keeper alone reads and writes it once the router is in the list.
+        let failures = self.failures.load(Ordering::Relaxed);
+        // ordering: Relaxed — as above.
+        let every = if self.moves.load(Ordering::Relaxed) { EVERY_MS_MOVING } else { EVERY_MS };
+        let pause = if failures == 0 { every } else { (every << failures.min(10)).min(EVERY_MS_FAILING) };
+        // ordering: Relaxed — as above.
+        self.due_ms.store(boot_ms + pause, Ordering::Relaxed);
+    }
+
+    /// Reads the table in the store and takes it over if it is newer.
+    fn follow(&self, store: &mut dyn Store, boot_ms: u64) -> std::result::Result<bool, Followed> {
+        let stored = store.read_route(&self.key, self.live.version()).map_err(Followed::Failed)?;
+        let stored = stored.ok_or_else(|| {
+            Followed::Refused(Error::config(format!("route table `{}` is gone from the store", self.name)))
+        })?;
+        if stored.version < self.live.version() {
+            return Err(Followed::Refused(Error::config(format!(
+                "route table `{}` of the store went back to version {}; the router has version {}",
+                self.name,
+                stored.version,
+                self.live.version()
+            ))));
+        }
+        let mut is_new = false;
+        if stored.text.is_some() {
+            let table = parsed(&self.name, &stored).map_err(Followed::Refused)?;
+            is_new = self.live.replace(&table).map_err(Followed::Refused)?;
+            // ordering: Relaxed — see `wait`.
+            self.moves.store(table.moves(), Ordering::Relaxed);
+        }
+        self.live.confirm(boot_ms);
+        Ok(is_new)
+    }
+
+    fn poll(&self, store: &mut dyn Store, boot_ms: u64, events: &Events) {
+        match self.follow(store, boot_ms) {
+            Ok(is_new) => {
+                if is_new {
+                    let message = format!("router `{}` has table version {}", self.name, self.live.version());
+                    events.push(Event::new(EventKind::RouteLoaded, message));
+                }
+                // ordering: Relaxed — see `wait`.
+                self.failures.store(0, Ordering::Relaxed);
+            }
+            Err(why) => {
+                // ordering: Relaxed — see `wait`.
+                let failed = self.failures.fetch_add(1, Ordering::Relaxed);
+                // One event for the whole time: the metric says how long it lasts.
+                if failed == 0 {
+                    let why = match why {
+                        Followed::Failed(fault) => fault.to_string(),
+                        Followed::Refused(error) => error.message,
+                    };
+                    let version = self.live.version();
+                    let message = format!("{why}; router `{}` goes on with version {version}", self.name);
+                    events.push(Event::new(EventKind::RouteRefused, message));
+                }
+            }
+        }
+        self.wait(boot_ms);
+    }
+}
+
+/// Why a router goes on with the table that it has.
+enum Followed {
+    Failed(Fault),
+    Refused(Error),
+}
+
+#[derive(Debug)]
+struct Link {
+    follower: Arc<Follower>,
+    next: OnceBox<Link>,
+}
+
+/// The routers of a mill, in the order in which they were opened.
+#[derive(Debug, Default)]
+pub(crate) struct Routers {
+    first: OnceBox<Link>,
+}
+
+impl Routers {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Follower>> {
+        let mut at = &self.first;
+        std::iter::from_fn(move || {
+            let link = at.get()?;
+            at = &link.next;
+            Some(&link.follower)
+        })
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Follower>> {
+        self.iter().find(|follower| follower.name == name)
+    }
+
+    /// Adds a router; if another thread has added one of this name meanwhile, that one is the answer.
+    pub(crate) fn add(&self, follower: Follower) -> &Arc<Follower> {
+        let name = follower.name.clone();
+        let mut own = Some(Box::new(Link { follower: Arc::new(follower), next: OnceBox::new() }));
+        let mut at = &self.first;
+        loop {
+            if at.get().is_none()
+                && let Some(link) = own.take()
+                && let Err(link) = at.set(link)
+            {
+                // Another thread was faster at this place.
+                own = Some(link);
+            }
+            if let Some(there) = at.get() {
+                if there.follower.name == name {
+                    return &there.follower;
+                }
+                at = &there.next;
+            }
+        }
+    }
+
+    /// The boot time of the next reading.
+    pub(crate) fn due_at(&self) -> Option<u64> {
+        // ordering: Relaxed — see `Follower::wait`.
+        self.iter().map(|follower| follower.due_ms.load(Ordering::Relaxed)).min()
+    }
+
+    /// Reads the tables that are due.
+    pub(crate) fn poll(&self, store: &mut dyn Store, boot_ms: u64, events: &Events) {
+        for follower in self.iter() {
+            // ordering: Relaxed — see `Follower::wait`.
+            if follower.due_ms.load(Ordering::Relaxed) <= boot_ms {
+                follower.poll(store, boot_ms, events);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::{Memory, MemoryStore};
+
+    fn text(version: u64, shard: &str) -> String {
+        format!("version = {version}\n[[range]]\nupper = 65535\nshard = \"{shard}\"\n")
+    }
+
+    fn put(store: &mut MemoryStore, old: Option<u64>, version: u64, text: &str) {
+        let put = store.replace_route(&Key::of_route("orders"), old, (version, text));
+        assert_eq!(put, Ok(true));
+    }
+
+    fn follower(store: &mut MemoryStore) -> Follower {
+        let stored = store.read_route(&Key::of_route("orders"), 0).expect("an answer").expect("a table");
+        Follower::new("orders", &stored, 1000).expect("a table without faults")
+    }
+
+    fn shard(follower: &Follower) -> String {
+        let (word, _) = follower.live.word(crate::Gene::from(0));
+        follower.live.name(word.shard()).to_owned()
+    }
+
+    #[test]
+    fn a_newer_table_is_taken_over_and_a_bad_or_older_one_is_not() {
+        let memory = Memory::new();
+        let mut store = MemoryStore::new(memory.clone());
+        put(&mut store, None, 5, &text(5, "a"));
+        let router = follower(&mut store);
+        let events = Events::new();
+        router.poll(&mut store, 2000, &events);
+        assert_eq!((router.live.version(), router.live.age_ms(2500)), (5, Some(500)));
+        put(&mut store, Some(5), 6, &text(6, "b"));
+        router.poll(&mut store, 3000, &events);
+        assert_eq!((router.live.version(), shard(&router).as_str()), (6, "b"));
+        put(&mut store, Some(6), 7, "version = 7");
+        router.poll(&mut store, 4000, &events);
+        put(&mut store, Some(7), 8, &text(9, "c"));
+        router.poll(&mut store, 5000, &events);
+        put(&mut store, Some(8), 4, &text(4, "c"));
+        router.poll(&mut store, 6000, &events);
+        memory.set_down(true);
+        router.poll(&mut store, 7000, &events);
+        assert_eq!((router.live.version(), shard(&router).as_str()), (6, "b"));
+        assert_eq!(router.live.age_ms(7000), Some(4000), "confirmed last at 3000");
+        memory.set_down(false);
+        put(&mut store, Some(4), 10, &text(10, "d"));
+        router.poll(&mut store, 8000, &events);
+        assert_eq!((router.live.version(), shard(&router).as_str()), (10, "d"));
+        let kinds: Vec<_> = events.drain().iter().map(|event| event.kind.name()).collect();
+        assert_eq!(
+            kinds,
+            ["route_loaded", "route_refused", "route_loaded"],
+            "one event for a time of failures"
+        );
+    }
+
+    #[test]
+    fn a_table_is_read_often_while_a_range_moves_and_seldom_while_the_store_fails() {
+        let memory = Memory::new();
+        let mut store = MemoryStore::new(memory.clone());
+        put(&mut store, None, 5, &text(5, "a"));
+        let routers = Routers::default();
+        routers.add(follower(&mut store));
+        let events = Events::new();
+        assert_eq!(routers.due_at(), Some(11_000));
+        put(&mut store, Some(5), 6, &format!("{}to = \"b\"\n", text(6, "a")));
+        routers.poll(&mut store, 10_999, &events);
+        assert_eq!(routers.due_at(), Some(11_000), "it was not due");
+        routers.poll(&mut store, 11_000, &events);
+        assert_eq!(routers.due_at(), Some(12_000));
+        memory.set_down(true);
+        for (at, next) in [(12_000, 14_000), (14_000, 18_000), (1_000_000, 1_008_000)] {
+            routers.poll(&mut store, at, &events);
+            assert_eq!(routers.due_at(), Some(next));
+        }
+        routers.poll(&mut store, 2_000_000, &events);
+        routers.poll(&mut store, 3_000_000, &events);
+        routers.poll(&mut store, 4_000_000, &events);
+        assert_eq!(routers.due_at(), Some(4_060_000));
+    }
+
+    #[test]
+    fn a_name_has_one_router() {
+        let mut store = MemoryStore::new(Memory::new());
+        put(&mut store, None, 5, &text(5, "a"));
+        let routers = Routers::default();
+        let first = routers.add(follower(&mut store)).clone();
+        assert!(Arc::ptr_eq(routers.add(follower(&mut store)), &first));
+        let mut other = follower(&mut store);
+        other.name = "other".to_owned();
+        assert!(!Arc::ptr_eq(routers.add(other), &first));
+        assert_eq!(routers.iter().count(), 2);
+    }
+}

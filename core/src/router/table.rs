@@ -1,0 +1,527 @@
+//! Route tables: which shard owns which range of genes. Read from TOML or JSON, checked as a whole.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+use crate::base::error::{Error, Result, shown};
+
+use super::ring::GENES;
+
+/// The longest text of a table, in bytes. Stores keep the text in one row.
+pub const LONGEST_TEXT: usize = 4 << 20;
+
+/// The longest name of a shard, in bytes.
+pub const LONGEST_NAME: usize = 255;
+
+/// The largest version: a number in every language, JavaScript's included.
+const LARGEST_VERSION: u64 = (1 << 53) - 1;
+
+/// How many faults of a table are listed.
+const MOST_FAULTS: usize = 100;
+
+/// What decides which ids of a moving range are served by its new shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The number in the id, modulo 100.
+    Number,
+    /// The gene: the first genes of the range go first, so all ids of an owner stay together.
+    Gene,
+}
+
+/// A range that moves to another shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    to: String,
+    /// How much of the range `to` serves, 0 to 100.
+    percent: u8,
+    by: By,
+}
+
+/// A range of genes, from the one after the range before it up to `upper`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    upper: u16,
+    shard: String,
+    moves: Option<Move>,
+}
+
+/// A table without faults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    version: u64,
+    /// By rising `upper`; at least one.
+    ranges: Vec<Range>,
+}
+
+/// The word of a gene in the ring: the number of the shard's name in bits 0 to 15, of the name that it moves to (without a move the same)
+/// in bits 16 to 31, and in bits 32 to 38 how much of the gene's ids that one serves, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word(pub(crate) u64);
+
+impl Word {
+    fn new(shard: u16, to: u16, percent: u8) -> Word {
+        Word(u64::from(shard) | u64::from(to) << 16 | u64::from(percent) << 32)
+    }
+
+    #[inline]
+    pub(crate) fn shard(self) -> u16 {
+        self.0 as u16
+    }
+
+    #[inline]
+    pub(crate) fn to(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    #[inline]
+    fn percent(self) -> u64 {
+        self.0 >> 32
+    }
+
+    /// The shard that serves the id with this number.
+    #[inline]
+    pub(crate) fn serves(self, number: u64) -> u16 {
+        if self.percent() != 0 && number % 100 < self.percent() { self.to() } else { self.shard() }
+    }
+
+    /// The shard that serves the gene, and a second one where the number in an id decides.
+    #[inline]
+    pub(crate) fn serves_gene(self) -> (u16, Option<u16>) {
+        match self.percent() {
+            0 => (self.shard(), None),
+            1..100 => (self.shard(), Some(self.to())),
+            _ => (self.to(), None),
+        }
+    }
+}
+
+impl Table {
+    /// Reads a table: JSON if the text begins with a brace, else TOML.
+    ///
+    /// # Errors
+    /// `INVALID_CONFIG` with every fault of the table.
+    pub(crate) fn parse(text: &str) -> Result<Table> {
+        if text.len() > LONGEST_TEXT {
+            return Err(Error::config(format!(
+                "the route table has {} bytes; the longest has {LONGEST_TEXT}",
+                text.len()
+            )));
+        }
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let value = if text.trim_start().starts_with('{') {
+            serde_json::from_str(text).map_err(|e| format!("is not JSON: {e}"))
+        } else {
+            toml::from_str(text).map_err(|e| format!("is not TOML: {}", in_one_line(&e, text)))
+        };
+        let value = value.map_err(|e| Error::config(format!("the route table {e}")))?;
+        let mut reader = Reader::default();
+        let table = reader.table(&value);
+        if reader.faults.is_empty() {
+            return Ok(table);
+        }
+        Err(reader.error())
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The names of all shards that ranges name.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.ranges.iter().flat_map(|range| {
+            std::iter::once(&*range.shard).chain(range.moves.as_ref().map(|moves| &*moves.to))
+        })
+    }
+
+    /// Whether a range moves.
+    pub(crate) fn moves(&self) -> bool {
+        self.ranges.iter().any(|range| range.moves.is_some())
+    }
+
+    /// A word for each gene, with the numbers of names.
+    pub(crate) fn words(&self, numbers: &HashMap<&str, u16>) -> Vec<u64> {
+        let number = |name: &str| numbers.get(name).copied().unwrap_or_default();
+        let mut words = vec![0; GENES];
+        // The first range begins behind the last one.
+        let mut begin = self.ranges.last().map_or(0, |last| (usize::from(last.upper) + 1) % GENES);
+        for range in &self.ranges {
+            let upper = usize::from(range.upper).min(GENES - 1);
+            let length = (upper + GENES - begin) % GENES + 1;
+            let shard = number(&range.shard);
+            match &range.moves {
+                None => fill(&mut words, begin, length, Word::new(shard, shard, 0)),
+                Some(Move { to, percent, by: By::Number }) => {
+                    fill(&mut words, begin, length, Word::new(shard, number(to), *percent));
+                }
+                Some(Move { to, percent, by: By::Gene }) => {
+                    let served = (usize::from(*percent) * length).div_ceil(100);
+                    fill(&mut words, begin, served, Word::new(shard, number(to), 100));
+                    let rest = (begin + served) % GENES;
+                    fill(&mut words, rest, length - served, Word::new(shard, number(to), 0));
+                }
+            }
+            begin = (upper + 1) % GENES;
+        }
+        words
+    }
+}
+
+/// Sets `length` words from `begin` on; behind the last gene comes the first one.
+fn fill(words: &mut [u64], begin: usize, length: usize, word: Word) {
+    let end = (begin + length).min(words.len());
+    let wrapped = begin + length - end;
+    words[begin..end].fill(word.0);
+    words[..wrapped].fill(word.0);
+}
+
+fn in_one_line(error: &toml::de::Error, text: &str) -> String {
+    let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    let what = error.message().replace('\n', "; ");
+    line.map_or(what.clone(), |line| format!("line {line}: {what}"))
+}
+
+/// Reads a table and collects its faults.
+#[derive(Default)]
+struct Reader {
+    faults: Vec<String>,
+}
+
+impl Reader {
+    fn fault(&mut self, what: impl Into<String>) {
+        self.faults.push(what.into());
+    }
+
+    fn error(mut self) -> Error {
+        let more = self.faults.len().saturating_sub(MOST_FAULTS);
+        self.faults.truncate(MOST_FAULTS);
+        let mut message = format!("the route table is refused: {}", self.faults.join("; "));
+        if more > 0 {
+            // A String takes whatever is written.
+            let _ = write!(message, "; and {more} more faults");
+        }
+        Error::config(message)
+    }
+
+    fn unknown(&mut self, of: &str, fields: &Map<String, Value>, known: &[&str]) {
+        for field in fields.keys().filter(|field| !known.contains(&field.as_str())) {
+            self.fault(format!(
+                "{of} has an unknown field `{}`; known are {}",
+                shown(field),
+                known.join(", ")
+            ));
+        }
+    }
+
+    fn table(&mut self, value: &Value) -> Table {
+        let empty = Map::new();
+        let fields = value.as_object().unwrap_or(&empty);
+        self.unknown("the table", fields, &["version", "shards", "range"]);
+        let version = match fields.get("version") {
+            None => {
+                self.fault("`version` is missing");
+                0
+            }
+            Some(value) => {
+                value.as_u64().filter(|n| (1..=LARGEST_VERSION).contains(n)).unwrap_or_else(|| {
+                    self.fault(format!("`version` is {}, not a whole number from 1 to 2^53-1", said(value)));
+                    0
+                })
+            }
+        };
+        let listed = fields.get("shards").map(|value| self.shards(value));
+        let ranges = match fields.get("range") {
+            Some(Value::Array(list)) if !list.is_empty() => list.as_slice(),
+            None => {
+                self.fault("it has no range; write `[[range]]` with `upper` and `shard`");
+                &[]
+            }
+            Some(Value::Array(_)) => {
+                self.fault("it has no range: `range` is empty");
+                &[]
+            }
+            Some(other) => {
+                self.fault(format!("`range` is {}, not a list of tables", said(other)));
+                &[]
+            }
+        };
+        let mut read: Vec<Range> = Vec::with_capacity(ranges.len());
+        let mut last: Option<u64> = None;
+        for (at, value) in ranges.iter().enumerate() {
+            let of = format!("range {}", at + 1);
+            let Some(fields) = value.as_object() else {
+                self.fault(format!("{of} is {}, not a table with `upper` and `shard`", said(value)));
+                continue;
+            };
+            let range = self.range(&of, fields, listed.as_ref());
+            if let Some(upper) = fields.get("upper").and_then(Value::as_u64) {
+                match last {
+                    Some(before) if before == upper => {
+                        self.fault(format!("{of} has the same `upper` as the one before, {upper}"));
+                    }
+                    Some(before) if before > upper => {
+                        self.fault(format!("{of} has `upper` {upper} below {before} of the one before; sort the ranges by `upper`"));
+                    }
+                    _ => {}
+                }
+                last = Some(upper);
+            }
+            read.push(range);
+        }
+        Table { version, ranges: read }
+    }
+
+    fn shards<'v>(&mut self, value: &'v Value) -> BTreeSet<&'v str> {
+        let Some(list) = value.as_array() else {
+            self.fault(format!("`shards` is {}, not a list of names", said(value)));
+            return BTreeSet::new();
+        };
+        let mut names = BTreeSet::new();
+        for value in list {
+            if let Some(name) = self.name("`shards`", value)
+                && !names.insert(name)
+            {
+                self.fault(format!("`shards` lists `{}` twice", shown(name)));
+            }
+        }
+        names
+    }
+
+    /// The name of a shard.
+    fn name<'v>(&mut self, of: &str, value: &'v Value) -> Option<&'v str> {
+        let name = value.as_str().filter(|name| {
+            !name.trim().is_empty() && name.len() <= LONGEST_NAME && !name.chars().any(char::is_control)
+        });
+        if name.is_none() {
+            self.fault(format!(
+                "{of} has {} where a shard's name of 1 to {LONGEST_NAME} bytes is needed",
+                said(value)
+            ));
+        }
+        name
+    }
+
+    fn listed(
+        &mut self,
+        of: &str,
+        field: &str,
+        fields: &Map<String, Value>,
+        list: Option<&BTreeSet<&str>>,
+    ) -> String {
+        let Some(value) = fields.get(field) else {
+            self.fault(format!("{of} has no `{field}`"));
+            return String::new();
+        };
+        let Some(name) = self.name(&format!("{of}: `{field}`"), value) else { return String::new() };
+        if list.is_some_and(|list| !list.contains(name)) {
+            self.fault(format!("{of}: `{field}` is `{}`, which is not in `shards`", shown(name)));
+        }
+        name.to_owned()
+    }
+
+    fn range(&mut self, of: &str, fields: &Map<String, Value>, list: Option<&BTreeSet<&str>>) -> Range {
+        self.unknown(of, fields, &["upper", "shard", "to", "percent", "by"]);
+        let upper = match fields.get("upper") {
+            None => {
+                self.fault(format!("{of} has no `upper`"));
+                0
+            }
+            Some(value) => whole(value, u64::from(u16::MAX)).unwrap_or_else(|| {
+                self.fault(format!("{of}: `upper` is {}, not a whole number from 0 to 65535", said(value)));
+                0
+            }),
+        };
+        let shard = self.listed(of, "shard", fields, list);
+        if !fields.contains_key("to") {
+            for field in ["percent", "by"].into_iter().filter(|field| fields.contains_key(*field)) {
+                self.fault(format!("{of} has `{field}` without `to`, so nothing moves"));
+            }
+            return Range { upper: upper as u16, shard, moves: None };
+        }
+        let to = self.listed(of, "to", fields, list);
+        if to == shard && !to.is_empty() {
+            self.fault(format!("{of}: `to` is `{}`, the range's own `shard`", shown(&to)));
+        }
+        let percent = fields.get("percent").map_or(0, |value| {
+            whole(value, 100).unwrap_or_else(|| {
+                self.fault(format!("{of}: `percent` is {}, not a whole number from 0 to 100", said(value)));
+                0
+            })
+        });
+        let by = match fields.get("by").map(Value::as_str) {
+            None | Some(Some("number")) => By::Number,
+            Some(Some("gene")) => By::Gene,
+            Some(_) => {
+                self.fault(format!("{of}: `by` is {}, not \"number\" or \"gene\"", said(&fields["by"])));
+                By::Number
+            }
+        };
+        Range { upper: upper as u16, shard, moves: Some(Move { to, percent: percent as u8, by }) }
+    }
+}
+
+fn whole(value: &Value, most: u64) -> Option<u64> {
+    value.as_u64().filter(|number| *number <= most)
+}
+
+/// A value as a message shows it.
+fn said(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("`{}`", shown(text)),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "a table".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Code;
+    use proptest::prelude::*;
+
+    fn faults(text: &str) -> String {
+        let error = Table::parse(text).expect_err(text);
+        assert_eq!(error.code, Code::InvalidConfig, "{text}");
+        error.message
+    }
+
+    #[test]
+    fn a_table_reads_the_same_from_toml_and_from_json() -> Result<()> {
+        let toml = "version = 7\nshards = [\"s1\", \"s2\", \"s3\"]\n[[range]]\nupper = 16383\nshard = \"s1\"\n\
+                    [[range]]\nupper = 65535\nshard = \"s2\"\nto = \"s3\"\npercent = 25\nby = \"number\"\n";
+        let json = r#" {"version": 7, "shards": ["s1", "s2", "s3"], "range": [{"upper": 16383, "shard": "s1"},
+                    {"upper": 65535, "shard": "s2", "to": "s3", "percent": 25, "by": "number"}]}"#;
+        let table = Table::parse(toml)?;
+        assert_eq!(table, Table::parse(json)?);
+        assert_eq!(table, Table::parse(&format!("\u{feff}{toml}"))?);
+        assert_eq!((table.version(), table.moves()), (7, true));
+        assert_eq!(table.names().collect::<Vec<_>>(), ["s1", "s2", "s3"]);
+        Ok(())
+    }
+
+    #[test]
+    fn every_fault_of_a_table_is_in_one_message() {
+        let message = faults(
+            "version = 0\nshards = [\"s1\", \"s1\", \"\"]\ncolour = 1\n\
+             [[range]]\nupper = 70000\nshard = \"s9\"\nsize = 2\n\
+             [[range]]\nupper = 10\nshard = \"s1\"\nto = \"s1\"\npercent = 101\nby = \"hash\"\n\
+             [[range]]\nupper = 10\nshard = \"s1\"\npercent = 5\n\
+             [[range]]\nupper = 9\n",
+        );
+        for part in [
+            "`version` is 0",
+            "lists `s1` twice",
+            "`shards` has ``",
+            "unknown field `colour`",
+            "range 1: `upper` is 70000",
+            "range 1: `shard` is `s9`, which is not in `shards`",
+            "range 1 has an unknown field `size`",
+            "range 2 has `upper` 10 below 70000",
+            "range 2: `to` is `s1`, the range's own",
+            "range 2: `percent` is 101",
+            "range 2: `by` is `hash`",
+            "range 3 has the same `upper` as the one before, 10",
+            "range 3 has `percent` without `to`",
+            "range 4 has `upper` 9 below 10",
+            "range 4 has no `shard`",
+        ] {
+            assert!(message.contains(part), "no `{part}` in {message}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_table_is_refused() {
+        for (text, part) in [
+            ("", "`version` is missing; it has no range"),
+            ("version = 1", "it has no range"),
+            ("version = 1\nrange = []", "`range` is empty"),
+            ("version = 1\nrange = 3", "`range` is 3, not a list"),
+            ("version = 1\nrange = [3]", "range 1 is 3, not a table"),
+            ("version = -1\n[[range]]\nupper = 0\nshard = \"a\"", "`version` is -1"),
+            ("version = 1.5\n[[range]]\nupper = 0\nshard = \"a\"", "`version` is 1.5"),
+            ("version = \"1\"\n[[range]]\nupper = 0\nshard = \"a\"", "`version` is `1`"),
+            ("version = 1\n[[range]]\nupper = -1\nshard = \"a\"", "`upper` is -1"),
+            (
+                "version = 1\n[[range]]\nupper = 1\nshard = \"a\"\nto = \"b\"\npercent = 2.5",
+                "`percent` is 2.5",
+            ),
+            ("version = 1\n[[range]]\nupper = 1\nshard = 5", "`shard` has 5 where"),
+            ("version = 1\nversion = 2", "is not TOML: line 2"),
+            ("{\"version\": 1", "is not JSON"),
+            ("version", "is not TOML: line 1"),
+        ] {
+            assert!(faults(text).contains(part), "no `{part}` in {}", faults(text));
+        }
+        assert!(faults(&" ".repeat(LONGEST_TEXT + 1)).contains("4194305 bytes"));
+        let many = format!("version = 1\nrange = [{}]", "{},".repeat(200));
+        assert!(faults(&many).ends_with("and 300 more faults"), "{}", faults(&many));
+    }
+
+    /// A table of these bounds, shard `s0`, `s1`, …
+    fn table(uppers: &BTreeSet<u16>) -> Table {
+        let mut text = "version = 1\n".to_owned();
+        for (at, upper) in uppers.iter().enumerate() {
+            let _ = write!(text, "[[range]]\nupper = {upper}\nshard = \"s{at}\"\n");
+        }
+        Table::parse(&text).expect("a table")
+    }
+
+    fn words(table: &Table) -> Vec<Word> {
+        let names: BTreeSet<&str> = table.names().collect();
+        let mut names: Vec<_> = names.into_iter().collect();
+        names.sort_by_key(|name| name[1..].parse::<u32>().expect("a number"));
+        let numbers = names.into_iter().enumerate().map(|(number, name)| (name, number as u16)).collect();
+        table.words(&numbers).into_iter().map(Word).collect()
+    }
+
+    proptest! {
+        // Each case looks at all genes.
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// Against a search for the first bound at or above the gene, unsigned, with wrap-around: what the article's
+        /// `ceilingEntry` over signed shorts should have been.
+        #[test]
+        fn each_gene_belongs_to_the_first_range_at_or_above_it(uppers in proptest::collection::btree_set(any::<u16>(), 1..40)) {
+            let words = words(&table(&uppers));
+            prop_assert_eq!(words.len(), 65536);
+            for (gene, word) in words.iter().enumerate() {
+                let owner = uppers.iter().position(|upper| usize::from(*upper) >= gene).unwrap_or(0);
+                prop_assert_eq!(usize::from(word.shard()), owner, "gene {}", gene);
+                prop_assert_eq!(word.serves(7), word.shard());
+                prop_assert_eq!(word.serves_gene(), (word.shard(), None));
+            }
+        }
+
+        #[test]
+        fn a_range_moves_by_its_percentage_of_genes_the_first_ones_first(upper: u16, below in 1..2000_u16, percent in 0..=100_u8) {
+            let begin = upper.wrapping_sub(below);
+            let mut ranges = [(upper, "shard = \"s0\"\nto = \"s2\"\nby = \"gene\""), (begin, "shard = \"s1\"")];
+            ranges.sort_by_key(|(upper, _)| *upper);
+            let mut text = "version = 1\n".to_owned();
+            for (bound, rest) in ranges {
+                let _ = write!(text, "[[range]]\nupper = {bound}\n{rest}\n");
+                if bound == upper {
+                    let _ = writeln!(text, "percent = {percent}");
+                }
+            }
+            let words = words(&Table::parse(&text)?);
+            let moved: Vec<bool> = (1..=below).map(|offset| words[usize::from(begin.wrapping_add(offset))].serves(99) == 2).collect();
+            let expected = (usize::from(percent) * usize::from(below)).div_ceil(100);
+            prop_assert_eq!(moved.iter().filter(|moved| **moved).count(), expected);
+            prop_assert!(moved.iter().rev().skip_while(|moved| !**moved).all(|moved| *moved), "the first ones first");
+            prop_assert_eq!(words[usize::from(begin)].serves(0), 1);
+        }
+
+        #[test]
+        fn a_range_moves_by_its_percentage_of_numbers(percent in 0..=100_u8, number in 0..1_u64 << 63) {
+            let text = format!("version = 1\n[[range]]\nupper = 9\nshard = \"s0\"\nto = \"s1\"\npercent = {percent}\n");
+            let word = words(&Table::parse(&text)?)[40_000];
+            prop_assert_eq!(word.serves(number) == 1, number % 100 < u64::from(percent));
+            let (read, also) = word.serves_gene();
+            prop_assert_eq!(also.is_some(), (1..100).contains(&percent));
+            prop_assert_eq!(read, u16::from(percent == 100));
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! The rows of a bank: its record, its floor, and its counters.
+
+use std::sync::Arc;
+
+use crate::base::bank::{BankSpec, CLOSED_PERIOD, OpenBank, Record, counter_key, floor_key};
+use crate::base::fault::{Fault, FaultKind, Remedy};
+use crate::base::reservation::{GiveBack, Key, Mark, Request, Reserved};
+
+use super::model::decide::{decide, one_of_several};
+use super::model::partition::Partition;
+use super::model::rows::{self, Rows};
+use super::{Row, RowsWork, Store, Work};
+
+/// Compares a bank's record with the source, or records a new bank. A source that names no number of counters has those that are
+/// recorded.
+pub(super) fn open(
+    store: &mut (impl Store + ?Sized),
+    key: &Arc<Key>,
+    bank: BankSpec,
+) -> Result<OpenBank, Fault> {
+    let doing = |fault: Fault| fault.with_context(&format!("opening `{}`", key.name));
+    if recorded(store, key).map_err(doing)?.is_none() {
+        let record = Record { generation: 1, counters: bank.counters };
+        match store.raise(key, Some(0), record.to_position()) {
+            // Another process was faster; its record is compared below.
+            Err(fault) if fault.kind != FaultKind::Taken => return Err(doing(fault)),
+            _ => {}
+        }
+    }
+    let counters = match recorded(store, key).map_err(doing)? {
+        Some(record) if record.counters == bank.counters || !bank.is_named => record.counters,
+        found => return Err(doing(other_counters(key, found, bank.counters))),
+    };
+    let floor = store.look(&floor_key(key)).map_err(doing)?.map_or(0, |row| row.mark.next);
+    Ok(OpenBank { counters, floor })
+}
+
+/// What the record of a bank says; `None`: there is no record.
+pub(super) fn recorded(store: &mut (impl Store + ?Sized), key: &Key) -> Result<Option<Record>, Fault> {
+    let Some(row) = store.look(key)? else { return Ok(None) };
+    match Record::of_position(row.mark.next) {
+        Some(record) if row.mark.period == 0 => Ok(Some(record)),
+        _ => Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "its record says {}, which no version of keymill wrote; mend the row or restore it; nothing was changed",
+                row.text
+            ),
+        )),
+    }
+}
+
+fn other_counters(key: &Key, found: Option<Record>, counters: u32) -> Fault {
+    let found = found.map_or_else(|| "none any more".to_owned(), |record| record.counters.to_string());
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "`{}` is recorded with counters={found}, and this source has counters={counters}: two counters \
+             would number the ids of one key, and ids could be equal; nothing was changed. Open it with `counters={found}`, or \
+             change the record: that raises every new counter above every old one",
+            key.name
+        ),
+    )
+    .with_remedy(Remedy::Counters(counters))
+}
+
+/// Reserves for counters of one bank.
+pub(super) fn reserve(
+    store: &mut (impl Store + ?Sized),
+    requests: &[Request],
+) -> Vec<Result<Reserved, Fault>> {
+    if let [request] = requests {
+        return vec![store.reserve(request)];
+    }
+    let keys: Vec<_> = requests.iter().map(|request| Arc::clone(&request.key)).collect();
+    let mut answers: Vec<Result<Reserved, Fault>> = vec![Err(rows::moved_on()); requests.len()];
+    let mut work = |at: usize, row: Result<Option<Mark>, Fault>| {
+        let (request, answer) = (requests.get(at)?, answers.get_mut(at)?);
+        *answer = row.and_then(|row| decide(row, request));
+        answer.as_ref().ok().map(|range| Mark { period: range.period, next: range.hi })
+    };
+    let written = store.change_rows(&keys, &mut RowsWork::new(&mut work));
+    for (at, (request, answer)) in requests.iter().zip(&mut answers).enumerate() {
+        match &written {
+            Ok(written) if answer.is_err() || written.get(at) == Some(&true) => {}
+            Ok(_) => *answer = Err(rows::moved_on()),
+            Err(fault) => *answer = Err(fault.clone()),
+        }
+        if let Err(fault) = answer {
+            *fault = fault.clone().with_context(&rows::reserving(request));
+        }
+    }
+    answers
+}
+
+/// Returns ranges of counters of one bank.
+pub(super) fn give_back(store: &mut (impl Store + ?Sized), ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
+    let keys: Vec<_> = ranges.iter().map(|range| Arc::clone(&range.key)).collect();
+    let mut given = vec![false; ranges.len()];
+    let mut work = |at: usize, row: Result<Option<Mark>, Fault>| {
+        let range = ranges.get(at)?;
+        let ends = row.ok().flatten() == Some(Mark { period: range.period, next: range.hi });
+        let gives = ends && range.lo > 0 && range.lo < range.hi;
+        *given.get_mut(at)? = gives;
+        gives.then_some(Mark { period: range.period, next: range.lo })
+    };
+    let written = store.change_rows(&keys, &mut RowsWork::new(&mut work));
+    let written = written.map_err(|fault| {
+        fault.with_context(&format!("giving back the ranges of {} counters", ranges.len()))
+    })?;
+    Ok(given.into_iter().zip(written).map(|(given, written)| given && written).collect())
+}
+
+/// Changes rows one after the other.
+pub(super) fn change_one_by_one(
+    store: &mut (impl Store + ?Sized),
+    keys: &[Arc<Key>],
+    work: &mut RowsWork<'_>,
+) -> Result<Vec<bool>, Fault> {
+    let mut written = Vec::with_capacity(keys.len());
+    for (at, key) in keys.iter().enumerate() {
+        let mut done = false;
+        let mut attempt = |open: &mut dyn Rows| {
+            let stored = open.read(key, true);
+            let row = stored.as_ref().map_err(Clone::clone).and_then(|stored| match stored {
+                Some(stored) => rows::mark_of(key, stored),
+                None => Ok(None),
+            });
+            let before = row.as_ref().ok().copied().flatten();
+            done = match work.run(at, row) {
+                Some(after) if Some(after) != before => {
+                    let new = rows::stored_at(key, after)?;
+                    match stored.ok().flatten() {
+                        Some(old) => open.replace(key, &old, &new)?,
+                        None => open.insert(key, &new)?,
+                    }
+                }
+                _ => true,
+            };
+            Ok(done)
+        };
+        store.transact(key, 0, &mut Work(&mut attempt))?;
+        written.push(done);
+    }
+    Ok(written)
+}
+
+/// How many rows of a bank are read or changed at once.
+const ROWS_AT_ONCE: u32 = 512;
+
+/// How often rows that other processes move are tried again.
+const ATTEMPTS: usize = 20;
+
+/// One of the stores of a bank, and how its rows stand there.
+pub(super) struct Part<'s, S: Store + ?Sized> {
+    pub(super) store: &'s mut S,
+    /// The partition of one of several stores.
+    pub(super) partition: Option<Partition>,
+    pub(super) name: &'s str,
+}
+
+impl<S: Store + ?Sized> Part<'_, S> {
+    fn period(&self) -> u64 {
+        self.partition.map_or(0, Partition::code)
+    }
+
+    /// The store's own position for a number of the bank.
+    fn first(&self, number: u64) -> u64 {
+        self.partition.map_or(number, |partition| partition.first(number))
+    }
+
+    /// The number of the bank at which a row of this store stands.
+    fn stands(&self, next: u64) -> u64 {
+        self.partition.map_or(next, |partition| partition.stands(next))
+    }
+
+    fn said(&self, fault: Fault) -> Fault {
+        if self.name.is_empty() { fault } else { fault.at(self.name) }
+    }
+
+    /// Changes the rows of these counters; `work` gets the row's position.
+    fn change(
+        &mut self,
+        bank: &Key,
+        counters: u32,
+        mut work: impl FnMut(Option<Mark>) -> Result<Option<Mark>, Fault>,
+    ) -> Result<(), Fault> {
+        for from in (0..counters).step_by(ROWS_AT_ONCE as usize) {
+            let to = from.saturating_add(ROWS_AT_ONCE).min(counters);
+            let mut keys: Vec<_> = (from..to).map(|index| counter_key(bank, counters, index)).collect();
+            let mut attempts = 0;
+            while !keys.is_empty() {
+                let mut refused = None;
+                let mut decide = |_: usize, row: Result<Option<Mark>, Fault>| match row.and_then(&mut work) {
+                    Ok(after) => after,
+                    Err(fault) => {
+                        refused.get_or_insert(fault);
+                        None
+                    }
+                };
+                let written = self.store.change_rows(&keys, &mut RowsWork::new(&mut decide));
+                let written = written.map_err(|fault| self.said(fault))?;
+                if let Some(fault) = refused {
+                    return Err(self.said(fault));
+                }
+                keys = keys
+                    .into_iter()
+                    .zip(written)
+                    .filter(|(_, written)| !written)
+                    .map(|(key, _)| key)
+                    .collect();
+                attempts += 1;
+                if attempts == ATTEMPTS {
+                    return Err(self.said(rows::moved_on()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The highest number of the bank at which a row of these counters stands, open or closed; and how many rows there are.
+    fn highest(&mut self, bank: &Key, counters: u32) -> Result<(u64, u64), Fault> {
+        let (mut highest, mut count) = (0, 0);
+        for row in
+            rows_of(self.store, bank, counters).map_err(|fault| self.said(fault))?.into_iter().flatten()
+        {
+            highest = highest.max(self.stands(row.next));
+            count += 1;
+        }
+        Ok((highest, count))
+    }
+
+    /// Refuses a row that is not of this way of keeping it.
+    fn check(&self, row: Mark) -> Result<(), Fault> {
+        if row.period % CLOSED_PERIOD == self.period() {
+            return Ok(());
+        }
+        let wrong = one_of_several(row).unwrap_or_else(|| {
+            Fault::new(
+                FaultKind::Refused,
+                format!("a row of it stands in period {}; nothing more was changed", row.period),
+            )
+        });
+        Err(wrong)
+    }
+}
+
+/// The rows of the counters of a bank, by index.
+pub(super) fn rows_of(
+    store: &mut (impl Store + ?Sized),
+    bank: &Key,
+    counters: u32,
+) -> Result<Vec<Option<Mark>>, Fault> {
+    let mut found = Vec::with_capacity(counters as usize);
+    for from in (0..counters).step_by(ROWS_AT_ONCE as usize) {
+        let to = from.saturating_add(ROWS_AT_ONCE).min(counters);
+        let keys: Vec<_> = (from..to).map(|index| counter_key(bank, counters, index)).collect();
+        found.extend(store.look_rows(&keys)?);
+    }
+    Ok(found)
+}
+
+/// The rows of a bank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BankRows {
+    /// How many counters it has.
+    pub counters: u32,
+    /// Where counters without a row begin; 0: at their `start`.
+    pub floor: u64,
+    /// The next number of each counter; `None`: it was not used.
+    pub next: Vec<Option<u64>>,
+    /// How many numbers of each counter were reserved since it began.
+    pub reserved: Vec<u64>,
+}
+
+/// Reads a bank; `None`: it is not recorded.
+pub(super) fn look<S: Store + ?Sized>(
+    parts: &mut [Part<'_, S>],
+    key: &Key,
+    start: u64,
+) -> Result<Option<BankRows>, Fault> {
+    let mut bank: Option<BankRows> = None;
+    for part in parts {
+        let Some(record) = recorded(part.store, key).map_err(|fault| part.said(fault))? else { continue };
+        let floor = part.store.look(&floor_key(key)).map_err(|fault| part.said(fault))?;
+        let found = rows_of(part.store, key, record.counters).map_err(|fault| part.said(fault))?;
+        let all = bank.get_or_insert_with(|| BankRows {
+            counters: record.counters,
+            next: vec![None; record.counters as usize],
+            reserved: vec![0; record.counters as usize],
+            ..BankRows::default()
+        });
+        all.floor = all.floor.max(floor.map_or(0, |row| row.mark.next));
+        let begin = part.first(all.floor.max(start).max(1));
+        for (reserved, row) in all.reserved.iter_mut().zip(&found) {
+            *reserved += row.map_or(0, |row| row.next.saturating_sub(begin));
+        }
+        for (all, row) in all.next.iter_mut().zip(found) {
+            // Of several stores the lowest number that none of them has reserved.
+            let stands = row.map(|row| part.stands(row.next));
+            *all = match (*all, stands) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+        }
+    }
+    Ok(bank)
+}
+
+/// What changing a bank did, or would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BankChange {
+    /// How many counters the bank had; `None`: it was not recorded.
+    pub before: Option<u32>,
+    /// How many it has.
+    pub after: u32,
+    /// How many rows of counters there were.
+    pub rows: u64,
+    /// The first number of every counter from now on, or a lower one where no counter was used.
+    pub floor: u64,
+}
+
+/// Gives a bank another number of counters. Run again after a crash it goes on where it ended.
+///
+/// The rows of the old counters are closed first, those that were never used included: a process that still has the old number
+/// of counters is refused at its next reservation, whichever counter it is for. So the highest of them is final. Then every new
+/// counter begins above it: those without a row at the floor, which is recorded before the number of counters is; and those of an
+/// earlier time with as many counters are raised and opened again at last, when the record says that they count.
+pub(super) fn change<S: Store + ?Sized>(
+    parts: &mut [Part<'_, S>],
+    key: &Arc<Key>,
+    counters: u32,
+    dry: bool,
+) -> Result<BankChange, Fault> {
+    let mut records = Vec::with_capacity(parts.len());
+    let mut floor = 1;
+    for part in &mut *parts {
+        records.push(recorded(part.store, key).map_err(|fault| part.said(fault))?);
+        let row = part.store.look(&floor_key(key)).map_err(|fault| part.said(fault))?;
+        floor = floor.max(row.map_or(0, |row| row.mark.next));
+    }
+    let latest = records.iter().flatten().max_by_key(|record| record.generation).copied();
+    let mut old: Vec<u32> = records.iter().flatten().map(|record| record.counters).collect();
+    old.sort_unstable();
+    old.dedup();
+    let mut count = 0;
+    for &of in old.iter().chain([&counters]) {
+        if of == counters && count > 0 && old.contains(&counters) {
+            continue; // they are among the old ones
+        }
+        for part in &mut *parts {
+            if !dry && of != counters {
+                close(part, key, of)?;
+            }
+            let (highest, rows) = part.highest(key, of)?;
+            floor = floor.max(highest);
+            count += if of == counters { 0 } else { rows };
+        }
+    }
+    let before = latest.map(|record| record.counters);
+    let done = BankChange { before, after: counters, rows: count, floor };
+    if dry {
+        return Ok(done);
+    }
+    let generation = match latest {
+        Some(latest) if latest.counters == counters => latest.generation,
+        Some(latest) => latest.generation + 1,
+        None => 1,
+    };
+    let position = Record { generation, counters }.to_position();
+    for part in &mut *parts {
+        part.store.raise(&floor_key(key), None, floor).map_err(|fault| part.said(fault))?;
+    }
+    for (part, record) in parts.iter_mut().zip(&records) {
+        let expect = record.map_or(0, Record::to_position);
+        part.store.raise(key, Some(expect), position).map_err(|fault| part.said(fault))?;
+    }
+    for part in &mut *parts {
+        open_at(part, key, counters, floor, false)?;
+    }
+    Ok(done)
+}
+
+/// Closes the rows of these counters, and makes closed ones of those that are missing.
+fn close<S: Store + ?Sized>(part: &mut Part<'_, S>, key: &Arc<Key>, counters: u32) -> Result<(), Fault> {
+    let period = part.period();
+    let mut first = None;
+    for row in rows_of(part.store, key, counters).map_err(|fault| part.said(fault))?.into_iter().flatten() {
+        if let Err(fault) = part.check(row) {
+            first.get_or_insert(fault);
+        }
+    }
+    if let Some(fault) = first {
+        return Err(part.said(fault));
+    }
+    part.change(key, counters, |row| {
+        Ok(match row {
+            None => Some(Mark { period: CLOSED_PERIOD + period, next: 1 }),
+            Some(row) if row.period >= CLOSED_PERIOD => None,
+            Some(row) => Some(Mark { period: CLOSED_PERIOD + row.period, ..row }),
+        })
+    })
+}
+
+/// Opens the rows of these counters and raises them to `to` at least; with `all` makes those that are missing.
+fn open_at<S: Store + ?Sized>(
+    part: &mut Part<'_, S>,
+    key: &Arc<Key>,
+    counters: u32,
+    to: u64,
+    all: bool,
+) -> Result<(), Fault> {
+    let (period, next) = (part.period(), part.first(to));
+    part.change(key, counters, |row| {
+        Ok(match row {
+            None if all => Some(Mark { period, next }),
+            Some(row) if row.period >= CLOSED_PERIOD || row.next < next => {
+                Some(Mark { period: row.period % CLOSED_PERIOD, next: row.next.max(next) })
+            }
+            None | Some(_) => None,
+        })
+    })
+}
+
+/// Raises every counter of a bank to `to` at least, after a restored backup; missing rows are made.
+pub(super) fn raise_all<S: Store + ?Sized>(
+    parts: &mut [Part<'_, S>],
+    key: &Arc<Key>,
+    counters: u32,
+    to: u64,
+    dry: bool,
+) -> Result<(Option<Row>, Row), Fault> {
+    let (mut highest, mut count, mut lowest) = (0, 0, u64::MAX);
+    let mut counters = counters;
+    for part in &mut *parts {
+        if let Some(record) = recorded(part.store, key).map_err(|fault| part.said(fault))? {
+            counters = record.counters;
+        }
+    }
+    for part in &mut *parts {
+        for row in rows_of(part.store, key, counters).map_err(|fault| part.said(fault))?.into_iter().flatten()
+        {
+            part.check(row)?;
+            highest = highest.max(part.stands(row.next));
+            lowest = lowest.min(part.stands(row.next));
+            count += 1;
+        }
+    }
+    if count > 0 && lowest > to {
+        return Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "the lowest of its counters stands at {lowest}, above {to}, and repair never lowers a row"
+            ),
+        ));
+    }
+    if !dry {
+        for part in &mut *parts {
+            part.store.raise(&floor_key(key), None, to).map_err(|fault| part.said(fault))?;
+            if recorded(part.store, key)?.is_none() {
+                let position = Record { generation: 1, counters }.to_position();
+                part.store.raise(key, Some(0), position).map_err(|fault| part.said(fault))?;
+            }
+            open_at(part, key, counters, to, true)?;
+        }
+    }
+    let shown = |rows: u64, lowest: u64, highest: u64| Row {
+        mark: Mark { period: 0, next: lowest },
+        text: format!("counters={counters} rows={rows} next={lowest} to {highest}"),
+        counter: None,
+    };
+    let before = (count > 0).then(|| shown(count, lowest, highest));
+    Ok((
+        before,
+        shown(
+            u64::from(counters),
+            to.max(if lowest == u64::MAX { 0 } else { lowest.min(to) }),
+            highest.max(to),
+        ),
+    ))
+}

@@ -1,0 +1,5 @@
+CREATE TABLE IF NOT EXISTS "keymill_route" (
+  name TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+  version BIGINT NOT NULL, -- that of the text, only rises
+  table_text TEXT NOT NULL -- TOML or JSON
+);

@@ -1,0 +1,270 @@
+//! Banks of counters: what every store promises about many rows at once, proved against the real thing.
+
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
+
+use keymill::simulation::counter_key;
+use keymill::store::{BankSpec, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Store};
+use keymill::{Code, Mill};
+use keymill_tests::assert_disjoint;
+
+use crate::bench::{Bench, Kind, Place, unique};
+
+/// How many counters go into one batch here.
+const MANY: u32 = 300;
+
+fn key(bench: &Bench) -> Arc<Key> {
+    Arc::new(Key { name: format!("business:{}", unique("bank")), ..Key::clone(&bench.key("x")) })
+}
+
+fn request(bank: &Key, index: u32, len: u64, seen: u64) -> Request {
+    Request {
+        high_water: Mark { period: 0, next: seen },
+        ..Request::new(&counter_key(bank, 65_536, index), len)
+    }
+}
+
+fn all(answers: Vec<Result<Reserved, Fault>>) -> Vec<Reserved> {
+    answers.into_iter().map(|answer| answer.expect("a range")).collect()
+}
+
+fn next_of(store: &mut dyn Store, bank: &Key, index: u32) -> Option<u64> {
+    store.look(&counter_key(bank, 65_536, index)).expect("the store answers").map(|row| row.mark.next)
+}
+
+fn missing_rows_are_made_and_the_others_go_on(bench: &Bench) {
+    let (bank, mut store) = (key(bench), bench.open());
+    let odd: Vec<_> = (0..MANY).step_by(2).map(|index| request(&bank, index, 16, 0)).collect();
+    assert!(all(store.reserve_counters(&odd)).iter().all(|range| (range.lo, range.hi) == (1, 17)));
+    // Steps of many lengths, for rows that exist and for some that do not.
+    let len = |index: u32| 16 + u64::from(index % 40);
+    let every: Vec<_> = (0..MANY).map(|index| request(&bank, index, len(index), 0)).collect();
+    for (index, range) in (0..).zip(all(store.reserve_counters(&every))) {
+        let lo = if index % 2 == 0 { 17 } else { 1 };
+        assert_eq!((range.lo, range.hi), (lo, lo + len(index)), "counter {index}");
+        assert_eq!(next_of(&mut *store, &bank, index), Some(lo + len(index)));
+    }
+    let keys: Vec<_> = (0..=MANY).map(|index| counter_key(&bank, 65_536, index)).collect();
+    let rows = store.look_rows(&keys).expect("the store answers");
+    assert_eq!((rows[0], rows[1]), (Some(Mark { period: 0, next: 33 }), Some(Mark { period: 0, next: 18 })));
+    assert_eq!(rows[MANY as usize], None, "reading makes no row");
+}
+
+fn a_row_that_went_backwards_is_refused_and_its_neighbours_are_served(bench: &Bench) {
+    let (bank, mut store) = (key(bench), bench.open());
+    let first: Vec<_> = (0..20).map(|index| request(&bank, index, 16, 0)).collect();
+    all(store.reserve_counters(&first));
+    let again: Vec<_> = (0..21)
+        .map(|index| match index {
+            // It stands below, and it is gone.
+            3 | 20 => request(&bank, index, 16, 900),
+            _ => request(&bank, index, 16, 17),
+        })
+        .collect();
+    for (index, answer) in (0..).zip(store.reserve_counters(&again)) {
+        match index {
+            3 | 20 => assert_eq!(answer.expect_err("it went backwards").kind, FaultKind::WentBackwards),
+            _ => assert_eq!(answer.map(|range| (range.lo, range.hi)), Ok((17, 33)), "counter {index}"),
+        }
+    }
+    assert_eq!(next_of(&mut *store, &bank, 3), Some(17), "it is left as it is");
+    assert_eq!(next_of(&mut *store, &bank, 20), None, "it is not made again");
+}
+
+fn the_last_numbers_are_given_and_then_the_counter_is_exhausted(bench: &Bench) {
+    let (bank, mut store) = (key(bench), bench.open());
+    let near: Vec<_> =
+        (0..3).map(|index| Request { start: MAX_NUMBER - 5, ..request(&bank, index, 4, 0) }).collect();
+    all(store.reserve_counters(&near));
+    // The other two have more than is left.
+    let rest: Vec<_> = (0..3).map(|index| request(&bank, index, if index == 0 { 1 } else { 9 }, 0)).collect();
+    let ranges = all(store.reserve_counters(&rest));
+    assert_eq!(ranges[0].hi, MAX_NUMBER);
+    assert_eq!((ranges[1].lo, ranges[1].hi, ranges[2].hi), (MAX_NUMBER - 1, 1 << 63, 1 << 63));
+    let answers = store.reserve_counters(&rest);
+    assert_eq!(answers[0].as_ref().map(|range| range.lo), Ok(MAX_NUMBER));
+    for answer in &answers[1..] {
+        assert_eq!(answer.as_ref().expect_err("none is left").kind, FaultKind::Exhausted);
+    }
+}
+
+fn what_was_not_used_is_given_back_where_the_row_still_ends_there(bench: &Bench) {
+    let (bank, mut store) = (key(bench), bench.open());
+    let requests: Vec<_> = (0..MANY).map(|index| request(&bank, index, 1_000, 0)).collect();
+    all(store.reserve_counters(&requests));
+    // Another process has reserved from every fifth one since.
+    let others: Vec<_> = (0..MANY).step_by(5).map(|index| request(&bank, index, 7, 0)).collect();
+    all(store.reserve_counters(&others));
+    let unused = |index: u32| if index < 100 { 17 } else { 10 + u64::from(index) };
+    let ranges: Vec<_> = (0..MANY)
+        .map(|index| GiveBack {
+            key: counter_key(&bank, 65_536, index),
+            period: 0,
+            lo: unused(index),
+            hi: 1_001,
+        })
+        .collect();
+    let given = store.give_back_counters(&ranges).expect("the store answers");
+    for (index, given) in (0..).zip(given) {
+        assert_eq!(given, index % 5 != 0, "counter {index}");
+        let next = if given { unused(index) } else { 1_008 };
+        assert_eq!(next_of(&mut *store, &bank, index), Some(next), "counter {index}");
+    }
+}
+
+fn processes_that_reserve_from_the_same_counters_at_once_share_no_number(bench: &Bench) {
+    let bank = key(bench);
+    let (processes, rounds) = (4, 6);
+    let barrier = Barrier::new(processes);
+    let taken: Vec<(u32, u64, u64)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..processes)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut store = bench.open();
+                    let mut taken = Vec::new();
+                    let mut seen = vec![0; MANY as usize];
+                    barrier.wait();
+                    for _ in 0..rounds {
+                        let requests: Vec<_> =
+                            (0..MANY).map(|index| request(&bank, index, 16, seen[index as usize])).collect();
+                        for (index, answer) in (0..).zip(store.reserve_counters(&requests)) {
+                            match answer {
+                                Ok(range) => {
+                                    assert!(range.lo >= seen[index as usize]);
+                                    seen[index as usize] = range.hi;
+                                    taken.push((index, range.lo, range.hi));
+                                }
+                                // Others are faster again and again: such a counter is asked for again.
+                                Err(fault) => assert!(
+                                    matches!(fault.kind, FaultKind::Unavailable | FaultKind::Locked),
+                                    "{fault}"
+                                ),
+                            }
+                        }
+                    }
+                    taken
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("a process")).collect()
+    });
+    let ranges = |index| {
+        taken.iter().filter(move |(of, ..)| *of == index).map(|(_, lo, hi)| (*lo, *hi)).collect::<Vec<_>>()
+    };
+    assert!(taken.len() >= MANY as usize * rounds, "{} ranges", taken.len());
+    for index in 0..MANY {
+        assert_disjoint(ranges(index));
+    }
+}
+
+fn a_bank_is_recorded_once_and_another_number_of_counters_is_refused(bench: &Bench) {
+    let bank = key(bench);
+    let barrier = Barrier::new(8);
+    let won: Vec<u32> = std::thread::scope(|scope| {
+        let open = |bits: u32| {
+            let (bank, barrier) = (&bank, &barrier);
+            move || {
+                let mut store = bench.open();
+                barrier.wait();
+                let opened = store.open_bank(bank, with(1 << bits));
+                opened
+                    .map(|open| assert_eq!((open.counters, open.floor), (1 << bits, 0)))
+                    .is_ok()
+                    .then_some(bits)
+            }
+        };
+        let threads: Vec<_> = (0..8).map(|n| scope.spawn(open(n % 2))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().expect("a process")).collect()
+    });
+    assert_eq!(won.len(), 4, "all of one C, and none of the other: {won:?}");
+    assert!(won.iter().all(|bits| bits == &won[0]));
+    let refused = bench.open().open_bank(&bank, with(1 << (1 - won[0]))).expect_err("another C");
+    assert_eq!(refused.kind, FaultKind::Refused);
+    assert!(refused.to_string().contains(&format!("counters={}", 1 << won[0])), "{refused}");
+    let unnamed = BankSpec { is_named: false, ..with(1 << (1 - won[0])) };
+    let opened = bench.open().open_bank(&bank, unnamed).expect("the recorded C");
+    assert_eq!(opened.counters, 1 << won[0], "a source that names no C has the recorded one");
+}
+
+fn with(counters: u32) -> BankSpec {
+    BankSpec { counters, is_named: true, wide: false }
+}
+
+/// Where a mill finds the store of a bench; `None`: it is this process's memory.
+pub(crate) fn url(bench: &Bench) -> Option<String> {
+    Some(match &bench.place {
+        Place::Memory(_) => return None,
+        Place::Sqlite(path, _) => format!("sqlite:{}", path.display()),
+        Place::MariaDb => keymill_tests::mariadb::url(),
+        Place::TiDb(url) => url.clone(),
+        Place::Postgres => keymill_tests::postgres::url(),
+        Place::Redis => keymill_tests::redis::url(),
+    })
+}
+
+fn every_counter_of_the_largest_bank_gives_its_first_id_and_gives_back_the_rest(bench: &Bench) {
+    let Some(url) = url(bench) else { return };
+    let spec = format!("business:{}?counters=65536&deadline=60s&table={}", unique("big"), bench.table);
+    for round in 1..=2 {
+        let mill = Mill::open(&url).expect("a mill");
+        let bank = mill.source(&spec).expect("a bank");
+        let genes = || (0..=u16::MAX).map(keymill::Gene::from);
+        let began = Instant::now();
+        let mut lacking: Vec<_> = genes().collect();
+        while !lacking.is_empty() {
+            lacking.retain(|gene| match bank.try_next_of(*gene) {
+                Ok(id) => {
+                    // On a busy machine an answer may come too late, and a close gives back for a few seconds only: then the
+                    // counter goes on behind the step that was lost.
+                    let number = bank.parse(id).expect("an id").number.expect("a number");
+                    assert!(number == round || number > round && number % 16 == 1, "{gene}: {number}");
+                    false
+                }
+                Err(error) => {
+                    assert!(matches!(error.code, Code::NotReady | Code::StoreUnavailable), "{error}");
+                    true
+                }
+            });
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let first = began.elapsed();
+        let trips = mill.latency().trips;
+        assert!(trips <= 1_100, "{trips} conversations with the store");
+        let began = Instant::now();
+        mill.close();
+        println!("{round}: first ids {first:?} in {trips} conversations, close {:?}", began.elapsed());
+    }
+}
+
+/// Defines each function as a test for each store.
+macro_rules! banks {
+    ($($name:ident)*) => {
+        banks!(@ memory, Bench::memory(Kind::Segment), $($name)*);
+        banks!(@ sqlite, Bench::sqlite(Kind::Segment), $($name)*);
+        banks!(@ mariadb, Bench::mariadb(Kind::Segment), $($name)*);
+        banks!(@ tidb, Bench::tidb(Kind::Segment), $($name)*);
+        banks!(@ postgres, Bench::postgres(Kind::Segment), $($name)*);
+        banks!(@ redis, Bench::redis(Kind::Segment), $($name)*);
+    };
+    (@ $module:ident, $bench:expr, $($name:ident)*) => {
+        mod $module {
+            use super::*;
+            $(
+                #[test]
+                fn $name() {
+                    super::$name(&$bench)
+                }
+            )*
+        }
+    };
+}
+
+banks! {
+    missing_rows_are_made_and_the_others_go_on
+    a_row_that_went_backwards_is_refused_and_its_neighbours_are_served
+    the_last_numbers_are_given_and_then_the_counter_is_exhausted
+    what_was_not_used_is_given_back_where_the_row_still_ends_there
+    processes_that_reserve_from_the_same_counters_at_once_share_no_number
+    a_bank_is_recorded_once_and_another_number_of_counters_is_refused
+    every_counter_of_the_largest_bank_gives_its_first_id_and_gives_back_the_rest
+}

@@ -1,0 +1,137 @@
+//! Route tables: what every store promises about them, proved against the real thing.
+
+use std::sync::{Arc, Barrier};
+
+use keymill::store::{Columns, Key, Scheme, Store, StoredTable, Stride};
+
+use crate::bench::{Bench, Kind, unique};
+
+/// A table of route tables of its own, with its store.
+struct Routes {
+    bench: Bench,
+    key: Arc<Key>,
+}
+
+impl Routes {
+    fn new(bench: Bench) -> Routes {
+        let key = Arc::new(Key {
+            scheme: Scheme::Route,
+            table: unique("r"),
+            columns: Columns::default(),
+            name: "shop 'orders' %".to_owned(),
+            serial: None,
+            step: 1,
+            unsafe_on: false,
+            stride: Stride::EVERY,
+        });
+        let routes = Routes { bench, key };
+        routes.open().init(std::slice::from_ref(&routes.key), false).expect("the table");
+        routes
+    }
+
+    fn open(&self) -> Box<dyn Store> {
+        self.bench.open()
+    }
+}
+
+fn stored(version: u64, text: &str) -> StoredTable {
+    StoredTable { version, text: Some(text.to_owned()) }
+}
+
+fn a_table_is_read_as_it_was_stored(routes: &Routes) {
+    let (mut store, key) = (routes.open(), &routes.key);
+    assert_eq!(store.read_route(key, 0), Ok(None));
+    // As long as a table of every gene, with what SQL, Lua and a shell would take for their own.
+    let text = format!("# `it's` \"a\" \\ % ? $1 \u{e9}\u{4e2d}\u{1f600}\r\n{}", "x".repeat(3 << 20));
+    assert_eq!(store.replace_route(key, None, (7, &text)), Ok(true));
+    assert_eq!(routes.open().read_route(key, 0), Ok(Some(stored(7, &text))));
+    assert_eq!(routes.open().read_route(key, 6), Ok(Some(stored(7, &text))));
+}
+
+fn a_text_that_is_known_is_not_read_again(routes: &Routes) {
+    let (mut store, key) = (routes.open(), &routes.key);
+    assert_eq!(store.replace_route(key, None, (7, "seven")), Ok(true));
+    assert_eq!(store.read_route(key, 7), Ok(Some(StoredTable { version: 7, text: None })));
+}
+
+fn a_table_is_replaced_only_from_the_version_that_was_seen(routes: &Routes) {
+    let (mut store, key) = (routes.open(), &routes.key);
+    assert_eq!(store.replace_route(key, Some(1), (2, "two")), Ok(false), "there is none");
+    assert_eq!(store.replace_route(key, None, (2, "two")), Ok(true));
+    assert_eq!(store.replace_route(key, None, (3, "three")), Ok(false), "there is one");
+    assert_eq!(store.replace_route(key, Some(1), (3, "three")), Ok(false));
+    assert_eq!(store.read_route(key, 0), Ok(Some(stored(2, "two"))));
+    assert_eq!(store.replace_route(key, Some(2), (9, "nine")), Ok(true));
+    assert_eq!(store.read_route(key, 2), Ok(Some(stored(9, "nine"))));
+    let other = Key { name: "another".to_owned(), ..Key::clone(key) };
+    assert_eq!(store.read_route(&other, 0), Ok(None));
+}
+
+fn of_eight_processes_that_change_a_table_at_once_one_does(routes: &Routes) {
+    let barrier = Barrier::new(8);
+    for old in [None, Some(1)] {
+        let version = old.map_or(1, |old| old + 1);
+        let won: usize = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..8)
+                .map(|n| {
+                    let barrier = &barrier;
+                    scope.spawn(move || {
+                        let mut store = routes.open();
+                        barrier.wait();
+                        store
+                            .replace_route(&routes.key, old, (version, &format!("of {n}")))
+                            .expect("an answer")
+                    })
+                })
+                .collect();
+            writers.into_iter().map(|writer| usize::from(writer.join().expect("a writer"))).sum()
+        });
+        assert_eq!(won, 1, "from {old:?}");
+    }
+}
+
+fn all_tables_are_listed_in_the_order_of_their_names(routes: &Routes) {
+    let (mut store, key) = (routes.open(), &routes.key);
+    // The database's table is empty, or was never made.
+    for key in [Key::clone(key), Key { table: unique("none"), ..Key::clone(key) }] {
+        assert_eq!(store.list_routes(&key), Ok(Vec::new()));
+    }
+    let named = |name: &str| Key { name: name.to_owned(), ..Key::clone(key) };
+    for (name, version) in [("b", 2), ("a * [x] %", 3), ("c", 1)] {
+        assert_eq!(store.replace_route(&named(name), None, (version, name)), Ok(true));
+    }
+    let listed = routes.open().list_routes(key).expect("the store answers");
+    let wanted = [("a * [x] %", 3), ("b", 2), ("c", 1)];
+    assert_eq!(listed, wanted.map(|(name, version)| (name.to_owned(), stored(version, name))));
+}
+
+/// Defines each function as a test for each store.
+macro_rules! routes {
+    ($($name:ident)*) => {
+        routes!(@ memory, Bench::memory(Kind::Segment), $($name)*);
+        routes!(@ sqlite, Bench::sqlite(Kind::Segment), $($name)*);
+        routes!(@ mariadb, Bench::mariadb(Kind::Segment), $($name)*);
+        routes!(@ tidb, Bench::tidb(Kind::Segment), $($name)*);
+        routes!(@ postgres, Bench::postgres(Kind::Segment), $($name)*);
+        routes!(@ redis, Bench::redis(Kind::Segment), $($name)*);
+    };
+    (@ $module:ident, $bench:expr, $($name:ident)*) => {
+        mod $module {
+            use super::*;
+            $(
+                #[test]
+                fn $name() {
+                    super::$name(&Routes::new($bench))
+                }
+            )*
+        }
+    };
+}
+
+routes! {
+    a_table_is_read_as_it_was_stored
+    a_text_that_is_known_is_not_read_again
+    a_table_is_replaced_only_from_the_version_that_was_seen
+    of_eight_processes_that_change_a_table_at_once_one_does
+    all_tables_are_listed_in_the_order_of_their_names
+}

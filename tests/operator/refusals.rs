@@ -1,0 +1,119 @@
+//! What a user of the store is told who lacks a right: what to do, in the words of the page about privileges. Routers that may not be
+//! listed are an error, which `keymill status` shows as a warning, and not an empty list.
+
+use keymill::{Change, Code, Mill};
+use keymill_tests::{mariadb, postgres, redis};
+
+use super::page::root;
+
+const TABLE: &str = "version = 7\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
+
+/// The names of the routers that this mill lists, or why it lists none.
+fn listed(url: &str) -> Result<Vec<String>, String> {
+    match Mill::open(url).unwrap().stored_routers() {
+        Ok(routers) => Ok(routers.into_iter().map(|router| router.name).collect()),
+        Err(error) => {
+            assert_eq!(error.code, Code::StoreRefused, "{error}");
+            Err(error.to_string())
+        }
+    }
+}
+
+fn store_router(url: &str, name: &str) {
+    Mill::open(url).unwrap().put_routes(name, TABLE, Change::Apply).unwrap();
+}
+
+/// The URL for another user, and for another database where one is named.
+fn url_of(url: &str, user: &str, database: Option<&str>) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let (host, own) = rest.rsplit_once('@').unwrap().1.split_once('/').unwrap();
+    format!("{scheme}://{user}:secret@{host}/{}", database.unwrap_or(own))
+}
+
+#[test]
+fn routers_that_a_user_of_mariadb_may_not_read_are_refused() {
+    let (shop, user) = (format!("routes_{}", std::process::id()), format!("clerk{}", std::process::id()));
+    root(&format!(
+        "CREATE DATABASE {shop}; GRANT ALL ON {shop}.* TO keymill@'%'; CREATE USER {user}@'%' IDENTIFIED BY 'secret'; \
+         CREATE TABLE {shop}.keymill_segment (x INT); GRANT SELECT ON {shop}.keymill_segment TO {user}@'%'"
+    ));
+    let owner = url_of(&mariadb::url(), "keymill", Some(&shop));
+    let clerk = url_of(&mariadb::url(), &user, Some(&shop));
+    assert_eq!(listed(&owner), Ok(Vec::new()), "there is no table, and this user may know it");
+    let refused = |when: &str| {
+        let message = listed(&clerk).expect_err(when);
+        assert!(message.contains("SELECT command denied") && message.contains("keymill_route"), "{message}");
+        assert!(message.contains("grant this user SELECT on the table to list routers"), "{message}");
+    };
+    refused("without a table");
+    store_router(&owner, "orders");
+    refused("with a table");
+    root(&format!("GRANT SELECT ON {shop}.keymill_route TO {user}@'%'"));
+    assert_eq!(listed(&clerk), Ok(vec!["orders".to_owned()]), "the right of the page is enough");
+    root(&format!("DROP USER {user}@'%'; DROP DATABASE {shop}"));
+}
+
+#[test]
+fn routers_that_a_user_of_postgresql_may_not_read_are_refused() {
+    let private = postgres::Private::start("");
+    let root = postgres::Sql::root(&private.url());
+    root.say("CREATE ROLE clerk LOGIN PASSWORD 'secret'");
+    let (owner, clerk) = (private.url(), url_of(&private.url(), "clerk", None));
+    assert_eq!(listed(&clerk), Ok(Vec::new()), "there is no table, and every user may know it");
+    store_router(&owner, "orders");
+    let message = listed(&clerk).expect_err("without the right");
+    assert!(message.contains("keymill_route") && message.contains("grant this user"), "{message}");
+    root.say("GRANT SELECT ON keymill_route TO clerk");
+    assert_eq!(listed(&clerk), Ok(vec!["orders".to_owned()]), "the right of the page is enough");
+}
+
+#[test]
+fn routers_that_a_user_of_redis_may_not_list_are_refused_with_the_rights_of_the_page() {
+    let private = redis::Private::start("");
+    store_router(&private.url(), "orders");
+    let mut admin = redis::connection_of(&private.url());
+    let clerk = url_of(&private.url(), "clerk", Some("0"));
+    let mut allow = |rights: &[&str]| {
+        let line = ["ACL", "SETUSER", "clerk", "reset", "on", ">secret", "+info", "+config|get"];
+        redis::say::<()>(&mut admin, &[&line[..], rights].concat());
+    };
+    allow(&[]);
+    let message = listed(&clerk).expect_err("without rights");
+    let rights = message.split('`').find(|part| part.starts_with("~keymill_route")).expect("the rights");
+    let page = include_str!("../../docs/operations/privileges.md");
+    assert!(page.contains(&format!("`{rights}`")), "the page names the same rights: {rights}");
+    let rights: Vec<&str> = rights.split(' ').collect();
+    for without in &rights {
+        let fewer: Vec<&str> = rights.iter().copied().filter(|right| right != without).collect();
+        allow(&fewer);
+        let message = listed(&clerk).expect_err(without);
+        assert!(message.contains(without), "without {without}: {message}");
+    }
+    allow(&rights);
+    assert_eq!(listed(&clerk), Ok(vec!["orders".to_owned()]), "the rights of the page are enough");
+}
+
+#[test]
+fn a_user_of_redis_who_may_not_lease_workers_is_told_the_rights_of_the_page() {
+    let private = redis::Private::start("");
+    let mut admin = redis::connection_of(&private.url());
+    let clerk = url_of(&private.url(), "clerk", Some("0"));
+    let page = include_str!("../../docs/operations/privileges.md");
+    let line = page.split('`').find(|part| part.starts_with("ACL SETUSER ids")).expect("the page's line");
+    let mut allow = |more: &[&str]| {
+        let line = line.split(' ').map(|part| match part {
+            "ids" => "clerk",
+            part => part,
+        });
+        redis::say::<()>(&mut admin, &line.chain(more.iter().copied()).collect::<Vec<_>>());
+    };
+    allow(&[]);
+    let next = || Mill::open(&clerk).unwrap().source("snowflake:tx?deadline=30s").unwrap().next();
+    let refused = next().expect_err("without the rights");
+    assert_eq!(refused.code, Code::StoreRefused, "{refused}");
+    let rights =
+        refused.message.split('`').find(|part| part.starts_with("~keymill_worker")).expect("the rights");
+    assert!(page.contains(&format!("`{rights}`")), "the page names the same rights: {rights}");
+    allow(&rights.split(' ').collect::<Vec<_>>());
+    next().expect("the rights of the page are enough");
+}

@@ -1,0 +1,104 @@
+//! Workers that are used once: rows of uid-generator's `WORKER_NODE`, which its own nodes insert beside ours.
+//!
+//! MariaDB is found by `KEYMILL_TEST_MYSQL`.
+
+use std::collections::BTreeSet;
+
+use keymill::{Change, Code, Mill};
+use keymill_tests::mariadb;
+use mysql::prelude::Queryable;
+
+/// Opens a mill and takes an id: its worker, and the id.
+fn begin(config: &str, spec: &str) -> keymill::Result<(u64, u64)> {
+    let source = Mill::open(config)?.source(spec)?;
+    let id = source.next()?;
+    Ok((source.parse(id)?.worker.expect("a worker"), id))
+}
+
+/// As uid-generator's mapper inserts a node; answers with its number.
+fn insert_of_uid_generator(connection: &mut mysql::Conn, table: &str) -> u64 {
+    connection
+        .exec_drop(
+            format!(
+                "INSERT INTO {table} (HOST_NAME, PORT, TYPE, LAUNCH_DATE, MODIFIED, CREATED) VALUES (?, ?, ?, ?, NOW(), NOW())"
+            ),
+            ("10.0.0.7", "1763683200123-4711", 2, "2026-11-23"),
+        )
+        .expect("a row");
+    connection.last_insert_id()
+}
+
+#[test]
+fn each_start_uses_up_a_number_of_the_table_beside_the_nodes_of_uid_generator() {
+    let table = format!("WORKER_NODE_{}", fastrand::u32(..));
+    let spec = format!("snowflake:tx?layout=uid&epoch=2026-01-01&worker=disposable&table={table}");
+    let config = mariadb::url();
+    let refused = begin(&config, &spec).expect_err("the table is missing");
+    assert_eq!(refused.code, Code::StoreRefused, "{refused}");
+    assert!(refused.message.contains("keymill") && refused.message.contains("init"), "{refused}");
+    let made = Mill::open(&config).and_then(|mill| mill.init(&[&spec], Change::Apply)).expect("the table");
+    assert!(made.iter().any(|statement| statement.contains(&table)), "{made:?}");
+    let mut connection = mariadb::connection();
+    let mut ids = BTreeSet::new();
+    for round in 0..5 {
+        let theirs = insert_of_uid_generator(&mut connection, &table);
+        let (ours, id) = begin(&config, &spec).expect("an id");
+        assert_eq!((theirs, ours), (2 * round + 1, 2 * round + 2));
+        assert!(ids.insert(id), "{id} was issued twice");
+    }
+    let rows: Vec<(u64, String, i32)> =
+        connection.query(format!("SELECT ID, HOST_NAME, TYPE FROM {table} ORDER BY ID")).expect("the rows");
+    assert_eq!(rows.len(), 10);
+    assert!(rows.iter().all(|(_, host, of)| !host.is_empty() && *of == 2), "{rows:?}");
+    connection.query_drop(format!("DROP TABLE {table}")).expect("dropped");
+}
+
+#[test]
+fn a_number_that_does_not_fit_the_layout_is_refused_and_no_further_row_is_used_up() {
+    let table = format!("WORKER_NODE_{}", fastrand::u32(..));
+    let spec = format!("snowflake:tx?worker=disposable&deadline=200ms&table={table}");
+    let config = mariadb::url();
+    Mill::open(&config).and_then(|mill| mill.init(&[&spec], Change::Apply)).expect("the table");
+    let mut connection = mariadb::connection();
+    // As another server of a TiDB counts.
+    connection.query_drop(format!("ALTER TABLE {table} AUTO_INCREMENT = 30001")).expect("altered");
+    let source = Mill::open(&config).and_then(|mill| mill.source(&spec)).expect("a source");
+    for _ in 0..3 {
+        let refused = source.next().expect_err("30001 does not fit 10 bits");
+        assert_eq!(refused.code, Code::NoWorkerFree, "{refused}");
+        for says in ["30001", "0 to 1023", "TiDB", "AUTO_ID_CACHE 1"] {
+            assert!(refused.message.contains(says), "{refused}");
+        }
+    }
+    let rows: Option<u64> = connection.query_first(format!("SELECT COUNT(*) FROM {table}")).expect("a count");
+    assert_eq!(rows, Some(1));
+    connection.query_drop(format!("DROP TABLE {table}")).expect("dropped");
+}
+
+#[test]
+fn mills_on_one_memory_use_numbers_up_too() {
+    let config = format!("memory:nodes{}", fastrand::u32(..));
+    let spec = "snowflake:tx?worker=disposable";
+    let kept = Mill::open(&config).expect("a mill");
+    assert_eq!(begin(&config, spec).expect("an id").0, 1);
+    assert_eq!(begin(&config, spec).expect("an id").0, 2);
+    let error = kept.source(spec).and_then(|source| source.repair(1 << 40, Change::Apply)).map(drop);
+    assert_eq!(error.expect_err("there is no row to repair").code, Code::InvalidArgument);
+    let other = Mill::open("sqlite:nowhere.db").and_then(|mill| mill.source(spec)).map(drop);
+    assert_eq!(other.expect_err("only where uid-generator keeps its table").code, Code::InvalidConfig);
+}
+
+#[test]
+fn a_worker_without_a_mark_leaves_no_row_and_needs_no_store() {
+    let config = format!("memory:unmarked{}?script=down:100", fastrand::u32(..));
+    let mill = Mill::open(&config).expect("a mill");
+    let source = mill.source("snowflake:tx?worker=ordinal:tx-7&mark=none").expect("a source");
+    let ids = source.take(1_000).expect("ids although the store is down");
+    assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
+    assert_eq!(source.parse(ids[0]).expect("parts").worker, Some(7));
+    let settings = source.settings();
+    let of = |name: &str| settings.iter().find(|(of, _)| *of == name).map(|(_, value)| value.clone());
+    assert_eq!(of("worker").as_deref(), Some("7, the number of the host name"));
+    assert_eq!(of("mark").as_deref(), Some("none"));
+    mill.close();
+}
