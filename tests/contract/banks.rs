@@ -6,7 +6,8 @@ use std::time::Instant;
 use keymill::simulation::counter_key;
 use keymill::store::{BankSpec, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Store};
 use keymill::{Code, Mill};
-use keymill_tests::assert_disjoint;
+use keymill_tests::ci::patient;
+use keymill_tests::{assert_disjoint, in_time};
 
 use crate::bench::{Bench, Kind, Place, unique};
 
@@ -166,7 +167,7 @@ fn a_bank_is_recorded_once_and_another_number_of_counters_is_refused(bench: &Ben
             move || {
                 let mut store = bench.open();
                 barrier.wait();
-                let opened = store.open_bank(bank, with(1 << bits));
+                let opened = in_time(|| store.open_bank(bank, with(1 << bits)));
                 opened
                     .map(|open| assert_eq!((open.counters, open.floor), (1 << bits, 0)))
                     .is_ok()
@@ -192,14 +193,14 @@ fn with(counters: u32) -> BankSpec {
 
 /// Where a mill finds the store of a bench; `None`: it is this process's memory.
 pub(crate) fn url(bench: &Bench) -> Option<String> {
-    Some(match &bench.place {
+    Some(patient(&match &bench.place {
         Place::Memory(_) => return None,
         Place::Sqlite(path, _) => format!("sqlite:{}", path.display()),
         Place::MariaDb => keymill_tests::mariadb::url(),
         Place::TiDb(url) => url.clone(),
         Place::Postgres => keymill_tests::postgres::url(),
         Place::Redis => keymill_tests::redis::url(),
-    })
+    }))
 }
 
 fn every_counter_of_the_largest_bank_gives_its_first_id_and_gives_back_the_rest(bench: &Bench) {

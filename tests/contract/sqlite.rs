@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Durability, FaultKind, Request, Store};
+use keymill_tests::takers::until;
 use keymill_tests::worker::in_a_process_of_its_own;
 
 use crate::bench::*;
@@ -301,16 +302,25 @@ fn a_lock_that_stays_ends_within_the_deadline() {
     let options =
         sqlite::SqliteOptions { busy: Duration::from_millis(300), ..sqlite::SqliteOptions::default() };
     let mut store = SqliteStore::new(path.clone(), options);
-    let times = [(); 4].map(|()| {
+    let mut wait = || {
         let began = Instant::now();
         assert_eq!(kind(store.reserve(&bench.request("orders", 10))), FaultKind::Unavailable);
-        began.elapsed()
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(290), "{took:?}");
+        took
+    };
+    // A longer wait is due to the machine: one that is not comes sooner or later.
+    until("a wait of the deadline and no more", Duration::from_secs(120), || {
+        wait() < Duration::from_millis(900)
     });
-    assert!(times.iter().all(|took| *took >= Duration::from_millis(290)), "{times:?}");
-    // A longer wait of one of them is due to the machine.
-    assert!(times.iter().min() < Some(&Duration::from_millis(900)), "{times:?}");
     blocker.execute_batch("ROLLBACK").unwrap();
     assert_eq!(store.reserve(&bench.request("orders", 10)).unwrap().lo, 11);
+}
+
+/// A store that waits for other writers for less time than a fork waits for an operation in progress.
+fn that_forks(bench: &Bench) -> SqliteStore {
+    let Place::Sqlite(path, _) = &bench.place else { unreachable!() };
+    SqliteStore::new(path.clone(), sqlite::SqliteOptions::default())
 }
 
 /// Forks with libc's handlers only; the child writes its ranges into a pipe.
@@ -365,25 +375,25 @@ fn forks_in_the_middle_of_reservations_neither_overlap_nor_hang() {
         let busy: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {
-                    let mut store = bench.open();
+                    let mut store = that_forks(&bench);
                     let mut ranges = Vec::new();
                     while !stop.load(Ordering::Relaxed) {
-                        ranges.extend(reserve_many(store.as_mut(), &bench.request("orders", 3), 1));
+                        ranges.extend(reserve_many(&mut store, &bench.request("orders", 3), 1));
                     }
                     ranges
                 })
             })
             .collect();
-        let mut idle = bench.open();
-        ranges.extend(reserve_many(idle.as_mut(), &bench.request("orders", 3), 1));
+        let mut idle = that_forks(&bench);
+        ranges.extend(reserve_many(&mut idle, &bench.request("orders", 3), 1));
         for _ in 0..40 {
             let child = forked(|| {
                 // The parent's store is abandoned, as the mill does; the child opens its own.
-                let mut store = bench.open();
-                reserve_many(store.as_mut(), &bench.request("orders", 5), 5)
+                let mut store = that_forks(&bench);
+                reserve_many(&mut store, &bench.request("orders", 5), 5)
             });
             ranges.extend(ranges_of(child));
-            ranges.extend(reserve_many(idle.as_mut(), &bench.request("orders", 3), 1));
+            ranges.extend(reserve_many(&mut idle, &bench.request("orders", 3), 1));
         }
         stop.store(true, Ordering::Relaxed);
         for thread in busy {
@@ -443,10 +453,10 @@ fn a_child_that_outlives_its_parent_keeps_its_own_locks() {
 const CLONE: &str = "KEYMILL_CONTRACT_CLONE";
 
 fn wait_for(file: &std::path::Path) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(180);
     while !file.exists() {
         assert!(Instant::now() < deadline, "{} did not come", file.display());
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

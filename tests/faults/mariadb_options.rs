@@ -514,7 +514,9 @@ fn a_replica_that_takes_writes_is_passed_over_or_refused_or_warned_about() {
 #[test]
 fn a_locked_table_ends_in_the_servers_own_error_and_leaves_no_statement_waiting() {
     let server = Private::start("");
-    let options = mariadb::options_of(&server.url());
+    let mut options = mariadb::options_of(&server.url());
+    // Each of six waits takes half of it.
+    options.read_timeout = std::time::Duration::from_secs(10);
     let key = key(Scheme::Keymill, "orders");
     let mut store = mariadb::store(options.clone());
     store.init(&[Arc::clone(&key)], false).expect("init");

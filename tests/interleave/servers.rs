@@ -11,8 +11,10 @@ use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::SqliteStore;
 use keymill::store::{Key, Scheme, Store, sqlite};
 use keymill::{Change, Code, Mill};
+use keymill_tests::ci::patient;
 use keymill_tests::mariadb::Private;
 use keymill_tests::proxy::{Answers, Proxy};
+use keymill_tests::takers::persistently;
 use keymill_tests::{mariadb, worker};
 
 use super::{CHUNK, assert_disjoint, key, owner, shared, take, unique, until};
@@ -35,7 +37,9 @@ fn stores_of_different_kinds_serve_every_scheme_together() {
         let open = || {
             let mysql: Box<dyn Store> = Box::new(mariadb::store(mariadb::options()));
             let file = folder.path().join("ids.db");
-            let sqlite: Box<dyn Store> = Box::new(SqliteStore::new(file, sqlite::SqliteOptions::default()));
+            // A new source begins when every store answers, and six processes write this file at once.
+            let options = sqlite::SqliteOptions { busy: Duration::from_secs(60), ..Default::default() };
+            let sqlite: Box<dyn Store> = Box::new(SqliteStore::new(file, options));
             let memory: Box<dyn Store> = Box::new(MemoryStore::new(Arc::clone(&memory)));
             let stores = [("mysql", mysql), ("sqlite", sqlite), ("memory", memory)];
             Interleaved::new(
@@ -97,9 +101,9 @@ fn config(folder: &Path, name: &str, stores: &[String], more: &str) -> String {
 #[test]
 fn the_ids_of_one_process_rise_over_all_its_threads() {
     let folder = tempfile::tempdir().unwrap();
-    let stores = ["a", "b"].map(|name| format!("sqlite:{}", folder.path().join(name).display()));
+    let stores = ["a", "b"].map(|name| patient(&format!("sqlite:{}", folder.path().join(name).display())));
     let mill = Mill::open(&config(folder.path(), "keymill.toml", &stores, "chunk = 1000")).unwrap();
-    let orders = mill.source("segment:orders?min_step=100&buffer=1ms").unwrap();
+    let orders = mill.source("segment:orders?min_step=100&buffer=1ms&deadline=60s").unwrap();
     let newest = Mutex::new(0);
     thread::scope(|scope| {
         for _ in 0..8 {
@@ -116,7 +120,7 @@ fn the_ids_of_one_process_rise_over_all_its_threads() {
     assert!(*newest.lock().unwrap() < 20_000 + 1000, "alone a process leaves few gaps");
     let error = mill.source("serial:cust_info/custid").map(drop).unwrap_err();
     assert_eq!(error.code, Code::InvalidConfig, "{error}");
-    mill.source("snowflake:tx?worker=3").unwrap().next().unwrap();
+    mill.source("snowflake:tx?worker=3&deadline=60s").unwrap().next().unwrap();
     let shown = mill.store();
     assert!(shown.starts_with("[sqlite:") && shown.contains(", sqlite:"), "{shown}");
 }
@@ -142,8 +146,8 @@ fn one_of_two_servers_killed_under_load_and_ids_go_on_none_twice() {
     let config = config(folder.path(), "keymill.toml", &urls, "chunk = 1000");
     let mill = Mill::open(&config).unwrap();
     // Five at a time: reservations are tested, and logs are read back.
-    let spec = "segment:orders?step=5&max_step=5&buffer=1ms&deadline=20s";
-    mill.init(&[spec], Change::Apply).unwrap();
+    let spec = "segment:orders?step=5&max_step=5&buffer=1ms&deadline=60s";
+    persistently(|| mill.init(&[spec], Change::Apply)).unwrap();
     let mine = mill.source(spec).unwrap();
     mine.next().unwrap();
     let mut workers: Vec<_> = (0..4)
@@ -222,7 +226,7 @@ fn one_of_two_servers_killed_under_load_and_ids_go_on_none_twice() {
             Ok(_) => {}
             Err(error) => {
                 // The machine may be busy; the servers stay down.
-                assert!(asked.elapsed() < Duration::from_secs(5), "waited {:?}", asked.elapsed());
+                assert!(asked.elapsed() < Duration::from_secs(60), "waited {:?}", asked.elapsed());
                 break error;
             }
         }
@@ -246,27 +250,30 @@ fn a_frozen_store_costs_its_timeout_once_a_pause_and_not_at_every_refill() {
     let (host, port) = proxy.address();
     let url = mariadb::url();
     let (login, database) = (url.rsplit_once('@').unwrap().0, url.rsplit_once('/').unwrap().1);
-    let times = "timeout=300ms&connect_timeout=300ms";
+    // Longer than a busy disk takes for most answers.
+    let each = Duration::from_secs(2);
+    let times = "timeout=2s&connect_timeout=2s";
     let stores = [format!("{login}@{host}:{port}/{database}?{times}"), format!("{}?{times}", other.url())];
     let mill = Mill::open(&config(folder.path(), "keymill.toml", &stores, "chunk = 1000")).unwrap();
-    let spec = format!("segment:{}?step=100&buffer=1ms", unique("frozen"));
-    mill.init(&[&spec], Change::Apply).unwrap();
+    let spec = format!("segment:{}?step=100&buffer=1ms&deadline=5m", unique("frozen"));
+    persistently(|| mill.init(&[&spec], Change::Apply)).unwrap();
     let orders = mill.source(&spec).unwrap();
     orders.take(5000).unwrap();
     proxy.set(Answers::Hold);
     let refills = || orders.stats().unwrap().refills;
-    let (before, began) = (refills(), Instant::now());
+    let (before, tried, began) = (refills(), proxy.connections(), Instant::now());
     let mut worst = Duration::ZERO;
     while refills() < before + 300 {
         let asked = Instant::now();
         orders.take(100).expect("the other store serves");
         worst = worst.max(asked.elapsed());
     }
-    let (took, each) = (began.elapsed(), Duration::from_millis(300));
+    let (took, tried) = (began.elapsed(), proxy.connections() - tried);
     println!(
         "300 refills beside a frozen store took {took:?}, the slowest {worst:?}; its timeout is {each:?}"
     );
-    // At least half of the undisturbed rate: the other store writes to a shared disk.
-    assert!(took < 300 * each / 2, "{took:?}: the timeout was paid at every refill");
+    // Each time that the frozen store is asked again is another connection. The time says nothing: the other store writes to a
+    // shared disk.
+    assert!(tried < 150, "{tried} connections, {took:?}: the timeout was paid at every refill");
     proxy.set(Answers::Pass);
 }

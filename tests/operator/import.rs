@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use keymill::store::PARKED_AT;
 use keymill::{Change, Code, Import, Mill, OldRow, Scheme, Source};
+use keymill_tests::ci::patient;
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::rivals::{self, PROGRAMS, Program};
+use keymill_tests::takers::persistently;
 use keymill_tests::{mariadb, postgres};
 use mysql::prelude::Queryable;
 
@@ -37,13 +39,14 @@ impl Tables {
         };
         let kind = if scheme == "key_producer" { "serial:cust/id" } else { "segment:orders" };
         let old = format!("{kind}?scheme={scheme}&table={}", tables.old);
-        Mill::open(&mariadb::url()).unwrap().init(&[&old, &tables.orders()], Change::Apply).unwrap();
+        let mill = Mill::open(&patient(&mariadb::url())).unwrap();
+        mill.init(&[&old, &tables.orders()], Change::Apply).unwrap();
         tables
     }
 
     /// The new source.
     fn orders(&self) -> String {
-        format!("segment:orders?table={}&min_step=10&max_step=1000", self.new)
+        format!("segment:orders?table={}&min_step=10&max_step=1000&deadline=60s", self.new)
     }
 
     fn say(&self, sql: &str) {
@@ -87,9 +90,9 @@ impl Drop for Stops<'_> {
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(300);
     while !done() {
-        assert!(Instant::now() < deadline, "not within a minute: {what}");
+        assert!(Instant::now() < deadline, "not within five minutes: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -101,7 +104,7 @@ fn old_nodes_under_load_through_an_import_never_take_a_number_of_ours() {
         tables.make_row(program);
         let stop = AtomicBool::new(false);
         let taken = AtomicU32::new(0);
-        let mill = Mill::open(&mariadb::url()).unwrap();
+        let mill = Mill::open(&patient(&mariadb::url())).unwrap();
         let orders = mill.source(&tables.orders()).unwrap();
         let (mut ranges, ours, imported) = std::thread::scope(|scope| {
             let ends = Stops(&stop);
@@ -125,7 +128,7 @@ fn old_nodes_under_load_through_an_import_never_take_a_number_of_ours() {
                 until("old nodes take ranges", || taken.load(Ordering::Relaxed) >= from + count);
             };
             more(100);
-            let imported = tables.import(program, &orders, Change::Apply).unwrap();
+            let imported = persistently(|| tables.import(program, &orders, Change::Apply)).unwrap();
             let mut ours = Vec::new();
             for _ in 0..50 {
                 ours.extend(orders.take(100).unwrap());
@@ -169,7 +172,7 @@ fn a_connection_cut_at_any_answer_leaves_both_rows_or_neither() {
         let mut options = mariadb::options();
         let proxy = Proxy::start(options.hosts.remove(0));
         let (host, port) = proxy.address();
-        let url = format!("mysql://keymill:secret@{host}:{port}/ids?timeout=1s");
+        let url = patient(&format!("mysql://keymill:secret@{host}:{port}/ids"));
         let (mut undone, mut done) = (0, 0);
         for cut in 0..60 {
             tables.say("DELETE FROM {old}");
@@ -205,7 +208,7 @@ fn a_second_import_reports_the_first_and_changes_nothing() {
         let tables = Tables::new(program.scheme.name());
         tables.make_row(program);
         tables.say(&format!("UPDATE {{old}} SET {} = 7000", program.maximum));
-        let mill = Mill::open(&mariadb::url()).unwrap();
+        let mill = Mill::open(&patient(&mariadb::url())).unwrap();
         let orders = mill.source(&tables.orders()).unwrap();
         let shown = tables.import(program, &orders, Change::DryRun).unwrap();
         assert_eq!(tables.rows(program.maximum), (7000, None), "a dry run writes nothing");
@@ -229,7 +232,7 @@ fn a_second_import_reports_the_first_and_changes_nothing() {
 fn an_import_that_could_repeat_a_number_is_refused_and_changes_nothing() {
     let program = &PROGRAMS[1];
     let tables = Tables::new(program.scheme.name());
-    let mill = Mill::open(&mariadb::url()).unwrap();
+    let mill = Mill::open(&patient(&mariadb::url())).unwrap();
     let orders = mill.source(&tables.orders()).unwrap();
     let refused = |says: &str| {
         for change in [Change::DryRun, Change::Apply] {
@@ -285,9 +288,9 @@ fn an_import_that_could_repeat_a_number_is_refused_and_changes_nothing() {
 #[test]
 fn serials_continue_where_key_factory_stood_and_its_nodes_count_far_away_until_the_day_ends() {
     let tables = Tables::new("key_producer");
-    let mill = Mill::open(&format!("{}?clock=manual", mariadb::url())).unwrap();
-    let spec = format!("serial:cust/id?number=000000&zone=UTC&scheme=keymill&table={}", tables.new);
-    let serials = mill.source(&spec).unwrap();
+    let mill = Mill::open(&format!("{}&clock=manual", patient(&mariadb::url()))).unwrap();
+    let spec = "serial:cust/id?number=000000&zone=UTC&scheme=keymill&deadline=60s";
+    let serials = mill.source(&format!("{spec}&table={}", tables.new)).unwrap();
     let today = "20260101";
     let import = |change| serials.import(&from("key_producer", &tables.old), change);
     tables.say(
@@ -328,7 +331,8 @@ fn serials_continue_where_key_factory_stood_and_its_nodes_count_far_away_until_t
     }
     assert!(import(Change::Apply).unwrap().was_done());
     // A mill that still uses the old row gets an error before it issues anything.
-    let late = mill.source(&format!("serial:cust/id?number=000000&zone=UTC&table={}", tables.old)).unwrap();
+    let late = format!("serial:cust/id?number=000000&zone=UTC&deadline=60s&table={}", tables.old);
+    let late = mill.source(&late).unwrap();
     let told = late.next_text().unwrap_err();
     assert!(told.code == Code::StoreRefused && told.message.contains("it was imported"), "{told}");
     // Tomorrow begins at 1. The old row belongs to a past day, for which old nodes begin at 1 too: they have to be stopped
@@ -344,15 +348,15 @@ fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
     for program in &PROGRAMS {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ids.db");
-        let mill = Mill::open(&format!("sqlite:{}", file.display())).unwrap();
+        let mill = Mill::open(&patient(&format!("sqlite:{}", file.display()))).unwrap();
         let scheme = program.scheme.name();
         mill.init(&[&format!("segment:orders?scheme={scheme}"), "segment:orders"], Change::Apply).unwrap();
         let node = rusqlite::Connection::open(&file).unwrap();
-        node.busy_timeout(Duration::from_secs(10)).unwrap();
+        node.busy_timeout(Duration::from_secs(120)).unwrap();
         let values = program.row.1.replace("unix_timestamp()", "0");
         node.execute(&format!("INSERT INTO {scheme} ({}) VALUES ({values})", program.row.0), []).unwrap();
         let stop = AtomicBool::new(false);
-        let orders = mill.source("segment:orders").unwrap();
+        let orders = mill.source("segment:orders?deadline=60s").unwrap();
         let (mut old, ours) = std::thread::scope(|scope| {
             let (stop, ends) = (&stop, Stops(&stop));
             let (sender, progress) = std::sync::mpsc::channel();
@@ -367,12 +371,14 @@ fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
                     node.execute_batch("COMMIT").unwrap();
                     ends.push(end as u64);
                     let _ = sender.send(());
+                    // The lock is free for a moment: the file is flushed while it is held.
+                    std::thread::sleep(Duration::from_millis(1));
                 }
                 ends
             });
             let more = |count| (0..count).for_each(|_| progress.recv().unwrap());
             more(20);
-            orders.import(&from(scheme, scheme), Change::Apply).unwrap();
+            persistently(|| orders.import(&from(scheme, scheme), Change::Apply)).unwrap();
             let ours = orders.take(5000).unwrap();
             more(20);
             drop(ends);
@@ -391,16 +397,16 @@ fn a_file_s_rows_are_imported_while_an_old_node_writes_them() {
 
 #[test]
 fn rows_on_postgres_are_imported_while_mills_still_write_the_old_one() {
-    let mill = Mill::open(&postgres::url()).unwrap();
+    let mill = Mill::open(&patient(&postgres::url())).unwrap();
     for program in &PROGRAMS {
         let scheme = program.scheme.name();
         let (old, new) =
             (format!("pio_{}_{scheme}", std::process::id()), format!("pin_{}", std::process::id()));
-        let before = format!("segment:{scheme}?scheme={scheme}&table={old}&step=50");
-        let ours = format!("segment:{scheme}?table={new}");
+        let before = format!("segment:{scheme}?scheme={scheme}&table={old}&step=50&deadline=60s");
+        let ours = format!("segment:{scheme}?table={new}&deadline=60s");
         mill.init(&[&before, &ours], Change::Apply).unwrap();
         // Another process's mill, which continues on the old row.
-        let other = Mill::open(&postgres::url()).unwrap();
+        let other = Mill::open(&patient(&postgres::url())).unwrap();
         let late = other.source(&before).unwrap();
         assert_eq!(late.take(120).unwrap(), (1..=120).collect::<Vec<u64>>());
         let orders = mill.source(&ours).unwrap();
@@ -420,7 +426,7 @@ fn rows_on_postgres_are_imported_while_mills_still_write_the_old_one() {
         assert!(rest.last().is_some_and(|id| *id > PARKED_AT), "{scheme}");
         assert!(import(Change::Apply).was_done());
         let standing = orders.standing().unwrap();
-        assert!(standing.changed_seconds_ago.is_some_and(|age| age < 100), "{scheme}: {standing:?}");
+        assert!(standing.changed_seconds_ago.is_some_and(|age| age < 3600), "{scheme}: {standing:?}");
         other.close();
     }
     mill.close();
@@ -430,12 +436,13 @@ fn rows_on_postgres_are_imported_while_mills_still_write_the_old_one() {
 fn a_row_imported_by_another_source_is_refused_with_that_sources_name() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());
-    for url in [mariadb::url(), postgres::url(), file] {
+    for url in [mariadb::url(), postgres::url(), file].map(|url| patient(&url)) {
         let mill = Mill::open(&url).unwrap();
         let old_table = format!("io_taken_{}", std::process::id());
         let new_table = format!("in_taken_{}", std::process::id());
-        let before = format!("segment:orders?scheme=leaf_alloc&table={old_table}&step=50");
-        let [first, second] = ["first", "second"].map(|name| format!("segment:{name}?table={new_table}"));
+        let before = format!("segment:orders?scheme=leaf_alloc&table={old_table}&step=50&deadline=60s");
+        let [first, second] =
+            ["first", "second"].map(|name| format!("segment:{name}?table={new_table}&deadline=60s"));
         mill.init(&[&before, &first], Change::Apply).unwrap();
         let take = |spec: &str, count| {
             let ended = Mill::open(&url).unwrap();
@@ -455,7 +462,7 @@ fn a_row_imported_by_another_source_is_refused_with_that_sources_name() {
             assert!(first.import(&row, change).unwrap().was_done());
         }
         // Another row of the same table is free.
-        let other = "segment:more?scheme=leaf_alloc&step=50";
+        let other = "segment:more?scheme=leaf_alloc&step=50&deadline=60s";
         take(&format!("{other}&table={old_table}"), 9_500);
         let imported = second.import(&row.row("more"), Change::Apply).unwrap_err();
         assert!(imported.message.contains("stands at 9000, below 9501"), "{imported}");
@@ -475,7 +482,7 @@ fn a_row_imported_by_another_source_is_refused_with_that_sources_name() {
 fn a_row_with_renamed_columns_is_named_with_columns() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());
-    for url in [mariadb::url(), postgres::url(), file] {
+    for url in [mariadb::url(), postgres::url(), file].map(|url| patient(&url)) {
         for (scheme, columns) in [
             ("leaf_alloc", "max_id:current,biz_tag:name"),
             ("tiny_id_info", "max_id:highest,version:rev"),
@@ -486,8 +493,12 @@ fn a_row_with_renamed_columns_is_named_with_columns() {
             let mill = Mill::open(&url).unwrap();
             let old_table = format!("io_columns_{}_{scheme}", std::process::id());
             let new_table = format!("in_columns_{}_{scheme}", std::process::id());
-            let name =
-                if scheme == "key_producer" { "serial:cust/id?number=000000" } else { "segment:orders?" };
+            // Serials of a month: the numbers of a day begin again at midnight.
+            let name = if scheme == "key_producer" {
+                "serial:cust/id?date=yyyyMM&number=000000&deadline=60s"
+            } else {
+                "segment:orders?deadline=60s"
+            };
             let before = format!("{name}&scheme={scheme}&table={old_table}&columns={columns}&step=50");
             let source = mill.source(&format!("{name}&scheme=keymill&table={new_table}")).unwrap();
             mill.init(&[&before], Change::Apply).unwrap();

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use keymill::store::PARKED_AT;
 use keymill::{Change, Code, Error, Import, Mill, OldRow, Scheme, Source};
-use keymill_tests::takers::{Takers, until};
+use keymill_tests::ci::patient;
+use keymill_tests::takers::{Takers, persistently, until};
 use keymill_tests::{mariadb, schemes};
 
 /// Two tables of one test, and the configuration of mills on them.
@@ -50,13 +51,13 @@ impl Place {
     }
 
     fn mill(&self) -> Mill {
-        Mill::open(&self.url).unwrap()
+        Mill::open(&patient(&self.url)).unwrap()
     }
 
     /// The other program's row, as a mill beside that program opens it.
     fn old_spec(&self, more: &str) -> String {
         format!(
-            "segment:orders?scheme={}&table={}&min_step=50&max_step=400{}{more}",
+            "segment:orders?scheme={}&table={}&min_step=50&max_step=400&deadline=60s{}{more}",
             self.scheme,
             self.old,
             schemes::option(self.scheme)
@@ -64,12 +65,12 @@ impl Place {
     }
 
     fn new_spec(&self, more: &str) -> String {
-        format!("segment:orders?table={}&min_step=50&max_step=400{more}", self.new)
+        format!("segment:orders?table={}&min_step=50&max_step=400&deadline=60s{more}", self.new)
     }
 
     fn import_into(&self, source: &Source) -> keymill::Result<Import> {
         let old = OldRow::of(self.scheme).table(self.old.as_str());
-        source.import(&old, Change::Apply)
+        persistently(|| source.import(&old, Change::Apply))
     }
 
     /// Imports in another process, as the command does.
@@ -119,11 +120,11 @@ fn a_mill_with_the_old_row_open_uses_up_what_it_has_and_goes_on_far_away() {
         let (theirs, ours) = (Takers::default(), Takers::default());
         let mut imported = None;
         theirs.beside(&[old, old], 17, Duration::from_millis(1), || {
-            until("the old row is in use", Duration::from_secs(60), || theirs.count() > 500);
+            until("the old row is in use", Duration::from_secs(300), || theirs.count() > 500);
             imported = Some(place.import().unwrap());
             ours.beside(&[new, new], 17, Duration::from_millis(1), || {
-                until("the new row is in use", Duration::from_secs(60), || ours.count() > 1000);
-                until("the old one is too", Duration::from_secs(60), || theirs.highest() > PARKED_AT);
+                until("the new row is in use", Duration::from_secs(300), || ours.count() > 1000);
+                until("the old one is too", Duration::from_secs(300), || theirs.highest() > PARKED_AT);
             });
         });
         no_errors(&theirs);
@@ -163,11 +164,11 @@ fn a_mill_that_uses_the_new_source_above_the_old_row_goes_on_unchanged() {
         let mut ids = old.take(120).unwrap();
         let takers = Takers::default();
         takers.beside(&[new, new], 17, Duration::from_millis(1), || {
-            until("the new row is in use", Duration::from_secs(60), || takers.count() > 500);
+            until("the new row is in use", Duration::from_secs(300), || takers.count() > 500);
             let imported = place.import().unwrap();
             assert!(imported.new_after.mark.next > 100_000 && imported.old_after.mark.next > PARKED_AT);
             let so_far = takers.count();
-            until("it still is", Duration::from_secs(60), || takers.count() > so_far + 1000);
+            until("it still is", Duration::from_secs(300), || takers.count() > so_far + 1000);
         });
         no_errors(&takers);
         ids.extend(takers.got());
@@ -276,8 +277,9 @@ fn of_two_sources_that_import_one_row_at_once_the_second_is_refused_with_the_fir
             });
             let old = OldRow::of(place.scheme).table(place.old.as_str()).row(row.as_str());
             let imported = std::thread::scope(|scope| {
-                let threads =
-                    sources.each_ref().map(|source| scope.spawn(|| source.import(&old, Change::Apply)));
+                let threads = sources.each_ref().map(|source| {
+                    scope.spawn(|| persistently(|| source.import(&old, Change::Apply)))
+                });
                 threads.map(|thread| thread.join().unwrap())
             });
             let won = imported.iter().position(Result::is_ok).expect("one of them has it");

@@ -11,6 +11,7 @@ use keymill::Mill;
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{Columns, Key, MAX_NUMBER, Mark, Request, Scheme, Secret, SerialKey, Store};
+use keymill_tests::ci::patient;
 use keymill_tests::{mariadb, redis};
 
 fn page(name: &str) -> String {
@@ -145,11 +146,17 @@ fn the_grants_for_workers_are_enough_and_without_one_the_error_says_so() {
     let server = std::env::var("KEYMILL_TEST_MYSQL").expect("`ci/servers/mariadb run` sets it");
     let (login, place) = server.rsplit_once('@').expect("a login");
     let place = place.split_once('/').expect("a database").0;
-    let owner = Mill::open(&format!("{login}@{place}/{shop}")).unwrap();
+    let owner = Mill::open(&patient(&format!("{login}@{place}/{shop}"))).unwrap();
     for (at, (spec, grant)) in [
-        ("snowflake:tx?slots=0-0", "GRANT SELECT, INSERT, UPDATE ON shop.keymill_worker TO ids@'%'"),
-        ("snowflake:tx?worker=5", "GRANT SELECT, INSERT, UPDATE ON shop.keymill_segment TO ids@'%'"),
-        ("snowflake:tx?worker=disposable", "GRANT INSERT ON shop.WORKER_NODE TO ids@'%'"),
+        (
+            "snowflake:tx?slots=0-0&deadline=60s",
+            "GRANT SELECT, INSERT, UPDATE ON shop.keymill_worker TO ids@'%'",
+        ),
+        (
+            "snowflake:tx?worker=5&deadline=60s",
+            "GRANT SELECT, INSERT, UPDATE ON shop.keymill_segment TO ids@'%'",
+        ),
+        ("snowflake:tx?worker=disposable&deadline=60s", "GRANT INSERT ON shop.WORKER_NODE TO ids@'%'"),
     ]
     .into_iter()
     .enumerate()
@@ -161,7 +168,7 @@ fn the_grants_for_workers_are_enough_and_without_one_the_error_says_so() {
         root(&format!("CREATE USER {user}@'%' IDENTIFIED BY 'secret'"));
         root(&here(grant));
         let try_it = || {
-            let mill = Mill::open(&format!("mysql://{user}:secret@{place}/{shop}"))?;
+            let mill = Mill::open(&patient(&format!("mysql://{user}:secret@{place}/{shop}")))?;
             mill.source(spec)?.next().map(|_| ())
         };
         try_it().unwrap();
@@ -346,16 +353,16 @@ fn every_alert_on_the_page_names_metrics_that_exist_and_is_read_by_promtool() {
     let checked = checked.expect("promtool can be run: `ci/steps/setup` installs it (package prometheus)");
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     let mill = Mill::open("memory:").unwrap();
-    mill.source("segment:orders").unwrap().take(5000).unwrap();
-    mill.source("snowflake:tx?worker=1").unwrap().take(5).unwrap();
+    mill.source("segment:orders?deadline=60s").unwrap().take(5000).unwrap();
+    mill.source("snowflake:tx?worker=1&deadline=60s").unwrap().take(5).unwrap();
     // The metrics of `keymill metrics`, which `bindings/cli` tests.
     let mut known = mill.metrics();
     known.push_str("\nkeymill_store_used_ratio ");
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(180);
     while !known.contains("\nkeymill_runway_seconds") {
         // Known once the keeper has measured a rate.
         assert!(std::time::Instant::now() < deadline, "no rate was measured");
-        mill.source("segment:orders").unwrap().take(5000).unwrap();
+        mill.source("segment:orders?deadline=60s").unwrap().take(5000).unwrap();
         known.push_str(&mill.metrics());
     }
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';

@@ -2,6 +2,8 @@
 //! listed are an error, which `keymill status` shows as a warning, and not an empty list.
 
 use keymill::{Change, Code, Mill};
+use keymill_tests::ci::patient;
+use keymill_tests::takers::persistently;
 use keymill_tests::{mariadb, postgres, redis};
 
 use super::page::root;
@@ -10,7 +12,8 @@ const TABLE: &str = "version = 7\n[[range]]\nupper = 65535\nshard = \"s1\"\n";
 
 /// The names of the routers that this mill lists, or why it lists none.
 fn listed(url: &str) -> Result<Vec<String>, String> {
-    match Mill::open(url).unwrap().stored_routers() {
+    let mill = Mill::open(&patient(url)).unwrap();
+    match persistently(|| mill.stored_routers()) {
         Ok(routers) => Ok(routers.into_iter().map(|router| router.name).collect()),
         Err(error) => {
             assert_eq!(error.code, Code::StoreRefused, "{error}");
@@ -20,7 +23,7 @@ fn listed(url: &str) -> Result<Vec<String>, String> {
 }
 
 fn store_router(url: &str, name: &str) {
-    Mill::open(url).unwrap().put_routes(name, TABLE, Change::Apply).unwrap();
+    Mill::open(&patient(url)).unwrap().put_routes(name, TABLE, Change::Apply).unwrap();
 }
 
 /// The URL for another user, and for another database where one is named.
@@ -108,7 +111,7 @@ fn a_user_of_redis_who_may_not_lease_workers_is_told_the_rights_of_the_page() {
         redis::say::<()>(&mut admin, &line.chain(more.iter().copied()).collect::<Vec<_>>());
     };
     allow(&[]);
-    let next = || Mill::open(&clerk).unwrap().source("snowflake:tx?deadline=30s").unwrap().next();
+    let next = || Mill::open(&patient(&clerk)).unwrap().source("snowflake:tx?deadline=60s").unwrap().next();
     let refused = next().expect_err("without the rights");
     assert_eq!(refused.code, Code::StoreRefused, "{refused}");
     let rights =

@@ -17,7 +17,8 @@ fn a_million_scattered_ids_fill_the_partitions_of_a_table_evenly() {
     server.query_drop("SET SESSION unique_checks = 0").expect("a setting");
     for scatter in ["1", "2", "3", "high:5"] {
         let mill = Mill::open("memory:").expect("a mill");
-        let source = mill.source(&format!("snowflake:tx?worker=5&scatter={scatter}")).expect("a source");
+        let spec = format!("snowflake:tx?worker=5&scatter={scatter}&deadline=5m");
+        let source = mill.source(&spec).expect("a source");
         let layout = source.layout().expect("a snowflake");
         let window = layout.window(now_ms).expect("scattered ids");
         let regions = layout.scatter().regions();

@@ -132,7 +132,7 @@ fn numbers_that_outlived_the_rows_time_to_live_are_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ids.db");
     let mill = keymill::Mill::open(&format!("sqlite:{}?clock=manual", file.display())).unwrap();
-    let orders = mill.source("segment:orders?scheme=sequence_table&step=10").unwrap();
+    let orders = mill.source("segment:orders?scheme=sequence_table&step=10&deadline=60s").unwrap();
     assert!(orders.expires(), "the row may come to say so");
     assert!(!mill.source("segment:others?scheme=cosid").unwrap().expires());
     assert_eq!(orders.next().unwrap(), 1);

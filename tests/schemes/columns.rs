@@ -10,6 +10,7 @@ use keymill::serial::SerialPattern;
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
 use keymill::{Change, Mill, Source};
+use keymill_tests::ci::patient;
 use keymill_tests::{mariadb, postgres, request, schemes};
 use mysql::prelude::Queryable;
 
@@ -209,9 +210,9 @@ fn two_sources_of_one_mill_may_call_one_tables_columns_differently_only_where_bo
              DEFAULT 500, step INT NOT NULL, time_to_live INT NOT NULL)"
         ))
         .unwrap();
-    let mill = Mill::open(&mariadb::url()).unwrap();
+    let mill = Mill::open(&patient(&mariadb::url())).unwrap();
     let spec = |name: &str, columns: &str| {
-        format!("segment:{name}?scheme=sequence_table&table={table}&step=10&deadline=30s{columns}")
+        format!("segment:{name}?scheme=sequence_table&table={table}&step=10&deadline=60s{columns}")
     };
     mariadb::connection()
         .query_drop(format!("INSERT INTO {table} VALUES ('a', 0, 700, 10, 0), ('b', 0, 700, 10, 0)"))
@@ -233,12 +234,13 @@ fn two_sources_of_one_mill_may_call_one_tables_columns_differently_only_where_bo
 #[test]
 fn a_serials_table_may_be_renamed_in_its_spec() {
     let table = unique();
-    let spec = format!("serial:cust/id?table={table}&number=000&columns=maxserialno:highest,TABLENAME:t");
+    let columns = "maxserialno:highest,TABLENAME:t";
+    let spec = format!("serial:cust/id?table={table}&number=000&deadline=60s&columns={columns}");
     for url in [mariadb::url(), "sqlite:".to_owned()] {
         let folder = tempfile::tempdir().unwrap();
         let url =
             if url == "sqlite:" { format!("sqlite:{}", folder.path().join("i.db").display()) } else { url };
-        let mill = Mill::open(&url).unwrap();
+        let mill = Mill::open(&patient(&url)).unwrap();
         mill.init(&[&spec], Change::Apply).unwrap();
         let source = mill.source(&spec).unwrap();
         let text = source.next_text().unwrap();
@@ -265,7 +267,7 @@ fn two_columns_of_one_row_are_two_sources_of_one_mill() {
         )
         .unwrap();
     let mill = Mill::open(&format!("sqlite:{}", file.display())).unwrap();
-    let spec = "segment:a?scheme=sequence_table&step=10";
+    let spec = "segment:a?scheme=sequence_table&step=10&deadline=60s";
     let one = mill.source(spec).unwrap();
     let other = mill.source(&format!("{spec}&columns=cur_id:other_id")).unwrap();
     for n in 1..=30 {

@@ -13,13 +13,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keymill::{Change, Code, Mill, Source};
+use keymill_tests::ci::patient;
 use keymill_tests::takers::until;
 use keymill_tests::worker::in_a_process_of_its_own;
 use keymill_tests::{mariadb, postgres, redis};
 
 /// One of a thousand sources.
 fn named(n: usize) -> String {
-    format!("segment:ends_{}_{n}?step=100&max_step=100", std::process::id())
+    format!("segment:ends_{}_{n}?step=100&max_step=100&deadline=60s", std::process::id())
 }
 
 /// The first id of every source, requested at once by a few threads.
@@ -48,7 +49,7 @@ fn a_thousand_sources_are_given_back_in_a_moment() {
         ("SQLite", file),
     ] {
         let open = || {
-            let mill = Mill::open(&url).unwrap();
+            let mill = Mill::open(&patient(&url)).unwrap();
             mill.init(&["segment:x"], Change::Apply).unwrap();
             let sources: Vec<_> = (0..SOURCES).map(|n| mill.source(&named(n)).unwrap()).collect();
             (mill, sources)
@@ -74,7 +75,7 @@ fn a_thousand_sources_are_given_back_in_a_moment() {
         // A close returns numbers for eight seconds at most. A busy disk flushes fewer than a thousand commits in that
         // time.
         assert!(lost == 0 || closed >= Duration::from_secs(8), "{place}: {lost} sources were not given back");
-        assert!(closed < Duration::from_secs(60), "{place}: {closed:?}");
+        assert!(closed < Duration::from_secs(180), "{place}: {closed:?}");
     }
 }
 
@@ -120,7 +121,7 @@ fn fork_and_take(source: &Source, path: &Path, count: usize) -> libc::pid_t {
 #[track_caller]
 fn ended(pid: libc::pid_t) -> i32 {
     let mut status = 0;
-    let deadline = Instant::now() + Duration::from_secs(90);
+    let deadline = Instant::now() + Duration::from_secs(300);
     loop {
         // SAFETY: `pid` is our child.
         let found = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) };
@@ -143,10 +144,9 @@ fn forked_under_load_parent_and_children_share_no_id_and_no_connection() {
     {
         for fork in ["revive", "error"] {
             let folder = tempfile::tempdir().unwrap();
-            let glue = if url.contains('?') { '&' } else { '?' };
-            let mill = Mill::open(&format!("{url}{glue}fork={fork}")).unwrap();
+            let mill = Mill::open(&format!("{}&fork={fork}", patient(&url))).unwrap();
             let spec =
-                format!("segment:forks_{}_{fork}?step=20&max_step=20&deadline=20s", std::process::id());
+                format!("segment:forks_{}_{fork}?step=20&max_step=20&deadline=60s", std::process::id());
             mill.init(&[&spec], Change::Apply).unwrap();
             let source = mill.source(&spec).unwrap();
             source.next().unwrap();
@@ -165,7 +165,7 @@ fn forked_under_load_parent_and_children_share_no_id_and_no_connection() {
                     assert_eq!(code, if fork == "error" { FORKED } else { DONE }, "{place}: {told}");
                 }
                 let so_far = source.stats().unwrap().issued;
-                until("the parent goes on", Duration::from_secs(60), || {
+                until("the parent goes on", Duration::from_secs(300), || {
                     source.stats().unwrap().issued > so_far + 500
                 });
                 // ordering: Relaxed — a flag.
@@ -189,13 +189,13 @@ fn forked_under_load_parent_and_children_share_no_id_and_no_connection() {
 fn a_redis_that_lost_its_rows_is_refused_by_old_processes_and_repeats_for_new_ones() {
     let private = redis::Private::start("--appendonly no --save ''");
     let url = private.url();
-    let spec = "segment:orders?step=10&max_step=10&deadline=5s";
-    let careful = Mill::open(&url).unwrap();
+    let spec = "segment:orders?step=10&max_step=10&deadline=60s";
+    let careful = Mill::open(&patient(&url)).unwrap();
     let error = careful.source(spec).unwrap().next().unwrap_err();
     assert_eq!(error.code, Code::StoreUnsafe, "{error}");
     careful.close();
     // `durability=warn` accepts the risk, and warns about it.
-    let url = format!("{url}?durability=warn");
+    let url = format!("{}&durability=warn", patient(&url));
     let mill = Mill::open(&url).unwrap();
     let source = mill.source(spec).unwrap();
     let ids = source.take(100).unwrap();
@@ -205,7 +205,7 @@ fn a_redis_that_lost_its_rows_is_refused_by_old_processes_and_repeats_for_new_on
     let error = loop {
         match source.next() {
             Ok(id) => assert!(id > ids[99]),
-            Err(error) if error.code == Code::StoreUnavailable => {}
+            Err(error) if matches!(error.code, Code::StoreUnavailable | Code::Deadline) => {}
             Err(error) => break error,
         }
     };

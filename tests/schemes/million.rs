@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use keymill::{Change, Mill, Scheme};
+use keymill_tests::ci::patient;
 use keymill_tests::schemes;
 
 const PROCESSES: usize = 8;
@@ -53,6 +54,7 @@ fn numbers(file: &Path) -> Vec<u64> {
 fn million(store: &str, config: &str, spec: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = |n: usize| folder.path().join(format!("{n}.ids"));
+    let config = &patient(config);
     Mill::open(config).unwrap().init(&[spec], Change::Apply).unwrap();
     let children: Vec<_> = (0..PROCESSES)
         .map(|n| {

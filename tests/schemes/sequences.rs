@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
-use keymill_tests::assert_disjoint;
+use keymill_tests::{assert_disjoint, in_time};
 
 /// A server with sequences.
 #[derive(Clone, Copy)]
@@ -105,7 +105,7 @@ fn each_value_is_worth_step_numbers_and_sixteen_connections_draw_apart() {
                 let mut seen = 0;
                 let mut ranges = Vec::new();
                 for _ in 0..50 {
-                    let got = store.reserve(&sequence.request(seen)).unwrap();
+                    let got = in_time(|| store.reserve(&sequence.request(seen))).unwrap();
                     seen = got.hi;
                     ranges.push((got.lo, got.hi));
                 }

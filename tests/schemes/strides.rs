@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use keymill::store::{Columns, Key, Mark, Request, Scheme, Store, Stride};
 use keymill::{Change, Code, Mill, Source};
+use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;
+use keymill_tests::redis::Ends;
 use keymill_tests::rivals::tinyid_ids;
 use keymill_tests::takers::until;
-use keymill_tests::{mariadb, postgres, request, worker};
+use keymill_tests::{in_time, mariadb, postgres, request, worker};
 use mysql::prelude::Queryable;
 
 /// A row's stride, and the step in it: some that match, some that do not, and a step without an id.
@@ -117,7 +119,8 @@ fn old_nodes_and_ours_on_one_row_leave_no_id_out_and_issue_none_twice() {
                     let mut seen = 0;
                     for round in 0..ROUNDS {
                         let len = 1 + n as u64 * 5;
-                        let got = store.reserve(&asked(&table.key, len, seen)).unwrap().of_the_source(stride);
+                        let got = in_time(|| store.reserve(&asked(&table.key, len, seen))).unwrap();
+                        let got = got.of_the_source(stride);
                         assert!(got.hi - got.lo >= len, "at least what was asked for: {got:?}");
                         assert!(got.lo >= seen, "they rise");
                         seen = got.hi;
@@ -125,7 +128,7 @@ fn old_nodes_and_ours_on_one_row_leave_no_id_out_and_issue_none_twice() {
                         let (lo, hi) = (stride.nth(middle), stride.nth(got.hi));
                         if round % 10 == 0
                             && middle < got.hi
-                            && store.give_back(&table.key, 0, lo, hi).unwrap()
+                            && in_time(|| store.give_back(&table.key, 0, lo, hi)).unwrap()
                         {
                             seen = middle;
                         }
@@ -179,6 +182,8 @@ fn two_databases_share_the_numbers_out_while_processes_are_killed_and_old_nodes_
     let folder = tempfile::tempdir().unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // The old nodes end too if this thread panics.
+        let _ends = Ends(&over);
         for (n, database) in databases.iter().enumerate() {
             for old in 0..2 {
                 let (log, over) = (folder.path().join(format!("{n}-old{old}.ids")), &over);
@@ -189,23 +194,21 @@ fn two_databases_share_the_numbers_out_while_processes_are_killed_and_old_nodes_
             let log = folder.path().join(format!("{n}-life{life}.ids"));
             let spec = format!("{}&min_step=20&max_step=100", databases[n].spec());
             let name = "strides::a_worker_takes_every_second_number_until_it_is_killed";
-            (log.clone(), worker::start(name, &mariadb::url(), &spec, &log))
+            (log.clone(), worker::start(name, &patient(&mariadb::url()), &spec, &log))
         };
         let mut running: Vec<_> = (0..4).map(|life| (life % 2, begin(life % 2, life))).collect();
         for life in 4..4 + KILLS {
             let (n, (log, mut child)) = running.remove(0);
-            until("a worker takes ids", Duration::from_secs(60), || logged(&log).len() > 300);
+            until("a worker takes ids", Duration::from_secs(300), || logged(&log).len() > 300);
             child.kill().unwrap();
             child.wait().unwrap();
             running.push((n, begin(n, life)));
         }
         for (_, (log, mut child)) in running {
-            until("a worker takes ids", Duration::from_secs(60), || logged(&log).len() > 300);
+            until("a worker takes ids", Duration::from_secs(300), || logged(&log).len() > 300);
             child.kill().unwrap();
             child.wait().unwrap();
         }
-        // ordering: Relaxed — a flag.
-        over.store(true, Ordering::Relaxed);
     });
     let mut count = 0;
     for entry in fs::read_dir(folder.path()).unwrap().flatten() {
@@ -300,7 +303,7 @@ impl Place {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         // ordering: Relaxed — a number for each, nothing more.
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        (Mill::open(&self.url()).unwrap(), format!("p_{}_{count}", std::process::id()))
+        (Mill::open(&patient(&self.url())).unwrap(), format!("p_{}_{count}", std::process::id()))
     }
 }
 
@@ -313,7 +316,7 @@ fn a_row_whose_stride_changes_is_refused_until_it_is_repaired() {
     for place in Place::all() {
         let (mill, table) = place.open();
         let spec = format!(
-            "segment:orders?scheme=tiny_id_info&table={table}&step=10&max_step=10&deadline=2s&delta=2&remainder=1"
+            "segment:orders?scheme=tiny_id_info&table={table}&step=10&max_step=10&deadline=60s&delta=2&remainder=1"
         );
         mill.init(&[&spec], Change::Apply).unwrap();
         let orders = mill.source(&spec).unwrap();
@@ -340,7 +343,7 @@ fn a_row_whose_stride_changes_is_refused_until_it_is_repaired() {
             assert!(refusal.message.contains(seen) && refusal.message.contains(remedy), "{refusal}");
             assert!(refusal.message.contains("nothing was changed"), "{refusal}");
             place.say(&format!("UPDATE {table} SET delta = 2, remainder = 1"));
-            until("it goes on", Duration::from_secs(60), || match orders.next() {
+            until("it goes on", Duration::from_secs(300), || match orders.next() {
                 Ok(id) => id % 2 == 1 && ids.insert(id),
                 Err(_) => false,
             });
@@ -355,10 +358,10 @@ fn a_row_whose_stride_changes_is_refused_until_it_is_repaired() {
 fn sources_of_every_third_number_that_are_due_together_keep_to_their_own() {
     const SOURCES: usize = 60;
     let table = Table::of(3, 1);
-    let mills = [Mill::open(&mariadb::url()).unwrap(), Mill::open(&mariadb::url()).unwrap()];
+    let mills = [(); 2].map(|()| Mill::open(&patient(&mariadb::url())).unwrap());
     let sources: Vec<[Source; 2]> = (0..SOURCES)
         .map(|n| {
-            let spec = format!("{}&min_step=10&buffer=1ms&deadline=20s", table.spec());
+            let spec = format!("{}&min_step=10&buffer=1ms&deadline=60s", table.spec());
             let spec = spec.replace("segment:orders", &format!("segment:orders{n}"));
             [0, 1].map(|mill| mills[mill].source(&spec).unwrap())
         })
@@ -399,7 +402,7 @@ fn columns_may_have_a_shops_own_names() {
         let (mill, table) = place.open();
         let columns = "delta:by,remainder:from_,max_id:select,step:order";
         let spec = format!(
-            "segment:orders?scheme=tiny_id_info&table={table}&step=10&buffer=1ms&delta=3&remainder=0&columns={columns}"
+            "segment:orders?scheme=tiny_id_info&table={table}&step=10&buffer=1ms&deadline=60s&delta=3&remainder=0&columns={columns}"
         );
         mill.init(&[&spec], Change::Apply).unwrap();
         let orders = mill.source(&spec).unwrap();
@@ -425,7 +428,7 @@ fn many_sources_of_one_mill_each_count_in_their_own_stride() {
                 let stride = Stride::new(1 + n % 4, n % (1 + n % 4)).unwrap();
                 let (delta, remainder) = (stride.delta(), stride.remainder());
                 let spec = format!(
-                    "segment:of{n}?scheme=tiny_id_info&table={table}&step=7&delta={delta}&remainder={remainder}"
+                    "segment:of{n}?scheme=tiny_id_info&table={table}&step=7&deadline=60s&delta={delta}&remainder={remainder}"
                 );
                 mill.init(&[&spec], Change::Apply).unwrap();
                 (stride, mill.source(&spec).unwrap())

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::sqlite::{self, SqliteStore};
 use keymill::store::{Columns, FaultKind, Key, MAX_NUMBER, Mark, Request, Scheme, Store};
+use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;
-use keymill_tests::mariadb;
+use keymill_tests::{in_time, mariadb};
 use mysql::prelude::Queryable;
 
 const BOTH: [Scheme; 2] = [Scheme::AutoIncrement, Scheme::Ticket];
@@ -117,7 +118,11 @@ fn sixteen_connections_never_draw_the_same_ticket_and_deadlocks_are_drawn_again(
                                     request = seen(&request, got.hi);
                                     ranges.push((got.lo, got.hi));
                                 }
-                                Err(fault) => assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}"),
+                                // On a busy machine a process may sleep with the row locked.
+                                Err(fault) => assert!(
+                                    matches!(fault.kind, FaultKind::Unavailable | FaultKind::Locked),
+                                    "{fault}"
+                                ),
                             }
                         }
                         ranges
@@ -172,8 +177,9 @@ fn a_table_that_was_emptied_or_set_back_is_refused_and_never_counted_up_to_the_m
 fn a_dry_run_of_repair_shows_the_row_that_would_be_written() {
     for scheme in BOTH {
         let table = Table::new(scheme);
-        let mill = keymill::Mill::open(&mariadb::url()).unwrap();
-        let spec = format!("segment:orders?scheme={}&table={}&step=100", scheme.name(), table.name);
+        let mill = keymill::Mill::open(&patient(&mariadb::url())).unwrap();
+        let spec =
+            format!("segment:orders?scheme={}&table={}&step=100&deadline=60s", scheme.name(), table.name);
         let orders = mill.source(&spec).unwrap();
         orders.next().unwrap();
         let shown = orders.repair(950, keymill::Change::DryRun).unwrap();
@@ -337,8 +343,9 @@ fn stores_without_auto_increment_say_so() {
 fn a_mill_takes_ids_from_tickets() {
     for scheme in BOTH {
         let table = std::mem::ManuallyDrop::new(Table::missing(scheme));
-        let spec = format!("segment:orders?scheme={}&table={}&step=100", scheme.name(), table.name);
-        let mill = keymill::Mill::open(&mariadb::url()).unwrap();
+        let spec =
+            format!("segment:orders?scheme={}&table={}&step=100&deadline=60s", scheme.name(), table.name);
+        let mill = keymill::Mill::open(&patient(&mariadb::url())).unwrap();
         mill.init(&[&spec], keymill::Change::Apply).unwrap();
         let orders = mill.source(&spec).unwrap();
         let mut ids = orders.take(1050).unwrap();
@@ -418,12 +425,13 @@ fn tickets_that_are_raised_while_others_draw_are_never_lowered() {
                         for round in 1..=60_u64 {
                             meet(start, round);
                             // As several stores behind one source do when a chunk begins.
-                            match store.repair(&request.key, Mark { period: 0, next: round * 20_000 + 1 }) {
+                            let to = Mark { period: 0, next: round * 20_000 + 1 };
+                            match in_time(|| store.repair(&request.key, to)) {
                                 Err(fault) if fault.kind != FaultKind::Refused => return Err(fault),
                                 _ => {}
                             }
                             for _ in 0..3 {
-                                let range = store.reserve(&seen(&request, high))?;
+                                let range = in_time(|| store.reserve(&seen(&request, high)))?;
                                 high = range.hi;
                                 drawn.push((range.lo, range.hi));
                             }

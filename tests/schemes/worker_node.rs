@@ -5,12 +5,13 @@
 use std::collections::BTreeSet;
 
 use keymill::{Change, Code, Mill};
+use keymill_tests::ci::patient;
 use keymill_tests::mariadb;
 use mysql::prelude::Queryable;
 
 /// Opens a mill and takes an id: its worker, and the id.
 fn begin(config: &str, spec: &str) -> keymill::Result<(u64, u64)> {
-    let source = Mill::open(config)?.source(spec)?;
+    let source = Mill::open(config)?.source(&format!("{spec}&deadline=60s"))?;
     let id = source.next()?;
     Ok((source.parse(id)?.worker.expect("a worker"), id))
 }
@@ -32,7 +33,7 @@ fn insert_of_uid_generator(connection: &mut mysql::Conn, table: &str) -> u64 {
 fn each_start_uses_up_a_number_of_the_table_beside_the_nodes_of_uid_generator() {
     let table = format!("WORKER_NODE_{}", fastrand::u32(..));
     let spec = format!("snowflake:tx?layout=uid&epoch=2026-01-01&worker=disposable&table={table}");
-    let config = mariadb::url();
+    let config = patient(&mariadb::url());
     let refused = begin(&config, &spec).expect_err("the table is missing");
     assert_eq!(refused.code, Code::StoreRefused, "{refused}");
     assert!(refused.message.contains("keymill") && refused.message.contains("init"), "{refused}");
@@ -56,8 +57,8 @@ fn each_start_uses_up_a_number_of_the_table_beside_the_nodes_of_uid_generator() 
 #[test]
 fn a_number_that_does_not_fit_the_layout_is_refused_and_no_further_row_is_used_up() {
     let table = format!("WORKER_NODE_{}", fastrand::u32(..));
-    let spec = format!("snowflake:tx?worker=disposable&deadline=200ms&table={table}");
-    let config = mariadb::url();
+    let spec = format!("snowflake:tx?worker=disposable&deadline=60s&table={table}");
+    let config = patient(&mariadb::url());
     Mill::open(&config).and_then(|mill| mill.init(&[&spec], Change::Apply)).expect("the table");
     let mut connection = mariadb::connection();
     // As another server of a TiDB counts.

@@ -22,7 +22,20 @@ pub fn shared(script: &str, variable: &str) -> String {
 
 /// The time limit of an answer in tests of other behaviour: a shared disk is slow, and a locked row is waited for half as
 /// long.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A store's URL with long timeouts, for mills in tests of other behaviour: the defaults are two seconds, and a busy machine
+/// may need more. An operator's call waits thirty seconds for the store, so these are shorter. A call's own patience is the
+/// `deadline` of its source.
+#[must_use]
+pub fn patient(url: &str) -> String {
+    let glue = if url.contains('?') { '&' } else { '?' };
+    match url.split_once(':') {
+        Some(("memory", _)) => url.to_owned(),
+        Some(("sqlite", _)) => format!("{url}{glue}busy=5s"),
+        _ => format!("{url}{glue}timeout=25s&connect_timeout=25s"),
+    }
+}
 
 /// A URL's parts as options, with long timeouts.
 ///

@@ -1,8 +1,9 @@
 //! Helpers of the system tests: servers, faults on the wire, processes that are killed.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use keymill::store::{Key, Request};
+use keymill::store::{Fault, FaultKind, Key, Request};
 
 pub mod authority;
 pub mod ci;
@@ -26,6 +27,26 @@ pub mod worker;
 #[must_use]
 pub fn request(key: &Arc<Key>, len: u64) -> Request {
     Request::new(key, len)
+}
+
+/// Asks a store again for as long as it answers that it is busy and that nothing was changed: on a busy machine a process may
+/// sleep with the row locked for longer than others wait for it. Any other answer is the store's.
+///
+/// # Errors
+/// The store's; after two minutes this one too.
+pub fn in_time<T>(mut ask: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+    let give_up = Instant::now() + Duration::from_secs(120);
+    loop {
+        match ask() {
+            Err(fault)
+                if matches!(fault.kind, FaultKind::Unavailable | FaultKind::Locked)
+                    && Instant::now() < give_up =>
+            {
+                eprintln!("{fault}");
+            }
+            answer => return answer,
+        }
+    }
 }
 
 /// Asserts that no number is in two of these ranges, and that none is empty; answers with how many numbers they hold.

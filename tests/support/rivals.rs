@@ -35,9 +35,10 @@ pub fn reserve_and_give_back(
 ) -> Vec<(u64, u64)> {
     let mut ask = Request::new(key, len);
     let used = (0..rounds).map(|round| {
-        let got = store.reserve(&ask).expect("a range");
+        let got = crate::in_time(|| store.reserve(&ask)).expect("a range");
         let middle = got.lo + (got.hi - got.lo) / 2;
-        let is_half = round % every == 0 && store.give_back(key, 0, middle, got.hi).expect("an answer");
+        let is_half = round % every == 0
+            && crate::in_time(|| store.give_back(key, 0, middle, got.hi)).expect("an answer");
         ask.high_water.next = if is_half { middle } else { got.hi };
         (got.lo, ask.high_water.next)
     });

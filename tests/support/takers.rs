@@ -21,6 +21,27 @@ pub fn until(what: &str, patience: Duration, mut is_true: impl FnMut() -> bool) 
     }
 }
 
+/// Makes a call again for as long as the store does not answer in time; for calls that may be repeated. Any other answer is
+/// the call's.
+///
+/// # Errors
+/// The call's; after two minutes this one too.
+pub fn persistently<T>(mut call: impl FnMut() -> keymill::Result<T>) -> keymill::Result<T> {
+    let give_up = Instant::now() + Duration::from_secs(120);
+    loop {
+        match call() {
+            Err(error)
+                if matches!(error.code, Code::StoreUnavailable | Code::Deadline | Code::NotReady)
+                    && Instant::now() < give_up =>
+            {
+                eprintln!("{error}");
+                thread::sleep(Duration::from_millis(2));
+            }
+            answer => return answer,
+        }
+    }
+}
+
 /// The ids and errors of a group of takers.
 #[derive(Debug, Default)]
 pub struct Takers {

@@ -94,7 +94,7 @@ pub fn start(test: &str, config: &str, spec: &str, log: &Path) -> Child {
 /// for ever, and the child keeps the other tests' connections open.
 ///
 /// # Panics
-/// Where the test fails there, or takes longer than three minutes.
+/// Where the test fails there, or takes longer than ten minutes.
 #[must_use]
 pub fn in_a_process_of_its_own(test: &str) -> bool {
     const ALONE: &str = "KEYMILL_TEST_ALONE";
@@ -107,7 +107,7 @@ pub fn in_a_process_of_its_own(test: &str) -> bool {
         .stdout(Stdio::null())
         .spawn()
         .expect("the test starts");
-    let deadline = Instant::now() + Duration::from_secs(180);
+    let deadline = Instant::now() + Duration::from_secs(600);
     loop {
         if let Some(status) = child.try_wait().expect("a child of ours") {
             assert!(status.success(), "{test} failed: {status}");

@@ -2,6 +2,7 @@
 
 use keymill::store::server::Tls;
 use keymill::store::{FaultKind, Store};
+use keymill_tests::ci::patient;
 use keymill_tests::redis::{self, Private};
 
 use super::{at, free_port, request, says};
@@ -25,8 +26,8 @@ fn the_second_host_a_socket_and_another_database_serve() {
     says(redis::store(options).reserve(&request(1)), FaultKind::Unavailable, &["/no/such/socket"]);
     // As a URL.
     let url = format!("redis://default:secret@localhost/5?socket={}", socket[1]);
-    let mill = keymill::Mill::open(&url).unwrap();
-    assert_eq!(mill.source("segment:orders?step=1").unwrap().next().unwrap(), 2);
+    let mill = keymill::Mill::open(&patient(&url)).unwrap();
+    assert_eq!(mill.source("segment:orders?step=1&deadline=60s").unwrap().next().unwrap(), 2);
 }
 
 #[test]
@@ -80,10 +81,9 @@ fn tls_is_verified_against_the_authority_and_the_host() {
         redis::store(options)
     };
     assert_eq!(open("localhost", port, Some("ca.pem")).reserve(&request(10)).unwrap().lo, 1);
-    let mill =
-        keymill::Mill::open(&format!("rediss://default:secret@localhost:{port}?ca={}", file("ca.pem")))
-            .unwrap();
-    assert_eq!(mill.source("segment:orders?step=10").unwrap().next().unwrap(), 11);
+    let url = format!("rediss://default:secret@localhost:{port}?ca={}", file("ca.pem"));
+    let mill = keymill::Mill::open(&patient(&url)).unwrap();
+    assert_eq!(mill.source("segment:orders?step=10&deadline=60s").unwrap().next().unwrap(), 11);
     drop(mill);
     for (host, ca, part) in [
         ("localhost", Some("other.pem"), "ca=FILE"),

@@ -20,7 +20,8 @@ fn range(got: &Reserved) -> (u64, u64) {
 
 /// Reserves range after range until the store refuses.
 fn until_refused(store: &mut RedisStore, begun: &AtomicBool) -> (Vec<(u64, u64)>, keymill::store::Fault) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    // The first fifty ranges wait for as many flushes of the disk.
+    let deadline = Instant::now() + Duration::from_secs(300);
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     loop {
         let next = ranges.last().map_or(0, |(_, hi)| *hi);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use keymill::store::FaultKind;
+use keymill_tests::ci::patient;
 use keymill_tests::mariadb;
 
 use super::{Sequence, Server, at, key, request};
@@ -27,8 +28,8 @@ fn mariadb_is_refused_with_the_reason_unless_the_risk_is_accepted() {
             assert!(fault.to_string().contains(part), "{fault}");
         }
     }
-    let mill = keymill::Mill::open(&mariadb::url()).unwrap();
-    let error = mill.source("segment:orders?scheme=sequence").unwrap().next().unwrap_err();
+    let mill = keymill::Mill::open(&patient(&mariadb::url())).unwrap();
+    let error = mill.source("segment:orders?scheme=sequence&deadline=60s").unwrap().next().unwrap_err();
     assert_eq!(error.code, keymill::Code::StoreUnsafe, "{}", error.message);
     mill.close();
 }

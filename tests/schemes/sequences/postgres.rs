@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use keymill::store::{FaultKind, Key, Scheme, Store};
-use keymill_tests::assert_disjoint;
 use keymill_tests::postgres::{self, Private, Sql};
 use keymill_tests::proxy::{Answers, Proxy};
+use keymill_tests::{assert_disjoint, in_time};
 
 use super::{Sequence, Server, at};
 
@@ -112,12 +112,12 @@ fn a_sequence_that_is_raised_while_others_draw_names_no_value_twice() {
                         start.wait();
                         // As several stores behind one source do when a chunk begins.
                         let to = at(round * 10_000 + 1);
-                        match store.repair(&sequence.request(0).key, to) {
+                        match in_time(|| store.repair(&sequence.request(0).key, to)) {
                             Err(fault) if fault.kind != FaultKind::Refused => panic!("{fault}"),
                             _ => {}
                         }
                         for _ in 0..3 {
-                            let range = store.reserve(&sequence.request(0)).unwrap();
+                            let range = in_time(|| store.reserve(&sequence.request(0))).unwrap();
                             drawn.push((range.lo, range.hi));
                         }
                     }
