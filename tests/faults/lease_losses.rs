@@ -6,16 +6,18 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use keymill::{Change, Code, Error, Mill, Source};
+use keymill_tests::ci::patient;
 use keymill_tests::proxy::{Answers, Proxy};
+use keymill_tests::takers::persistently;
 use keymill_tests::{mariadb, postgres, redis, worker};
 use mysql::prelude::Queryable;
 
-/// A lease of these tests.
-const LEASE: Duration = Duration::from_secs(2);
+/// A lease of these tests. On a busy machine a renewal may be some seconds late.
+const LEASE: Duration = Duration::from_secs(6);
 
 fn source(mill: &Mill, pool: &str, more: &str) -> Source {
     let spec = format!("snowflake:{pool}?lease={}ms&deadline=60s{more}", LEASE.as_millis());
-    mill.init(&[&spec], Change::Apply).expect("the table");
+    persistently(|| mill.init(&[&spec], Change::Apply)).expect("the table");
     mill.source(&spec).expect("a source")
 }
 
@@ -34,6 +36,8 @@ fn ids_until_refused(source: &Source) -> (Vec<u64>, Error) {
     loop {
         match source.try_next() {
             Ok(id) => ids.push(id),
+            // The mill's own thread is late.
+            Err(error) if error.code == Code::NotReady => {}
             Err(error) => return (ids, error),
         }
         assert!(Instant::now() < give_up, "no call was refused");
@@ -62,12 +66,14 @@ fn away(how: Answers) {
     let pool = pool();
     let ours = source(&mill, &pool, "&slots=0-1");
     let before = ours.take(100).expect("ids");
-    assert_eq!(worker_of(&ours, before[0]), 0);
+    // Worker 0, or the other one where the answer to the first request came too late.
+    let worker = worker_of(&ours, before[0]);
 
+    until_renewed(&mill, 1);
     proxy.set(how);
     let parted = Instant::now();
     let (during, refused) = ids_until_refused(&ours);
-    // The lease was renewed a third of it ago, at most; another one may be lost to a machine that is busy.
+    // The lease was just renewed; two thirds of it may be lost to a machine that is busy.
     assert!(parted.elapsed() >= LEASE / 3, "ids ended after {:?}", parted.elapsed());
     let told = [Code::LeaseLost, Code::StoreUnavailable];
     assert!(told.contains(&refused.code), "{refused}");
@@ -77,16 +83,16 @@ fn away(how: Answers) {
         assert!(told.contains(&refused.code), "{refused}");
     }
 
-    let reachable = Mill::open(&mariadb::url()).expect("a mill");
-    let theirs = source(&reachable, &pool, "&slots=0-0");
+    let reachable = Mill::open(&patient(&mariadb::url())).expect("a mill");
+    let theirs = source(&reachable, &pool, &format!("&slots={worker}-{worker}"));
     let taken = theirs.take(1_000).expect("the worker is free when its lease has ended");
-    assert_eq!(worker_of(&theirs, taken[0]), 0);
+    assert_eq!(worker_of(&theirs, taken[0]), worker);
 
     proxy.set(Answers::Pass);
     let after = ours.take(1_000).expect("a new lease, by itself");
-    assert_eq!(worker_of(&ours, after[0]), 1, "the other process has worker 0");
+    assert_eq!(worker_of(&ours, after[0]), 1 - worker, "the other process has worker {worker}");
     let more = theirs.take(1_000).expect("ids");
-    assert_eq!(worker_of(&theirs, more[999]), 0, "late requests of the first process changed nothing");
+    assert_eq!(worker_of(&theirs, more[999]), worker, "late requests of the first process changed nothing");
     none_twice(&[&before, &during, &taken, &after, &more]);
     println!(
         "ids  {how:?}: {} more after the server was gone, then {:?}; none twice",
@@ -189,7 +195,7 @@ fn renewals(mill: &Mill) -> u64 {
 }
 
 fn until_renewed(mill: &Mill, times: u64) {
-    let (from, give_up) = (renewals(mill), Instant::now() + Duration::from_secs(60));
+    let (from, give_up) = (renewals(mill), Instant::now() + Duration::from_secs(120));
     while renewals(mill) < from + times {
         assert!(Instant::now() < give_up, "no renewal");
         std::thread::sleep(Duration::from_millis(1));
@@ -198,7 +204,7 @@ fn until_renewed(mill: &Mill, times: u64) {
 
 /// The mark goes back under a process that has the worker: it is told by its next renewal, and leases anew.
 fn an_older_row_comes_back(place: &Place) {
-    let mill = Mill::open(&place.url()).expect("a mill");
+    let mill = Mill::open(&patient(&place.url())).expect("a mill");
     let pool = pool();
     let ours = source(&mill, &pool, "");
     let before = ours.take(100).expect("ids");
@@ -219,16 +225,16 @@ fn an_older_row_comes_back(place: &Place) {
 /// repeat until then, and not later.
 fn a_row_from_before_the_lease_comes_back(place: &Place) {
     let pool = pool();
-    let earlier = Mill::open(&place.url()).expect("a mill");
+    let earlier = Mill::open(&patient(&place.url())).expect("a mill");
     let before = source(&earlier, &pool, "").take(100).expect("ids");
     earlier.close();
     place.backup(&pool);
-    let mill = Mill::open(&place.url()).expect("a mill");
+    let mill = Mill::open(&patient(&place.url())).expect("a mill");
     let ours = source(&mill, &pool, "");
     let more = ours.take(100).expect("ids");
     place.restore(&pool);
     let count = renewals(&mill);
-    let other = Mill::open(&place.url()).expect("a mill");
+    let other = Mill::open(&patient(&place.url())).expect("a mill");
     let theirs = source(&other, &pool, "");
     let taken = theirs.take(100).expect("ids");
     let (_, refused) = ids_until_refused(&ours);

@@ -8,10 +8,15 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use keymill::{Change, Code, Mill, Source};
+use keymill_tests::ci::patient;
+use keymill_tests::takers::persistently;
 use keymill_tests::{mariadb, postgres, redis, worker};
 
-/// A lease of these tests.
+/// A lease of processes that are killed.
 const LEASE: Duration = Duration::from_secs(1);
+
+/// A lease of processes that go on: on a busy machine a renewal may be some seconds late.
+const LONG_LEASE: Duration = Duration::from_secs(6);
 
 #[test]
 fn a_worker_of_these_tests() {
@@ -43,7 +48,7 @@ fn lines(log: &Path) -> usize {
 }
 
 fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let give_up = Instant::now() + Duration::from_secs(120);
+    let give_up = Instant::now() + Duration::from_secs(300);
     while !is_true() {
         assert!(Instant::now() < give_up, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(10));
@@ -62,8 +67,8 @@ fn tick(source: &Source, id: u64) -> u64 {
 /// Two processes and one worker: the second has ids only after the lease of the first, which is stopped, has ended. The first goes on
 /// below the mark that it left, and gets the worker again by itself, at the mark that the second left.
 fn stopped_and_woken(config: &str) {
-    let spec = format!("snowflake:stopped{}?lease={}ms&slots=0-0", fastrand::u32(..), LEASE.as_millis());
-    let watching = Mill::open(config).expect("a mill");
+    let spec = format!("snowflake:stopped{}?lease={}ms&slots=0-0", fastrand::u32(..), LONG_LEASE.as_millis());
+    let watching = Mill::open(&patient(config)).expect("a mill");
     watching.init(&[&spec], Change::Apply).expect("the table");
     let pool = watching.source(&spec).expect("a source");
     let (mut all, mut late, mut anew) = (0, 0, 0);
@@ -94,12 +99,14 @@ fn stopped_and_woken(config: &str) {
                 "round {round}: the second issued tick {tick}, not {old}..{taken}"
             );
         }
+        // A renewal that was on its way when the first was stopped may have raised the mark later.
+        let begun = ids(&second_log).iter().map(|id| tick(&pool, *id)).min().expect("ids of the second");
         let after = ids(&first_log).split_off(before);
-        let (below, above): (Vec<u64>, Vec<u64>) = after.into_iter().partition(|id| tick(&pool, *id) < old);
+        let (below, above): (Vec<u64>, Vec<u64>) = after.into_iter().partition(|id| tick(&pool, *id) < begun);
         let again = above.iter().map(|id| tick(&pool, *id)).min().expect("ids of the new lease");
         assert!(
             again >= taken,
-            "round {round}: the first issued tick {again}, which is the second's: {old}..{taken}"
+            "round {round}: the first issued tick {again}, which is the second's: {begun}..{taken}"
         );
         late += below.len();
         anew += above.len();
@@ -140,7 +147,7 @@ fn a_forked_child_leases_a_worker_of_its_own() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let mill = Mill::open(&format!("sqlite:{}", folder.path().join("ids.db").display())).expect("a mill");
-    let source = mill.source("snowflake:tx?deadline=30s").expect("a source");
+    let source = mill.source("snowflake:tx?deadline=60s").expect("a source");
     let ours = source.parse(source.next().expect("an id")).expect("its parts").worker;
     // SAFETY: the child takes one id and leaves by `_exit`.
     let child = unsafe { libc::fork() };
@@ -162,10 +169,11 @@ fn callers_wait_for_a_worker_within_their_deadline() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = format!("sqlite:{}", folder.path().join("ids.db").display());
     let one = Mill::open(&config).expect("a mill");
-    one.source("snowflake:tx?slots=0-0").and_then(|source| source.next()).expect("an id");
+    one.source("snowflake:tx?slots=0-0&deadline=60s").and_then(|source| source.next()).expect("an id");
     let two = Mill::open(&config).expect("a mill");
-    let refused = two.source("snowflake:tx?slots=0-0&deadline=50ms").and_then(|source| source.next());
-    let refused = refused.expect_err("no worker is free");
+    let hasty = two.source("snowflake:tx?slots=0-0&deadline=50ms").expect("a source");
+    // The store's first answer may take longer.
+    let refused = persistently(|| hasty.next()).expect_err("no worker is free");
     assert_eq!(refused.code, Code::NoWorkerFree, "{refused}");
     assert!(refused.message.contains("0 by "), "{refused}");
     let waiting = two.source("snowflake:tx?slots=0-0&deadline=60s").expect("a source");
@@ -177,8 +185,9 @@ fn callers_wait_for_a_worker_within_their_deadline() {
 /// A process that is closed frees its worker, so the next one has the same.
 fn restarted(config: &str) {
     let spec = format!("snowflake:restarted{}", fastrand::u32(..));
+    let config = &patient(config);
     Mill::open(config).and_then(|mill| mill.init(&[&spec], Change::Apply)).expect("the table");
-    let mut last = 0;
+    let (mut last, mut kept) = (0, 0);
     let lives = 50 * rounds();
     for _ in 0..lives {
         let mill = Mill::open(config).expect("a mill");
@@ -186,10 +195,14 @@ fn restarted(config: &str) {
         let id = source.next().expect("an id");
         assert!(id > last, "{id} came after {last}");
         last = source.take(10).expect("ids")[9];
-        assert_eq!(source.parse(last).expect("its parts").worker, Some(0));
+        let worker = source.parse(last).expect("its parts").worker;
+        assert!(worker.is_some_and(|worker| worker <= kept), "{worker:?}, and {kept} were not freed in time");
+        let began = Instant::now();
         mill.close();
+        // A close asks the store for eight seconds at most.
+        kept += u64::from(began.elapsed() >= Duration::from_secs(8));
     }
-    println!("ids  {lives} clean restarts, one worker");
+    println!("ids  {lives} clean restarts, one worker, and {kept} that a slow store kept");
 }
 
 #[test]

@@ -321,7 +321,7 @@ fn a_refused_row_does_not_affect_the_rest_of_its_batch(place: &Place) {
 
 fn a_locked_row_delays_the_others_once_and_briefly(place: &Place) {
     let mut sources = place.sources(Scheme::Keymill, 12);
-    let mut store = place.open_for(place.address.clone().expect("a server"), Duration::from_secs(2));
+    let mut store = place.open_for(place.address.clone().expect("a server"), Duration::from_secs(16));
     let (table, name) = (&sources.keys[5].table, &sources.keys[5].name);
     let hold = format!("SELECT next FROM {table} WHERE name = '{name}' FOR UPDATE");
     let (mut connection, sql) =
@@ -353,8 +353,8 @@ fn a_locked_row_delays_the_others_once_and_briefly(place: &Place) {
     });
     // A longer wait of one of them is due to the machine.
     assert!(times.iter().min() < Some(&Duration::from_millis(500)), "{times:?}");
-    // Half a second, or a whole one on MariaDB, which counts in seconds: not one for each of twelve.
-    assert!(took < Duration::from_secs(if sql.is_some() { 4 } else { 8 }), "{took:?}");
+    // One wait for a lock, of two seconds at most, or of eight on MariaDB: not one for each of twelve.
+    assert!(took < Duration::from_secs(if sql.is_some() { 11 } else { 40 }), "{took:?}");
     for n in (0..12).filter(|n| *n != 5) {
         let got = store.reserve(&sources.request(n)).expect("nobody holds this one");
         assert_eq!(sources.note(n, got), (21, 31));
@@ -496,9 +496,11 @@ fn a_rival_in_a_process_of_its_own() {
 fn a_batch_waits_for_a_silent_server_as_long_as_one_request(place: &Place) {
     let sources = place.sources(Scheme::Keymill, MOST_AT_ONCE);
     let proxy = Proxy::start(place.address.clone().expect("a server"));
-    let timeout = Duration::from_secs(2);
+    let timeout = Duration::from_secs(5);
     let mut store = place.open_for(proxy.address(), timeout);
-    assert!(store.reserve_all(&sources.requests()).iter().all(|answer| matches!(answer, Some(Ok(_)))));
+    takers::until("a batch is answered in time", PATIENCE, || {
+        store.reserve_all(&sources.requests()).iter().all(|answer| matches!(answer, Some(Ok(_))))
+    });
     proxy.set(Answers::Hold);
     let began = Instant::now();
     let answers = store.reserve_all(&sources.requests());
@@ -515,13 +517,19 @@ fn a_batch_waits_for_a_silent_server_as_long_as_one_request(place: &Place) {
 fn a_thousand_sources_due_at_once_go_in_few_trips(place: &Place) {
     const SOURCES: usize = 1000;
     let proxy = Proxy::start(place.address.clone().expect("a server"));
-    let mill = Mill::open(&place.url_at(&proxy.address())).expect("a mill");
+    let url = format!("{}?timeout=5m&connect_timeout=1m", place.url_at(&proxy.address()));
+    let mill = Mill::open(&url).expect("a mill");
     let name = &place.table;
     let specs: Vec<String> =
         (0..SOURCES).map(|n| format!("segment:{name}-{n}?min_step=10&buffer=1ms&deadline=5m")).collect();
     mill.init(&[&specs[0]], Change::Apply).expect("init");
     let sources: Vec<Source> = specs.iter().map(|spec| mill.source(spec).expect("a source")).collect();
-    let took_all = |count: usize| -> (Vec<Vec<u64>>, Duration) {
+    let waits =
+        || -> u64 { sources.iter().map(|source| source.stats().expect("figures").waits).sum::<u64>() };
+    // With `held` the first answers are held until every source is due, however late its thread runs.
+    let took_all = |count: usize, held: bool| -> (Vec<Vec<u64>>, Duration) {
+        let before = waits();
+        proxy.set(if held { Answers::Hold } else { Answers::Pass });
         let start = Barrier::new(SOURCES + 1);
         thread::scope(|scope| {
             let takers: Vec<_> = sources
@@ -539,15 +547,20 @@ fn a_thousand_sources_due_at_once_go_in_few_trips(place: &Place) {
                 .collect();
             start.wait();
             let began = Instant::now();
+            let give_up = began + PATIENCE;
+            while held && waits() < before + SOURCES as u64 && Instant::now() < give_up {
+                thread::sleep(Duration::from_millis(5));
+            }
+            proxy.set(Answers::Pass);
             let ids = takers.into_iter().map(|taker| taker.join().expect("no taker panics")).collect();
             (ids, began.elapsed())
         })
     };
-    let (first, cold) = took_all(1);
+    let (first, cold) = took_all(1, false);
     let connections = proxy.connections();
     let before = (mill.latency(), proxy.turns());
     // Each needs more numbers than it has.
-    let (second, warm) = took_all(10);
+    let (second, warm) = took_all(10, true);
     let after = (mill.latency(), proxy.turns());
     let (refills, trips, turns) =
         (after.0.count - before.0.count, after.0.trips - before.0.trips, after.1 - before.1);
@@ -580,7 +593,7 @@ fn callers_of_every_source_get_an_outages_error_in_time_and_are_served_after_it(
     let name = &place.table;
     let source = |n| mill.source(&format!("segment:{name}-{n}?min_step=10&buffer=1ms")).expect("a source");
     let sources: Vec<Source> = (0..SOURCES).map(source).collect();
-    mill.init(&[&format!("segment:{name}-0")], Change::Apply).expect("init");
+    takers::persistently(|| mill.init(&[&format!("segment:{name}-0")], Change::Apply)).expect("init");
     let take_all = |count: usize| -> Vec<(keymill::Result<Vec<u64>>, Duration)> {
         thread::scope(|scope| {
             let takers: Vec<_> = sources
@@ -616,8 +629,8 @@ fn callers_of_every_source_get_an_outages_error_in_time_and_are_served_after_it(
         assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
     }
     // The machine may be busy; a caller that waited for all earlier answers would get its error after a minute.
-    assert!(worst < DEADLINE + Duration::from_secs(10), "{worst:?}");
-    let until = Instant::now() + PATIENCE;
+    assert!(worst < DEADLINE + Duration::from_secs(40), "{worst:?}");
+    let until = Instant::now() + 2 * PATIENCE;
     let mut second = take_all(10);
     while second.iter().any(|(ids, _)| ids.is_err()) {
         assert!(Instant::now() < until, "{:?}", mill.events().pop());

@@ -19,9 +19,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keymill::{Change, Mill, Source, Stats};
+use keymill_tests::ci::patient;
 use keymill_tests::mariadb::{self, Private};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn unique(name: &str) -> String {
     format!("{name}_{}_{}", std::process::id(), fastrand::u32(..))
@@ -35,7 +36,7 @@ fn stats(source: &Source) -> Stats {
 fn stores(folder: &tempfile::TempDir) -> [(&'static str, Mill); 2] {
     let file = format!("sqlite:{}", folder.path().join("ids.db").display());
     [("mariadb", mariadb::url()), ("sqlite", file)].map(|(name, config)| {
-        let mill = Mill::open(&config).expect("a mill");
+        let mill = Mill::open(&patient(&config)).expect("a mill");
         mill.init(&[], Change::Apply).expect("init");
         (name, mill)
     })
@@ -93,8 +94,9 @@ impl Pace {
 fn a_cold_source_reserves_no_more_than_the_least_step() {
     let folder = tempfile::tempdir().expect("a folder");
     for (store, mill) in stores(&folder) {
-        for (options, most) in [("", 1000), ("?min_step=10", 10), ("?step=500", 500)] {
-            let orders = mill.source(&format!("segment:{}{options}", unique("cold"))).expect("a source");
+        for (options, most) in [("", 1000), ("&min_step=10", 10), ("&step=500", 500)] {
+            let spec = format!("segment:{}?deadline=60s{options}", unique("cold"));
+            let orders = mill.source(&spec).expect("a source");
             orders.next().expect("an id");
             let now = stats(&orders);
             assert!(now.reserved <= most, "{store} {options}: one id reserved {}", now.reserved);
@@ -108,7 +110,7 @@ fn every_rate_is_served_from_cold_and_after_silence_without_a_flood_of_refills()
     let folder = tempfile::tempdir().expect("a folder");
     for (store, mill) in stores(&folder) {
         for (rate, seconds) in [2_000, 100_000, 5_000_000].into_iter().flat_map(|r| [(r, 30), (r, 1)]) {
-            let spec = format!("segment:{}?buffer={seconds}s&deadline=30s", unique("rate"));
+            let spec = format!("segment:{}?buffer={seconds}s&deadline=60s", unique("rate"));
             let source = mill.source(&spec).expect("a source");
             for from in ["from cold", "after silence"] {
                 let (pace, before, began) = (Pace::of(rate), stats(&source), Instant::now());
@@ -144,7 +146,8 @@ fn every_rate_is_served_from_cold_and_after_silence_without_a_flood_of_refills()
 fn a_burst_after_silence_does_not_fail() {
     let folder = tempfile::tempdir().expect("a folder");
     for (store, mill) in stores(&folder) {
-        let orders = mill.source(&format!("segment:{}?buffer=100ms", unique("burst"))).expect("a source");
+        let spec = format!("segment:{}?buffer=100ms&deadline=60s", unique("burst"));
+        let orders = mill.source(&spec).expect("a source");
         orders.next().expect("an id");
         for burst in [5_000, 200_000, 3_000_000] {
             // Until the keeper has forgotten the last burst: a whole window of its samples.
@@ -183,9 +186,9 @@ fn metric(mill: &Mill, name: &str) -> u64 {
 #[test]
 fn an_outage_is_served_from_memory_to_the_last_number() {
     let server = Private::start("");
-    let mill = Mill::open(&server.url()).expect("a mill");
+    let mill = Mill::open(&patient(&server.url())).expect("a mill");
     mill.init(&[], Change::Apply).expect("init");
-    let orders = mill.source("segment:orders?buffer=3s&deadline=1s").expect("a source");
+    let orders = mill.source("segment:orders?buffer=3s&deadline=20s").expect("a source");
     let pace = Pace::of(100_000);
     thread::scope(|scope| {
         let taker = scope.spawn(|| pace.run(&orders));
@@ -219,11 +222,12 @@ fn an_outage_is_served_from_memory_to_the_last_number() {
 fn a_thousand_sources_share_one_connection_and_their_refills_go_in_one_run() {
     // A private server: its connections are counted.
     let server = Private::start("");
-    let mill = Mill::open(&server.url()).expect("a mill");
+    let mill = Mill::open(&patient(&server.url())).expect("a mill");
     mill.init(&[], Change::Apply).expect("init");
     let name = unique("many");
     let sources: Vec<Source> = (0..1000)
-        .map(|n| mill.source(&format!("segment:{name}-{n}?min_step=10&buffer=1ms")).expect("a source"))
+        .map(|n| format!("segment:{name}-{n}?min_step=10&buffer=1ms&deadline=60s"))
+        .map(|spec| mill.source(&spec).expect("a source"))
         .collect();
     let connections = || -> u64 {
         use mysql::prelude::Queryable;
@@ -262,7 +266,7 @@ fn a_thousand_sources_share_one_connection_and_their_refills_go_in_one_run() {
 
 #[test]
 fn a_hundred_new_sources_at_once_need_a_reservation_or_two_each() {
-    let mill = Mill::open(&mariadb::url()).expect("a mill");
+    let mill = Mill::open(&patient(&mariadb::url())).expect("a mill");
     mill.init(&[], Change::Apply).expect("init");
     let name = unique("flood");
     let together = Barrier::new(100);
