@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use keymill::{Change, Mill};
+use keymill_tests::ci::patient;
+use keymill_tests::takers::persistently;
 use keymill_tests::{mariadb, postgres, redis, worker};
 
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(400);
 
 #[test]
 fn a_worker_of_these_tests() {
@@ -48,12 +50,16 @@ impl Place {
             _ => file("ids.db"),
         };
         let place = Place { config, table: format!("banks_{}_{count}", std::process::id()), folder, logs: 0 };
-        place.mill().init(&[&place.spec("x", 1)], Change::Apply).expect("its table");
+        let mill = place.mill();
+        persistently(|| mill.init(&[&place.spec("x", 1)], Change::Apply)).expect("its table");
         place
     }
 
     fn mill(&self) -> Mill {
-        Mill::open(&self.config).expect("a mill")
+        // A file of options has those of its own.
+        let is_file = self.config.starts_with("file:");
+        let config = if is_file { self.config.clone() } else { patient(&self.config) };
+        Mill::open(&config).expect("a mill")
     }
 
     fn spec(&self, name: &str, counters: u32) -> String {
@@ -139,8 +145,8 @@ fn a_change_of_counters_under_running_processes_gives_no_id_twice(kind: &str) {
         wait_for(worker, 500);
     }
     let mill = place.mill();
-    let done = mill.source(&new).and_then(|source| source.change_counters(64, Change::Apply));
-    let done = done.expect("the counters are changed");
+    let source = mill.source(&new).expect("a source");
+    let done = persistently(|| source.change_counters(64, Change::Apply)).expect("the counters are changed");
     assert_eq!((done.before, done.after), (Some(4), 64));
     let mut fresh: Vec<_> = (0..3).map(|_| place.start(&new)).collect();
     for worker in &mut fresh {

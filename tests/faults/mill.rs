@@ -164,7 +164,7 @@ fn a_silent_server_delays_no_caller_past_its_deadline() {
 fn a_row_set_back_or_deleted_under_a_running_mill_is_refused_until_it_is_repaired() {
     let folder = tempfile::tempdir().expect("a folder");
     let mill = open(&file(&folder));
-    let spec = "segment:orders?step=10&deadline=60s";
+    let spec = "segment:orders?deadline=60s&step=10";
     let orders = source(&mill, spec);
     assert_eq!(orders.take(15).expect("ids").last(), Some(&15));
     let db = rusqlite::Connection::open(folder.path().join("ids.db")).expect("the file opens");

@@ -12,11 +12,12 @@ use keymill::store::postgres::ServerOptions;
 use keymill::store::{
     Columns, Durability, Fault, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store, Stride,
 };
+use keymill_tests::ci::patient;
 use keymill_tests::postgres::{Private, Sql, store};
 use keymill_tests::takers::until;
 use keymill_tests::{assert_disjoint, request, schemes};
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
 const DAY: u64 = 20_261_120_000_000_000;
 
 /// A source of this scheme on its default table.
@@ -253,7 +254,7 @@ fn an_empty_copy_of_a_table_in_another_schema_is_not_counted_in() {
         // A process that has counted stays with its table, on a new connection too.
         one.next(&mut live).unwrap();
         root.say(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'keymill'",
+            "SELECT pg_terminate_backend(pid, 120000) FROM pg_stat_activity WHERE application_name = 'keymill'",
         );
         one.next(&mut live).unwrap();
         assert_eq!(one.seen, 31);
@@ -573,7 +574,7 @@ fn a_search_for_the_largest_serial_that_takes_too_long_ends_on_the_server_and_is
     let of = Arc::new(of);
     store(server.options()).init(&[Arc::clone(&of)], false).unwrap();
     for options in [server.options(), pooled] {
-        let mut store = store(ServerOptions { read_timeout: Duration::from_secs(2), ..options });
+        let mut store = store(ServerOptions { read_timeout: Duration::from_secs(10), ..options });
         let running = || {
             root.rows("SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND usename = 'keymill'")
                 [0][0]
@@ -694,8 +695,8 @@ fn a_connection_has_an_application_name_and_is_closed_when_idle() {
     let server = Private::start("");
     let root = Sql::root(&server.url());
     let backends = || root.rows("SELECT pid FROM pg_stat_activity WHERE application_name = 'keymill'").len();
-    let mill = keymill::Mill::open(&format!("{}?idle_timeout=300ms", server.url())).unwrap();
-    let spec = "segment:orders?step=10&max_step=10&buffer=1ms";
+    let mill = keymill::Mill::open(&format!("{}&idle_timeout=300ms", patient(&server.url()))).unwrap();
+    let spec = "segment:orders?step=10&max_step=10&buffer=1ms&deadline=60s";
     mill.init(&[spec], keymill::Change::Apply).unwrap();
     let source = mill.source(spec).unwrap();
     for _ in 0..2 {

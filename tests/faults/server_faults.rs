@@ -4,16 +4,23 @@
 use std::time::{Duration, Instant};
 
 use keymill::{Change, Code, Mill, Source};
+use keymill_tests::ci::patient;
 use keymill_tests::proxy::{Answers, Proxy};
-use keymill_tests::takers::{Takers, until};
+use keymill_tests::takers::{Takers, persistently, until};
 use keymill_tests::victim::Victim;
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A source with next to nothing in memory, so that a fault of the store shows at once.
 const LEAN: &str = "segment:lean?deadline=400ms&buffer=200ms&min_step=10";
 const LEAN_DEADLINE: Duration = Duration::from_millis(400);
+
+/// By how much a busy machine may delay a thread.
+const LATE: Duration = Duration::from_secs(8);
+
+/// For how long a server is frozen: a caller that waited for its answer would be later than that.
+const FROZEN: Duration = Duration::from_secs(10);
 
 /// Defines each scenario as a test on each server.
 macro_rules! on_every_server {
@@ -45,10 +52,16 @@ on_every_server! {
 
 /// A mill with existing tables, made by a mill that waits for a busy disk.
 fn open(url: &str) -> Mill {
-    let mill = Mill::open(&format!("{url}?timeout=20s&connect_timeout=20s")).expect("a mill");
+    let mill = Mill::open(&patient(url)).expect("a mill");
     mill.init(&[], Change::Apply).expect("init");
     mill.close();
     Mill::open(url).expect("a mill")
+}
+
+/// The same, with a long time limit for answers: a connection breaks only where a test breaks it.
+fn open_patient(url: &str) -> Mill {
+    open(url).close();
+    Mill::open(&patient(url)).expect("a mill")
 }
 
 /// The same, with a short time limit for answers.
@@ -67,11 +80,11 @@ fn source(mill: &Mill, spec: &str) -> Source {
 }
 
 /// Every error of these callers was an outage, and came in time. A thread may wake up late on a busy machine, but no caller
-/// waits as long as these outages last, or for the two seconds of an answer.
+/// waits as long as these outages last.
 fn assert_outage_in_time(takers: &Takers, deadline: Duration) {
     for (waited, error) in takers.errors() {
         assert!(matches!(error.code, Code::StoreUnavailable | Code::Deadline), "{error}");
-        assert!(waited < deadline + Duration::from_millis(1500), "a caller waited {waited:?}: {error}");
+        assert!(waited < deadline + LATE, "a caller waited {waited:?}: {error}");
     }
 }
 
@@ -89,7 +102,8 @@ fn has_runway(source: &Source, since: Instant) -> bool {
 
 fn a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice(server: &dyn Victim) {
     let mill = open(&server.url());
-    let orders = source(&mill, "segment:orders?buffer=30s");
+    // Four takers at full pace use 80 000 a second: these last, whatever rate a busy machine had before.
+    let orders = source(&mill, "segment:orders?buffer=30s&min_step=10000000");
     let takers = Takers::default();
     let count = takers.beside(&[&orders; 4], 100, Duration::from_millis(5), || {
         for round in 0..3 {
@@ -116,7 +130,7 @@ fn a_killed_server_is_not_felt_while_the_runway_lasts_and_no_id_comes_twice(serv
 fn an_outage_beyond_the_runway_is_an_error_within_the_deadline_and_heals_by_itself(server: &dyn Victim) {
     let mill = open(&server.url());
     let lean = source(&mill, LEAN);
-    lean.next().expect("the first id");
+    persistently(|| lean.next()).expect("the first id");
     server.kill();
     let takers = Takers::default();
     takers.beside(&[&lean], 5, PAUSE, || {
@@ -131,19 +145,20 @@ fn a_frozen_server_is_not_felt_while_the_runway_lasts_and_delays_no_caller_past_
     server: &dyn Victim,
 ) {
     let mill = open_hasty(&server.url());
-    let (rich, lean) = (source(&mill, "segment:rich?buffer=30s"), source(&mill, LEAN));
+    // A taker at full pace uses 5 000 a second: these last, whatever rate a busy machine had before.
+    let (rich, lean) = (source(&mill, "segment:rich?buffer=30s&min_step=1000000"), source(&mill, LEAN));
     let (at_rich, at_lean) = (Takers::default(), Takers::default());
     let count = at_rich.beside(&[&rich], 10, PAUSE, || {
         at_lean.beside(&[&lean, &lean], 5, PAUSE, || {
             let began = Instant::now();
             until("twenty seconds of supply lie in memory", PATIENCE, || has_runway(&rich, began));
+            let met = at_rich.errors().len();
             server.freeze();
             let (frozen, before) = (Instant::now(), at_rich.count());
-            until("the lean source is dry, for three seconds", PATIENCE, || {
-                at_lean.errors().len() > 5 && frozen.elapsed() > Duration::from_secs(3)
+            until("ids flow from the runway while the lean source is dry", PATIENCE, || {
+                at_lean.errors().len() > 5 && frozen.elapsed() > FROZEN && at_rich.count() > before + 1000
             });
-            assert!(at_rich.count() > before + 1000, "ids flow from the runway");
-            assert!(at_rich.errors().is_empty(), "{:?}", at_rich.errors());
+            assert_eq!(at_rich.errors().len(), met, "{:?}", at_rich.errors());
             server.thaw();
             flow_again(&at_lean);
         });
@@ -151,7 +166,7 @@ fn a_frozen_server_is_not_felt_while_the_runway_lasts_and_delays_no_caller_past_
     assert_outage_in_time(&at_lean, LEAN_DEADLINE);
     let longest = at_lean.errors().iter().map(|(waited, _)| *waited).max().unwrap_or_default();
     println!(
-        "faults  {}: frozen for 3 s: {count} ids from the runway without an error; the lean source {} ids, {} errors, the latest \
+        "faults  {}: frozen for {FROZEN:?}: {count} ids from the runway without an error; the lean source {} ids, {} errors, the latest \
          after {longest:.0?} of {LEAN_DEADLINE:.0?}",
         on(server),
         at_lean.distinct(),
@@ -163,8 +178,8 @@ fn a_connection_cut_in_the_middle_of_a_reservation_burns_the_range(server: &dyn 
     let proxy = Proxy::start(server.address());
     let (host, port) = server.address();
     let (there, here) = (format!("{host}:{port}"), format!("127.0.0.1:{}", proxy.address().1));
-    let mill = open(&server.url().replace(&there, &here));
-    let cut = source(&mill, "segment:cut?step=10&buffer=1ms&deadline=20s");
+    let mill = open_patient(&server.url().replace(&there, &here));
+    let cut = source(&mill, "segment:cut?step=10&buffer=1ms&deadline=60s");
     let takers = Takers::default();
     let ids = takers.beside(&[&cut, &cut], 25, PAUSE, || {
         for round in 0..60 {
@@ -261,13 +276,14 @@ fn a_lost_table_is_reported_and_a_new_one_never_begins_at_one(server: &dyn Victi
         flow_again(&takers);
         if let Some(says) = server.lose_table() {
             until("the loss is told", PATIENCE, || takers.met(Code::StoreRefused, says));
-            mill.init(&[], Change::Apply).expect("a new table");
+            persistently(|| mill.init(&[], Change::Apply)).expect("a new table");
         }
         until("the lost row is told", PATIENCE, || {
             takers.met(Code::StoreWentBackwards, "repair 'segment:lean")
         });
-        assert!(lean.row().expect("a look").is_none(), "nobody has made the row anew");
-        lean.repair(takers.highest() + 100_000, Change::Apply).expect("repair");
+        assert!(persistently(|| lean.row()).expect("a look").is_none(), "nobody has made the row anew");
+        let to = takers.highest() + 100_000;
+        persistently(|| lean.repair(to, Change::Apply)).expect("repair");
         flow_again(&takers);
     });
     assert!(takers.highest() > 100_000);
@@ -275,7 +291,7 @@ fn a_lost_table_is_reported_and_a_new_one_never_begins_at_one(server: &dyn Victi
 
 fn a_server_without_a_free_connection_keeps_those_it_has_and_is_used_when_there_is_one(server: &dyn Victim) {
     let url = server.url();
-    let mill = open(&url);
+    let mill = open_patient(&url);
     let lean = source(&mill, LEAN);
     let (takers, late) = (Takers::default(), Takers::default());
     takers.beside(&[&lean], 5, PAUSE, || {
@@ -307,17 +323,18 @@ fn a_restored_backup_is_refused_until_it_is_repaired_or_healed(server: &dyn Vict
         at_healed.beside(&[&healed], 5, PAUSE, || flow_again(&at_healed));
         server.backup();
         flow_again(&takers);
-        let before = lean.row().expect("a look").expect("a row").mark.next;
+        let before = persistently(|| lean.row()).expect("a look").expect("a row").mark.next;
         at_healed.beside(&[&healed], 5, PAUSE, || {
             let before = at_healed.count();
             until("some ids more", PATIENCE, || at_healed.count() > before + 300);
         });
         server.restore();
         until("it is refused", PATIENCE, || takers.met(Code::StoreWentBackwards, "repair 'segment:lean"));
-        let row = lean.row().expect("a look").expect("a row").mark.next;
+        let row = persistently(|| lean.row()).expect("a look").expect("a row").mark.next;
         assert!(row < before, "the row is left where the backup had it: {row}, before it was {before}");
         at_healed.beside(&[&healed], 5, PAUSE, || flow_again(&at_healed));
-        lean.repair(takers.highest() + 100_000, Change::Apply).expect("repair");
+        let to = takers.highest() + 100_000;
+        persistently(|| lean.repair(to, Change::Apply)).expect("repair");
         flow_again(&takers);
     });
     assert!(!at_healed.met(Code::StoreWentBackwards, ""), "{:?}", at_healed.errors());

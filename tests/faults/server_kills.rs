@@ -120,10 +120,10 @@ fn segments(but: &[Scheme]) -> Vec<Scheme> {
     Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments() && !but.contains(scheme)).collect()
 }
 
-/// A failed reservation, which is allowed while the server is down.
+/// A failed reservation, which is allowed while the server is down, or undoes what was not committed.
 fn fell(name: &str, fault: &Fault, backwards: &Mutex<Vec<String>>) {
     match fault.kind {
-        FaultKind::Unavailable | FaultKind::Unknown => {}
+        FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked => {}
         FaultKind::WentBackwards => backwards.lock().expect("nobody panics").push(format!("{name}: {fault}")),
         _ => panic!("{name}: {fault}"),
     }
@@ -221,7 +221,7 @@ fn killed(
         let progress = || {
             // ordering: Relaxed — counters.
             let before: Vec<usize> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-            let deadline = Instant::now() + Duration::from_secs(60);
+            let deadline = Instant::now() + Duration::from_secs(300);
             while counts
                 .iter()
                 .zip(&before)

@@ -59,7 +59,7 @@ fn a_server_of_another_kind_is_called_by_its_likely_name() {
             let mill = Mill::open(&url(kind, place)).unwrap();
             let error = mill.source("segment:orders").unwrap().standing().unwrap_err();
             // An answer may take half a second, and the machine may be busy.
-            assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+            assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
             assert!(
                 error.message.contains(says) && error.message.contains(place.as_str()),
                 "{kind}: {error}"
