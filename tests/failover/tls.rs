@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use keymill::{Change, Code, Mill};
 use keymill_tests::authority::Authority;
+use keymill_tests::ci::patient;
 use keymill_tests::impostor::{Asks, Impostor, Protocol, Sent};
 use keymill_tests::{postgres, redis};
 use mysql::prelude::Queryable;
@@ -145,7 +146,7 @@ fn login(
     mill.close();
     assert!(!error.contains(PASSWORD), "{url}: {error}");
     // An impostor has recorded everything once it has read the end of the connection.
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let refused = ["it was not sent", "offers no TLS", "certificate", "speak TLS"];
     let expected = usize::from(protocol != Protocol::Redis || !error.contains("it was not sent"));
     while impostor.sent().len() < expected {
@@ -263,9 +264,9 @@ fn an_untrusted_server_never_gets_the_password() {
 
 /// The first id through this URL, and the protection of the connection.
 fn first_id(url: &str) -> Result<(u64, String), keymill::Error> {
-    let mill = Mill::open(url).expect("a mill opens lazily");
+    let mill = Mill::open(&patient(url)).expect("a mill opens lazily");
     mill.init(&[], Change::Apply)?;
-    let id = mill.source("segment:orders?deadline=20s")?.next()?;
+    let id = mill.source("segment:orders?deadline=60s")?.next()?;
     Ok((id, mill.facts()?.tls))
 }
 
@@ -338,7 +339,7 @@ fn postgresql_lets_a_user_in_who_shows_a_certificate_and_binds_its_proof_to_the_
     let ca = folder.join("ca.pem");
     root.say(&format!("ALTER SYSTEM SET ssl_ca_file = '{}'", ca.display()));
     root.say("SELECT pg_reload_conf()");
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while first_id(&format!("{url}?tls=require")).is_ok() {
         assert!(Instant::now() < deadline, "the rule arrives");
     }

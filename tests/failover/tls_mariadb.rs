@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use keymill::{Change, Code, Error, Mill};
 use keymill_tests::authority::Authority;
+use keymill_tests::ci::patient;
 use keymill_tests::mariadb::{self, Private};
 use keymill_tests::proxy::{Answers, Proxy};
+use keymill_tests::takers::persistently;
 use keymill_tests::worker::in_a_process_of_its_own;
 use mysql::prelude::Queryable;
 
@@ -25,9 +27,9 @@ pub(super) fn server(authority: &Authority, more: &str) -> Private {
 
 /// The first id through this URL.
 fn first_id(url: &str) -> Result<u64, Error> {
-    let mill = Mill::open(url).expect("a mill opens lazily");
+    let mill = Mill::open(&patient(url)).expect("a mill opens lazily");
     mill.init(&[], Change::Apply)?;
-    mill.source("segment:orders?deadline=5s")?.next()
+    mill.source("segment:orders?deadline=60s")?.next()
 }
 
 fn assert_refused(url: &str, says: &str) {
@@ -118,13 +120,13 @@ fn a_server_that_ends_under_tls_raises_no_sigpipe_in_its_clients_process() {
     let server = server(&authority, "");
     let url = verified(&server.url().replace("127.0.0.1", "localhost"), &authority.file("ca.pem"));
     let mill = Mill::open(&format!("{url}&connect_timeout=1s&timeout=1s")).expect("a mill opens lazily");
-    mill.init(&[], Change::Apply).expect("a table");
+    persistently(|| mill.init(&[], Change::Apply)).expect("a table");
     // Each of them has open statements on the connection, which are closed one by one when it is dropped.
     let sources: Vec<_> = (0..4)
         .map(|n| mill.source(&format!("segment:s{n}?step=1&max_step=1&deadline=300ms")).expect("a source"))
         .collect();
     let all = |ok: bool| {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(180);
         for source in &sources {
             loop {
                 let answer = source.next();
@@ -169,20 +171,20 @@ fn a_connection_that_is_given_up_after_a_fork_ends_although_its_server_is_silent
     let direct = format!("{}:{}", hosts[0].0, hosts[0].1);
     let url = server.url().replace(&direct, &format!("{host}:{port},{direct}"));
     let mill = Mill::open(&format!("{url}?tls=require&timeout=500ms")).expect("a mill opens lazily");
-    mill.init(&[], Change::Apply).expect("a table");
+    persistently(|| mill.init(&[], Change::Apply)).expect("a table");
     let source = mill.source("segment:orders?step=1&max_step=1&deadline=300ms").expect("a source");
-    source.next().expect("an id by the first host");
+    persistently(|| source.next()).expect("an id by the first host");
     // SAFETY: the child only sleeps and exits.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // SAFETY: as above; nothing of the parent's is touched.
         unsafe {
-            libc::sleep(120);
+            libc::sleep(600);
             libc::_exit(0);
         }
     }
     proxy.set(Answers::Hold);
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(180);
     let found = loop {
         let answer = source.next();
         if answer.is_ok() || Instant::now() > deadline {
@@ -209,7 +211,7 @@ fn a_mill_closed_under_tls_does_not_count_as_an_aborted_client() {
     for _ in 0..20 {
         first_id(&format!("{}?tls=require", server.url())).expect("an id");
     }
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(180);
     while status("Threads_connected") > 1 {
         assert!(Instant::now() < deadline, "a connection stays");
     }

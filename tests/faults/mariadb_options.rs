@@ -431,7 +431,8 @@ fn a_search_for_the_largest_serial_is_ended_by_the_server_and_not_repeated_at_on
     )
     .expect("a view");
     let disguise = Disguise::plain(mariadb::options_of(&server.url()).hosts[0].clone());
-    let mill = Mill::open(&format!("{}?timeout=8s&connect_timeout=25s", disguise.in_front_of(&server.url()))).expect("a mill");
+    let url = format!("{}?timeout=8s&connect_timeout=25s", disguise.in_front_of(&server.url()));
+    let mill = Mill::open(&url).expect("a mill");
     let spec = "serial:slow/custid?number=000000&init=max&deadline=60s";
     mill.init(&[spec], Change::Apply).expect("init");
     let source = mill.source(spec).expect("a source");

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use keymill::{Change, Mill};
+use keymill_tests::ci::patient;
 use keymill_tests::mariadb;
 
 /// How many ids each of CosId's nodes takes, and how far its row moves at a time.
@@ -19,8 +20,8 @@ fn two_nodes_of_cosid_and_two_mills_on_one_row_never_take_a_number_twice() {
     let classes =
         std::env::var("KEYMILL_TEST_COSID").expect("KEYMILL_TEST_COSID is not set; run `ci/steps/cosid`");
     let (config, name) = (mariadb::url(), format!("orders{}", fastrand::u32(..)));
-    let spec = format!("segment:shop.{name}?scheme=cosid&step={STEP}&buffer=20ms");
-    let mills: Vec<Mill> = (0..2).map(|_| Mill::open(&config).expect("a mill")).collect();
+    let spec = format!("segment:shop.{name}?scheme=cosid&step={STEP}&buffer=20ms&deadline=60s");
+    let mills: Vec<Mill> = (0..2).map(|_| Mill::open(&patient(&config)).expect("a mill")).collect();
     mills[0].init(&[&spec], Change::Apply).expect("init");
     let sources: Vec<_> = mills.iter().map(|mill| mill.source(&spec).expect("a source")).collect();
     // keymill makes the row first: CosId's nodes need an existing one.

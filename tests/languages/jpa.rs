@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use keymill::Mill;
+use keymill_tests::ci::patient;
 use keymill_tests::{mariadb, postgres};
 
 /// The provider, its setting, what it says of itself, what each node takes, and how keymill's source names its table.
@@ -52,8 +53,8 @@ fn beside(config: &str, jdbc: &str, say: &dyn Fn(&str)) {
             let _ = nodes.stderr.take().map(|mut stderr| stderr.read_to_string(&mut errors));
             panic!("{unit} {optimizer}: {first}{errors}");
         }
-        let spec = format!("segment:orders?scheme=jpa_table&allocation=50&step=100&buffer=5ms{table}");
-        let mills: Vec<Mill> = (0..2).map(|_| Mill::open(config).expect("a mill")).collect();
+        let spec = format!("segment:orders?scheme=jpa_table&allocation=50&step=100&buffer=5ms&deadline=60s{table}");
+        let mills: Vec<Mill> = (0..2).map(|_| Mill::open(&patient(config)).expect("a mill")).collect();
         let sources: Vec<_> = mills.iter().map(|mill| mill.source(&spec).expect("a source")).collect();
         let over = AtomicBool::new(false);
         // ordering: Relaxed — a flag.
@@ -77,7 +78,7 @@ fn beside(config: &str, jdbc: &str, say: &dyn Fn(&str)) {
             ours.push(scope.spawn(move || {
                 let mut ids = Vec::new();
                 while goes_on() {
-                    let mill = Mill::open(config).expect("a mill");
+                    let mill = Mill::open(&patient(config)).expect("a mill");
                     ids.extend(mill.source(spec).and_then(|source| source.take(3)).expect("ids"));
                     mill.close();
                 }

@@ -13,11 +13,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use keymill_tests::takers::persistently;
 use keymill_tests::{mariadb, postgres, redis, worker};
 
 const KILLS: usize = 30;
 /// A virtual machine may take a while to start beside ten others.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 const RUST_WORKER: &str = "polyglot::the_rust_worker_takes_until_it_is_killed";
 
 #[test]
@@ -142,7 +143,7 @@ fn killed_in_every_language_they_share_one_row_one_segment_and_one_bank_without_
         fs::create_dir(folder).expect("a folder");
     }
     let mill = keymill::Mill::open(&mariadb::url()).expect("a mill");
-    mill.init(&specs.each_ref().map(String::as_str), keymill::Change::Apply).expect("init");
+    persistently(|| mill.init(&specs.each_ref().map(String::as_str), keymill::Change::Apply)).expect("init");
 
     thread::scope(|scope| {
         let killers: Vec<_> = languages
@@ -216,9 +217,9 @@ fn every_language_takes_from_each_server_and_from_several_at_once() {
     for (place, config) in places {
         // A source is one store's or several stores', never both.
         let spec = spec.replace(&name, &format!("{name}_{place}"));
-        keymill::Mill::open(config)
-            .and_then(|mill| mill.init(&[&spec], keymill::Change::Apply))
-            .expect("init");
+        let mill = keymill::Mill::open(config).expect("a mill");
+        persistently(|| mill.init(&[&spec], keymill::Change::Apply)).expect("init");
+        mill.close();
         let folder = home.path().join(place);
         fs::create_dir(&folder).expect("a folder");
         let new = languages.iter().filter(|language| !language.is_old());
