@@ -77,10 +77,10 @@ fn complete(mut batch: Pending) -> Vec<String> {
 fn a_batch_that_waits_through_a_fork_is_collected_anew_in_the_child() {
     let folder = tempfile::tempdir().expect("a directory");
     let mill = Mill::open(&format!("sqlite:{}", folder.path().join("ids.db").display())).expect("a mill");
-    let source = mill.source("segment:orders?step=10&max_step=10").expect("a source");
+    let source = mill.source("segment:orders?step=10&max_step=10&deadline=60s").expect("a source");
     // More than memory holds at a time: some of it is there when the process is forked.
     let mut batch = source.ask(2000).expect("a batch");
-    let give_up = Instant::now() + Duration::from_secs(20);
+    let give_up = Instant::now() + Duration::from_secs(120);
     while source.stats().expect("figures").issued == 0 {
         assert!(Instant::now() < give_up, "nothing is there");
         if let Some(pause) = batch.poll().expect("a batch") {
@@ -107,7 +107,7 @@ fn threads() -> usize {
 fn a_child_that_only_asks_prints_and_drops_starts_no_thread() {
     let folder = tempfile::tempdir().expect("a directory");
     let mill = Mill::open(&format!("sqlite:{}", folder.path().join("ids.db").display())).expect("a mill");
-    let source = mill.source("segment:orders").expect("a source");
+    let source = mill.source("segment:orders?deadline=60s").expect("a source");
     let mut handle = source.handle();
     handle.next().expect("an id");
     let batch = source.ask(5).expect("a batch");
@@ -144,7 +144,7 @@ fn a_relative_path_is_taken_from_the_folder_of_the_opening_in_a_child_too() {
     let told = in_a_child(|| {
         std::env::set_current_dir(home.path()).expect("a folder");
         let mill = Mill::open("sqlite:ids.db").expect("a mill");
-        let source = mill.source("segment:orders?step=10").expect("a source");
+        let source = mill.source("segment:orders?step=10&deadline=60s").expect("a source");
         // A daemon does that, before and after its first number.
         std::env::set_current_dir(elsewhere.path()).expect("a folder");
         let mut told = texts(&source, 1);

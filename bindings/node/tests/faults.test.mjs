@@ -65,7 +65,8 @@ function ids(log) {
 test('a server that is down for ten seconds: none notices within the runway, then the code, then it heals', { skip }, async (t) => {
   init(`segment:${own}_long`)
   const mill = open(`${server}?connect_timeout=1s&timeout=1s`)
-  const long = mill.segment(`${own}_long`, { deadline: '1s' })
+  // Seven ids in two milliseconds at most: these last, whatever rate a busy machine had before.
+  const long = mill.segment(`${own}_long`, { min_step: 10_000_000, deadline: '1s' })
   const short = mill.segment(`${own}_short`, { step: 10, max_step: 10, buffer: '1ms', deadline: '400ms' })
   const seen = new Set()
   let count = 0
@@ -78,6 +79,8 @@ test('a server that is down for ten seconds: none notices within the runway, the
   let slowest = 0
   let healed = 0
   let down = false
+  // The first number comes from the store, which may be slow.
+  await until(() => long.nextAsync().then(keep, () => false).then((got) => got !== false), 180_000)
   const running = [
     (async () => {
       // No `catch`: any error of a source with a runway fails the test.
@@ -95,7 +98,7 @@ test('a server that is down for ten seconds: none notices within the runway, the
           keep(await short.nextAsync(), short)
           if (!down && codes.size > 0) healed++
         } catch (e) {
-          assert.ok(down || performance.now() - restarted < 60_000, `${e.code} while the server is up`)
+          assert.ok(down || performance.now() - restarted < 240_000, `${e.code} while the server is up`)
           codes.set(e.code, (codes.get(e.code) ?? 0) + 1)
           slowest = Math.max(slowest, performance.now() - began)
         }
@@ -111,21 +114,21 @@ test('a server that is down for ten seconds: none notices within the runway, the
   await until(() => {
     const { issued, left } = long.stats()
     return left > 22 * (issued / ((performance.now() - began) / 1000)) && issued > 2000
-  }, 90_000)
+  }, 240_000)
   mariadb('kill')
   down = true
   await new Promise((done) => setTimeout(done, 10_000))
   mariadb('start')
   down = false
   restarted = performance.now()
-  await until(() => healed > 20 || !load, 90_000)
+  await until(() => healed > 20 || !load, 240_000)
   load = false
   await failure
   assert.equal(seen.size, count)
   assert.ok(codes.size > 0)
   for (const code of codes.keys()) assert.match(code, /^(STORE_UNAVAILABLE|DEADLINE)$/)
   // The machine may be busy; the server is away for longer.
-  assert.ok(slowest < 400 + 4000, `an error came after ${slowest} ms`)
+  assert.ok(slowest < 400 + 8000, `an error came after ${slowest} ms`)
   t.diagnostic(`outage 10 s: ${count} ids, no duplicate; without a runway ${JSON.stringify(Object.fromEntries(codes))}, the slowest after ${Math.round(slowest)} ms`)
   mill.close()
 })

@@ -10,7 +10,7 @@ for (const [library, connect] of Object.entries(libraries)) {
   test(`a file that ${library} has open is refused until ${library} closes it`, { skip }, () => {
     const path = join(scratch(), 'ids.db')
     const mill = open(`sqlite:${path}`)
-    const orders = mill.segment('orders', { step: 10, max_step: 10, deadline: '10s' })
+    const orders = mill.segment('orders', { step: 10, max_step: 10, deadline: '60s' })
     const ids = orders.take(5)
     const beside = connect(path)
     assert.equal(beside.prepare('SELECT count(*) AS rows FROM keymill_segment').get().rows, 1)

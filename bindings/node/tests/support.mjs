@@ -50,7 +50,7 @@ export function run(program, args = [], { flags = [], env = {}, onLine } = {}) {
 }
 
 /** Waits for a condition; there is a deadline, and no other sleep in these tests. */
-export async function until(condition, ms = 60_000) {
+export async function until(condition, ms = 180_000) {
   const end = Date.now() + ms
   while (!(await condition())) {
     if (Date.now() > end) throw new Error(`not within ${ms} ms: ${condition}`)

@@ -10,7 +10,8 @@ test('a promise that waits leaves the event loop running', async () => {
   const beat = setInterval(() => turns++, 5)
   await assert.rejects(mill.segment('s', { deadline: '2s' }).nextAsync(), { code: 'DEADLINE' })
   clearInterval(beat)
-  assert.ok(turns > 20, `${turns} turns`)
+  // One at most if it were blocked; the machine may be busy.
+  assert.ok(turns > 3, `${turns} turns`)
   hole.end()
   await mill.closeAsync()
 })
@@ -60,7 +61,7 @@ test('who waits behind others waits no longer than its own deadline', async () =
     await new Promise((done) => setTimeout(done, 20))
   }
   // Twenty, one behind the other; the machine may be busy.
-  for (const ms of await Promise.all(calls)) assert.ok(ms > 900 && ms < 8000, `${ms} ms`)
+  for (const ms of await Promise.all(calls)) assert.ok(ms > 900 && ms < 15_000, `${ms} ms`)
   hole.end()
   await mill.closeAsync()
 })

@@ -33,7 +33,7 @@ def mysql():
     return url
 
 
-def wait_until(condition, seconds=20):
+def wait_until(condition, seconds=120):
     give_up = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up, "it never came to be"

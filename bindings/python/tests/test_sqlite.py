@@ -14,19 +14,19 @@ ROUNDS = 100
 def test_a_file_that_sqlite3_has_open_is_refused_and_served_again(tmp_path):
     path = tmp_path / "ids.db"
     with keymill.open(f"sqlite:{path}") as mill:
-        orders = mill.segment("orders", max_step=10, min_step=10, deadline="10s")
+        orders = mill.segment("orders", max_step=10, min_step=10, deadline="60s")
         ids = orders.take(5)
         beside = sqlite3.connect(path)
         beside.execute("SELECT * FROM keymill_segment").fetchall()
         with pytest.raises(keymill.KeymillError, match="name a file of keymill's own") as caught:
-            until = time.monotonic() + 30
+            until = time.monotonic() + 120
             while time.monotonic() < until:
                 ids += orders.take(5)
         assert caught.value.code == "STORE_UNSAFE"
         with keymill.open(f"sqlite:{path}") as other, pytest.raises(keymill.KeymillError, match="STORE_UNSAFE"):
             other.segment("orders").next()
         beside.close()
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while True:
             try:
                 ids += orders.take(5)

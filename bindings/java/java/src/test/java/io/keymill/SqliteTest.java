@@ -28,7 +28,7 @@ class SqliteTest {
         String path = folder.resolve("ids.db").toString();
         List<Long> ids = new ArrayList<>();
         try (Mill mill = Mill.open("sqlite:" + path)) {
-            Source orders = mill.segment("orders?step=10&max_step=10&deadline=10s");
+            Source orders = mill.segment("orders?step=10&max_step=10&deadline=60s");
             take(orders, ids);
             try (Connection beside = Beside.connect(path)) {
                 assertEquals("1", Beside.value(beside, "SELECT count(*) FROM keymill_segment"));
