@@ -16,7 +16,7 @@ test('both module systems are one implementation', () => {
 
 test('the five lines of the surface print ids', async () => {
   const mill = open(`sqlite:${scratch()}/ids.db`)
-  const orders = mill.segment('orders', { step: 1000 })
+  const orders = mill.segment('orders', { step: 1000, deadline: '60s' })
   assert.equal(orders.next(), 1n)
   assert.equal(await orders.nextAsync(), 2n)
   assert.deepEqual(orders.take(5), [3n, 4n, 5n, 6n, 7n])
@@ -70,8 +70,8 @@ test('a program that takes little loses nothing at close', () => {
   let first = 1
   for (let run = 0; run < 3; run++) {
     const mill = open(config)
-    const ids = mill.segment('orders')
-    const no = mill.serial('t', 'little', { number: '000000', date: '' })
+    const ids = mill.segment('orders', { deadline: '60s' })
+    const no = mill.serial('t', 'little', { number: '000000', date: '', deadline: '60s' })
     for (let i = first; i < first + 5; i++) {
       assert.equal(ids.next(), BigInt(i))
       assert.equal(no.next(), String(i).padStart(6, '0'))

@@ -101,7 +101,7 @@ test('a wrong key is refused in words', async () => {
 })
 
 test('a store that is silent ends a wait at the deadline, and blocks no loop', async () => {
-  const mill = open(`${fresh()}?script=silent:8s`)
+  const mill = open(`${fresh()}?script=silent:60s`)
   const orders = mill.business('order', { deadline: '200ms' })
   refused('DEADLINE', () => orders.next(42))
   refused('DEADLINE', () => orders.take(42, 3))
@@ -111,7 +111,8 @@ test('a store that is silent ends a wait at the deadline, and blocks no loop', a
   await assert.rejects(orders.nextAsync(42), { code: 'DEADLINE' })
   await assert.rejects(orders.takeAsync(42, 3), { code: 'DEADLINE' })
   clearInterval(timer)
-  assert.ok(turns > 10, `${turns} turns`)
+  // Two at most if it were blocked; the machine may be busy.
+  assert.ok(turns > 3, `${turns} turns`)
   await mill.closeAsync()
 })
 

@@ -209,7 +209,7 @@ test('a store that is not there is an error within the deadline, without its pas
     const kept = new BigUint64Array([7n, 7n])
     assert.throws(() => ids.fill(kept), KeymillError)
     assert.deepEqual(kept, new BigUint64Array([7n, 7n]))
-    assert.ok(performance.now() - begin < 4 * 5000)
+    assert.ok(performance.now() - begin < 60_000)
     assert.doesNotMatch(mill.metrics() + JSON.stringify(ids.settings), /secret/)
     await mill.closeAsync()
   }

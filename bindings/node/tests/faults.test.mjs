@@ -144,7 +144,7 @@ test('a signal ends a process that waits, at once', async () => {
     child.kill('SIGINT')
     const { signal } = await done
     assert.equal(signal, 'SIGINT')
-    assert.ok(performance.now() - began < 15_000, `${how}: ${performance.now() - began} ms`)
+    assert.ok(performance.now() - began < 25_000, `${how}: ${performance.now() - began} ms`)
   }
   hole.end()
 })

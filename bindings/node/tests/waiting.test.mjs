@@ -81,7 +81,7 @@ test('a close rejects every promise in flight with CLOSED', async () => {
 
 test('a close amid a storm of promises leaves each with an id of its own or CLOSED', async () => {
   const mill = open(`sqlite:${scratch()}/storm.db`)
-  const ids = mill.segment('s', { block: 3, min_step: 10, max_step: 50 })
+  const ids = mill.segment('s', { block: 3, min_step: 10, max_step: 50, deadline: '60s' })
   const takes = Array.from({ length: 4000 }, (_, i) => (i % 3 ? ids.nextAsync().then((id) => [id]) : ids.takeAsync(7)))
   await takes[1]
   mill.close()

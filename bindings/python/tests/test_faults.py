@@ -59,14 +59,14 @@ def test_thirty_kills_make_no_duplicate(mysql, tmp_path, kind):
         for _ in range(30):
             at = random.randrange(len(workers))
             path, worker = workers[at]
-            wait_until(lambda: size(path) > 0 or worker.poll() is not None, 60)
+            wait_until(lambda: size(path) > 0 or worker.poll() is not None, 240)
             assert worker.poll() is None, "a worker ended by itself"
             time.sleep(random.random() * 0.02)
             worker.kill()
             worker.wait()
             workers[at] = start()
         for path, worker in workers:
-            wait_until(lambda: size(path) > 0, 60)
+            wait_until(lambda: size(path) > 0, 240)
     finally:
         for _, worker in workers:
             worker.kill()

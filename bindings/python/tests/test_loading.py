@@ -89,9 +89,9 @@ def test_two_copies_in_one_process_work_and_share_no_sqlite_file(tmp_path):
         """
 import keymill, carried.keymill as other
 assert keymill.__file__ != other.__file__
-one, two = keymill.open("sqlite:one.db").segment("orders"), other.open("memory:").segment("orders")
+one, two = keymill.open("sqlite:one.db").segment("orders", deadline="60s"), other.open("memory:").segment("orders", deadline="60s")
 assert one.take(3) == two.take(3) == [1, 2, 3]
-same = other.open("sqlite:one.db").segment("orders")
+same = other.open("sqlite:one.db").segment("orders", deadline="60s")
 try:
     same.next()
     raise SystemExit("two SQLite libraries on one file")

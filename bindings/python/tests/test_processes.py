@@ -49,7 +49,7 @@ WAYS = {
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("fork", [os.fork, raw_fork])
-@pytest.mark.parametrize("kind", ["segment:a", "segment:b?order=thread", "serial:t/c?number=00000000"])
+@pytest.mark.parametrize("kind", ["segment:a?deadline=60s", "segment:b?order=thread&deadline=60s", "serial:t/c?number=00000000&deadline=60s"])
 def test_parent_and_child_share_no_id(sqlite, fork, way, kind):
     with keymill.open(sqlite) as mill:
         source = mill.source(kind)
@@ -66,11 +66,11 @@ def test_parent_and_child_share_no_id(sqlite, fork, way, kind):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_that_asks_for_the_source_again_has_one_order(sqlite):
     with keymill.open(sqlite) as mill:
-        source = mill.segment("orders")
+        source = mill.segment("orders", deadline="60s")
         source.take(10)
 
         def work():
-            again, ids = mill.segment("orders"), []
+            again, ids = mill.segment("orders", deadline="60s"), []
             for _ in range(500):
                 ids += [source.next(), again.next(), *again.take(2)]
             return ids
@@ -91,7 +91,7 @@ def test_what_cannot_be_shared_is_refused_in_the_child(sqlite):
         return work
 
     with keymill.open("memory:") as memory, keymill.open(sqlite + "?fork=error") as strict, keymill.open(sqlite) as mill:
-        for source in (memory.segment("orders"), strict.segment("orders"), mill.snowflake("tx", worker=1)):
+        for source in (memory.segment("orders", deadline="60s"), strict.segment("orders", deadline="60s"), mill.snowflake("tx", worker=1)):
             source.next()
             assert in_a_child(os.fork, refused(source)) == ["FORKED"]
             source.next()
@@ -102,7 +102,7 @@ mill = orders = None
 
 def take_many(config):
     """In a forked worker the parent's mill, in a spawned one its own."""
-    source = orders or keymill.open(config).segment("orders")
+    source = orders or keymill.open(config).segment("orders", deadline="60s")
     return [*source.take(500), *(source.next() for _ in range(500)), *(id for id, _ in zip(source, range(500)))]
 
 
@@ -111,7 +111,7 @@ def take_many(config):
 def test_multiprocessing_makes_no_duplicates(sqlite, method):
     global mill, orders
     with keymill.open(sqlite) as mill:
-        orders = mill.segment("orders")
+        orders = mill.segment("orders", deadline="60s")
         mine = take_many(sqlite)
         with multiprocessing.get_context(method).Pool(4) as pool:
             theirs = pool.map(take_many, [sqlite] * 16)
@@ -124,7 +124,7 @@ def test_multiprocessing_makes_no_duplicates(sqlite, method):
 APP = """
 import os, keymill
 mill = keymill.open({config!r})
-orders = mill.segment("orders")
+orders = mill.segment("orders", deadline="60s")
 orders.take(1500), [orders.next() for _ in range(300)]   # the master has numbers in memory when it forks
 def app(environ, start_response):
     body = f"{{os.getpid()}} {{orders.next()}} {{next(orders)}} {{' '.join(map(str, orders.take(5)))}}".encode()
@@ -160,7 +160,7 @@ def test_gunicorn_preload_makes_no_duplicates(sqlite, tmp_path):
 
 SECOND = """
 import sys, keymill
-keymill.open("memory:").segment("orders").next()
+keymill.open("memory:").segment("orders", deadline="60s").next()
 try:
     import _interpreters as interpreters
 except ImportError:
@@ -177,7 +177,7 @@ with open({sys.argv[1]!r}, "w") as file:
     file.write(told)
 ''')
 interpreters.destroy(one)
-print(keymill.open("memory:").segment("orders").next())
+print(keymill.open("memory:").segment("orders", deadline="60s").next())
 """
 
 
@@ -189,6 +189,6 @@ def test_a_second_interpreter_is_refused_in_words(tmp_path):
 
 
 def test_an_open_mill_does_not_keep_a_program_from_ending(sqlite):
-    program = f"import keymill; orders = keymill.open({sqlite!r}).segment('orders'); print(orders.take(3))"
+    program = f"import keymill; orders = keymill.open({sqlite!r}).segment('orders', deadline='60s'); print(orders.take(3))"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
     assert (answer.stdout, answer.stderr) == ("[1, 2, 3]\n", "")

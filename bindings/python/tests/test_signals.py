@@ -18,7 +18,7 @@ def test_a_signal_that_main_blocks_ends_no_process(sqlite):
         """
         import os, signal, sys, keymill
         mill = keymill.open(sys.argv[1])
-        orders = mill.segment("orders", step=10, deadline="30s")
+        orders = mill.segment("orders", step=10, deadline="60s")
         orders.next()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         for _ in range(20):
@@ -40,7 +40,7 @@ def test_a_child_that_asks_whether_a_mill_is_closed_starts_no_thread(sqlite):
         import os, sys, warnings, keymill
         warnings.simplefilter("ignore")
         mill = keymill.open(sys.argv[1])
-        orders = mill.segment("orders", deadline="30s")
+        orders = mill.segment("orders", deadline="60s")
         orders.next()
         child = os.fork()
         if child == 0:

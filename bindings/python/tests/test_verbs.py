@@ -58,7 +58,7 @@ def test_a_batch_takes_what_lies_before_it_first(mill):
 def test_a_program_that_takes_little_loses_nothing_at_close(sqlite):
     for first in (1, 6, 11):
         with keymill.open(sqlite) as mill:
-            orders = mill.segment("orders")
+            orders = mill.segment("orders", deadline="60s")
             assert [orders.next() for _ in range(5)] == list(range(first, first + 5))
 
 

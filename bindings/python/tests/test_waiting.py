@@ -165,7 +165,9 @@ def test_a_close_that_waits_for_a_silent_store_is_ended_by_an_exception(alarm):
 def test_asyncio_takes_from_every_kind(sqlite):
     async def run():
         with keymill.open(sqlite) as mill:
-            orders, serial, tx = mill.segment("orders"), mill.serial("t", "c", date="", number="000"), mill.snowflake("tx", worker=1)
+            orders = mill.segment("orders", deadline="60s")
+            serial = mill.serial("t", "c", date="", number="000", deadline="60s")
+            tx = mill.snowflake("tx", worker=1, deadline="60s")
             assert [await orders.anext(), orders.next(), await orders.take_async(3)] == [1, 2, [3, 4, 5]]
             assert [await serial.anext(), await serial.take_async(2)] == ["001", ["002", "003"]]
             assert await tx.anext() < (await tx.take_async(5))[0]
@@ -202,7 +204,7 @@ def test_a_cancelled_wait_leaves_nothing_locked(sqlite):
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(starved.take_async(5), 0.05)
         with keymill.open(sqlite) as mill:
-            assert await mill.segment("orders").anext() == 1
+            assert await mill.segment("orders", deadline="60s").anext() == 1
 
     asyncio.run(run())
 
@@ -217,7 +219,7 @@ def split(*_):
     if child is None and waits and orders.stats()["issued"] == before:
         child = os.fork()
 signal.signal(signal.SIGALRM, split)
-orders = keymill.open(config).segment("orders", step=1000, max_step=1000, deadline="30s")
+orders = keymill.open(config).segment("orders", step=1000, max_step=1000, deadline="60s")
 for turn in range(500):
     for _ in range(200):
         orders.next()   # the cursor is in the middle of a block, with which the batch begins
@@ -240,7 +242,7 @@ if child:
 def test_a_fork_in_a_wait_shares_nothing(sqlite, tmp_path):
     """A handler forks while a batch waits: parent and child both complete it."""
     for _ in range(3):
-        subprocess.run([sys.executable, "-W", "ignore", "-c", SPLIT, sqlite, tmp_path], check=True, timeout=120)
+        subprocess.run([sys.executable, "-W", "ignore", "-c", SPLIT, sqlite, tmp_path], check=True, timeout=300)
         parent, child = ((tmp_path / name).read_text().split() for name in ("parent", "child"))
         assert len(parent) == len(child) == 20_000 and not set(parent) & set(child)
 
@@ -259,7 +261,7 @@ def test_waiting_threads_do_not_keep_a_program_from_ending():
 def test_calls_that_waited_are_counted(tmp_path):
     with keymill.open(f"sqlite:{tmp_path}/ids.db") as mill:
         for verb in (lambda source: source.next(), lambda source: source.take(10)):
-            source = mill.segment(f"cold{id(verb)}")
+            source = mill.segment(f"cold{id(verb)}", deadline="60s")
             verb(source)
             assert source.stats()["waits"] == 1, "the first id of a source is waited for"
             verb(source)

@@ -274,7 +274,7 @@ static void all_or_none(void) {
     for (size_t i = 0; i < 50000; i++) ids[i] = 7;
     OK(km_mill_open("memory:?clock=manual", &mill));
     OK(km_mill_clock_set(mill, INT64_C(1795249800000)));
-    OK(km_mill_source(mill, "snowflake:tx?worker=5&max_lead=1ms&deadline=3s", &tx));
+    OK(km_mill_source(mill, "snowflake:tx?worker=5&max_lead=1ms&deadline=10s", &tx));
     OK(km_source_fill(tx, ids, 1)); /* so many the clock has */
     CHECK(ids[0] != 7);
     ids[0] = 7;

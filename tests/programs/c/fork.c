@@ -104,7 +104,7 @@ static void revive(const char *spec, pid_t (*split)(void), int busy, const char 
         pid_t child = split();
         CHECK(child >= 0);
         if (child == 0) {
-            alarm(60); /* a child that hangs fails */
+            alarm(180); /* a child that hangs fails */
             size_t n = take(&cursor, ids, each, &code);
             if (code != KM_OK) GIVES(split == by_clone ? KM_STORE_REFUSED : KM_OK, code);
             write_all(ends[1], &n, sizeof n);
@@ -156,7 +156,7 @@ static void refused(const char *config) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        alarm(60);
+        alarm(180);
         GIVES(KM_FORKED, km_cursor_next(&cursor, &id));
         GIVES(KM_FORKED, km_source_next(source, &id));
         GIVES(KM_FORKED, km_source_try_next(source, &id, &retry));
@@ -186,13 +186,13 @@ static void refused(const char *config) {
 
 int main(void) {
     /* A patient deadline: a disk that others keep busy is slow, a child that hangs is not. */
-    revive("segment:orders?deadline=30s", by_fork, 0, "fork");
-    revive("segment:orders?deadline=30s", by_fork, 1, "fork while another thread takes");
-    revive("segment:orders?order=thread&block=500&deadline=30s", by_fork, 1, "fork while another thread takes, order=thread");
-    revive("segment:orders?step=1000&deadline=30s", by_fork, 1, "fork while segments are short");
+    revive("segment:orders?deadline=60s", by_fork, 0, "fork");
+    revive("segment:orders?deadline=60s", by_fork, 1, "fork while another thread takes");
+    revive("segment:orders?order=thread&block=500&deadline=60s", by_fork, 1, "fork while another thread takes, order=thread");
+    revive("segment:orders?step=1000&deadline=60s", by_fork, 1, "fork while segments are short");
     /* qemu's user mode accepts MADV_WIPEONFORK and wipes nothing. */
     if (getenv("KEYMILL_C_EMULATED")) printf("not run: raw clone\n");
-    else revive("segment:orders?deadline=30s", by_clone, 0, "raw clone");
+    else revive("segment:orders?deadline=60s", by_clone, 0, "raw clone");
     refused(fresh_store("refused", "?fork=error"));
     refused("memory:");
     return 0;

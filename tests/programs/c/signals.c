@@ -18,7 +18,7 @@ static km_source *source;
 static void at_work(const char *name) {
     uint64_t id;
     OK(km_mill_open(fresh_store(name, ""), &mill));
-    OK(km_mill_source(mill, "segment:orders?deadline=30s&step=10", &source));
+    OK(km_mill_source(mill, "segment:orders?deadline=60s&step=10", &source));
     OK(km_source_next(source, &id));
 }
 
@@ -127,7 +127,7 @@ static void *on_a_small_stack(void *unused) {
     size_t len;
     at_work("small");
     km_source *serial;
-    OK(km_mill_source(mill, "serial:cust/id?date=yyyyMMdd&number=000000&deadline=30s", &serial));
+    OK(km_mill_source(mill, "serial:cust/id?date=yyyyMMdd&number=000000&deadline=60s", &serial));
     OK(km_source_next_text(serial, buf, sizeof buf, &len));
     for (int i = 0; i < 200; i++) OK(km_source_next(source, &id));
     OK(km_source_free(serial));
@@ -156,7 +156,7 @@ static void in_a_child(const char *name, void (*what)(void)) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        alarm(60);
+        alarm(180);
         what();
         fflush(NULL);
         _exit(0);

@@ -50,7 +50,7 @@ final class Checks {
             }
             List<T> made = new ArrayList<>();
             for (Future<T> one : running) {
-                made.add(one.get(120, TimeUnit.SECONDS));
+                made.add(one.get(300, TimeUnit.SECONDS));
             }
             return made;
         } catch (ExecutionException e) {

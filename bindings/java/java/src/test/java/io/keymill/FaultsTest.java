@@ -90,7 +90,7 @@ class FaultsTest {
                 int victim = ThreadLocalRandom.current().nextInt(running.size());
                 Process process = running.get(victim);
                 Path log = logs.get(victim);
-                until("a worker takes ids", 60, () -> {
+                until("a worker takes ids", 240, () -> {
                     assertTrue(process.isAlive(), () -> errors(log));
                     return log.toFile().length() > 0;
                 });

@@ -84,7 +84,7 @@ class LifeTest {
             together(6, () -> {
                 int kind = turn.getAndIncrement();
                 if (kind == 5) {
-                    until("all are at work", 60, () -> started.get() == 5);
+                    until("all are at work", 180, () -> started.get() == 5);
                     mill.close();
                     returned.set(true);
                     return null;
@@ -150,7 +150,7 @@ class LifeTest {
             assertEquals(1, source.next());
         }
         collected();
-        until("forgotten mills are freed", 60, () -> {
+        until("forgotten mills are freed", 180, () -> {
             System.gc();
             MillBox.freeUnreachable();
             return MillBox.open() <= before + 1;
@@ -173,7 +173,7 @@ class LifeTest {
             MillBox.freeUnreachable();
             Thread.sleep(50);
         }
-        until("direct buffers are collected", 60, () -> {
+        until("direct buffers are collected", 180, () -> {
             System.gc();
             long count = 0;
             for (BufferPoolMXBean pool : ManagementFactory.getPlatformMXBeans(BufferPoolMXBean.class)) {
@@ -313,7 +313,7 @@ class LifeTest {
         builder.redirectError(folder.resolve("stderr").toFile());
         Process process = builder.start();
         String out = new String(process.getInputStream().readAllBytes());
-        assertTrue(process.waitFor(60, TimeUnit.SECONDS));
+        assertTrue(process.waitFor(240, TimeUnit.SECONDS));
         assertEquals(0, process.exitValue(), () -> {
             try {
                 return new String(Files.readAllBytes(folder.resolve("stderr")));

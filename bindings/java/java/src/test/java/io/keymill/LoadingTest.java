@@ -421,7 +421,7 @@ class LoadingTest {
             process.getOutputStream().close();
             String errors = text(process.getErrorStream());
             String out = text(process.getInputStream());
-            assertTrue(process.waitFor(120, TimeUnit.SECONDS));
+            assertTrue(process.waitFor(300, TimeUnit.SECONDS));
             assertEquals(0, process.exitValue(), errors + out);
             return out.trim();
         }

@@ -105,7 +105,7 @@ class RouterTest {
             assertTrue(router.age().isPresent());
             assertEquals(router.version(), mill.router("orders").version());
             put(store, folder, table(2));
-            Checks.until("the newer table", 60, () -> router(mill).version() == 2);
+            Checks.until("the newer table", 180, () -> router(mill).version() == 2);
             assertEquals("s2", router.route(1).shard());
         }
         assertEquals("s2", router.route(1).read());

@@ -43,7 +43,7 @@ class SqliteTest {
                     refused(Code.STORE_UNSAFE, () -> other.segment("orders").next());
                 }
             }
-            until("the file is served again", 30, () -> {
+            until("the file is served again", 120, () -> {
                 try {
                     take(orders, ids);
                     return true;

@@ -75,7 +75,7 @@ class WaitTest {
             Source orders = mill.segment("o?deadline=500ms");
             KeymillException error = refused(Code.STORE_UNAVAILABLE, orders::next);
             assertTrue(error.retryAfter().isPresent());
-            until("the store is back", 60, () -> {
+            until("the store is back", 180, () -> {
                 try {
                     return orders.next() > 0;
                 } catch (KeymillException e) {
@@ -91,16 +91,16 @@ class WaitTest {
         long silentMs = 2000;
         try (Mill mill = Mill.open("memory:?script=silent:" + silentMs + "ms")) {
             long began = System.nanoTime();
-            for (String spec : new String[] {"p?deadline=20s", "t?order=thread&deadline=20s"}) {
+            for (String spec : new String[] {"p?deadline=60s", "t?order=thread&deadline=60s"}) {
                 Source orders = mill.segment(spec);
                 for (LongSupplier verb : Arrays.<LongSupplier>asList(
                         orders, () -> orders.take(3)[0], () -> orders.handle().next(),
-                        () -> mill.serial("t/c?deadline=20s").next().length(),
-                        () -> mill.snowflake("tx?worker=1&deadline=20s").take(3)[0])) {
+                        () -> mill.serial("t/c?deadline=60s").next().length(),
+                        () -> mill.snowflake("tx?worker=1&deadline=60s").take(3)[0])) {
                     interrupted(verb, began + (silentMs - 500) * 1_000_000);
                 }
             }
-            Source orders = mill.segment("p?deadline=20s");
+            Source orders = mill.segment("p?deadline=60s");
             List<Long> ids = together(4, orders::next);
             assertEquals(4, new HashSet<>(ids).size());
         }
@@ -151,7 +151,7 @@ class WaitTest {
         assumeTrue(each != null, "this JVM has no virtual threads");
         try (Mill mill = Mill.open("memory:?script=silent:6s")) {
             for (String order : new String[] {"process", "thread"}) {
-                Source orders = mill.segment(order + "?deadline=20s&order=" + order);
+                Source orders = mill.segment(order + "?deadline=60s&order=" + order);
                 Set<Long> ids = ConcurrentHashMap.newKeySet();
                 Future<?>[] waiting = new Future<?>[2000];
                 for (int i = 0; i < waiting.length; i++) {
@@ -166,10 +166,10 @@ class WaitTest {
                     });
                 }
                 long began = System.nanoTime();
-                each.submit(() -> assertTrue(Thread.currentThread().isAlive())).get(60, TimeUnit.SECONDS);
+                each.submit(() -> assertTrue(Thread.currentThread().isAlive())).get(240, TimeUnit.SECONDS);
                 assertTrue(System.nanoTime() - began < 4_000_000_000L, "the carrier was held");
                 for (Future<?> one : waiting) {
-                    one.get(60, TimeUnit.SECONDS);
+                    one.get(240, TimeUnit.SECONDS);
                 }
                 assertEquals(100_000, ids.size());
             }
@@ -196,7 +196,7 @@ class WaitTest {
                 }));
             }
             for (Future<?> one : running) {
-                one.get(60, TimeUnit.SECONDS);
+                one.get(240, TimeUnit.SECONDS);
             }
             mill.close();
             running.clear();
@@ -211,7 +211,7 @@ class WaitTest {
                 }));
             }
             for (Future<?> one : running) {
-                one.get(60, TimeUnit.SECONDS);
+                one.get(240, TimeUnit.SECONDS);
             }
         } finally {
             each.shutdownNow();
