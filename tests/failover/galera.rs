@@ -301,7 +301,9 @@ fn a_node_killed_under_load_stalls_the_others_and_ids_flow_on_from_the_runway() 
         // A mill without a runway on a remaining node.
         let mut other = store_at(2);
         let probe = keymill_tests::request(&probe_key(), 10);
-        until("a node that is left reserves again", Duration::from_secs(240), || other.reserve(&probe).is_ok());
+        until("a node that is left reserves again", Duration::from_secs(240), || {
+            other.reserve(&probe).is_ok()
+        });
         let stalled = killed.elapsed();
         let all_reserve = || {
             let before: Vec<u64> = sources.iter().map(reserved_by).collect();

@@ -494,12 +494,22 @@ fn a_rival_in_a_process_of_its_own() {
 }
 
 fn a_batch_waits_for_a_silent_server_as_long_as_one_request(place: &Place) {
-    let sources = place.sources(Scheme::Keymill, MOST_AT_ONCE);
+    let mut sources = place.sources(Scheme::Keymill, MOST_AT_ONCE);
     let proxy = Proxy::start(place.address.clone().expect("a server"));
     let timeout = Duration::from_secs(5);
     let mut store = place.open_for(proxy.address(), timeout);
     takers::until("a batch is answered in time", PATIENCE, || {
-        store.reserve_all(&sources.requests()).iter().all(|answer| matches!(answer, Some(Ok(_))))
+        let answers = store.reserve_all(&sources.requests());
+        let in_time = answers.iter().all(|answer| matches!(answer, Some(Ok(_))));
+        if !in_time {
+            // A batch is of rows that are where they were left.
+            for n in 0..MOST_AT_ONCE {
+                if let Ok(got) = store.reserve(&sources.request(n)) {
+                    sources.note(n, got);
+                }
+            }
+        }
+        in_time
     });
     proxy.set(Answers::Hold);
     let began = Instant::now();
@@ -524,8 +534,7 @@ fn a_thousand_sources_due_at_once_go_in_few_trips(place: &Place) {
         (0..SOURCES).map(|n| format!("segment:{name}-{n}?min_step=10&buffer=1ms&deadline=5m")).collect();
     mill.init(&[&specs[0]], Change::Apply).expect("init");
     let sources: Vec<Source> = specs.iter().map(|spec| mill.source(spec).expect("a source")).collect();
-    let waits =
-        || -> u64 { sources.iter().map(|source| source.stats().expect("figures").waits).sum::<u64>() };
+    let waits = || sources.iter().map(|source| source.stats().expect("figures").waits).sum::<u64>();
     // With `held` the first answers are held until every source is due, however late its thread runs.
     let took_all = |count: usize, held: bool| -> (Vec<Vec<u64>>, Duration) {
         let before = waits();

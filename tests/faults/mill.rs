@@ -561,7 +561,7 @@ fn after_a_close_that_gave_up_on_the_store_no_caller_gets_a_number() {
 #[test]
 fn a_mill_opens_no_more_sources_than_it_may() {
     let mill = open("memory:?max_sources=3");
-    let three: Vec<_> = ["a", "b", "c"].map(|name| source(&mill, &format!("segment:{name}?deadline=60s"))).into();
+    let three = ["a", "b", "c"].map(|name| source(&mill, &format!("segment:{name}?deadline=60s")));
     for (number, of) in three.iter().enumerate() {
         assert_eq!(of.next().expect("an id"), 1, "{number}");
     }
