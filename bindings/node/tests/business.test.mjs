@@ -101,7 +101,7 @@ test('a wrong key is refused in words', async () => {
 })
 
 test('a store that is silent ends a wait at the deadline, and blocks no loop', async () => {
-  const mill = open(`${fresh()}?script=silent:60s`)
+  const mill = open(`${fresh()}?script=silent:20s`)
   const orders = mill.business('order', { deadline: '200ms' })
   refused('DEADLINE', () => orders.next(42))
   refused('DEADLINE', () => orders.take(42, 3))

@@ -203,7 +203,7 @@ class BusinessTest {
 
     @Test
     void nobody_waits_longer_than_the_deadline_and_a_caller_that_waits_can_be_interrupted() throws Exception {
-        try (Mill silent = Mill.open("memory:?script=silent:60s")) {
+        try (Mill silent = Mill.open("memory:?script=silent:20s")) {
             Business orders = silent.business("o?deadline=200ms");
             refused(Code.DEADLINE, () -> orders.next(42));
             refused(Code.DEADLINE, () -> orders.next("buyer-42"));
@@ -217,7 +217,7 @@ class BusinessTest {
             AtomicReference<Throwable> thrown = new AtomicReference<>();
             Thread waiter = new Thread(() -> thrown.set(assertThrows(KeymillException.class, () -> patient.next(42))));
             waiter.start();
-            until("it waits", 50, () -> waiter.getState() == Thread.State.TIMED_WAITING);
+            until("it waits", 15, () -> waiter.getState() == Thread.State.TIMED_WAITING);
             waiter.interrupt();
             waiter.join(50_000);
             assertTrue(thrown.get() instanceof KeymillException && thrown.get().getCause() instanceof InterruptedException);

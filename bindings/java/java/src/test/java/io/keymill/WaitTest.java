@@ -35,7 +35,7 @@ class WaitTest {
 
     @Test
     void nobody_waits_longer_than_the_deadline() {
-        try (Mill mill = Mill.open("memory:?script=silent:60s")) {
+        try (Mill mill = Mill.open("memory:?script=silent:20s")) {
             for (String order : new String[] {"process", "thread"}) {
                 Source orders = mill.segment("o?deadline=200ms&order=" + order);
                 Serial no = mill.serial("t/c?deadline=200ms&order=" + order);
@@ -46,7 +46,7 @@ class WaitTest {
                     refused(Code.DEADLINE, no::next);
                     refused(Code.DEADLINE, () -> no.take(5));
                 });
-                assertTrue(waited >= 950 && waited < 30_000, waited + " ms for five deadlines of 200 ms");
+                assertTrue(waited >= 950 && waited < 19_000, waited + " ms for five deadlines of 200 ms");
                 assertEquals(OptionalLong.empty(), orders.tryNext());
                 assertFalse(no.tryNext().isPresent());
             }
