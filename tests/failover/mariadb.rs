@@ -135,8 +135,7 @@ fn a_promoted_replica_that_lacks_writes_is_refused_healed_where_asked_for_and_re
             // The operator repairs it by the command. Marks of other processes would count as well; here there are none.
             let to = at_refusing.highest() + 10_000;
             let patient = pair.url.replace("=1s", "=25s");
-            let repaired =
-                keymill_command(&patient, &["repair", REFUSING, "--to", &to.to_string(), "--yes"]);
+            let repaired = keymill_command(&patient, &["repair", REFUSING, "--to", &to.to_string(), "--yes"]);
             println!("failover: {}", repaired.trim().replace('\n', " / "));
             until("the repaired row serves", PATIENCE, || at_refusing.highest() >= to);
         });

@@ -53,7 +53,8 @@ fn beside(config: &str, jdbc: &str, say: &dyn Fn(&str)) {
             let _ = nodes.stderr.take().map(|mut stderr| stderr.read_to_string(&mut errors));
             panic!("{unit} {optimizer}: {first}{errors}");
         }
-        let spec = format!("segment:orders?scheme=jpa_table&allocation=50&step=100&buffer=5ms&deadline=60s{table}");
+        let spec =
+            format!("segment:orders?scheme=jpa_table&allocation=50&step=100&buffer=5ms&deadline=60s{table}");
         let mills: Vec<Mill> = (0..2).map(|_| Mill::open(&patient(config)).expect("a mill")).collect();
         let sources: Vec<_> = mills.iter().map(|mill| mill.source(&spec).expect("a source")).collect();
         let over = AtomicBool::new(false);

@@ -277,9 +277,9 @@ fn of_two_sources_that_import_one_row_at_once_the_second_is_refused_with_the_fir
             });
             let old = OldRow::of(place.scheme).table(place.old.as_str()).row(row.as_str());
             let imported = std::thread::scope(|scope| {
-                let threads = sources.each_ref().map(|source| {
-                    scope.spawn(|| persistently(|| source.import(&old, Change::Apply)))
-                });
+                let threads = sources
+                    .each_ref()
+                    .map(|source| scope.spawn(|| persistently(|| source.import(&old, Change::Apply))));
                 threads.map(|thread| thread.join().unwrap())
             });
             let won = imported.iter().position(Result::is_ok).expect("one of them has it");

@@ -11,7 +11,9 @@ use keymill::Mill;
 use keymill::scatter::move_digits;
 
 use super::facts::{Fact, sustained};
-use super::harness::{self, Outcome, Rounds, Row, bare_add, coarse_seconds, consume, cpu_time, measure, median};
+use super::harness::{
+    self, Outcome, Rounds, Row, bare_add, coarse_seconds, consume, cpu_time, measure, median,
+};
 use super::{BATCH, each, open};
 
 /// Wide enough that no rate reaches its end.

@@ -257,8 +257,9 @@ fn a_disk_that_takes_no_more_is_an_error_and_costs_no_id() {
     home.run(&["take", "segment:orders", "3"]).done();
     // A limit on file sizes instead of a full disk: the same answer to the write, and no right needed.
     for blocks in [0, 4, 8] {
-        let ran = home
-            .shell(&format!("trap '' XFSZ; ulimit -f {blocks}; exec $K take 'segment:orders?deadline=10s' 5"));
+        let ran = home.shell(&format!(
+            "trap '' XFSZ; ulimit -f {blocks}; exec $K take 'segment:orders?deadline=10s' 5"
+        ));
         assert!(ran.err.starts_with("keymill: STORE_UNAVAILABLE: "), "{ran:?}");
         assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""));
     }
