@@ -39,23 +39,31 @@ fn clock(connection: &dyn Connection) -> &'static str {
     }
 }
 
+/// What became of one statement for several leases.
+enum Together {
+    Renewed(Renewed),
+    /// Some were not renewed, and perhaps some were.
+    InPart,
+    /// It was not tried: another transaction held a row of them when it was last used.
+    Untried,
+}
+
 /// Renews leases together, or one by one where something concerns one of them alone.
 pub(super) fn renew<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> Result<Renewed, Fault> {
     let doing = crate::store::renewing(renewals);
     let together = write(&mut store.server, |connection| {
         if renewals.len() > 1 && renewals.iter().any(|renewal| is_held(connection, renewal)) {
-            return Ok(None);
+            return Ok(Together::Untried);
         }
-        renew_alone(connection, renewals).map(Some)
+        Ok(renew_alone(connection, renewals)?.map_or(Together::InPart, Together::Renewed))
     });
     let answer = match together.map_err(|fault| fault.with_context(&doing)) {
-        Ok(Some(Some(renewed))) => return Ok(renewed),
-        Ok(Some(None)) => {
-            // The statement may have renewed some of them.
+        Ok(Together::Renewed(renewed)) => return Ok(renewed),
+        Ok(Together::Untried) => return renew_each(store, renewals),
+        Ok(Together::InPart) => {
             let again: Vec<_> = renewals.iter().map(perhaps_renewed).collect();
             crate::store::renew_slots(store, &again)
         }
-        Ok(None) => return renew_each(store, renewals),
         Err(fault) => Err(fault),
     };
     match answer {
