@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use keymill::store::{FaultKind, Mark, Store};
 use keymill::{Code, Mill};
-use keymill_tests::redis::{self, Ends, Private};
+use keymill_tests::redis::{self, Private};
+use keymill_tests::takers::Ends;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use keymill::store::{Columns, Fault, FaultKind, Key, Mark, Request, Scheme, Store};
+use keymill_tests::takers::Ends;
 use keymill_tests::victim::Victim;
 use keymill_tests::{mariadb, postgres, redis};
 use mysql::prelude::Queryable;
@@ -50,9 +51,10 @@ fn a_mariadb_killed_ten_times_under_load_answers_with_no_number_twice() {
             // No client can prevent a server's own loss; but such a loss is verified here, and is rare.
             Err(found) => {
                 let lost = plain.lost.into_inner().expect("no witness panics");
-                assert!(run < 3 && !lost.is_empty(), "{found}");
+                let crashes = server.own_crashes();
+                assert!(run < 3 && !(lost.is_empty() && crashes.is_empty()), "{found}");
                 println!(
-                    "ids  mariadb lost commits that it had acknowledged, of plain SQL too ({lost:?}): {found}"
+                    "ids  mariadb lost commits of plain SQL too ({lost:?}), or found its own files damaged ({crashes:?}): {found}"
                 );
             }
         }
@@ -75,8 +77,8 @@ fn a_redis_killed_ten_times_under_load_answers_with_no_number_twice() {
 }
 
 /// A row that plain SQL counts beside the reservations. MariaDB 10.11 came back from `kill -9` without its last
-/// acknowledged commits twice in some 6000 times, without keymill and with every setting safe: a failure has to show
-/// whether the server itself lost commits.
+/// acknowledged commits twice in some 6000 times, without keymill and with every setting safe, and once with damaged files
+/// (refusals of duplicate keys, then a failed assertion of `InnoDB`): a failure has to show whether it is the server's own.
 struct Plain {
     url: String,
     lost: Mutex<Vec<String>>,
@@ -120,12 +122,10 @@ fn segments(but: &[Scheme]) -> Vec<Scheme> {
     Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments() && !but.contains(scheme)).collect()
 }
 
-/// A failed reservation, which is allowed while the server is down, or undoes what was not committed.
-fn fell(name: &str, fault: &Fault, backwards: &Mutex<Vec<String>>) {
-    match fault.kind {
-        FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked => {}
-        FaultKind::WentBackwards => backwards.lock().expect("nobody panics").push(format!("{name}: {fault}")),
-        _ => panic!("{name}: {fault}"),
+/// A failed reservation: it is allowed while the server is down, or undoes what was not committed. Any other is a finding.
+fn fell(name: &str, fault: &Fault, findings: &Mutex<Vec<String>>) {
+    if !matches!(fault.kind, FaultKind::Unavailable | FaultKind::Unknown | FaultKind::Locked) {
+        findings.lock().expect("no thread panics").push(format!("{name}: {fault}"));
     }
     std::thread::sleep(Duration::from_millis(5));
 }
@@ -136,7 +136,7 @@ fn company(
     over: &AtomicBool,
     count: &AtomicUsize,
     (node, kills): (usize, &AtomicUsize),
-    backwards: &Mutex<Vec<String>>,
+    findings: &Mutex<Vec<String>>,
 ) -> Vec<Vec<Answered>> {
     let mut requests: Vec<_> = (0..COMPANY).map(|n| request_of(Scheme::Keymill, &format!("n{n}"))).collect();
     let mut ranges = vec![Vec::new(); COMPANY];
@@ -153,7 +153,7 @@ fn company(
                     count.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(fault) => {
-                    fell("together", &fault, backwards);
+                    fell("together", &fault, findings);
                     if fault.to_string().contains("connection to") {
                         break; // the server is down: each of the others would wait for it
                     }
@@ -164,7 +164,7 @@ fn company(
     ranges
 }
 
-/// Kills the server again and again; answers with repeated numbers, or a row that went backwards.
+/// Kills the server again and again; the error is a repeated number or another finding.
 fn killed(
     server: &dyn Victim,
     schemes: &[Scheme],
@@ -176,13 +176,14 @@ fn killed(
     let over = AtomicBool::new(false);
     let counts: Vec<AtomicUsize> = (0..=schemes.len()).map(|_| AtomicUsize::new(0)).collect();
     let kills = AtomicUsize::new(0);
-    let backwards = Mutex::new(Vec::new());
+    let findings = Mutex::new(Vec::new());
     let mut ranges: BTreeMap<String, Vec<Answered>> = BTreeMap::new();
     std::thread::scope(|scope| {
-        let (over, counts, kills, backwards) = (&over, &counts, &kills, &backwards);
+        let (over, counts, kills, findings) = (&over, &counts, &kills, &findings);
         if let Some(plain) = plain {
             scope.spawn(move || plain.count(over, kills));
         }
+        let ends = Ends(over);
         let mut threads = Vec::new();
         for (at, scheme) in schemes.iter().enumerate() {
             for node in 0..NODES {
@@ -201,7 +202,7 @@ fn killed(
                                     ranges.push(((got.lo, got.hi), (node, kills.load(Ordering::Relaxed))));
                                     counts[at].fetch_add(1, Ordering::Relaxed);
                                 }
-                                Err(fault) => fell(scheme.name(), &fault, backwards),
+                                Err(fault) => fell(scheme.name(), &fault, findings),
                             }
                         }
                         vec![ranges]
@@ -214,7 +215,7 @@ fn killed(
             let names = (0..COMPANY).map(|n| format!("together {n}")).collect();
             threads.push((
                 names,
-                scope.spawn(move || company(open().as_mut(), over, count, (node, kills), backwards)),
+                scope.spawn(move || company(open().as_mut(), over, count, (node, kills), findings)),
             ));
         }
         // Every scheme has received a range since the server started.
@@ -234,18 +235,23 @@ fn killed(
             }
             true
         };
-        let is_well = || backwards.lock().expect("nobody panics").is_empty();
+        let is_well = || findings.lock().expect("no thread panics").is_empty();
         let mut going = true;
         for _ in 0..KILLS {
             going = going && (!is_well() || progress());
             server.kill();
             // ordering: Relaxed — as above.
             kills.fetch_add(1, Ordering::Relaxed);
-            server.start_again();
+            if let Err(error) = server.server().try_start_again() {
+                findings
+                    .lock()
+                    .expect("no thread panics")
+                    .push(format!("the server starts no more: {error}"));
+                break;
+            }
         }
         going = going && (!is_well() || progress());
-        // ordering: Relaxed — as above.
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         for (names, thread) in threads {
             for (name, own) in names.into_iter().zip(thread.join().unwrap()) {
                 ranges.entry(name).or_default().extend(own);
@@ -253,8 +259,8 @@ fn killed(
         }
         assert!(going, "every scheme goes on after each kill");
     });
-    let backwards = backwards.into_inner().expect("nobody panics");
-    if let Some(first) = backwards.first() {
+    let findings = findings.into_inner().expect("no thread panics");
+    if let Some(first) = findings.first() {
         return Err(first.clone());
     }
     for (name, mut ranges) in ranges {

@@ -15,9 +15,8 @@ use keymill::store::{Columns, Key, Mark, Request, Scheme, Store, Stride};
 use keymill::{Change, Code, Mill, Source};
 use keymill_tests::ci::patient;
 use keymill_tests::disguise::Disguise;
-use keymill_tests::redis::Ends;
 use keymill_tests::rivals::tinyid_ids;
-use keymill_tests::takers::until;
+use keymill_tests::takers::{Ends, until};
 use keymill_tests::{in_time, mariadb, postgres, request, worker};
 use mysql::prelude::Queryable;
 

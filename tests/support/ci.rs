@@ -130,6 +130,26 @@ impl Server {
     }
 
     fn ci_with(&self, words: &[&str], arguments: &str) -> String {
+        self.try_ci_with(words, arguments).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Starts it again on the same port and data, if its data let it.
+    ///
+    /// # Errors
+    /// What the script says.
+    pub fn try_start_again(&self) -> Result<(), String> {
+        self.try_ci_with(&["start"], &self.arguments).map(drop)
+    }
+
+    /// The lines in which the server says that it ended by itself, in all its runs.
+    #[must_use]
+    pub fn own_crashes(&self) -> Vec<String> {
+        let log = std::fs::read(self.folder().join("log")).unwrap_or_default();
+        let of_itself = |line: &&str| line.contains("Failing assertion") || line.contains(" got signal ");
+        String::from_utf8_lossy(&log).lines().filter(of_itself).map(str::to_owned).collect()
+    }
+
+    fn try_ci_with(&self, words: &[&str], arguments: &str) -> Result<String, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/servers").join(self.script);
         let output = Command::new(&script)
             .args(words)
@@ -137,8 +157,10 @@ impl Server {
             .env(format!("KEYMILL_CI_{}_ARGS", self.script.to_uppercase()), arguments)
             .output()
             .unwrap_or_else(|error| panic!("ci/servers/{} cannot be run: {error}", self.script));
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 }
 

@@ -1,7 +1,6 @@
 //! The Redis that the tests run against, and private ones for tests that hurt a server.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use keymill::store::redis::RedisOptions;
 use keymill::store::redis::RedisStore;
@@ -57,17 +56,6 @@ pub fn say<T: redis::FromRedisValue>(connection: &mut redis::Connection, words: 
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     command.query(connection).unwrap_or_else(|error| panic!("{words:?}: {error}"))
-}
-
-/// Sets its flag when it is dropped, so that a test's threads end when the test panics.
-#[derive(Debug)]
-pub struct Ends<'a>(pub &'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        // ordering: Relaxed — a flag, nothing hangs on it.
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// A Redis of one test, started by `ci/servers/redis` in a folder of its own and stopped with the test.

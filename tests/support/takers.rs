@@ -21,6 +21,17 @@ pub fn until(what: &str, patience: Duration, mut is_true: impl FnMut() -> bool) 
     }
 }
 
+/// Sets its flag when it is dropped, so that a test's threads end when the test panics.
+#[derive(Debug)]
+pub struct Ends<'a>(pub &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        // ordering: Relaxed — a flag, nothing hangs on it.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Makes a call again for as long as the store does not answer in time; for calls that may be repeated. Any other answer is
 /// the call's.
 ///
