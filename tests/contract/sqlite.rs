@@ -309,7 +309,7 @@ fn a_lock_that_stays_ends_within_the_deadline() {
         assert!(took >= Duration::from_millis(290), "{took:?}");
         took
     };
-    // A longer wait is due to the machine: one that is not comes sooner or later.
+    // Only the machine makes a wait longer than that; sooner or later it does not.
     until("a wait of the deadline and no more", Duration::from_secs(120), || {
         wait() < Duration::from_millis(900)
     });

@@ -97,7 +97,7 @@ fn a_socket_file_is_used_instead_of_a_host() {
     let server = Private::start("--skip-networking");
     let url = format!("mysql://keymill:secret@localhost/ids?socket={}", server.socket().display());
     assert_eq!(first_id(&url).expect("an id"), 1);
-    let error = first_id(&server.url()).expect_err("nobody listens");
+    let error = first_id(&server.url()).expect_err("no server listens");
     assert_eq!(error.code, Code::StoreUnavailable, "{error}");
     let missing = format!("mysql://keymill:secret@localhost/ids?socket={}x", server.socket().display());
     let error = first_id(&missing).expect_err("no such file");

@@ -412,7 +412,7 @@ fn a_thousand_cold_sources_at_once_all_get_their_first_id() {
 #[test]
 fn a_mill_opens_although_its_store_is_down() {
     let mill = open("mysql://app:topsecret@127.0.0.1:1/ids");
-    let error = source(&mill, "segment:orders?deadline=10s").next().expect_err("nobody listens");
+    let error = source(&mill, "segment:orders?deadline=10s").next().expect_err("no server listens");
     assert_eq!(error.code, Code::StoreUnavailable, "{error}");
     assert!(!format!("{error:?} {:?} {:?}", mill, mill.events()).contains("topsecret"));
 }

@@ -281,7 +281,7 @@ fn a_lost_table_is_reported_and_a_new_one_never_begins_at_one(server: &dyn Victi
         until("the lost row is told", PATIENCE, || {
             takers.met(Code::StoreWentBackwards, "repair 'segment:lean")
         });
-        assert!(persistently(|| lean.row()).expect("a look").is_none(), "nobody has made the row anew");
+        assert!(persistently(|| lean.row()).expect("a look").is_none(), "the row was not made anew");
         let to = takers.highest() + 100_000;
         persistently(|| lean.repair(to, Change::Apply)).expect("repair");
         flow_again(&takers);

@@ -287,7 +287,7 @@ impl World {
             let given = self.store.give_back_counters(&ranges).expect("the store answers");
             self.outcome.given_back += given.into_iter().filter(|given| *given).count();
         }
-        // Nobody gets a number of a closed bank.
+        // A closed bank gives no number.
         if process.bank.try_take(Gene::from(GENES[0]), 1, 1).is_ok() {
             self.violation(format!("life {}: an id after the close", process.life));
         }

@@ -55,7 +55,7 @@ pub fn sustained(before: Duration, counted: Duration, mut next: impl FnMut() -> 
     run(counted)
 }
 
-/// Nobody sets options first: a fresh source, two seconds, refills and all.
+/// A fresh source with default options for two seconds; its refills count.
 pub fn defaults() -> Vec<Fact> {
     let mill = Mill::open("memory:").expect("a mill");
     let mut facts = Vec::new();
