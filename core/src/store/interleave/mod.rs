@@ -13,17 +13,19 @@
 //! * **Identity.** Each row records its partition and the number of stores (`record`); both are compared before the first
 //!   number.
 
+mod banks;
 mod counters;
 mod record;
 mod rotation;
+mod routes;
 mod workers;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::bank::{self, Part};
+use super::bank;
 use super::model::partition::Partition;
 pub(crate) use super::model::partition::{MOST_STORES, WIDEST_CHUNK};
 use super::model::rows;
@@ -393,58 +395,7 @@ impl Interleaved {
             .collect()
     }
 
-    /// The stores as parts of a bank.
-    fn parts(&mut self) -> Vec<Part<'_, dyn Store>> {
-        let mut parts = Vec::with_capacity(self.members.len());
-        for Member { store, partition, name, .. } in &mut self.members {
-            parts.push(Part { store: &mut **store, partition: Some(*partition), name: name.as_str() });
-        }
-        parts
-    }
-
-    /// The rows of a bank were changed by hand: each of them is looked at again.
-    fn forget_bank(&mut self, key: &Key) {
-        let begins = record::identity(key);
-        self.sources.retain(|identity, _| !identity.starts_with(&begins));
-    }
-
-    /// Compares the bank's record in every store that answers. A new bank begins when all of them answer.
-    fn open_bank_in_each(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
-        let mut found = Vec::with_capacity(self.members.len());
-        let mut down = None;
-        for member in &mut self.members {
-            match bank::recorded(&mut *member.store, key) {
-                Ok(record) => found.push(Some(record)),
-                Err(fault) if gone(fault.kind) => {
-                    found.push(None);
-                    down = Some(member.said(fault));
-                }
-                Err(fault) => return Err(member.said(fault)),
-            }
-        }
-        let is_begun = found.iter().flatten().any(Option::is_some);
-        if let Some(fault) = down.filter(|_| !is_begun) {
-            return Err(fault
-                .with_context(&format!("beginning `{}`, for which every store has to answer,", key.name)));
-        }
-        // What the stores have to agree about: a change of counters that was cut off is refused.
-        let latest = found.iter().flatten().flatten().max_by_key(|record| record.generation);
-        let counters = latest.filter(|_| !bank.is_named).map_or(bank.counters, |record| record.counters);
-        let named = BankSpec { counters, is_named: true, ..bank };
-        let mut open = OpenBank { counters, floor: 0 };
-        for (member, record) in self.members.iter_mut().zip(found) {
-            // A store that is down has recorded the bank with the others, or does so when it is back.
-            if record.is_some() {
-                let opened =
-                    bank::open(&mut *member.store, key, named).map_err(|fault| member.said(fault))?;
-                open.floor = open.floor.max(opened.floor);
-            }
-        }
-        Ok(open)
-    }
-
-    /// The store for values that cannot be partitioned: the marks of snowflakes, which one store has to compare.
-    /// The store that keeps a snowflake's mark: as a leased worker, worker w lives in store w mod N.
+    /// The store that keeps a snowflake's mark, which one store has to compare: as a leased worker, worker w lives in store w mod N.
     fn home(&mut self, key: &Key) -> Result<&mut Member, Fault> {
         // The key of a mark ends in `worker=N`.
         let worker = key.name.rsplit_once('=').and_then(|(_, worker)| worker.parse::<usize>().ok());
@@ -534,16 +485,12 @@ impl Store for Interleaved {
         Ok(true)
     }
 
-    /// Every store records the bank: one of them may be down when a process begins.
     fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
         self.open_bank_in_each(key, bank)
     }
 
     fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
-        let doing = format!("changing the counters of `{}`", key.name);
-        let changed = bank::change(&mut self.parts(), key, counters, dry_run);
-        self.forget_bank(key);
-        changed.map_err(|fault| fault.with_context(&doing))
+        self.change_counters_of_all(key, counters, dry_run)
     }
 
     fn repair_bank(
@@ -553,10 +500,7 @@ impl Store for Interleaved {
         to: u64,
         dry_run: bool,
     ) -> Result<(Option<Row>, Row), Fault> {
-        let doing = format!("repairing `{}`", key.name);
-        let repaired = bank::raise_all(&mut self.parts(), key, counters, to, dry_run);
-        self.forget_bank(key);
-        repaired.map_err(|fault| fault.with_context(&doing))
+        self.raise_counters_of_all(key, counters, to, dry_run)
     }
 
     fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
@@ -583,67 +527,16 @@ impl Store for Interleaved {
         self.free_in_each(releases)
     }
 
-    /// The newest of those that answer: a store that missed a change is older.
     fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
-        let mut newest: Option<StoredTable> = None;
-        let mut faults = Vec::new();
-        for member in &mut self.members {
-            match member.store.read_route(key, known) {
-                Ok(Some(found)) if newest.as_ref().is_none_or(|newest| found.version > newest.version) => {
-                    newest = Some(found);
-                }
-                Ok(_) => {}
-                Err(fault) => faults.push(member.said(fault)),
-            }
-        }
-        if newest.is_some() || faults.is_empty() {
-            return Ok(newest);
-        }
-        let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
-        Err(Fault::all(kind, faults))
+        self.newest_route(key, known)
     }
 
-    /// The newest of each name, of those that answer.
     fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
-        let mut newest: BTreeMap<String, StoredTable> = BTreeMap::new();
-        let mut faults = Vec::new();
-        for member in &mut self.members {
-            match member.store.list_routes(key) {
-                Ok(listed) => {
-                    for (name, table) in listed {
-                        if newest.get(&name).is_none_or(|newest| table.version > newest.version) {
-                            newest.insert(name, table);
-                        }
-                    }
-                }
-                Err(fault) => faults.push(member.said(fault)),
-            }
-        }
-        if faults.len() < self.members.len() {
-            return Ok(newest.into_iter().collect());
-        }
-        let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
-        Err(Fault::all(kind, faults))
+        self.newest_routes(key)
     }
 
-    /// In every store; one that missed an earlier change is brought up to date. After a fault of one of them the same change is
-    /// made again.
     fn replace_route(&mut self, key: &Key, _old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
-        for member in &mut self.members {
-            let found = member.store.read_route(key, 0).map_err(|fault| member.said(fault))?;
-            let version = found.as_ref().map(|found| found.version);
-            if version == Some(new.0) && found.and_then(|found| found.text).as_deref() == Some(new.1) {
-                continue;
-            }
-            if version.is_some_and(|version| version >= new.0) {
-                return Ok(false);
-            }
-            let replaced = member.store.replace_route(key, version, new);
-            if !replaced.map_err(|fault| member.said(fault))? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        self.replace_route_in_each(key, new)
     }
 
     fn raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
