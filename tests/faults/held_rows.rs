@@ -176,8 +176,9 @@ fn other_counters_are_served(kind: &str) {
         assert!(matches!(refused.code, Code::Deadline | Code::StoreUnavailable), "{refused}");
         assert!(refused.message.contains(HELD), "it says why: {refused}");
         assert!(waited < Duration::from_secs(90), "{waited:?}");
-        // A new row far from the held one by name: MariaDB may have locked the gap beside that too.
-        persistently(|| orders.next_of(gene(100))).expect("others go on");
+        // Not counter 60: its new row would lie in the gap before the held one by name, and InnoDB gives that gap to the holder too
+        // where a page is split there.
+        orders.next_of(gene(100)).expect("others go on");
     });
     holder.say("ROLLBACK");
     let until = Instant::now() + Duration::from_secs(120);

@@ -6,14 +6,14 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use keymill::store::PARKED_AT;
 use keymill::{Change, Code, Import, Mill, OldRow, Scheme, Source};
 use keymill_tests::ci::patient;
 use keymill_tests::proxy::{Answers, Proxy};
 use keymill_tests::rivals::{self, PROGRAMS, Program};
-use keymill_tests::takers::persistently;
+use keymill_tests::takers::{self, persistently};
 use keymill_tests::{mariadb, postgres};
 use mysql::prelude::Queryable;
 
@@ -89,12 +89,8 @@ impl Drop for Stops<'_> {
     }
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(300);
-    while !done() {
-        assert!(Instant::now() < deadline, "not within five minutes: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+fn until(what: &str, done: impl FnMut() -> bool) {
+    takers::until(what, Duration::from_secs(300), done);
 }
 
 #[test]

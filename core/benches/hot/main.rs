@@ -37,6 +37,17 @@ fn each(mut next: impl FnMut() -> keymill::Result<u64> + Send) -> impl FnMut(u64
     }
 }
 
+/// The work of a row that takes a thousand ids at once.
+fn in_batches(source: Source) -> impl FnMut(u64) + Send {
+    let mut ids = vec![0; BATCH];
+    move |n| {
+        for _ in 0..n / BATCH as u64 {
+            source.fill(&mut ids).unwrap_or_else(|e| panic!("{e}"));
+            ids.iter().step_by(100).for_each(|&id| consume(id));
+        }
+    }
+}
+
 fn number(value: Option<f64>) -> String {
     match value {
         None => "–".to_owned(),

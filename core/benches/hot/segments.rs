@@ -8,7 +8,7 @@ use keymill::Mill;
 use keymill::serial::{SerialPattern, write_serial};
 
 use super::harness::{Outcome, Rounds, Row, bare_add, consume, measure};
-use super::{BATCH, ENDLESS, each, open};
+use super::{BATCH, ENDLESS, each, in_batches, open};
 
 /// As much of eight digits as one reservation may take, and no second one.
 const ONE_PERIOD: &str = "zone=UTC&min_step=99000000&max_step=99000000&buffer=1ms";
@@ -49,17 +49,11 @@ pub fn segments(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
             each(move || source.next())
         })
         .beside("lock xadd, bare and shared"),
-        Row::new("Source::fill, 1000 at once", move || {
-            let source = batched.clone();
-            let mut ids = vec![0; BATCH];
-            move |n| {
-                for _ in 0..n / BATCH as u64 {
-                    source.fill(&mut ids).unwrap_or_else(|e| panic!("{e}"));
-                    ids.iter().step_by(100).for_each(|&id| consume(id));
-                }
-            }
-        })
-        .goal("Source::next, order=process", 0.05, 0.05),
+        Row::new("Source::fill, 1000 at once", move || in_batches(batched.clone())).goal(
+            "Source::next, order=process",
+            0.05,
+            0.05,
+        ),
     ];
     measure(&rows, rounds)
 }

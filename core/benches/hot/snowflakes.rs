@@ -14,7 +14,7 @@ use super::facts::{Fact, sustained};
 use super::harness::{
     self, Outcome, Rounds, Row, bare_add, coarse_seconds, consume, cpu_time, measure, median,
 };
-use super::{BATCH, each, open};
+use super::{each, in_batches, open};
 
 /// Wide enough that no rate reaches its end.
 const UNCAPPED: &str = "time:41@1ms,worker:1,seq:21";
@@ -74,17 +74,7 @@ pub fn snowflakes(mill: &Mill, rounds: Rounds) -> Vec<Outcome> {
             each(move || handle.next())
         })
         .beside(BASE),
-        Row::new("Source::fill, 1000 at once", move || {
-            let source = batched.clone();
-            let mut ids = vec![0; BATCH];
-            move |n| {
-                for _ in 0..n / BATCH as u64 {
-                    source.fill(&mut ids).unwrap_or_else(|e| panic!("{e}"));
-                    ids.iter().step_by(100).for_each(|&id| consume(id));
-                }
-            }
-        })
-        .beside(BASE),
+        Row::new("Source::fill, 1000 at once", move || in_batches(batched.clone())).beside(BASE),
         Row::new("lock xadd, bare and shared", move || {
             let counter = bare.clone();
             move |n| (0..n).for_each(|_| consume(bare_add(&counter)))

@@ -50,8 +50,8 @@ impl Interleaved {
         Err(Fault::all(kind, faults))
     }
 
-    /// Replaces the table in every store; one that missed an earlier change is brought up to date. After a fault of one of them the same change is
-    /// made again.
+    /// Replaces the table in every store; one that missed an earlier change is brought up to date. After a fault of one of them
+    /// the same change is made again.
     pub(super) fn replace_route_in_each(&mut self, key: &Key, new: (u64, &str)) -> Result<bool, Fault> {
         for member in &mut self.members {
             let found = member.store.read_route(key, 0).map_err(|fault| member.said(fault))?;
