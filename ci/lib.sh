@@ -5,6 +5,10 @@ target=${CARGO_TARGET_DIR:-$root/target}
 # SQLite files on tmpfs are refused, so the folders that tests make lie on a disk.
 [ "$(stat -f -c %T "${TMPDIR:-/tmp}" 2>/dev/null)" != tmpfs ] || { mkdir -p "$target/tmp"; export TMPDIR=$target/tmp; }
 passed=0 failed=0 skipped=0
+# What `ci/test --all` noted of its last run: date, commit, counts.
+full=$root/ci/last-full-run
+# in_full WHAT: succeeds in `ci/test --all`, which sets KEYMILL_ALL; otherwise says on a line of its own what is left to it.
+in_full() { [ -z "${KEYMILL_ALL:-}" ] || return 0; echo "left to ci/test --all: $1"; return 1; }
 
 # The Linux systems that packages are built for, and Rust's name of each.
 platforms=(linux-x86_64 linux-x86_64-musl linux-aarch64 linux-aarch64-musl)
@@ -17,6 +21,55 @@ need() {
     # `RUNLEVEL=1 need …`: a package that brings a service does not start it; sudo would drop the variable.
     sudo="$sudo env ${RUNLEVEL:+RUNLEVEL=$RUNLEVEL}"
     $sudo apt-get install -y -qq "$2" >/dev/null 2>&1 || { $sudo apt-get update -qq; $sudo apt-get install -y -qq "$2" >/dev/null; }
+}
+
+# npm_locked NAME FOLDER: installs the packages that a lock file in the folder NAME names into FOLDER/node_modules, unless they are
+# there. npm compares their hashes; none of their scripts runs.
+npm_locked() {
+    [ "$(cat "$2/node_modules/.locked" 2>/dev/null)" != "$(sha256sum <"$1/package-lock.json")" ] || return 0
+    [ "$1" = "$2" ] || { mkdir -p "$2" && cp "$1"/package*.json "$2"; } || return
+    (cd "$2" && npm ci --silent --ignore-scripts --no-audit --no-fund --no-update-notifier) && sha256sum <"$1/package-lock.json" >"$2/node_modules/.locked"
+}
+
+# pip_locked PYTHON NAME...: installs what ci/requirements/NAME.txt lists; pip compares the hashes.
+pip_locked() {
+    local python=$1 name files=(); shift
+    for name in "$@"; do files+=(-r "$root/ci/requirements/$name.txt"); done
+    "$python" -m pip install -q --disable-pip-version-check --require-hashes --only-binary :all: "${files[@]}"
+}
+
+# tree_commit: the commit that this tree stands at, with `-changed` behind it where a file is not the commit's.
+tree_commit() {
+    local commit
+    commit=$(git -C "$root" rev-parse --verify HEAD) || return
+    [ -z "$(git -C "$root" status --porcelain)" ] || commit=$commit-changed
+    echo "$commit"
+}
+# record_built COMMIT FOLDER: what FOLDER/complete says: the commit that its files are built from, and the sum of each.
+record_built() { echo "commit $1"; (cd "$2" && find . -type f ! -name complete -print0 | LC_ALL=C sort -z | xargs -0 sha256sum); }
+# built_from COMMIT FOLDER: the folder's files are those that were built from this commit.
+built_from() {
+    local said
+    said=$(sed -n '1s/^commit //p' "$2/complete" 2>/dev/null)
+    [ "$said" = "$1" ] || { echo "$2 was built from ${said:-no known commit}, not from $1: run ci/package/platforms there"; return 1; }
+    [ "$(record_built "$1" "$2")" = "$(cat "$2/complete")" ] || { echo "files of $2 have changed since they were built"; return 1; }
+}
+
+# Sums of files, kept in this shell's memory, where no program that it starts can change them.
+seals=
+# seal FOLDER: the sums of its files that have none yet.
+seal() {
+    local file
+    for file in "$1"/*; do
+        ! grep -qxF "${file##*/}" <<<"$(cut -c67- <<<"$seals")" || continue
+        seals+=${seals:+$'\n'}$(cd "$1" && sha256sum -- "${file##*/}")
+    done
+}
+# sealed FOLDER: every file is what it was when it was sealed, and none was added but SHA256SUMS, which has these sums.
+sealed() {
+    (cd "$1" && sha256sum --check --quiet --strict - <<<"$seals") || return
+    [ ! -e "$1/SHA256SUMS" ] || [ "$(cat "$1/SHA256SUMS")" = "$seals" ] || { echo "SHA256SUMS has changed"; return 1; }
+    diff <(cut -c67- <<<"$seals" | LC_ALL=C sort) <(cd "$1" && printf '%s\n' * | grep -vx SHA256SUMS | LC_ALL=C sort)
 }
 
 # faketime_library: prints the path of libfaketime's library for programs with threads.

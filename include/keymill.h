@@ -33,6 +33,8 @@
  *            first call. Keep the descriptors 0, 1 and 2 open, if only on /dev/null. A relative path is taken from the working
  *            folder of the opening.
  * Ids        are below 2^63, those of 128 bits below 2^127.
+ * Jumps      A call must return: do not leave one by longjmp(), siglongjmp(), pthread_exit() or a C++ exception in a signal
+ *            handler, nor end its thread by pthread_cancel(). A lock would stay taken, and numbers would be lost.
  * Unloading  The library stays in memory after dlclose(); there is nothing to shut down at exit.
  * Versions   Within one soname functions and codes are only added.
  */
@@ -448,13 +450,21 @@ extern "C" {
 
 /**
  * Opens a mill from one string: "sqlite:FILE", "memory:", "mysql://user:password@host:port/database", "postgres://…" and
- * "redis://…" alike, or "file:CONFIG.toml"; an empty string opens what the environment variable KEYMILL_CONFIG names, else
- * "sqlite:keymill.db". Nothing is connected until a source needs it, so a store that is down does not keep a program
- * from starting. `*mill` is the caller's, who frees it with km_mill_free.
+ * "redis://…" alike, or "file:CONFIG.toml". An empty string gives KM_INVALID_CONFIG, because it is usually a missing setting:
+ * see km_mill_open_default. Nothing is connected until a source needs it, so a store that is down does not keep a program from
+ * starting. `*mill` is the caller's, who frees it with km_mill_free.
  *
  * KM_INVALID_ARGUMENT, KM_INVALID_CONFIG.
  */
 km_code km_mill_open(const char *config, km_mill **mill);
+
+/**
+ * Opens the mill that the environment variable KEYMILL_CONFIG names, and without the variable "sqlite:keymill.db" in the
+ * working folder. An empty variable gives KM_INVALID_CONFIG. `*mill` is the caller's, who frees it with km_mill_free.
+ *
+ * KM_INVALID_ARGUMENT, KM_INVALID_CONFIG.
+ */
+km_code km_mill_open_default(km_mill **mill);
 
 /**
  * A source, named by one string: "segment:orders?step=1000", "snowflake:tx?worker=5",

@@ -6,7 +6,8 @@
 //
 // The conventions page of keymill.h holds here too. Owners are move-only; a moved-from one may only be assigned to or
 // destroyed. Calls on one Mill or Source may come from any number of threads at once; moving, assigning and destroying may
-// not run beside them. Sources may outlive their mill and answer KM_CLOSED then.
+// not run beside them. Sources may outlive their mill and answer KM_CLOSED then. Only a business key may hold a NUL character;
+// in every other string it throws KM_INVALID_ARGUMENT.
 #ifndef KEYMILL_HPP
 #define KEYMILL_HPP
 
@@ -53,6 +54,14 @@ inline void check(km_code code) {
     if (code != KM_OK) fail(code);
 }
 
+/// The string for C, which reads up to the first NUL: one inside would make another string of it.
+inline const char *c_str(const std::string &text, const char *name) {
+    if (text.find('\0') != std::string::npos)
+        throw Error(KM_INVALID_ARGUMENT, std::string("INVALID_ARGUMENT: `") + name + "` holds a NUL character",
+                    std::chrono::milliseconds(0));
+    return text.c_str();
+}
+
 /// Calls `write(buf, size, len)`, again with a larger buffer while it is too small.
 template <class Write>
 std::string text(std::size_t size, Write write) {
@@ -86,13 +95,14 @@ inline std::string version() { return km_version(); }
 inline std::string spec(const std::string &kind, const std::vector<std::string> &name,
                         const std::vector<std::pair<std::string, std::string>> &options = {}) {
     std::vector<const char *> names, pairs;
-    for (const std::string &part : name) names.push_back(part.c_str());
+    for (const std::string &part : name) names.push_back(detail::c_str(part, "name"));
     for (const auto &option : options) {
-        pairs.push_back(option.first.c_str());
-        pairs.push_back(option.second.c_str());
+        pairs.push_back(detail::c_str(option.first, "options"));
+        pairs.push_back(detail::c_str(option.second, "options"));
     }
+    const char *first = detail::c_str(kind, "kind");
     return detail::text(256, [&](char *buf, std::size_t size, std::size_t *len) {
-        return km_spec(kind.c_str(), names.data(), names.size(), pairs.data(), options.size(), buf, size, len);
+        return km_spec(first, names.data(), names.size(), pairs.data(), options.size(), buf, size, len);
     });
 }
 
@@ -196,19 +206,19 @@ public:
     /// A router whose table is in a file, TOML or JSON.
     static Router open(const std::string &file) {
         km_router *router = nullptr;
-        detail::check(km_router_open_file(file.c_str(), &router));
+        detail::check(km_router_open_file(detail::c_str(file, "file"), &router));
         return Router(router);
     }
 
     /// A router with this table: TOML, or JSON if the text begins with a brace.
     static Router from_text(const std::string &text) {
         km_router *router = nullptr;
-        detail::check(km_router_open_text(text.c_str(), &router));
+        detail::check(km_router_open_text(detail::c_str(text, "text"), &router));
         return Router(router);
     }
 
     /// Replaces the table. A bad one, or one of a lower version, throws, and the old one stays.
-    void load(const std::string &text) { detail::check(km_router_load(get(), text.c_str())); }
+    void load(const std::string &text) { detail::check(km_router_load(get(), detail::c_str(text, "text"))); }
 
     /// Where an id of 64 bits belongs.
     Route route(std::uint64_t id) const {
@@ -448,7 +458,7 @@ public:
 
     km_parts parse(const std::string &text) const {
         km_parts parts = KM_PARTS_INIT;
-        detail::check(km_source_parse_text(get(), text.c_str(), &parts));
+        detail::check(km_source_parse_text(get(), detail::c_str(text, "text"), &parts));
         return parts;
     }
 
@@ -470,24 +480,33 @@ private:
 class Mill {
 public:
     /// "sqlite:FILE", "memory:", "mysql://user:password@host:port/database", "postgres://…",
-    /// "redis://…", "file:CONFIG.toml"
+    /// "redis://…", "file:CONFIG.toml". An empty string throws: see open_default().
     explicit Mill(const std::string &config) {
         km_mill *mill = nullptr;
-        detail::check(km_mill_open(config.c_str(), &mill));
+        detail::check(km_mill_open(detail::c_str(config, "config"), &mill));
         mill_.reset(mill);
+    }
+    /// Takes over a handle.
+    explicit Mill(km_mill *mill) noexcept : mill_(mill) {}
+
+    /// The mill that the environment variable KEYMILL_CONFIG names, and without the variable "sqlite:keymill.db".
+    static Mill open_default() {
+        km_mill *mill = nullptr;
+        detail::check(km_mill_open_default(&mill));
+        return Mill(mill);
     }
 
     /// "segment:orders?step=1000", "snowflake:tx?worker=5", "serial:cust_info/custid?number=000000"
     Source source(const std::string &spec) {
         km_source *source = nullptr;
-        detail::check(km_mill_source(get(), spec.c_str(), &source));
+        detail::check(km_mill_source(get(), detail::c_str(spec, "spec"), &source));
         return Source(source);
     }
 
     /// The router whose table the mill's store has under this name.
     Router router(const std::string &name) {
         km_router *router = nullptr;
-        detail::check(km_mill_router(get(), name.c_str(), &router));
+        detail::check(km_mill_router(get(), detail::c_str(name, "name"), &router));
         return Router(router);
     }
 

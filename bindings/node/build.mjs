@@ -28,7 +28,7 @@ if (compiled === undefined) {
   }
 }
 
-for (const licence of ['LICENSE-MIT', 'LICENSE-APACHE']) copyFileSync(join(root, 'core', licence), join(here, licence))
+for (const licence of ['LICENSE-MIT', 'LICENSE-APACHE']) copyFileSync(join(root, licence), join(here, licence))
 
 // The codes as a type, from the one list there is.
 const codes = createRequire(import.meta.url)(native(own)).codes()

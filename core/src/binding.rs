@@ -19,7 +19,8 @@ use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
 use crate::api::text::ascii;
 use crate::api::{Kind, Route, Router, Source};
-use crate::snowflake::layout::parse_time;
+use crate::snowflake::layout::{parse_time, rfc3339};
+use crate::snowflake::scatter::Scatter;
 
 /// Numbers leased to the caller alone, with the word that revokes them: all a language needs to count by itself.
 ///
@@ -113,6 +114,17 @@ impl Source {
     /// `INVALID_ARGUMENT`.
     pub fn repair_target(&self, text: &str) -> Result<u64> {
         if let Ok(number) = text.parse() {
+            // The digits of a scattered id are moved: the highest one is of any time.
+            if let Some(layout) = self.layout().filter(|layout| layout.scatter() != Scatter::None) {
+                return Err(self.failed(Error::argument(format!(
+                    "`{}` cannot be what `{}` is raised to: its ids are scattered (`scatter={}`), so the highest one is not the latest; \
+                     give a time, such as {}",
+                    shown(text),
+                    self.label(),
+                    layout.scatter(),
+                    rfc3339(self.shared.mill.clock().wall_ms())
+                ))));
+            }
             return Ok(number);
         }
         let tick = self.layout().and_then(|layout| {

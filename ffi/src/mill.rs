@@ -12,9 +12,9 @@ use crate::text::{TextOut, text_in};
 pub const KM_EVENT_SIZE: usize = 1024;
 
 /// Opens a mill from one string: "sqlite:FILE", "memory:", "mysql://user:password@host:port/database", "postgres://…" and
-/// "redis://…" alike, or "file:CONFIG.toml"; an empty string opens what the environment variable KEYMILL_CONFIG names, else
-/// "sqlite:keymill.db". Nothing is connected until a source needs it, so a store that is down does not keep a program
-/// from starting. `*mill` is the caller's, who frees it with km_mill_free.
+/// "redis://…" alike, or "file:CONFIG.toml". An empty string gives KM_INVALID_CONFIG, because it is usually a missing setting:
+/// see km_mill_open_default. Nothing is connected until a source needs it, so a store that is down does not keep a program from
+/// starting. `*mill` is the caller's, who frees it with km_mill_free.
 ///
 /// KM_INVALID_ARGUMENT, KM_INVALID_CONFIG.
 #[unsafe(no_mangle)]
@@ -23,7 +23,22 @@ pub unsafe extern "C" fn km_mill_open(config: *const c_char, mill: *mut *mut km_
         keymill_core::binding::quiet_panics();
         // SAFETY: the conventions page; so below.
         let (config, mill) = unsafe { (text_in(config, "config")?, Out::new(mill, "mill")?) };
-        mill.set(give(if config.is_empty() { Mill::open_default()? } else { Mill::open(config)? }));
+        mill.set(give(Mill::open(config)?));
+        Ok(())
+    })
+}
+
+/// Opens the mill that the environment variable KEYMILL_CONFIG names, and without the variable "sqlite:keymill.db" in the
+/// working folder. An empty variable gives KM_INVALID_CONFIG. `*mill` is the caller's, who frees it with km_mill_free.
+///
+/// KM_INVALID_ARGUMENT, KM_INVALID_CONFIG.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn km_mill_open_default(mill: *mut *mut km_mill) -> km_code {
+    enter(|| {
+        keymill_core::binding::quiet_panics();
+        // SAFETY: the conventions page.
+        let mill = unsafe { Out::new(mill, "mill")? };
+        mill.set(give(Mill::open_default()?));
         Ok(())
     })
 }

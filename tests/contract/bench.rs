@@ -246,6 +246,7 @@ impl Bench {
             period_max: period,
             heal: false,
             max_jump: 0,
+            single: 0,
         }
     }
 

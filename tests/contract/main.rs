@@ -10,7 +10,9 @@ mod counted;
 mod mariadb;
 mod matrix;
 mod memory;
+mod places;
 mod postgres;
+mod raised;
 mod redis;
 mod routes;
 mod second_sqlite;
@@ -118,6 +120,7 @@ contract! {
     odd_names_are_names_like_others
     the_last_number_is_issued_and_nothing_wraps
     a_smaller_last_number_holds
+    the_last_tenth_of_a_period_is_given_in_single_steps
     a_range_is_given_back_only_while_the_row_ends_there
     a_new_period_starts_anew_and_an_old_one_never_comes_back
     a_mark_is_raised_and_never_lowered
@@ -442,6 +445,44 @@ fn a_smaller_last_number_holds(bench: &Bench) {
     assert_eq!((got.lo, got.hi), (991, 1000));
     assert_eq!(kind(store.reserve(&request)), FaultKind::Exhausted);
     assert_eq!(bench.stands_at("orders"), Some(1000));
+}
+
+fn the_last_tenth_of_a_period_is_given_in_single_steps(bench: &Bench) {
+    if !bench.kind.is_serial() {
+        return not_kept("numbers without a pattern end far away");
+    }
+    let mut store = bench.open();
+    let mut request = Request { last: 9_999, single: 50, ..bench.request("cust", 1_000) };
+    let mut ranges = Vec::new();
+    let end = loop {
+        match store.reserve(&request) {
+            Ok(got) => {
+                ranges.push(got.hi - got.lo);
+                request.high_water = bench.mark(got.hi);
+            }
+            Err(fault) => break fault.kind,
+        }
+    };
+    // 9001 is the first of the last 999.
+    assert_eq!((&ranges[..9], end), ([1_000; 9].as_slice(), FaultKind::Exhausted));
+    assert_eq!((ranges.len(), &ranges[9..28], ranges[28]), (29, [50; 19].as_slice(), 49));
+    // Another process moved the row, and a range would reach into the last tenth.
+    for name in ["other", "late"] {
+        store.reserve(&bench.request(name, 1)).unwrap();
+    }
+    bench.set_row("other", bench.mark(8_931));
+    let request = Request { last: 9_999, single: 50, ..bench.request("other", 1_000) };
+    let sizes = [50, 50, 50].map(|size| (size, store.reserve(&request).unwrap()));
+    for (size, got) in sizes {
+        assert_eq!(got.hi - got.lo, size, "{got:?}");
+    }
+    // A row of the next period: how much of that this process uses is not known.
+    bench.set_row("late", Mark { period: NEXT_DAY, next: 7 });
+    let late = Request { last: 9_999, single: 50, period_max: NEXT_DAY, ..bench.request("late", 1_000) };
+    let got = store.reserve(&late).unwrap();
+    assert_eq!((got.period, got.lo, got.hi), (NEXT_DAY, 7, 57));
+    let seen = Request { high_water: Mark { period: NEXT_DAY, next: 57 }, ..late };
+    assert_eq!(store.reserve(&seen).map(|got| got.hi), Ok(107));
 }
 
 fn a_range_is_given_back_only_while_the_row_ends_there(bench: &Bench) {

@@ -39,6 +39,7 @@ fn request(scheme: Scheme, table: String) -> Request {
         period_max: period,
         heal: false,
         max_jump: 0,
+        single: 0,
     }
 }
 

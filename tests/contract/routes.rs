@@ -36,7 +36,7 @@ impl Routes {
 }
 
 fn stored(version: u64, text: &str) -> StoredTable {
-    StoredTable { version, text: Some(text.to_owned()) }
+    StoredTable::new(version, Some(text.to_owned()))
 }
 
 fn a_table_is_read_as_it_was_stored(routes: &Routes) {
@@ -52,7 +52,7 @@ fn a_table_is_read_as_it_was_stored(routes: &Routes) {
 fn a_text_that_is_known_is_not_read_again(routes: &Routes) {
     let (mut store, key) = (routes.open(), &routes.key);
     assert_eq!(store.replace_route(key, None, (7, "seven")), Ok(true));
-    assert_eq!(store.read_route(key, 7), Ok(Some(StoredTable { version: 7, text: None })));
+    assert_eq!(store.read_route(key, 7), Ok(Some(StoredTable::new(7, None))));
 }
 
 fn a_table_is_replaced_only_from_the_version_that_was_seen(routes: &Routes) {

@@ -8,9 +8,11 @@ use std::process::{Command, Stdio};
 use std::ptr::null_mut;
 
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Durability, FaultKind, Store};
+use keymill::store::{Durability, FaultKind, Request, Store};
+use keymill_tests::worker::in_a_process_of_its_own;
 
 use crate::bench::*;
+use crate::sqlite::{forked, ranges_of};
 use crate::{assert_disjoint, kind, reserve_many};
 
 type Open = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int;
@@ -153,6 +155,92 @@ fn stores_of_one_process_are_not_taken_for_another_library() {
         }
     });
     assert_eq!(bench.stands_at("orders"), Some(8 * 20 * 2 * 3 + 1));
+}
+
+/// How many descriptors this process has on files of this database.
+fn descriptors_on(path: &Path) -> usize {
+    let of_database =
+        |file: std::path::PathBuf| file.to_str().is_some_and(|file| file.starts_with(path.to_str().unwrap()));
+    let listed = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    listed
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .filter(|file| of_database(file.clone()))
+        .count()
+}
+
+#[test]
+fn forks_beside_another_library_leave_no_descriptor_behind_and_no_number_comes_twice() {
+    if !in_a_process_of_its_own(
+        "second_sqlite::forks_beside_another_library_leave_no_descriptor_behind_and_no_number_comes_twice",
+    ) {
+        return;
+    }
+    let Some(library) = Library::load() else { return };
+    let bench = Bench::sqlite(Kind::Segment);
+    let warned = || {
+        let options =
+            sqlite::SqliteOptions { durability: Durability::Warn, busy: std::time::Duration::from_secs(5) };
+        SqliteStore::new(place(&bench).to_owned(), options)
+    };
+    let request = |next| Request {
+        high_water: keymill::store::Mark { period: 0, next },
+        ..bench.request("orders", 10)
+    };
+    let mut store = warned();
+    store.reserve(&request(0)).unwrap();
+    let second = library.open(place(&bench));
+    second.run("SELECT * FROM keymill_segment").unwrap();
+    let mut ranges = Vec::new();
+    let mut counted = Vec::new();
+    for _ in 0..20 {
+        let next = ranges.iter().map(|(_, hi)| *hi).max().unwrap_or(0);
+        // Both write while the other one has the file open too.
+        let child = forked(|| {
+            let mut own = warned();
+            let mut got = reserve_many(&mut own, &request(next), 5);
+            // A fork of a fork.
+            got.extend(ranges_of(forked(|| reserve_many(&mut warned(), &request(next), 5))));
+            got.extend(reserve_many(&mut own, &request(next), 5));
+            let open = descriptors_on(place(&bench));
+            assert!(open <= 16, "a child has {open} descriptors");
+            got
+        });
+        ranges.extend(reserve_many(&mut store, &request(next), 5));
+        ranges.extend(ranges_of(child));
+        counted.push(descriptors_on(place(&bench)));
+    }
+    println!("descriptors: {counted:?}");
+    assert!(counted.iter().all(|count| *count <= counted[1]), "{counted:?}");
+    assert_disjoint(ranges);
+    drop(second);
+    // Without another library nothing is kept.
+    let next = store.reserve(&request(1)).unwrap().hi;
+    store.reserve(&request(next)).unwrap();
+    drop(store);
+    assert_eq!(descriptors_on(place(&bench)), 0);
+}
+
+#[test]
+fn a_file_that_another_library_closes_last_again_and_again_leaves_no_more_descriptors_each_time() {
+    if !in_a_process_of_its_own(
+        "second_sqlite::a_file_that_another_library_closes_last_again_and_again_leaves_no_more_descriptors_each_time",
+    ) {
+        return;
+    }
+    let Some(library) = Library::load() else { return };
+    let bench = Bench::sqlite(Kind::Segment);
+    let mut counted = Vec::new();
+    for _ in 0..10 {
+        let mut store = bench.open();
+        store.reserve(&bench.request("orders", 10)).unwrap();
+        let second = library.open(place(&bench));
+        second.run("SELECT * FROM keymill_segment").unwrap();
+        drop(store);
+        // The last one that closes the file deletes the log and its index.
+        drop(second);
+        counted.push(descriptors_on(place(&bench)));
+    }
+    assert!(counted.iter().all(|count| *count <= counted[1]), "{counted:?}");
 }
 
 /// The file on which a child of this suite uses both libraries.

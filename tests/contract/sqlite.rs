@@ -142,6 +142,64 @@ fn a_file_deleted_or_replaced_under_a_running_process_went_backwards() {
     assert_eq!(kind(store.reserve(&seen)), FaultKind::WentBackwards);
 }
 
+/// The modes of a database and of the files beside it.
+fn modes(path: &std::path::Path) -> Vec<(String, u32)> {
+    use std::os::unix::fs::PermissionsExt;
+    let listed = std::fs::read_dir(path.parent().unwrap()).unwrap().flatten();
+    let mut found: Vec<_> = listed
+        .map(|file| {
+            let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+            (file.file_name().into_string().unwrap(), mode)
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_new_file_is_its_users_alone_and_the_mode_of_an_old_one_is_left_as_it_is() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ids.db");
+    let set = |path: &std::path::Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let open = || SqliteStore::new(path.clone(), sqlite::SqliteOptions::default());
+    let all = |mode: u32| ["", "-shm", "-wal"].map(|suffix| (format!("ids.db{suffix}"), mode)).to_vec();
+    let request = Bench::memory(Kind::Segment).request("orders", 10);
+    // `init` of a table, and the first number.
+    let mut store = open();
+    store.init(std::slice::from_ref(&request.key), false).unwrap();
+    assert_eq!(modes(&path), all(0o600));
+    store.reserve(&request).unwrap();
+    assert_eq!(modes(&path), all(0o600));
+    let warnings = |store: &mut SqliteStore| {
+        let found = store.facts().unwrap().warnings;
+        found.into_iter().filter(|warning| warning.contains("has mode")).collect::<Vec<_>>()
+    };
+    assert!(warnings(&mut store).is_empty());
+    drop(store);
+    // An operator shares it with a group, as the page says, or with everybody.
+    for (mode, says) in
+        [(0o660, None), (0o644, Some("and read it")), (0o666, Some("and change the numbers in it"))]
+    {
+        set(&path, mode);
+        let mut store = open();
+        store.reserve(&request).unwrap();
+        assert_eq!(modes(&path), all(mode));
+        // The folder lets no other user through.
+        assert!(warnings(&mut store).is_empty(), "{mode:o}");
+        set(folder.path(), 0o755);
+        let found = warnings(&mut store);
+        println!("{mode:o}: {found:?}");
+        match says {
+            None => assert!(found.is_empty(), "{found:?}"),
+            Some(says) => assert!(found.len() == 1 && found[0].contains(says), "{found:?}"),
+        }
+        set(folder.path(), 0o700);
+    }
+}
+
 #[test]
 fn a_missing_folder_or_right_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();

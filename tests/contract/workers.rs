@@ -1,19 +1,19 @@
 //! Leased workers: what every store promises about slots, proved against the real thing.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use keymill::Mill;
 use keymill::store::{
-    Columns, Fault, FaultKind, Key, OwnSlot, RaisePool, Release, Renewal, Scheme, Slots, Store, Stride, Take,
-    Taken,
+    Columns, Fault, FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, Scheme, Slots, Store, Stride,
+    Take, Taken,
 };
 use keymill_tests::in_time;
+use keymill_tests::lease::{self, LEASE_MS};
+use keymill_tests::simulation::copies::{self, Copy};
 
 use crate::bench::{Bench, Kind, unique};
-
-/// Longer than a busy machine lets a test wait.
-const LEASE_MS: u64 = 600_000;
 
 /// A pool in a table of its own, with its store.
 struct Pool {
@@ -44,32 +44,25 @@ impl Pool {
 
     fn take(&self, last: u64, token: u64) -> Take {
         Take {
-            key: self.key.clone(),
             layout: "a layout of 63 bits".into(),
             slots: Slots { first: 0, last },
-            member: (1, 0),
-            latest_mark: 1_003,
-            present: 1_000,
-            mark: 1_033,
-            wall_ms: 0,
-            unit_ms: 1,
-            least_mark: 0,
-            lease_ms: LEASE_MS,
-            token,
-            owner: format!("host:{token}").into(),
+            ..lease::take(self.key.clone(), token)
         }
     }
 
-    fn own(&self, slot: u64, token: u64, expect: &[u64]) -> OwnSlot {
-        OwnSlot { key: self.key.clone(), slot, token, expect: expect.to_vec() }
+    fn own(&self, slot: u64, token: u64, marks: &[u64]) -> OwnSlot {
+        let left = marks.iter().map(|&mark| Left { token, mark }).collect();
+        OwnSlot { key: self.key.clone(), slot, left, owner: format!("host:{token}").into() }
     }
 
-    fn renewal(&self, slot: u64, token: u64, expect: &[u64], to: u64) -> Renewal {
-        Renewal { own: self.own(slot, token, expect), to, lease_ms: LEASE_MS }
+    /// A renewal by the owner that left `token` and one of `marks`; it writes the token and the mark `to`.
+    fn renewal(&self, slot: u64, token: u64, marks: &[u64], to: (u64, u64)) -> Renewal {
+        let to = Left { token: to.0, mark: to.1 };
+        Renewal { own: self.own(slot, token, marks), to, lease_ms: LEASE_MS }
     }
 
-    fn release(&self, slot: u64, token: u64, expect: u64, used: u64) -> Release {
-        Release { own: self.own(slot, token, &[expect]), used }
+    fn release(&self, slot: u64, token: u64, mark: u64, used: u64) -> Release {
+        Release { own: self.own(slot, token, &[mark]), used }
     }
 }
 
@@ -97,7 +90,7 @@ fn the_clock_of_the_store_comes_with_each_answer(pool: &Pool) {
     let near = |now_ms: u64| now_ms.abs_diff(here) < 600_000;
     let Taken { slot, mark, now_ms, .. } = store.take_slot(&pool.take(9, 11)).expect("a slot");
     assert!(near(now_ms), "{now_ms} and {here}");
-    let renewed = store.renew_slots(&[pool.renewal(slot, 11, &[mark], 1_050)]).expect("renewed");
+    let renewed = store.renew_slots(&[pool.renewal(slot, 11, &[mark], (21, 1_050))]).expect("renewed");
     assert!(near(renewed.now_ms), "{} and {here}", renewed.now_ms);
     let rows = store.slots(&pool.key).expect("the rows");
     assert!(rows.slots[0].ends_at.abs_diff(renewed.now_ms + LEASE_MS) < 60_000, "{rows:?}");
@@ -126,17 +119,52 @@ fn a_fixed_worker_whose_clock_is_a_year_ahead_begins_ten_minutes_above_the_clock
     assert!((skew - 31_536_000.0).abs() < 600.0, "{skew}");
 }
 
-fn a_renewal_needs_token_and_mark(pool: &Pool) {
+fn a_renewal_needs_a_token_and_a_mark_that_its_owner_wrote_together(pool: &Pool) {
     let mut store = pool.open();
     store.take_slot(&pool.take(9, 11)).expect("a slot");
     let mut renew = |renewal| answered(&store.renew_slots(&[renewal]).expect("an answer").marks[0]);
-    assert_eq!(renew(pool.renewal(0, 11, &[1_033], 1_040)), Ok(1_040));
-    assert_eq!(renew(pool.renewal(0, 12, &[1_040], 1_050)), Err(FaultKind::Taken), "another token");
-    assert_eq!(renew(pool.renewal(0, 11, &[1_033], 1_050)), Err(FaultKind::Taken), "another mark");
-    assert_eq!(renew(pool.renewal(5, 11, &[1_040], 1_050)), Err(FaultKind::Taken), "no row");
-    assert_eq!(renew(pool.renewal(0, 11, &[1_033, 1_040], 1_050)), Ok(1_050), "a doubt");
+    assert_eq!(renew(pool.renewal(0, 11, &[1_033], (21, 1_040))), Ok(1_040));
+    assert_eq!(renew(pool.renewal(0, 12, &[1_040], (22, 1_050))), Err(FaultKind::Taken), "another token");
+    assert_eq!(renew(pool.renewal(0, 21, &[1_033], (23, 1_050))), Err(FaultKind::Taken), "another mark");
+    assert_eq!(renew(pool.renewal(5, 21, &[1_040], (24, 1_050))), Err(FaultKind::Taken), "no row");
+    let mut crossed = pool.renewal(0, 21, &[1_033], (25, 1_050));
+    crossed.own.left.push(Left { token: 11, mark: 1_040 });
+    assert_eq!(renew(crossed), Err(FaultKind::Taken), "token and mark of two requests");
+    let mut doubt = pool.renewal(0, 11, &[1_033], (26, 1_050));
+    doubt.own.left.push(Left { token: 21, mark: 1_040 });
+    assert_eq!(renew(doubt), Ok(1_050), "an answer was lost");
     let rows = store.slots(&pool.key).expect("the rows");
-    assert_eq!((rows.slots[0].token, rows.slots[0].mark), (11, 1_050));
+    assert_eq!((rows.slots[0].token, rows.slots[0].mark), (26, 1_050));
+}
+
+fn a_renewal_that_was_carried_out_and_is_sent_again_is_known_by_its_token(pool: &Pool) {
+    let mut store = pool.open();
+    store.take_slot(&pool.take(9, 11)).expect("a slot");
+    let renewal = pool.renewal(0, 11, &[1_033], (21, 1_040));
+    let other = pool.renewal(0, 11, &[1_033], (22, 1_040));
+    let mut renew = |renewal: &Renewal| {
+        let renewed = store.renew_slots(std::slice::from_ref(renewal)).expect("an answer");
+        answered(&renewed.marks[0])
+    };
+    assert_eq!([renew(&renewal), renew(&renewal)], [Ok(1_040), Ok(1_040)]);
+    assert_eq!(renew(&other), Err(FaultKind::Taken), "a copy of this process, which writes the same mark");
+}
+
+/// Where ticks are long, or the copies renew at one moment, both write one and the same mark.
+fn a_clone_that_renews_at_the_same_moment_is_told_at_the_next_renewal(pool: &Pool) {
+    let here = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_millis() as i64;
+    for (layout, tick_ms) in copies::LAYOUTS {
+        for apart_ms in BTreeSet::from([0, 1, tick_ms.min(5_000)]) {
+            let what = format!("{layout}, {apart_ms} ms apart");
+            let and = format!("&table={}&pool=tx-{tick_ms}-{apart_ms}", pool.key.table);
+            let copy = Copy { at_ms: 100, apart_ms, in_flight: false, mutant: None };
+            let outcome = copies::copied(|| pool.open(), &copies::spec(layout, &and), here, copy, || {});
+            println!("{what}: {outcome:?}");
+            let told_ms = outcome.told_ms().unwrap_or_else(|| panic!("{what}: {outcome:?}"));
+            assert!(told_ms <= copies::LEASE_MS / 3 + 1, "{what}: {outcome:?}");
+            assert_eq!(outcome.later, 0, "{what}: {outcome:?}");
+        }
+    }
 }
 
 fn several_leases_are_renewed_together_and_a_lost_one_does_not_hold_up_the_others(pool: &Pool) {
@@ -144,19 +172,29 @@ fn several_leases_are_renewed_together_and_a_lost_one_does_not_hold_up_the_other
     for token in 11..15 {
         store.take_slot(&pool.take(9, token)).expect("a slot");
     }
-    let all = |tokens: [u64; 4], expect: u64, to: u64| {
-        (0..4).map(|slot| pool.renewal(slot, tokens[slot as usize], &[expect], to)).collect::<Vec<_>>()
+    let all = |tokens: [u64; 4], mark: u64, to: (u64, u64)| {
+        (0..4).map(|slot| pool.renewal(slot, tokens[slot as usize], &[mark], to)).collect::<Vec<_>>()
     };
-    let renewed = store.renew_slots(&all([11, 12, 13, 14], 1_033, 1_040)).expect("renewed");
+    let renewed = store.renew_slots(&all([11, 12, 13, 14], 1_033, (21, 1_040))).expect("renewed");
     assert_eq!(renewed.marks.iter().map(answered).collect::<Vec<_>>(), [Ok(1_040); 4]);
-    let renewed = store.renew_slots(&all([11, 99, 13, 14], 1_040, 1_050)).expect("an answer");
+    let renewed = store.renew_slots(&all([21, 99, 21, 21], 1_040, (22, 1_050))).expect("an answer");
     let lost = Err(FaultKind::Taken);
     assert_eq!(
         renewed.marks.iter().map(answered).collect::<Vec<_>>(),
         [Ok(1_050), lost, Ok(1_050), Ok(1_050)]
     );
     let rows = store.slots(&pool.key).expect("the rows");
-    assert_eq!(rows.slots.iter().map(|row| row.mark).collect::<Vec<_>>(), [1_050, 1_040, 1_050, 1_050]);
+    assert_eq!(
+        rows.slots.iter().map(|row| (row.token, row.mark)).collect::<Vec<_>>(),
+        [(22, 1_050), (21, 1_040), (22, 1_050), (22, 1_050)]
+    );
+    // One of the rows was left with another token, as two mills of one process leave theirs.
+    let mut apart = all([22, 21, 22, 22], 1_050, (23, 1_060));
+    apart[1] = pool.renewal(1, 21, &[1_040], (24, 1_060));
+    let renewed = store.renew_slots(&apart).expect("renewed");
+    assert_eq!(renewed.marks.iter().map(answered).collect::<Vec<_>>(), [Ok(1_060); 4]);
+    let rows = store.slots(&pool.key).expect("the rows");
+    assert_eq!(rows.slots.iter().map(|row| row.token).collect::<Vec<_>>(), [23, 24, 23, 23]);
 }
 
 fn a_freed_slot_is_taken_first_and_begins_where_it_was_left(pool: &Pool) {
@@ -188,7 +226,7 @@ fn a_lease_that_ran_out_is_taken_over_at_its_mark(pool: &Pool) {
         assert!(Instant::now() < until, "the lease never ended");
     };
     assert_eq!((taken.slot, taken.start, taken.mark), (0, 1_002, 1_033));
-    let late = store.renew_slots(&[pool.renewal(0, 11, &[1_002], 1_050)]).expect("an answer");
+    let late = store.renew_slots(&[pool.renewal(0, 11, &[1_002], (21, 1_050))]).expect("an answer");
     assert_eq!(answered(&late.marks[0]), Err(FaultKind::Taken));
 }
 
@@ -196,7 +234,7 @@ fn a_lease_that_ran_out_and_was_not_taken_is_renewed(pool: &Pool) {
     let mut store = pool.open();
     let short = Take { lease_ms: 1, ..pool.take(0, 11) };
     store.take_slot(&short).expect("a slot");
-    let late = store.renew_slots(&[pool.renewal(0, 11, &[1_033], 1_050)]).expect("an answer");
+    let late = store.renew_slots(&[pool.renewal(0, 11, &[1_033], (21, 1_050))]).expect("an answer");
     assert_eq!(answered(&late.marks[0]), Ok(1_050));
 }
 
@@ -242,7 +280,7 @@ fn a_repaired_pool_takes_its_workers_back_and_begins_each_later(pool: &Pool) {
     let rows = store.slots(&pool.key).expect("the rows");
     assert_eq!((rows.floor, &rows.layout), (1_002, &after.layout));
     assert_eq!(rows.slots, after.slots);
-    let lost = store.renew_slots(&[pool.renewal(0, 11, &[1_033], 1_050)]).expect("an answer");
+    let lost = store.renew_slots(&[pool.renewal(0, 11, &[1_033], (21, 1_050))]).expect("an answer");
     let lost = lost.marks[0].as_ref().expect_err("its token has changed");
     assert_eq!(lost.kind, FaultKind::Taken);
     assert!(lost.to_string().contains("keymill repair"), "{lost}");
@@ -320,7 +358,9 @@ workers! {
     a_slot_has_one_owner_and_another_process_gets_the_next
     the_clock_of_the_store_comes_with_each_answer
     a_fixed_worker_whose_clock_is_a_year_ahead_begins_ten_minutes_above_the_clock_of_the_store
-    a_renewal_needs_token_and_mark
+    a_renewal_needs_a_token_and_a_mark_that_its_owner_wrote_together
+    a_renewal_that_was_carried_out_and_is_sent_again_is_known_by_its_token
+    a_clone_that_renews_at_the_same_moment_is_told_at_the_next_renewal
     several_leases_are_renewed_together_and_a_lost_one_does_not_hold_up_the_others
     a_freed_slot_is_taken_first_and_begins_where_it_was_left
     a_lease_that_ran_out_is_taken_over_at_its_mark

@@ -204,8 +204,11 @@ fn the_table() {
             check(protocol, THERE, tls, Asks::WeakProof, offers, proof);
             check(protocol, THERE, tls, Asks::Password, offers, password);
         }
-        // Local connections are exempt only if `tls=` is not given.
-        check(protocol, "127.0.0.1", "", Asks::Password, Right, Clear);
+        // A local connection is not encrypted if `tls=` is not given, and any login of this machine may listen there.
+        check(protocol, "127.0.0.1", "", Asks::Proof, Right, Clear);
+        check(protocol, "127.0.0.1", "", Asks::WeakProof, Right, Clear);
+        check(protocol, "127.0.0.1", "", Asks::Password, Right, Withheld);
+        check(protocol, "127.0.0.1", "tls=off", Asks::Password, Right, Clear);
         check(protocol, "127.0.0.1", "tls=prefer", Asks::Password, Right, Withheld);
     }
     for &(tls, offers, without, with) in REDIS {

@@ -49,7 +49,7 @@ fn an_idle_connection_is_closed_by_the_client_and_no_aborted_one_is_counted() {
 }
 
 /// A table of this scheme; tickets are worth ten numbers.
-fn key(scheme: Scheme, name: &str) -> Arc<Key> {
+pub(super) fn key(scheme: Scheme, name: &str) -> Arc<Key> {
     Arc::new(Key {
         scheme,
         table: format!("t_{}", scheme.name()),
@@ -63,9 +63,10 @@ fn key(scheme: Scheme, name: &str) -> Arc<Key> {
 }
 
 /// Each way to reserve on MariaDB: a row of keymill's own, another program's row, both kinds of tickets.
-const SCHEMES: [Scheme; 4] = [Scheme::Keymill, Scheme::LeafAlloc, Scheme::AutoIncrement, Scheme::Ticket];
+pub(super) const SCHEMES: [Scheme; 4] =
+    [Scheme::Keymill, Scheme::LeafAlloc, Scheme::AutoIncrement, Scheme::Ticket];
 
-fn ask(key: &Arc<Key>, next: u64) -> Request {
+pub(super) fn ask(key: &Arc<Key>, next: u64) -> Request {
     Request { high_water: Mark { period: 0, next }, ..request(key, 10) }
 }
 

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const DAY: u64 = 20_261_120_000_000_000;
 
 /// A source of this scheme on its default table.
-fn key(scheme: Scheme, name: &str) -> Arc<Key> {
+pub(super) fn key(scheme: Scheme, name: &str) -> Arc<Key> {
     let serial = (scheme == Scheme::KeyProducer).then(|| SerialKey {
         table: name.to_owned(),
         column: "id".to_owned(),
@@ -46,7 +46,7 @@ fn key(scheme: Scheme, name: &str) -> Arc<Key> {
 }
 
 /// Reserves ten numbers for a process that has seen this mark.
-fn ten(key: &Arc<Key>, seen: u64) -> Request {
+pub(super) fn ten(key: &Arc<Key>, seen: u64) -> Request {
     let period = if key.serial.is_some() { DAY } else { 0 };
     let high_water = if seen == 0 { Mark::default() } else { Mark { period, next: seen } };
     Request { period, period_max: period, high_water, ..request(key, 10) }
@@ -72,7 +72,7 @@ impl Counting {
     }
 }
 
-fn refused(answer: Result<impl std::fmt::Debug, Fault>, says: &[&str]) {
+pub(super) fn refused(answer: Result<impl std::fmt::Debug, Fault>, says: &[&str]) {
     let fault = answer.expect_err("it is refused");
     assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
     for word in says {

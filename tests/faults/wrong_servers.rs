@@ -1,5 +1,6 @@
 //! A URL with the port of another kind of server, of an unknown protocol, or of a server that accepts connections and stays
-//! silent: the error names the likely cause, within the time limit of an answer.
+//! silent: the error names the likely cause, within the time limit of an answer. And servers that answer a byte now and then,
+//! or that want what is not theirs.
 //!
 //! The servers are found by `KEYMILL_TEST_MYSQL`, `KEYMILL_TEST_POSTGRES` and `KEYMILL_TEST_REDIS`
 //! (`ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo test …`).
@@ -8,7 +9,9 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use keymill::Mill;
+use keymill::{Code, Mill};
+use keymill_tests::authority::Authority;
+use keymill_tests::impostor::{Asks, Impostor, Manner, Moment, Protocol};
 use keymill_tests::{mariadb, postgres, redis};
 
 /// The URL of each kind for this address.
@@ -89,4 +92,168 @@ fn a_port_without_a_listener_is_reported_with_what_to_check() {
         assert!(error.message.contains(says) && error.message.contains("/nowhere/sock"), "{kind}: {error}");
         mill.close();
     }
+}
+
+const PROTOCOLS: [Protocol; 3] = [Protocol::Mysql, Protocol::Postgres, Protocol::Redis];
+
+/// The URL of an impostor, with a login.
+fn impostor_url(protocol: Protocol, impostor: &Impostor, options: &str) -> String {
+    let (scheme, database) = match protocol {
+        Protocol::Mysql => ("mysql", "/ids"),
+        Protocol::Postgres => ("postgres", "/ids"),
+        Protocol::Redis => ("redis", ""),
+    };
+    format!("{scheme}://app:T0pSecretPw@localhost:{}{database}?{options}", impostor.port())
+}
+
+/// The error of a question to the server.
+fn refused(url: &str) -> keymill::Error {
+    let mill = Mill::open(url).expect("a mill opens lazily");
+    let error = mill.facts().expect_err("an impostor answers no question");
+    mill.close();
+    assert!(!error.message.contains("T0pSecretPw"), "{error}");
+    error
+}
+
+/// Each byte arrives in time, and the message would take hours.
+#[test]
+fn a_server_that_answers_a_byte_now_and_then_holds_the_keeper_for_no_longer_than_the_timeout() {
+    let authority = &Authority::new();
+    let promise = |protocol, moment, encrypted: bool, options: &str| {
+        let impostor =
+            Impostor::with(Manner::Drips(moment), protocol, Asks::Proof, encrypted.then_some(authority));
+        let tls = if encrypted { "tls=require" } else { "tls=off" };
+        let tls = match protocol {
+            // Redis' login is the password.
+            Protocol::Redis if encrypted => format!("tls=verify&ca={}", authority.file("ca.pem").display()),
+            _ => tls.to_owned(),
+        };
+        let url = impostor_url(protocol, &impostor, &format!("{tls}&timeout=500ms{options}"));
+        let began = Instant::now();
+        let error = refused(&url);
+        let took = began.elapsed();
+        println!("drips    {protocol:?} {moment:?} {tls}{options}: {took:?}: {}", error.message);
+        // Half a second twice or thrice, and the machine may be busy.
+        assert!(took < Duration::from_secs(20), "{url} {moment:?}: {took:?}: {error}");
+        assert_eq!(error.code, Code::StoreUnavailable, "{url} {moment:?}: {error}");
+        assert!(error.message.contains("did not answer in time"), "{url} {moment:?}: {error}");
+    };
+    let promise = &promise;
+    std::thread::scope(|scope| {
+        for protocol in PROTOCOLS {
+            for moment in [Moment::Greeting, Moment::Login, Moment::Answer] {
+                scope.spawn(move || promise(protocol, moment, false, ""));
+            }
+            for moment in [Moment::Handshake, Moment::Login, Moment::Answer] {
+                scope.spawn(move || promise(protocol, moment, true, ""));
+            }
+        }
+        scope.spawn(|| promise(Protocol::Redis, Moment::Answer, false, "&sentinel=mymaster"));
+        scope.spawn(|| promise(Protocol::Redis, Moment::Login, true, "&sentinel=mymaster"));
+    });
+}
+
+/// The class of CVE-2021-23222: an attacker between a program and its server cannot decrypt, but speaks first.
+#[test]
+fn nothing_that_came_before_a_tls_handshake_counts_after_it() {
+    // The driver and the server number their packets differently: after `SSLRequest` these are the driver's number 2.
+    const OK: &[u8] = &[7, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0];
+    const ERR: &[u8] = b"\x11\0\0\x03\xff\x15\x04#28000injected";
+    const SWITCH: &[u8] = b"\x2c\0\0\x03\xfemysql_native_password\0injectedinjectedinje\0";
+    const LOGGED_IN: &[u8] = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
+    const FATAL: &[u8] = b"E\0\0\0\x24SFATAL\0VFATAL\0C28P01\0Minjected\0\0";
+    let authority = Authority::new();
+    for (protocol, injected) in [
+        (Protocol::Mysql, OK),
+        (Protocol::Mysql, ERR),
+        (Protocol::Mysql, SWITCH),
+        (Protocol::Postgres, LOGGED_IN),
+        (Protocol::Postgres, FATAL),
+        (Protocol::Redis, b"+OK\r\n"),
+        (Protocol::Redis, b"-ERR injected\r\n"),
+    ] {
+        for tls in ["require".to_owned(), format!("verify&ca={}", authority.file("ca.pem").display())] {
+            if protocol == Protocol::Redis && tls == "require" {
+                continue; // `AUTH` is not sent at all.
+            }
+            let manner = Manner::Injects(injected);
+            let impostor = Impostor::with(manner, protocol, Asks::Proof, Some(&authority));
+            let error = refused(&impostor_url(protocol, &impostor, &format!("tls={tls}&timeout=20s")));
+            println!("injected {protocol:?} {:?}: {}", String::from_utf8_lossy(injected), error.message);
+            assert_eq!(error.code, Code::StoreRefused, "{protocol:?} {injected:?}: {error}");
+            assert!(!error.message.contains("injected"), "{protocol:?}: {error}");
+            let sent = impostor.sent();
+            assert!(sent.iter().all(|sent| !sent.logged_in), "{protocol:?} {injected:?}: it logged in");
+            if protocol == Protocol::Mysql {
+                assert!(error.message.contains("more than a greeting came before the login"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn another_login_of_this_machine_that_listens_on_a_free_port_gets_no_password_of_a_database() {
+    for protocol in [Protocol::Mysql, Protocol::Postgres] {
+        let impostor = Impostor::start(protocol, Asks::Password, None);
+        let error = refused(&impostor_url(protocol, &impostor, "timeout=20s"));
+        assert_eq!(error.code, Code::StoreRefused, "{error}");
+        for says in
+            ["it was not sent", "any login of this machine", "`socket=FILE`", "`tls=verify`", "`tls=off`"]
+        {
+            assert!(error.message.contains(says), "{protocol:?}: {error}");
+        }
+        println!("loopback {protocol:?}: {}", error.message);
+        // Proofs are sent as before.
+        for asks in [Asks::Proof, Asks::WeakProof] {
+            let impostor = Impostor::start(protocol, asks, None);
+            let error = refused(&impostor_url(protocol, &impostor, "timeout=20s"));
+            assert!(!error.message.contains("it was not sent"), "{protocol:?} {asks:?}: {error}");
+        }
+    }
+}
+
+/// The driver takes its end of the connection for a socket file; keymill asks for the server's key in its place.
+#[test]
+fn a_password_goes_under_the_servers_key_where_tls_off_is_written() {
+    let impostor = Impostor::with(Manner::Decrypts, Protocol::Mysql, Asks::Password, None);
+    let error = refused(&impostor_url(Protocol::Mysql, &impostor, "tls=off&timeout=20s"));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let sent = loop {
+        match impostor.sent().first() {
+            Some(sent) => break sent.clone(),
+            None => assert!(Instant::now() < deadline, "the client never came: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    // Its first statement shows that it took the login for a success.
+    assert!(sent.logged_in && sent.asked_for_a_key, "{error}");
+    assert!(sent.says("T0pSecretPw\0"), "the password arrived: {error}");
+}
+
+/// A socket file is the server's only where its folder is: `/tmp`, which PostgreSQL and MySQL take when they are built from
+/// source, is open to all, and while the server is down any login listens there.
+#[test]
+fn a_socket_file_in_a_folder_of_all_users_gets_no_password() {
+    use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut bytes = [0; 4096];
+        assert_ne!(client.read(&mut bytes).unwrap(), 0);
+        // AuthenticationCleartextPassword.
+        client.write_all(b"R\0\0\0\x08\0\0\0\x03").unwrap();
+        let read = client.read(&mut bytes).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    });
+    let url =
+        format!("postgres://app:T0pSecretPw@localhost/ids?timeout=500ms&socket={}", folder.path().display());
+    let mill = Mill::open(&url).unwrap();
+    let answer = mill.facts();
+    mill.close();
+    let sent = server.join().unwrap();
+    assert!(!sent.contains("T0pSecretPw"), "{sent:?}: {answer:?}");
 }

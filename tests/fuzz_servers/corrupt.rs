@@ -6,6 +6,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// The protocol of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,19 @@ enum Corruption {
     Noise(Vec<u8>),
     /// The connection ends within it.
     Cut,
+    /// It is sent a byte now and then.
+    Drip,
+}
+
+/// The pause between two bytes of such a message: each byte is in time.
+const DRIP: Duration = Duration::from_millis(300);
+
+/// How a message is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    Whole,
+    Half,
+    Dripping,
 }
 
 /// Plugins that a server may ask a client to log in with.
@@ -132,7 +146,7 @@ impl Wire {
     }
 
     fn corrupt(self, rng: &mut fastrand::Rng) -> Corruption {
-        match rng.u8(0..16) {
+        match rng.u8(0..17) {
             0 | 1 => Corruption::Bits(rng.u32(1..5)),
             2 | 3 => Corruption::Bytes(bytes(rng, 8)),
             4 => Corruption::Length(
@@ -145,6 +159,7 @@ impl Wire {
             9 => Corruption::Later,
             10 => Corruption::Noise(bytes(rng, 300)),
             11 => Corruption::Cut,
+            16 => Corruption::Drip,
             12 | 13 => Corruption::Cropped(*rng.choice(&[0, 1, 2, 3, 5, 8, 20]).unwrap_or(&0)),
             _ => Corruption::Other(self.other(rng)),
         }
@@ -264,12 +279,19 @@ impl Shared {
             arrived.extend_from_slice(&buffer[..read]);
             while let Some(len) = self.wire.whole(&arrived) {
                 let message: Vec<u8> = arrived.drain(..len).collect();
-                let (mut out, goes_on) = self.corrupt(message, &mut later);
-                if !goes_on || to.write_all(&out).is_err() {
+                let (out, sent) = self.corrupt(message, &mut later);
+                let done = match sent {
+                    Sent::Whole => to.write_all(&out),
                     // The part that arrives before the cut.
-                    let half = out.len() / 2;
-                    out.truncate(half);
-                    let _ = to.write_all(&out);
+                    Sent::Half => to
+                        .write_all(&out[..out.len() / 2])
+                        .and(Err(std::io::ErrorKind::ConnectionAborted.into())),
+                    Sent::Dripping => out.chunks(1).try_for_each(|byte| {
+                        thread::sleep(DRIP);
+                        to.write_all(byte)
+                    }),
+                };
+                if done.is_err() {
                     break 'connection;
                 }
             }
@@ -278,13 +300,13 @@ impl Shared {
         let _ = from.shutdown(Shutdown::Both);
     }
 
-    /// What is sent instead of a message, and whether the connection goes on.
-    fn corrupt(&self, mut message: Vec<u8>, later: &mut Option<Vec<u8>>) -> (Vec<u8>, bool) {
+    /// What is sent instead of a message, and how.
+    fn corrupt(&self, mut message: Vec<u8>, later: &mut Option<Vec<u8>>) -> (Vec<u8>, Sent) {
         // ordering: Relaxed — a count.
         let number = self.messages.fetch_add(1, Ordering::Relaxed);
         let corrupt = self.plan.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
         let before = later.take();
-        let mut goes_on = true;
+        let mut sent = Sent::Whole;
         if let Some(corrupt) = corrupt {
             // ordering: Relaxed — a count.
             self.corrupted.fetch_add(1, Ordering::Relaxed);
@@ -339,10 +361,11 @@ impl Shared {
                     message.truncate(head);
                     message.extend(bytes);
                 }
-                Corruption::Cut => goes_on = false,
+                Corruption::Cut => sent = Sent::Half,
+                Corruption::Drip => sent = Sent::Dripping,
             }
         }
         message.extend(before.into_iter().flatten());
-        (message, goes_on)
+        (message, sent)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use keymill::{Code, VERSION};
 use toml::{Table, Value};
@@ -190,5 +191,53 @@ fn a_binding_with_figures_shows_all_of_them() {
                 [format!(" {field};"), format!(" {field}[")].iter().any(|text| header.contains(text));
             assert!(declared, "keymill.h does not show `{field}`");
         }
+    }
+}
+
+#[test]
+fn every_package_has_the_public_address_of_the_workspace() {
+    let check = Command::new(root().join("ci/package/address")).arg("check").output().expect("python3");
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
+}
+
+/// The folders whose packages npm installs.
+fn locked_by_npm() -> Vec<PathBuf> {
+    let folders = fs::read_dir(root().join("ci/npm")).expect("ci/npm");
+    let mut folders: Vec<_> = folders.map(|entry| entry.expect("a folder").path()).collect();
+    folders.push(root().join("bindings/node"));
+    folders
+}
+
+#[test]
+fn a_lock_file_of_npm_has_the_hash_of_each_package_and_names_no_registry() {
+    for folder in locked_by_npm() {
+        let file = folder.join("package-lock.json");
+        let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let lock: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        for (name, package) in lock["packages"].as_object().expect("packages") {
+            assert!(package.get("resolved").is_none(), "{}: `{name}` names a registry", file.display());
+            assert!(
+                name.is_empty() || package["integrity"].is_string(),
+                "{}: `{name}` has no hash",
+                file.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn what_pip_installs_for_the_scripts_has_hashes() {
+    for entry in fs::read_dir(root().join("ci/requirements")).expect("ci/requirements") {
+        let file = entry.expect("a file").path();
+        if file.extension().is_none_or(|kind| kind != "txt") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("text");
+        let packages = text.lines().filter(|line| line.contains("==")).count();
+        let hashed = text.lines().collect::<Vec<_>>();
+        let hashed =
+            hashed.windows(2).filter(|two| two[0].contains("==") && two[1].contains("--hash=sha256:"));
+        assert_eq!(hashed.count(), packages, "{}", file.display());
+        assert!(packages > 0 && !text.contains("://"), "{}", file.display());
     }
 }

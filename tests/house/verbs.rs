@@ -11,7 +11,7 @@ const LANGUAGES: [&str; 7] = ["Rust", "C", "C++", "Java", "Python", "Node", "com
 /// [`EXCEPTIONS`] says why.
 const VERBS: &str = "
 Mill::open           km_mill_open           Mill.Mill           Mill.open          open                 open                 --mill
-Mill::open_default   -a                     -a                  Mill.open          open                 open                 --mill
+Mill::open_default   km_mill_open_default   Mill.open_default   Mill.open          open                 open                 --mill
 Mill::source         km_mill_source         Mill.source         Mill.source        Mill.source          Mill.source          -b
 Mill::close          km_mill_close          Mill.close          Mill.close         Mill.close           Mill.close           -b
 Mill::is_closed      -c                     -c                  Mill.isClosed      Mill.closed          Mill.closed          -b
@@ -60,8 +60,7 @@ Gene::of             km_gene_u64            gene                Gene.of         
 ";
 
 /// Why a language does not offer a verb.
-const EXCEPTIONS: [(char, &str); 10] = [
-    ('a', "opening takes the string; a C program reads `KEYMILL_CONFIG` with getenv"),
+const EXCEPTIONS: [(char, &str); 9] = [
     ('b', "the command opens one mill, runs one verb and closes the mill"),
     (
         'c',

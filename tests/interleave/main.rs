@@ -6,8 +6,10 @@
 
 mod banks;
 mod losses;
+mod marks;
 mod numbers;
 mod records;
+mod routes;
 mod servers;
 mod workers;
 
@@ -475,7 +477,6 @@ fn serials_and_marks_are_not_partitioned() {
     assert_eq!(store.raise(&other, None, 500).unwrap(), 0);
     assert_eq!(stands(&a, &other).map(|mark| mark.next), Some(500), "worker 4 lives in the first");
     assert!(store.look(&mark).unwrap().is_some());
-    assert!(store.give_back(&mark, 0, 400, 500).unwrap());
 }
 
 // ---- what an operator sees ----

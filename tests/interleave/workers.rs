@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use keymill::store::memory::Memory;
-use keymill::store::{FaultKind, Key, OwnSlot, Release, Renewal, Scheme, Slots, Store, Take};
+use keymill::store::memory::{Memory, Step};
+use keymill::store::{
+    FaultKind, Key, Left, OwnSlot, RaisePool, Release, Renewal, Scheme, Slots, Store, Take,
+};
+use keymill_tests::{lease, wordless};
 
 use crate::{CHUNK, key, memories, of_memories};
 
@@ -12,29 +15,15 @@ fn pool() -> Arc<Key> {
 }
 
 fn take(token: u64) -> Take {
-    Take {
-        key: pool(),
-        layout: "a layout".into(),
-        slots: Slots { first: 0, last: 9 },
-        member: (1, 0),
-        latest_mark: 1_003,
-        present: 1_000,
-        mark: 1_033,
-        wall_ms: 0,
-        unit_ms: 1,
-        least_mark: 0,
-        lease_ms: 60_000,
-        token,
-        owner: "here:1".into(),
-    }
+    lease::take(pool(), token)
 }
 
 fn own(slot: u64, token: u64) -> OwnSlot {
-    OwnSlot { key: pool(), slot, token, expect: vec![1_033] }
+    OwnSlot { key: pool(), slot, left: vec![Left { token, mark: 1_033 }], owner: "here:1".into() }
 }
 
 fn renewal(slot: u64, token: u64) -> Renewal {
-    Renewal { own: own(slot, token), to: 1_040, lease_ms: 60_000 }
+    Renewal { own: own(slot, token), to: Left { token: token + 100, mark: 1_040 }, lease_ms: 60_000 }
 }
 
 fn slots_of(memory: &Arc<Memory>) -> Vec<u64> {
@@ -116,4 +105,42 @@ fn a_new_pool_begins_when_every_store_answers_and_goes_on_without_one() {
     // Another process of the same configuration.
     let mut others = of_memories(&memories.each_ref(), CHUNK);
     assert_eq!(others.take_slot(&take(3)).expect("a slot").slot % 2, 0);
+}
+
+#[test]
+fn a_store_that_took_the_place_of_another_leases_no_worker_of_a_pool_that_has_begun() {
+    let [a, b, c] = memories();
+    let mut stores = of_memories(&[&a, &b], CHUNK);
+    for token in 1..=4 {
+        stores.take_slot(&take(token)).expect("a slot");
+    }
+    let mut replaced = of_memories(&[&a, &c], CHUNK);
+    let wide = |token| Take { slots: Slots { first: 0, last: 99 }, ..take(token) };
+    for token in 5..=20 {
+        assert_eq!(replaced.take_slot(&wide(token)).expect("a slot").slot % 2, 0);
+    }
+    assert!(slots_of(&c).is_empty());
+    assert_eq!(replaced.news().len(), 1, "it is told once");
+    let one = Take { slots: Slots { first: 1, last: 1 }, ..take(21) };
+    let fault = replaced.take_slot(&one).expect_err("its store has no record");
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert!(wordless::says(&fault, "it has no record of pool"), "{fault}");
+    // What the message says helps.
+    let raise = RaisePool { key: pool(), layout: one.layout.clone(), member: (1, 0), to: 1_002, token: 77 };
+    replaced.raise_pool(&raise).expect("raised");
+    let taken = replaced.take_slot(&one).expect("a slot");
+    assert_eq!((taken.slot, taken.start), (1, 1_002));
+}
+
+#[test]
+fn a_pool_that_began_in_some_stores_only_goes_on_where_no_slot_was_leased() {
+    let [a, b] = memories();
+    let mut stores = of_memories(&[&a, &b], CHUNK);
+    b.fail_next(Step::NotApplied);
+    assert!(stores.take_slot(&take(1)).expect_err("no record").kind.is_outage());
+    let mut others = of_memories(&[&a, &b], CHUNK);
+    for token in 2..=8 {
+        others.take_slot(&take(token)).expect("a slot");
+    }
+    assert!(!slots_of(&a).is_empty() && !slots_of(&b).is_empty());
 }

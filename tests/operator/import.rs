@@ -309,7 +309,7 @@ fn serials_continue_where_key_factory_stood_and_its_nodes_count_far_away_until_t
         let mut connection = mariadb::connection();
         for _ in 0..count {
             let (lo, hi) =
-                rivals::key_factory(&mut connection, &tables.old, today, ("CUST", "ID")).expect("alone");
+                rivals::key_factory(&mut connection, &tables.old, (today, 6), ("CUST", "ID")).expect("alone");
             for number in lo..hi {
                 assert!(texts.insert(format!("{today}{number:06}")), "{number} came twice");
             }

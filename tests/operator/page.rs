@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use keymill::Mill;
 use keymill::serial::SerialPattern;
@@ -70,6 +71,7 @@ fn job(store: &mut MysqlStore, scheme: Scheme) -> Result<(), String> {
         period_max: period,
         heal: false,
         max_jump: 0,
+        single: 0,
     };
     // Long enough for purged tickets.
     for _ in 0..70 {
@@ -203,6 +205,70 @@ fn redis_user() -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
+/// Carries out the page's commands that keep the server's passwords out of its settings. The administrator's stays `secret`.
+fn hide_passwords(admin: &mut ::redis::Connection, of_replicas: bool) {
+    let page = page("privileges.md");
+    let words = |line: &str| -> Vec<String> {
+        let typed = line.replace("ADMIN", "secret").replace("REPLICA", "other");
+        typed.split(' ').map(|word| if word == "\"\"" { String::new() } else { word.to_owned() }).collect()
+    };
+    let block = |first: &str| -> Vec<Vec<String>> {
+        let lines = page.split(&format!("```\n{first}")).nth(1).expect("the block is on the page");
+        let lines = format!("{first}{}", lines.split("```").next().unwrap());
+        // The tests' server has no file of its own to write into.
+        lines.lines().filter(|line| *line != "CONFIG REWRITE").map(words).collect()
+    };
+    let lines = if of_replicas { block("ACL SETUSER replica") } else { block("MULTI") };
+    for line in lines {
+        redis::say::<::redis::Value>(admin, &line.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn status_warns_while_the_user_on_the_page_can_read_a_password_and_the_page_says_how_to_hide_it() {
+    let private = redis::Private::start("");
+    let replica = private.replica();
+    let mut admin = redis::connection_of(&private.url());
+    let words = redis_user();
+    let line = ["ACL", "SETUSER", "ids", "reset"].into_iter().chain(words.iter().map(String::as_str));
+    redis::say::<()>(&mut admin, &line.collect::<Vec<_>>());
+    let mut options = redis::options_of(&private.url());
+    let of_admin = options.clone();
+    options.server.user = "ids".to_owned();
+    options.server.password = Secret::new("secret");
+    let warnings = |options: &redis::RedisOptions| -> Vec<String> {
+        let found = redis::store(options.clone()).facts().expect("facts").warnings;
+        found.into_iter().filter(|warning| warning.contains("CONFIG GET")).collect()
+    };
+    let found = warnings(&options);
+    assert!(matches!(&found[..], [one] if one.contains("requirepass and masterauth")), "{found:?}");
+    assert!(!found[0].contains("secret"), "{found:?}");
+    assert_eq!(warnings(&of_admin), Vec::<String>::new(), "`default` knows its own password");
+    hide_passwords(&mut admin, false);
+    let found = warnings(&options);
+    assert!(matches!(&found[..], [one] if !one.contains("requirepass")), "{found:?}");
+    let (host, port) = options.server.hosts[0].clone();
+    let without = ::redis::Client::open(format!("redis://{host}:{port}/0")).unwrap();
+    let answer = without.get_connection().and_then(|mut user| ::redis::cmd("PING").query::<()>(&mut user));
+    assert_eq!(answer.unwrap_err().code(), Some("NOAUTH"), "`default` still has a password");
+    hide_passwords(&mut admin, true);
+    assert_eq!(warnings(&options), Vec::<String>::new());
+    // A replica with that user follows.
+    let mut of_replica = redis::connection_of(&replica);
+    hide_passwords(&mut of_replica, true);
+    redis::say::<()>(&mut admin, &["CLIENT", "KILL", "TYPE", "replica"]);
+    redis::say::<()>(&mut admin, &["SET", "follows", "1"]);
+    keymill_tests::takers::until("the replica follows", Duration::from_secs(60), || {
+        redis::say::<Option<String>>(&mut of_replica, &["GET", "follows"]).is_some()
+    });
+    // What the user read before is of no use.
+    let answer = ::redis::cmd("CONFIG")
+        .arg("GET")
+        .arg("requirepass")
+        .query::<Vec<String>>(&mut redis::connection_of(&format!("redis://ids:secret@{host}:{port}/0")));
+    assert_eq!(answer.unwrap(), ["requirepass", ""]);
+}
+
 /// Everything that a program and its operator ask of a Redis; answers with the first error.
 fn redis_job(options: &redis::RedisOptions) -> Result<(), String> {
     let mut store = redis::store(options.clone());
@@ -226,6 +292,8 @@ fn the_redis_user_on_the_page_needs_each_right_and_can_do_nothing_else() {
     let private = redis::Private::start("");
     let _replica = private.replica();
     let mut admin = redis::connection_of(&private.url());
+    hide_passwords(&mut admin, false);
+    hide_passwords(&mut admin, true);
     let words = redis_user();
     let mut allow = |words: &[String]| {
         let line = ["ACL", "SETUSER", "ids", "reset"].into_iter().chain(words.iter().map(String::as_str));

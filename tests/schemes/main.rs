@@ -7,6 +7,7 @@
 mod bad_tables;
 mod beside;
 mod columns;
+mod days;
 mod ends;
 mod jpa;
 mod million;

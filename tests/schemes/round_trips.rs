@@ -8,9 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
-use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
+use keymill::store::{
+    BeginMark, Beside, Columns, FaultKind, Key, Left, Mark, OwnSlot, Places, Release, Request, Scheme,
+    SerialKey, Slots, Store, Take, noted,
+};
 use keymill_tests::disguise::Disguise;
-use keymill_tests::{mariadb, request, schemes};
+use keymill_tests::{lease, mariadb, request, schemes};
 use mysql::prelude::Queryable;
 
 const DAY: u64 = 20_261_120_000_000_000;
@@ -141,4 +144,69 @@ fn the_fast_path_leaves_a_lowered_or_deleted_row_alone_too() {
         assert_eq!(fault.kind, FaultKind::WentBackwards, "{scheme:?}: {fault}");
         assert_eq!(direct().look(&table.0).unwrap().unwrap().mark, old, "{scheme:?}");
     }
+}
+
+/// A process that begins where it began before asks as much as one that knows of no other place.
+#[test]
+fn a_worker_that_stays_where_it_is_costs_no_question_about_other_places() {
+    let (fixed, leased) = (Table::new(Scheme::Keymill, false), Table::new(Scheme::Worker, false));
+    let of = |table: &Table, name: &str| Arc::new(Key { name: name.to_owned(), ..Key::clone(&table.0) });
+    let (row, pool) = (of(&fixed, "snowflake:tx?fields=L&worker=1"), of(&leased, "tx"));
+    let places = Arc::new(Places {
+        source: "tx".to_owned(),
+        fixed_table: row.table.clone(),
+        pool_table: pool.table.clone(),
+        names: vec!["snowflake:tx?fields=L&worker=".to_owned(), "snowflake:tx?layout=K&worker=".to_owned()],
+        layouts: vec!["L".to_owned()],
+    });
+    let take = |beside: Beside, token| Take {
+        layout: "L epoch E".into(),
+        slots: Slots { first: 0, last: 0 },
+        beside,
+        ..lease::take(pool.clone(), token)
+    };
+    let beside = || Beside { places: Some(places.clone()), passed_over: Vec::new() };
+    let counted = |work: &mut dyn FnMut(&mut dyn Store)| {
+        let disguise = Disguise::plain(mariadb::options().hosts[0].clone());
+        let mut options = mariadb::options();
+        options.hosts = vec![disguise.address()];
+        let mut store = mariadb::store(options);
+        work(&mut store);
+        (disguise.round_trips(), disguise.said())
+    };
+    let taken = |beside: &dyn Fn() -> Beside, token| {
+        let counted = counted(&mut |store| {
+            store.take_slot(&take(beside(), token)).unwrap();
+        });
+        let mut store = direct();
+        let mark = store.slots(&pool).unwrap().slots[0].mark;
+        let owner = if beside().places.is_some() {
+            noted(&format!("host:{token}"), "tx")
+        } else {
+            format!("host:{token}")
+        };
+        let own =
+            OwnSlot { key: pool.clone(), slot: 0, left: vec![Left { token, mark }], owner: owner.into() };
+        assert_eq!(store.free_slots(&[Release { own, used: 1_001 }]).unwrap(), [true]);
+        counted
+    };
+    taken(&beside, 11);
+    let (before, (after, said)) = (taken(&Beside::default, 12).0, taken(&beside, 13));
+    assert!(after > before, "the row was last taken by a process that knows no places: {said:?}");
+    let (after, said) = taken(&beside, 14);
+    assert_eq!(after, before, "{said:?}");
+
+    direct().begin_mark(&begin(&row, &places)).unwrap();
+    let (before, _) = counted(&mut |store| {
+        store.raise(&row, None, 0).unwrap();
+    });
+    let (after, said) = counted(&mut |store| {
+        store.begin_mark(&begin(&row, &places)).unwrap();
+    });
+    assert_eq!(after, before, "{said:?}");
+    println!("a slot: {}, a fixed worker: {after}", taken(&beside, 15).0);
+}
+
+fn begin(row: &Arc<Key>, places: &Arc<Places>) -> BeginMark {
+    BeginMark { key: row.clone(), worker: 1, places: places.clone(), member: (1, 0) }
 }

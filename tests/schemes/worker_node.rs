@@ -99,7 +99,7 @@ fn a_worker_without_a_mark_leaves_no_row_and_needs_no_store() {
     assert_eq!(source.parse(ids[0]).expect("parts").worker, Some(7));
     let settings = source.settings();
     let of = |name: &str| settings.iter().find(|(of, _)| *of == name).map(|(_, value)| value.clone());
-    assert_eq!(of("worker").as_deref(), Some("7, the number of the host name"));
+    assert_eq!(of("worker").as_deref(), Some("7, the number of the host name tx-7"));
     assert_eq!(of("mark").as_deref(), Some("none"));
     mill.close();
 }

@@ -79,6 +79,8 @@ struct Holder {
     issued: Mark,
     /// Reserved and not yet taken from the source; `None` where segments are dropped by time.
     unused: Option<u64>,
+    /// Taken from the source since the row's period was the last grant's.
+    used: u64,
     rate: Rate,
     largest_want: u64,
     /// Statements, by second.
@@ -173,6 +175,7 @@ impl Ledger {
             grants: Vec::new(),
             issued: Mark::default(),
             unused: spec.rules.ttl_ms.is_none().then_some(0),
+            used: 0,
             rate: Rate::default(),
             largest_want: 0,
             in_flight: (0, 0),
@@ -299,10 +302,11 @@ impl Ledger {
     pub fn landed(&mut self, holder: usize, grant: Grant, at: Micros) {
         let h = &mut self.holders[holder];
         let place = Mark { period: grant.period, next: grant.lo };
+        if grant.period != h.mark.period {
+            h.unused = h.unused.map(|_| 0); // what was left of the old period is dropped
+            h.used = 0;
+        }
         if let Some(unused) = &mut h.unused {
-            if grant.period != h.mark.period {
-                *unused = 0; // what was left of the old period is dropped
-            }
             *unused += grant.hi - grant.lo;
         }
         if place >= h.mark {
@@ -312,7 +316,8 @@ impl Ledger {
         self.check_waste(holder, at);
     }
 
-    /// Reserved and unused stays under what the rate asks for, and under four largest steps.
+    /// Reserved and unused stays under what the rate asks for, and under four largest steps; of numbers that end, under what was
+    /// used and two steps.
     fn check_waste(&mut self, holder: usize, at: Micros) {
         let h = &self.holders[holder];
         let Some(unused) = h.unused else { return };
@@ -328,6 +333,15 @@ impl Ledger {
                 &format!("{unused} numbers lie reserved and unused at {rate} in 1000 s, {rules:?}"),
             );
         }
+        let Holder { used, largest_want, .. } = self.holders[holder];
+        // Callers who gave up leave what they lacked.
+        if rules.ends && unused > used.max(2 * rules.min_step) + rules.unit + 5 * largest_want {
+            self.violate(
+                at,
+                holder,
+                &format!("{unused} numbers lie reserved, and {used} were used, {rules:?}"),
+            );
+        }
     }
 
     /// A caller asks for this many.
@@ -340,6 +354,7 @@ impl Ledger {
     pub fn taken(&mut self, holder: usize, count: u64, at: Micros) {
         let h = &mut self.holders[holder];
         h.rate.add(at, count);
+        h.used += count;
         if let Some(unused) = &mut h.unused {
             // Numbers beyond the reservation are reported where they are issued.
             *unused = unused.saturating_sub(count);

@@ -127,7 +127,7 @@ pub fn crowd(processes: usize, lease: &str) -> Crowd {
                     }
                     // The store's rules would look through all of the rows for each.
                     Batch::Renew(slots, renewals) => {
-                        let marks = renewals.iter().map(|renewal| Ok(renewal.to)).collect();
+                        let marks = renewals.iter().map(|renewal| Ok(renewal.to.mark)).collect();
                         let now_ms = (BEGIN_MS as u64) + now / MS;
                         Event::Renewed(index, slots, sent, Renewed { marks, now_ms })
                     }

@@ -12,13 +12,17 @@
 //! * [`mutant`] corrupts messages between keeper and store, to prove that the ledger notices;
 //! * [`banks`] is a world of processes that take business ids from one bank;
 //! * [`workers`] is a smaller world, of processes that lease the workers of one pool;
+//! * [`copies`] are two processes of one memory, on a store of any kind;
+//! * [`days`] is what many processes leave of a day of serials;
 //! * [`scale`] measures how much 10 000 processes ask of one database, [`ramp`] how much a cold source asks and waits.
 
 #![allow(missing_debug_implementations, reason = "no caller prints a world")]
 
 pub mod banks;
 pub mod check;
+pub mod copies;
 pub mod crowd;
+pub mod days;
 pub mod mutant;
 pub mod process;
 pub mod ramp;

@@ -46,11 +46,13 @@ pub enum Mutant {
     StoresStaleMarks,
     /// A close leaves a mark that is lower than the last id.
     LeavesLowMarks,
+    /// A process reserves eight times as many serials as it may keep ahead.
+    ReservesUnearned,
 }
 
 impl Mutant {
     /// Every defect.
-    pub const ALL: [Mutant; 17] = [
+    pub const ALL: [Mutant; 18] = [
         Mutant::ForgetsHighWater,
         Mutant::TrustsUnknown,
         Mutant::CrossesAnswers,
@@ -68,6 +70,7 @@ impl Mutant {
         Mutant::StopsRaising,
         Mutant::StoresStaleMarks,
         Mutant::LeavesLowMarks,
+        Mutant::ReservesUnearned,
     ];
 }
 
@@ -98,8 +101,12 @@ impl Saboteur {
 
     /// The request as it reaches the store.
     pub fn corrupt_ask(&mut self, ask: &mut Ask) {
-        if let (true, Ask::Reserve(request)) = (self.is(Mutant::ForgetsHighWater), ask) {
-            request.high_water = Mark::default();
+        match (self.mutant, ask) {
+            (Some(Mutant::ForgetsHighWater), Ask::Reserve(request)) => request.high_water = Mark::default(),
+            (Some(Mutant::ReservesUnearned), Ask::Reserve(request)) if request.single > 0 => {
+                request.len = request.len.saturating_mul(8);
+            }
+            _ => {}
         }
     }
 
@@ -193,7 +200,10 @@ impl Saboteur {
         }
         let before = self.marks.insert(row, *to).unwrap_or(stands);
         let key = key.clone();
-        Some((Ask::Raise { key, expect: None, to: before, clock: false }, Answer::Raised(before)))
+        Some((
+            Ask::Raise { key, expect: None, to: before, clock: false, begin: None },
+            Answer::Raised(before),
+        ))
     }
 
     /// Whether this mark never leaves the process.

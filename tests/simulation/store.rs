@@ -122,7 +122,7 @@ impl Database {
         let before = self.mark(key);
         let answer = match ask {
             Ask::Reserve(request) => self.client.reserve(request).map(Answer::Reserved),
-            Ask::Raise { key, expect, to, clock } => {
+            Ask::Raise { key, expect, to, clock, .. } => {
                 let now_ms = clock.then(|| self.client.clock_ms(key).unwrap_or_default());
                 let raised = self.client.raise(key, *expect, *to);
                 raised.map(|before| match now_ms {

@@ -1,9 +1,15 @@
 //! The simulation as a test: seeds hold, replays are exact, and defects are noticed.
 
+use std::sync::Arc;
+
+use keymill::store::Store;
+use keymill::store::memory::{Memory, MemoryStore};
+use keymill::time::{Clock, ManualClock};
+use keymill_tests::simulation::copies::{self, Copy};
 use keymill_tests::simulation::mutant::Mutant;
 use keymill_tests::simulation::ramp::{self, Ramp, ramp};
 use keymill_tests::simulation::workers::{self, Scale};
-use keymill_tests::simulation::{banks, crowd, report, scale};
+use keymill_tests::simulation::{banks, crowd, days, report, scale};
 
 /// Enough for every kind of fault to come up, few enough for an unoptimised build. `ci/steps/simulate` names many more.
 fn seeds() -> u64 {
@@ -130,6 +136,16 @@ fn a_source_that_is_served_by_a_batch_that_failed_is_noticed() {
     noticed(Mutant::ServesOneOfNone, 200);
 }
 
+#[test]
+fn serials_reserved_beyond_what_was_used_are_noticed() {
+    noticed(Mutant::ReservesUnearned, 60);
+    let minding = |seed| report::run_minding(seed, Mutant::ReservesUnearned, "numbers lie reserved, and");
+    assert!(
+        (1..=60).any(|seed| !minding(seed).violations.is_empty()),
+        "the check of what was used noticed nothing"
+    );
+}
+
 /// With every newer check switched off, the first check of all still notices double ids on its own.
 #[test]
 fn ids_issued_twice_are_noticed_without_any_other_check() {
@@ -201,8 +217,40 @@ fn an_outage_as_long_as_the_buffer_is_served_from_memory_whenever_it_begins() {
 
 #[test]
 fn a_million_ids_at_100_000_a_second_cost_at_most_two_round_trips() {
-    let trips = ramp::trips_a_million();
+    let trips = ramp::trips_a_million("segment:orders?buffer=30s");
     assert!(trips <= 2.0, "{trips} round trips a million ids");
+}
+
+#[test]
+fn a_million_serials_at_100_000_a_second_cost_at_most_three_round_trips() {
+    let trips = ramp::trips_a_million("serial:orders/no?date=yyyy&number=0000000000&buffer=30s");
+    println!("{trips} round trips a million serials");
+    assert!(trips <= 3.0, "{trips} round trips a million serials");
+}
+
+#[test]
+fn a_hundred_processes_in_bursts_raise_a_row_by_twice_what_they_use_and_two_steps_each() {
+    for (number, step) in [("00000000", 500), ("000000", 500), ("0000000000", 20)] {
+        let days::Day { used, raised, .. } = days::bursts(100, number, step, None);
+        println!("{number}, step={step}: {used} used, the row rose by {raised}");
+        assert!(used > 100 * 2 * step, "{used} used are few beside the steps");
+        assert!(raised <= 2 * used + 100 * 2 * step, "{number}, step={step}: {used} used, {raised} raised");
+    }
+}
+
+#[test]
+fn a_process_that_reserves_by_its_rate_alone_is_noticed_by_where_the_row_stands() {
+    let days::Day { used, raised, .. } = days::bursts(100, "00000000", 500, Some(Mutant::ReservesUnearned));
+    println!("{used} used, the row rose by {raised}");
+    assert!(raised > 2 * used + 100 * 2 * 500, "{used} used, {raised} raised");
+}
+
+#[test]
+fn a_day_is_used_up_to_its_last_number_by_a_hundred_processes() {
+    let days::Day { used, raised, overflows } = days::used_up(100, "00000");
+    println!("{used} used, the row rose by {raised}, {overflows} callers were told NUMBER_OVERFLOW");
+    assert_eq!((used, raised), (99_999, 99_999));
+    assert!(overflows > 100, "{overflows}");
 }
 
 /// How long callers waited when no refill rested, in microseconds, by rate, buffer and distance.
@@ -266,17 +314,56 @@ fn a_thousand_kills_use_up_no_workers() {
     assert!((10..=15).contains(&slots), "{slots} slots");
 }
 
+/// Two copies of a process on one memory.
+fn copied(layout: &str, copy: Copy) -> copies::Outcome {
+    const BEGIN_MS: i64 = 1_795_218_600_000;
+    let memory = Memory::new();
+    let clock = Arc::new(ManualClock::new(BEGIN_MS));
+    memory.set_clock(Clock::Manual(clock.clone()));
+    let open = || Box::new(MemoryStore::new(memory.clone())) as Box<dyn Store>;
+    copies::copied(open, &copies::spec(layout, ""), BEGIN_MS, copy, || clock.advance(1))
+}
+
 #[test]
 fn a_copy_of_a_process_is_told_a_third_of_a_lease_later_at_most_and_no_id_repeats_after_that() {
     let mut repeated = 0;
-    for copied_ms in [1, 100, 3_332, 3_334, 5_000, 9_999, 12_345] {
-        let (told_ms, equal, later) = workers::copied(copied_ms);
-        println!("copied after {copied_ms} ms: told after {told_ms} ms, {equal} ids came twice until then");
-        assert!(told_ms <= 10_000 / 3 + 1, "copied after {copied_ms} ms: told after {told_ms} ms");
-        assert_eq!(later, 0, "copied after {copied_ms} ms");
-        repeated += equal;
+    for (layout, tick_ms) in copies::LAYOUTS {
+        for (at_ms, apart_ms) in copies::moments(tick_ms) {
+            let what = format!("{layout}, copied after {at_ms} ms, {apart_ms} ms apart");
+            let outcome = copied(layout, Copy { at_ms, apart_ms, in_flight: false, mutant: None });
+            println!("{what}: {outcome:?}");
+            let told_ms = outcome.told_ms().unwrap_or_else(|| panic!("{what}: {outcome:?}"));
+            assert!(told_ms <= 10_000 / 3 + 1, "{what}: told after {told_ms} ms");
+            assert_eq!(outcome.later, 0, "{what}");
+            repeated += outcome.equal;
+        }
     }
     assert!(repeated > 0, "the copies used one worker");
+}
+
+#[test]
+fn a_copy_that_was_made_while_a_renewal_was_on_its_way_is_told_by_the_one_after_it() {
+    for (layout, tick_ms) in copies::LAYOUTS {
+        for apart_ms in [0, 1, tick_ms] {
+            let outcome = copied(layout, Copy { at_ms: 100, apart_ms, in_flight: true, mutant: None });
+            println!("{layout}, {apart_ms} ms apart: {outcome:?}");
+            let told_ms = outcome.told_ms().unwrap_or_else(|| panic!("{layout}, {apart_ms}: {outcome:?}"));
+            assert!(told_ms <= 2 * 10_000 / 3 + 1, "{layout}, {apart_ms} ms apart: {outcome:?}");
+            assert_eq!(outcome.later, 0, "{layout}, {apart_ms} ms apart");
+        }
+    }
+}
+
+#[test]
+fn a_renewal_whose_token_a_copy_writes_too_is_noticed() {
+    for mutant in [copies::Mutant::TokenKept, copies::Mutant::TokenCopied] {
+        let never_told = copies::LAYOUTS.iter().filter(|(layout, _)| {
+            copied(layout, Copy { at_ms: 100, apart_ms: 0, in_flight: false, mutant: Some(mutant) })
+                .told_ms()
+                .is_none()
+        });
+        assert_eq!(never_told.count(), copies::LAYOUTS.len(), "{mutant:?}");
+    }
 }
 
 /// A thousand processes at a time, for half a minute of virtual time.

@@ -13,7 +13,7 @@ use keymill::keeper::{Keeper, KeptSource};
 use keymill::planner::{Answer, Ask, Batch, Now, Slot};
 use keymill::simulation::{MillConfig, ReadyQueue, Spec};
 use keymill::store::memory::{Memory, MemoryStore, Snapshot};
-use keymill::store::{Fault, FaultKind, Renewal, Renewed, Store, Take};
+use keymill::store::{Fault, FaultKind, Left, Renewal, Renewed, Store, Take};
 use keymill::time::{Clock, ManualClock};
 
 /// Virtual time moves in steps of so many milliseconds.
@@ -170,90 +170,6 @@ pub fn slots_after_kills(kills: u64) -> usize {
         store_clock.advance(1_000);
     }
     store.slots(&spec.key).expect("the rows").slots.len()
-}
-
-/// A process with a leased worker is copied with its memory, as a snapshot of a machine is: both copies believe in the same token.
-/// Answers with the millisecond after the copy at which one of them is told, the ids of both until then that were equal, and those of
-/// a lease's length after it.
-///
-/// # Panics
-/// If neither is told within a lease, or both are.
-#[must_use]
-pub fn copied(copied_ms: u64) -> (u64, usize, usize) {
-    let memory = Memory::new();
-    let store_clock = Arc::new(ManualClock::new(BEGIN_MS));
-    memory.set_clock(Clock::Manual(store_clock.clone()));
-    let mut store = MemoryStore::new(memory);
-    let text = format!("snowflake:tx?lease={LEASE_MS}ms&max_lead={MAX_LEAD_MS}ms");
-    let spec = MillConfig::parse("memory:").and_then(|config| config.spec(&text)).expect("a spec");
-    let spec = Arc::new(spec);
-    let clock = Arc::new(ManualClock::new(BEGIN_MS));
-    let now = |clock: &ManualClock| Now { boot_ms: clock.boot_ms(), wall_ms: clock.wall_ms() };
-    // Of one seed, so that both ask with one token. The second gets the answers of the first until the copy is made.
-    let mut twins: Vec<(Keeper, KeptSource)> = (0..2)
-        .map(|_| {
-            let mut keeper = Keeper::new(1, Arc::new(ReadyQueue::default()));
-            let source = keeper.open(0, spec.clone(), Clock::Manual(clock.clone())).expect("a source");
-            assert!(source.try_next().is_err(), "nothing is leased yet");
-            (keeper, source)
-        })
-        .collect();
-    let mut told = [None, None];
-    let (mut equal, mut later) = (0, 0);
-    let mut seen = BTreeSet::new();
-    for passed in 0..copied_ms + 3 * LEASE_MS {
-        if passed > 0 {
-            clock.advance(1);
-            store_clock.advance(1);
-        }
-        let mut answer = None;
-        for (at, (keeper, source)) in twins.iter_mut().enumerate() {
-            while let Some(batch) = keeper.poll(now(&clock), 1) {
-                match batch {
-                    Batch::One(slot, Ask::Take(take)) => {
-                        let ask = |store: &mut MemoryStore| {
-                            Late::One(slot, store.take_slot(&take).map(Answer::Taken))
-                        };
-                        let late = if passed < copied_ms && at == 1 {
-                            answer.take().expect("the first's")
-                        } else {
-                            ask(&mut store)
-                        };
-                        let Late::One(slot, found) = late else { unreachable!("both ask alike") };
-                        answer = Some(Late::One(slot, found.clone()));
-                        keeper.complete(slot, found, now(&clock));
-                    }
-                    Batch::Renew(slots, renewals) => {
-                        let late = if passed < copied_ms && at == 1 {
-                            answer.take().expect("the first's")
-                        } else {
-                            Late::Renewed(slots, store.renew_slots(&renewals))
-                        };
-                        let Late::Renewed(slots, found) = late else { unreachable!("both ask alike") };
-                        answer = Some(Late::Renewed(slots.clone(), found.clone()));
-                        keeper.renewed(&slots, found, now(&clock));
-                    }
-                    other => unreachable!("a leased source asks for {other:?}"),
-                }
-            }
-            match source.try_next() {
-                Ok(_) if passed < copied_ms => {}
-                Ok(id) => {
-                    let twice = !seen.insert(id);
-                    equal += usize::from(twice && told == [None, None]);
-                    later += usize::from(twice && told != [None, None]);
-                }
-                Err(error) => {
-                    assert_eq!(error.code, Code::LeaseLost, "{error}");
-                    told[at].get_or_insert(passed - copied_ms);
-                }
-            }
-        }
-    }
-    match told {
-        [Some(at), None] | [None, Some(at)] => (at, equal, later),
-        other => panic!("told: {other:?}"),
-    }
 }
 
 impl World {
@@ -431,12 +347,11 @@ impl World {
             let Some(row) = rows.slots.iter().find(|row| row.slot == renewal.own.slot) else { continue };
             match self.mutant {
                 Some(Mutant::MarkNotRaised) => {
-                    renewal.to = row.mark;
-                    renewal.own.expect = vec![row.mark];
+                    renewal.to.mark = row.mark;
+                    renewal.own.left.iter_mut().for_each(|left| left.mark = row.mark);
                 }
                 Some(Mutant::TokenNotCompared) => {
-                    renewal.own.token = row.token;
-                    renewal.own.expect = vec![row.mark];
+                    renewal.own.left = vec![Left { token: row.token, mark: row.mark }];
                 }
                 Some(Mutant::StopsTooLate) => renewal.lease_ms /= 4,
                 _ => {}
@@ -446,7 +361,7 @@ impl World {
         if self.mutant == Some(Mutant::MarkNotRaised) {
             for (mark, renewal) in renewed.marks.iter_mut().zip(renewals) {
                 if mark.is_ok() {
-                    *mark = Ok(renewal.to);
+                    *mark = Ok(renewal.to.mark);
                 }
             }
         }
@@ -509,7 +424,7 @@ impl World {
                 let _ =
                     write!(problems, "tick {tick} of worker {worker} is not below its mark {}; ", row.mark);
             }
-            Some(row) if row.owner != format!("life {}", process.life) && !process.was_frozen => {
+            Some(row) if row.owner != format!("life {} for tx", process.life) && !process.was_frozen => {
                 let moved = self.store_clock.wall_ms() - BEGIN_MS - self.now_ms as i64;
                 if moved == 0 {
                     let _ = write!(problems, "worker {worker} was taken by {}; ", row.owner);

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +39,36 @@ pub enum Asks {
     /// The same in a third way: `sha256_password`.
     ThirdPassword,
 }
+
+/// How an impostor departs from its protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// It does not.
+    #[default]
+    Usual,
+    /// From this moment on it sends a byte now and then of a message that never ends.
+    Drips(Moment),
+    /// It sends these bytes in clear right before a TLS handshake: behind MySQL's greeting, behind PostgreSQL's `S`.
+    Injects(&'static [u8]),
+    /// It has an RSA key, decrypts the password that it gets under it, and lets the client in.
+    Decrypts,
+}
+
+/// A moment of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The server's first message.
+    Greeting,
+    /// Its part of the TLS handshake.
+    Handshake,
+    /// Its answer to the login; encrypted, in the middle of a TLS record.
+    Login,
+    /// Its answer to the first statement; encrypted, each byte is a TLS record.
+    Answer,
+}
+
+/// The pause between two bytes of an impostor that drips.
+const DRIP: Duration = Duration::from_millis(200);
 
 /// What it received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,6 +111,15 @@ impl Impostor {
     /// Where there is no free port, or no certificate.
     #[must_use]
     pub fn start(protocol: Protocol, asks: Asks, authority: Option<&Authority>) -> Impostor {
+        Impostor::with(Manner::Usual, protocol, asks, authority)
+    }
+
+    /// The same, but it departs from its protocol.
+    ///
+    /// # Panics
+    /// Where there is no free port, or no certificate.
+    #[must_use]
+    pub fn with(manner: Manner, protocol: Protocol, asks: Asks, authority: Option<&Authority>) -> Impostor {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let tls = authority.map(|authority| {
@@ -100,7 +140,7 @@ impl Impostor {
             for client in listener.incoming().flatten() {
                 let (tls, all) = (tls.clone(), Arc::clone(&of_thread));
                 std::thread::spawn(move || {
-                    let mut line = Line { stream: Stream::Plain(client), sent: Sent::default() };
+                    let mut line = Line { stream: Stream::Plain(client), sent: Sent::default(), manner };
                     // Only the received bytes count, however the connection ends.
                     let _ = line.serve(protocol, asks, tls);
                     all.lock().unwrap_or_else(PoisonError::into_inner).push(line.sent.clone());
@@ -133,6 +173,7 @@ enum Stream {
 struct Line {
     stream: Stream,
     sent: Sent,
+    manner: Manner,
 }
 
 impl Read for Line {
@@ -162,10 +203,58 @@ impl Line {
         Ok(bytes)
     }
 
+    /// Bytes behind `message`, where it injects some.
+    fn with_injected(&self, message: &[u8]) -> Vec<u8> {
+        match self.manner {
+            Manner::Injects(bytes) => [message, bytes].concat(),
+            _ => message.to_vec(),
+        }
+    }
+
+    fn drips_at(&self, moment: Moment) -> bool {
+        self.manner == Manner::Drips(moment)
+    }
+
+    /// Sends this and then a byte now and then, until the client has gone.
+    fn drip(&mut self, head: &[u8]) -> io::Result<()> {
+        self.say(head)?;
+        loop {
+            self.say(b"x")?;
+            std::thread::sleep(DRIP);
+        }
+    }
+
+    /// The same below the encryption: a TLS record of this kind that never ends.
+    fn drip_record(&mut self, kind: u8) -> io::Result<()> {
+        let stream = match &mut self.stream {
+            Stream::Plain(stream) => stream,
+            Stream::Tls(stream) => &mut stream.sock,
+            Stream::Gone => return Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        stream.write_all(&[kind, 3, 3, 0x30, 0])?;
+        loop {
+            stream.write_all(b"x")?;
+            std::thread::sleep(DRIP);
+        }
+    }
+
+    /// Drips if this is the moment.
+    fn maybe_drip(&mut self, moment: Moment, head: &[u8]) -> io::Result<()> {
+        match moment {
+            _ if !self.drips_at(moment) => Ok(()),
+            Moment::Login if self.sent.encrypted => self.drip_record(0x17),
+            _ => self.drip(head),
+        }
+    }
+
     fn encrypt(&mut self, tls: Arc<ServerConfig>) -> io::Result<()> {
         let Stream::Plain(mut stream) = std::mem::replace(&mut self.stream, Stream::Gone) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
+        if self.drips_at(Moment::Handshake) {
+            self.stream = Stream::Plain(stream);
+            return self.drip_record(0x16);
+        }
         let mut connection = ServerConnection::new(tls).map_err(io::Error::other)?;
         while connection.is_handshaking() {
             connection.complete_io(&mut stream)?;
@@ -194,7 +283,11 @@ impl Line {
 
     fn mysql_say(&mut self, number: u8, packet: &[u8]) -> io::Result<()> {
         let length = (packet.len() as u32).to_le_bytes();
-        self.say(&[&length[..3], &[number], packet].concat())
+        let mut message = [&length[..3], &[number], packet].concat();
+        if number == 0 {
+            message = self.with_injected(&message);
+        }
+        self.say(&message)
     }
 
     fn mysql(&mut self, asks: Asks, tls: Option<Arc<ServerConfig>>) -> io::Result<()> {
@@ -217,6 +310,7 @@ impl Line {
             plugin,
         ]
         .concat();
+        self.maybe_drip(Moment::Greeting, &[0xff, 0x3f, 0, 0, 10])?;
         self.mysql_say(0, &greeting)?;
         let (mut number, packet) = self.mysql_packet()?;
         if packet.len() == 32
@@ -225,6 +319,8 @@ impl Line {
             self.encrypt(tls)?;
             number = self.mysql_packet()?.0;
         }
+        let an_error = |number: u8| [0xff, 0x3f, 0, number, 0xff, 0x15, 0x04];
+        self.maybe_drip(Moment::Login, &an_error(number + 1))?;
         let scramble = b"abcdefghabcdefghijkl\0";
         match asks {
             Asks::Proof => self.mysql_say(number + 1, &[1, 3])?,
@@ -233,11 +329,14 @@ impl Line {
                 self.mysql_say(number + 1, &[1, 4])?;
                 let (at, answer) = self.mysql_packet()?;
                 self.sent.asked_for_a_key = answer == [2];
-                self.sent.logged_in = true;
-                if self.sent.asked_for_a_key {
+                number = at;
+                if self.sent.asked_for_a_key && self.manner == Manner::Decrypts {
+                    number = self.decrypt_password(number, scramble)?;
+                } else if self.sent.asked_for_a_key {
+                    self.sent.logged_in = true;
                     return Ok(());
                 }
-                number = at;
+                self.sent.logged_in = true;
             }
             Asks::OtherPassword | Asks::ThirdPassword => {
                 let plugin: &[u8] = if asks == Asks::OtherPassword {
@@ -256,7 +355,28 @@ impl Line {
         self.mysql_say(number, &[0, 0, 0, 2, 0, 0, 0])?;
         self.mysql_packet()?;
         self.sent.logged_in = true;
-        Ok(())
+        self.maybe_drip(Moment::Answer, &an_error(1))
+    }
+
+    /// Sends a key of its own and decrypts what comes back, as a server with `caching_sha2_password` does; answers with the
+    /// number of the last packet. The decrypted bytes count as received.
+    fn decrypt_password(&mut self, number: u8, scramble: &[u8]) -> io::Result<u8> {
+        let folder = tempfile::tempdir()?;
+        let openssl = |arguments: &[&str]| -> io::Result<Vec<u8>> {
+            let ran = Command::new("openssl").current_dir(&folder).args(arguments).output()?;
+            if ran.status.success() { Ok(ran.stdout) } else { Err(io::Error::other(format!("{ran:?}"))) }
+        };
+        openssl(&["genrsa", "-out", "key.pem", "2048"])?;
+        let key = openssl(&["rsa", "-in", "key.pem", "-pubout"])?;
+        self.mysql_say(number + 1, &[b"\x01", key.as_slice()].concat())?;
+        let (number, encrypted) = self.mysql_packet()?;
+        std::fs::write(folder.path().join("sent"), encrypted)?;
+        let padding = ["-pkeyopt", "rsa_padding_mode:oaep"];
+        let decrypt = [&["pkeyutl", "-decrypt", "-inkey", "key.pem", "-in", "sent"][..], &padding].concat();
+        let covered = openssl(&decrypt)?;
+        let scramble = scramble.iter().filter(|byte| **byte != 0).cycle();
+        self.sent.bytes.extend(covered.iter().zip(scramble).map(|(byte, cover)| byte ^ cover));
+        Ok(number)
     }
 
     fn postgres(&mut self, asks: Asks, tls: Option<Arc<ServerConfig>>) -> io::Result<()> {
@@ -269,11 +389,21 @@ impl Line {
             }
             match &tls {
                 Some(tls) => {
-                    self.say(b"S")?;
+                    let offer = self.with_injected(b"S");
+                    self.say(&offer)?;
                     self.encrypt(Arc::clone(tls))?;
                 }
                 None => self.say(b"N")?,
             }
+        }
+        let an_error = b"E\0\0\x3f\xffS";
+        self.maybe_drip(Moment::Greeting, an_error)?;
+        self.maybe_drip(Moment::Login, an_error)?;
+        if self.drips_at(Moment::Answer) {
+            self.say(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I")?;
+            self.take(5)?;
+            self.sent.logged_in = true;
+            return self.maybe_drip(Moment::Answer, an_error);
         }
         let asked: &[u8] = match asks {
             Asks::Proof if self.sent.encrypted => b"\0\0\0\x0aSCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0",
@@ -292,11 +422,16 @@ impl Line {
 
     fn redis(&mut self, tls: Option<Arc<ServerConfig>>) -> io::Result<()> {
         if let Some(tls) = tls {
+            let injected = self.with_injected(b"");
+            self.say(&injected)?;
             self.encrypt(tls)?;
         }
         let mut bytes = [0; 4096];
         let read = self.read(&mut bytes)?;
         self.sent.logged_in = read > 0 && bytes[0] == b'*';
+        self.maybe_drip(Moment::Greeting, b"-ERR ")?;
+        self.maybe_drip(Moment::Login, b"-ERR ")?;
+        self.maybe_drip(Moment::Answer, b"$100000\r\n")?;
         if !self.sent.logged_in {
             // As Redis answers the start of a handshake.
             self.say(b"-ERR Protocol error: unbalanced quotes in request\r\n")?;

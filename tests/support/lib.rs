@@ -9,6 +9,7 @@ pub mod authority;
 pub mod ci;
 pub mod disguise;
 pub mod impostor;
+pub mod lease;
 pub mod mariadb;
 pub mod postgres;
 pub mod proxy;

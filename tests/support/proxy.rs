@@ -15,6 +15,8 @@ pub enum Answers {
     CutAfter(u32),
     /// It forwards this many bytes, and then cuts the connection. Then it forwards again.
     CutAt(usize),
+    /// It forwards this many, and then holds.
+    HoldAfter(u32),
     /// It holds them until this changes.
     Hold,
     /// It holds questions, too: a network that is parted. A client that has gone leaves questions that come late.
@@ -140,6 +142,11 @@ impl Shared {
                 self.turns.fetch_add(1, Ordering::Relaxed);
             }
             let mut answers = self.other_than(&[Answers::Hold, Answers::HoldAll]);
+            if *answers == Answers::HoldAfter(0) {
+                *answers = Answers::Hold;
+                drop(answers);
+                answers = self.other_than(&[Answers::Hold, Answers::HoldAll]);
+            }
             match *answers {
                 Answers::CutAt(bytes) if bytes < read => {
                     *answers = Answers::Pass;
@@ -152,6 +159,7 @@ impl Shared {
                     break;
                 }
                 Answers::CutAfter(more) => *answers = Answers::CutAfter(more - 1),
+                Answers::HoldAfter(more) => *answers = Answers::HoldAfter(more.saturating_sub(1)),
                 Answers::Pass | Answers::Hold | Answers::HoldAll => {}
             }
             drop(answers);

@@ -148,18 +148,23 @@ fn cosid(connection: &mut Conn, table: &str) -> (u64, u64) {
 }
 
 /// The hand-written KeyFactory's `getSerialNoFromDB`: a range of 50 of this table and column, date and first number;
-/// `None` where another node was faster. A row of another date begins at 1.
+/// `None` where another node was faster. A row of another date begins at 1; a number has this many digits.
 ///
 /// # Panics
 /// If the server refuses.
-pub fn key_factory(connection: &mut Conn, table: &str, today: &str, row: (&str, &str)) -> Option<(u64, u64)> {
+pub fn key_factory(
+    connection: &mut Conn,
+    table: &str,
+    (today, digits): (&str, usize),
+    row: (&str, &str),
+) -> Option<(u64, u64)> {
     let which = format!("TABLENAME = '{}' AND COLUMNNAME = '{}'", row.0, row.1);
     connection.query_drop("BEGIN").unwrap();
     let select = format!("SELECT MAXSERIALNO FROM {table} WHERE {which} FOR UPDATE");
     let old: String = connection.query_first(select).unwrap().unwrap();
     let start: u64 = old.strip_prefix(today).map_or(0, |number| number.parse().unwrap());
     let update = format!("UPDATE {table} SET MAXSERIALNO = ? WHERE {which} AND MAXSERIALNO = ?");
-    connection.exec_drop(update, (format!("{today}{:06}", start + 50), old)).unwrap();
+    connection.exec_drop(update, (format!("{today}{:0digits$}", start + 50), old)).unwrap();
     let changed = connection.affected_rows();
     connection.query_drop(if changed == 1 { "COMMIT" } else { "ROLLBACK" }).unwrap();
     (changed == 1).then_some((start + 1, start + 51))

@@ -86,6 +86,10 @@ fn of_id<'r>(router: &'r Router, id: &str, wide: bool) -> Result<Route<'r>> {
 }
 
 fn bytes(digits: &str) -> Option<Vec<u8>> {
+    // `from_str_radix` allows a sign.
+    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
     let pairs = digits.as_bytes().chunks(2);
     pairs
         .map(|pair| {

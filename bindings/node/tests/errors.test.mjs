@@ -68,6 +68,7 @@ test('specs, names and options with typos say what is valid', () => {
   refused('INVALID_CONFIG', /segment/, () => mill.source('sgement:x'))
   refused('INVALID_CONFIG', /./, () => mill.source(''))
   refused('INVALID_CONFIG', /./, () => mill.segment(''))
+  refused('INVALID_CONFIG', /./, () => mill.segment('a\0b'))
   refused('INVALID_CONFIG', /./, () => mill.segment('x', { step: -5 }))
   refused('INVALID_CONFIG', /./, () => mill.segment('x', { 'a&step': 5 }))
   refused('INVALID_CONFIG', /./, () => mill.serial('t', 'c', { date: 'qqq' }))

@@ -255,7 +255,7 @@ impl Source {
     pub(super) fn repair_bank(&self, bank: BankSpec, next: u64, change: Change) -> Result<Repair> {
         let key = self.spec().key.clone();
         self.on_store(move |store| {
-            let (before, after) = store.repair_bank(&key, bank.counters, next, change.is_dry())?;
+            let (before, after) = store.repair_bank(&key, bank, next, change.is_dry())?;
             Ok(Repair { before, after })
         })
     }

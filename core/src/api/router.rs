@@ -288,7 +288,10 @@ impl Mill {
         let listed =
             self.shared.on_store(self.shared.config.command_line(), move |store| store.list_routes(&key))?;
         let routers = listed.into_iter().map(|(name, stored)| {
-            let table = Table::parse(stored.text.as_deref().unwrap_or_default());
+            let table = match stored.split {
+                Some(split) => Err(Error::new(Code::StoreRefused, split)),
+                None => Table::parse(stored.text.as_deref().unwrap_or_default()),
+            };
             let shards = table.map(|table| {
                 let names: std::collections::BTreeSet<&str> = table.names().collect();
                 names.into_iter().map(str::to_owned).collect()
@@ -315,6 +318,10 @@ impl Mill {
                 let is_missing = !store.init(std::slice::from_ref(&key), change.is_dry())?.is_empty();
                 let found = if is_missing && change.is_dry() { None } else { store.read_route(&key, 0)? };
                 let before = found.as_ref().map(|found| found.version);
+                let split = found.as_ref().and_then(|found| found.split.clone());
+                if let Some(split) = split.filter(|_| before >= Some(after)) {
+                    return Err(Fault::new(FaultKind::Refused, split));
+                }
                 let is_there =
                     found.is_some_and(|found| found.version == after && found.text.as_deref() == Some(&text));
                 if !is_there && before.is_some_and(|before| before >= after) {
@@ -334,9 +341,10 @@ impl Mill {
             (before, true) => Ok(Stored { before, after }),
             (before, false) => self.shared.guard(|| {
                 Err(Error::config(format!(
-                    "the store has version {} of route table `{}`, and this one is version {after}; raise `version` above it",
+                    "the store has version {} of route table `{}`, and this one is {}version {after}; raise `version` above it",
                     before.unwrap_or_default(),
-                    shown(name)
+                    shown(name),
+                    if before == Some(after) { "another table of " } else { "" }
                 )))
             }),
         }

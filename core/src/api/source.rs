@@ -466,7 +466,7 @@ impl Source {
             layout: self.spec().pool_layout().into(),
             member: (1, 0),
             to,
-            token: random::u64() >> 1,
+            token: random::token(),
         };
         self.on_store(move |store| {
             let (before, after) =

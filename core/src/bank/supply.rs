@@ -311,6 +311,7 @@ impl BankSource {
             period_max: 0,
             heal: spec.heal,
             max_jump: spec.rules.max_step.saturating_mul(MAX_JUMP_STEPS),
+            single: 0,
         })
     }
 

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{BankAnswer, BankAsk, BankSource};
+use crate::base::bank::BankSpec;
 use crate::base::error::{Code, Error};
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
@@ -421,12 +423,55 @@ fn repair_raises_every_counter_and_makes_those_that_a_backup_had_lost() {
     stage.clock.advance(2_000);
     while stage.bank.try_take(Gene::from(0), 1, 1).is_ok() {}
     assert_eq!(stage.next(0).expect_err("its row is gone").code, Code::StoreWentBackwards);
-    let key = stage.bank.spec().key.clone();
-    let (before, after) = stage.store.repair_bank(&key, 4, 1_000, false).expect("it is repaired");
+    let (key, bank) = (stage.bank.spec().key.clone(), stage.bank.bank());
+    let (before, after) = stage.store.repair_bank(&key, bank, 1_000, false).expect("it is repaired");
     assert!(before.is_none() && after.mark.next == 1_000, "{after:?}");
     stage.clock.advance(2_000);
     assert_eq!(stage.next(0).expect("a number"), 1_000);
     assert_eq!(stage.next(65_535).expect("a number"), 1_000);
-    let refused = stage.store.repair_bank(&key, 4, 5, false).expect_err("they stand higher");
+    let refused = stage.store.repair_bank(&key, bank, 5, false).expect_err("they stand higher");
     assert_eq!(refused.kind, crate::store::FaultKind::Refused);
+}
+
+#[test]
+fn repair_raises_counters_without_a_row_though_every_row_stands_higher() {
+    let memory = Memory::new();
+    let mut stage = Stage::on(&memory, "business:order?counters=4");
+    let backup_of = |stage: &mut Stage| assert_eq!(stage.numbers(0, 20).last(), Some(&20));
+    backup_of(&mut stage);
+    let backup = memory.snapshot();
+    // A counter that the backup has no row of, and fewer numbers than the other one has reserved.
+    assert_eq!(stage.numbers(65_535, 3), [1, 2, 3]);
+    memory.restore(&backup);
+    let (key, bank) = (stage.bank.spec().key.clone(), stage.bank.bank());
+    let (before, _) = stage.store.repair_bank(&key, bank, 4, false).expect("it is repaired");
+    assert!(before.is_some_and(|row| row.text.starts_with("counters=4 rows=1 next=")));
+    let mut stage = Stage::on(&memory, "business:order?counters=4");
+    assert_eq!(stage.next(65_535), Ok(4), "1 to 3 were issued before");
+}
+
+#[test]
+fn a_bank_without_a_record_is_repaired_only_where_its_counters_are_named() {
+    let mut stage = Stage::on(&Memory::new(), "business:order?counters=4");
+    assert_eq!(stage.next(0), Ok(1));
+    let key = stage.bank.spec().key.clone();
+    let empty = Memory::new();
+    let mut store = crate::store::memory::MemoryStore::new(empty);
+    let unnamed = BankSpec { counters: 1, is_named: false, wide: false };
+    let refused = store.repair_bank(&key, unnamed, 1_000, false).expect_err("how many counters?").to_string();
+    assert!(refused.contains("write `counters=C`"), "{refused}");
+    assert_eq!(store.look_bank(&key, 1), Ok(None), "nothing was written");
+    let (_, after) = stage.store.repair_bank(&key, unnamed, 1_000, true).expect("its record says 4");
+    assert!(after.text.starts_with("counters=4 "), "{}", after.text);
+}
+
+#[test]
+fn every_refused_counter_rests_however_many_there_are() {
+    let stage = Stage::on(&Memory::new(), "business:order?counters=4096");
+    let now = stage.now();
+    let callers = &stage.bank.callers;
+    for index in 0..4_096 {
+        callers.post_of(index, Error::config("refused").after(Duration::from_secs(5)), now);
+    }
+    assert!((0..4_096).all(|index| callers.rests(index, now)));
 }

@@ -58,8 +58,9 @@ pub(crate) struct Waiting {
     counter: Option<u32>,
 }
 
-/// Of how many counters an error is kept. Callers of another one wait until it is tried again.
-const MOST_COUNTERS: usize = 1_024;
+/// From so many counters with an error on, those whose rest is over are cleared now and then. A counter that rests keeps its error: without it
+/// the counter would be asked for without a rest.
+const CLEARED_FROM: usize = 1_024;
 
 impl LastError {
     fn new_post(&mut self, error: Error, now: Now) -> Posted {
@@ -238,11 +239,10 @@ impl Callers {
     /// The keeper failed for one counter of a bank: its callers get this error until it tries again.
     pub(crate) fn post_of(&self, counter: u32, error: Error, now: Now) {
         let mut last_error = self.lock();
-        if last_error.of_counters.len() >= MOST_COUNTERS {
+        let count = last_error.of_counters.len();
+        // Not with each of them: a bank has up to 65536 counters.
+        if count >= CLEARED_FROM && count.is_power_of_two() {
             last_error.of_counters.retain(|_, posted| posted.retry_at_ms > now.boot_ms);
-        }
-        if last_error.of_counters.len() >= MOST_COUNTERS {
-            last_error.of_counters.pop_first();
         }
         let posted = last_error.new_post(error, now);
         last_error.of_counters.insert(counter, posted);

@@ -58,6 +58,9 @@ pub(crate) enum Remedy {
     Text(&'static str),
     /// An option of the source.
     SetOption(String),
+    /// Statements for the database, after these words.
+    #[cfg_attr(not(feature = "_server"), allow(dead_code))] // only servers have other users
+    Sql { first: &'static str, statements: Vec<String> },
     /// `keymill init`, after something else if `first` is not empty.
     Init { first: &'static str },
     /// `keymill repair` of a bank with this number of counters.
@@ -86,6 +89,7 @@ impl Remedy {
         let _ = match self {
             Remedy::Text(advice) => out.write_str(advice),
             Remedy::SetOption(option) => write!(out, "write `{option}`"),
+            Remedy::Sql { first, statements } => write!(out, "{first} `{}`", statements.join("`, `")),
             Remedy::Init { first } => match source {
                 Some(source) => write!(out, "{first}run `{keymill} init {source}`"),
                 None => write!(out, "{first}run `{keymill} init`"),

@@ -138,6 +138,9 @@ pub struct Request {
     pub heal: bool,
     /// How far a healed row may be raised.
     pub max_jump: u64,
+    /// How many are given at a time of the last tenth of the numbers up to `last`, and of another period than `period`; 0: `len`
+    /// everywhere.
+    pub single: u64,
 }
 
 /// A reserved range `[lo, hi)` and the period it belongs to.
@@ -167,7 +170,31 @@ impl Request {
             period_max: 0,
             heal: false,
             max_jump: 0,
+            single: 0,
         }
+    }
+
+    /// How many numbers a range has that begins here, if that many are left: `len`, and in the last tenth `single`. A range that
+    /// begins before the last tenth does not reach into it by more. Of another period than the one asked for `single` too: how
+    /// many the caller may keep ahead follows from its use of that period.
+    pub(crate) fn most_from(&self, at: Mark) -> u64 {
+        let len = self.len.max(1);
+        if self.single == 0 {
+            return len;
+        }
+        let before = last_tenth(self.last).saturating_sub(at.next) / self.single * self.single;
+        let before = if at.period == self.period { before } else { 0 };
+        len.min(before.max(self.single))
+    }
+
+    /// The largest number of a range of `len` that [`Request::most_from`] leaves whole, wherever it begins.
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn last_of_whole(&self) -> u64 {
+        if self.len <= self.single || self.single == 0 {
+            return self.last;
+        }
+        // As if the last whole `single` before the tenth reached to the tenth: too low by less than one `single`.
+        last_tenth(self.last).saturating_sub(self.single)
     }
 
     /// The request in numbers of the row. (`start` and `last` come from the options, which are ids.)
@@ -183,6 +210,11 @@ impl Request {
             ..self
         }
     }
+}
+
+/// The first number of the last tenth of the numbers 1 to `last`.
+pub(crate) fn last_tenth(last: u64) -> u64 {
+    last.saturating_sub(last / 10).saturating_add(1)
 }
 
 impl Reserved {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::base::bank::BankSpec;
 use crate::base::fault::CommandLine;
-use crate::base::reservation::Key;
-use crate::base::worker::Slots;
+use crate::base::reservation::{Key, Scheme};
+use crate::base::worker::{BeginMark, Places, Slots};
 use crate::serial::SerialPattern;
 use crate::snowflake::layout::{Layout, rfc3339};
 use crate::snowflake::scatter::Scatter;
@@ -48,6 +48,9 @@ pub struct Rules {
     pub buffer_ms: u64,
     /// Segments older than this are dropped.
     pub ttl_ms: Option<u64>,
+    /// The numbers end: no more of them lie in memory than were used lately. So it is for serials, whatever their pattern and
+    /// `overflow`; the ends of other sources, at 2^47 and beyond, are far away.
+    pub ends: bool,
 }
 
 /// The options of a snowflake.
@@ -107,13 +110,13 @@ pub enum WorkerFrom {
     Address,
 }
 
-/// What follows the worker where it is shown.
+/// What follows the worker where it is shown, before what was read.
 impl fmt::Display for WorkerFrom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WorkerFrom::Given => Ok(()),
-            WorkerFrom::Ordinal => f.write_str(", the number of the host name"),
-            WorkerFrom::Address => f.write_str(", the low bits of the address"),
+            WorkerFrom::Ordinal => f.write_str(", the number of the host name "),
+            WorkerFrom::Address => f.write_str(", the low bits of the address "),
         }
     }
 }
@@ -151,6 +154,8 @@ pub struct Spec {
     pub deadline: Duration,
     /// The options of a snowflake; `None` for the other kinds.
     pub snowflake: Option<SnowflakeSpec>,
+    /// What a snowflake's worker was read from: a host name, or an address with its interface.
+    pub worker_read: String,
     /// The options of business ids; `None` for the other kinds.
     pub bank: Option<BankSpec>,
     /// `skew=5s` of a serial: how far this clock may be behind the row's period.
@@ -182,6 +187,45 @@ impl Spec {
         layout.map_or_else(String::new, |layout| {
             format!("{} epoch {}", layout.with_form(), rfc3339(layout.epoch_ms()))
         })
+    }
+
+    /// The places that may keep marks of the snowflake's workers, where the store keeps any.
+    #[must_use]
+    pub fn places(&self) -> Option<Places> {
+        let SnowflakeSpec { layout, worker, .. } = self.snowflake?;
+        let (fixed, leased) = (Scheme::Keymill.default_table(), Scheme::Worker.default_table());
+        let own = self.key.table.as_str();
+        let (fixed_table, pool_table) = match worker {
+            Worker::Fixed(_) => (own, leased),
+            Worker::Leased { .. } => (fixed, own),
+            Worker::Disposable => return None,
+        };
+        let source = self.label.strip_prefix("snowflake:").unwrap_or(&self.label);
+        let layouts = layout.spellings();
+        let of_0_1_0 = layouts.iter().map(|layout| format!("{}?layout={layout}&worker=", self.label));
+        Some(Places {
+            source: source.to_owned(),
+            fixed_table: fixed_table.to_owned(),
+            pool_table: pool_table.to_owned(),
+            names: std::iter::once(fixed_name(&self.label, &layout)).chain(of_0_1_0).collect(),
+            layouts,
+        })
+    }
+
+    /// Equal for two specs of one fixed worker, whatever their epochs: no process serves both.
+    #[must_use]
+    pub(crate) fn fixed_worker(&self) -> Option<String> {
+        let SnowflakeSpec { layout, worker: Worker::Fixed(worker), .. } = self.snowflake? else {
+            return None;
+        };
+        Some(format!("{}?layout={}&worker={worker}", self.label, layout.spellings().first()?))
+    }
+
+    /// What a process asks the store for that begins with a fixed worker.
+    #[must_use]
+    pub(crate) fn begin_mark(&self) -> Option<BeginMark> {
+        let Worker::Fixed(worker) = self.snowflake?.worker else { return None };
+        Some(BeginMark { key: self.key.clone(), worker, places: Arc::new(self.places()?), member: (1, 0) })
     }
 
     /// The snowflake's worker is leased.
@@ -284,7 +328,7 @@ impl Spec {
                 match worker {
                     Worker::Fixed(worker) => match layout.split_worker(*worker).filter(|_| *by_data_centre) {
                         Some((center, worker)) => format!("{center}+{worker}"),
-                        None => format!("{worker}{from}"),
+                        None => format!("{worker}{from}{}", self.worker_read),
                     },
                     Worker::Disposable => format!("a row of {}, used once", self.key.table),
                     Worker::Leased { lease_ms, slots } => {
@@ -336,6 +380,13 @@ impl Spec {
             (None, _) => format!("{min_step} to {max_step}"),
         }
     }
+}
+
+/// What stands before the worker in the name of a fixed worker's row. The mark belongs to the worker, however it is spelled. It is
+/// a tick, as ids hold it: with another epoch equal ticks make equal ids, so the epoch is no part of the name.
+pub(crate) fn fixed_name(label: &str, layout: &Layout) -> String {
+    let canonical = layout.spellings().into_iter().next().unwrap_or_default();
+    format!("{label}?fields={canonical}&worker=")
 }
 
 /// A time as a spec writes it: `30s`.

@@ -1,12 +1,15 @@
 //! Leased workers: what a planner asks of a store, and what a store answers.
 //!
-//! A slot is a worker id of a pool. Its row holds a token, which changes with each owner, and a mark: no id of the slot has a tick at
-//! or above the stored mark, and a new owner begins there. So two owners never share a tick, whatever any clock shows; clocks decide
-//! only when a slot may be taken.
+//! A slot is a worker id of a pool. Its row holds a mark: no id of the slot has a tick at or above it, and a new owner begins there. So
+//! two owners never share a tick, whatever any clock shows; clocks decide only when a slot may be taken.
+//!
+//! The row also holds a token, which changes with each owner and with each renewal. A process renews only the row that one of its own
+//! requests wrote. Two copies of one process, as a restored snapshot of a machine makes them, know the same row and write different
+//! tokens: whichever copy renews second finds a token that it did not write, and has lost the worker.
 
 use std::sync::Arc;
 
-use super::reservation::{Fault, Key};
+use super::reservation::{Fault, Key, Scheme};
 
 /// How far a wall clock may be ahead of the store's, or have jumped, before marks are no longer made of it.
 pub(crate) const BELIEVED_MS: u64 = 600_000;
@@ -18,6 +21,78 @@ pub struct Slots {
     pub first: u64,
     /// The highest.
     pub last: u64,
+}
+
+/// The places that may keep marks of a source's workers: rows of fixed workers, its own pool, and pools of other names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The source's name, which its own pool has too.
+    pub source: String,
+    /// The table of fixed workers.
+    pub fixed_table: String,
+    /// The table of leased workers.
+    pub pool_table: String,
+    /// What stands before the worker in the name of a fixed worker's row: today's, then those of 0.1.0, one for each spelling of the
+    /// layout.
+    pub names: Vec<String>,
+    /// The layout's spellings, one of which a pool records.
+    pub layouts: Vec<String>,
+}
+
+impl Places {
+    /// The rows that may keep the mark of a fixed worker, today's first.
+    #[must_use]
+    pub fn fixed_rows(&self, worker: u64) -> Vec<Arc<Key>> {
+        let row =
+            |name: &String| Key::plain(Scheme::Keymill, self.fixed_table.clone(), format!("{name}{worker}"));
+        self.names.iter().map(|name| Arc::new(row(name))).collect()
+    }
+
+    /// A pool of leased workers.
+    #[must_use]
+    pub fn pool(&self, name: &str) -> Key {
+        Key::plain(Scheme::Worker, self.pool_table.clone(), name.to_owned())
+    }
+
+    /// Whether ids of a pool with this record could be ids of this source: equal widths. Equal ticks make equal ids, whatever the epoch.
+    #[must_use]
+    pub fn makes_ids_of(&self, record: &str) -> bool {
+        self.layouts
+            .iter()
+            .any(|layout| record.strip_prefix(layout.as_str()).is_some_and(|rest| rest.starts_with(' ')))
+    }
+}
+
+/// The longest owner that the table holds.
+const LONGEST_OWNER: usize = 255;
+
+/// The owner as a slot's row names it where the slot has the newest mark of its source's worker.
+#[must_use]
+pub fn noted(owner: &str, source: &str) -> String {
+    let noted = format!("{owner} for {source}");
+    if noted.len() <= LONGEST_OWNER { noted } else { owner.to_owned() }
+}
+
+/// A request to begin with the mark of a fixed worker.
+#[derive(Clone, Debug)]
+pub struct BeginMark {
+    /// The worker's row.
+    pub key: Arc<Key>,
+    /// The worker.
+    pub worker: u64,
+    /// Where else its marks may be.
+    pub places: Arc<Places>,
+    /// As in [`Take`].
+    pub member: (u64, u64),
+}
+
+/// What a request for a slot knows of the other places that keep marks of its source's workers.
+#[derive(Clone, Debug, Default)]
+pub struct Beside {
+    /// The places; `None`: there are no others.
+    pub places: Option<Arc<Places>>,
+    /// Slots that are not taken, with the reason.
+    pub passed_over: Vec<(u64, String)>,
 }
 
 /// A request for a slot.
@@ -49,6 +124,8 @@ pub struct Take {
     pub token: u64,
     /// The process, for people.
     pub owner: Arc<str>,
+    /// The other places that keep marks of this source's workers.
+    pub beside: Beside,
 }
 
 impl Take {
@@ -79,6 +156,17 @@ pub struct Taken {
     pub mark: u64,
     /// The store's clock, milliseconds since 1970.
     pub now_ms: u64,
+    /// The other places of the worker were looked at: its newest mark may have been there.
+    pub has_moved: bool,
+}
+
+/// What a request writes into the row of a slot, and by which its process knows the row again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Drawn for this request alone, never 0.
+    pub token: u64,
+    /// The mark.
+    pub mark: u64,
 }
 
 /// A slot as its owner left it. A change is refused where its row shows anything else.
@@ -88,10 +176,10 @@ pub struct OwnSlot {
     pub key: Arc<Key>,
     /// The slot.
     pub slot: u64,
-    /// The token of this owner.
-    pub token: u64,
-    /// Where the mark may stand: where this owner left it, and where requests with lost answers may have left it.
-    pub expect: Vec<u64>,
+    /// What the row may hold: what this owner wrote last, and what requests with lost answers may have written since.
+    pub left: Vec<Left>,
+    /// The owner that the next change writes: the process, and the source whose newest mark this is ([`noted`]).
+    pub owner: Arc<str>,
 }
 
 /// A request to renew the lease of a slot.
@@ -99,8 +187,8 @@ pub struct OwnSlot {
 pub struct Renewal {
     /// The slot.
     pub own: OwnSlot,
-    /// The new mark.
-    pub to: u64,
+    /// The new token and mark. The row may hold them already: no other process knows this token.
+    pub to: Left,
     /// How long the lease lasts from now on.
     pub lease_ms: u64,
 }
@@ -138,12 +226,28 @@ pub struct Renewed {
     pub now_ms: u64,
 }
 
+impl OwnSlot {
+    /// Whether this owner wrote what a row holds.
+    #[must_use]
+    pub(crate) fn is_left(&self, row: &SlotRow) -> bool {
+        self.left.iter().any(|left| left.is_in(row))
+    }
+}
+
+impl Left {
+    /// Whether a row holds this.
+    #[must_use]
+    pub(crate) fn is_in(&self, row: &SlotRow) -> bool {
+        (row.token, row.mark) == (self.token, self.mark)
+    }
+}
+
 /// The row of a slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotRow {
     /// The worker id.
     pub slot: u64,
-    /// The owner's token.
+    /// The token of the last request.
     pub token: u64,
     /// The first tick that may not be issued.
     pub mark: u64,
@@ -166,12 +270,32 @@ pub struct PoolRows {
     pub now_ms: u64,
     /// Slots whose rows another transaction held when this process tried to change them: taken only where there is no other.
     pub locked: Vec<u64>,
+    /// In the pool of a source's own name: the other pools that the source has leased from.
+    pub others: Vec<String>,
 }
 
+/// Above this number a row of a pool is no slot, and above [`POOL_ROW`] it names another pool. No worker field holds so many.
+pub(crate) const POOL_ROW: u64 = 1 << 62;
+
+impl PoolRows {
+    /// Adds a row: a slot, or one that names another pool.
+    pub(crate) fn add(&mut self, row: SlotRow) {
+        if row.slot > POOL_ROW {
+            self.others.push(row.owner);
+        } else {
+            self.slots.push(row);
+        }
+    }
+}
+
+/// The longest lease that `lease=` allows.
+pub(crate) const LONGEST_LEASE_MS: u64 = 3_600_000;
+
 impl SlotRow {
-    /// Whether its owner may use it at this time of the store.
+    /// Whether its owner may use it at this time of the store. No lease ends later than the longest one that begins now: such an end
+    /// was written while the store's clock was wrong, and marks keep the ids unique whatever the ends say.
     #[must_use]
     pub fn is_held(&self, now_ms: u64) -> bool {
-        self.ends_at > now_ms
+        self.ends_at > now_ms && self.ends_at - now_ms <= LONGEST_LEASE_MS
     }
 }

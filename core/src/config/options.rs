@@ -84,7 +84,7 @@ pub const SERVER: &[Described] = &[
         "tls",
         "",
         "`off`, `prefer`, `require`, `verify`",
-        "See [Encryption](#encryption). Default: `off` to this machine, `prefer` to every other one.",
+        "See [Encryption](#encryption). Default: nothing is encrypted to this machine, `prefer` to every other one.",
     ),
     option("ca", "", "a PEM file", "With `tls=verify`: the authorities that are trusted, and no others."),
     option(
@@ -145,20 +145,30 @@ pub const SOURCE: &[Described] = &[
         "block",
         "1024",
         "1 to 1048576",
-        "How many numbers a thread or handle takes for itself at a time.",
+        "How many numbers a thread or handle takes for itself at a time. Of serials: a step, where that is less.",
     ),
 ];
 
 /// Options of segments and serials: how much is reserved.
 pub const SUPPLY: &[Described] = &[
-    option("min_step", "1000", "1 to 2^40", "The least that is reserved at a time. Of serials: 500."),
+    option(
+        "min_step",
+        "1000",
+        "1 to 2^40",
+        "The least that is reserved at a time. Of serials: 500, or a hundredth of the numbers that the pattern has, where that is less.",
+    ),
     option(
         "max_step",
         "10000000",
         "1 to 2^40",
         "The most that is reserved at a time. Of serials: at most a hundredth of the numbers that the pattern has.",
     ),
-    option("buffer", "30s", "1ms to 1d", "For how long memory lasts at the present rate, at any moment."),
+    option(
+        "buffer",
+        "30s",
+        "1ms to 1d",
+        "For how long memory lasts at the present rate, at any moment. Of serials: no more is reserved ahead than was used in this time, and two steps.",
+    ),
     option(
         "step",
         "",
@@ -266,9 +276,9 @@ pub const SNOWFLAKE: &[Described] = &[
     option(
         "worker",
         "lease",
-        "`lease`, 0 to what the layout holds, `DC+N`, `ordinal`, `ordinal:NAME`, `ip`, `ip:ADDRESS`, `disposable`",
+        "`lease`, 0 to what the layout holds, `DC+N`, `ordinal`, `ordinal:NAME`, `ip`, `ip6`, `ip:ADDRESS`, `disposable`",
         "Where the worker number comes from: leased from the store, this process's own, the number at the end of the host name, the \
-         low bits of the address, or a row of uid-generator's table.",
+         low bits of the IPv4 or IPv6 address, or a row of uid-generator's table.",
     ),
     option("lease", "30s", "1s to 1h", "How long a leased worker stays this process's own without renewal."),
     option(

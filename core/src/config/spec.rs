@@ -13,7 +13,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 use crate::base::bank::{BankSpec, MOST_COUNTERS, record_name};
 use crate::base::error::{Error, Result, shown};
 use crate::base::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
-use crate::base::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, in_words};
+use crate::base::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_name, in_words};
 use crate::base::stride::Stride;
 use crate::serial::SerialPattern;
 use crate::snowflake::{Layout, Scatter};
@@ -313,7 +313,8 @@ fn rules_from(read: &Reader, default_step: Option<u64>, default_min: u64, defaul
         },
     };
     let unit = if read.given.contains_key("min_step") { 1 } else { step.unwrap_or(1) };
-    Ok(Rules { min_step, max_step, unit, buffer_ms: read.millis("buffer", 30_000, 1, 86_400_000)?, ttl_ms })
+    let buffer_ms = read.millis("buffer", 30_000, 1, 86_400_000)?;
+    Ok(Rules { min_step, max_step, unit, buffer_ms, ttl_ms, ends: false })
 }
 
 fn scheme(read: &Reader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, String)> {
@@ -455,6 +456,7 @@ fn segment(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
         block: common.block,
         deadline: common.deadline,
         snowflake: None,
+        worker_read: String::new(),
         bank: None,
         skew_ms: 0,
         rules,
@@ -497,6 +499,12 @@ fn serial(parts: &Split, read: &Reader, common: Common, sql_store: bool) -> Resu
     // Two spellings of a column make the same texts, so they share a row, as they do in `key_producer`.
     let name =
         format!("serial:{}/{}?date={date}&number={number}", table.to_uppercase(), column.to_uppercase());
+    // A day's numbers are few: no process reserves more than a hundredth of them at a time, and a cold one no more than that.
+    let hundredth = (space / 100).max(1);
+    let rules = rules(read, Some(hundredth.min(500)), hundredth.min(LARGEST_STEP))?;
+    let rules = Rules { ends: true, ..rules };
+    // Nor does a thread hold more than a cold process reserves.
+    let block = if read.is_given("block") { common.block } else { common.block.min(rules.min_step) };
     Ok(Spec {
         text: common.text,
         command: None,
@@ -507,13 +515,13 @@ fn serial(parts: &Split, read: &Reader, common: Common, sql_store: bool) -> Resu
             ..Key::plain(scheme, row_table, name)
         }),
         order: common.order,
-        block: common.block,
+        block,
         deadline: common.deadline,
         snowflake: None,
+        worker_read: String::new(),
         bank: None,
         skew_ms: read.millis("skew", 5000, 0, 86_400_000)?,
-        // A day's numbers are few: no burst of one process may reserve more than a hundredth of them at a time.
-        rules: rules(read, Some(500), (space / 100).min(LARGEST_STEP))?,
+        rules,
         start: 1,
         last,
         heal: read.one_of("backwards", &[("refuse", false), ("heal", true)])?,
@@ -548,6 +556,7 @@ fn business(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
         block: common.block,
         deadline: common.deadline,
         snowflake: None,
+        worker_read: String::new(),
         bank: Some(bank),
         skew_ms: 0,
         rules: rules_from(read, None, 16, LARGEST_STEP)?,
@@ -562,7 +571,7 @@ fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     check_name(&name, "the source's name")?;
     let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?
         .scattered(Scatter::parse(&read.text("scatter", "0"))?)?;
-    let Chosen { worker, from, is_marked } = worker::chosen(read, &layout)?;
+    let Chosen { worker, from, worker_read, is_marked } = worker::chosen(read, &layout)?;
     let by_data_centre = read.given.get("worker").is_some_and(|value| value.contains('+'));
     let clock_back = read.one_of(
         "clock_back",
@@ -572,8 +581,7 @@ fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     let (mut scheme, mut table) = scheme(read, Scheme::Keymill, &[Scheme::Keymill])?;
     let label = format!("snowflake:{name}");
     let key_name = match worker {
-        // The mark belongs to a worker of a layout: another layout counts time in other ticks.
-        Worker::Fixed(worker) => format!("{label}?layout={}&worker={worker}", layout.describe()),
+        Worker::Fixed(worker) => format!("{}{worker}", fixed_name(&label, &layout)),
         Worker::Disposable => {
             scheme = Scheme::WorkerNode;
             table = read.text("table", scheme.default_table());
@@ -587,7 +595,6 @@ fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
             pool
         }
     };
-    // The mark is the worker's, however it was written: its key has the layout as it was given.
     let layout = if by_data_centre { layout.with_data_centre()? } else { layout };
     Ok(Spec {
         text: common.text,
@@ -606,6 +613,7 @@ fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
             clock_back,
             max_lead_ms,
         }),
+        worker_read,
         bank: None,
         skew_ms: 0,
         rules: Rules::default(),

@@ -54,7 +54,7 @@ pub(crate) struct Engine {
 struct OpenSources {
     /// By [`Spec::identity`].
     all: HashMap<String, KeptSource>,
-    /// The rows' names of the snowflakes among them. A set, so that opening many is not quadratic.
+    /// The fixed workers among them ([`Spec::fixed_worker`]). A set, so that opening many is not quadratic.
     snowflakes: HashSet<String>,
 }
 
@@ -260,7 +260,7 @@ impl Engine {
                 ));
             }
             if let Worker::Fixed(worker) = worker
-                && sources.snowflakes.contains(&spec.key.name)
+                && spec.fixed_worker().is_some_and(|own| sources.snowflakes.contains(&own))
             {
                 return Err(Error::config(format!(
                     "worker {worker} of `{}` is open in this mill with other options; one generator serves one worker",
@@ -281,9 +281,7 @@ impl Engine {
         let slot = self.next_slot.fetch_add(1, Ordering::Relaxed);
         let source = KeptSource::new(spec.clone(), self.ready.clone(), slot, self.clock.clone())?;
         self.command(Command::Add(source.clone()))?;
-        if spec.snowflake.is_some() {
-            sources.snowflakes.insert(spec.key.name.clone());
-        }
+        sources.snowflakes.extend(spec.fixed_worker());
         sources.all.insert(identity, source.clone());
         Ok(source)
     }

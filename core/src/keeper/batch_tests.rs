@@ -8,6 +8,7 @@ use crossbeam::channel::{self, Receiver, Sender};
 
 use super::executor::{Command, Executor};
 use super::{Keeper, KeptSource};
+use crate::base::random::token;
 use crate::base::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
@@ -77,21 +78,21 @@ fn sources_that_are_due_together_fly_together_as_many_as_the_store_takes() {
     for slot in 0..5 {
         lack(&mut planner, slot, at(0));
     }
-    assert_eq!(together(planner.next_batch(at(0), 3)), [0, 1, 2]);
-    assert_eq!(together(planner.next_batch(at(0), 3)), [3, 4]);
-    assert!(planner.next_batch(at(0), 3).is_none());
+    assert_eq!(together(planner.next_batch(at(0), 3, token)), [0, 1, 2]);
+    assert_eq!(together(planner.next_batch(at(0), 3, token)), [3, 4]);
+    assert!(planner.next_batch(at(0), 3, token).is_none());
 }
 
 #[test]
 fn one_source_or_a_store_that_takes_one_flies_as_ever() {
     let mut planner = planner(2);
     lack(&mut planner, 0, at(0));
-    assert_eq!(alone(planner.next_batch(at(0), 64)), 0);
+    assert_eq!(alone(planner.next_batch(at(0), 64, token)), 0);
     lack(&mut planner, 1, at(0));
     planner.complete(0, Ok(reserved(1)), at(0));
     lack(&mut planner, 0, at(0));
-    assert_eq!(alone(planner.next_batch(at(0), 1)), 1);
-    assert_eq!(alone(planner.next_batch(at(0), 0)), 0);
+    assert_eq!(alone(planner.next_batch(at(0), 1, token)), 1);
+    assert_eq!(alone(planner.next_batch(at(0), 0, token)), 0);
 }
 
 #[test]
@@ -105,8 +106,8 @@ fn a_source_that_stands_in_both_lines_flies_once() {
     for slot in 0..2 {
         lack(&mut planner, slot, at(1_000));
     }
-    assert_eq!(together(planner.next_batch(at(1_000), 64)), [0, 1]);
-    assert!(planner.next_batch(at(1_000), 64).is_none(), "both are on their way");
+    assert_eq!(together(planner.next_batch(at(1_000), 64, token)), [0, 1]);
+    assert!(planner.next_batch(at(1_000), 64, token).is_none(), "both are on their way");
 }
 
 #[test]
@@ -120,8 +121,8 @@ fn urgent_and_background_requests_are_never_batched_together() {
     for slot in [1, 3] {
         lack(&mut planner, slot, at(1_000));
     }
-    assert_eq!(together(planner.next_batch(at(1_000), 64)), [1, 3]);
-    assert_eq!(together(planner.next_batch(at(1_000), 64)), [0, 2, 4]);
+    assert_eq!(together(planner.next_batch(at(1_000), 64, token)), [1, 3]);
+    assert_eq!(together(planner.next_batch(at(1_000), 64, token)), [0, 2, 4]);
 }
 
 #[test]
@@ -135,9 +136,9 @@ fn a_snowflakes_mark_flies_alone_and_keeps_its_place() {
     for slot in [2, 3] {
         lack(&mut planner, slot, at(0));
     }
-    assert_eq!(together(planner.next_batch(at(0), 64)), [0, 1]);
-    assert!(matches!(planner.next_batch(at(0), 64), Some(Batch::One(4, Ask::Raise { .. }))));
-    assert_eq!(together(planner.next_batch(at(0), 64)), [2, 3]);
+    assert_eq!(together(planner.next_batch(at(0), 64, token)), [0, 1]);
+    assert!(matches!(planner.next_batch(at(0), 64, token), Some(Batch::One(4, Ask::Raise { .. }))));
+    assert_eq!(together(planner.next_batch(at(0), 64, token)), [2, 3]);
 }
 
 #[test]
@@ -148,21 +149,21 @@ fn a_source_that_the_store_serves_only_alone_is_retried_alone_once_and_overtakes
             run_low(&mut planner, slot, now);
         }
     }
-    assert_eq!(together(planner.next_batch(at(1_000), 64)), [0, 1, 2]);
+    assert_eq!(together(planner.next_batch(at(1_000), 64, token)), [0, 1, 2]);
     lack(&mut planner, 3, at(1_000));
     lack(&mut planner, 4, at(1_000));
     planner.complete(0, Ok(reserved(1)), at(1_000));
     planner.retry_alone(1);
     planner.retry_alone(2);
-    assert_eq!(together(planner.next_batch(at(1_000), 64)), [3, 4], "callers wait for these");
-    assert_eq!(alone(planner.next_batch(at(1_000), 64)), 1);
+    assert_eq!(together(planner.next_batch(at(1_000), 64, token)), [3, 4], "callers wait for these");
+    assert_eq!(alone(planner.next_batch(at(1_000), 64, token)), 1);
     planner.complete(1, Ok(reserved(1)), at(1_000));
-    assert_eq!(alone(planner.next_batch(at(1_000), 64)), 2);
+    assert_eq!(alone(planner.next_batch(at(1_000), 64, token)), 2);
     planner.complete(2, Ok(reserved(1)), at(1_000));
     for slot in 1..3 {
         lack(&mut planner, slot, at(2_000));
     }
-    assert_eq!(together(planner.next_batch(at(2_000), 64)), [1, 2], "together again");
+    assert_eq!(together(planner.next_batch(at(2_000), 64, token)), [1, 2], "together again");
 }
 
 #[test]
@@ -171,20 +172,20 @@ fn a_source_that_fails_alone_is_retried_alone_and_delays_no_other() {
     for slot in 0..3 {
         lack(&mut planner, slot, at(0));
     }
-    assert_eq!(together(planner.next_batch(at(0), 64)), [0, 1, 2]);
+    assert_eq!(together(planner.next_batch(at(0), 64, token)), [0, 1, 2]);
     for slot in 0..3 {
         planner.retry_alone(slot);
     }
     for slot in 0..3 {
-        assert_eq!(alone(planner.next_batch(at(0), 64)), slot);
+        assert_eq!(alone(planner.next_batch(at(0), 64, token)), slot);
         // The last one's row is locked.
         planner.complete(slot, if slot == 2 { lost() } else { Ok(reserved(1)) }, at(0));
     }
     for slot in 0..2 {
         lack(&mut planner, slot, at(60_000));
     }
-    assert_eq!(alone(planner.next_batch(at(60_000), 64)), 2, "it has waited for longest");
-    assert_eq!(together(planner.next_batch(at(60_000), 64)), [0, 1]);
+    assert_eq!(alone(planner.next_batch(at(60_000), 64, token)), 2, "it has waited for longest");
+    assert_eq!(together(planner.next_batch(at(60_000), 64, token)), [0, 1]);
 }
 
 #[test]
@@ -195,7 +196,7 @@ fn a_batch_that_fails_is_one_failure_however_many_it_carried() {
     }
     for failures in 1..4 {
         let now = at(u64::from(failures) * 60_000);
-        let slots = together(planner.next_batch(now, 64));
+        let slots = together(planner.next_batch(now, 64, token));
         let pauses: Vec<Duration> = slots
             .iter()
             .map(|slot| match &planner.complete(*slot, lost(), now)[..] {
@@ -207,7 +208,7 @@ fn a_batch_that_fails_is_one_failure_however_many_it_carried() {
         assert!(pauses.iter().all(|pause| *pause == pauses[0]), "one backoff for all: {pauses:?}");
         // 50 ms doubled each time, half of it left to chance.
         assert!(pauses[0] <= Duration::from_millis(50 << (failures - 1)), "{pauses:?}");
-        assert!(planner.next_batch(now, 64).is_none(), "the store is backed off from");
+        assert!(planner.next_batch(now, 64, token).is_none(), "the store is backed off from");
     }
 }
 
@@ -219,12 +220,12 @@ fn answers_before_the_connection_died_count_and_the_store_is_backed_off_from() {
             lack(&mut planner, slot, at(0));
         }
         for _ in 0..3 {
-            planner.next_batch(at(0), 1);
+            planner.next_batch(at(0), 1, token);
         }
         for slot in 0..3 {
             drop(planner.complete(slot, lost(), at(0)));
         }
-        assert_eq!(together(planner.next_batch(at(60_000), 64)), [0, 1, 2]);
+        assert_eq!(together(planner.next_batch(at(60_000), 64, token)), [0, 1, 2]);
         for slot in order {
             let answer = if slot == 0 { Ok(reserved(1)) } else { lost() };
             let actions = planner.complete(slot, answer, at(60_000));
@@ -236,7 +237,7 @@ fn answers_before_the_connection_died_count_and_the_store_is_backed_off_from() {
             assert!(failed, "{actions:?}");
         }
         assert_eq!(planner.failures(), 1, "it has answered, and then failed");
-        assert!(planner.next_batch(at(60_000), 64).is_none(), "the store is backed off from");
+        assert!(planner.next_batch(at(60_000), 64, token).is_none(), "the store is backed off from");
         assert_eq!((planner.seen(0).next, planner.seen(1)), (11, Mark::default()));
     }
 }

@@ -434,14 +434,20 @@ impl Executor {
 pub(super) fn execute(store: &mut dyn Store, ask: &Ask) -> Result<Answer, Fault> {
     match ask {
         Ask::Reserve(request) => store.reserve(request).map(Answer::Reserved),
-        Ask::Raise { key, expect, to, clock: false } => store.raise(key, *expect, *to).map(Answer::Raised),
-        Ask::Raise { key, expect, to, clock: true } => {
+        Ask::Raise { key, expect, to, clock: false, .. } => {
+            store.raise(key, *expect, *to).map(Answer::Raised)
+        }
+        Ask::Raise { key, expect, to, clock: true, begin } => {
             // A user of the store may lack the right to read its clock: then marks follow this machine's.
             let now_ms = match store.clock_ms(key) {
                 Err(fault) if fault.kind == FaultKind::Refused => 0,
                 answer => answer?,
             };
-            store.raise(key, *expect, *to).map(|before| Answer::RaisedAt(before, now_ms))
+            let before = match begin {
+                Some(begin) => store.begin_mark(begin),
+                None => store.raise(key, *expect, *to),
+            };
+            before.map(|before| Answer::RaisedAt(before, now_ms))
         }
         Ask::Take(take) => store.take_slot(take).map(Answer::Taken),
         Ask::Node { key, owner } => {

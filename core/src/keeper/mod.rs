@@ -62,6 +62,8 @@ pub struct Keeper {
     planner: Planner,
     sources: HashMap<Slot, KeptSource>,
     ready: Arc<ReadyQueue>,
+    /// Draws the tokens of leased workers.
+    tokens: fn() -> u64,
     /// The source that is being checked or whose request is completed, for a keeper that goes on after a panic in there.
     checking: Option<Slot>,
     /// The sources whose last check panicked.
@@ -104,11 +106,17 @@ impl Keeper {
             planner: Planner::new(seed),
             sources: HashMap::new(),
             ready,
+            tokens: crate::base::random::token,
             checking: None,
             defective: HashMap::new(),
             #[cfg(test)]
             panics_on: None,
         }
+    }
+
+    /// Tokens of leased workers that a simulation can repeat, from 1 to 2^63-1.
+    pub fn set_tokens(&mut self, tokens: fn() -> u64) {
+        self.tokens = tokens;
     }
 
     /// Takes a source in.
@@ -171,7 +179,7 @@ impl Keeper {
     /// The planner's next batch; that of a bank with what its counters need.
     fn next_batch(&mut self, now: Now, most: usize) -> Option<Batch> {
         loop {
-            let batch = self.planner.next_batch(now, most)?;
+            let batch = self.planner.next_batch(now, most, self.tokens)?;
             let Batch::Bank(slot, _) = batch else { return Some(batch) };
             if let Some(KeptSource::Bank(bank)) = self.sources.get(&slot)
                 && let Some(ask) = bank.ask_for(COUNTERS_AT_ONCE, now)
@@ -332,7 +340,7 @@ impl Keeper {
                     match self.planner.last_mark(slot, above) {
                         Some(LastMark::Raise { expect }) => {
                             let key = key.clone();
-                            last.raise.push(Ask::Raise { key, expect, to: above, clock: false });
+                            last.raise.push(Ask::Raise { key, expect, to: above, clock: false, begin: None });
                         }
                         Some(LastMark::Lower { from }) => {
                             last.give_back.push(GiveBack {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Code, Error, Result};
 use crate::base::reservation::{Fault, Key};
 use crate::engine::events::{Event, EventKind, Events};
 use crate::router::{LiveTable, Table};
@@ -20,6 +20,10 @@ const EVERY_MS: u64 = 10_000;
 const EVERY_MS_MOVING: u64 = 1_000;
 /// … at least, while the store fails.
 const EVERY_MS_FAILING: u64 = 60_000;
+/// … while the store fails and one of its ranges moves: the cut-over is not missed for longer.
+const EVERY_MS_FAILING_MOVING: u64 = EVERY_MS;
+/// How often the text of a table is read whose version is the known one: it may be another text, as after a restored backup.
+const WHOLE_EVERY_MS: u64 = 60_000;
 
 /// A router and the table in the store that it follows.
 #[derive(Debug)]
@@ -33,10 +37,15 @@ pub(crate) struct Follower {
     due_ms: AtomicU64,
     /// Readings in a row that failed.
     failures: AtomicU32,
+    /// Boot time at which the text is read again, of whatever version.
+    whole_due_ms: AtomicU64,
 }
 
 /// The first table of a router, as the store has it; `of` is for messages.
 fn parsed(of: &str, stored: &StoredTable) -> Result<Table> {
+    if let Some(split) = &stored.split {
+        return Err(Error::new(Code::StoreRefused, split.clone()));
+    }
     let text = stored.text.as_deref().unwrap_or_default();
     let table = Table::parse(text).and_then(|table| {
         if table.version() == stored.version {
@@ -66,6 +75,7 @@ impl Follower {
             moves: AtomicBool::new(table.moves()),
             due_ms: AtomicU64::new(0),
             failures: AtomicU32::new(0),
+            whole_due_ms: AtomicU64::new(boot_ms + WHOLE_EVERY_MS),
         };
         follower.wait(boot_ms);
         Ok(follower)
@@ -76,15 +86,25 @@ impl Follower {
         // ordering: Relaxed, as of everything here — the keeper alone reads and writes it once the router is in the list.
         let failures = self.failures.load(Ordering::Relaxed);
         // ordering: Relaxed — as above.
-        let every = if self.moves.load(Ordering::Relaxed) { EVERY_MS_MOVING } else { EVERY_MS };
-        let pause = if failures == 0 { every } else { (every << failures.min(10)).min(EVERY_MS_FAILING) };
+        let (every, failing) = if self.moves.load(Ordering::Relaxed) {
+            (EVERY_MS_MOVING, EVERY_MS_FAILING_MOVING)
+        } else {
+            (EVERY_MS, EVERY_MS_FAILING)
+        };
+        let pause = if failures == 0 { every } else { (every << failures.min(10)).min(failing) };
         // ordering: Relaxed — as above.
         self.due_ms.store(boot_ms + pause, Ordering::Relaxed);
     }
 
     /// Reads the table in the store and takes it over if it is newer.
     fn follow(&self, store: &mut dyn Store, boot_ms: u64) -> std::result::Result<bool, Followed> {
-        let stored = store.read_route(&self.key, self.live.version()).map_err(Followed::Failed)?;
+        // After a failure, and from time to time, the text is compared too: a version says nothing about it.
+        // ordering: Relaxed — see `wait`.
+        let is_whole = self.failures.load(Ordering::Relaxed) > 0
+            // ordering: Relaxed — see `wait`.
+            || self.whole_due_ms.load(Ordering::Relaxed) <= boot_ms;
+        let known = if is_whole { 0 } else { self.live.version() };
+        let stored = store.read_route(&self.key, known).map_err(Followed::Failed)?;
         let stored = stored.ok_or_else(|| {
             Followed::Refused(Error::config(format!("route table `{}` is gone from the store", self.name)))
         })?;
@@ -102,6 +122,8 @@ impl Follower {
             is_new = self.live.replace(&table).map_err(Followed::Refused)?;
             // ordering: Relaxed — see `wait`.
             self.moves.store(table.moves(), Ordering::Relaxed);
+            // ordering: Relaxed — see `wait`.
+            self.whole_due_ms.store(boot_ms + WHOLE_EVERY_MS, Ordering::Relaxed);
         }
         self.live.confirm(boot_ms);
         Ok(is_new)
@@ -287,7 +309,46 @@ mod tests {
         routers.poll(&mut store, 2_000_000, &events);
         routers.poll(&mut store, 3_000_000, &events);
         routers.poll(&mut store, 4_000_000, &events);
-        assert_eq!(routers.due_at(), Some(4_060_000));
+        assert_eq!(routers.due_at(), Some(4_000_000 + EVERY_MS), "soon, because a range moves");
+        memory.set_down(false);
+        put(&mut store, Some(6), 7, &text(7, "b"));
+        routers.poll(&mut store, 5_000_000, &events);
+        memory.set_down(true);
+        for at in (6..10).map(|n| n * 1_000_000) {
+            routers.poll(&mut store, at, &events);
+        }
+        assert_eq!(routers.due_at(), Some(9_060_000));
+    }
+
+    #[test]
+    fn another_text_of_the_known_version_is_told_within_a_minute_and_the_router_keeps_its_own() {
+        let memory = Memory::new();
+        let mut store = MemoryStore::new(memory.clone());
+        put(&mut store, None, 6, &text(6, "a"));
+        let router = follower(&mut store);
+        let events = Events::new();
+        // The backup has version 5, and an operator stores another table of version 6 before this process looks again.
+        put(&mut store, Some(6), 5, &text(5, "a"));
+        put(&mut store, Some(5), 6, &text(6, "b"));
+        for at in (1..=6).map(|n| 1_000 + n * EVERY_MS) {
+            router.poll(&mut store, at, &events);
+        }
+        let told = events.drain();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].message.contains("both are version 6"), "{}", told[0].message);
+        assert_eq!(shard(&router), "a");
+        assert_eq!(router.live.age_ms(1_000 + 6 * EVERY_MS), Some(EVERY_MS), "it is not confirmed");
+        put(&mut store, Some(6), 7, &text(7, "b"));
+        router.poll(&mut store, 1_000_000, &events);
+        assert_eq!(shard(&router), "b");
+    }
+
+    #[test]
+    fn stores_with_two_texts_of_one_version_open_no_router() {
+        let split = Some("two texts".to_owned());
+        let stored = StoredTable { split, ..StoredTable::new(5, Some(text(5, "a"))) };
+        let refused = Follower::new("orders", &stored, 1000).expect_err("which of them?");
+        assert_eq!((refused.code, refused.message.contains("two texts")), (Code::StoreRefused, true));
     }
 
     #[test]

@@ -39,10 +39,11 @@ impl Planner {
         }
     }
 
-    /// The next batch, for `most` sources or fewer, if one is wanted and the store may be tried.
-    pub fn next_batch(&mut self, now: Now, most: usize) -> Option<Batch> {
+    /// The next batch, for `most` sources or fewer, if one is wanted and the store may be tried. `token` draws a number that no other
+    /// process has, nor a copy of this one: a request that writes the row of a leased worker carries it.
+    pub fn next_batch(&mut self, now: Now, most: usize, token: impl Fn() -> u64) -> Option<Batch> {
         // First of all, and whatever the store's backoff: a lease that is not renewed ends.
-        if let Some(renewal) = self.next_renewal(now) {
+        if let Some(renewal) = self.next_renewal(now, &token) {
             return Some(renewal);
         }
         if now.boot_ms < self.store_tried_at_ms() {
@@ -82,7 +83,7 @@ impl Planner {
             let doubts_clock = is_mark && self.latest_ms(now).is_some();
             let Some(plan) = self.plan(slot) else { continue };
             let ask = match plan.wanted {
-                Some(Want::Worker) => self.ask_worker(slot, now),
+                Some(Want::Worker) => self.ask_worker(slot, now, token()),
                 _ => plan.ask(now, doubts_clock),
             };
             let (Some(ask), Some(plan)) = (ask, self.plan(slot)) else { continue };

@@ -146,7 +146,7 @@ impl Planner {
         };
         let mut actions = Vec::new();
         let (asked_len, asked) = match plan.in_flight.take() {
-            Some(Want::Numbers { len, period }) => (len, period),
+            Some(Want::Numbers { len, period, .. }) => (len, period),
             _ => (0, 0),
         };
         let reserved_ahead = plan.period != 0
@@ -162,6 +162,9 @@ impl Planner {
             // The row's period is ahead of our clock, or this is the first segment: the source moves to that period. Numbers that
             // were reserved ahead for it come first; they lie below the new range, as `seen` has shown.
             actions.push(Action::DropOtherPeriods(range.period));
+            if plan.period != 0 {
+                plan.used.begin_anew();
+            }
             plan.period = range.period;
             plan.ahead = None;
         }

@@ -3,6 +3,7 @@
 use super::tests::{at, lost, planner_of};
 use super::*;
 use crate::base::error::Code;
+use crate::base::random::token;
 use crate::base::reservation::{Fault, FaultKind, MAX_NUMBER, Reserved};
 use crate::config::MillConfig;
 
@@ -23,7 +24,7 @@ fn check(planner: &mut Planner, snapshot: Snapshot, now: Now) -> Vec<Action> {
 
 /// The request that goes to the store now, if any.
 fn request(planner: &mut Planner, now: Now) -> Option<Request> {
-    match planner.next_batch(now, 1)? {
+    match planner.next_batch(now, 1, token)? {
         Batch::One(0, Ask::Reserve(request)) => Some(request),
         other => panic!("{other:?}"),
     }
@@ -90,7 +91,7 @@ mod buffers {
         ] {
             let actions = check(&mut planner, snapshot(left, 1_000, 0), now);
             assert_eq!(wakes_below(&actions), below, "{left} left");
-            planner.next_batch(now, 1);
+            planner.next_batch(now, 1, token);
             planner.complete(0, lost(), now);
         }
         // Without a rate, when half is gone.
@@ -292,11 +293,11 @@ mod outages {
         let mark = |to| View::Snowflake { wanted_mark: Some(to), waiting: true };
         for (to, before) in [(0, 7), (50, 7)] {
             planner.check(1, &mark(to), at(0));
-            planner.next_batch(at(0), 1).expect("a batch");
+            planner.next_batch(at(0), 1, token).expect("a batch");
             planner.complete(1, Ok(Answer::Raised(before)), at(0));
         }
         planner.check(1, &mark(90), at(0));
-        planner.next_batch(at(0), 1).expect("a batch under way");
+        planner.next_batch(at(0), 1, token).expect("a batch under way");
         let serials = planner.plans[3].as_mut().expect("a plan");
         (serials.period, serials.period_end_ms, serials.ahead) = (20, Some(NOON + 5_000), Some(21));
         planner.failures = 3;
@@ -313,7 +314,7 @@ mod outages {
         assert_eq!(plan(&next, 3), (None, None, vec![], 20, Some(NOON + 5_000), Some(21)));
         assert_eq!(next.dated, BTreeSet::from([3]));
         assert_eq!(next.failures(), 0);
-        assert!(next.timers.is_empty() && next.next_batch(at(0), 9).is_none());
+        assert!(next.timers.is_empty() && next.next_batch(at(0), 9, token).is_none());
         // A source that the defect kept out is taken in; one that is known stays what it is.
         next.add_if_missing(2, &spec("segment:late"));
         next.add_if_missing(0, &spec("segment:orders"));
@@ -327,7 +328,7 @@ mod marks {
 
     fn raise(planner: &mut Planner, to: u64, answer: Result<Answer, Fault>, now: Now) -> Vec<Action> {
         planner.check(0, &View::Snowflake { wanted_mark: Some(to), waiting: false }, now);
-        planner.next_batch(now, 1).expect("a batch");
+        planner.next_batch(now, 1, token).expect("a batch");
         planner.complete(0, answer, now)
     }
 
@@ -620,7 +621,7 @@ mod periods {
         let (early, now) = (days.now(1), days.now(0));
         let actions = check(&mut days.planner, snapshot(900, 2_000, 0), early);
         assert!(!actions.iter().any(|action| matches!(action, Action::DropOtherPeriods(_))), "{actions:?}");
-        days.planner.next_batch(early, 1);
+        days.planner.next_batch(early, 1, token);
         let actions = check(&mut days.planner, snapshot(900, 2_000, 1), now);
         assert!(
             matches!(actions[..], [Action::DropOtherPeriods(period)] if period == days.tomorrow),

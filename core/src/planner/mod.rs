@@ -24,12 +24,12 @@ use std::sync::Arc;
 use crate::base::error::Error;
 use crate::base::reservation::{Key, Mark, Request, Reserved};
 use crate::base::spec::{Rules, Spec};
-use crate::base::worker::{Take, Taken};
+use crate::base::worker::{BeginMark, Take, Taken};
 use crate::segment::{Segment, Snapshot};
 pub use crate::time::Now;
 pub use batch::Batch;
 use period::next_period;
-use rate::Meter;
+use rate::{Meter, Used};
 use refill::LastRefill;
 pub(crate) use worker::WorkerView;
 use worker::{Clocks, Lease};
@@ -58,6 +58,8 @@ pub enum Ask {
         to: u64,
         /// The store's clock is read too.
         clock: bool,
+        /// The process begins with this worker: nothing is raised.
+        begin: Option<Arc<BeginMark>>,
     },
     /// Lease a worker.
     Take(Take),
@@ -143,6 +145,7 @@ pub(crate) enum LastMark {
 struct Plan {
     spec: Arc<Spec>,
     meter: Meter,
+    used: Used,
     /// The highest place this process has seen.
     seen: Mark,
     /// The period callers are served from.
@@ -194,6 +197,8 @@ struct Plan {
 enum Want {
     Numbers {
         len: u64,
+        /// As in a request.
+        single: u64,
         period: u64,
     },
     Mark {
@@ -257,6 +262,7 @@ impl Planner {
         let plan = Plan {
             spec,
             meter: Meter::default(),
+            used: Used::default(),
             seen: Mark::default(),
             period: 0,
             period_end_ms: None,
@@ -351,29 +357,34 @@ impl Planner {
         let Some(plan) = self.plan(slot) else { return };
         plan.meter.sample(now.boot_ms, snapshot.issued);
         plan.last_issued = snapshot.issued;
-        let rate = plan.meter.per_1000s(now.boot_ms, snapshot.issued);
         let rules = plan.rules();
+        if rules.ends {
+            plan.used.sample(now.boot_ms, snapshot.issued, rules.buffer_ms);
+        }
+        let demand = plan.demand(snapshot.issued, now);
         let lacking = snapshot.wanted.saturating_sub(left);
         // Once the next period is reserved the row stands in it, and a refill would bring its date early: the numbers in memory
         // serve the last moments of this period, unless a caller lacks one.
         let held_back = plan.ahead.is_some() && lacking == 0;
-        let len = if snapshot.room == 0 || held_back { 0 } else { rules.step(rate, left, lacking) };
+        let len = if snapshot.room == 0 || held_back { 0 } else { rules.step(demand, left, lacking) };
         plan.measure_refill(snapshot);
-        let pause = if lacking == 0 { plan.pause(rate, left, len, now) } else { None };
+        let pause = if lacking == 0 { plan.pause(demand, left, len, now) } else { None };
         let len = if pause.is_some() { 0 } else { len };
         let pattern = plan.spec.pattern();
         if len > 0 {
             let period = pattern.map_or(0, |p| p.period_at(now.wall_ms));
-            plan.wanted = Some(Want::Numbers { len, period });
-        } else if let Some(next) = next_period(plan, rate, now) {
-            plan.wanted = Some(Want::Numbers { len: rules.step(rate, 0, 1), period: next });
+            plan.wanted = Some(Want::Numbers { len, single: rules.single(lacking), period });
+        } else if let Some(next) = next_period(plan, demand.per_1000s, now) {
+            // One step: none of that period was used yet.
+            let single = rules.single(1);
+            plan.wanted = Some(Want::Numbers { len: single, single, period: next });
         } else {
             plan.wanted = None;
         }
         let wants = plan.wanted.is_some();
         // Checked again when half of it is gone, so that a rate that rises is seen before the end.
         if left > 1 {
-            let mark = pause.map_or_else(|| rules.low_water(rate), |pause| pause.pressing);
+            let mark = pause.map_or_else(|| rules.low_water(demand), |pause| pause.pressing);
             actions.push(Action::WakeBelow(mark.max(left / 2).min(left - 1)));
         }
         if wants {
@@ -557,10 +568,17 @@ impl Plan {
         match self.wanted? {
             Want::Mark { to } => {
                 let (key, expect) = (self.spec.key.clone(), self.expected_mark());
-                Some(Ask::Raise { key, expect, to, clock: to == 0 || doubts_clock })
+                let begin = (to == 0 && self.mark.is_none()).then(|| self.spec.begin_mark()).flatten();
+                Some(Ask::Raise {
+                    key,
+                    expect,
+                    to,
+                    clock: to == 0 || doubts_clock,
+                    begin: begin.map(Arc::new),
+                })
             }
             Want::Worker | Want::Counters => None,
-            Want::Numbers { len, period } => {
+            Want::Numbers { len, single, period } => {
                 let latest_ms = now.wall_ms.saturating_add(self.spec.skew_ms as i64);
                 let period_max =
                     self.spec.pattern().map_or(period, |pattern| pattern.period_at(latest_ms).max(period));
@@ -574,6 +592,7 @@ impl Plan {
                     period_max,
                     heal: self.spec.heal,
                     max_jump: self.spec.rules.max_step.saturating_mul(MAX_JUMP_STEPS),
+                    single,
                 };
                 Some(Ask::Reserve(counted.of_the_row()))
             }

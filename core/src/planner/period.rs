@@ -48,6 +48,7 @@ impl Planner {
         let today = pattern.period_at(now.wall_ms);
         actions.push(Action::DropOtherPeriods(today));
         plan.period = today;
+        plan.used.begin_anew();
         if plan.ahead.take() == Some(today) {
             plan.period_end_ms = pattern.period_end_ms(today);
             // Repeated for a source that ended the period just before these numbers came.

@@ -47,6 +47,48 @@ impl Meter {
     }
 }
 
+/// Parts of a window that are sampled.
+const PARTS: u64 = 16;
+
+/// How many numbers of the present period were used lately, from samples `(when, how many had been issued by then)`. Between two
+/// samples the use counts as even.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Used {
+    /// At most one is older than the window.
+    samples: std::collections::VecDeque<(u64, u64)>,
+}
+
+impl Used {
+    /// Another period began: its numbers are counted from the next sample on.
+    pub(super) fn begin_anew(&mut self) {
+        self.samples.clear();
+    }
+
+    /// Records how many numbers had been issued by `now`.
+    pub(super) fn sample(&mut self, now_ms: u64, issued: u64, window_ms: u64) {
+        while self.samples.get(1).is_some_and(|(at, _)| at.saturating_add(window_ms) <= now_ms) {
+            self.samples.pop_front();
+        }
+        let next = |at: u64| at.saturating_add((window_ms / PARTS).max(1));
+        if self.samples.back().is_none_or(|&(at, _)| next(at) <= now_ms) {
+            self.samples.push_back((now_ms, issued));
+        }
+    }
+
+    /// Numbers used within the window before `now`.
+    pub(super) fn within(&self, now_ms: u64, issued: u64, window_ms: u64) -> u64 {
+        let Some(&(at, before)) = self.samples.front() else { return 0 };
+        let since = now_ms.saturating_sub(window_ms);
+        let mut by_then = before;
+        if at < since {
+            let &(next_at, next) = self.samples.get(1).unwrap_or(&(now_ms, issued));
+            let part = u128::from(next.saturating_sub(before)) * u128::from(since - at);
+            by_then += u64::try_from(part.div_ceil(u128::from((next_at - at).max(1)))).unwrap_or(u64::MAX);
+        }
+        issued.saturating_sub(by_then)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +147,41 @@ mod tests {
         assert_eq!(meter(&[(0, 0), (100, 4_000), (9_500, 4_000)]).per_1000s(10_000, 5_000), 1_000_000);
         // All samples: a lull does not empty the buffer.
         assert_eq!(meter(&[(0, 0), (5_000, 5_000), (9_000, 5_000)]).per_1000s(10_000, 5_000), 500_000);
+    }
+
+    #[test]
+    fn what_was_used_in_the_window_is_counted_and_what_is_older_is_not() {
+        let mut used = Used::default();
+        used.sample(0, 0, 16_000);
+        assert_eq!(used.within(0, 500, 16_000), 500);
+        for second in 1..=60u64 {
+            used.sample(second * 1000, second * 100, 16_000);
+            assert_eq!(used.within(second * 1000, second * 100, 16_000), 100 * second.min(16));
+        }
+        assert!(used.samples.len() <= PARTS as usize + 2, "{:?}", used.samples);
+        // A lull, in which nothing was sampled.
+        assert_eq!(used.within(70_000, 6_000, 16_000), 600);
+        assert_eq!(used.within(77_000, 6_000, 16_000), 0);
+    }
+
+    #[test]
+    fn a_burst_after_a_long_lull_counts_from_the_next_sample_on() {
+        let mut used = Used::default();
+        used.sample(0, 0, 30_000);
+        used.sample(3_600_000, 1_000, 30_000);
+        assert_eq!(used.within(3_600_000, 1_000, 30_000), 8, "an even use of an hour");
+        assert_eq!(used.within(3_600_001, 3_000, 30_000), 2_008);
+    }
+
+    #[test]
+    fn samples_lie_a_sixteenth_of_the_window_apart() {
+        let mut used = Used::default();
+        for now_ms in 0..10_000 {
+            used.sample(now_ms, now_ms, 1_600);
+            assert!(used.samples.len() <= PARTS as usize + 2);
+            assert_eq!(used.within(now_ms, now_ms, 1_600), now_ms.min(1_600), "at {now_ms}");
+        }
+        used.begin_anew();
+        assert_eq!(used.within(10_000, 10_000, 1_600), 0);
     }
 }

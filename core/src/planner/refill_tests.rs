@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::{Action, Answer, Ask, Batch, Now, Planner, View};
+use crate::base::random::token;
 use crate::base::reservation::{Request, Reserved};
 use crate::config::MillConfig;
 use crate::segment::Snapshot;
 
 /// What the store is asked next.
 fn next(planner: &mut Planner, now: Now) -> Option<Request> {
-    match planner.next_batch(now, 1)? {
+    match planner.next_batch(now, 1, token)? {
         Batch::One(0, Ask::Reserve(request)) => Some(request),
         other => panic!("{other:?}"),
     }
@@ -79,6 +80,80 @@ impl Stage {
             }
         }
     }
+}
+
+impl Stage {
+    /// Takes up to so many a millisecond, and lacks the rest for as long as the store needs: a millisecond. What lies ahead after a
+    /// check is what was used before, or two steps. Answers with how many callers were late.
+    fn take_serials(&mut self, each_ms: u64, ms: u64, low_water: &mut u64) -> u64 {
+        let mut late = 0;
+        for _ in 0..ms {
+            self.now.boot_ms += 1;
+            self.now.wall_ms += 1;
+            let taken = each_ms.min(self.left);
+            (self.issued, self.left) = (self.issued + taken, self.left - taken);
+            late += each_ms - taken;
+            if self.left < *low_water || taken < each_ms || !self.planner.due(self.now).is_empty() {
+                *low_water = self.check(u64::from(taken < each_ms));
+            }
+            assert!(self.left <= self.issued.max(1_000), "{} left, {} used", self.left, self.issued);
+        }
+        late
+    }
+}
+
+#[test]
+fn serials_taken_as_fast_as_memory_are_reserved_twice_as_many_at_a_time_until_memory_is_full() {
+    let mut stage = Stage::of("serial:a/b?date=&number=0000000000&step=500");
+    let mut trips = 0;
+    while stage.left < 1_000_000 {
+        (stage.issued, stage.left) = (stage.issued + stage.left, 0);
+        stage.now.boot_ms += 1;
+        stage.check(1);
+        trips += 1;
+    }
+    assert!(trips <= 13, "{trips} round trips");
+    let (before, issued) = (stage.refills, stage.issued);
+    stage.take_serials(46_000, 10_000, &mut 0);
+    let refills = (stage.refills - before) as f64 * 1e6 / (stage.issued - issued) as f64;
+    assert!(refills <= 0.3, "{refills} a million");
+}
+
+#[test]
+fn a_rate_of_serials_that_rises_costs_few_refills_and_few_callers_wait() {
+    for (rate, few, late) in [(2_000, 12, 0), (100_000, 16, 1_000), (5_000_000, 20, 60_000)] {
+        let mut stage = Stage::of("serial:a/b?date=&number=00000000000&step=500");
+        let mut low_water = stage.first_id();
+        let waited = stage.take_serials(rate / 1000, 3_000, &mut low_water);
+        assert!(stage.refills <= few && waited <= late, "{rate}: {} refills, {waited} late", stage.refills);
+        stage.take_serials(rate / 1000, 120_000, &mut low_water);
+        let before = stage.refills;
+        for _ in 0..60_000 {
+            assert_eq!(stage.take_serials(rate / 1000, 1, &mut low_water), 0, "{rate}");
+            // Of 30 s, as far as four largest steps last.
+            let runway = (30 * rate).min(40_000_000);
+            assert!(stage.left * 36 >= runway * 31 - 36 * 1_000, "{rate}: {} of {runway}", stage.left);
+            assert!(stage.left <= runway, "{rate}: {} of {runway}", stage.left);
+        }
+        let refills = stage.refills - before;
+        assert!(refills <= 16 || rate > 1_000_000, "{rate}: {refills} refills in a minute");
+    }
+}
+
+#[test]
+fn a_process_that_knows_of_the_last_tenth_asks_for_single_steps() {
+    let mut stage = Stage::of("serial:a/b?date=&number=000000&step=500");
+    stage.reserved = 890_000;
+    let mut low_water = 0;
+    let late = stage.take_serials(1_000, 40, &mut low_water);
+    assert!(stage.reserved >= 900_000, "{} reserved, {late} late", stage.reserved);
+    for _ in 0..50 {
+        let (before, refills) = (stage.reserved, stage.refills);
+        stage.take_serials(100, 10, &mut low_water);
+        assert!(stage.reserved - before <= (stage.refills - refills) * 500);
+        assert!(stage.left <= 625, "{} left", stage.left);
+    }
+    assert!(stage.refills > 50, "{}", stage.refills);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Doubtful marks, and places in line.
 
 use super::*;
+use crate::base::random::token;
 use crate::base::reservation::{Fault, FaultKind};
 use crate::config::MillConfig;
 
@@ -16,7 +17,7 @@ pub(super) fn at(boot_ms: u64) -> Now {
 }
 
 fn next(planner: &mut Planner, now: Now) -> Option<(Slot, Ask)> {
-    planner.next_batch(now, 1).map(|batch| match batch {
+    planner.next_batch(now, 1, token).map(|batch| match batch {
         Batch::One(slot, ask) => (slot, ask),
         Batch::Several(slots, _) | Batch::Renew(slots, _) => panic!("{slots:?} in one batch"),
         Batch::Bank(slot, _) => panic!("{slot} is no bank"),

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::fault::{Fault, FaultKind};
-use crate::base::reservation::{Key, MAX_NUMBER};
+use crate::base::reservation::Key;
 use crate::base::spec::{SnowflakeSpec, Worker};
-use crate::base::worker::{BELIEVED_MS, OwnSlot, Release, Renewal, Renewed, Take, Taken};
+use crate::base::worker::{
+    BELIEVED_MS, Beside, Left, OwnSlot, Release, Renewal, Renewed, Take, Taken, noted,
+};
 
 use super::completion::BACKOFF_MS;
 use super::{Action, Ask, Batch, Now, Planner, Slot, Want};
@@ -28,15 +30,16 @@ const MOST_DOUBTS: usize = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Lease {
     worker: u64,
-    token: u64,
-    /// Where this process left the mark, and where requests with lost answers may have left it.
-    marks: Vec<u64>,
+    /// What this process wrote into the row last, and what requests with lost answers may have written since.
+    left: Vec<Left>,
+    /// The process and the source, as the row names them once it was renewed.
+    owner: Arc<str>,
     /// The boot time at which its use ends.
     until_ms: u64,
     /// How long it lasts without renewal.
     length_ms: u64,
-    /// The renewal in flight: its mark, and when it was sent.
-    asked: Option<(u64, u64)>,
+    /// The renewal in flight: what it writes, and when it was sent.
+    asked: Option<(Left, u64)>,
 }
 
 /// What is known of the clocks.
@@ -63,7 +66,13 @@ pub(crate) struct WorkerView {
 
 impl Lease {
     fn own(&self, key: &Arc<Key>) -> OwnSlot {
-        OwnSlot { key: key.clone(), slot: self.worker, token: self.token, expect: self.marks.clone() }
+        OwnSlot { key: key.clone(), slot: self.worker, left: self.left.clone(), owner: self.owner.clone() }
+    }
+
+    /// The row may hold this too. Of many doubts the last and the first ones are kept: without the right one the worker is given up.
+    fn doubt(&mut self, left: Left) {
+        self.left.truncate(MOST_DOUBTS);
+        self.left.push(left);
     }
 }
 
@@ -132,6 +141,10 @@ impl Planner {
         self.owner = Some(owner);
     }
 
+    fn owner(&self) -> Arc<str> {
+        self.owner.clone().unwrap_or_else(|| "keymill".into())
+    }
+
     pub(super) fn check_worker(&mut self, slot: Slot, view: WorkerView, now: Now, actions: &mut Vec<Action>) {
         let wall_ms = if view.idle { self.clocks.believed(now) } else { now.wall_ms };
         let Some(plan) = self.plan(slot) else { return };
@@ -147,7 +160,7 @@ impl Planner {
                 let until_ms = lease.until_ms;
                 if view.idle {
                     // It ended while the answer to its renewal was on the way.
-                    let mark = lease.marks.first().copied().unwrap_or_default();
+                    let mark = lease.left.first().map_or(0, |left| left.mark);
                     actions.push(Action::Begin { worker: lease.worker, start: 0, mark, until_ms, wall_ms });
                 }
                 plan.wanted = None;
@@ -169,9 +182,8 @@ impl Planner {
     }
 
     /// The request for a slot.
-    pub(super) fn ask_worker(&mut self, slot: Slot, now: Now) -> Option<Ask> {
-        let token = self.rng.u64(1..=MAX_NUMBER);
-        let owner = self.owner.clone().unwrap_or_else(|| "keymill".into());
+    pub(super) fn ask_worker(&mut self, slot: Slot, now: Now, token: u64) -> Option<Ask> {
+        let owner = self.owner();
         let wall_ms = self.clocks.believed(now);
         let plan = self.plan(slot)?;
         let of = plan.spec.snowflake?;
@@ -194,6 +206,7 @@ impl Planner {
             lease_ms,
             token,
             owner,
+            beside: Beside { places: plan.spec.places().map(Arc::new), passed_over: Vec::new() },
         }))
     }
 
@@ -201,6 +214,7 @@ impl Planner {
     pub(super) fn taken(&mut self, slot: Slot, taken: Taken, now: Now) -> Vec<Action> {
         self.clocks.answered(taken.now_ms, now);
         let wall_ms = self.clocks.believed(now);
+        let owner = self.owner();
         let Some(plan) = self.plan(slot) else { return Vec::new() };
         plan.wanted = None;
         let Some((token, sent_ms)) = plan.taking.take() else { return Vec::new() };
@@ -209,8 +223,9 @@ impl Planner {
         };
         let Taken { slot: worker, start, mark, .. } = taken;
         let until_ms = sent_ms.saturating_add(used_ms(lease_ms));
-        plan.lease =
-            Some(Lease { worker, token, marks: vec![mark], until_ms, length_ms: lease_ms, asked: None });
+        let left = vec![Left { token, mark }];
+        let owner = plan.spec.places().map_or(owner.clone(), |places| noted(&owner, &places.source).into());
+        plan.lease = Some(Lease { worker, left, owner, until_ms, length_ms: lease_ms, asked: None });
         if self.leases.is_empty() {
             self.renew_at_ms = u64::MAX;
         }
@@ -252,18 +267,21 @@ impl Planner {
         (!self.leases.is_empty() && !self.renewing).then_some(self.renew_at_ms)
     }
 
-    /// The renewal of every lease of this mill, if it is due.
-    pub(super) fn next_renewal(&mut self, now: Now) -> Option<Batch> {
+    /// The renewal of every lease of this mill, if it is due. All rows get one token: it tells this request from others, and not one
+    /// row from another.
+    pub(super) fn next_renewal(&mut self, now: Now, token: impl FnOnce() -> u64) -> Option<Batch> {
         if now.boot_ms < self.renewal_due_ms()? {
             return None;
         }
         let wall_ms = self.clocks.believed(now);
+        let token = token();
         let (mut slots, mut renewals) = (Vec::new(), Vec::new());
         for &slot in &self.leases {
             let Some(plan) = self.plans.get_mut(slot).and_then(Option::as_mut) else { continue };
             let (Some(lease), Some(of)) = (&mut plan.lease, &plan.spec.snowflake) else { continue };
-            let least = lease.marks.iter().copied().max().unwrap_or_default().max(plan.worker_mark);
-            let to = mark_at(of, wall_ms, lease.length_ms).max(least);
+            let least =
+                lease.left.iter().map(|left| left.mark).max().unwrap_or_default().max(plan.worker_mark);
+            let to = Left { token, mark: mark_at(of, wall_ms, lease.length_ms).max(least) };
             lease.asked = Some((to, now.boot_ms));
             slots.push(slot);
             let own = lease.own(&plan.spec.key);
@@ -309,7 +327,7 @@ impl Planner {
             let Some((to, sent_ms)) = lease.asked.take() else { continue };
             match answer {
                 Some(Ok(mark)) => {
-                    lease.marks = vec![mark];
+                    lease.left = vec![Left { mark, ..to }];
                     lease.until_ms = sent_ms.saturating_add(used_ms(lease.length_ms));
                     let until_ms = lease.until_ms;
                     actions.push((slot, Action::Renewed { mark, until_ms }));
@@ -325,9 +343,8 @@ impl Planner {
                     if now.boot_ms >= lease.until_ms {
                         errors.push((slot, fault.error(plan.spec.command_line())));
                     }
-                    if fault.kind == FaultKind::Unknown && !lease.marks.contains(&to) {
-                        lease.marks.truncate(MOST_DOUBTS);
-                        lease.marks.push(to);
+                    if fault.kind == FaultKind::Unknown {
+                        lease.doubt(to);
                     }
                 }
                 None => failed = true,
@@ -363,7 +380,7 @@ impl Planner {
             let lease = old.plans.get_mut(slot).and_then(Option::as_mut).and_then(|plan| plan.lease.take());
             let (Some(mut lease), Some(plan)) = (lease, self.plan(slot)) else { continue };
             if let Some((to, _)) = lease.asked.take() {
-                lease.marks.push(to);
+                lease.doubt(to);
             }
             plan.lease = Some(lease);
             self.leases.insert(slot);

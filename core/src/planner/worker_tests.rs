@@ -4,7 +4,8 @@ use super::tests::at;
 use super::*;
 use crate::base::error::Code;
 use crate::base::fault::{Fault, FaultKind};
-use crate::base::worker::{Renewal, Renewed};
+use crate::base::random::token;
+use crate::base::worker::{Left, Renewal, Renewed};
 use crate::config::MillConfig;
 
 const LEASE: u64 = 30_000;
@@ -31,7 +32,7 @@ fn planner(specs: &[&str]) -> Planner {
 
 /// The request for a slot that is due now, sent.
 fn take(planner: &mut Planner, now: Now) -> (Slot, Take) {
-    match planner.next_batch(now, 9) {
+    match planner.next_batch(now, 9, token) {
         Some(Batch::One(slot, Ask::Take(take))) => (slot, take),
         other => panic!("no request for a worker: {other:?}"),
     }
@@ -42,7 +43,8 @@ fn lease(planner: &mut Planner, slot: Slot, worker: u64, now: Now) -> Take {
     planner.check(slot, &WAITING, now);
     let (asked, take) = take(planner, now);
     assert_eq!(asked, slot);
-    let taken = Taken { slot: worker, start: 0, mark: take.mark, now_ms: now.wall_ms as u64 };
+    let taken =
+        Taken { slot: worker, start: 0, mark: take.mark, now_ms: now.wall_ms as u64, has_moved: false };
     let actions = planner.complete(slot, Ok(Answer::Taken(taken)), now);
     assert!(matches!(actions[..], [Action::Begin { start: 0, .. }]), "{actions:?}");
     take
@@ -60,7 +62,7 @@ fn renewed_once(planner: &mut Planner, from: Now) -> u64 {
 
 /// The renewal that is due now, sent.
 fn renewal(planner: &mut Planner, now: Now) -> Option<(Vec<Slot>, Vec<Renewal>)> {
-    match planner.next_batch(now, 9)? {
+    match planner.next_batch(now, 9, token)? {
         Batch::Renew(slots, renewals) => Some((slots, renewals)),
         other => panic!("no renewal: {other:?}"),
     }
@@ -68,7 +70,7 @@ fn renewal(planner: &mut Planner, now: Now) -> Option<(Vec<Slot>, Vec<Renewal>)>
 
 /// The store renewed each.
 fn done(renewals: &[Renewal], now: Now) -> Renewed {
-    let marks = renewals.iter().map(|renewal| Ok(renewal.to)).collect();
+    let marks = renewals.iter().map(|renewal| Ok(renewal.to.mark)).collect();
     Renewed { marks, now_ms: now.wall_ms as u64 }
 }
 
@@ -84,13 +86,13 @@ fn unknown<T>() -> Result<T, Fault> {
 fn nothing_is_leased_before_a_caller_asks_and_nothing_renewed_before_its_time() {
     let mut planner = planner(&["snowflake:tx"]);
     planner.check(0, &IDLE, at(0));
-    assert!(planner.next_batch(at(0), 9).is_none());
+    assert!(planner.next_batch(at(0), 9, token).is_none());
     assert_eq!(planner.wake_at(at(0)), None, "an unused source costs nothing");
     lease(&mut planner, 0, 5, at(100));
     let due = renewed_once(&mut planner, at(100));
     for boot_ms in [due - THIRD, due - THIRD + 1, due - 1] {
         planner.check(0, &BUSY, at(boot_ms));
-        assert!(planner.next_batch(at(boot_ms), 9).is_none(), "at {boot_ms}");
+        assert!(planner.next_batch(at(boot_ms), 9, token).is_none(), "at {boot_ms}");
         assert_eq!(planner.wake_at(at(boot_ms)), Some(due));
     }
 }
@@ -118,7 +120,7 @@ fn a_lease_is_renewed_each_third_of_it_idle_or_in_use() {
         assert!(renewal(&mut planner, at(now.boot_ms - 1)).is_none());
         let (slots, renewals) = renewal(&mut planner, now).expect("it is due");
         assert_eq!((slots.as_slice(), renewals[0].own.slot), ([0].as_slice(), 5));
-        assert!(planner.next_batch(now, 9).is_none(), "one is in flight");
+        assert!(planner.next_batch(now, 9, token).is_none(), "one is in flight");
         let actions = planner.renewed(&slots, Ok(done(&renewals, now)), now);
         let until = now.boot_ms + USED;
         assert!(
@@ -134,14 +136,15 @@ fn a_renewal_raises_the_mark_by_the_time_that_passed_and_names_the_last_one() {
     let first = lease(&mut planner, 0, 5, at(0));
     let later = Now { boot_ms: THIRD, wall_ms: at(0).wall_ms + THIRD as i64 };
     let (slots, renewals) = renewal(&mut planner, later).expect("it is due");
-    assert_eq!(renewals[0].own.expect, [first.mark]);
-    assert_eq!(renewals[0].to, first.mark + THIRD, "a tick is a millisecond");
-    assert_eq!(renewals[0].own.token, first.token);
+    assert_eq!(renewals[0].own.left, [Left { token: first.token, mark: first.mark }]);
+    assert_eq!(renewals[0].to.mark, first.mark + THIRD, "a tick is a millisecond");
+    assert_ne!(renewals[0].to.token, first.token, "each request has a token of its own");
     planner.renewed(&slots, Ok(done(&renewals, later)), later);
     let later = Now { boot_ms: 2 * THIRD, ..later };
     let (_, again) = renewal(&mut planner, later).expect("it is due");
-    assert_eq!(again[0].own.expect, [renewals[0].to]);
-    assert_eq!(again[0].to, renewals[0].to, "a clock that stands still lowers nothing");
+    assert_eq!(again[0].own.left, [renewals[0].to]);
+    assert_eq!(again[0].to.mark, renewals[0].to.mark, "a clock that stands still lowers nothing");
+    assert_ne!(again[0].to.token, renewals[0].to.token);
 }
 
 #[test]
@@ -157,7 +160,7 @@ fn every_lease_of_a_mill_is_renewed_in_one_batch_before_anything_else() {
     assert_eq!(renewals.iter().map(|renewal| renewal.own.slot).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(renewals[1].lease_ms, 60_000);
     planner.renewed(&slots, Ok(done(&renewals, at(THIRD))), at(THIRD));
-    assert!(matches!(planner.next_batch(at(THIRD), 9), Some(Batch::One(2, Ask::Reserve(_)))));
+    assert!(matches!(planner.next_batch(at(THIRD), 9, token), Some(Batch::One(2, Ask::Reserve(_)))));
     assert!(renewal(&mut planner, at(2 * THIRD - 1)).is_none());
     assert_eq!(renewal(&mut planner, at(2 * THIRD)).expect("it is due").0, [0, 1, 3]);
 }
@@ -186,17 +189,17 @@ fn a_failed_renewal_is_tried_again_within_a_quarter_of_a_third_and_stops_at_no_b
 #[test]
 fn a_lost_answer_leaves_a_mark_that_may_stand_in_either_place() {
     let mut planner = planner(&["snowflake:tx"]);
-    let first = lease(&mut planner, 0, 5, at(0)).mark;
+    let Take { token, mark, .. } = lease(&mut planner, 0, 5, at(0));
     let later = |boot_ms: u64| Now { boot_ms, wall_ms: at(0).wall_ms + boot_ms as i64 };
     let (slots, lost) = renewal(&mut planner, later(THIRD)).expect("it is due");
     planner.renewed(&slots, unknown(), later(THIRD));
     let now = later(THIRD + 100);
     let (slots, again) = renewal(&mut planner, now).expect("it is tried again");
-    assert_eq!(again[0].own.expect, [first, lost[0].to]);
-    assert!(again[0].to >= lost[0].to, "never below what the store may hold");
+    assert_eq!(again[0].own.left, [Left { token, mark }, lost[0].to]);
+    assert!(again[0].to.mark >= lost[0].to.mark, "never below what the store may hold");
     planner.renewed(&slots, Ok(done(&again, now)), now);
     let (_, third) = renewal(&mut planner, later(2 * THIRD + 100)).expect("it is due");
-    assert_eq!(third[0].own.expect, [again[0].to], "nothing is in doubt any more");
+    assert_eq!(third[0].own.left, [again[0].to], "nothing is in doubt any more");
 }
 
 #[test]
@@ -230,7 +233,7 @@ fn the_length_of_a_lease_counts_from_when_it_was_asked_for() {
     let mut planner = planner(&["snowflake:tx"]);
     planner.check(0, &WAITING, at(0));
     let (slot, asked) = take(&mut planner, at(0));
-    let taken = Taken { slot: 5, start: 0, mark: asked.mark, now_ms: 0 };
+    let taken = Taken { slot: 5, start: 0, mark: asked.mark, now_ms: 0, has_moved: false };
     let actions = planner.complete(slot, Ok(Answer::Taken(taken)), at(4_000));
     assert!(matches!(actions[..], [Action::Begin { until_ms: USED, .. }]), "{actions:?}");
     let (slots, renewals) = renewal(&mut planner, at(THIRD)).expect("a third after it was asked for");
@@ -268,13 +271,13 @@ fn a_worker_that_another_process_took_is_given_up_and_the_next_caller_gets_a_new
     assert!(renewal(&mut planner, at(LEASE * 9)).is_none(), "nothing is left to renew");
     // Only where a caller lacks one: an idle source does not take workers from others.
     planner.check(0, &IDLE, late);
-    assert!(planner.next_batch(late, 9).is_none());
+    assert!(planner.next_batch(late, 9, token).is_none());
     let used_up = View::Worker(WorkerView { wanted: true, idle: true, mark: first.mark });
     planner.check(0, &used_up, late);
     let (_, again) = take(&mut planner, late);
     assert_ne!(again.token, first.token);
     assert!(again.mark >= first.mark, "marks of later workers are not lower");
-    let taken = Taken { slot: 9, start: 77, mark: again.mark, now_ms: 0 };
+    let taken = Taken { slot: 9, start: 77, mark: again.mark, now_ms: 0, has_moved: false };
     let actions = planner.complete(0, Ok(Answer::Taken(taken)), late);
     assert!(matches!(actions[..], [Action::Begin { worker: 9, start: 77, .. }]), "{actions:?}");
 }
@@ -286,7 +289,7 @@ fn one_lost_worker_does_not_end_the_leases_of_other_sources() {
     lease(&mut planner, 1, 2, at(0));
     let (slots, renewals) = renewal(&mut planner, at(THIRD)).expect("it is due");
     let taken = Err(Fault::new(FaultKind::Taken, "another process"));
-    let answer = Ok(Renewed { marks: vec![taken, Ok(renewals[1].to)], now_ms: 0 });
+    let answer = Ok(Renewed { marks: vec![taken, Ok(renewals[1].to.mark)], now_ms: 0 });
     let actions = planner.renewed(&slots, answer, at(THIRD));
     assert!(matches!(actions[..], [(0, Action::Lapse), (1, Action::Renewed { .. })]), "{actions:?}");
     assert_eq!(renewal(&mut planner, at(2 * THIRD)).expect("it is due").0, [1]);
@@ -298,7 +301,7 @@ fn without_a_free_worker_the_store_is_asked_again_within_a_second_as_long_as_cal
     let mut tries = Vec::new();
     for boot_ms in (0..10_000).step_by(10) {
         planner.check(0, &WAITING, at(boot_ms));
-        if let Some(batch) = planner.next_batch(at(boot_ms), 9) {
+        if let Some(batch) = planner.next_batch(at(boot_ms), 9, token) {
             assert!(matches!(batch, Batch::One(0, Ask::Take(_))));
             tries.push(boot_ms);
             let fault = Fault::new(FaultKind::NoneFree, "none");
@@ -321,11 +324,8 @@ fn a_keeper_that_begins_again_keeps_the_leases_and_doubts_what_was_in_flight() {
     let mut planner = old.successor(8);
     let now = at(THIRD + 10);
     let (slots, renewals) = renewal(&mut planner, now).expect("what it inherits is renewed at once");
-    assert_eq!(
-        (slots.as_slice(), renewals[0].own.slot, renewals[0].own.token),
-        ([0].as_slice(), 5, first.token)
-    );
-    assert!(renewals[0].own.expect.contains(&first.mark) && renewals[0].own.expect.contains(&lost[0].to));
+    assert_eq!((slots.as_slice(), renewals[0].own.slot), ([0].as_slice(), 5));
+    assert_eq!(renewals[0].own.left, [Left { token: first.token, mark: first.mark }, lost[0].to]);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn a_close_frees_the_worker_with_what_was_used() {
     let first = lease(&mut planner, 0, 5, at(0));
     let freed = planner.release(0, first.mark - 7).expect("a lease");
     assert_eq!(
-        (freed.own.slot, freed.own.token, freed.own.expect.as_slice(), freed.used),
-        (5, first.token, [first.mark].as_slice(), first.mark - 7)
+        (freed.own.slot, freed.own.left.as_slice(), freed.used),
+        (5, [Left { token: first.token, mark: first.mark }].as_slice(), first.mark - 7)
     );
 }

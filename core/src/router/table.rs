@@ -1,8 +1,9 @@
 //! Route tables: which shard owns which range of genes. Read from TOML or JSON, checked as a whole.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::base::error::{Error, Result, shown};
@@ -111,7 +112,7 @@ impl Table {
         }
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let value = if text.trim_start().starts_with('{') {
-            serde_json::from_str(text).map_err(|e| format!("is not JSON: {e}"))
+            serde_json::from_str(text).map(|Unrepeated(value)| value).map_err(|e| format!("is not JSON: {e}"))
         } else {
             toml::from_str(text).map_err(|e| format!("is not TOML: {}", in_one_line(&e, text)))
         };
@@ -174,6 +175,72 @@ fn fill(words: &mut [u64], begin: usize, length: usize, word: Word) {
     let wrapped = begin + length - end;
     words[begin..end].fill(word.0);
     words[..wrapped].fill(word.0);
+}
+
+/// A value of JSON in which no object has a field twice. `serde_json` takes the last one in silence.
+struct Unrepeated(Value);
+
+impl<'de> Deserialize<'de> for Unrepeated {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        from.deserialize_any(UnrepeatedVisitor).map(Unrepeated)
+    }
+}
+
+struct UnrepeatedVisitor;
+
+impl<'de> Visitor<'de> for UnrepeatedVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value of JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> std::result::Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(Unrepeated(value)) = list.next_element()? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> std::result::Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(name) = object.next_key::<String>()? {
+            if fields.contains_key(&name) {
+                return Err(serde::de::Error::custom(format_args!(
+                    "the field `{}` is there twice",
+                    shown(&name)
+                )));
+            }
+            let Unrepeated(value) = object.next_value()?;
+            fields.insert(name, value);
+        }
+        Ok(Value::Object(fields))
+    }
 }
 
 fn in_one_line(error: &toml::de::Error, text: &str) -> String {
@@ -293,6 +360,12 @@ impl Reader {
         let name = value.as_str().filter(|name| {
             !name.trim().is_empty() && name.len() <= LONGEST_NAME && !name.chars().any(char::is_control)
         });
+        if let Some(name) = name.filter(|name| name.trim() != *name) {
+            self.fault(format!(
+                "{of} has a blank at an end of the name `{}`; without it, it would be another shard",
+                shown(name)
+            ));
+        }
         if name.is_none() {
             self.fault(format!(
                 "{of} has {} where a shard's name of 1 to {LONGEST_NAME} bytes is needed",
@@ -429,6 +502,27 @@ mod tests {
         ] {
             assert!(message.contains(part), "no `{part}` in {message}");
         }
+    }
+
+    #[test]
+    fn a_field_that_is_there_twice_is_refused_in_json_too() {
+        for twice in [
+            r#"{"version": 7, "version": 8, "range": [{"upper": 65535, "shard": "s1"}]}"#,
+            r#"{"version": 7, "range": [{"upper": 65535, "shard": "s1", "shard": "s2"}]}"#,
+            r#"{"version": 7, "range": [{"upper": 65535, "shard": "s1"}], "range": [{"upper": 65535, "shard": "s2"}]}"#,
+        ] {
+            assert!(faults(twice).contains("is there twice"), "{}", faults(twice));
+        }
+    }
+
+    #[test]
+    fn a_name_with_a_blank_at_an_end_is_refused() {
+        for name in [" s1", "s1 ", "\u{a0}s1"] {
+            let table = format!("version = 7\n[[range]]\nupper = 65535\nshard = \"{name}\"\n");
+            assert!(faults(&table).contains("a blank at an end"), "{}", faults(&table));
+        }
+        let inside = "version = 7\n[[range]]\nupper = 65535\nshard = \"shard 1\"\n";
+        assert!(Table::parse(inside).is_ok());
     }
 
     #[test]

@@ -242,6 +242,7 @@ impl Buffer {
             lost += old.hi - reached;
             self.count_issued(reached - old.lo);
         }
+        self.cell.forget_dates(&right);
         // Also where the cell is empty: cursors may still count through blocks of the segment that it held.
         // ordering: Relaxed — the keeper alone publishes and drops.
         if self.published.swap(false, Ordering::Relaxed) || old.is_some() {
@@ -323,7 +324,7 @@ impl Buffer {
         snapshot.left >= numbers || snapshot.room == 0 || self.cell.is_closed()
     }
 
-    /// The period and date part of what was taken; `None` if its segment has been replaced since.
+    /// The period and date part of what was taken; `None` if its segment was dropped since, or replaced by one of another period.
     pub(crate) fn prefix(&self, taken: &Taken) -> Option<(u64, Prefix)> {
         self.cell.prefix(taken.version)
     }

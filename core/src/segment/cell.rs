@@ -46,6 +46,8 @@ struct Head {
     lo: AtomicU64,
     period: AtomicU64,
     born_ms: AtomicU64,
+    /// The version since which the date part has been that of each segment.
+    dated_since: AtomicU64,
     /// The date part of a serial source's segment. It fills cache lines that are there anyway, none of which takers write.
     prefix: [AtomicU64; PREFIX_WORDS],
     /// Whether there is a date part.
@@ -94,6 +96,13 @@ pub(super) struct Replacing {
     version: u64,
 }
 
+impl Replacing {
+    /// The version of the segment that is put in place.
+    fn next_version(&self) -> u64 {
+        (self.version & !STATE) + ONE_REPLACEMENT
+    }
+}
+
 /// Reads a date part. It may be used only if the version has not changed afterwards.
 #[inline]
 fn read_prefix(words: &[AtomicU64; PREFIX_WORDS]) -> Prefix {
@@ -113,6 +122,7 @@ impl Cell {
                 lo: AtomicU64::new(0),
                 period: AtomicU64::new(0),
                 born_ms: AtomicU64::new(0),
+                dated_since: AtomicU64::new(0),
                 prefix: std::array::from_fn(|_| AtomicU64::new(0)),
                 dated: with_text,
             }),
@@ -277,9 +287,14 @@ impl Cell {
     }
 
     fn publish(&self, right: &Replacing, state: u64) {
-        let version = (right.version & !STATE) + ONE_REPLACEMENT + state;
         // ordering: Release — publishes everything written under the right to replace.
-        self.head.version.store(version, Ordering::Release);
+        self.head.version.store(right.next_version() + state, Ordering::Release);
+    }
+
+    /// Numbers of earlier segments get no date part any more.
+    pub(super) fn forget_dates(&self, right: &Replacing) {
+        // ordering: Release — as in `install`.
+        self.head.dated_since.store(right.next_version(), Ordering::Release);
     }
 
     /// Puts a segment in place; takers see all of it or nothing. The old segment must be used up or counted as lost.
@@ -289,6 +304,10 @@ impl Cell {
         self.head.low_water.store(segment.hi, release);
         self.head.hi.store(segment.hi, release);
         self.head.lo.store(segment.lo, release);
+        // ordering: Relaxed — written under the right to replace only.
+        if self.head.period.load(Ordering::Relaxed) != segment.period {
+            self.forget_dates(&right);
+        }
         self.head.period.store(segment.period, release);
         self.head.born_ms.store(segment.born_ms, release);
         if self.head.dated {
@@ -329,7 +348,8 @@ impl Cell {
         self.head.low_water.store(at.min(hi), Ordering::Release);
     }
 
-    /// The date part of the segment of `version`; `None` if that has been replaced, or the cell holds no text.
+    /// The date part of the segment of `version`; `None` if that was dropped or replaced by one of another period, or the cell holds no
+    /// text.
     pub(super) fn prefix(&self, version: u64) -> Option<(u64, Prefix)> {
         if !self.head.dated {
             return None;
@@ -344,8 +364,19 @@ impl Cell {
             if now == version {
                 return Some((period, prefix));
             }
-            if now != version | LOCKED {
+            if now & CLOSED != 0 {
                 return None;
+            }
+            if now & LOCKED == 0 {
+                // ordering: Acquire — a word of a later segment makes that replacement's LOCKED visible.
+                let since = self.head.dated_since.load(Ordering::Acquire);
+                let prefix = read_prefix(&self.head.prefix);
+                // ordering: Acquire — as above.
+                let period = self.head.period.load(Ordering::Acquire);
+                // ordering: Relaxed — ordered by the acquire loads before it.
+                if self.head.version.load(Ordering::Relaxed) == now {
+                    return (since <= version).then_some((period, prefix));
+                }
             }
             backoff.snooze();
         }

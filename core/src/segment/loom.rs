@@ -145,6 +145,34 @@ fn a_period_change_never_joins_a_number_with_another_periods_text() {
 }
 
 #[test]
+fn a_number_keeps_its_text_while_another_segment_of_its_period_replaces_its_own() {
+    let pattern = SerialPattern::new("yyyyMMdd", "000", "UTC").unwrap();
+    let day = 20_260_101_000_000_000;
+    let prefix = pattern.prefix(day);
+    loom::model(move || {
+        let buffer = buffer(true);
+        buffer.publish(Segment { prefix, ..segment(1, 2, day) });
+        buffer.publish(Segment { prefix, ..segment(2, 3, day) });
+        let taker = {
+            let buffer = buffer.clone();
+            thread::spawn(move || {
+                let taken = buffer.take(1).ok()?;
+                Some((taken.lo, buffer.prefix(&taken)))
+            })
+        };
+        let mine = buffer.take(1).ok().map(|taken| (taken.lo, buffer.prefix(&taken)));
+        let theirs = taker.join().unwrap();
+        let taken: Vec<_> = [mine, theirs].into_iter().flatten().collect();
+        assert!(
+            taken
+                .iter()
+                .all(|(_, of)| of.is_some_and(|(of, text)| of == day && text.as_str() == prefix.as_str()))
+        );
+        all_different(taken.into_iter().map(|(number, _)| number));
+    });
+}
+
+#[test]
 fn the_fast_path_of_serials_never_joins_a_number_with_another_periods_text() {
     let pattern = SerialPattern::new("yyyyMMdd'and more than a word of text'", "000", "UTC").unwrap();
     let days = [20_260_101_000_000_000, 20_260_102_000_000_000];

@@ -143,7 +143,7 @@ impl SegmentSource {
         Ok(None)
     }
 
-    /// The date part that belongs to what was taken; `None` if its segment is gone, and the number is lost with it.
+    /// The date part that belongs to what was taken; `None` if its period is over, and the number is lost with it.
     pub fn prefix(&self, taken: &Taken) -> Option<Prefix> {
         self.buffer.prefix(taken).map(|(_, prefix)| prefix)
     }

@@ -426,6 +426,15 @@ impl Layout {
         }
     }
 
+    /// Every text of a layout with the same bits, in the form of [`Layout::describe`]: the canonical one, whose worker is one number, and
+    /// those that split the worker.
+    pub(crate) fn spellings(&self) -> Vec<String> {
+        let orders = if self.worker_bits == 0 { vec![true, false] } else { vec![self.seq_last] };
+        let splits = || 0..self.worker_bits.max(1);
+        let spelled = |seq_last, center_bits| Layout { center_bits, seq_last, ..*self }.describe();
+        orders.into_iter().flat_map(|last| splits().map(move |center| spelled(last, center))).collect()
+    }
+
     /// The epoch, milliseconds since 1970.
     #[must_use]
     pub fn epoch_ms(&self) -> i64 {

@@ -46,7 +46,7 @@ impl Rig {
     /// At tick 1, with a mark of 0 ticks or as given, and budgets that keep the fast path open.
     fn new(seq_bits: u32, lead: u64, mark: u64) -> Arc<Rig> {
         let layout = Layout::parse(&format!("time:5@1ms,worker:1,seq:{seq_bits}"), "1970-01-01").unwrap();
-        let core = Core::new(layout, Some(0), ClockBack::Borrow, lead).unwrap();
+        let core = Core::new(layout, Some(0), ClockBack::Borrow, lead, 0).unwrap();
         let clock = Clock(AtomicU64::new(1));
         if mark > 0 {
             core.start(0, &clock).unwrap();
@@ -189,9 +189,9 @@ fn positions_beyond_the_cap_are_given_back_without_repeating_any() {
 fn a_worker_is_replaced_while(taking: fn(&Rig) -> Vec<u64>) {
     ::loom::model(move || {
         let layout = Layout::parse("time:20@1ms,worker:1,seq:3", "1970-01-01").unwrap();
-        let core = Core::new(layout, None, ClockBack::Borrow, 5_000).unwrap();
+        let core = Core::new(layout, None, ClockBack::Borrow, 5_000, 0).unwrap();
         let clock = Clock(AtomicU64::new(1));
-        core.begin(0, 0, i64::MAX, &clock).unwrap();
+        core.begin((0, 0), 0, i64::MAX, &clock).unwrap();
         core.raise_mark(20, &clock);
         core.prime(2, 1);
         let rig = Arc::new(Rig { core, clock });
@@ -200,7 +200,7 @@ fn a_worker_is_replaced_while(taking: fn(&Rig) -> Vec<u64>) {
         let taker = thread::spawn(move || taking(&other));
         rig.core.end(LAPSED);
         // No earlier owner used a tick from 300 on, and this process is to use those below 10000.
-        rig.core.begin(1, 300, i64::MAX, &rig.clock).unwrap();
+        rig.core.begin((1, 9), 300, i64::MAX, &rig.clock).unwrap();
         rig.core.raise_mark(10_000, &rig.clock);
         let taken = taker.join().unwrap();
         rise(&taken);
@@ -225,9 +225,9 @@ fn a_worker_is_replaced_while(taking: fn(&Rig) -> Vec<u64>) {
 fn no_id_of_a_stopped_worker_is_counted_after_the_stop() {
     ::loom::model(|| {
         let layout = Layout::parse("time:20@1ms,worker:1,seq:3", "1970-01-01").unwrap();
-        let core = Core::new(layout, None, ClockBack::Borrow, 50_000).unwrap();
+        let core = Core::new(layout, None, ClockBack::Borrow, 50_000, 0).unwrap();
         let clock = Clock(AtomicU64::new(1));
-        core.begin(0, 0, i64::MAX, &clock).unwrap();
+        core.begin((0, 0), 0, i64::MAX, &clock).unwrap();
         core.raise_mark(20_000, &clock);
         // Limits beyond the tick, as `MAX_BUDGET` allows them.
         core.prime(30, 1);
@@ -237,7 +237,7 @@ fn no_id_of_a_stopped_worker_is_counted_after_the_stop() {
         let taker = thread::spawn(move || other.some(2));
         rig.core.end(LAPSED);
         let stop = rig.core.position();
-        rig.core.begin(1, 0, i64::MAX, &rig.clock).unwrap();
+        rig.core.begin((1, 9), 0, i64::MAX, &rig.clock).unwrap();
         rig.core.raise_mark(20_000, &rig.clock);
         let taken = taker.join().unwrap();
         let after = rig.core.next(&rig.clock).unwrap();

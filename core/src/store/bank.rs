@@ -427,38 +427,55 @@ fn open_at<S: Store + ?Sized>(
 pub(super) fn raise_all<S: Store + ?Sized>(
     parts: &mut [Part<'_, S>],
     key: &Arc<Key>,
-    counters: u32,
+    bank: BankSpec,
     to: u64,
     dry: bool,
 ) -> Result<(Option<Row>, Row), Fault> {
     let (mut highest, mut count, mut lowest) = (0, 0, u64::MAX);
-    let mut counters = counters;
+    // Where counters without a row begin: at the floor.
+    let mut unused = u64::MAX;
+    let mut latest: Option<Record> = None;
     for part in &mut *parts {
-        if let Some(record) = recorded(part.store, key).map_err(|fault| part.said(fault))? {
-            counters = record.counters;
-        }
+        let record = recorded(part.store, key).map_err(|fault| part.said(fault))?;
+        latest = latest.into_iter().chain(record).max_by_key(|record| record.generation);
     }
+    if latest.is_none() && !bank.is_named {
+        return Err(Fault::new(
+            FaultKind::Refused,
+            format!(
+                "the store has no record of `{}`, so the number of its counters is not known; write `counters=C`, as the programs have it; \
+                 nothing was changed",
+                key.name
+            ),
+        ));
+    }
+    let counters = latest.map_or(bank.counters, |record| record.counters);
     for part in &mut *parts {
-        for row in rows_of(part.store, key, counters).map_err(|fault| part.said(fault))?.into_iter().flatten()
-        {
+        let floor = part.store.look(&floor_key(key)).map_err(|fault| part.said(fault))?;
+        let rows = rows_of(part.store, key, counters).map_err(|fault| part.said(fault))?;
+        if rows.iter().any(Option::is_none) {
+            unused = unused.min(floor.map_or(0, |row| row.mark.next));
+        }
+        for row in rows.into_iter().flatten() {
             part.check(row)?;
             highest = highest.max(part.stands(row.next));
             lowest = lowest.min(part.stands(row.next));
             count += 1;
         }
     }
-    if count > 0 && lowest > to {
+    if lowest.min(unused) > to {
         return Err(Fault::new(
             FaultKind::Refused,
             format!(
-                "the lowest of its counters stands at {lowest}, above {to}, and repair never lowers a row"
+                "the lowest of its counters stands at {}, above {to}, and repair never lowers a row",
+                lowest.min(unused)
             ),
         ));
     }
     if !dry {
         for part in &mut *parts {
             part.store.raise(&floor_key(key), None, to).map_err(|fault| part.said(fault))?;
-            if recorded(part.store, key)?.is_none() {
+            if recorded(part.store, key).map_err(|fault| part.said(fault))?.is_none() {
                 let position = Record { generation: 1, counters }.to_position();
                 part.store.raise(key, Some(0), position).map_err(|fault| part.said(fault))?;
             }
@@ -471,12 +488,5 @@ pub(super) fn raise_all<S: Store + ?Sized>(
         counter: None,
     };
     let before = (count > 0).then(|| shown(count, lowest, highest));
-    Ok((
-        before,
-        shown(
-            u64::from(counters),
-            to.max(if lowest == u64::MAX { 0 } else { lowest.min(to) }),
-            highest.max(to),
-        ),
-    ))
+    Ok((before, shown(u64::from(counters), to, highest.max(to))))
 }

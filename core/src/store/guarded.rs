@@ -8,8 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{
-    BankChange, BankRows, Facts, Fault, FaultKind, GiveBack, Import, Key, Mark, PoolRows, RaisePool, Release,
-    Renewal, Renewed, Request, Reserved, Row, RowsWork, SlotWork, Store, StoredTable, Take, Taken, Work,
+    BankChange, BankRows, BeginMark, Facts, Fault, FaultKind, GiveBack, Import, Key, Mark, PoolRows,
+    RaisePool, Release, Renewal, Renewed, Request, Reserved, Row, RowsWork, SlotWork, Store, StoredTable,
+    Take, Taken, Work,
 };
 use crate::base::bank::{BankSpec, OpenBank};
 use crate::base::thread::panic_words;
@@ -102,11 +103,11 @@ impl Store for Guarded {
     fn repair_bank(
         &mut self,
         key: &Arc<Key>,
-        counters: u32,
+        bank: BankSpec,
         to: u64,
         dry_run: bool,
     ) -> Result<(Option<Row>, Row), Fault> {
-        self.ask(|store| store.repair_bank(key, counters, to, dry_run))
+        self.ask(|store| store.repair_bank(key, bank, to, dry_run))
     }
 
     fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
@@ -135,6 +136,10 @@ impl Store for Guarded {
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
         self.ask(|store| store.raise(key, expect, to))
+    }
+
+    fn begin_mark(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
+        self.ask(|store| store.begin_mark(begin))
     }
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {

@@ -331,14 +331,19 @@ impl SlotRows for State {
             if *slot == POOL_ROW {
                 (pool.layout, pool.floor) = (Some(layout.clone()), row.mark);
             } else {
-                pool.slots.push(row.clone());
+                pool.add(row.clone());
             }
         }
         Ok(pool)
     }
 
-    fn insert_slot(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
+    fn insert_pool(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
         *self.slot(key, new.slot) = (new.clone(), layout.to_owned());
+        Ok(true)
+    }
+
+    fn insert_slot(&mut self, key: &Key, new: &SlotRow, _floor: u64) -> Result<bool, Fault> {
+        *self.slot(key, new.slot) = (new.clone(), String::new());
         Ok(true)
     }
 
@@ -399,8 +404,7 @@ impl Store for MemoryStore {
         if state.down {
             return Err(down().with_context(&super::listing_routes(key)));
         }
-        let stored =
-            |(version, text): &(u64, String)| StoredTable { version: *version, text: Some(text.clone()) };
+        let stored = |(version, text): &(u64, String)| StoredTable::new(*version, Some(text.clone()));
         Ok(state.routes.iter().map(|(name, of)| (name.clone(), stored(of))).collect())
     }
 
@@ -409,10 +413,10 @@ impl Store for MemoryStore {
         if state.down {
             return Err(down().with_context(&super::reading_route(key)));
         }
-        Ok(state.routes.get(&key.name).map(|(version, text)| StoredTable {
-            version: *version,
-            text: (*version != known).then(|| text.clone()),
-        }))
+        let stored = |(version, text): &(u64, String)| {
+            StoredTable::new(*version, (*version != known).then(|| text.clone()))
+        };
+        Ok(state.routes.get(&key.name).map(stored))
     }
 
     fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
@@ -532,6 +536,7 @@ mod tests {
             period_max: period,
             heal: false,
             max_jump: 0,
+            single: 0,
         };
         memory.script([Step::At(500), Step::Ack, Step::At(7)]);
         assert_eq!(

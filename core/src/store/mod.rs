@@ -26,7 +26,11 @@ pub mod sqlite;
 pub(crate) mod guarded;
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
 mod model;
+pub(crate) mod places;
 pub(crate) mod secret_file;
+#[cfg(any(feature = "mysql", feature = "redis"))]
+#[cfg_attr(not(all(feature = "mysql", feature = "redis")), allow(dead_code))]
+mod socket;
 #[cfg(feature = "_sql")]
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code, unused_imports))]
 pub(crate) mod sql;
@@ -58,7 +62,8 @@ pub use crate::base::reservation::{
 };
 pub use crate::base::stride::Stride;
 pub use crate::base::worker::{
-    OwnSlot, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Slots, Take, Taken,
+    BeginMark, Beside, Left, OwnSlot, Places, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Slots,
+    Take, Taken, noted,
 };
 
 /// The most requests in one batch. More would save little, and the first request's caller waits for the whole batch.
@@ -83,6 +88,16 @@ pub struct StoredTable {
     pub version: u64,
     /// TOML or JSON; `None` where the caller knows this version.
     pub text: Option<String>,
+    /// Of several stores: why the table cannot be used, where two of them have different texts of this version.
+    pub split: Option<String>,
+}
+
+impl StoredTable {
+    /// The table of one store.
+    #[must_use]
+    pub fn new(version: u64, text: Option<String>) -> StoredTable {
+        StoredTable { version, text, split: None }
+    }
 }
 
 #[cfg_attr(not(feature = "_sql"), allow(dead_code))]
@@ -353,13 +368,13 @@ pub trait Store: Send {
     fn repair_bank(
         &mut self,
         key: &Arc<Key>,
-        counters: u32,
+        bank: BankSpec,
         to: u64,
         dry_run: bool,
     ) -> Result<(Option<Row>, Row), Fault> {
         let doing = format!("repairing `{}`", key.name);
         let mut parts = [bank::Part { store: self, partition: None, name: "" }];
-        bank::raise_all(&mut parts, key, counters, to, dry_run).map_err(|fault| fault.with_context(&doing))
+        bank::raise_all(&mut parts, key, bank, to, dry_run).map_err(|fault| fault.with_context(&doing))
     }
 
     /// Reads a bank whose counters begin at `start`, or at the floor; `None`: it is not recorded.
@@ -431,6 +446,14 @@ pub trait Store: Send {
         in_transaction(self, key, 0, &doing, |rows| rows::raise(rows, key, expect, to))
     }
 
+    /// Begins with the mark of a fixed worker, which no other place that keeps one may stand above; answers with where it stands.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; `NoneFree` while another process leases this worker, `Refused` where other stores keep it.
+    fn begin_mark(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
+        places::begin(self, begin)
+    }
+
     /// The store's clock, milliseconds since 1970; 0: it has none. Of several stores, that of the one which has the row of `key`.
     ///
     /// # Errors
@@ -466,8 +489,7 @@ pub trait Store: Send {
     /// See [`FaultKind`]; `NoneFree` if every slot is leased. After `Unknown` the slot may be leased until its end, and no process
     /// uses it.
     fn take_slot(&mut self, take: &Take) -> Result<Taken, Fault> {
-        let doing = format!("leasing a worker of pool `{}`", take.key.name);
-        on_slots(self, &take.key, &doing, |rows, attempt| worker::take(rows, take, attempt))
+        places::take(self, take)
     }
 
     /// Renews leases: their marks and ends rise together. All of one table; an answer to each, in their order.
@@ -498,7 +520,9 @@ pub trait Store: Send {
     /// See [`FaultKind`]; `Refused` where every worker begins later anyway.
     fn raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
         let doing = format!("repairing pool `{}`", raise.key.name);
-        on_slots(self, &raise.key, &doing, |rows, _| worker::raise(rows, raise))
+        let raised = on_slots(self, &raise.key, &doing, |rows, _| worker::raise(rows, raise))?;
+        on_slots(self, &raise.key, &doing, |rows, _| worker::raise_added(rows, raise, &raised.0))?;
+        Ok(raised)
     }
 
     /// The rows that [`raise_pool`](Store::raise_pool) would leave. Nothing is written.

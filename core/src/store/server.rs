@@ -14,7 +14,8 @@ use super::{Durability, Fault, FaultKind, Secret, secret_file};
 /// `tls=`: encryption of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Not given: `off` for a socket file and a loopback address, `prefer` for every other.
+    /// Not given: as `off` for a socket file, `prefer` for every address but those of loopback. A connection to a loopback
+    /// address is not encrypted, and no SQL database gets the password itself over it.
     #[default]
     Default,
     /// No encryption; a password is sent in whatever form the server wants.
@@ -54,7 +55,7 @@ impl Tls {
     }
 }
 
-/// The environment variable with the password of every server store whose URL has none.
+/// The environment variable with the password of every server store whose URL names a user and no password.
 pub const PASSWORD_VARIABLE: &str = "KEYMILL_PASSWORD";
 
 /// The origin of a password.
@@ -216,7 +217,7 @@ pub(crate) fn login_refused(options: &ServerOptions, mode: super::tls::Mode) -> 
         _ => format!("with this password; {CHECK}"),
     };
     let or_else = match (mode, &options.tls.cert) {
-        (Mode::Off, _) => "the server demands TLS: `tls=verify`",
+        (mode, _) if mode.is_plain() => "the server demands TLS: `tls=verify`",
         (Mode::Prefer, None) => {
             "the server demands TLS: `tls=require`; or a certificate of this user: `cert=FILE.pem&key=FILE.pem`"
         }

@@ -1,11 +1,13 @@
 //! The meaning of `tls=` for every server store: which certificates are trusted, which one this program shows, and when a
 //! password may be sent.
 //!
-//! A password is sent as it is, or under a key that came from the server, only if the server's certificate was verified or
-//! the configuration says `tls=off`. Over an unauthenticated connection only proofs are sent, from which no password can be
-//! read: SCRAM, and the scrambles of MySQL and MariaDB.
+//! A password is sent as it is, or under a key that came from the server, only to a socket file, to a server whose
+//! certificate was verified, or if the configuration says `tls=off`. Over any other connection only proofs are sent, from
+//! which no password can be read: SCRAM, and the scrambles of MySQL and MariaDB. Loopback is no exception: any login of this
+//! machine can listen on a port that is free. Redis is one, because `AUTH` is its only login.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use super::server::{ServerOptions, Target, TlsMode};
 use super::{Fault, FaultKind};
@@ -13,7 +15,12 @@ use super::{Fault, FaultKind};
 /// The mode of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
+    /// Not encrypted, because the configuration says so or the server listens on a socket file.
     Off,
+    /// Not encrypted, because the address is this machine's own.
+    Loopback,
+    /// Not encrypted: a socket file, in a folder where every user of the machine may make one.
+    SharedFolder,
     Prefer,
     Require,
     Verify,
@@ -46,11 +53,14 @@ impl Mode {
     pub(crate) fn of(options: &ServerOptions, target: &Target) -> Mode {
         let address = match target {
             // A socket file is never encrypted.
-            Target::Socket(_) => return Mode::Off,
+            Target::Socket(path) => {
+                let is_off = options.tls.mode == TlsMode::Off;
+                return if !is_off && is_shared(path) { Mode::SharedFolder } else { Mode::Off };
+            }
             Target::Tcp { address, .. } => address,
         };
         match options.tls.mode {
-            TlsMode::Default if address.ip().to_canonical().is_loopback() => Mode::Off,
+            TlsMode::Default if address.ip().to_canonical().is_loopback() => Mode::Loopback,
             TlsMode::Off => Mode::Off,
             TlsMode::Require => Mode::Require,
             TlsMode::Verify => Mode::Verify,
@@ -58,10 +68,15 @@ impl Mode {
         }
     }
 
+    /// Whether the connection is not encrypted, whatever the server offers.
+    pub(crate) fn is_plain(self) -> bool {
+        matches!(self, Mode::Off | Mode::Loopback | Mode::SharedFolder)
+    }
+
     /// The protection that TLS in this mode gives.
     pub(crate) fn encrypted(self) -> Protection {
         match self {
-            Mode::Off => Protection::None,
+            Mode::Off | Mode::Loopback | Mode::SharedFolder => Protection::None,
             Mode::Prefer | Mode::Require => Protection::Encrypted,
             Mode::Verify => Protection::Verified,
         }
@@ -71,28 +86,60 @@ impl Mode {
     pub(crate) fn may_send_password(self, protection: Protection) -> bool {
         self == Mode::Off || protection == Protection::Verified
     }
+
+    /// Whether Redis' `AUTH` may be sent, which is the password itself.
+    #[cfg(feature = "redis")]
+    pub(crate) fn may_send_auth(self) -> bool {
+        matches!(self, Mode::Loopback | Mode::SharedFolder) || self.may_send_password(self.encrypted())
+    }
 }
 
 /// The fault for a server that asked for the password itself without a verified identity. `how` names the method.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) fn password_withheld(how: &str) -> Fault {
-    withheld(&format!("the server wants {how}, and it was not sent"), ", or a login that sends only a proof")
+pub(crate) fn password_withheld(how: &str, mode: Mode) -> Fault {
+    let what = format!("the server wants {how}, and it was not sent");
+    match mode {
+        Mode::Loopback => withheld(
+            &format!(
+                "{what}: any login of this machine may listen on a port of {LOOPBACK}; use `socket=FILE`"
+            ),
+            ", `tls=verify`, or a login that sends only a proof",
+        ),
+        Mode::SharedFolder => withheld(
+            &format!(
+                "{what}: any login of this machine may make a socket file in this folder; use one that only the server may write to"
+            ),
+            ", or a login that sends only a proof",
+        ),
+        _ => withheld(&format!("{what}: {VERIFY}"), ", or a login that sends only a proof"),
+    }
+}
+
+/// Whether every user of the machine may make a socket file of this name while the server is down: the folder is one such as
+/// `/tmp`.
+fn is_shared(socket: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    const OTHERS_MAY_WRITE: u32 = 0o002;
+    // PostgreSQL's may be given as its folder.
+    let folder = if socket.is_dir() { Some(socket) } else { socket.parent() };
+    folder
+        .and_then(|folder| folder.metadata().ok())
+        .is_some_and(|folder| folder.mode() & OTHERS_MAY_WRITE != 0)
 }
 
 /// Redis has no other login than the plain password.
 #[cfg(feature = "redis")]
 pub(crate) fn auth_withheld() -> Fault {
-    withheld("`AUTH` would send the password in clear, and it was not sent", "")
+    withheld(&format!("`AUTH` would send the password in clear, and it was not sent: {VERIFY}"), "")
 }
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+const LOOPBACK: &str = "127.0.0.1 and ::1";
+const VERIFY: &str =
+    "nothing proves who answers there; use `tls=verify` (with `ca=FILE.pem` for an authority of your own)";
+
 fn withheld(what: &str, other_way: &str) -> Fault {
-    Fault::new(
-        FaultKind::Refused,
-        format!(
-            "{what}: nothing proves who answers there; use `tls=verify` (with `ca=FILE.pem` for an authority of your \
-             own){other_way}, or write `tls=off` to send it all the same"
-        ),
-    )
+    Fault::new(FaultKind::Refused, format!("{what}{other_way}, or write `tls=off` to send it all the same"))
 }
 
 /// The fault for a server without TLS if the configuration demands it.
@@ -101,6 +148,16 @@ pub(crate) fn not_offered() -> Fault {
     Fault::new(
         FaultKind::Refused,
         "the server offers no TLS: turn it on there, or write `tls=off`, and nothing is encrypted",
+    )
+}
+
+/// The fault for bytes in clear that came before the login, and would have counted as an answer to it.
+#[cfg(feature = "mysql")]
+pub(crate) fn spoke_too_early() -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        "more than a greeting came before the login, and nothing of it was used: no MySQL server does that; is there a proxy \
+         or an attacker between this program and the server?",
     )
 }
 
@@ -306,7 +363,8 @@ mod tests {
     #[test]
     fn without_a_word_only_what_leaves_the_machine_is_encrypted() {
         for here in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-            assert_eq!(to(TlsMode::Default, here), Mode::Off, "{here}");
+            assert_eq!(to(TlsMode::Default, here), Mode::Loopback, "{here}");
+            assert_eq!(to(TlsMode::Off, here), Mode::Off, "{here}");
             assert_eq!(to(TlsMode::Prefer, here), Mode::Prefer, "{here}");
         }
         for there in ["10.0.0.1:1", "0.0.0.0:1", "[2001:db8::1]:1", "[::ffff:10.0.0.1]:1"] {
@@ -321,10 +379,27 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_sent_to_a_verified_server_or_where_tls_is_off() {
+    fn a_socket_file_in_a_folder_of_all_users_gets_no_password() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let file = Target::Socket(folder.path().join("s"));
+        let options =
+            |mode| ServerOptions { tls: Tls { mode, ..Tls::default() }, ..ServerOptions::default() };
+        for (permissions, shared) in [(0o700, false), (0o2775, false), (0o1777, true)] {
+            std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(permissions)).unwrap();
+            let wanted = if shared { Mode::SharedFolder } else { Mode::Off };
+            assert_eq!(Mode::of(&options(TlsMode::Default), &file), wanted, "{permissions:o}");
+            assert_eq!(Mode::of(&options(TlsMode::Off), &file), Mode::Off);
+        }
+    }
+
+    #[test]
+    fn a_password_is_sent_to_a_verified_server_or_where_tls_off_is_written() {
         use Protection::{Encrypted, None, Verified};
         for (mode, protection, sent) in [
             (Mode::Off, None, true),
+            (Mode::Loopback, None, false),
+            (Mode::SharedFolder, None, false),
             (Mode::Prefer, None, false),
             (Mode::Prefer, Encrypted, false),
             (Mode::Require, Encrypted, false),

@@ -6,6 +6,7 @@
 
 mod manual;
 mod system;
+pub(crate) use system::moment;
 
 use std::sync::Arc;
 

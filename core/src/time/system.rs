@@ -4,6 +4,11 @@ use std::mem::MaybeUninit;
 
 use libc::{clockid_t, timespec};
 
+/// What both clocks show, as finely as they tell it.
+pub(crate) fn moment() -> (std::time::SystemTime, std::time::Instant) {
+    (std::time::SystemTime::now(), std::time::Instant::now())
+}
+
 #[inline]
 fn read(clock: clockid_t) -> timespec {
     let mut now = MaybeUninit::uninit();

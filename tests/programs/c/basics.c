@@ -319,20 +319,38 @@ static void figures_and_events(void) {
     OK(km_mill_free(mill));
 }
 
-/* As in every language. The first name is of no store: a default that was opened instead would be KM_OK. */
-static void an_empty_string_is_the_default_mill_of_the_environment(void) {
+/* As in every language: an empty string is a setting that was never filled in. */
+static void an_empty_string_opens_no_mill(void) {
+    km_mill *mill = NULL;
+    GIVES(KM_INVALID_CONFIG, km_mill_open("", &mill));
+    CHECK(mill == NULL);
+    CHECK(setenv("KEYMILL_CONFIG", "memory:", 1) == 0);
+    GIVES(KM_INVALID_CONFIG, km_mill_open("", &mill));
+    CHECK(unsetenv("KEYMILL_CONFIG") == 0);
+    CHECK(mill == NULL);
+}
+
+/* The first name is of no store: a default that was opened instead would be KM_OK. */
+static void the_default_mill_is_that_of_the_environment(void) {
     km_mill *mill = NULL;
     CHECK(setenv("KEYMILL_CONFIG", "nowhere:ids", 1) == 0);
-    GIVES(KM_INVALID_CONFIG, km_mill_open("", &mill));
+    GIVES(KM_INVALID_CONFIG, km_mill_open_default(&mill));
+    CHECK(setenv("KEYMILL_CONFIG", "", 1) == 0);
+    GIVES(KM_INVALID_CONFIG, km_mill_open_default(&mill));
+    CHECK(strstr(km_last_error(), "KEYMILL_CONFIG is empty") != NULL);
     CHECK(setenv("KEYMILL_CONFIG", "memory:", 1) == 0);
-    OK(km_mill_open("", &mill));
+    OK(km_mill_open_default(&mill));
+    OK(km_mill_free(mill));
     CHECK(unsetenv("KEYMILL_CONFIG") == 0);
+    /* sqlite:keymill.db, which is made with the first source. */
+    OK(km_mill_open_default(&mill));
     OK(km_mill_free(mill));
 }
 
 int main(void) {
     versions_and_codes();
-    an_empty_string_is_the_default_mill_of_the_environment();
+    an_empty_string_opens_no_mill();
+    the_default_mill_is_that_of_the_environment();
     specs();
     stats();
     segments();

@@ -81,6 +81,7 @@ static void null_outputs(km_mill *mill, km_source *source) {
     km_cursor cursor = KM_CURSOR_INIT(source);
     WRONG(km_mill_open(NULL, &out.mill));
     WRONG(km_mill_open("memory:", NULL));
+    WRONG(km_mill_open_default(NULL));
     const char *parts[] = { "a", NULL };
     WRONG(km_spec(NULL, parts, 1, NULL, 0, out.buf, sizeof out.buf, &out.len));
     WRONG(km_spec("segment", NULL, 1, NULL, 0, out.buf, sizeof out.buf, &out.len));
@@ -186,6 +187,7 @@ static void strings(km_mill *mill, km_source *source) {
         GIVES(KM_INVALID_CONFIG, km_mill_source(mill, bad[i], &out.source));
         WRONG(km_source_parse_text(source, bad[i], &out.parts));
     }
+    GIVES(KM_INVALID_CONFIG, km_mill_open("", &out.mill));
     GIVES(KM_INVALID_CONFIG, km_mill_source(mill, "", &out.source));
     size_t long_len = 10 * 1000 * 1000;
     char *text = malloc(long_len + 1);

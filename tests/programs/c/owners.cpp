@@ -175,6 +175,45 @@ static void lives() {
     throws(KM_CLOSED, [&] { mill.source("segment:orders?deadline=60s"); });
 }
 
+/* C reads a string up to its first NUL: "tenant\0A" and "tenant\0B" would be one source. */
+static void a_nul_inside_a_string_is_refused_everywhere() {
+    const std::string nul(1, '\0'), table = R"({"version": 7, "range": [{"upper": 65535, "shard": "s1"}]})";
+    throws(KM_INVALID_ARGUMENT, [&] { keymill::Mill("memory:" + nul); });
+    throws(KM_INVALID_ARGUMENT, [&] { keymill::Mill("memory:" + nul + "?fork=error"); });
+    keymill::Mill mill("memory:");
+    throws(KM_INVALID_ARGUMENT, [&] { mill.source("segment:tenant" + nul + "A"); });
+    throws(KM_INVALID_ARGUMENT, [&] { mill.source(nul); });
+    throws(KM_INVALID_ARGUMENT, [&] { mill.router("orders" + nul); });
+    throws(KM_INVALID_ARGUMENT, [&] { keymill::Router::open("/etc/hostname" + nul); });
+    throws(KM_INVALID_ARGUMENT, [&] { keymill::Router::from_text(table + nul); });
+    keymill::Router router = keymill::Router::from_text(table);
+    throws(KM_INVALID_ARGUMENT, [&] { router.load(table + nul + "garbage"); });
+    throws(KM_INVALID_ARGUMENT, [&] { keymill::spec("segment" + nul, {"a"}); });
+    throws(KM_INVALID_ARGUMENT, [&] { keymill::spec("segment", {"tenant" + nul + "A"}); });
+    throws(KM_INVALID_ARGUMENT, [&] { keymill::spec("segment", {"a"}, {{"step" + nul, "1"}}); });
+    throws(KM_INVALID_ARGUMENT, [&] { keymill::spec("segment", {"a"}, {{"step", "1" + nul + "0"}}); });
+    keymill::Source orders = mill.source("segment:orders?deadline=60s");
+    throws(KM_INVALID_ARGUMENT, [&] { orders.parse("4" + nul + "2"); });
+    // A key is bytes with a length, as in every language.
+    const std::string key = "a" + nul + "b";
+    CHECK(keymill::gene(key) == 9325 && router.route_key(key).gene == 9325);
+    keymill::Source sales = mill.source("business:sale?deadline=60s");
+    CHECK(sales.parse(sales.next_for(key)).gene == 9325 && sales.parse(sales.take_for(key, 1)[0]).gene == 9325);
+    sales.next_for(key + "c");
+}
+
+static void an_empty_string_opens_no_mill_and_the_default_mill_has_a_verb() {
+    throws(KM_INVALID_CONFIG, [] { keymill::Mill(""); });
+    throws(KM_INVALID_CONFIG, [] { keymill::Mill(std::string()); });
+    CHECK(setenv("KEYMILL_CONFIG", "memory:", 1) == 0);
+    throws(KM_INVALID_CONFIG, [] { keymill::Mill(""); });
+    keymill::Mill mill = keymill::Mill::open_default();
+    CHECK(mill.source("segment:orders?deadline=60s").next() == 1);
+    CHECK(setenv("KEYMILL_CONFIG", "nothing", 1) == 0);
+    throws(KM_INVALID_CONFIG, [] { keymill::Mill::open_default(); });
+    CHECK(unsetenv("KEYMILL_CONFIG") == 0);
+}
+
 static void outages() {
     keymill::Mill mill("sqlite:/nowhere/at/all/keymill.db");
     keymill::Source orders = mill.source("segment:orders?deadline=10s");
@@ -209,6 +248,8 @@ int main() {
     routers();
     order();
     lives();
+    a_nul_inside_a_string_is_refused_everywhere();
+    an_empty_string_opens_no_mill_and_the_default_mill_has_a_verb();
     outages();
     threads();
     return 0;

@@ -4,6 +4,7 @@ mod common;
 mod operator;
 mod postgres;
 mod refusals;
+mod restore;
 mod tables;
 mod vectors;
 mod verbs;

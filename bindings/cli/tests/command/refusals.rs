@@ -46,7 +46,7 @@ fn a_spec_that_is_wrong_is_refused_with_what_is_valid() {
         ("snowflake:tx?lease=10ms", "from 1s to 1h"),
         ("snowflake:tx?pool=", "is empty"),
         ("snowflake:tx?worker=5&pool=other", "for worker=lease"),
-        ("snowflake:tx?worker=ordinal:web", "does not end in a number"),
+        ("snowflake:tx?worker=ordinal:web", "does not end in `-` and a number"),
         ("snowflake:tx?worker=disposable", "for one store of MySQL, MariaDB or TiDB"),
         ("snowflake:tx?worker=5&layout=time:41@1ms,worker:11,seq:12", "64 bits, at most 63"),
         ("snowflake:tx?worker=5&layout=twiter", "twitter, uid, sonyflake, js53"),

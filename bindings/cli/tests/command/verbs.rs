@@ -589,6 +589,9 @@ fn the_command_decides_the_form_of_an_id_by_what_is_asked_and_never_by_its_size(
     let refused = route(&[&large]).refused("INVALID_ARGUMENT");
     assert!(refused.contains("--wide"), "{refused}");
     assert!(route(&["0x00008000000000050000800000000005"]).refused("INVALID_ARGUMENT").contains("128 bits"));
+    for signed in ["0x+1+1+1+1+1+1+1+1", "0x-1-1-1-1-1-1-1-1", "0x1 1 1 1 1 1 1 1 "] {
+        assert!(route(&[signed]).refused("INVALID_ARGUMENT").contains("is no id"), "{signed}");
+    }
     assert!(route(&["0x00000000000000000000800000000005"]).done().contains("shard: zero\n"));
     assert!(route(&["0x0000800000000005"]).done().contains("shard: other\n"));
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::refusal::until;
+use super::spread;
 use super::word::{Core, END, ticks_after};
 use super::{Time, rfc3339};
 use crate::base::error::{Code, Error, Result};
@@ -21,7 +22,9 @@ impl Core {
         let (wall_ms, now) =
             self.check_start(self.worker(), previous_mark, time.wall_ms(), time.shown_ms())?;
         // Not the present tick: a predecessor may have issued ids of it that no mark covers, as they did not lead.
-        let first = self.first_of(previous_mark.max(now + 1), self.worker());
+        // ordering: Relaxed — written by the keeper itself.
+        let seed = self.slow.spread_seed.load(Ordering::Relaxed);
+        let first = self.first_of(previous_mark.max(now + 1), seed);
         self.anchor(wall_ms, time);
         // ordering: Relaxed — written by the keeper itself.
         self.slow.marked_at.store(first, Ordering::Relaxed);
@@ -42,7 +45,7 @@ impl Core {
     /// A wall clock ahead of `latest_ms` is not followed.
     pub(in crate::snowflake) fn begin(
         &self,
-        worker: u64,
+        (worker, salt): (u64, u64),
         start: u64,
         latest_ms: i64,
         time: &impl Time,
@@ -51,16 +54,17 @@ impl Core {
             self.check_start(worker, start, time.wall_ms().min(latest_ms), time.shown_ms())?;
         self.anchor(wall_ms, time);
         // The present tick too: no earlier owner has issued ids at or above the mark that it left.
-        self.begin_worker(worker, |least| self.first_of(start.max(now), worker).max(least));
+        let seed = spread::seed(worker, salt);
+        self.begin_worker(worker, seed, |least| self.first_of(start.max(now), seed).max(least));
         Ok(())
     }
 
     /// The first position of a tick, or the end of the layout.
-    fn first_of(&self, tick: u64, worker: u64) -> u64 {
+    fn first_of(&self, tick: u64, seed: u64) -> u64 {
         if tick > self.layout.max_tick() {
             (self.layout.max_tick() + 1) << self.seq_bits
         } else {
-            self.spread_start_of(tick, worker)
+            self.spread_start_of(tick, seed)
         }
     }
 
@@ -86,7 +90,7 @@ impl Core {
                     ", which the store's clock does not confirm and which is followed up to {} only,",
                     rfc3339(wall_ms)
                 );
-                (doubt, "set right the clock that is wrong,")
+                (doubt, "set right the clock that is wrong")
             } else {
                 (String::new(), "set the clock right")
             };
@@ -94,12 +98,14 @@ impl Core {
                 Code::ClockBehind,
                 format!(
                     "worker {} cannot start: this machine's clock shows {}{doubt} but its stored mark is {} \
-                     (layout {}, max_lead {} ms); {remedy} or take another worker id",
+                     (layout {}, max_lead {} ms); {remedy}, or wait until {} if `repair` has raised the mark or `epoch` has changed, or \
+                     take another worker id that no process uses",
                     worker,
                     rfc3339(shown_ms),
                     rfc3339(self.layout.wall_ms_of(previous_mark)),
                     self.layout,
-                    self.max_lead_ms
+                    self.max_lead_ms,
+                    rfc3339(needed_ms),
                 ),
             )
             .after(Duration::from_millis(until(wall_ms, needed_ms))));

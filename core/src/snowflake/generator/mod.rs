@@ -31,6 +31,7 @@ use std::time::Duration;
 use super::layout::{Layout, rfc3339};
 use super::scatter::Scatter;
 use crate::base::error::{Code, Error, Result};
+use crate::base::random;
 use crate::base::sync::Ordering;
 use crate::time::{Clock, Now, Stamp};
 
@@ -95,6 +96,15 @@ pub struct Generator {
     latest: AtomicI64,
 }
 
+/// What the sequences of a generator begin with, beside its worker: another number in each process and with each lease. Where the
+/// clock is set by hand, ids are the same in each run.
+fn salt(clock: &Clock) -> u64 {
+    match clock {
+        Clock::System => random::u64(),
+        Clock::Manual(_) => 0,
+    }
+}
+
 /// The clock as marks are made of it.
 struct Limited<'g> {
     clock: &'g Clock,
@@ -127,7 +137,8 @@ impl Generator {
         max_lead_ms: u64,
         clock: Clock,
     ) -> Result<Generator> {
-        Ok(Generator::over(Core::new(layout, Some(worker), clock_back, max_lead_ms)?, clock))
+        let salt = salt(&clock);
+        Ok(Generator::over(Core::new(layout, Some(worker), clock_back, max_lead_ms, salt)?, clock))
     }
 
     /// A generator whose workers are leased: it waits for [`Generator::begin`].
@@ -137,7 +148,8 @@ impl Generator {
         max_lead_ms: u64,
         clock: Clock,
     ) -> Result<Generator> {
-        Ok(Generator::over(Core::new(layout, None, clock_back, max_lead_ms)?, clock))
+        // Each worker begins with a salt of its own.
+        Ok(Generator::over(Core::new(layout, None, clock_back, max_lead_ms, 0)?, clock))
     }
 
     fn over(core: Core, clock: Clock) -> Generator {
@@ -159,7 +171,7 @@ impl Generator {
     /// Begins with a leased worker at the tick `start`, or later, but not above `latest_ms` where the wall clock is ahead of that. There
     /// are ids below the mark that is raised next. Only where the generator never began or has lapsed.
     pub(crate) fn begin(&self, worker: u64, start: u64, latest_ms: i64) -> Result<()> {
-        self.core.begin(worker, start, latest_ms, &self.clock)
+        self.core.begin((worker, salt(&self.clock)), start, latest_ms, &self.clock)
     }
 
     /// The lease is over: later calls answer `LEASE_LOST` until the next worker begins.

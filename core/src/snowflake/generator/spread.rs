@@ -1,25 +1,38 @@
 //! Even low digits: where a tick's sequence starts, and which positions are skipped within it.
 
 use super::word::{Core, Moment};
+use crate::base::sync::Ordering;
 
 /// Gaps are below 256: wider ones would not make residues modulo 128 more even.
 pub(super) const GAP_MASK: u64 = 255;
 
+/// What the starts of a worker's ticks are made of. The salt is the process's: two processes that use one worker by accident begin each
+/// tick in places of their own, so that few of their ids are equal at low rates, and not all.
+pub(super) fn seed(worker: u64, salt: u64) -> u64 {
+    worker.rotate_right(20) ^ salt
+}
+
 impl Core {
     /// Where a tick begins. A sequence that began at 0 would give low digits that are 0 at low rates, and one that goes
-    /// on from tick to tick would not be even modulo 5, which divides 2^22 + 1; a hash of tick and worker is even
-    /// modulo anything, and the same again after a restart. A sequence of 8 bits or less has no room for a few ids *and*
-    /// a free start in one tick: there it is even at up to one id a tick and at full rate, and a little less between.
+    /// on from tick to tick would not be even modulo 5, which divides 2^22 + 1; a hash of tick and seed is even
+    /// modulo anything. No promise rests on where that is: a start never moves the word back. A sequence of 8 bits or less has no
+    /// room for a few ids *and* a free start in one tick: there it is even at up to one id a tick and at full rate, and a little less
+    /// between.
     pub(super) fn spread_start(&self, tick: u64) -> u64 {
-        self.spread_start_of(tick, self.worker())
+        self.spread_start_of(tick, self.spread_seed())
     }
 
     /// The same for a worker that is about to begin.
-    pub(super) fn spread_start_of(&self, tick: u64, worker: u64) -> u64 {
-        let hash = scramble(tick ^ worker.rotate_right(20));
+    pub(super) fn spread_start_of(&self, tick: u64, seed: u64) -> u64 {
+        let hash = scramble(tick ^ seed);
         let position = tick << self.seq_bits | (hash & self.spread_mask);
         // Position 0 with worker 0 would be id 0, which is not valid; 0 also means "not started".
         position.max(1)
+    }
+
+    fn spread_seed(&self) -> u64 {
+        // ordering: Relaxed — any value does; while a worker begins it may be the one before.
+        self.slow.spread_seed.load(Ordering::Relaxed)
     }
 
     /// How many positions to skip after `position`. At middle rates the ids of a tick would be consecutive, and consecutive ids
@@ -34,7 +47,7 @@ impl Core {
         if !moment.quiet || leads || late || self.lead_ticks == 0 {
             return 0;
         }
-        scramble(position ^ self.worker().rotate_right(20)) & (self.seq_mask >> 6) & GAP_MASK & !3
+        scramble(position ^ self.spread_seed()) & (self.seq_mask >> 6) & GAP_MASK & !3
     }
 }
 

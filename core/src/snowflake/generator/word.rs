@@ -5,7 +5,7 @@
 use std::sync::atomic::AtomicU64 as Figure;
 
 use super::refusal::{ClockBack, Refusal, Why, until};
-use super::spread::GAP_MASK;
+use super::spread::{self, GAP_MASK};
 use super::{Layout, Scatter, Time};
 use crate::base::error::{Error, Result};
 use crate::base::sync::{AtomicBool, AtomicU64, CachePadded, Ordering, fence};
@@ -108,6 +108,8 @@ pub(super) struct Slow {
     /// The first position of the present worker. It rises with each worker, so that a call on the slow path recognises a change;
     /// [`CHANGING`] while `worker_field` is being written.
     pub(super) first: AtomicU64,
+    /// Where ticks begin: the worker and the process's salt, mixed by [`seed`](super::spread::seed).
+    pub(super) spread_seed: Figure,
     /// The running estimate of the rate: ids counted and wall time at the start of its window, and what came out.
     pub(super) window_ids: Figure,
     pub(super) window_ms: Figure,
@@ -167,6 +169,7 @@ impl Core {
         worker: Option<u64>,
         clock_back: ClockBack,
         max_lead_ms: u64,
+        salt: u64,
     ) -> Result<Core> {
         let leased = worker.is_none();
         let worker = worker.unwrap_or(0);
@@ -202,6 +205,7 @@ impl Core {
                 asked_at: Figure::new(0),
                 begun_at: Figure::new(0),
                 first: AtomicU64::new(0),
+                spread_seed: Figure::new(spread::seed(worker, salt)),
                 window_ids: Figure::new(0),
                 window_ms: Figure::new(0),
                 budget: Figure::new(0),
@@ -469,7 +473,7 @@ impl Core {
 
     /// The worker, 0 before the first one of a leased generator.
     pub(super) fn worker(&self) -> u64 {
-        // ordering: Relaxed — a figure, and a seed for even digits.
+        // ordering: Relaxed — a figure.
         self.layout.unpack(self.gate.worker_field.load(Ordering::Relaxed)).worker
     }
 
@@ -480,7 +484,7 @@ impl Core {
     /// a tick of its own. No position of an earlier worker is issued from here on, and none of this worker earlier:
     /// * The word was swapped for [`LAPSED`], above which every call is refused, and it leaves that value last of all.
     /// * `first` lies above every limit that was set before, so that a stale limit admits no position of this worker.
-    pub(super) fn begin_worker(&self, worker: u64, place: impl FnOnce(u64) -> u64) -> bool {
+    pub(super) fn begin_worker(&self, worker: u64, seed: u64, place: impl FnOnce(u64) -> u64) -> bool {
         // ordering: Acquire — pairs with the Release in `end`, after which `last` stands.
         let mut current = self.next.load(Ordering::Acquire);
         if current != 0 && !(LAPSED..CLOSED).contains(&current) {
@@ -504,6 +508,8 @@ impl Core {
         self.slow.marked_at.store(first, Ordering::Relaxed);
         // ordering: Relaxed — as above.
         self.slow.begun_at.store(first, Ordering::Relaxed);
+        // ordering: Relaxed — as above.
+        self.slow.spread_seed.store(seed, Ordering::Relaxed);
         // ordering: Relaxed — as above.
         self.slow.skipped.fetch_add(first.saturating_sub(last), Ordering::Relaxed);
         loop {

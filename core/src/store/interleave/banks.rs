@@ -77,12 +77,12 @@ impl Interleaved {
     pub(super) fn raise_counters_of_all(
         &mut self,
         key: &Arc<Key>,
-        counters: u32,
+        bank: BankSpec,
         to: u64,
         dry_run: bool,
     ) -> Result<(Option<Row>, Row), Fault> {
         let doing = format!("repairing `{}`", key.name);
-        let repaired = bank::raise_all(&mut self.parts(), key, counters, to, dry_run);
+        let repaired = bank::raise_all(&mut self.parts(), key, bank, to, dry_run);
         self.forget_bank(key);
         repaired.map_err(|fault| fault.with_context(&doing))
     }

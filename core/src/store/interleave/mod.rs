@@ -15,12 +15,13 @@
 
 mod banks;
 mod counters;
+mod marks;
 mod record;
 mod rotation;
 mod routes;
 mod workers;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,10 +31,12 @@ use super::model::partition::Partition;
 pub(crate) use super::model::partition::{MOST_STORES, WIDEST_CHUNK};
 use super::model::rows;
 use super::{
-    BankChange, BankRows, Facts, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, PoolRows, RaisePool,
-    Release, Remedy, Renewal, Renewed, Request, Reserved, Row, Store, StoredTable, Take, Taken, Work,
+    BankChange, BankRows, BeginMark, Facts, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, PoolRows,
+    RaisePool, Release, Remedy, Renewal, Renewed, Request, Reserved, Row, Store, StoredTable, Take, Taken,
+    Work,
 };
 use crate::base::bank::{BankSpec, OpenBank};
+use marks::of_one_store;
 use record::Recorded;
 use rotation::{LastResorts, LeftOver, MemberRow, Pause, Rotation, is_active};
 
@@ -66,8 +69,8 @@ impl Member {
 pub struct Interleaved {
     members: Vec<Member>,
     sources: HashMap<String, Rotation>,
-    /// Pools of leased workers whose records were compared, by table and name.
-    pools: HashSet<(String, String)>,
+    /// Pools of leased workers whose records were compared, by table and name, and the stores that lease none of their slots.
+    pools: HashMap<(String, String), Vec<usize>>,
     news: Vec<Fault>,
 }
 
@@ -98,7 +101,7 @@ impl Interleaved {
         Interleaved {
             members: members.collect(),
             sources: HashMap::new(),
-            pools: HashSet::new(),
+            pools: HashMap::new(),
             news: Vec::new(),
         }
     }
@@ -396,10 +399,14 @@ impl Interleaved {
     }
 
     /// The store that keeps a snowflake's mark, which one store has to compare: as a leased worker, worker w lives in store w mod N.
-    fn home(&mut self, key: &Key) -> Result<&mut Member, Fault> {
+    fn home_at(&self, key: &Key) -> usize {
         // The key of a mark ends in `worker=N`.
         let worker = key.name.rsplit_once('=').and_then(|(_, worker)| worker.parse::<usize>().ok());
-        let at = worker.unwrap_or(0) % self.members.len().max(1);
+        worker.unwrap_or(0) % self.members.len().max(1)
+    }
+
+    fn home(&mut self, key: &Key) -> Result<&mut Member, Fault> {
+        let at = self.home_at(key);
         self.members.get_mut(at).ok_or_else(|| Fault::new(FaultKind::Refused, "there are no stores"))
     }
 }
@@ -445,6 +452,7 @@ impl Store for Interleaved {
 
     fn give_back(&mut self, key: &Key, period: u64, lo: u64, hi: u64) -> Result<bool, Fault> {
         if is_mark(key) {
+            let period = self.period_of_mark(key, period);
             return self.home(key)?.store.give_back(key, period, lo, hi);
         }
         let rotation = self.rotation_of(key);
@@ -496,11 +504,11 @@ impl Store for Interleaved {
     fn repair_bank(
         &mut self,
         key: &Arc<Key>,
-        counters: u32,
+        bank: BankSpec,
         to: u64,
         dry_run: bool,
     ) -> Result<(Option<Row>, Row), Fault> {
-        self.raise_counters_of_all(key, counters, to, dry_run)
+        self.raise_counters_of_all(key, bank, to, dry_run)
     }
 
     fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
@@ -558,6 +566,10 @@ impl Store for Interleaved {
         member.store.clock_ms(key).map_err(|fault| member.said(fault))
     }
 
+    fn begin_mark(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
+        self.begin_mark_at_home(begin)
+    }
+
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
         let member = self.home(key)?;
         member.store.raise(key, expect, to).map_err(|fault| member.said(fault))
@@ -565,7 +577,8 @@ impl Store for Interleaved {
 
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
         if is_mark(key) {
-            return self.home(key)?.store.look(key);
+            let member = self.home(key)?;
+            return Ok(member.store.look(key)?.map(of_one_store));
         }
         check_shared(key)?;
         let found = self.inspect_all(key);
@@ -632,7 +645,9 @@ impl Store for Interleaved {
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if is_mark(key) {
-            return self.home(key)?.store.repair(key, to);
+            let to = Mark { period: self.period_of_mark(key, to.period), ..to };
+            let (before, after) = self.home(key)?.store.repair(key, to)?;
+            return Ok((before.map(of_one_store), of_one_store(after)));
         }
         check_shared(key)?;
         let doing = format!("repairing `{}`", key.name);
@@ -657,7 +672,9 @@ impl Store for Interleaved {
 
     fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if is_mark(key) {
-            return self.home(key)?.store.would_repair(key, to);
+            let to = Mark { period: self.period_of_mark(key, to.period), ..to };
+            let (before, after) = self.home(key)?.store.would_repair(key, to)?;
+            return Ok((before.map(of_one_store), of_one_store(after)));
         }
         check_shared(key)?;
         for member in &mut self.members {

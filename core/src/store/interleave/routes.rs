@@ -9,64 +9,131 @@ use super::Interleaved;
 impl Interleaved {
     /// The newest table of the stores that answer: a store that missed a change has an older one.
     pub(super) fn newest_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
-        let mut newest: Option<StoredTable> = None;
+        let mut found = Vec::with_capacity(self.members.len());
         let mut faults = Vec::new();
         for member in &mut self.members {
             match member.store.read_route(key, known) {
-                Ok(Some(found)) if newest.as_ref().is_none_or(|newest| found.version > newest.version) => {
-                    newest = Some(found);
-                }
-                Ok(_) => {}
+                Ok(table) => found.extend(table.map(|table| (member.name.as_str(), table))),
                 Err(fault) => faults.push(member.said(fault)),
             }
         }
-        if newest.is_some() || faults.is_empty() {
-            return Ok(newest);
+        if found.is_empty() && !faults.is_empty() {
+            let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
+            return Err(Fault::all(kind, faults));
         }
-        let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
-        Err(Fault::all(kind, faults))
+        Ok(newest(&key.name, found))
     }
 
     /// The newest table of each name, of the stores that answer.
     pub(super) fn newest_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
-        let mut newest: BTreeMap<String, StoredTable> = BTreeMap::new();
+        let mut found: BTreeMap<String, Vec<(&str, StoredTable)>> = BTreeMap::new();
         let mut faults = Vec::new();
+        let all = self.members.len();
         for member in &mut self.members {
             match member.store.list_routes(key) {
                 Ok(listed) => {
                     for (name, table) in listed {
-                        if newest.get(&name).is_none_or(|newest| table.version > newest.version) {
-                            newest.insert(name, table);
-                        }
+                        found.entry(name).or_default().push((&member.name, table));
                     }
                 }
                 Err(fault) => faults.push(member.said(fault)),
             }
         }
-        if faults.len() < self.members.len() {
-            return Ok(newest.into_iter().collect());
+        if faults.len() == all {
+            let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
+            return Err(Fault::all(kind, faults));
         }
-        let kind = faults.first().map_or(FaultKind::Unavailable, |fault| fault.kind);
-        Err(Fault::all(kind, faults))
+        let newest = |(name, found): (String, _)| newest(&name, found).map(|table| (name, table));
+        Ok(found.into_iter().filter_map(newest).collect())
     }
 
-    /// Replaces the table in every store; one that missed an earlier change is brought up to date. After a fault of one of them
-    /// the same change is made again.
-    pub(super) fn replace_route_in_each(&mut self, key: &Key, new: (u64, &str)) -> Result<bool, Fault> {
+    /// Replaces the table in every store; one that missed an earlier change is brought up to date. All are asked before any is
+    /// changed. After a fault of one of them the same change is made again.
+    pub(super) fn replace_route_in_each(
+        &mut self,
+        key: &Key,
+        (version, text): (u64, &str),
+    ) -> Result<bool, Fault> {
+        let mut found = Vec::with_capacity(self.members.len());
         for member in &mut self.members {
-            let found = member.store.read_route(key, 0).map_err(|fault| member.said(fault))?;
-            let version = found.as_ref().map(|found| found.version);
-            if version == Some(new.0) && found.and_then(|found| found.text).as_deref() == Some(new.1) {
+            let table = member.store.read_route(key, 0).map_err(|fault| {
+                // The store was only read.
+                let nothing = "; nothing was stored, because every store has to answer";
+                member.said(fault).and(nothing)
+            })?;
+            found.push(table);
+        }
+        if found.iter().flatten().any(|table| table.version > version) {
+            return Ok(false);
+        }
+        let of_version = self.members.iter().zip(&found).filter_map(|(member, table)| {
+            let table = table.clone().filter(|table| table.version == version)?;
+            Some((member.name.as_str(), table))
+        });
+        // The new table among them: a store that has another text of this version is named.
+        let own = ("the new table", StoredTable::new(version, Some(text.to_owned())));
+        let newest = newest(&key.name, std::iter::once(own).chain(of_version).collect());
+        if let Some(split) = newest.and_then(|table| table.split) {
+            return Err(Fault::new(FaultKind::Refused, split));
+        }
+        let mut stored: Vec<String> = Vec::new();
+        let all = self.members.len();
+        for (member, found) in self.members.iter_mut().zip(found) {
+            let before = found.map(|table| table.version);
+            if before == Some(version) {
+                stored.push(member.name.clone());
                 continue;
             }
-            if version.is_some_and(|version| version >= new.0) {
-                return Ok(false);
-            }
-            let replaced = member.store.replace_route(key, version, new);
-            if !replaced.map_err(|fault| member.said(fault))? {
-                return Ok(false);
+            match member.store.replace_route(key, before, (version, text)) {
+                Ok(true) => stored.push(member.name.clone()),
+                // Another process was faster.
+                Ok(false) => return Ok(false),
+                Err(fault) => {
+                    let fault = member.said(fault);
+                    return Err(if stored.is_empty() {
+                        fault
+                    } else {
+                        fault.and(&in_part(version, &stored, all))
+                    });
+                }
             }
         }
         Ok(true)
     }
+}
+
+/// What an operator has to know after a change that some stores have and others perhaps not.
+fn in_part(version: u64, stored: &[String], all: usize) -> String {
+    format!(
+        "; version {version} is stored in {} of {all} stores ({}), and programs follow it from there: run the same command again, with the \
+         same table, when every store answers",
+        stored.len(),
+        stored.join(", ")
+    )
+}
+
+/// The table with the highest version, and whether two stores have different texts of it.
+fn newest(name: &str, found: Vec<(&str, StoredTable)>) -> Option<StoredTable> {
+    let mut newest: Option<(&str, StoredTable)> = None;
+    for (at, table) in found {
+        match &mut newest {
+            Some((of, other)) if other.version == table.version => {
+                let is_other = |(one, two): (&String, &String)| one != two;
+                if other.split.is_none() && other.text.as_ref().zip(table.text.as_ref()).is_some_and(is_other)
+                {
+                    other.split = Some(two_texts(name, table.version, of, at));
+                }
+            }
+            Some((_, other)) if other.version > table.version => {}
+            _ => newest = Some((at, table)),
+        }
+    }
+    newest.map(|(_, table)| table)
+}
+
+fn two_texts(name: &str, version: u64, one: &str, other: &str) -> String {
+    format!(
+        "version {version} of route table `{name}` has one text in {one} and another in {other}: processes would send one id to \
+         different shards; store a table with a higher version"
+    )
 }

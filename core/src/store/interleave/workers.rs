@@ -2,11 +2,13 @@
 //! pool records. If a store is down, its slots end with their leases, and the sources that had them lease slots of other stores.
 
 use crate::store::{
-    Fault, FaultKind, Key, PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Store, Take, Taken,
+    Fault, FaultKind, Key, Left, OwnSlot, PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Store,
+    Take, Taken,
 };
 
-use crate::store::model::worker;
+use crate::store::model::worker::{self, ELSEWHERE};
 use crate::store::on_slots;
+use crate::store::places;
 
 use super::rotation::{Pause, is_active};
 use super::{Interleaved, gone};
@@ -18,64 +20,119 @@ fn add(all: &mut PoolRows, pool: PoolRows) {
     all.floor = all.floor.max(pool.floor);
     all.slots.extend(pool.slots);
     all.slots.sort_by_key(|row| row.slot);
+    all.others.extend(pool.others);
+    all.others.sort_unstable();
+    all.others.dedup();
+}
+
+/// A store has no record of a pool that the others have leased from.
+fn lost_pool(take: &Take) -> Fault {
+    let name = &take.key.name;
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "it has no record of pool `{name}`, which other stores have begun: it is not one of the stores that the pool was begun \
+             with, or has lost its rows, and would lease workers again that are in use; open the pool with the stores it was begun \
+             with"
+        ),
+    )
+    .with_remedy(Remedy::Text(
+        "where its rows are lost, `keymill repair snowflake:NAME --to TIME --yes` with a time above every id makes it usable again",
+    ))
 }
 
 impl Interleaved {
-    /// Compares what the stores record of a pool before this process takes the first slot of it. A new pool is recorded by every
-    /// store before any of them leases a slot: a store that was added would lease slots that another one has.
-    fn begin_pool(&mut self, take: &Take) -> Result<(), Fault> {
+    /// Compares what the stores record of a pool before this process takes the first slot of it; answers with the stores that
+    /// lease none. A new pool is recorded by every store before any of them leases a slot. So a store without the record,
+    /// beside others with slots, was added or has lost its rows: it would lease slots that another store has.
+    fn begin_pool(&mut self, take: &Take) -> Result<Vec<usize>, Fault> {
         let pool = (take.key.table.clone(), take.key.name.clone());
-        if self.pools.contains(&pool) {
-            return Ok(());
+        // Those that are left out are asked again: `repair` may have raised them.
+        if self.pools.get(&pool).is_some_and(Vec::is_empty) {
+            return Ok(Vec::new());
         }
-        let count = self.members.len() as u64;
-        let own = |at: usize| Take { member: (count, at as u64), ..take.clone() };
-        let mut down = None;
-        let mut is_begun = false;
-        let mut answered = Vec::new();
-        for (at, member) in self.members.iter_mut().enumerate() {
-            match member.store.slots(&take.key) {
-                Ok(found) => {
-                    worker::check_layout(&take.key, &take.layout, own(at).member, &found)
-                        .map_err(|fault| member.said(fault))?;
-                    is_begun |= found.layout.is_some();
-                    answered.push(at);
-                }
-                Err(fault) => down = Some(member.said(fault)),
-            }
+        let found = self.recorded_pools(take);
+        let down = found.iter().find_map(|pool| pool.as_ref().err()).cloned();
+        if let Some(fault) = down.as_ref().filter(|fault| !gone(fault.kind)) {
+            return Err(fault.clone());
         }
-        if let Some(fault) = down.filter(|_| !is_begun) {
+        let pools = || found.iter().filter_map(|pool| pool.as_ref().ok());
+        let is_begun = pools().any(|pool| pool.layout.is_some());
+        let has_leased = pools().any(|pool| !pool.slots.is_empty());
+        if let Some(fault) = down.clone().filter(|_| !is_begun) {
             return Err(fault
                 .with_context("beginning a pool of leased workers, for which every store has to answer,"));
         }
-        for at in answered {
-            let member = &mut self.members[at];
-            let doing = format!("beginning pool `{}`", take.key.name);
-            let begun =
-                on_slots(&mut *member.store, &take.key, &doing, |rows, _| worker::begin(rows, &own(at)));
-            begun.map_err(|fault| member.said(fault))?;
+        if let Some(places) = take.beside.places.as_ref().filter(|_| !is_begun) {
+            let count = self.members.len() as u64;
+            for (at, member) in self.members.iter_mut().enumerate() {
+                places::check_pools(&mut *member.store, places, (count, at as u64))
+                    .map_err(|fault| member.said(fault))?;
+            }
         }
-        self.pools.insert(pool);
-        Ok(())
+        let mut left_out: Vec<usize> =
+            (0..found.len()).filter(|at| matches!(&found[*at], Ok(pool) if pool.layout.is_none())).collect();
+        if down.is_none() && !has_leased {
+            for at in left_out.drain(..) {
+                self.record_pool(take, at)?;
+            }
+        }
+        // Another process may have begun the pool between two of the questions.
+        left_out.retain(|at| match self.members[*at].store.slots(&take.key) {
+            Ok(pool) => pool.layout.is_none(),
+            Err(_) => true,
+        });
+        // While a store is down, it may be that no process has ever leased.
+        if down.is_none() || has_leased {
+            let known = self.pools.insert(pool, left_out.clone()).unwrap_or_default();
+            for at in left_out.iter().filter(|at| !known.contains(at)) {
+                self.news.push(self.members[*at].said(lost_pool(take)));
+            }
+        }
+        Ok(left_out)
+    }
+
+    /// What each store records of a pool; an error where it is that of another list.
+    fn recorded_pools(&mut self, take: &Take) -> Vec<Result<PoolRows, Fault>> {
+        let count = self.members.len() as u64;
+        let each = self.members.iter_mut().enumerate().map(|(at, member)| {
+            let found = member.store.slots(&take.key).and_then(|found| {
+                worker::check_layout(&take.key, &take.layout, (count, at as u64), &found)?;
+                Ok(found)
+            });
+            found.map_err(|fault| member.said(fault))
+        });
+        each.collect()
+    }
+
+    fn record_pool(&mut self, take: &Take, at: usize) -> Result<(), Fault> {
+        let own = Take { member: (self.members.len() as u64, at as u64), ..take.clone() };
+        let member = &mut self.members[at];
+        let doing = format!("beginning pool `{}`", take.key.name);
+        let begun = on_slots(&mut *member.store, &take.key, &doing, |rows, _| worker::begin(rows, &own));
+        begun.map(drop).map_err(|fault| member.said(fault))
     }
 
     /// Asks the stores in turn, from a random one on; those that failed a moment ago come last.
     pub(super) fn take_from_one(&mut self, take: &Take) -> Result<Taken, Fault> {
-        self.begin_pool(take)?;
+        let left_out = self.begin_pool(take)?;
         let count = self.members.len();
         let first = fastrand::usize(..count.max(1));
         let mut order: Vec<usize> = (0..count).map(|after| (first + after) % count).collect();
+        order.retain(|at| !left_out.contains(at));
         order.sort_by_key(|&at| is_active(self.members[at].pause.as_ref()));
-        let mut faults: Vec<Fault> = Vec::new();
+        let mut faults: Vec<Fault> =
+            left_out.iter().map(|at| self.members[*at].said(lost_pool(take))).collect();
         for at in order {
             // A store that does not answer costs its timeout: another one's refusal is enough.
-            if !faults.is_empty() && is_active(self.members[at].pause.as_ref()) {
+            if faults.len() > left_out.len() && is_active(self.members[at].pause.as_ref()) {
                 continue;
             }
             let own = Take { member: (count as u64, at as u64), ..take.clone() };
             match self.members[at].store.take_slot(&own) {
                 Ok(taken) => {
                     self.members[at].pause = None;
+                    self.check_fixed_elsewhere(take, at, &taken)?;
                     return Ok(taken);
                 }
                 Err(fault) => {
@@ -88,6 +145,30 @@ impl Interleaved {
         let kind = kinds().find(|kind| !gone(*kind) && *kind != FaultKind::NoneFree);
         let down = kinds().any(gone).then_some(FaultKind::Unavailable);
         Err(Fault::all(kind.or(down).unwrap_or(FaultKind::NoneFree), faults))
+    }
+
+    /// Refuses a slot that was a fixed worker under another list of stores: then its mark may be in another store than the slot's.
+    fn check_fixed_elsewhere(&mut self, take: &Take, home: usize, taken: &Taken) -> Result<(), Fault> {
+        let Some(places) = take.beside.places.as_ref().filter(|_| taken.has_moved) else { return Ok(()) };
+        let count = self.members.len() as u64;
+        let mut refusal = None;
+        for (at, member) in self.members.iter_mut().enumerate().filter(|(at, _)| *at != home) {
+            match places::check_fixed(&mut *member.store, places, taken.slot, (count, at as u64)) {
+                // A store that is down keeps no process of the other stores from its worker.
+                Err(fault) if gone(fault.kind) => {}
+                Err(fault) => refusal = Some(member.said(fault)),
+                Ok(()) => {}
+            }
+        }
+        let Some(refusal) = refusal else { return Ok(()) };
+        let own = OwnSlot {
+            key: take.key.clone(),
+            slot: taken.slot,
+            left: vec![Left { token: take.token, mark: taken.mark }],
+            owner: ELSEWHERE.into(),
+        };
+        let _ = self.members[home].store.free_slots(&[Release { own, used: taken.start }]);
+        Err(refusal)
     }
 
     /// Renews each lease in the store that has its slot.
@@ -165,6 +246,13 @@ impl Interleaved {
     ) -> Result<(PoolRows, PoolRows), Fault> {
         let count = self.members.len() as u64;
         let (mut before, mut after) = (PoolRows::default(), PoolRows::default());
+        // All are asked before any is raised.
+        let mut lowest = u64::MAX;
+        for member in &mut self.members {
+            let pool = member.store.slots(&raise.key).map_err(|fault| member.said(fault))?;
+            lowest = lowest.min(worker::lowest(&pool));
+        }
+        worker::check_raises(&raise.key, raise.to, lowest)?;
         for (at, member) in self.members.iter_mut().enumerate() {
             let own = RaisePool { member: (count, at as u64), ..raise.clone() };
             let (was, is) = work(&mut *member.store, &own).map_err(|fault| member.said(fault))?;

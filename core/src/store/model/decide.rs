@@ -141,7 +141,7 @@ fn range(at: Mark, request: &Request) -> Result<Reserved, Fault> {
         return Err(exhausted(last, request));
     };
     // `beyond_first` is below 2^63, so neither sum can wrap.
-    let len = request.len.max(1).min(beyond_first + 1);
+    let len = request.most_from(at).min(beyond_first + 1);
     Ok(Reserved { lo, hi: lo + len, period: at.period, ttl_ms: None })
 }
 
@@ -177,6 +177,7 @@ mod tests {
             period_max: 0,
             heal: false,
             max_jump: 100,
+            single: 0,
         }
     }
 
@@ -281,5 +282,44 @@ mod tests {
     fn a_row_that_says_nothing_sensible_is_refused() {
         assert_eq!(kind(decide(Some(mark(0, 0)), &request())), FaultKind::Refused);
         assert_eq!(kind(decide(Some(mark(3, 10)), &request())), FaultKind::Refused);
+    }
+
+    #[test]
+    fn the_last_tenth_is_given_in_single_steps_and_to_its_last_number() {
+        let serial = Request { len: 4_000, single: 50, last: 99_999, ..request() };
+        let range = |lo, request: &Request| {
+            decide(Some(mark(0, lo)), request).map(|reserved| reserved.hi - reserved.lo).ok()
+        };
+        assert_eq!(range(1, &serial), Some(4_000));
+        // The last tenth begins at 90 001; a range ends before it, in whole steps.
+        assert_eq!((range(86_001, &serial), range(86_002, &serial)), (Some(4_000), Some(3_950)));
+        assert_eq!((range(89_999, &serial), range(90_001, &serial)), (Some(50), Some(50)));
+        assert_eq!((range(99_950, &serial), range(99_951, &serial)), (Some(50), Some(49)));
+        assert_eq!((range(99_999, &serial), range(100_000, &serial)), (Some(1), None));
+        // A row whose period is ahead of the caller's.
+        let behind = Request { period_max: 1, ..serial.clone() };
+        assert_eq!(decide(Some(mark(1, 1)), &behind).map(|reserved| reserved.hi), Ok(51));
+        // What a batch lacks is given as one.
+        let batch = Request { single: 1_500, ..serial.clone() };
+        assert_eq!((range(89_000, &batch), range(95_000, &batch)), (Some(1_500), Some(1_500)));
+        let other = Request { single: 0, ..serial };
+        assert_eq!(range(90_001, &other), Some(4_000));
+    }
+
+    #[test]
+    fn a_range_that_ends_at_the_last_of_whole_ones_is_never_cut() {
+        for (len, single, last) in
+            [(4_000, 50, 99_999), (1_500, 1_000, 9_999), (7, 3, 99), (50, 50, 999), (2, 1, 9)]
+        {
+            let request = Request { len, last, single, ..request() };
+            let highest = request.last_of_whole() + 1 - len;
+            for lo in highest.saturating_sub(60).max(1)..=highest {
+                assert_eq!(
+                    decide(Some(mark(0, lo)), &request).map(|range| range.hi - range.lo),
+                    Ok(len),
+                    "{lo}"
+                );
+            }
+        }
     }
 }

@@ -9,6 +9,7 @@
 use super::counter::{Counter, CounterRow};
 use super::decide::{decide, one_of_several, place};
 use crate::base::scheme::Kept;
+use crate::store::places::{LEASED, is_state};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
 
 /// A row as it is kept.
@@ -181,10 +182,19 @@ pub(crate) fn raise(
             ),
         ));
     }
+    let period =
+        stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?.map_or(0, |mark| mark.period);
+    if is_state(period) && expect.is_none() {
+        return Err(Fault::new(
+            FaultKind::Taken,
+            "this worker is leased by now, or begun anew: give each process a worker of its own, or leave out `worker=`, so that each \
+             leases one",
+        ));
+    }
     if to <= before {
         return Ok(Some(before));
     }
-    let new = stored_at(key, Mark { period: 0, next: to })?;
+    let new = stored_at(key, Mark { period, next: to })?;
     Ok(write(rows, key, stored.as_ref(), &new)?.then_some(before))
 }
 
@@ -195,6 +205,7 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
     }
     let stored = rows.read(key, true)?;
     let before = stored.as_ref().map(|stored| row_of(key, stored)).transpose()?;
+    let to = in_its_state(before.as_ref(), to);
     let after = repaired(key, before.as_ref(), to)?;
     let new = if stored.is_some() { stored_at(key, to)? } else { new_at(key, to)? };
     let stands = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?;
@@ -206,8 +217,17 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
 
 /// The row that `repair` would leave for `before`.
 pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
+    let to = in_its_state(before, to);
     not_lower(before, to)?;
     moved(key, before, to)
+}
+
+/// Where a repair moves a mark: one of a worker that was leased since stays so.
+fn in_its_state(before: Option<&Row>, to: Mark) -> Mark {
+    match before.map(|row| row.mark.period).filter(|period| is_state(*period)) {
+        Some(period) => Mark { period, ..to },
+        None => to,
+    }
 }
 
 /// The row `before`, moved to `to`: its other columns stay.
@@ -447,6 +467,8 @@ pub(crate) fn row_of(key: &Key, stored: &Stored) -> Result<Row, Fault> {
     let mut counter = None;
     let text = match stored {
         Stored::Segment(Mark { period: 0, next }) => format!("next={next}"),
+        Stored::Segment(Mark { period: LEASED, next }) => format!("leased since, next={next}"),
+        Stored::Segment(Mark { period, next }) if is_state(*period) => format!("not begun, next={next}"),
         Stored::Segment(Mark { period, next }) => format!("period={period} next={next}"),
         Stored::Serial(Some(text)) => format!("{}={text}", key.columns.own("MAXSERIALNO")),
         Stored::Serial(None) => format!("{} is NULL", key.columns.own("MAXSERIALNO")),

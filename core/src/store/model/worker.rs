@@ -3,11 +3,12 @@
 //! A change is one compare-and-set on token, mark and end of a row, inside a transaction that reads without locks: two processes that
 //! choose the same slot are told apart by it, on a server that detects the conflict only at the commit too.
 
-use crate::base::worker::{OwnSlot, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Take, Taken};
+use crate::base::worker::{
+    Left, OwnSlot, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Take, Taken,
+};
+pub(crate) use crate::base::worker::{POOL_ROW, noted};
+use crate::snowflake::layout::rfc3339;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Row};
-
-/// The row of a pool that records its layout, in the place of a slot. No worker field holds so many.
-pub(crate) const POOL_ROW: u64 = 1 << 62;
 
 /// A process that was too late for the lowest unused slot chooses among this many, and twice as many after each further try: however
 /// many processes start at once, they soon have different slots.
@@ -24,15 +25,36 @@ pub(crate) trait SlotRows {
     /// The pool's rows and the store's clock.
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault>;
 
-    /// Creates a row; `false`: another process has just done so.
-    fn insert_slot(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault>;
+    /// Creates a row that records the pool itself, or another pool of its source; `false`: another process has just done so.
+    fn insert_pool(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault>;
+
+    /// Creates the row of a slot while the pool's floor is this one, which cannot change before the commit; `false`: another process
+    /// has just created it, or raised the pool.
+    fn insert_slot(&mut self, key: &Key, new: &SlotRow, floor: u64) -> Result<bool, Fault>;
 
     /// Changes the row that is `old`, compared by token, mark and end; `false`: it has changed.
     fn replace_slot(&mut self, key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault>;
 }
 
-/// Takes a slot; `None`: another process was faster. `attempt` counts those.
-pub(crate) fn take(rows: &mut dyn SlotRows, take: &Take, attempt: usize) -> Result<Option<Taken>, Fault> {
+/// The owner of a slot that this pool does not lease while it has others: its worker has newer marks elsewhere.
+pub(crate) const ELSEWHERE: &str = "another place has newer marks";
+
+/// Whether this source was the last one to take the slot.
+pub(crate) fn is_noted(row: &SlotRow, source: &str) -> bool {
+    row.owner.split_once(" for ").is_some_and(|(_, of)| of == source)
+}
+
+/// Whether another source was the last one to take the slot.
+pub(crate) fn is_of_another(row: &SlotRow, source: &str) -> bool {
+    row.owner.split_once(" for ").is_some_and(|(_, of)| of != source)
+}
+
+/// Takes a slot; `None`: another process was faster. `attempt` counts those. Answers with the slot's row as it was before too.
+pub(crate) fn take_row(
+    rows: &mut dyn SlotRows,
+    take: &Take,
+    attempt: usize,
+) -> Result<Option<(Taken, Option<SlotRow>)>, Fault> {
     let Some(pool) = begin(rows, take)? else { return Ok(None) };
     let take = &take.believed(pool.now_ms);
     let (old, slot) = match choose(&pool, take, attempt) {
@@ -46,13 +68,22 @@ pub(crate) fn take(rows: &mut dyn SlotRows, take: &Take, attempt: usize) -> Resu
         token: take.token,
         mark: take.mark.max(start),
         ends_at: ends_at(pool.now_ms, take.lease_ms),
-        owner: take.owner.to_string(),
+        owner: match &take.beside.places {
+            // It has the newest mark, and keeps it.
+            Some(places) if old.is_some_and(|old| is_noted(old, &places.source)) => {
+                noted(&take.owner, &places.source)
+            }
+            // The other places were not looked at yet: the next change notes it.
+            _ => take.owner.to_string(),
+        },
     };
     let done = match old {
         Some(old) => rows.replace_slot(&take.key, old, &new)?,
-        None => rows.insert_slot(&take.key, &new, "")?,
+        None => rows.insert_slot(&take.key, &new, pool.floor)?,
     };
-    Ok(done.then_some(Taken { slot, start, mark: new.mark, now_ms: pool.now_ms }))
+    Ok(done.then(|| {
+        (Taken { slot, start, mark: new.mark, now_ms: pool.now_ms, has_moved: false }, old.cloned())
+    }))
 }
 
 /// Records the layout of a pool that is new, and refuses another one; answers with the pool. `None`: another process was faster.
@@ -60,7 +91,7 @@ pub(crate) fn begin(rows: &mut dyn SlotRows, take: &Take) -> Result<Option<PoolR
     let pool = rows.read_pool(&take.key)?;
     check_layout(&take.key, &take.layout, take.member, &pool)?;
     if pool.layout.is_none()
-        && !rows.insert_slot(&take.key, &pool_row(0), &recorded(&take.layout, take.member))?
+        && !rows.insert_pool(&take.key, &pool_row(0), &recorded(&take.layout, take.member))?
     {
         return Ok(None);
     }
@@ -76,6 +107,9 @@ pub(crate) fn check_layout(
 ) -> Result<(), Fault> {
     let wanted = recorded(layout, member);
     match &pool.layout {
+        Some(found) if member_in(found) != (member.0.max(1), member.1) => {
+            Err(of_other_stores(&key.name, found, member))
+        }
         Some(found) if *found != wanted => Err(other_layout(key, found, &wanted)),
         _ => Ok(()),
     }
@@ -86,34 +120,71 @@ fn pool_row(floor: u64) -> SlotRow {
     SlotRow { slot: POOL_ROW, mark: floor, ..SlotRow::default() }
 }
 
-/// The pool after [`raise`]: every mark is at least `to`, and every token is new.
-pub(crate) fn raised(raise: &RaisePool, pool: &PoolRows) -> Result<PoolRows, Fault> {
-    let RaisePool { key, layout, member, to, token } = raise;
-    check_layout(key, layout, *member, pool)?;
-    let lowest = pool.slots.iter().map(|row| row.mark.max(pool.floor)).chain([pool.floor]).min().unwrap_or(0);
-    if *to == 0 || *to < lowest {
-        return Err(Fault::new(
-            FaultKind::Refused,
-            format!(
-                "every worker of pool `{}` begins at tick {lowest} or later, and {to} raises none of them; give a later time, or an id of \
-                 a later time",
-                key.name
-            ),
-        ));
+/// The tick at which a worker of the pool may begin, the earliest of all.
+pub(crate) fn lowest(pool: &PoolRows) -> u64 {
+    pool.slots.iter().map(|row| row.mark.max(pool.floor)).chain([pool.floor]).min().unwrap_or(0)
+}
+
+/// Refuses a raise to `to` that would raise no worker: the earliest of them begins at `lowest`.
+pub(crate) fn check_raises(key: &Key, to: u64, lowest: u64) -> Result<(), Fault> {
+    if to > 0 && to >= lowest {
+        return Ok(());
     }
-    let slots = pool.slots.iter().map(|row| SlotRow {
-        mark: row.mark.max(*to),
-        token: (row.token ^ token).max(1),
-        owner: "keymill repair".to_owned(),
-        ..row.clone()
-    });
+    Err(Fault::new(
+        FaultKind::Refused,
+        format!(
+            "every worker of pool `{}` begins at tick {lowest} or later, and {to} raises none of them; give a later time, or an id of \
+             a later time",
+            key.name
+        ),
+    ))
+}
+
+/// The pool after [`raise`]: every mark is at least `to`, every token is new, and every lease has ended.
+pub(crate) fn raised(raise: &RaisePool, pool: &PoolRows) -> Result<PoolRows, Fault> {
+    let RaisePool { key, layout, member, to, .. } = raise;
+    check_layout(key, layout, *member, pool)?;
+    // Of several stores one may stand higher than another that was restored.
+    if member.0 <= 1 {
+        check_raises(key, *to, lowest(pool))?;
+    }
+    let slots = pool.slots.iter().map(|row| raised_slot(raise, row));
     Ok(PoolRows {
         layout: Some(recorded(layout, *member)),
         floor: pool.floor.max(*to),
         slots: slots.collect(),
         now_ms: pool.now_ms,
         locked: Vec::new(),
+        others: pool.others.clone(),
     })
+}
+
+/// The token of every slot is the same new one, so that an attempt that is made again changes nothing more.
+fn raised_slot(raise: &RaisePool, row: &SlotRow) -> SlotRow {
+    SlotRow {
+        mark: row.mark.max(raise.to),
+        token: raise.token.max(1),
+        ends_at: 0,
+        owner: "keymill repair".to_owned(),
+        slot: row.slot,
+    }
+}
+
+/// Raises the slots that other processes took for the first time while the pool was raised: those that the answer of [`raise`] lacks.
+/// No such slot is made once the floor is committed.
+pub(crate) fn raise_added(
+    rows: &mut dyn SlotRows,
+    request: &RaisePool,
+    before: &PoolRows,
+) -> Result<Option<()>, Fault> {
+    let pool = rows.read_pool(&request.key)?;
+    let known = |row: &SlotRow| before.slots.iter().any(|of| of.slot == row.slot);
+    for row in pool.slots.iter().filter(|row| !known(row)) {
+        if !rows.replace_slot(&request.key, row, &raised_slot(request, row))? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(()))
 }
 
 /// Raises a pool, and takes its workers from the processes that use them; answers with its rows before and after.
@@ -125,7 +196,7 @@ pub(crate) fn raise(
     let before = rows.read_pool(key)?;
     let after = raised(request, &before)?;
     let recorded = match (&before.layout, &after.layout) {
-        (None, Some(layout)) => rows.insert_slot(key, &pool_row(after.floor), layout)?,
+        (None, Some(layout)) => rows.insert_pool(key, &pool_row(after.floor), layout)?,
         _ if after.floor == before.floor => true,
         _ => rows.replace_slot(key, &pool_row(before.floor), &pool_row(after.floor))?,
     };
@@ -147,12 +218,15 @@ pub(crate) fn renew(rows: &mut dyn SlotRows, renewals: &[Renewal]) -> Result<Opt
         let key = &renewal.own.key;
         let pool = rows.read_pool(key)?;
         renewed.now_ms = pool.now_ms;
-        let owned = own(&pool, &renewal.own);
+        // An earlier attempt may have written what this one is to write.
+        let owned = own(&pool, &renewal.own, Some(renewal.to));
         let Ok(old) = owned.map_err(|why| renewed.marks.push(Err(lost(key, renewal.own.slot, &why)))) else {
             continue;
         };
-        let mark = renewal.to.max(old.mark);
-        let new = SlotRow { mark, ends_at: ends_at(pool.now_ms, renewal.lease_ms), ..old.clone() };
+        let Left { token, mark } = renewal.to;
+        let mark = mark.max(old.mark);
+        let (owner, ends_at) = (renewal.own.owner.to_string(), ends_at(pool.now_ms, renewal.lease_ms));
+        let new = SlotRow { slot: old.slot, token, mark, ends_at, owner };
         if !rows.replace_slot(key, old, &new)? {
             return Ok(None);
         }
@@ -166,11 +240,12 @@ pub(crate) fn free(rows: &mut dyn SlotRows, releases: &[Release]) -> Result<Opti
     let mut freed = Vec::with_capacity(releases.len());
     for release in releases {
         let pool = rows.read_pool(&release.own.key)?;
-        let Ok(old) = own(&pool, &release.own) else {
+        let Ok(old) = own(&pool, &release.own, None) else {
             freed.push(false);
             continue;
         };
-        let new = SlotRow { mark: release.used.min(old.mark), ends_at: 0, ..old.clone() };
+        let owner = release.own.owner.to_string();
+        let new = SlotRow { mark: release.used.min(old.mark), ends_at: 0, owner, ..old.clone() };
         if !rows.replace_slot(&release.own.key, old, &new)? {
             return Ok(None);
         }
@@ -179,23 +254,19 @@ pub(crate) fn free(rows: &mut dyn SlotRows, releases: &[Release]) -> Result<Opti
     Ok(Some(freed))
 }
 
-/// The row of a slot, where it is still this owner's; else what was seen.
-fn own<'p>(pool: &'p PoolRows, left: &OwnSlot) -> Result<&'p SlotRow, String> {
-    let OwnSlot { slot, token, expect, .. } = left;
-    let Some(row) = pool.slots.iter().find(|row| row.slot == *slot) else {
+/// The row of a slot, where this owner wrote it, or where this request did; else what was seen.
+fn own<'p>(pool: &'p PoolRows, own: &OwnSlot, to: Option<Left>) -> Result<&'p SlotRow, String> {
+    let Some(row) = pool.slots.iter().find(|row| row.slot == own.slot) else {
         return Err("its row is gone: the table was emptied or restored from a backup".to_owned());
     };
-    if row.token != *token {
-        return Err(format!("`{}` has taken it", row.owner));
+    if own.is_left(row) || to.is_some_and(|to| to.is_in(row)) {
+        return Ok(row);
     }
-    if !expect.contains(&row.mark) {
-        return Err(format!(
-            "its mark stands at {}, not at {} where this process left it: the table was restored from a backup, or this process was cloned",
-            row.mark,
-            expect.first().copied().unwrap_or_default()
-        ));
-    }
-    Ok(row)
+    Err(format!(
+        "`{}` has written its row since: another process has taken the worker, this process was cloned, or the table was restored from a \
+         backup",
+        row.owner
+    ))
 }
 
 fn lost(key: &Key, slot: u64, why: &str) -> Fault {
@@ -213,12 +284,37 @@ fn recorded(layout: &str, (of, index): (u64, u64)) -> String {
     format!("{layout}{member}")
 }
 
+/// The store of a pool's record, as in [`Take::member`].
+pub(crate) fn member_in(record: &str) -> (u64, u64) {
+    let parts = record.rsplit_once(" store ").and_then(|(_, member)| member.split_once(" of "));
+    let numbers = parts.and_then(|(index, of)| Some((of.parse().ok()?, index.parse::<u64>().ok()?)));
+    numbers.map_or((1, 0), |(of, index)| (of, index.saturating_sub(1)))
+}
+
+/// A store of a list, in words.
+pub(crate) fn in_words((of, index): (u64, u64)) -> String {
+    if of > 1 { format!("store {} of {of}", index + 1) } else { "the only store".to_owned() }
+}
+
+/// The pool is that of another list of stores.
+pub(crate) fn of_other_stores(pool: &str, found: &str, member: (u64, u64)) -> Fault {
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "pool `{pool}` was begun in {}, and this mill opens it in {}: with other `stores` or another order ids would come twice; \
+             nothing was changed. Open it with the `stores` it was begun with",
+            in_words(member_in(found)),
+            in_words(member),
+        ),
+    )
+}
+
 fn other_layout(key: &Key, found: &str, wanted: &str) -> Fault {
     Fault::new(
         FaultKind::Refused,
         format!(
             "pool `{}` was begun with `{found}`, and this source has `{wanted}`: ids of both could be equal; give this source a pool of its own, \
-             `pool=NAME`, or the same layout, epoch and stores",
+             `pool=NAME`, or the same layout and epoch",
             key.name
         ),
     )
@@ -231,7 +327,8 @@ enum Choice<'p> {
 
 fn is_offered(take: &Take, slot: u64) -> bool {
     let (of, index) = take.member;
-    (take.slots.first..=take.slots.last).contains(&slot) && slot % of.max(1) == index
+    let is_passed_over = take.beside.passed_over.iter().any(|(passed, _)| *passed == slot);
+    (take.slots.first..=take.slots.last).contains(&slot) && slot % of.max(1) == index && !is_passed_over
 }
 
 /// The best slot: among free ones the lowest mark; without a free one, the lowest slot without a row.
@@ -243,10 +340,11 @@ fn choose<'p>(pool: &'p PoolRows, take: &Take, attempt: usize) -> Option<Choice<
         is_offered(take, row.slot) && !row.is_held(pool.now_ms) && row.mark <= take.latest_mark
     };
     let is_locked = |row: &SlotRow| pool.locked.contains(&row.slot);
+    let is_last = |row: &SlotRow| is_locked(row) || row.owner == ELSEWHERE;
     // A slot whose owner closed it before one whose lease ran out; and marks that no caller has to wait for are equal.
-    let order = |row: &&SlotRow| (is_locked(row), row.ends_at != 0, row.mark.max(take.present));
+    let order = |row: &&SlotRow| (is_last(row), is_locked(row), row.ends_at != 0, row.mark.max(take.present));
     let best = pool.slots.iter().filter(usable).min_by_key(order);
-    if let Some(best) = best.filter(|best| !is_locked(best)) {
+    if let Some(best) = best.filter(|best| !is_last(best)) {
         let equals: Vec<_> =
             pool.slots.iter().filter(usable).filter(|row| order(row) == order(&best)).collect();
         // At random, so that processes that start together do not all choose the same one.
@@ -260,7 +358,8 @@ fn choose<'p>(pool: &'p PoolRows, take: &Take, attempt: usize) -> Option<Choice<
     used.sort_unstable();
     let window = attempt.checked_sub(1).map_or(1, |late| SPREAD << late.min(DOUBLINGS));
     let unused = (first..=take.slots.last).step_by(usize::try_from(of).unwrap_or(usize::MAX));
-    let unused: Vec<u64> = unused.filter(|slot| used.binary_search(slot).is_err()).take(window).collect();
+    let unused = unused.filter(|slot| used.binary_search(slot).is_err() && is_offered(take, *slot));
+    let unused: Vec<u64> = unused.take(window).collect();
     let at = if unused.is_empty() { 0 } else { fastrand::usize(..unused.len()) };
     unused.get(at).map(|slot| Choice::New(*slot)).or(best.map(Choice::Used))
 }
@@ -293,16 +392,21 @@ fn none_free(pool: &PoolRows, take: &Take) -> Fault {
     }
     if pool.floor > take.latest_mark {
         message.push_str(&format!(
-            "; `repair` raised the pool to tick {}, which is ahead of this machine's clock by more than max_lead; set the clock if it is \
-             wrong, else workers are free again when it has come near that tick, whose time `keymill status` shows",
-            pool.floor
+            "; `repair` raised the pool to tick {}, which is ahead of the time by more than max_lead: {}; set right the one that is \
+             wrong, else workers are free again when the time has come near that tick, which `keymill status` shows",
+            pool.floor,
+            both_clocks(take, pool)
         ));
         return Fault::new(FaultKind::NoneFree, message);
     }
+    for (slot, why) in take.beside.passed_over.iter().take(NAMED) {
+        message.push_str(&format!("; {slot} is passed over: {why}"));
+    }
     if ahead > 0 {
         message.push_str(&format!(
-            "; {ahead} passed over, since their marks are ahead of this machine's clock by more than max_lead: set the clock if it is \
-             wrong, or wait until it has come near them"
+            "; {ahead} passed over, since their marks are ahead of the time by more than max_lead: {}; set right the one that is wrong, or \
+             wait until the time has come near the marks",
+            both_clocks(take, pool)
         ));
     }
     if !held.is_empty() {
@@ -311,6 +415,12 @@ fn none_free(pool: &PoolRows, take: &Take) -> Fault {
         );
     }
     Fault::new(FaultKind::NoneFree, message)
+}
+
+/// What this machine and the store take for the time. Ids are made of the earlier one where they are far apart.
+fn both_clocks(take: &Take, pool: &PoolRows) -> String {
+    let stores = i64::try_from(pool.now_ms).unwrap_or(i64::MAX);
+    format!("this machine's clock shows {}, the store's {}", rfc3339(take.wall_ms), rfc3339(stores))
 }
 
 /// How many slots are leased.
@@ -346,7 +456,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::base::worker::Slots;
+    use crate::base::worker::{Beside, Slots};
     use crate::config::MillConfig;
 
     const NOW: u64 = 1_000_000;
@@ -359,12 +469,12 @@ mod tests {
         fn read_pool(&mut self, _key: &Key) -> Result<PoolRows, Fault> {
             Ok(PoolRows { now_ms: NOW, ..self.0.clone() })
         }
-        fn insert_slot(&mut self, _key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
-            if new.slot == POOL_ROW {
-                (self.0.layout, self.0.floor) = (Some(layout.to_owned()), new.mark);
-            } else {
-                self.0.slots.push(new.clone());
-            }
+        fn insert_pool(&mut self, _key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
+            (self.0.layout, self.0.floor) = (Some(layout.to_owned()), new.mark);
+            Ok(true)
+        }
+        fn insert_slot(&mut self, _key: &Key, new: &SlotRow, _floor: u64) -> Result<bool, Fault> {
+            self.0.slots.push(new.clone());
             Ok(true)
         }
         fn replace_slot(&mut self, _key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
@@ -397,7 +507,12 @@ mod tests {
             lease_ms: 30_000,
             token: 7,
             owner: "here:1".into(),
+            beside: Beside::default(),
         }
+    }
+
+    fn take(rows: &mut dyn SlotRows, take: &Take, attempt: usize) -> Result<Option<Taken>, Fault> {
+        Ok(take_row(rows, take, attempt)?.map(|(taken, _)| taken))
     }
 
     fn row(slot: u64, mark: u64, ends_at: u64) -> SlotRow {
@@ -447,7 +562,10 @@ mod tests {
         fn read_pool(&mut self, _key: &Key) -> Result<PoolRows, Fault> {
             Ok(self.read.clone())
         }
-        fn insert_slot(&mut self, _key: &Key, new: &SlotRow, _layout: &str) -> Result<bool, Fault> {
+        fn insert_pool(&mut self, _key: &Key, _new: &SlotRow, _layout: &str) -> Result<bool, Fault> {
+            unreachable!("the pool is recorded")
+        }
+        fn insert_slot(&mut self, _key: &Key, new: &SlotRow, _floor: u64) -> Result<bool, Fault> {
             let free = !self.table.contains(&new.slot);
             if free {
                 self.table.push(new.slot);
@@ -514,7 +632,7 @@ mod tests {
         assert!(refused.contains("1 by there:1") && refused.contains("ends in 12 s"), "{refused}");
         assert!(refused.contains("1 passed over"), "{refused}");
         assert!(
-            refused.contains("set the clock if it is wrong") && refused.contains("widen `slots=`"),
+            refused.contains("set right the one that is wrong") && refused.contains("widen `slots=`"),
             "{refused}"
         );
     }
@@ -554,6 +672,50 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_ends_later_than_any_lease_may_is_not_held() {
+        // The store's clock showed a year more for a moment, and its process was killed.
+        const YEAR: u64 = 31_536_000_000;
+        let held = row(0, 1_001, NOW + 3_600_000);
+        assert_eq!(slot_of(vec![row(0, 1_001, NOW + YEAR + 30_000)], &request(0, 0)), (0, 1_001));
+        assert_eq!(
+            taken(vec![held], &request(0, 0)).expect_err("an hour is a lease").kind,
+            FaultKind::NoneFree
+        );
+    }
+
+    #[test]
+    fn a_repair_ends_the_leases() {
+        let mut table = Table(PoolRows {
+            layout: Some(recorded("a layout", (1, 0))),
+            slots: vec![row(0, 900, NOW + 3_600_000)],
+            ..PoolRows::default()
+        });
+        let request =
+            RaisePool { key: key(), layout: "a layout".into(), member: (1, 0), to: 1_001, token: 99 };
+        assert!(raise(&mut table, &request).expect("raised").is_some());
+        assert_eq!(slot_of_table(&mut table), (0, 1_001));
+    }
+
+    #[test]
+    fn marks_ahead_of_the_stores_clock_blame_neither_clock() {
+        // The store's clock stands at 1970-01-01T00:16:40, and this machine's shows eleven minutes more.
+        let late = Take {
+            latest_mark: 661_003,
+            present: 661_000,
+            mark: 661_033,
+            wall_ms: (NOW + 660_000) as i64,
+            ..request(0, 0)
+        };
+        let refused = taken(vec![row(0, 600_000, 0)], &late).expect_err("its mark is later").to_string();
+        for part in
+            ["this machine's clock shows 1970-01-01T00:27:40.000Z", "the store's 1970-01-01T00:16:40.000Z"]
+        {
+            assert!(refused.contains(part), "{refused}");
+        }
+        assert!(!refused.contains("set the clock"), "{refused}");
+    }
+
+    #[test]
     fn a_mark_is_never_lowered_by_a_take() {
         let request = Take { mark: 990, ..request(0, 9) };
         let taken = taken(vec![row(0, 1_001, 0)], &request).expect("a slot").expect("no other process");
@@ -571,27 +733,55 @@ mod tests {
         }
     }
 
-    fn left(slot: u64, token: u64, expect: &[u64]) -> OwnSlot {
-        OwnSlot { key: key(), slot, token, expect: expect.to_vec() }
+    fn own_slot(slot: u64, token: u64, marks: &[u64]) -> OwnSlot {
+        OwnSlot {
+            key: key(),
+            slot,
+            left: marks.iter().map(|&mark| Left { token, mark }).collect(),
+            owner: "here:1".into(),
+        }
     }
 
-    fn renewal(slot: u64, token: u64, expect: &[u64]) -> Renewal {
-        Renewal { own: left(slot, token, expect), to: 1_050, lease_ms: 30_000 }
+    /// A renewal by the owner that left this token and these marks; it writes the token 77.
+    fn renewal(slot: u64, token: u64, marks: &[u64]) -> Renewal {
+        Renewal { own: own_slot(slot, token, marks), to: Left { token: 77, mark: 1_050 }, lease_ms: 30_000 }
     }
 
     #[test]
-    fn a_renewal_needs_the_token_and_a_mark_that_this_owner_left() {
-        let pool = || PoolRows { slots: vec![row(3, 1_020, NOW + 1)], ..PoolRows::default() };
-        let renewed = |renewal: Renewal| {
-            let answer = renew(&mut Table(pool()), &[renewal]).expect("answers").expect("no other process");
-            answer.marks.into_iter().next().expect("an answer").map_err(|fault| fault.kind)
+    fn a_renewal_needs_a_token_and_a_mark_that_this_owner_left_together() {
+        let pool = |token: u64| {
+            let row = SlotRow { token, ..row(3, 1_020, NOW + 1) };
+            PoolRows { slots: vec![row], ..PoolRows::default() }
         };
-        assert_eq!(renewed(renewal(3, 5, &[1_020])), Ok(1_050));
-        assert_eq!(renewed(renewal(3, 5, &[1_010, 1_020])), Ok(1_050), "an answer was lost");
-        assert_eq!(renewed(renewal(3, 5, &[1_010])), Err(FaultKind::Taken));
-        assert_eq!(renewed(renewal(3, 6, &[1_020])), Err(FaultKind::Taken));
-        let lost = renewed(renewal(4, 5, &[1_020]));
-        assert_eq!(lost, Err(FaultKind::Taken), "its row is gone");
+        let renewed_in = |pool: PoolRows, renewal: Renewal| {
+            let mut table = Table(pool);
+            let answer = renew(&mut table, &[renewal]).expect("answers").expect("no other process");
+            let answer = answer.marks.into_iter().next().expect("an answer").map_err(|fault| fault.kind);
+            (answer, table.0.slots[0].token)
+        };
+        let renewed = |renewal: Renewal| renewed_in(pool(5), renewal);
+        let lost = (Err(FaultKind::Taken), 5);
+        assert_eq!(renewed(renewal(3, 5, &[1_020])), (Ok(1_050), 77));
+        assert_eq!(renewed(renewal(3, 5, &[1_010, 1_020])), (Ok(1_050), 77), "an answer was lost");
+        assert_eq!(renewed(renewal(3, 5, &[1_010])), lost);
+        assert_eq!(renewed(renewal(3, 6, &[1_020])), lost);
+        assert_eq!(renewed(renewal(4, 5, &[1_020])), lost, "its row is gone");
+        let mut crossed = renewal(3, 5, &[1_010]);
+        crossed.own.left.push(Left { token: 6, mark: 1_020 });
+        assert_eq!(renewed(crossed), lost, "token and mark of two requests");
+    }
+
+    #[test]
+    fn a_renewal_that_an_earlier_attempt_carried_out_is_known_by_its_own_token_and_never_by_its_mark() {
+        let carried_out = |token: u64| {
+            let row = SlotRow { token, ..row(3, 1_050, NOW + 1) };
+            let mut table = Table(PoolRows { slots: vec![row], ..PoolRows::default() });
+            let answer = renew(&mut table, &[renewal(3, 5, &[1_020])]).expect("answers");
+            answer.expect("no other process").marks.remove(0).map_err(|fault| fault.kind)
+        };
+        assert_eq!(carried_out(77), Ok(1_050));
+        assert_eq!(carried_out(78), Err(FaultKind::Taken), "a copy of this process wrote the same mark");
+        assert_eq!(carried_out(5), Err(FaultKind::Taken));
     }
 
     #[test]
@@ -619,6 +809,19 @@ mod tests {
     }
 
     #[test]
+    fn a_raise_that_is_made_again_leaves_no_process_its_token() {
+        let slots = vec![row(0, 900, NOW + 1), row(1, 900, NOW + 1)];
+        let mut table = Table(PoolRows { slots, ..PoolRows::default() });
+        let request =
+            RaisePool { key: key(), layout: "a layout".into(), member: (1, 0), to: 1_001, token: 99 };
+        // On Redis an attempt that met a faster process leaves what it has changed.
+        for _ in 0..2 {
+            assert!(raise(&mut table, &request).expect("raised").is_some());
+        }
+        assert!(table.0.slots.iter().all(|row| row.token != 5 && row.mark == 1_001), "{:?}", table.0.slots);
+    }
+
+    #[test]
     fn a_pool_whose_rows_are_gone_is_raised_too() {
         let mut table = Table::default();
         let request =
@@ -635,10 +838,10 @@ mod tests {
     #[test]
     fn a_freed_slot_has_the_mark_that_was_used_and_the_next_owner_begins_there() {
         let mut table = Table(PoolRows { slots: vec![row(3, 1_020, NOW + 1)], ..PoolRows::default() });
-        let release = Release { own: left(3, 5, &[1_020]), used: 980 };
+        let release = Release { own: own_slot(3, 5, &[1_020]), used: 980 };
         assert_eq!(free(&mut table, std::slice::from_ref(&release)).expect("freed"), Some(vec![true]));
         assert_eq!((table.0.slots[0].mark, table.0.slots[0].ends_at), (980, 0));
-        let stranger = Release { own: left(3, 6, &[980]), used: 980 };
+        let stranger = Release { own: own_slot(3, 6, &[980]), used: 980 };
         assert_eq!(free(&mut table, &[stranger]).expect("an answer"), Some(vec![false]));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use mysql::{Conn, DriverError, Error, OptsBuilder};
 
@@ -13,9 +12,10 @@ use super::guard::Guard;
 use super::session::{Server, Session};
 use super::tunnel::Tunnel;
 use crate::store::server::{ServerOptions, Target, login_refused};
+use crate::store::socket::AT_LEAST;
 use crate::store::sql::remote::Driver;
 use crate::store::sql::{Dialect, State};
-use crate::store::tls::{Mode, Protection};
+use crate::store::tls::Mode;
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
 
@@ -54,31 +54,24 @@ impl Mysql {
     fn connect_to(&self, options: &ServerOptions, target: &Target) -> Result<Session, Fault> {
         let options = &*options.signed_in()?;
         let mode = Mode::of(options, target);
-        let read_ms = u32::try_from(options.read_timeout.as_millis()).unwrap_or(u32::MAX).max(1);
-        let at_least = Duration::from_millis(1); // a timeout of zero would mean none
-        let mut builder = OptsBuilder::new()
+        let builder = OptsBuilder::new()
             .user(Some(options.user.clone()))
             .pass(Some(options.password.reveal().to_owned()))
             .db_name(Some(options.database.clone()))
-            .tcp_connect_timeout(Some(options.connect_timeout.max(at_least)))
-            .read_timeout(Some(options.read_timeout.max(at_least)))
-            .write_timeout(Some(options.read_timeout.max(at_least)))
-            .tcp_nodelay(true)
+            .read_timeout(Some(options.read_timeout.max(AT_LEAST)))
+            .write_timeout(Some(options.read_timeout.max(AT_LEAST)))
             .connect_attrs(Some(HashMap::from([("program_name", "keymill")])))
             .stmt_cache_size(0) // nothing is prepared
             .prefer_socket(false) // would connect a second time, to a file the server names
             .max_allowed_packet(Some(1 << 24)); // saves asking for it
-        #[cfg(target_os = "linux")]
-        {
-            builder = builder.tcp_user_timeout_ms(Some(read_ms));
-        }
-        let mut line = Line::to(target, mode, options)?;
-        builder = line.lead(builder, target);
+        let mut line = Tunnel::open(options, target, mode)?;
+        let builder = builder.socket(Some(line.socket()));
         let connected = Conn::new(builder);
         let connection = connected.map_err(|error| {
             if let Some(fault) = line.fault() {
                 return fault;
             }
+            let error = line.late_error().unwrap_or(error);
             let fault = judge_error(&error, Phase::Ask, &options.password).fault;
             match &error {
                 Error::MySqlError(said) if matches!(said.code, 1045 | 1698) => {
@@ -127,53 +120,5 @@ impl Mysql {
         };
         session.introduce(options)?;
         Ok(session)
-    }
-}
-
-/// What the driver is connected to.
-#[derive(Debug)]
-pub(super) enum Line {
-    /// The server.
-    Plain,
-    /// A thread that encrypts.
-    Tunnel(Tunnel),
-}
-
-impl Line {
-    fn to(target: &Target, mode: Mode, options: &ServerOptions) -> Result<Line, Fault> {
-        match mode {
-            Mode::Off => Ok(Line::Plain),
-            _ => Tunnel::open(options, target, mode).map(Line::Tunnel),
-        }
-    }
-
-    /// Sets the driver's target.
-    fn lead(&self, builder: OptsBuilder, target: &Target) -> OptsBuilder {
-        match (self, target) {
-            (Line::Tunnel(tunnel), _) => builder.socket(Some(tunnel.socket())),
-            (Line::Plain, Target::Tcp { address, .. }) => {
-                builder.ip_or_hostname(Some(address.ip().to_string())).tcp_port(address.port())
-            }
-            (Line::Plain, Target::Socket(path)) => builder.socket(Some(path.display().to_string())),
-        }
-    }
-
-    /// What this end refused, read after the driver has failed.
-    fn fault(&mut self) -> Option<Fault> {
-        match self {
-            Line::Plain => None,
-            Line::Tunnel(tunnel) => tunnel.fault(),
-        }
-    }
-
-    /// Called once the driver is connected.
-    fn protection(&mut self) -> Protection {
-        match self {
-            Line::Plain => Protection::None,
-            Line::Tunnel(tunnel) => {
-                tunnel.taken();
-                tunnel.protection()
-            }
-        }
     }
 }

@@ -5,6 +5,7 @@
 //! costs.) The driver allows such packets on every connection anyway.
 
 use super::Phase;
+use super::definers::{self, Table};
 use super::session::{Session, Stopped};
 use super::values::written_out;
 use crate::base::scheme::Kept;
@@ -103,6 +104,11 @@ impl Connection for Session {
         if self.says_nowait() { " FOR UPDATE NOWAIT" } else { " FOR UPDATE" }
     }
 
+    /// TiDB has no shared lock.
+    fn for_share(&self) -> &'static str {
+        if self.dialect() == Dialect::TiDb { self.for_update() } else { " LOCK IN SHARE MODE" }
+    }
+
     /// Refuses to write to a replica, and drops the connection: the next attempt may find another server.
     fn writable(&mut self) -> Result<(), Fault> {
         if self.server.read_only {
@@ -120,11 +126,12 @@ impl Connection for Session {
 
     fn relation(&mut self, key: &Key) -> Result<Option<Relation>, Fault> {
         let of_table = [Value::from(key.table.as_str())];
-        let found = self.ask(
-            "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
-            &of_table,
-        )?;
-        let Some(engine) = found.first() else { return Ok(None) };
+        let [table, view, trigger] = std::array::from_fn(|_| of_table[0].clone());
+        let found = self.ask(definers::RELATION, &[table, view, trigger])?;
+        let Some(Table { engine, warning }) = definers::checked(key, &found)? else { return Ok(None) };
+        if let Some(warning) = warning {
+            self.state.warn(warning);
+        }
         let pairs = |rows: Vec<Vec<Cell>>| -> Vec<(String, String)> {
             let word = |row: &[Cell], column| text(row, column).unwrap_or_default().to_owned();
             rows.iter().map(|row| (word(row, 0), word(row, 1))).collect()
@@ -142,7 +149,7 @@ impl Connection for Session {
         Ok(Some(Relation {
             columns: pairs(columns),
             unique: pairs(unique),
-            storage: text(engine, 0).unwrap_or("a view").to_owned(),
+            storage: engine,
             ..Relation::default()
         }))
     }

@@ -14,7 +14,9 @@ use crate::store::sql::judgement::{Judged, missing_table};
 pub(super) const SILENT: &str = "the server did not answer in time";
 /// Error text for an address at which no server accepts the connection.
 pub(super) const UNHEARD: &str = "the server did not answer in time: nobody takes the connection; is the address right, and no firewall in between?";
-const NOT_MYSQL: &str = "the answer is not of the MySQL protocol";
+pub(super) const NOT_MYSQL: &str = "the answer is not of the MySQL protocol";
+/// The question behind it.
+pub(super) const IS_IT: &str = "is it a MySQL or MariaDB server?";
 
 /// What an error means for the requested range and for the connection. Only an error packet of the server leaves the
 /// connection usable.
@@ -67,7 +69,7 @@ fn plain_words(error: &Error) -> String {
             }
         }
         (_, Error::DriverError(error)) => error.to_string(),
-        (_, Error::CodecError(error)) => format!("{NOT_MYSQL} ({error}); is it a MySQL or MariaDB server?"),
+        (_, Error::CodecError(error)) => format!("{NOT_MYSQL} ({error}); {IS_IT}"),
         (_, other) => other.to_string(),
     }
 }

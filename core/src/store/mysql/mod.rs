@@ -8,9 +8,11 @@
 mod answers;
 mod connect;
 mod connection;
+mod definers;
 mod dialect;
 mod error;
 mod guard;
+mod packets;
 mod session;
 mod tickets;
 mod tunnel;

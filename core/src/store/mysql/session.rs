@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use mysql::{Conn, Error};
 
-use super::connect::Line;
 use super::dialect::{
     DEADLOCK, MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY, OUT_OF_TIME, REPLICATES, Safe, wait_timeout,
 };
 use super::error::judge_error;
 use super::guard::{Condition, Guard, NOT_PASSED};
+use super::tunnel::Tunnel;
 use super::values::written_out;
 use super::{Secret, answers};
 use crate::store::model::value::{Cell, Value, number, text};
@@ -53,8 +53,7 @@ pub(super) enum Stopped {
 pub struct Session {
     pub(super) connection: Conn,
     /// Declared after the connection, whose `drop` still sends a packet through it.
-    #[expect(dead_code, reason = "it is kept, and ends with the connection")]
-    pub(super) line: Line,
+    pub(super) line: Tunnel,
     pub(super) protection: Protection,
     pub(super) server: Server,
     /// The options tested with each change.
@@ -258,6 +257,8 @@ impl Session {
 
     /// What an error means, and how it changes this connection.
     pub(super) fn failed(&mut self, error: &Error, phase: Phase) -> Fault {
+        let late = self.line.late_error();
+        let error = late.as_ref().unwrap_or(error);
         let judged = judge_error(error, phase, &self.password);
         if matches!(error, Error::MySqlError(said) if said.code == MISSING_TABLE) {
             // A table that replaces it may have another shape, and `init` may have to create it.

@@ -1,93 +1,115 @@
-//! TLS for the MySQL driver: keymill encrypts the connection itself.
+//! The line between the MySQL driver and a server: keymill encrypts it, inspects its login, and ends it when it is late.
 //!
-//! The driver's own TLS installs a cipher provider in the whole process, trusts public authorities beside the configured
-//! ones, and sends the plain password to any server that ends the encryption. The driver accepts no stream of ours. So it
-//! connects to a socket file, and a thread forwards its packets to the server. The thread negotiates TLS as the protocol
-//! wants it (the greeting comes in clear, then `SSLRequest`), verifies what `tls=` says, and inspects each packet of the
-//! login: it forwards the plain password (full `caching_sha2_password`) only to a server whose certificate was verified.
-//! The driver itself refuses the other methods that send a password (`mysql_clear_password`, `sha256_password`). After the
-//! login the thread forwards bytes.
+//! The driver accepts no stream of ours. Its own TLS installs a cipher provider in the whole process, trusts public
+//! authorities beside the configured ones, and sends the plain password to any server that ends the encryption. Its reads
+//! have a timeout each, so a server that sends a byte now and then would hold it for ever. So it connects to a socket file,
+//! and a thread forwards its packets to the server, under the deadlines of [`Socket`].
+//!
+//! The thread negotiates TLS as the protocol wants it (the greeting comes in clear, then `SSLRequest`), verifies what `tls=`
+//! says, and inspects each packet of the login: the password itself (full `caching_sha2_password`) goes only where
+//! [`Mode::may_send_password`] allows it. The driver takes its end for a socket file and hands it over in clear; a server
+//! that is asked without encryption wants it under its own key, and the thread encrypts it. The driver itself refuses the
+//! other methods that send a password (`mysql_clear_password`, `sha256_password`). After the login the thread forwards bytes.
 //!
 //! The thread ends with either end of the connection, and is joined.
 
 use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::panic::catch_unwind;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustls::ClientConfig;
+use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
 
-use super::error::UNHEARD;
+use super::error::{IS_IT, NOT_MYSQL, UNHEARD};
+use super::packets::{self, CLIENT_SSL, LOGIN_HEAD, Packets};
 use crate::base::thread;
 use crate::store::server::{ServerOptions, Target, unreached};
+use crate::store::socket::{AT_LEAST, Socket};
 use crate::store::tls::{self, Mode, Protection};
 use crate::store::{Fault, FaultKind};
 
-/// `CLIENT_SSL` of the protocol's capabilities.
-const CLIENT_SSL: u32 = 0x0800;
-/// The common head of `SSLRequest` and the login: capabilities, longest packet, character set, filler.
-const LOGIN_HEAD: usize = 32;
-/// The longest packet of a login; a longer one belongs to another protocol.
-const LONGEST: usize = 1 << 16;
-
-/// The outcome of the login.
+/// What the thread has found out.
 #[derive(Debug, Default)]
 struct Found {
     protection: Option<Protection>,
     /// Why this end ended the login, if it did.
     fault: Option<Fault>,
-    /// Another handle of the thread's end of the driver's connection.
-    driver: Option<UnixStream>,
+    /// The server's answer came too late, and this end ended the connection.
+    late: bool,
+    /// The thread's end of the driver's connection.
+    driver: Option<Arc<UnixStream>>,
 }
 
 /// A thread between the driver and a server.
 #[derive(Debug)]
 pub(super) struct Tunnel {
-    folder: Option<PathBuf>,
+    /// Where the driver is to connect.
+    socket: PathBuf,
     /// Another handle of the server's end, to shut it down.
-    server: TcpStream,
+    server: std::net::TcpStream,
     found: Arc<Mutex<Found>>,
     carrier: Option<JoinHandle<()>>,
+}
+
+/// How the thread logs in.
+struct Terms {
+    mode: Mode,
+    /// `None`: TLS is not used, whatever the server offers.
+    tls: Option<(ClientConfig, ServerName<'static>)>,
+    /// The server listens on a socket file, and takes that for as good as encrypted.
+    by_file: bool,
 }
 
 impl Tunnel {
     /// Connects to the server and waits for the driver at [`Tunnel::socket`].
     pub(super) fn open(options: &ServerOptions, target: &Target, mode: Mode) -> Result<Tunnel, Fault> {
-        let Target::Tcp { host, address } = target else {
-            return Err(Fault::new(FaultKind::Refused, "a socket file is never encrypted"));
+        let limit = options.read_timeout.max(AT_LEAST);
+        let tls = match (mode, target) {
+            (Mode::Prefer | Mode::Require | Mode::Verify, Target::Tcp { host, address }) => {
+                let config = tls::client_config(&options.tls, mode)?;
+                Some((config, tls::server_name(host, *address, mode)?))
+            }
+            _ => None,
         };
-        let limit = options.read_timeout.max(Duration::from_millis(1));
-        let config = tls::client_config(&options.tls, mode)?;
-        let name = tls::server_name(host, *address, mode)?;
-        let server = dial(*address, options).map_err(|error| not_dialled(&error))?;
+        let terms = Terms { mode, tls, by_file: matches!(target, Target::Socket(_)) };
+        let server = Socket::connect(target, options).map_err(|error| not_dialled(&error))?;
         let here = |error: io::Error| {
-            Fault::new(FaultKind::Unavailable, format!("the encrypted connection cannot be set up: {error}"))
+            Fault::new(FaultKind::Unavailable, format!("the connection cannot be set up: {error}"))
         };
-        let (folder, listener) = private_socket().map_err(here)?;
+        let door = Door::open().map_err(here)?;
         let found = Arc::<Mutex<Found>>::default();
-        let again = server.try_clone().map_err(here)?;
+        let again = server.again().map_err(here)?;
         let mut tunnel =
-            Tunnel { folder: Some(folder), server: again, found: Arc::clone(&found), carrier: None };
-        let carrier = thread::spawn("keymill-tls", move || {
-            let ended = accept(&listener, limit).and_then(|driver| {
-                drop(listener);
-                let again = driver.try_clone()?;
-                note(&found, |found| found.driver = Some(again));
+            Tunnel { socket: door.path(), server: again, found: Arc::clone(&found), carrier: None };
+        let carrier = thread::spawn("keymill-mysql", move || {
+            let accepted = door.accept(limit);
+            // A process that is killed from now on leaves no file behind.
+            drop(door);
+            let ended = accepted.and_then(|driver| {
+                let driver = Arc::new(driver);
+                note(&found, |found| found.driver = Some(Arc::clone(&driver)));
                 let mut carrier = Carrier::new(driver, server, limit)?;
-                carrier.log_in(config, name, mode, &found)?;
-                carrier.carry()
+                let carried = carrier.log_in(terms, &found).and_then(|()| carrier.carry());
+                // Before the driver learns of the end.
+                note(&found, |found| found.late = carrier.server.is_late() && carried.is_err());
+                carried
             });
             // The end of a connection is not reported: the driver's own error says what it means for the request.
-            if let Err(error) = ended
-                && let Some(fault) = tls::refusal(&error)
-            {
+            let Err(error) = ended else { return };
+            let not_mysql = || {
+                (error.kind() == io::ErrorKind::InvalidData)
+                    .then(|| Fault::new(FaultKind::Unavailable, format!("{NOT_MYSQL}; {IS_IT}")))
+            };
+            if let Some(fault) = tls::refusal(&error).or_else(not_mysql) {
                 note(&found, |found| {
                     found.fault.get_or_insert(fault);
                 });
@@ -97,29 +119,25 @@ impl Tunnel {
         Ok(tunnel)
     }
 
-    /// Where the driver is to connect.
+    /// Where the driver is to connect, once.
     pub(super) fn socket(&self) -> String {
-        let folder = self.folder.as_deref().unwrap_or(Path::new(""));
-        folder.join(SOCKET).display().to_string()
-    }
-
-    /// Removes the socket file: the driver has connected, or never will.
-    pub(super) fn taken(&mut self) {
-        if let Some(folder) = self.folder.take() {
-            let _ = std::fs::remove_file(folder.join(SOCKET));
-            let _ = std::fs::remove_dir(folder);
-        }
+        self.socket.display().to_string()
     }
 
     /// Why this end ended the login.
     pub(super) fn fault(&mut self) -> Option<Fault> {
-        self.taken();
         // The driver has given up; a server that sends a byte now and then is not waited for.
         let _ = self.server.shutdown(Shutdown::Both);
         if let Some(carrier) = self.carrier.take() {
             let _ = carrier.join();
         }
         note(&self.found, |found| found.fault.take())
+    }
+
+    /// The driver's error if this end ended the connection because the server's answer came too late: the driver has only
+    /// seen the end.
+    pub(super) fn late_error(&self) -> Option<mysql::Error> {
+        note(&self.found, |found| found.late).then(|| io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
     /// Known once the driver is logged in.
@@ -131,7 +149,6 @@ impl Tunnel {
 impl Drop for Tunnel {
     /// Dropped after the driver, whose end of the connection is closed by now.
     fn drop(&mut self) {
-        self.taken();
         // A forked child may have a copy of the driver's end, so closing it may end nothing. The driver's last packet
         // (`COM_QUIT`) is still forwarded.
         if let Some(driver) = note(&self.found, |found| found.driver.take()) {
@@ -150,52 +167,66 @@ fn note<T>(found: &Mutex<Found>, what: impl FnOnce(&mut Found) -> T) -> T {
 
 fn not_dialled(error: &io::Error) -> Fault {
     let words = match error.kind() {
-        io::ErrorKind::TimedOut => UNHEARD.to_owned(),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => UNHEARD.to_owned(),
         kind => unreached(kind, &error.to_string()).unwrap_or_else(|| error.to_string()),
     };
     Fault::new(FaultKind::Unavailable, words)
 }
 
-fn dial(address: std::net::SocketAddr, options: &ServerOptions) -> io::Result<TcpStream> {
-    let server = TcpStream::connect_timeout(&address, options.connect_timeout.max(Duration::from_millis(1)))?;
-    server.set_nodelay(true)?;
-    crate::store::server::give_up_after(&server, options.read_timeout)?;
-    Ok(server)
+/// A listening socket file in a folder that only this user may enter. Both are removed with it.
+#[derive(Debug)]
+struct Door {
+    folder: PathBuf,
+    listener: UnixListener,
 }
 
 const SOCKET: &str = "s";
 
-/// A listening socket file in a folder that only this user may enter.
-fn private_socket() -> io::Result<(PathBuf, UnixListener)> {
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    // A container's file system may be read-only but for its shared memory; and a socket's path may have 107 bytes at most.
-    for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
-        let folder = parent.join(format!("keymill-{:016x}", crate::base::random::u64()));
-        let made = DirBuilder::new().mode(0o700).create(&folder).and_then(|()| {
-            let listener = UnixListener::bind(folder.join(SOCKET)).inspect_err(|_| {
-                let _ = std::fs::remove_dir(&folder);
-            })?;
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        });
-        match made {
-            Ok(listener) => return Ok((folder, listener)),
-            Err(error) => {
-                last = io::Error::new(
-                    error.kind(),
-                    format!("no socket file can be made in `{}`: {error}", parent.display()),
-                );
+impl Door {
+    fn open() -> io::Result<Door> {
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        // A container's file system may be read-only but for its shared memory; and a socket's path may have 107 bytes at most.
+        for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
+            let folder = parent.join(format!("keymill-{:016x}", crate::base::random::u64()));
+            let made = DirBuilder::new().mode(0o700).create(&folder).and_then(|()| {
+                let listener = UnixListener::bind(folder.join(SOCKET)).inspect_err(|_| {
+                    let _ = std::fs::remove_dir(&folder);
+                })?;
+                let door = Door { folder, listener };
+                door.listener.set_nonblocking(true)?;
+                Ok(door)
+            });
+            match made {
+                Ok(door) => return Ok(door),
+                Err(error) => {
+                    last = io::Error::new(
+                        error.kind(),
+                        format!("no socket file can be made in `{}`: {error}", parent.display()),
+                    );
+                }
             }
         }
+        Err(last)
     }
-    Err(last)
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(SOCKET)
+    }
+
+    /// Waits for the driver.
+    fn accept(&self, limit: Duration) -> io::Result<UnixStream> {
+        readable(&[self.listener.as_raw_fd()], Some(limit))?;
+        let (driver, _) = self.listener.accept()?;
+        driver.set_nonblocking(false)?;
+        Ok(driver)
+    }
 }
 
-fn accept(listener: &UnixListener, limit: Duration) -> io::Result<UnixStream> {
-    readable(&[listener.as_raw_fd()], Some(limit))?;
-    let (driver, _) = listener.accept()?;
-    driver.set_nonblocking(false)?;
-    Ok(driver)
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.path());
+        let _ = std::fs::remove_dir(&self.folder);
+    }
 }
 
 /// Waits until one of the ends can be read or has ended; answers which.
@@ -221,9 +252,13 @@ fn readable(ends: &[RawFd], limit: Option<Duration>) -> io::Result<Vec<bool>> {
 
 /// The driver's end, the server's end, and the encryption of the latter once there is one.
 struct Carrier {
-    driver: UnixStream,
-    server: TcpStream,
+    driver: Arc<UnixStream>,
+    server: Socket,
     tls: Option<Box<ClientConnection>>,
+    /// How long an exchange may take.
+    limit: Duration,
+    /// Packets of the login that the driver does not know of: the two sides number theirs differently.
+    unseen: u8,
 }
 
 impl Drop for Carrier {
@@ -233,77 +268,91 @@ impl Drop for Carrier {
             tls.send_close_notify();
             let _ = tls.write_tls(&mut self.server);
         }
-        let _ = self.server.shutdown(Shutdown::Both);
+        self.server.end();
         let _ = self.driver.shutdown(Shutdown::Both);
     }
 }
 
 impl Carrier {
-    fn new(driver: UnixStream, server: TcpStream, limit: Duration) -> io::Result<Carrier> {
+    fn new(driver: Arc<UnixStream>, mut server: Socket, limit: Duration) -> io::Result<Carrier> {
         driver.set_write_timeout(Some(limit))?;
         driver.set_read_timeout(Some(limit))?;
-        server.set_write_timeout(Some(limit))?;
-        server.set_read_timeout(Some(limit))?;
-        Ok(Carrier { driver, server, tls: None })
+        server.begin(limit);
+        Ok(Carrier { driver, server, tls: None, limit, unseen: 0 })
     }
 
     /// Forwards and inspects the packets of the login.
-    fn log_in(
-        &mut self,
-        config: ClientConfig,
-        name: ServerName<'static>,
-        mode: Mode,
-        found: &Mutex<Found>,
-    ) -> io::Result<()> {
+    fn log_in(&mut self, terms: Terms, found: &Mutex<Found>) -> io::Result<()> {
+        let Terms { mode, tls, by_file } = terms;
         let mut from_server = Packets::default();
         let mut from_driver = Packets::default();
         let greeting = self.server_packet(&mut from_server)?;
-        let offers = capabilities(&greeting).is_some_and(|known| known & CLIENT_SSL != 0);
-        self.send_driver(&mut from_server, &greeting)?;
-        let Some(offered) = capabilities(&greeting).map(|_| offers) else {
-            // An error, or another protocol: the driver reports it.
-            return Ok(());
+        let refuse = |fault| {
+            note(found, |found| found.fault = Some(fault));
+            Err(io::ErrorKind::ConnectionAborted.into())
         };
+        let Some(known) = packets::capabilities(&greeting) else {
+            // An error, or another protocol: the driver reports it.
+            return self.send_driver(&from_server, &greeting);
+        };
+        let mut scramble = packets::scramble_in(&greeting);
+        self.send_driver(&from_server, &greeting)?;
         let mut login = self.driver_packet(&mut from_driver)?;
-        let protection = if offered {
-            if login.len() < LOGIN_HEAD {
-                return Err(io::ErrorKind::InvalidData.into());
+        let protection = match tls {
+            Some((config, name)) if known & CLIENT_SSL != 0 => {
+                if login.len() < LOGIN_HEAD {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                // Bytes in clear behind the greeting would be taken for answers to the login, which is encrypted.
+                if !from_server.kept.is_empty() {
+                    return refuse(tls::spoke_too_early());
+                }
+                // Low bytes first: bit 11 is in the second byte.
+                login[1] |= (CLIENT_SSL >> 8) as u8;
+                let request = login[..LOGIN_HEAD].to_vec();
+                self.send_server(&from_driver, &request)?;
+                self.unseen += 1;
+                let mut tls = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+                while tls.is_handshaking() {
+                    tls.complete_io(&mut self.server)?;
+                }
+                self.tls = Some(Box::new(tls));
+                self.server.begin(self.limit);
+                mode.encrypted()
             }
-            // Low bytes first: bit 11 is in the second byte.
-            login[1] |= (CLIENT_SSL >> 8) as u8;
-            let request = login[..LOGIN_HEAD].to_vec();
-            self.send_server(&mut from_driver, &request)?;
-            let mut tls = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-            while tls.is_handshaking() {
-                tls.complete_io(&mut self.server)?;
-            }
-            self.tls = Some(Box::new(tls));
-            mode.encrypted()
-        } else if mode == Mode::Prefer {
-            Protection::None
-        } else {
-            note(found, |found| found.fault = Some(tls::not_offered()));
-            return Err(io::ErrorKind::ConnectionAborted.into());
+            Some(_) if mode != Mode::Prefer => return refuse(tls::not_offered()),
+            _ => Protection::None,
         };
         note(found, |found| found.protection = Some(protection));
-        self.send_server(&mut from_driver, &login)?;
+        self.send_server(&from_driver, &login)?;
         loop {
             let packet = self.server_packet(&mut from_server)?;
             let wants_password = packet.starts_with(&[0x01, 0x04]);
             if wants_password && !mode.may_send_password(protection) {
-                let fault = tls::password_withheld("the password itself (full `caching_sha2_password`)");
-                note(found, |found| found.fault = Some(fault));
-                return Err(io::ErrorKind::ConnectionAborted.into());
+                let how = match protection {
+                    Protection::None if !by_file => {
+                        "the password under a key of its own (full `caching_sha2_password`)"
+                    }
+                    _ => "the password itself (full `caching_sha2_password`)",
+                };
+                return refuse(tls::password_withheld(how, mode));
             }
-            self.send_driver(&mut from_server, &packet)?;
+            self.send_driver(&from_server, &packet)?;
             match packet.first() {
                 // Logged in, or refused. Packet numbers begin anew.
                 Some(0x00 | 0xff) | None => break,
                 // The fast path succeeded: the server's next packet follows without a request.
                 _ if packet == [0x01, 0x03] => {}
                 _ => {
+                    if let Some(0xfe) = packet.first() {
+                        scramble = packets::scramble_of(&packet);
+                    }
                     let answer = self.driver_packet(&mut from_driver)?;
-                    self.send_server(&mut from_driver, &answer)?;
+                    if wants_password && protection == Protection::None && !by_file {
+                        self.send_under_key(&mut from_server, &from_driver, &answer, &scramble)?;
+                    } else {
+                        self.send_server(&from_driver, &answer)?;
+                    }
                 }
             }
         }
@@ -313,6 +362,28 @@ impl Carrier {
         } else {
             Err(io::ErrorKind::InvalidData.into())
         }
+    }
+
+    /// Asks for the server's key and sends the password under it.
+    fn send_under_key(
+        &mut self,
+        from_server: &mut Packets,
+        from_driver: &Packets,
+        password: &[u8],
+        scramble: &[u8],
+    ) -> io::Result<()> {
+        self.send_server(from_driver, &[0x02])?;
+        let key = self.server_packet(from_server)?;
+        self.unseen += 2;
+        let (Some((0x01, key)), false) = (key.split_first(), scramble.is_empty()) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let covered: Vec<u8> =
+            password.iter().zip(scramble.iter().cycle()).map(|(byte, cover)| byte ^ cover).collect();
+        // It panics over what is no key, and over one that is too short.
+        let sent = catch_unwind(|| mysql_common::crypto::encrypt(&covered, key))
+            .map_err(|payload| io::Error::new(io::ErrorKind::InvalidData, thread::panic_words(payload)))?;
+        self.send_server(from_driver, &sent)
     }
 
     fn server_packet(&mut self, packets: &mut Packets) -> io::Result<Vec<u8>> {
@@ -333,7 +404,7 @@ impl Carrier {
                 return Ok(packet);
             }
             let mut bytes = [0; 4096];
-            let read = self.driver.read(&mut bytes)?;
+            let read = (&*self.driver).read(&mut bytes)?;
             if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -341,15 +412,12 @@ impl Carrier {
         }
     }
 
-    /// The driver does not know of the `SSLRequest` packet: from here on the two sides number their packets differently.
-    fn send_server(&mut self, from_driver: &mut Packets, packet: &[u8]) -> io::Result<()> {
-        let bytes = from_driver.numbered(packet, self.tls.is_some());
-        self.write_server(&bytes)
+    fn send_server(&mut self, from_driver: &Packets, packet: &[u8]) -> io::Result<()> {
+        self.write_server(&Packets::framed(from_driver.number.wrapping_add(self.unseen), packet))
     }
 
-    fn send_driver(&mut self, from_server: &mut Packets, packet: &[u8]) -> io::Result<()> {
-        let bytes = from_server.renumbered(packet, self.tls.is_some());
-        self.driver.write_all(&bytes)
+    fn send_driver(&mut self, from_server: &Packets, packet: &[u8]) -> io::Result<()> {
+        (&*self.driver).write_all(&Packets::framed(from_server.number.wrapping_sub(self.unseen), packet))
     }
 
     /// Received bytes, decrypted; blocks until there are some. 0: the server has ended the connection.
@@ -392,10 +460,10 @@ impl Carrier {
         Ok(())
     }
 
-    /// Forwards bytes until one end has no more.
+    /// Forwards bytes until one end has no more. The driver's first bytes after an answer begin an exchange; bytes of the
+    /// server that come after its deadline end the connection. Of a server that sends none the driver itself has a limit.
     fn carry(&mut self) -> io::Result<()> {
-        // The driver sets its own limits for answers.
-        self.server.set_read_timeout(None)?;
+        let mut answered = true;
         let mut bytes = [0; 16384];
         let mut answer = Vec::new();
         loop {
@@ -404,7 +472,7 @@ impl Carrier {
                 loop {
                     match tls.reader().read(&mut bytes) {
                         Ok(0) => return Ok(()),
-                        Ok(read) => self.driver.write_all(&bytes[..read])?,
+                        Ok(read) => (&*self.driver).write_all(&bytes[..read])?,
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                         Err(error) => return Err(error),
                     }
@@ -412,18 +480,25 @@ impl Carrier {
             }
             let ready = readable(&[self.driver.as_raw_fd(), self.server.as_raw_fd()], None)?;
             if ready[0] {
-                let read = self.driver.read(&mut bytes)?;
+                let read = (&*self.driver).read(&mut bytes)?;
                 if read == 0 {
                     return Ok(());
+                }
+                if std::mem::take(&mut answered) {
+                    self.server.begin(self.limit);
                 }
                 self.write_server(&bytes[..read])?;
             }
             if ready[1] {
+                if self.server.is_late() && self.server.has_ended() {
+                    return Ok(());
+                }
+                answered = true;
                 answer.clear();
                 if !self.read_some(&mut answer)? {
                     return Ok(());
                 }
-                self.driver.write_all(&answer)?;
+                (&*self.driver).write_all(&answer)?;
             }
         }
     }
@@ -441,94 +516,31 @@ impl Carrier {
     }
 }
 
-/// Splits one direction's bytes into packets: three bytes of length, one byte with the packet's number in the exchange.
-#[derive(Debug, Default)]
-struct Packets {
-    kept: Vec<u8>,
-    /// The number of the last packet.
-    number: u8,
-}
-
-impl Packets {
-    fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let Some(head) = self.kept.first_chunk::<4>() else { return Ok(None) };
-        let length = usize::from(head[0]) | usize::from(head[1]) << 8 | usize::from(head[2]) << 16;
-        if length > LONGEST {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        if self.kept.len() < 4 + length {
-            return Ok(None);
-        }
-        self.number = head[3];
-        let packet = self.kept[4..4 + length].to_vec();
-        self.kept.drain(..4 + length);
-        Ok(Some(packet))
-    }
-
-    fn framed(number: u8, packet: &[u8]) -> Vec<u8> {
-        let length = (packet.len() as u32).to_le_bytes();
-        let mut bytes = vec![length[0], length[1], length[2], number];
-        bytes.extend_from_slice(packet);
-        bytes
-    }
-
-    /// From the driver: one further on after `SSLRequest`.
-    fn numbered(&self, packet: &[u8], encrypted: bool) -> Vec<u8> {
-        Packets::framed(self.number.wrapping_add(u8::from(encrypted)), packet)
-    }
-
-    /// From the server: one back.
-    fn renumbered(&self, packet: &[u8], encrypted: bool) -> Vec<u8> {
-        Packets::framed(self.number.wrapping_sub(u8::from(encrypted)), packet)
-    }
-}
-
-/// The capabilities in a server's greeting; `None` if it is no greeting of version 10.
-fn capabilities(greeting: &[u8]) -> Option<u32> {
-    let (10, rest) = greeting.split_first()? else { return None };
-    let after_version = rest.iter().position(|byte| *byte == 0)? + 1;
-    // Connection 4, first part of the scramble 8, filler 1.
-    let low = rest.get(after_version + 13..after_version + 15)?;
-    Some(u32::from(low[0]) | u32::from(low[1]) << 8)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
-    fn packets_are_cut_as_they_come_and_numbered_on() {
-        let mut packets = Packets::default();
-        let bytes = [Packets::framed(0, b"hello"), Packets::framed(2, b"")].concat();
-        for byte in &bytes[..bytes.len() - 1] {
-            packets.kept.push(*byte);
-            if let Some(packet) = packets.next().unwrap() {
-                assert_eq!(packet, b"hello");
-            }
+    fn the_socket_file_is_gone_while_a_server_still_says_nothing() -> io::Result<()> {
+        let silent = TcpListener::bind(("127.0.0.1", 0))?;
+        let target = Target::Tcp { host: "127.0.0.1".to_owned(), address: silent.local_addr()? };
+        let limit = Duration::from_secs(60);
+        let options =
+            ServerOptions { connect_timeout: limit, read_timeout: limit, ..ServerOptions::default() };
+        let mut tunnel = Tunnel::open(&options, &target, Mode::Off).expect("a connection");
+        let folder = tunnel.socket.parent().expect("a folder").to_owned();
+        assert!(folder.exists());
+        let driver = UnixStream::connect(tunnel.socket())?;
+        let until = Instant::now() + limit / 2;
+        while folder.exists() {
+            assert!(Instant::now() < until, "{} is left", folder.display());
+            std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(packets.next().unwrap(), None);
-        packets.kept.push(2);
-        assert_eq!(packets.next().unwrap().as_deref(), Some(&b""[..]));
-        assert_eq!(packets.renumbered(b"x", true), [1, 0, 0, 1, b'x']);
-        assert_eq!(packets.numbered(b"x", true), [1, 0, 0, 3, b'x']);
-        assert_eq!(packets.numbered(b"x", false), [1, 0, 0, 2, b'x']);
-        packets.kept = vec![0, 0, 2, 0];
-        assert!(packets.next().is_err(), "no login is so long");
-    }
-
-    #[test]
-    fn a_greeting_says_whether_tls_is_offered() {
-        let mut greeting = vec![10];
-        greeting.extend_from_slice(b"8.0.36\0");
-        greeting.extend_from_slice(&[0; 13]);
-        for (low, offered) in [([0xff, 0xff], true), ([0xff, 0xf7], false)] {
-            let mut greeting = greeting.clone();
-            greeting.extend_from_slice(&low);
-            assert_eq!(capabilities(&greeting).map(|known| known & CLIENT_SSL != 0), Some(offered));
-        }
-        for short in 0..greeting.len() {
-            assert_eq!(capabilities(&greeting[..short]), None);
-        }
-        assert_eq!(capabilities(&[0xff, 0x15, 0x04]), None);
+        drop(driver);
+        assert!(tunnel.fault().is_none());
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::dialect;
+use super::owners::{Other, Owner, RELATIONS, Use};
 use super::place::{Place, Relation as Found, chosen};
 use super::session::Session;
 use crate::store::model::rows::Digits;
@@ -74,6 +75,10 @@ impl Connection for Session {
 
     fn for_update(&self) -> &'static str {
         " FOR UPDATE"
+    }
+
+    fn for_share(&self) -> &'static str {
+        " FOR SHARE"
     }
 
     fn ends_with(&self, column: &str) -> String {
@@ -269,7 +274,7 @@ impl Connection for Session {
 impl Session {
     /// Which relation the table or sequence of this name is; its place is remembered.
     fn find(&mut self, table: &str) -> Result<Option<Found>, Fault> {
-        let found = self.relations_named(table)?;
+        let found = self.relations_named(table, Use::Write)?;
         let known = self.known_schema(table);
         let Some(found) = chosen(table, &found, &self.server.path, known.as_deref())?.cloned() else {
             self.places.remove(table);
@@ -280,9 +285,10 @@ impl Session {
     }
 
     /// Every relation of this name.
-    fn relations_named(&mut self, table: &str) -> Result<Vec<Found>, Fault> {
+    fn relations_named(&mut self, table: &str, to: Use) -> Result<Vec<Found>, Fault> {
         let word = |row: &[Cell], at| text(row, at).unwrap_or_default().to_owned();
-        let found = self.ask(dialect::RELATIONS, &[table.to_ascii_lowercase().into()])?;
+        let found =
+            self.ask(RELATIONS, &[u64::from(to == Use::Read).into(), table.to_ascii_lowercase().into()])?;
         let relation = |row: &Vec<Cell>| Found {
             schema: word(row, 0),
             kind: word(row, 1),
@@ -290,6 +296,18 @@ impl Session {
             usable: text(row, 3) == Some("true"),
             readable: text(row, 4) == Some("true"),
             oid: number(row, 5).unwrap_or_default(),
+            owner: Owner {
+                name: word(row, 6),
+                is_trusted: text(row, 7) == Some("true"),
+                user: word(row, 8),
+                other: text(row, 13).map(|owner| Other {
+                    part_type: word(row, 9),
+                    part: word(row, 10),
+                    used_type: word(row, 11),
+                    used: word(row, 12),
+                    owner: owner.to_owned(),
+                }),
+            },
         };
         Ok(found.iter().map(relation).collect())
     }
@@ -305,7 +323,7 @@ impl Session {
 
     /// The table of `init=max`: in the schema of the URL, or the only one of its name along the `search_path`.
     fn business_table(&mut self, table: &str) -> Result<(String, u64), Fault> {
-        let found = self.relations_named(table)?;
+        let found = self.relations_named(table, Use::Read)?;
         let schema = self.schema.as_deref().filter(|schema| found.iter().any(|of| of.schema == **schema));
         let near: Vec<Found> = found
             .iter()

@@ -178,13 +178,6 @@ pub(super) const PATH: &str = "SELECT s.name::pg_catalog.text FROM \
      LATERAL pg_catalog.unnest(pg_catalog.current_schemas(p.path IS NULL)) WITH ORDINALITY AS s(name, place) \
      ORDER BY s.place";
 
-/// Every relation of this name: its schema, kind and persistence, and whether this user may use the schema and read it.
-pub(super) const RELATIONS: &str = "SELECT n.nspname::pg_catalog.text, c.relkind::pg_catalog.text, \
-     c.relpersistence::pg_catalog.text, pg_catalog.has_schema_privilege(n.oid, 'USAGE')::pg_catalog.text, \
-     pg_catalog.has_table_privilege(c.oid, 'SELECT')::pg_catalog.text, c.oid::pg_catalog.int8 \
-     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-     WHERE c.relname = CAST(? AS pg_catalog.name) AND n.nspname !~ '^pg_(temp|toast)'";
-
 /// The identity of the data, and its timeline: the first eight digits of a log file's name.
 pub(super) const HISTORY: &str = "SELECT system_identifier::pg_catalog.text, \
      pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) \

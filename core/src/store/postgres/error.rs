@@ -51,7 +51,7 @@ pub(super) fn not_connected(options: &ServerOptions, target: &Target, failed: Fa
     let broken = source.and_then(|source| source.downcast_ref::<io::Error>());
     if let Some(broken) = broken {
         match broken.get_ref().and_then(|inner| inner.downcast_ref::<Objection>()) {
-            Some(Objection::Password) => return password_withheld("the password in clear"),
+            Some(Objection::Password) => return password_withheld("the password in clear", mode),
             Some(Objection::NoTls) => return not_offered(),
             None => {}
         }

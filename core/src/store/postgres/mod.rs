@@ -9,6 +9,7 @@
 mod connection;
 mod dialect;
 mod error;
+mod owners;
 mod place;
 mod prepared;
 mod session;

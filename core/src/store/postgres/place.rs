@@ -3,9 +3,11 @@
 //! PostgreSQL looks an unqualified name up along the `search_path`, so every role that may create a schema, or change that
 //! path, decides which table is used: an empty copy that comes first would begin at 1 again. So a table is looked up once,
 //! by its name, in all schemas, and every statement then names `"schema"."table"`. If several tables match, keymill
-//! refuses: the store's URL has to say `schema=`.
+//! refuses: the store's URL has to say `schema=`. A table of a role that is not trusted does not count beside another, so no
+//! such role can stop keymill; alone it is refused.
 
 use super::dialect::identifier;
+use super::owners::{self, Owner};
 use crate::store::{Fault, FaultKind};
 
 /// Where a table or a sequence is.
@@ -37,11 +39,23 @@ pub(super) struct Relation {
     /// This user may read the table.
     pub(super) readable: bool,
     pub(super) oid: u64,
+    pub(super) owner: Owner,
 }
 
 /// Chooses the relation that is the table; `None`: none exists yet. `schema`: the schema that the URL names, or in which
 /// this process has counted. `path`: the schemas of the `search_path`.
 pub(super) fn chosen<'n>(
+    table: &str,
+    found: &'n [Relation],
+    path: &[String],
+    schema: Option<&str>,
+) -> Result<Option<&'n Relation>, Fault> {
+    let one = one_of(table, found, path, schema)?;
+    one.map_or(Ok(()), |one| owners::check(table, one))?;
+    Ok(one)
+}
+
+fn one_of<'n>(
     table: &str,
     found: &'n [Relation],
     path: &[String],
@@ -53,10 +67,12 @@ pub(super) fn chosen<'n>(
     let on_path = |of: &Relation| path.contains(&of.schema);
     // A view on the path hides a table behind it. Off the path only relations that can hold a counter matter.
     let counts = |of: &&Relation| of.readable && matches!(of.kind.as_str(), "r" | "p" | "S");
-    let here: Vec<_> = found.iter().filter(|of| of.usable && on_path(of)).collect();
-    let elsewhere: Vec<_> = found.iter().filter(|of| of.usable && !on_path(of)).filter(counts).collect();
+    let near = |of: &&Relation| of.usable && (on_path(of) || counts(of));
+    let (trusted, others): (Vec<_>, Vec<_>) = found.iter().filter(near).partition(|of| of.owner.is_trusted);
+    let (here, elsewhere): (Vec<_>, Vec<_>) = trusted.into_iter().partition(|of| on_path(of));
     match (here.as_slice(), elsewhere.as_slice()) {
-        ([], []) => Ok(None),
+        // Without another table this one may be the one: the refusal says whose it is.
+        ([], []) => Ok(others.iter().copied().find(|of| on_path(of)).or_else(|| others.first().copied())),
         ([one], []) => Ok(Some(one)),
         ([], [one]) => Err(Fault::new(
             FaultKind::Refused,
@@ -92,6 +108,7 @@ mod tests {
             kind: "r".to_owned(),
             usable: true,
             readable: true,
+            owner: Owner { is_trusted: true, ..Owner::default() },
             ..Relation::default()
         }
     }
@@ -131,6 +148,32 @@ mod tests {
     fn a_table_that_is_off_the_path_is_not_made_anew() {
         let message = choose(&[table("shop")], &["public"], None).unwrap_err();
         assert!(message.contains("`schema=shop`"), "{message}");
+    }
+
+    #[test]
+    fn a_table_of_a_role_that_is_not_trusted_counts_only_alone_and_is_refused_then() {
+        let evil =
+            |schema| Relation { owner: Owner { name: "evil".into(), ..Owner::default() }, ..table(schema) };
+        let public = Ok(Some("public".to_owned()));
+        for place in ["keymill", "far", "public2"] {
+            assert_eq!(
+                choose(&[evil(place), table("public")], &["keymill", "public"], None),
+                public,
+                "{place}"
+            );
+        }
+        let hidden = Relation { kind: "v".to_owned(), ..evil("keymill") };
+        assert_eq!(choose(&[hidden, table("public")], &["keymill", "public"], None), public);
+        for path in [&["keymill"][..], &["public"]] {
+            let message = choose(&[evil("far"), evil("keymill")], path, None).unwrap_err();
+            assert!(message.contains("role `evil`"), "{message}");
+            assert_eq!(message.contains("`keymill.t`"), path == ["keymill"], "{message}");
+        }
+        let message = choose(&[evil("public"), table("far")], &["public"], None).unwrap_err();
+        assert!(message.contains("`schema=far`"), "its own table, not on the path: {message}");
+        assert!(choose(&[evil("public"), table("far")], &["far"], Some("public")).is_err());
+        let unread = Relation { readable: false, ..evil("far") };
+        assert_eq!(choose(&[unread], &["public"], None), Ok(None));
     }
 
     #[test]

@@ -152,6 +152,7 @@ impl Wire {
                     tokio::net::UnixStream::from_std(stream).map_err(Failed::Io)?
                 };
                 // A socket file's data does not leave the machine.
+                let stream = Guarded { stream, stage: Stage::in_clear(Mode::of(options, target)) };
                 let (client, reader) = greet(&runtime, options, &config, stream, NoTls, &heard)?;
                 (client, reader, socket)
             }
@@ -263,7 +264,8 @@ fn greet_privately(
     heard: &Arc<Mutex<Heard>>,
 ) -> Result<(Client, JoinHandle<()>, Protection), Failed> {
     let mode = Mode::of(options, target);
-    let (Target::Tcp { host, address }, false) = (target, mode == Mode::Off) else {
+    let (Target::Tcp { host, address }, false) = (target, mode.is_plain()) else {
+        let stream = Guarded { stream, stage: Stage::in_clear(mode) };
         let (client, reader) = greet(runtime, options, config, stream, NoTls, heard)?;
         return Ok((client, reader, Protection::None));
     };
@@ -336,6 +338,11 @@ enum Stage {
 
 impl Stage {
     const LOGIN: Stage = Stage::Login { head: [0; 9], seen: 0, left: 0 };
+
+    /// The stage of a connection that is not encrypted.
+    fn in_clear(mode: Mode) -> Stage {
+        if mode.may_send_password(Protection::None) { Stage::Open } else { Stage::LOGIN }
+    }
 
     /// Checks bytes from the server.
     fn see(&mut self, bytes: &[u8]) -> Result<(), Objection> {

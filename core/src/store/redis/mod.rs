@@ -329,8 +329,13 @@ impl Store for RedisStore {
 impl RedisStore {
     fn told_facts(&mut self) -> Result<Facts, Fault> {
         let wait_replicas = self.options.wait_replicas;
+        // `default` knows its own password, and may do everything.
+        let is_narrow = !matches!(self.options.server.user.as_str(), "" | "default");
         self.with_session(|session| {
             let mut warnings = session.warnings.clone();
+            if is_narrow {
+                warnings.extend(session.readable_secrets()?);
+            }
             if let Some(why) = session.server.not_writable(Durability::Warn) {
                 warnings.push(format!("{why}; its rows may be older than a master's"));
             }

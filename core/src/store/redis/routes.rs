@@ -21,7 +21,7 @@ fn read_one(session: &mut Session, key: &Key, known: u64) -> Result<Option<Store
     match version.into_iter().next().flatten() {
         None => return Ok(None),
         Some(version) if version == known.to_string() => {
-            return Ok(Some(StoredTable { version: known, text: None }));
+            return Ok(Some(StoredTable::new(known, None)));
         }
         Some(_) => {}
     }
@@ -30,7 +30,7 @@ fn read_one(session: &mut Session, key: &Key, known: u64) -> Result<Option<Store
     match <[Option<String>; 2]>::try_from(both) {
         Ok([Some(version), Some(text)]) if version.bytes().all(|b| b.is_ascii_digit()) => {
             let version = version.parse().map_err(|_| wrong(&at))?;
-            Ok(Some(StoredTable { version, text: Some(text) }))
+            Ok(Some(StoredTable::new(version, Some(text))))
         }
         Ok([None, None]) => Ok(None),
         _ => Err(wrong(&at)),

@@ -33,6 +33,9 @@ static REPLACE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("re
 /// A connection that was idle for this long is pinged before use: firewalls and servers close idle connections.
 const IDLE_MS: u64 = 30_000;
 
+/// Settings that hold a password in clear, and the one that says whose the second is.
+const SECRETS: [&str; 3] = ["requirepass", "masterauth", "masteruser"];
+
 pub(super) struct Session {
     pub(super) wire: Wire,
     pub(super) server: Server,
@@ -123,6 +126,35 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Passwords of the server that this user can read: `CONFIG GET` cannot be allowed for single settings. Their texts are
+    /// looked at and dropped.
+    pub(super) fn readable_secrets(&mut self) -> Result<Option<String>, Fault> {
+        let questions = SECRETS.map(|name| cmd("CONFIG").arg("GET").arg(name).take());
+        let answers = self.wire.exchange(&questions, Phase::Ask)?;
+        let is_set = |answer: &Value| {
+            let has_text = |value: &Value| text(value).is_some_and(|value| !value.is_empty());
+            match answer {
+                Value::Array(pair) => pair.get(1).is_some_and(has_text),
+                Value::Map(pairs) => pairs.iter().any(|(_, value)| has_text(value)),
+                _ => false,
+            }
+        };
+        let [of_default, of_masters, replicates] = [0, 1, 2].map(|at| answers.get(at).is_some_and(is_set));
+        // With a `masteruser` the second one is the password of a user that may only replicate.
+        let found: Vec<_> = [(of_default, SECRETS[0]), (of_masters && !replicates, SECRETS[1])]
+            .into_iter()
+            .filter_map(|(found, name)| found.then_some(name))
+            .collect();
+        if found.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(format!(
+            "this user can read {} by `CONFIG GET`, the password of a user that may do everything: keep the password of `default` \
+             in the ACL only, and name a `masteruser` that may only replicate (page Privileges and passwords)",
+            found.join(" and ")
+        )))
     }
 
     /// Whether the connection still answers; only an idle connection is asked.
@@ -359,7 +391,7 @@ fn bounds(request: &Request) -> Option<(u64, u64)> {
         return None;
     }
     let lowest = if seen.period == request.period { seen.next.max(1) } else { 1 };
-    let highest = request.last.min(MAX_NUMBER - 1).checked_sub(request.len - 1)?;
+    let highest = request.last_of_whole().min(MAX_NUMBER - 1).checked_sub(request.len - 1)?;
     (lowest <= highest).then_some((lowest, highest))
 }
 

@@ -8,7 +8,7 @@ use redis::{Value, cmd};
 use super::session::{Script, Session, place, text};
 use super::wire::Phase;
 use crate::store::model::worker::{POOL_ROW, SlotRows};
-use crate::store::{Fault, FaultKind, Key, OwnSlot, PoolRows, Renewal, SlotRow};
+use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, PoolRows, Renewal, SlotRow};
 
 static SLOT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("slot.lua")));
 static RENEW: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("renew.lua")));
@@ -28,6 +28,11 @@ fn written(row: &SlotRow) -> String {
     format!("{token} {mark} {ends_at} {owner}")
 }
 
+/// A floor as its field has it; 0: there is no field.
+fn floor_text(floor: u64) -> String {
+    if floor == 0 { String::new() } else { floor.to_string() }
+}
+
 fn read_slot(field: &str, kept: &str) -> Option<SlotRow> {
     let mut parts = kept.splitn(4, ' ');
     let mut number = || parts.next()?.parse::<u64>().ok();
@@ -45,7 +50,10 @@ fn read_slot(field: &str, kept: &str) -> Option<SlotRow> {
 
 impl OpenSlots<'_> {
     fn set(&mut self, key: &Key, field: &str, old: &str, new: String) -> Result<bool, Fault> {
-        let values = [field.to_owned(), old.to_owned(), new];
+        self.set_if(key, vec![field.to_owned(), old.to_owned(), new])
+    }
+
+    fn set_if(&mut self, key: &Key, values: Vec<String>) -> Result<bool, Fault> {
         let done = Value::Int(1);
         Ok(self.session.run(&SLOT, key, &values, |answer| *answer == done)? == done)
     }
@@ -83,25 +91,28 @@ impl SlotRows for OpenSlots<'_> {
                     format!("its key `{at}` has a field `{field}` that is no slot of keymill's; delete it"),
                 )
             })?;
-            pool.slots.push(row);
+            pool.add(row);
         }
         pool.slots.sort_by_key(|row| row.slot);
         Ok(pool)
     }
 
-    fn insert_slot(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
-        if new.slot == POOL_ROW {
-            // The floor first: a pool with a layout is used.
-            let has_floor = new.mark == 0 || self.set(key, FLOOR, "", new.mark.to_string())?;
-            return Ok(has_floor && self.set(key, LAYOUT, "", layout.to_owned())?);
+    fn insert_pool(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
+        if new.slot != POOL_ROW {
+            return self.set(key, &new.slot.to_string(), "", written(new));
         }
-        self.set(key, &new.slot.to_string(), "", written(new))
+        // The floor first: a pool with a layout is used.
+        let has_floor = new.mark == 0 || self.set(key, FLOOR, "", new.mark.to_string())?;
+        Ok(has_floor && self.set(key, LAYOUT, "", layout.to_owned())?)
+    }
+
+    fn insert_slot(&mut self, key: &Key, new: &SlotRow, floor: u64) -> Result<bool, Fault> {
+        self.set_if(key, vec![new.slot.to_string(), String::new(), written(new), floor_text(floor)])
     }
 
     fn replace_slot(&mut self, key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {
         if new.slot == POOL_ROW {
-            let before = if old.mark == 0 { String::new() } else { old.mark.to_string() };
-            return self.set(key, FLOOR, &before, new.mark.to_string());
+            return self.set(key, FLOOR, &floor_text(old.mark), new.mark.to_string());
         }
         self.set(key, &new.slot.to_string(), &written(old), written(new))
     }
@@ -109,9 +120,12 @@ impl SlotRows for OpenSlots<'_> {
 
 /// Renews one lease in one round trip; answers with the server's clock and the new mark. `None`: nothing was changed, and the row has to be read.
 pub(super) fn renew(session: &mut Session, renewal: &Renewal) -> Result<Option<(u64, u64)>, Fault> {
-    let Renewal { own: OwnSlot { key, slot, token, expect }, to, lease_ms } = renewal;
-    let to = expect.iter().copied().max().unwrap_or_default().max(*to);
-    let values = [*slot, *token, to, *lease_ms].iter().chain(expect).map(u64::to_string).collect::<Vec<_>>();
+    let Renewal { own: OwnSlot { key, slot, left, owner }, to: Left { token, mark: to }, lease_ms } = renewal;
+    let to = left.iter().map(|left| left.mark).max().unwrap_or_default().max(*to);
+    let left = left.iter().flat_map(|left| [left.token, left.mark]);
+    let mut values: Vec<_> = [*slot, *token, to, *lease_ms].map(|value| value.to_string()).to_vec();
+    values.push(owner.to_string());
+    values.extend(left.map(|value| value.to_string()));
     let answer = session.run(&RENEW, key, &values, |answer| *answer != Value::Nil)?;
     Ok(text(&answer).and_then(|now_ms| Some((now_ms.parse().ok()?, to))))
 }

@@ -2,15 +2,14 @@
 
 use std::error::Error;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{Cmd, Parser, RedisError, Value};
 
 use super::meaning;
 use crate::store::server::{Target, hide, unreached};
+use crate::store::socket::Socket;
 use crate::store::tls::{Mode, Protection, auth_withheld};
 use crate::store::{Fault, FaultKind, Remedy, Secret, server};
 
@@ -23,91 +22,27 @@ pub(super) enum Phase {
     Commit,
 }
 
-/// Reads until a deadline, however few bytes each read returns: a socket's own timeout begins anew with each read.
-struct Until<'a, S> {
-    stream: &'a mut S,
-    moment: Instant,
+/// The bytes to and from a server, plain or encrypted. The library's own TLS would install its provider in the whole process,
+/// and trust authorities of its choice.
+trait Stream: Read + Write + Send {
+    /// Begins an exchange, which may take this long.
+    fn begin(&mut self, limit: Duration);
 }
 
-impl<S: Read + Timed> Read for Until<'_, S> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self.moment.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => return Err(io::ErrorKind::TimedOut.into()),
-            left => self.stream.set_read_timeout(left)?,
-        }
-        self.stream.read(bytes)
+impl Stream for Socket {
+    fn begin(&mut self, limit: Duration) {
+        Socket::begin(self, limit);
     }
 }
 
-impl<S: Write> Write for Until<'_, S> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
-}
-
-/// How long one read may wait.
-trait Timed {
-    fn set_read_timeout(&self, limit: Duration) -> io::Result<()>;
-}
-
-impl Timed for TcpStream {
-    fn set_read_timeout(&self, limit: Duration) -> io::Result<()> {
-        TcpStream::set_read_timeout(self, Some(limit))
-    }
-}
-
-impl Timed for Stream {
-    fn set_read_timeout(&self, limit: Duration) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_read_timeout(Some(limit)),
-            Stream::Socket(stream) => stream.set_read_timeout(Some(limit)),
-            Stream::Encrypted(stream) => stream.sock.set_read_timeout(Some(limit)),
-        }
-    }
-}
-
-/// The bytes to and from a server. The library's own TLS would install its provider in the whole process, and trust
-/// authorities of its choice.
-enum Stream {
-    Tcp(TcpStream),
-    Socket(UnixStream),
-    Encrypted(Box<rustls::StreamOwned<rustls::ClientConnection, TcpStream>>),
-}
-
-impl Read for Stream {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(bytes),
-            Stream::Socket(stream) => stream.read(bytes),
-            Stream::Encrypted(stream) => stream.read(bytes),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Socket(stream) => stream.write(bytes),
-            Stream::Encrypted(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.flush(),
-            Stream::Socket(stream) => stream.flush(),
-            Stream::Encrypted(stream) => stream.flush(),
-        }
+impl Stream for rustls::StreamOwned<rustls::ClientConnection, Socket> {
+    fn begin(&mut self, limit: Duration) {
+        self.sock.begin(limit);
     }
 }
 
 pub(super) struct Wire {
-    stream: Stream,
+    stream: Box<dyn Stream>,
     parser: Parser,
     pub(super) protection: Protection,
     password: Secret,
@@ -124,46 +59,23 @@ pub(super) struct Wire {
 impl Wire {
     /// Connects; sends nothing yet.
     pub(super) fn open(target: &Target, options: &server::ServerOptions) -> Result<Wire, Fault> {
-        let at_least = Duration::from_millis(1); // a timeout of zero would mean none
-        let limit = options.read_timeout.max(at_least);
+        let limit = options.read_timeout;
         let mode = Mode::of(options, target);
-        if !options.password.reveal().is_empty() && !mode.may_send_password(mode.encrypted()) {
+        if !options.password.reveal().is_empty() && !mode.may_send_auth() {
             return Err(auth_withheld());
         }
-        let (stream, protection) = match target {
-            Target::Socket(path) => {
-                let stream = UnixStream::connect(path).and_then(|stream| {
-                    stream.set_read_timeout(Some(limit))?;
-                    stream.set_write_timeout(Some(limit))?;
-                    Ok(stream)
-                });
-                (Stream::Socket(stream.map_err(|error| unconnected(&error))?), Protection::None)
-            }
-            Target::Tcp { host, address } => {
-                let dial = || {
-                    let stream = TcpStream::connect_timeout(address, options.connect_timeout.max(at_least))?;
-                    stream.set_nodelay(true)?;
-                    server::give_up_after(&stream, limit)?;
-                    stream.set_read_timeout(Some(limit))?;
-                    stream.set_write_timeout(Some(limit))?;
-                    Ok(stream)
-                };
-                let dial = || dial().map_err(|error: io::Error| unconnected(&error));
-                let plain = |stream| (Stream::Tcp(stream), Protection::None);
-                match mode {
-                    Mode::Off => plain(dial()?),
-                    // A port either speaks TLS or does not, and no server announces it. Without `tls=` the URL's scheme
-                    // decides.
-                    Mode::Prefer if options.tls.mode == server::TlsMode::Default => plain(dial()?),
-                    Mode::Prefer => match encrypted(dial()?, host, *address, options, mode) {
-                        Ok(stream) => (stream, mode.encrypted()),
-                        Err(_) => plain(dial()?),
-                    },
-                    Mode::Require | Mode::Verify => {
-                        (encrypted(dial()?, host, *address, options, mode)?, mode.encrypted())
-                    }
-                }
-            }
+        let dial = || Socket::connect(target, options).map_err(|error| unconnected(&error));
+        let plain = |socket| -> (Box<dyn Stream>, _) { (Box::new(socket), Protection::None) };
+        let (stream, protection) = match (mode, target) {
+            // A port either speaks TLS or does not, and no server announces it. Without `tls=` the URL's scheme decides.
+            (Mode::Prefer, _) if options.tls.mode == server::TlsMode::Default => plain(dial()?),
+            (_, Target::Socket(_)) => plain(dial()?),
+            (mode, _) if mode.is_plain() => plain(dial()?),
+            (_, Target::Tcp { host, address }) => match encrypted(dial()?, host, *address, options, mode) {
+                Ok(stream) => (stream, mode.encrypted()),
+                Err(_) if mode == Mode::Prefer => plain(dial()?),
+                Err(fault) => return Err(fault),
+            },
         };
         Ok(Wire {
             stream,
@@ -211,13 +123,12 @@ impl Wire {
             command.write_packed_command(&mut packed);
         }
         let mut answers = Vec::with_capacity(commands.len());
-        let began = Instant::now();
+        self.stream.begin(self.limit);
         if let Err(error) = self.stream.write_all(&packed).and_then(|()| self.stream.flush()) {
             return (answers, Some(self.cut(&error.into(), phase)));
         }
-        let mut answered = Until { stream: &mut self.stream, moment: began + self.limit };
         for _ in commands {
-            match self.parser.parse_value(&mut answered) {
+            match self.parser.parse_value(&mut self.stream) {
                 Ok(answer) => answers.push(answer),
                 Err(error) => return (answers, Some(self.cut(&error, phase))),
             }
@@ -279,12 +190,12 @@ fn unconnected(error: &io::Error) -> Fault {
 
 /// Encrypts a connection; the handshake may take as long as an answer.
 fn encrypted(
-    mut stream: TcpStream,
+    mut socket: Socket,
     host: &str,
     address: std::net::SocketAddr,
     options: &server::ServerOptions,
     mode: Mode,
-) -> Result<Stream, Fault> {
+) -> Result<Box<dyn Stream>, Fault> {
     use crate::store::tls::{client_config, refusal, server_name};
     let config = client_config(&options.tls, mode)?;
     let name = server_name(host, address, mode)?;
@@ -296,11 +207,11 @@ fn encrypted(
     };
     let mut tls = rustls::ClientConnection::new(Arc::new(config), name)
         .map_err(|error| broke(&io::Error::other(error)))?;
-    let moment = Instant::now() + options.read_timeout.max(Duration::from_millis(1));
+    socket.begin(options.read_timeout);
     while tls.is_handshaking() {
-        tls.complete_io(&mut Until { stream: &mut stream, moment }).map_err(|error| broke(&error))?;
+        tls.complete_io(&mut socket).map_err(|error| broke(&error))?;
     }
-    Ok(Stream::Encrypted(Box::new(rustls::StreamOwned::new(tls, stream))))
+    Ok(Box::new(rustls::StreamOwned::new(tls, socket)))
 }
 
 fn io_error(error: &RedisError) -> Option<&io::Error> {

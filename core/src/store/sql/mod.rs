@@ -220,6 +220,11 @@ pub(crate) trait Connection {
         ""
     }
 
+    /// The end of a query for a row that is not going to be changed, and that no other transaction may change before the commit.
+    fn for_share(&self) -> &'static str {
+        ""
+    }
+
     /// The end of a change that commits by itself and returns this column.
     fn ends_with(&self, _column: &str) -> String {
         String::new()

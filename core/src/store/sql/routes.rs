@@ -31,14 +31,14 @@ pub(super) fn read(
     let found = connection.query(&sql, &[key.name.as_str().into()])?;
     let Some(row) = found.first() else { return Ok(None) };
     if number(row, 0) == Some(known) {
-        return Ok(Some(StoredTable { version: known, text: None }));
+        return Ok(Some(StoredTable::new(known, None)));
     }
     // Both at once, so that they belong together.
     let sql = format!("SELECT `version`, `table_text` FROM {place} WHERE `name` = ?");
     let found = connection.query(&sql, &[key.name.as_str().into()])?;
     let Some(row) = found.first() else { return Ok(None) };
     match (number(row, 0), text(row, 1)) {
-        (Some(version), Some(text)) => Ok(Some(StoredTable { version, text: Some(text.to_owned()) })),
+        (Some(version), Some(text)) => Ok(Some(StoredTable::new(version, Some(text.to_owned())))),
         _ => Err(Fault::new(
             FaultKind::Refused,
             format!(
@@ -65,7 +65,7 @@ pub(super) fn list(connection: &mut dyn Connection, key: &Key) -> Result<Vec<(St
         found => found?,
     };
     let stored = |row: &Vec<_>| {
-        let table = StoredTable { version: number(row, 1)?, text: text(row, 2).map(str::to_owned) };
+        let table = StoredTable::new(number(row, 1)?, text(row, 2).map(str::to_owned));
         Some((text(row, 0)?.to_owned(), table))
     };
     Ok(found.iter().filter_map(stored).collect())

@@ -60,10 +60,7 @@ pub(super) fn renew<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) ->
     let answer = match together.map_err(|fault| fault.with_context(&doing)) {
         Ok(Together::Renewed(renewed)) => return Ok(renewed),
         Ok(Together::Untried) => return renew_each(store, renewals),
-        Ok(Together::InPart) => {
-            let again: Vec<_> = renewals.iter().map(perhaps_renewed).collect();
-            crate::store::renew_slots(store, &again)
-        }
+        Ok(Together::InPart) => crate::store::renew_slots(store, renewals),
         Err(fault) => Err(fault),
     };
     match answer {
@@ -116,19 +113,11 @@ fn renew_each<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> Resul
 
 /// Renews one lease in a transaction with NOWAIT.
 fn renew_without_waiting(connection: &mut dyn Connection, renewal: &Renewal) -> Result<Renewed, Fault> {
-    let again = perhaps_renewed(renewal);
     without_waiting(connection, |connection| {
         transact_on(connection, &renewal.own.key, |connection| {
-            worker::renew(&mut OpenSlots { connection }, std::slice::from_ref(&again))
+            worker::renew(&mut OpenSlots { connection }, std::slice::from_ref(renewal))
         })
     })
-}
-
-/// The renewal, where an earlier statement may have carried it out.
-fn perhaps_renewed(renewal: &Renewal) -> Renewal {
-    let mut again = renewal.clone();
-    again.own.expect.push(renewal.to);
-    again
 }
 
 /// Whether another transaction held the row of this lease when it was last used.
@@ -149,14 +138,16 @@ pub(super) fn renew_alone(
     connection: &mut dyn Connection,
     renewals: &[Renewal],
 ) -> Result<Option<Renewed>, Fault> {
-    let Some(Renewal { own: OwnSlot { key, .. }, lease_ms, .. }) = renewals.first() else { return Ok(None) };
-    let alike = |of: &Renewal| of.own.key.place() == key.place() && of.lease_ms == *lease_ms;
+    let Some(Renewal { own: OwnSlot { key, .. }, to, lease_ms }) = renewals.first() else { return Ok(None) };
+    let alike = |of: &Renewal| {
+        of.own.key.place() == key.place() && (of.to.token, of.lease_ms) == (to.token, *lease_ms)
+    };
     // A transaction is no round trip on SQLite.
     if connection.dialect().creates_tables() || renewals.len() > MOST_AT_ONCE || !renewals.iter().all(alike) {
         return Ok(None);
     }
     check_table(connection, key)?;
-    let change = statement::renew(connection, renewals, key, clock(connection), *lease_ms)?;
+    let change = statement::renew(connection, renewals, key, clock(connection), (to.token, *lease_ms))?;
     connection.state().begin_attempt();
     let changed = match connection.commit_alone(&change) {
         Ok(changed) => changed,
@@ -166,7 +157,7 @@ pub(super) fn renew_alone(
     };
     let end = changed.number.unwrap_or(0);
     Ok((changed.rows == renewals.len() as u64).then(|| Renewed {
-        marks: renewals.iter().map(|renewal| Ok(renewal.to)).collect(),
+        marks: renewals.iter().map(|renewal| Ok(renewal.to.mark)).collect(),
         now_ms: end.saturating_sub(*lease_ms),
     }))
 }
@@ -183,6 +174,31 @@ pub(super) fn now_ms(connection: &mut dyn Connection) -> Result<u64, Fault> {
     found.first().and_then(|row| number(row, 0)).ok_or_else(|| {
         Fault::new(FaultKind::Refused, "the clock of the database shows no time after 1970; set it right")
     })
+}
+
+const COLUMNS: &str = "(`pool`, `slot`, `token`, `mark`, `ends_at`, `owner`, `layout`)";
+
+fn new_row(key: &Key, new: &SlotRow, layout: &str) -> [Value; 7] {
+    [
+        key.name.as_str().into(),
+        new.slot.into(),
+        new.token.into(),
+        new.mark.into(),
+        new.ends_at.into(),
+        new.owner.as_str().into(),
+        layout.into(),
+    ]
+}
+
+impl OpenSlots<'_> {
+    /// Inserts a row; `false`: another process has just created it, or there was nothing to insert.
+    fn insert(&mut self, sql: &str, values: &[Value]) -> Result<bool, Fault> {
+        let made = self.connection.change(sql, values);
+        if made.is_err() && std::mem::take(&mut self.connection.state().duplicate) {
+            return Ok(false);
+        }
+        made.map(|rows| rows == 1)
+    }
 }
 
 impl SlotRows for OpenSlots<'_> {
@@ -215,7 +231,7 @@ impl SlotRows for OpenSlots<'_> {
             if locked.contains(&slot_id(key, slot)) {
                 pool.locked.push(slot);
             }
-            pool.slots.push(SlotRow {
+            pool.add(SlotRow {
                 slot,
                 token: whole(1, "token")?,
                 mark: whole(2, "mark")?,
@@ -226,26 +242,23 @@ impl SlotRows for OpenSlots<'_> {
         Ok(pool)
     }
 
-    fn insert_slot(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
+    fn insert_pool(&mut self, key: &Key, new: &SlotRow, layout: &str) -> Result<bool, Fault> {
+        let sql =
+            format!("INSERT INTO {} {COLUMNS} VALUES (?, ?, ?, ?, ?, ?, ?)", self.connection.place(key)?);
+        self.insert(&sql, &new_row(key, new, layout))
+    }
+
+    fn insert_slot(&mut self, key: &Key, new: &SlotRow, floor: u64) -> Result<bool, Fault> {
+        // The lock keeps `repair` from raising the pool before this row is committed, and found by it.
+        let place = self.connection.place(key)?;
         let sql = format!(
-            "INSERT INTO {} (`pool`, `slot`, `token`, `mark`, `ends_at`, `owner`, `layout`) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            self.connection.place(key)?
+            "INSERT INTO {place} {COLUMNS} SELECT ?, ?, ?, ?, ?, ?, ? FROM {place} \
+             WHERE `pool` = ? AND `slot` = ? AND `mark` = ?{}",
+            self.connection.for_share()
         );
-        let values: [Value; 7] = [
-            key.name.as_str().into(),
-            new.slot.into(),
-            new.token.into(),
-            new.mark.into(),
-            new.ends_at.into(),
-            new.owner.as_str().into(),
-            layout.into(),
-        ];
-        let made = self.connection.change(&sql, &values);
-        // Another process has just created it.
-        if made.is_err() && std::mem::take(&mut self.connection.state().duplicate) {
-            return Ok(false);
-        }
-        made.map(|rows| rows == 1)
+        let mut values = new_row(key, new, "").to_vec();
+        values.extend([key.name.as_str().into(), POOL_ROW.into(), floor.into()]);
+        self.insert(&sql, &values)
     }
 
     fn replace_slot(&mut self, key: &Key, old: &SlotRow, new: &SlotRow) -> Result<bool, Fault> {

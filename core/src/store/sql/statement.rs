@@ -177,33 +177,39 @@ pub(super) fn add(
     Ok(Statement::new(connection, key, assigned, condition)?.committing(connection, key))
 }
 
-/// Raises the marks and ends of leased workers of one table and of leases of one length, each where token and mark are those of its
-/// owner. It commits by itself, and its number is the end: the server's clock and the length.
+/// Raises the marks and ends of leased workers of one table and of leases of one length, each where its owner left token and mark, and
+/// gives all of them one new token. It commits by itself, and its number is the end: the server's clock and the length.
 pub(super) fn renew(
     connection: &dyn Connection,
     renewals: &[Renewal],
     key: &Key,
     clock: &str,
-    lease_ms: u64,
+    (token, lease_ms): (u64, u64),
 ) -> Result<Statement, Fault> {
-    let (mut marks, mut condition) = (Part::default(), Part::default());
-    for Renewal { own: OwnSlot { key, slot, token, expect }, to, .. } in renewals {
+    let (mut marks, mut owners, mut condition) = (Part::default(), Part::default(), Part::default());
+    for Renewal { own: OwnSlot { key, slot, left, owner }, to, .. } in renewals {
         marks.push(" ", "WHEN `pool` = ? AND `slot` = ? THEN ?");
-        marks.values.extend([key.name.as_str().into(), (*slot).into(), (*to).into()]);
-        let doubts = vec!["?"; expect.len()].join(", ");
-        condition
-            .push(" OR ", &format!("`pool` = ? AND `slot` = ? AND `token` = ? AND `mark` IN ({doubts})"));
-        condition.values.extend([key.name.as_str().into(), (*slot).into(), (*token).into()]);
-        condition.values.extend(expect.iter().map(|mark| Value::from(*mark)));
+        marks.values.extend([key.name.as_str().into(), (*slot).into(), to.mark.into()]);
+        owners.push(" ", "WHEN `pool` = ? AND `slot` = ? THEN ?");
+        owners.values.extend([key.name.as_str().into(), (*slot).into(), (&**owner).into()]);
+        let lefts = vec!["`token` = ? AND `mark` = ?"; left.len()].join(" OR ");
+        condition.push(" OR ", &format!("`pool` = ? AND `slot` = ? AND ({lefts})"));
+        condition.values.extend([key.name.as_str().into(), (*slot).into()]);
+        condition.values.extend(left.iter().flat_map(|left| [left.token, left.mark]).map(Value::from));
     }
     let end = match connection.dialect().family() {
         Family::MySql => format!("LAST_INSERT_ID({clock} + ?)"),
         Family::Postgres | Family::Sqlite => format!("{clock} + ?"),
     };
     let mut assigned = Part {
-        text: format!("`mark` = CASE {} ELSE `mark` END, `ends_at` = {end}", marks.text),
-        values: marks.values,
+        text: format!(
+            "`token` = ?, `mark` = CASE {} ELSE `mark` END, `owner` = CASE {} ELSE `owner` END, `ends_at` = {end}",
+            marks.text, owners.text
+        ),
+        values: vec![token.into()],
     };
+    assigned.values.extend(marks.values);
+    assigned.values.extend(owners.values);
     assigned.values.push(lease_ms.into());
     condition.text = format!("({})", condition.text);
     let mut statement = Statement::new(connection, key, assigned, condition)?;

@@ -11,7 +11,9 @@
 //!   its system calls be replaced (`xSetSystemCall`); calls for files that are not keymill's are passed on unchanged.
 //! * `open` and `close` are replaced too, so keymill knows the descriptors of this SQLite. Any other descriptor of this
 //!   process on the same file belongs to a second library and is reported by [`foreign`].
-//! * keymill does not close its descriptor while a foreign one exists: that would drop the other library's locks.
+//! * keymill does not close its descriptor while a foreign one exists: that would drop the other library's locks. It keeps
+//!   such descriptors and uses them when it opens the file again; a forked child closes its copies at once, while it has no
+//!   locks that this could drop.
 //!
 //! The program may also close keymill's descriptors: code that makes a daemon calls `closefrom(3)`, and a number that is
 //! closed twice may be keymill's the second time. The next file or socket of the program gets that number, and SQLite would
@@ -23,7 +25,7 @@
 
 use std::path::{Path, PathBuf};
 
-pub(super) use imp::{closed, foreign, in_keymill, install, know, shortage};
+pub(super) use imp::{closed, foreign, in_forked_child, in_keymill, install, know, shortage};
 
 /// Device and number of a file.
 pub(super) type Inode = (u64, u64);
@@ -247,15 +249,26 @@ mod imp {
         table().known.push((fd, descriptor));
     }
 
+    /// In the child, right after a fork: closes the copies of kept descriptors. The parent uses those again, and a lock that it
+    /// takes would live as long as a copy. The child has no locks yet that closing could drop.
+    pub(in super::super) fn in_forked_child() {
+        // Another thread of the parent may have held it at the fork: then `renew` finds the copies.
+        let Ok(mut table) = TABLE.try_lock() else { return };
+        for (fd, inode) in table.kept.drain(..) {
+            close_ours(fd, inode);
+        }
+    }
+
     /// A descriptor of this process on the database, or on a file that SQLite keeps beside it, that another SQLite library
     /// opened.
     pub(in super::super) fn foreign(database: &Path) -> Option<RawFd> {
         CALLS.get()?;
         let inodes: Vec<Inode> = super::files_of(database).iter().filter_map(|file| identity(file)).collect();
+        let mut table = table();
+        table.close_deleted();
         if inodes.is_empty() {
             return None;
         }
-        let mut table = table();
         // ordering: Acquire on both pairs with `Change`: descriptors opened before the scan are in the table, and those
         // opened after it do not count as foreign.
         let done = DONE.load(Ordering::Acquire);
@@ -307,6 +320,7 @@ mod imp {
         fn renew(&mut self) {
             // The child may have closed a number already, and a file of its own may have it now.
             self.kept.retain(|(fd, inode)| inode_is(*fd, *inode));
+            self.known.extend(self.kept.drain(..).map(|(fd, _)| (fd, None)));
             for (inode, lock) in std::mem::take(&mut self.locks) {
                 if inode_is(lock.fd, inode) {
                     if let Ok(Some(fd)) = self.reopened(lock.fd) {
@@ -374,9 +388,24 @@ mod imp {
             if fresh < 0 { Err(error) } else { Ok(fresh) }
         }
 
+        /// A kept descriptor of this file, opened for the same access.
+        fn reused(&mut self, inode: Inode, access: c_int) -> Option<RawFd> {
+            let fits = |(fd, of): &(RawFd, Inode)| {
+                // SAFETY: asks for flags; a closed descriptor is an error.
+                let flags = unsafe { libc::fcntl(*fd, libc::F_GETFL) };
+                *of == inode && inode_is(*fd, inode) && flags & libc::O_ACCMODE == access & libc::O_ACCMODE
+            };
+            let at = self.kept.iter().position(fits)?;
+            Some(self.kept.swap_remove(at).0)
+        }
+
         /// Opens the same file again, with a descriptor that can take locks of its own. `None`: the kernel has no such
         /// locks. The error is the system's: no descriptor is free.
         fn reopened(&mut self, fd: RawFd) -> Result<Option<RawFd>, c_int> {
+            let inode = inode_of(fd).map(|(inode, _)| inode);
+            if let Some(kept) = inode.and_then(|inode| self.reused(inode, libc::O_RDWR)) {
+                return Ok(Some(kept));
+            }
             let path = format!("/proc/thread-self/fd/{fd}");
             let opened = File::options().read(true).write(true).open(&path).or_else(|_| File::open(&path));
             let fresh = match opened {
@@ -460,6 +489,23 @@ mod imp {
             keep
         }
 
+        /// Closes kept descriptors of files that are gone: SQLite deletes `-shm` when the last connection closes. No path leads
+        /// there, so no other library can begin to use one; one that still does is left alone.
+        fn close_deleted(&mut self) {
+            let kept = std::mem::take(&mut self.kept);
+            let (gone, kept): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(fd, _)| is_deleted(*fd));
+            let inodes: Vec<Inode> = gone.iter().map(|(_, inode)| *inode).collect();
+            // They count as known while the others are looked for.
+            self.kept = kept.iter().chain(&gone).copied().collect();
+            if inodes.is_empty() || self.foreign(&inodes).is_some() {
+                return;
+            }
+            self.kept = kept;
+            for (fd, inode) in gone {
+                close_ours(fd, inode);
+            }
+        }
+
         fn foreign(&self, inodes: &[Inode]) -> Option<RawFd> {
             // A thread may have descriptors of its own.
             let listed = std::fs::read_dir("/proc/thread-self/fd").ok()?;
@@ -476,16 +522,24 @@ mod imp {
         }
     }
 
-    /// A descriptor's inode, and whether it is a regular file.
-    fn inode_of(fd: RawFd) -> Option<(Inode, bool)> {
+    fn status(fd: RawFd) -> Option<libc::stat> {
         let mut found = MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: `found` is a stat to be written and outlives the call; a closed descriptor is an error.
         if unsafe { libc::fstat(fd, found.as_mut_ptr()) } != 0 {
             return None;
         }
         // SAFETY: zero is a valid value of every field, and the call has succeeded.
-        let found = unsafe { found.assume_init() };
-        Some(((found.st_dev, found.st_ino), found.st_mode & libc::S_IFMT == libc::S_IFREG))
+        Some(unsafe { found.assume_init() })
+    }
+
+    /// A descriptor's inode, and whether it is a regular file.
+    fn inode_of(fd: RawFd) -> Option<(Inode, bool)> {
+        status(fd).map(|of| ((of.st_dev, of.st_ino), of.st_mode & libc::S_IFMT == libc::S_IFREG))
+    }
+
+    /// Whether the descriptor's file has no name any more.
+    fn is_deleted(fd: RawFd) -> bool {
+        status(fd).is_some_and(|of| of.st_nlink == 0)
     }
 
     fn inode_is(fd: RawFd, inode: Inode) -> bool {
@@ -537,10 +591,15 @@ mod imp {
     unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
         let Some(calls) = CALLS.get() else { return -1 };
         let _change = Change::begin();
-        // SAFETY: the arguments are SQLite's own.
-        let fd = unsafe { (calls.open)(path, flags, mode) };
         // SAFETY: SQLite's paths end with NUL and outlive the call.
-        let entered = if fd < 0 { Err(errno()) } else { table().enter(fd, unsafe { CStr::from_ptr(path) }) };
+        let name = unsafe { CStr::from_ptr(path) };
+        let kept = (IN_KEYMILL.get() && flags & libc::O_EXCL == 0)
+            .then(|| identity(Path::new(OsStr::from_bytes(name.to_bytes()))))
+            .flatten()
+            .and_then(|inode| table().reused(inode, flags));
+        // SAFETY: the arguments are SQLite's own.
+        let fd = kept.unwrap_or_else(|| unsafe { (calls.open)(path, flags, private(name, mode)) });
+        let entered = if fd < 0 { Err(errno()) } else { table().enter(fd, name) };
         entered.unwrap_or_else(|error| {
             if matches!(error, libc::EMFILE | libc::ENFILE) {
                 SHORTAGE.set(Some(error));
@@ -548,6 +607,14 @@ mod imp {
             set_errno(error);
             -1
         })
+    }
+
+    /// The mode with which a file is created. A new database of keymill's is its user's alone; the files beside it get the
+    /// database's own mode from SQLite, whatever it is by then.
+    fn private(name: &CStr, mode: c_int) -> c_int {
+        let beside: [&[u8]; 3] = [b"-wal", b"-shm", b"-journal"];
+        let is_beside = beside.iter().any(|suffix| name.to_bytes().ends_with(suffix));
+        if IN_KEYMILL.get() && !is_beside { mode & 0o600 } else { mode }
     }
 
     /// Whether SQLite may use this descriptor; otherwise the call fails as on a closed descriptor.
@@ -677,6 +744,8 @@ mod imp {
     }
 
     pub(in super::super) fn install(_operation: &super::super::fork::Operation) {}
+
+    pub(in super::super) fn in_forked_child() {}
 
     pub(in super::super) fn know(_file: &File, _database: Inode) {}
 

@@ -199,6 +199,36 @@ pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
+/// Creates a new database file for its user alone; on Linux `descriptors` does that as SQLite creates it.
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+pub(super) fn create(path: &Path) {
+    use std::os::unix::fs::OpenOptionsExt;
+    // Another process may have created it first, and SQLite reports every other failure. Nothing holds a lock on a file that
+    // is created here.
+    drop(std::fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path));
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+pub(super) fn create(_path: &Path) {}
+
+/// What the file's mode lets users do who are neither its owner nor of its group, as the end of a sentence about the file;
+/// `None`: nothing, or a folder above it lets none of them through.
+pub(super) fn exposed(real: &Path) -> Option<String> {
+    let mode = |path: &Path| std::fs::metadata(path).map(|found| found.mode()).ok();
+    let file = mode(real)?;
+    let reached = real.ancestors().skip(1).all(|folder| mode(folder).is_none_or(|mode| mode & 0o001 != 0));
+    if file & 0o006 == 0 || !reached {
+        return None;
+    }
+    Some(format!(
+        "has mode {:03o}: {} can hold its locks, so that each reservation waits, {}; `chmod 600`, or `chmod 660` for the \
+         users of one group",
+        file & 0o777,
+        "every user of this machine",
+        if file & 0o002 == 0 { "and read it" } else { "and change the numbers in it" },
+    ))
+}
+
 /// Kinds of file systems that lose or split commits, with the name; a local disk is none of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileSystem {

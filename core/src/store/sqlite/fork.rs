@@ -260,6 +260,7 @@ extern "C" fn after_in_parent() {
 }
 
 extern "C" fn after_in_child() {
+    descriptors::in_forked_child();
     // ordering: Relaxed: the child has one thread.
     if GAVE_UP.swap(false, Ordering::Relaxed) {
         UNUSABLE.store(true, Ordering::Relaxed);

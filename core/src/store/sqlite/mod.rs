@@ -166,6 +166,9 @@ impl SqliteFile {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
         let path = self.path.clone();
+        if is_new {
+            file::create(&path);
+        }
         let at = |error: rusqlite::Error| fault(&path, &error);
         let mut connection = Connection::open_with_flags(&path, flags).map_err(at)?;
         if descriptors::shortage().is_some() && connection.is_readonly("main").map_err(at)? {
@@ -383,6 +386,9 @@ impl Server for SqliteFile {
         });
         facts.durability = settings.map_err(|fault| fault.with_context(&doing))?;
         facts.warnings.clone_from(&self.warnings);
+        if let Some(exposed) = file::exposed(&real(&self.path)) {
+            facts.warnings.push(format!("`{}` {exposed}", self.path.display()));
+        }
         Ok(facts)
     }
 }

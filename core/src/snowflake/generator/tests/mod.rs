@@ -32,7 +32,14 @@ impl Rig {
     }
 
     fn new(layout: &str, back: ClockBack, lead: u64) -> Rig {
+        Rig::salted(layout, back, lead, 0)
+    }
+
+    /// With the salt of a process.
+    fn salted(layout: &str, back: ClockBack, lead: u64, salt: u64) -> Rig {
         let mut rig = Rig::unstarted(layout, back, lead);
+        let core = Core::new(rig.layout, Some(1), back, lead, salt).unwrap();
+        rig.generator = Generator::over(core, Clock::Manual(rig.clock.clone()));
         rig.generator.start(0).unwrap();
         rig.keeper();
         rig.clock.advance(rig.layout.unit_ms() as u64);

@@ -38,7 +38,7 @@ abstract class CursorFields extends CursorFront {
 
 /**
  * Counts through leased numbers for one owner, a thread or a handle. Padded at both ends: the collector moves small objects
- * next to each other. A cursor does not refer to its source, so that a thread's cursor does not keep it reachable.
+ * next to each other. The source keeps its threads' cursors reachable, and a handle its own: see {@link ThreadCursors}.
  */
 class Cursor extends CursorFields {
     long g0, g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15;

@@ -57,11 +57,9 @@ public final class Source implements LongSupplier {
         } else if (table != null) {
             Thread thread = Thread.currentThread();
             Cursor mine = table[ThreadCursors.place(thread)];
-            if (mine.owner == thread) {
-                long number = mine.take();
-                if (number != 0) {
-                    return number;
-                }
+            long number = mine.owner == thread ? mine.take() : box.threads.take(thread);
+            if (number != 0) {
+                return number;
             }
         } else if (single) {
             long id = box.quick();

@@ -1,18 +1,26 @@
 package io.keymill;
 
+import java.lang.ref.Reference;
+import java.lang.ref.WeakReference;
 import java.util.Arrays;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 
 /**
  * The cursors of {@code order=thread}: one for each platform thread that takes ids.
  *
- * <p>A thread keeps its cursor in a {@link ThreadLocal}. Before that it looks into a small table by its id, which costs half
+ * <p>A thread finds its cursor in a {@link ThreadLocal}. Before that it looks into a small table by its id, which costs half
  * as much. The first thread in a place keeps it; others go on without one. A cursor in the table is used only by the thread
  * that the cursor names as its owner, so a stale read, or a thread with a wrong id, finds another thread's cursor and leaves it
  * alone.
+ *
+ * <p>The source keeps the cursors, and a thread refers to its own weakly: a thread of a pool that outlives an application would
+ * otherwise keep the class loader of the application. A source drops the cursors of threads that have ended when other threads
+ * begin.
  */
 final class ThreadCursors {
-    private static final int PLACES = 64;
+    static final int PLACES = 64;
     /** Marks a free place. */
     private static final Cursor FREE = new Cursor(null);
 
@@ -21,7 +29,11 @@ final class ThreadCursors {
 
     private final SourceBox source;
     final Cursor[] table = table();
-    private final ThreadLocal<Cursor> kept = new ThreadLocal<>();
+    private final ThreadLocal<Reference<Cursor>> kept = new ThreadLocal<>();
+    /** The cursors of all threads that live, and of some that have ended. */
+    private final Set<Cursor> cursors = ConcurrentHashMap.newKeySet();
+    /** How many cursors there may be before those of ended threads are looked for. */
+    private volatile int limit = PLACES;
     private final AtomicReferenceArray<SharedCursor> stripes = new AtomicReferenceArray<>(STRIPES);
 
     ThreadCursors(SourceBox source) {
@@ -50,13 +62,33 @@ final class ThreadCursors {
         if (Threads.isVirtual(thread)) {
             return null;
         }
-        Cursor cursor = kept.get();
-        if (cursor == null) {
-            cursor = new Cursor(thread);
-            kept.set(cursor);
-            claim(thread, cursor);
+        Reference<Cursor> reference = kept.get();
+        Cursor cursor = reference == null ? null : reference.get();
+        return cursor == null ? add(thread) : cursor;
+    }
+
+    /** The next number of the calling thread, which has no place in the table; 0 when a new block must be leased. */
+    long take(Thread thread) {
+        Cursor cursor = find(thread);
+        return cursor == null ? 0 : cursor.take();
+    }
+
+    private Cursor add(Thread thread) {
+        Cursor cursor = new Cursor(thread);
+        cursors.add(cursor);
+        // Twice as many as there are: threads that come and go cost each other a constant number of looks.
+        if (cursors.size() > limit) {
+            cursors.removeIf(other -> !other.owner.isAlive());
+            limit = Math.max(PLACES, 2 * cursors.size());
         }
+        kept.set(new WeakReference<>(cursor));
+        claim(thread, cursor);
         return cursor;
+    }
+
+    /** How many cursors of threads are kept. */
+    int count() {
+        return cursors.size();
     }
 
     /** Takes a free place, or that of a thread that has ended. All such places are freed: the table would keep them reachable. */

@@ -310,6 +310,8 @@ class SourceTest {
         refused(Code.INVALID_CONFIG, () -> mill.serial("t", "c", "yyyyQQ", "0", 1));
         refused(Code.INVALID_CONFIG, () -> mill.serial("t", "c", "", "0", -1));
         refused(Code.INVALID_CONFIG, () -> Mill.open("oracle:x"));
+        refused(Code.INVALID_CONFIG, () -> Mill.open(""));
+        refused(Code.INVALID_CONFIG, () -> mill.segment("a\0b"));
         KeymillException typo = refused(Code.INVALID_CONFIG, () -> mill.source("segment:orders?stpe=5"));
         assertTrue(typo.getMessage().contains("step"), typo.getMessage());
         Source serial = mill.source("serial:t/c");

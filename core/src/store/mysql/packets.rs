@@ -1,0 +1,120 @@
+//! The packets of a MySQL login, as far as they are inspected.
+
+use std::io;
+
+/// `CLIENT_SSL` of the protocol's capabilities.
+pub(super) const CLIENT_SSL: u32 = 0x0800;
+/// The common head of `SSLRequest` and the login: capabilities, longest packet, character set, filler.
+pub(super) const LOGIN_HEAD: usize = 32;
+/// The longest packet of a login; a longer one belongs to another protocol.
+const LONGEST: usize = 1 << 16;
+
+/// Splits one direction's bytes into packets: three bytes of length, one byte with the packet's number in the exchange.
+#[derive(Debug, Default)]
+pub(super) struct Packets {
+    pub(super) kept: Vec<u8>,
+    /// The number of the last packet.
+    pub(super) number: u8,
+}
+
+impl Packets {
+    pub(super) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let Some(head) = self.kept.first_chunk::<4>() else { return Ok(None) };
+        let length = usize::from(head[0]) | usize::from(head[1]) << 8 | usize::from(head[2]) << 16;
+        if length > LONGEST {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        if self.kept.len() < 4 + length {
+            return Ok(None);
+        }
+        self.number = head[3];
+        let packet = self.kept[4..4 + length].to_vec();
+        self.kept.drain(..4 + length);
+        Ok(Some(packet))
+    }
+
+    pub(super) fn framed(number: u8, packet: &[u8]) -> Vec<u8> {
+        let length = (packet.len() as u32).to_le_bytes();
+        let mut bytes = vec![length[0], length[1], length[2], number];
+        bytes.extend_from_slice(packet);
+        bytes
+    }
+}
+
+/// The capabilities in a server's greeting; `None` if it is no greeting of version 10.
+pub(super) fn capabilities(greeting: &[u8]) -> Option<u32> {
+    let (10, rest) = greeting.split_first()? else { return None };
+    let after_version = rest.iter().position(|byte| *byte == 0)? + 1;
+    // Connection 4, first part of the scramble 8, filler 1.
+    let low = rest.get(after_version + 13..after_version + 15)?;
+    Some(u32::from(low[0]) | u32::from(low[1]) << 8)
+}
+
+/// The scramble in a server's greeting, with which the driver proves the password: eight bytes, and the rest behind the
+/// capabilities.
+pub(super) fn scramble_in(greeting: &[u8]) -> Vec<u8> {
+    let version = greeting.iter().skip(1).position(|byte| *byte == 0).map_or(0, |at| at + 1);
+    let rest = greeting.get(version + 1..).unwrap_or_default();
+    let (first, second) = (rest.get(4..12).unwrap_or_default(), rest.get(31..43).unwrap_or_default());
+    [first, second].concat()
+}
+
+/// The scramble in a packet that asks for another method.
+pub(super) fn scramble_of(switch: &[u8]) -> Vec<u8> {
+    let name = switch.iter().position(|byte| *byte == 0).unwrap_or(switch.len());
+    let data = switch.get(name + 1..).unwrap_or_default();
+    data.strip_suffix(&[0]).unwrap_or(data).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_cut_as_they_come() {
+        let mut packets = Packets::default();
+        let bytes = [Packets::framed(0, b"hello"), Packets::framed(2, b"")].concat();
+        for byte in &bytes[..bytes.len() - 1] {
+            packets.kept.push(*byte);
+            if let Some(packet) = packets.next().unwrap() {
+                assert_eq!(packet, b"hello");
+            }
+        }
+        assert_eq!(packets.next().unwrap(), None);
+        packets.kept.push(2);
+        assert_eq!(packets.next().unwrap().as_deref(), Some(&b""[..]));
+        assert_eq!(Packets::framed(packets.number, b"x"), [1, 0, 0, 2, b'x']);
+        packets.kept = vec![0, 0, 2, 0];
+        assert!(packets.next().is_err(), "no login is so long");
+    }
+
+    #[test]
+    fn a_greeting_says_whether_tls_is_offered() {
+        let mut greeting = vec![10];
+        greeting.extend_from_slice(b"8.0.36\0");
+        greeting.extend_from_slice(&[0; 13]);
+        for (low, offered) in [([0xff, 0xff], true), ([0xff, 0xf7], false)] {
+            let mut greeting = greeting.clone();
+            greeting.extend_from_slice(&low);
+            assert_eq!(capabilities(&greeting).map(|known| known & CLIENT_SSL != 0), Some(offered));
+        }
+        for short in 0..greeting.len() {
+            assert_eq!(capabilities(&greeting[..short]), None);
+        }
+        assert_eq!(capabilities(&[0xff, 0x15, 0x04]), None);
+    }
+    #[test]
+    fn the_scramble_is_found_in_a_greeting_and_in_a_switch() {
+        let greeting =
+            [b"\x0a8.0.36\0\x01\0\0\0abcdefgh\0".as_slice(), &[0; 18], b"ijklmnopqrst\0plugin\0"].concat();
+        assert_eq!(scramble_in(&greeting), b"abcdefghijklmnopqrst");
+        assert_eq!(
+            scramble_of(b"\xfecaching_sha2_password\0abcdefghijklmnopqrst\0"),
+            b"abcdefghijklmnopqrst"
+        );
+        for short in 0..greeting.len() {
+            scramble_in(&greeting[..short]);
+            scramble_of(&greeting[..short]);
+        }
+    }
+}

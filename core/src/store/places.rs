@@ -1,0 +1,423 @@
+//! One worker of a source, several places that keep a mark of it: the row of a fixed worker in `keymill_segment`, and the slots of the
+//! pools that the source has leased from. A change of `worker=` or `pool=` moves a worker from one place to another, and must not
+//! begin there below the marks of the others.
+//!
+//! **The rule.** For each source and worker at most one place is *current*: a row of a fixed worker in its mill's period, or a slot
+//! whose owner names the source ([`worker::is_noted`]). A process that begins with a worker at a current place asks nothing
+//! further: no other place has newer marks. At any other place it
+//!
+//! 1. writes its own row first, so that others see it: a slot is taken and held, and names the source from its first renewal or its
+//!    clean end on; the row of a fixed worker says [`BEGINNING`], which is
+//!    not current, so that after a crash this begins again;
+//! 2. then reads every other place. One that is in use is not taken away: a slot that is held, a fixed worker whose mark is ahead of the
+//!    clock. A lease gives its slot back and takes another; a fixed worker waits;
+//! 3. ends the others by compare-and-set: a slot gets a new token and another owner ([`worker::ELSEWHERE`]), a fixed worker's row the
+//!    period [`LEASED`] and a mark one higher. A process that read such a row before and writes it after fails, and a process that
+//!    still used it is told at its next renewal;
+//! 4. begins at the highest of the marks.
+//!
+//! Of two processes that begin at once at two places, the later one reads what the earlier one wrote (1 before 2), or its write fails
+//! (3). Each row changes alone, so this holds on a store without transactions over several rows, as on Redis.
+//!
+//! **Which places.** A source's own pool has a row for each other pool that the source has leased from: it is written before the other
+//! pool's slot is used, and so the own pool leads to all of them. Of several stores, worker w has all of its places in store w mod N.
+//! Pools of other widths do not count: a source must not change its layout, as ids of two layouts may be equal at any tick. The epoch
+//! does not matter: ids hold ticks.
+//!
+//! **What it cannot know.** Tables with another name than the default, a table that this user may not read, `mark=none`, which asks no
+//! store, and a fixed worker that is idle: its process may go on until it raises its mark again.
+//!
+//! **Rows of 0.1.0** were named by the layout as it was spelled. Where a worker has no row of today's name, those of
+//! every spelling are read, and end as in 3: one of them that is still in use is told.
+
+use std::sync::Arc;
+
+use super::model::rows::{self, Rows, Stored};
+use super::model::worker::{self, ELSEWHERE, POOL_ROW};
+use super::{Fault, FaultKind, Key, Mark, PoolRows, SlotRow, Store, Take, Taken, in_transaction, on_slots};
+use crate::base::worker::{BeginMark, Places};
+use crate::store::model::partition::Partition;
+
+/// The period of a fixed worker's row whose worker was leased since.
+pub(crate) const LEASED: u64 = 3_000_000_000_000_000_000;
+/// The period of a fixed worker's row whose first process has not yet looked at the other places.
+pub(crate) const BEGINNING: u64 = LEASED + 1;
+
+/// A process that found so many workers in use leaves the rest to its next attempt.
+const MOST_PASSED_OVER: usize = 16;
+
+/// The period of a fixed worker's row, which records the number of stores and the index of its own: 0 with one store.
+pub(crate) fn period_of((of, index): (u64, u64)) -> u64 {
+    if of > 1 { Partition { stores: of, index, chunk: 1 }.code() } else { 0 }
+}
+
+/// Whether a row keeps its state in its period: it is kept when the mark moves.
+pub(crate) fn is_state(period: u64) -> bool {
+    matches!(period, LEASED | BEGINNING)
+}
+
+/// What another place says of a worker.
+enum Seen {
+    /// Its ids begin here.
+    Above(u64),
+    /// It is in use, for this reason.
+    InUse(String),
+}
+
+/// An answer of a place that may be absent or closed to this user: then nothing is known of it.
+fn if_known<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(fault) if matches!(fault.kind, FaultKind::Refused | FaultKind::Unsafe) => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Leases a slot that no other place of the source uses.
+pub(super) fn take(store: &mut (impl Store + ?Sized), take: &Take) -> Result<Taken, Fault> {
+    let doing = format!("leasing a worker of pool `{}`", take.key.name);
+    let mut take = take.clone();
+    loop {
+        let (taken, before) =
+            on_slots(store, &take.key, &doing, |rows, attempt| worker::take_row(rows, &take, attempt))?;
+        let Some(places) = take.beside.places.clone() else { return Ok(taken) };
+        if before.as_ref().is_some_and(|row| worker::is_noted(row, &places.source)) {
+            return Ok(taken);
+        }
+        let seen = end_others(store, &take, &taken, &places).map_err(|fault| fault.with_context(&doing));
+        let why = match seen {
+            Ok(Seen::Above(start)) => {
+                return Ok(Taken { start: taken.start.max(start), has_moved: true, ..taken });
+            }
+            Ok(Seen::InUse(why)) => why,
+            Err(fault) => {
+                if !fault.kind.is_outage() {
+                    let _ = pass_over(store, &take, &taken);
+                }
+                return Err(fault);
+            }
+        };
+        pass_over(store, &take, &taken).map_err(|fault| fault.with_context(&doing))?;
+        take.beside.passed_over.push((taken.slot, why));
+        if take.beside.passed_over.len() >= MOST_PASSED_OVER {
+            let each = take.beside.passed_over.iter().map(|(slot, why)| format!("{slot}: {why}"));
+            let each = each.collect::<Vec<_>>().join("; ");
+            return Err(Fault::new(FaultKind::NoneFree, format!("{each}; the next attempt takes others"))
+                .with_context(&doing));
+        }
+    }
+}
+
+/// Frees a slot that was just taken, and leaves it to last.
+fn pass_over(store: &mut (impl Store + ?Sized), take: &Take, taken: &Taken) -> Result<(), Fault> {
+    on_slots(store, &take.key, "giving a worker back", |rows, _| {
+        let pool = rows.read_pool(&take.key)?;
+        let own = pool.slots.iter().find(|row| row.slot == taken.slot && row.token == take.token);
+        let Some(own) = own else { return Ok(Some(())) };
+        let new = SlotRow { mark: taken.start, ends_at: 0, owner: ELSEWHERE.to_owned(), ..own.clone() };
+        Ok(rows.replace_slot(&take.key, own, &new)?.then_some(()))
+    })
+}
+
+/// Looks at the other places of a slot that was just taken, and ends them.
+fn end_others(
+    store: &mut (impl Store + ?Sized),
+    take: &Take,
+    taken: &Taken,
+    places: &Places,
+) -> Result<Seen, Fault> {
+    let mut start = 0;
+    for (name, pool) in pools_beside(store, places, Some(&take.key.name))? {
+        check_member(&name, &pool, take.member)?;
+        match end_slot(store, places, (&name, &pool), taken.slot)? {
+            Seen::Above(mark) => start = start.max(mark),
+            in_use @ Seen::InUse(_) => return Ok(in_use),
+        }
+    }
+    let take = take.believed(taken.now_ms);
+    match end_fixed(store, places, (taken.slot, take.member), take.present)? {
+        Seen::Above(mark) => start = start.max(mark),
+        in_use @ Seen::InUse(_) => return Ok(in_use),
+    }
+    if start > take.latest_mark {
+        return Ok(Seen::InUse("its mark elsewhere is ahead of this machine's clock".to_owned()));
+    }
+    Ok(Seen::Above(start))
+}
+
+/// The pools that this source has leased from, but for `own`, which the source's own pool records from now on.
+fn pools_beside(
+    store: &mut (impl Store + ?Sized),
+    places: &Places,
+    own: Option<&str>,
+) -> Result<Vec<(String, PoolRows)>, Fault> {
+    let home = places.pool(&places.source);
+    let Some(mut first) = if_known(store.slots(&home))? else { return Ok(Vec::new()) };
+    if let Some(own) = own.filter(|own| *own != places.source && !first.others.iter().any(|of| of == own)) {
+        on_slots(store, &home, "recording a pool", |rows, _| record_pool(rows, &home, own))?;
+        first = store.slots(&home)?;
+    }
+    let others = first.others.clone();
+    let mut pools = vec![(places.source.clone(), first)];
+    for name in others {
+        if let Some(pool) = if_known(store.slots(&places.pool(&name)))? {
+            pools.push((name, pool));
+        }
+    }
+    pools.retain(|(name, pool)| {
+        Some(name.as_str()) != own && pool.layout.as_deref().is_some_and(|layout| places.makes_ids_of(layout))
+    });
+    Ok(pools)
+}
+
+/// Refuses a pool that was begun under another list of stores: its slots may be in any of them.
+fn check_member(name: &str, pool: &PoolRows, member: (u64, u64)) -> Result<(), Fault> {
+    match &pool.layout {
+        Some(found) if worker::member_in(found) != member => {
+            Err(worker::of_other_stores(name, found, member))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a source of which this store keeps pools that were begun under another list of stores.
+pub(super) fn check_pools(
+    store: &mut (impl Store + ?Sized),
+    places: &Places,
+    member: (u64, u64),
+) -> Result<(), Fault> {
+    let pools = pools_beside(store, places, None)?;
+    pools.iter().try_for_each(|(name, pool)| check_member(name, pool, member))
+}
+
+/// Refuses a worker of which this store keeps a row of a fixed worker that was begun under another list of stores.
+pub(super) fn check_fixed(
+    store: &mut (impl Store + ?Sized),
+    places: &Places,
+    worker: u64,
+    member: (u64, u64),
+) -> Result<(), Fault> {
+    let Some(found) = if_known(store.look_rows(&places.fixed_rows(worker)))? else { return Ok(()) };
+    match found.iter().flatten().find(|mark| !is_state(mark.period) && mark.period != period_of(member)) {
+        Some(mark) => Err(of_other_stores(worker, member, mark.period)),
+        None => Ok(()),
+    }
+}
+
+/// Records in the source's own pool that it leases from another one.
+fn record_pool(rows: &mut dyn worker::SlotRows, home: &Key, other: &str) -> Result<Option<()>, Fault> {
+    let pool = rows.read_pool(home)?;
+    if pool.others.iter().any(|name| name == other) {
+        return Ok(Some(()));
+    }
+    // Another name may have any of them, and two rows for one name do no harm.
+    let slot = fastrand::u64(POOL_ROW + 1..POOL_ROW << 1);
+    let row = SlotRow { slot, owner: other.to_owned(), ..SlotRow::default() };
+    Ok(rows.insert_pool(home, &row, "")?.then_some(()))
+}
+
+/// Ends a slot of another pool; a slot that was never leased there may not be until this is done.
+fn end_slot(
+    store: &mut (impl Store + ?Sized),
+    places: &Places,
+    (name, pool): (&str, &PoolRows),
+    slot: u64,
+) -> Result<Seen, Fault> {
+    let key = places.pool(name);
+    let Some(row) = pool.slots.iter().find(|row| row.slot == slot) else {
+        return Ok(Seen::Above(pool.floor));
+    };
+    if row.is_held(pool.now_ms) {
+        let seconds = (row.ends_at - pool.now_ms).div_ceil(1000);
+        return Ok(Seen::InUse(format!(
+            "`{}` leases it in pool `{name}` for {seconds} s, unless it renews or closes",
+            row.owner
+        )));
+    }
+    // A process of this source, or one of 0.1.0, may renew a lease that is over. One of another source makes other ids.
+    if row.owner != ELSEWHERE && !worker::is_of_another(row, &places.source) {
+        let token = (row.token ^ crate::base::random::u64() >> 1).max(1);
+        let new = SlotRow { token, ends_at: 0, owner: ELSEWHERE.to_owned(), ..row.clone() };
+        let ended =
+            on_slots(store, &key, "ending a slot", |rows, _| rows.replace_slot(&key, row, &new).map(Some))?;
+        if !ended {
+            return Ok(Seen::InUse(format!("another process has just changed it in pool `{name}`")));
+        }
+    }
+    Ok(Seen::Above(row.mark.max(pool.floor)))
+}
+
+/// Ends a fixed worker, which is leased from now on.
+fn end_fixed(
+    store: &mut (impl Store + ?Sized),
+    places: &Places,
+    (worker, member): (u64, (u64, u64)),
+    present: u64,
+) -> Result<Seen, Fault> {
+    let keys = places.fixed_rows(worker);
+    let Some(found) = if_known(store.look_rows(&keys))? else { return Ok(Seen::Above(0)) };
+    let Some((key, old_keys)) = keys.split_first() else { return Ok(Seen::Above(0)) };
+    let canonical = found.first().copied().flatten();
+    let of_old = found.iter().skip(1).flatten().map(|mark| mark.next).max();
+    let next = match (canonical, of_old) {
+        (None, None) => return Ok(Seen::Above(0)),
+        (Some(mark), _) if mark.period == LEASED => return Ok(Seen::Above(mark.next)),
+        (Some(mark), _) if !is_state(mark.period) && mark.period != period_of(member) => {
+            return Err(of_other_stores(worker, member, mark.period));
+        }
+        (Some(mark), _) => mark.next,
+        (None, Some(next)) => next,
+    };
+    if next > present {
+        let name = &places.source;
+        return Ok(Seen::InUse(format!(
+            "the fixed worker of `snowflake:{name}` was in use a moment ago, and is free when its mark is past"
+        )));
+    }
+    let to = Mark { period: LEASED, next: next.saturating_add(1) };
+    if !move_mark(store, key, canonical, to)? {
+        return Ok(Seen::InUse("its fixed worker has just raised its mark".to_owned()));
+    }
+    if canonical.is_none() {
+        end_old(store, old_keys, found.get(1..).unwrap_or_default())?;
+    }
+    Ok(Seen::Above(to.next))
+}
+
+/// Ends the rows of 0.1.0: a process of it that goes on is told when it raises its mark.
+fn end_old(
+    store: &mut (impl Store + ?Sized),
+    keys: &[Arc<Key>],
+    found: &[Option<Mark>],
+) -> Result<(), Fault> {
+    for (key, mark) in keys.iter().zip(found).filter_map(|(key, mark)| Some((key, (*mark)?))) {
+        let to = Mark { next: mark.next.saturating_add(1), ..mark };
+        if !move_mark(store, key, Some(mark), to)? {
+            return Err(in_use(format!("another process raises its mark under the name `{}`", key.name)));
+        }
+    }
+    Ok(())
+}
+
+fn in_use(why: String) -> Fault {
+    Fault::new(FaultKind::NoneFree, why)
+}
+
+/// Moves a mark from where it was seen; `false`: it stands elsewhere by now.
+fn move_mark(
+    store: &mut (impl Store + ?Sized),
+    key: &Key,
+    from: Option<Mark>,
+    to: Mark,
+) -> Result<bool, Fault> {
+    let doing = format!("moving the mark `{}`", key.name);
+    in_transaction(store, key, 0, &doing, |rows| {
+        let stored = rows.read(key, true)?;
+        let mark = stored.as_ref().map_or(Ok(None), |stored| rows::mark_of(key, stored))?;
+        if mark != from {
+            return Ok(Some(false));
+        }
+        let new = rows::stored_at(key, to)?;
+        let done = match &stored {
+            None => rows.insert(key, &new)?,
+            Some(old) => rows.replace(key, old, &new)?,
+        };
+        Ok(done.then_some(true))
+    })
+}
+
+/// The mark of a fixed worker's row.
+fn read_mark(rows: &mut dyn Rows, key: &Key) -> Result<Option<Mark>, Fault> {
+    let stored: Option<Stored> = rows.read(key, true)?;
+    stored.as_ref().map_or(Ok(None), |stored| rows::mark_of(key, stored))
+}
+
+/// Where the mark of a fixed worker stands if its row is current; else the row.
+pub(super) fn current(
+    store: &mut (impl Store + ?Sized),
+    begin: &BeginMark,
+) -> Result<Result<u64, Option<Mark>>, Fault> {
+    let key = &*begin.key;
+    let doing = format!("reading the mark `{}`", key.name);
+    let mark = in_transaction(store, key, 0, &doing, |rows| read_mark(rows, key).map(Some))?;
+    match mark {
+        Some(Mark { period, next }) if period == period_of(begin.member) => Ok(Ok(next)),
+        Some(mark) if !is_state(mark.period) => {
+            Err(of_other_stores(begin.worker, begin.member, mark.period).with_context(&doing))
+        }
+        mark => Ok(Err(mark)),
+    }
+}
+
+/// The row is that of another list of stores.
+pub(super) fn of_other_stores(worker: u64, member: (u64, u64), period: u64) -> Fault {
+    let found = Partition::of_code(period).map_or((1, 0), |Partition { stores, index, .. }| (stores, index));
+    Fault::new(
+        FaultKind::Refused,
+        format!(
+            "worker {worker} was begun in {}, and this mill opens it in {}: with other `stores` or another order ids would come twice; \
+             nothing was changed. Open it with the `stores` it was begun with, or take another worker",
+            worker::in_words(found),
+            worker::in_words(member),
+        ),
+    )
+}
+
+/// Begins with the mark of a fixed worker; answers with where it stands.
+pub(super) fn begin(store: &mut (impl Store + ?Sized), begin: &BeginMark) -> Result<u64, Fault> {
+    let seen = match current(store, begin)? {
+        Ok(next) => return Ok(next),
+        Err(seen) => seen,
+    };
+    let beginning = announce(store, begin, seen)?;
+    let (key, places) = (&*begin.key, &*begin.places);
+    let in_context = |fault: Fault| beginning_with(begin, fault);
+    let mut next = beginning.next;
+    for (name, pool) in pools_beside(store, places, None).map_err(in_context)? {
+        check_member(&name, &pool, begin.member)?;
+        match end_slot(store, places, (&name, &pool), begin.worker).map_err(in_context)? {
+            Seen::Above(mark) => next = next.max(mark),
+            Seen::InUse(why) => {
+                let why =
+                    format!("worker {}: {why}; close that process, or take another worker", begin.worker);
+                return Err(in_context(in_use(why)));
+            }
+        }
+    }
+    let live = Mark { period: period_of(begin.member), next };
+    if !move_mark(store, key, Some(beginning), live)? {
+        return Err(in_context(faster()));
+    }
+    Ok(next)
+}
+
+/// Writes the row of a fixed worker, which others see from now on, and takes over the rows of 0.1.0; answers with its mark. `seen`: the
+/// row as [`current`] has found it.
+pub(super) fn announce(
+    store: &mut (impl Store + ?Sized),
+    begin: &BeginMark,
+    seen: Option<Mark>,
+) -> Result<Mark, Fault> {
+    let mut next = seen.map_or(1, |mark| mark.next);
+    if seen.is_none() {
+        let keys = begin.places.fixed_rows(begin.worker);
+        let old_keys = keys.get(1..).unwrap_or_default();
+        let found = store.look_rows(old_keys)?;
+        end_old(store, old_keys, &found).map_err(|fault| beginning_with(begin, fault))?;
+        next = found.iter().flatten().map(|mark| mark.next.saturating_add(1)).max().unwrap_or(next);
+    }
+    let beginning = Mark { period: BEGINNING, next };
+    if seen != Some(beginning) && !move_mark(store, &begin.key, seen, beginning)? {
+        return Err(beginning_with(begin, faster()));
+    }
+    Ok(beginning)
+}
+
+fn beginning_with(begin: &BeginMark, fault: Fault) -> Fault {
+    let (worker, source) = (begin.worker, &begin.places.source);
+    fault.with_context(&format!("beginning with worker {worker} of `snowflake:{source}`"))
+}
+
+fn faster() -> Fault {
+    in_use("another process begins with it".to_owned())
+}

@@ -1,0 +1,188 @@
+//! The mark of a fixed worker over several stores: it lives in store w mod N, and every store records the list.
+
+use std::sync::Arc;
+
+use keymill::store::memory::{Memory, MemoryStore, Step};
+use keymill::store::{BeginMark, Beside, FaultKind, Key, Places, Scheme, Slots, Store, Take};
+use keymill_tests::{lease, wordless};
+
+use crate::{CHUNK, key, memories, of_memories};
+
+fn places() -> Arc<Places> {
+    let name = |what: &str| format!("snowflake:tx?{what}=L&worker=");
+    Arc::new(Places {
+        source: "tx".to_owned(),
+        fixed_table: Scheme::Keymill.default_table().to_owned(),
+        pool_table: Scheme::Worker.default_table().to_owned(),
+        names: vec![name("fields"), name("layout")],
+        layouts: vec!["L".to_owned()],
+    })
+}
+
+fn row(at: usize, worker: u64) -> Arc<Key> {
+    let name = format!("{}{worker}", places().names[at]);
+    Arc::new(Key { name, ..Key::clone(&key(Scheme::Keymill, "tx")) })
+}
+
+fn begin(worker: u64) -> BeginMark {
+    BeginMark { key: row(0, worker), worker, places: places(), member: (1, 0) }
+}
+
+fn alone(memory: &Arc<Memory>) -> MemoryStore {
+    MemoryStore::new(Arc::clone(memory))
+}
+
+fn is_refused(store: &mut dyn Store, worker: u64, says: &str) {
+    let fault = store.begin_mark(&begin(worker)).expect_err("another list of stores");
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    assert!(wordless::says(&fault, says), "{fault}");
+}
+
+#[test]
+fn a_fixed_worker_is_refused_with_another_list_or_order_of_stores() {
+    let [a, b, c] = memories();
+    let mut two = of_memories(&[&a, &b], CHUNK);
+    for worker in [4, 5] {
+        assert_eq!(two.begin_mark(&begin(worker)).expect("a mark"), 1);
+        two.raise(&row(0, worker), Some(1), 1_000).expect("raised");
+        // Again, and after a clean close.
+        assert!(two.give_back(&row(0, worker), 0, 900, 1_000).expect("given back"));
+        assert_eq!(of_memories(&[&a, &b], CHUNK).begin_mark(&begin(worker)).expect("a mark"), 900);
+        is_refused(&mut of_memories(&[&b, &a], CHUNK), worker, "with other `stores` or another order");
+        is_refused(&mut of_memories(&[&a, &b, &c], CHUNK), worker, "of 2, and this mill opens it in");
+        is_refused(&mut of_memories(&[&c, &a, &b], CHUNK), worker, "of 2, and this mill opens it in");
+        is_refused(&mut alone(&a), worker, "store 1 of 2, and this mill opens it in the only store");
+        is_refused(&mut alone(&b), worker, "store 2 of 2, and this mill opens it in the only store");
+    }
+    let shown = two.look(&row(0, 5)).expect("an answer").expect("a row");
+    assert_eq!((shown.mark.period, shown.mark.next), (0, 900));
+}
+
+#[test]
+fn a_fixed_worker_of_one_store_does_not_begin_at_zero_with_two() {
+    let [a, b] = memories();
+    for worker in [4, 5] {
+        assert_eq!(alone(&a).begin_mark(&begin(worker)).expect("a mark"), 1);
+        alone(&a).raise(&row(0, worker), Some(1), 1_000).expect("raised");
+        is_refused(&mut of_memories(&[&a, &b], CHUNK), worker, "was begun in the only store");
+    }
+}
+
+#[test]
+fn a_new_fixed_worker_begins_when_every_store_answers_and_then_any_other_may_be_down() {
+    let [a, b] = memories();
+    let mut two = of_memories(&[&a, &b], CHUNK);
+    b.set_down(true);
+    is_refused(&mut two, 4, "a new worker begins when every store answers");
+    b.set_down(false);
+    assert_eq!(two.begin_mark(&begin(4)).expect("a mark"), 1);
+    b.set_down(true);
+    assert_eq!(of_memories(&[&a, &b], CHUNK).begin_mark(&begin(4)).expect("a mark"), 1);
+}
+
+#[test]
+fn a_new_fixed_worker_does_not_begin_where_a_store_could_not_record_it() {
+    let [a, b] = memories();
+    let mut two = of_memories(&[&a, &b], CHUNK);
+    b.fail_next(Step::NotApplied);
+    assert!(two.begin_mark(&begin(4)).expect_err("no record").kind.is_outage());
+    b.set_down(true);
+    is_refused(&mut two, 4, "a new worker begins when every store answers");
+    b.set_down(false);
+    assert_eq!(two.begin_mark(&begin(4)).expect("a mark"), 1);
+    is_refused(&mut alone(&b), 4, "store 2 of 2, and this mill opens it in the only store");
+}
+
+#[test]
+fn the_rows_that_0_1_0_left_in_several_stores_are_taken_over() {
+    let [a, b] = memories();
+    alone(&b).raise(&row(1, 5), Some(0), 700).expect("a row of 0.1.0");
+    alone(&a).raise(&row(1, 4), Some(0), 800).expect("a row of 0.1.0");
+    let mut two = of_memories(&[&a, &b], CHUNK);
+    // Store 1 has the row, so its worker needs no answer of store 2.
+    b.set_down(true);
+    assert_eq!(two.begin_mark(&begin(4)).expect("a mark"), 801);
+    b.set_down(false);
+    assert_eq!(two.begin_mark(&begin(5)).expect("a mark"), 701);
+    is_refused(&mut of_memories(&[&b, &a], CHUNK), 5, "with other `stores` or another order");
+    let [c, d] = memories();
+    alone(&c).raise(&row(1, 5), Some(0), 700).expect("a row of 0.1.0 in the wrong store");
+    is_refused(&mut of_memories(&[&c, &d], CHUNK), 5, "was begun in the only store");
+}
+
+#[test]
+fn a_fixed_worker_is_refused_in_a_store_that_took_the_place_of_its_own() {
+    let [a, b, c] = memories();
+    let mut two = of_memories(&[&a, &b], CHUNK);
+    for worker in [4, 5] {
+        assert_eq!(two.begin_mark(&begin(worker)).expect("a mark"), 1);
+        two.raise(&row(0, worker), Some(1), 1_000).expect("raised");
+    }
+    let mut replaced = of_memories(&[&a, &c], CHUNK);
+    is_refused(&mut replaced, 5, "it has no mark of worker 5");
+    is_refused(&mut replaced, 5, "repair SOURCE --to TIME");
+    assert_eq!(replaced.begin_mark(&begin(4)).expect("its store is there"), 1_000);
+    // What the message says helps.
+    replaced.repair(&row(0, 5), keymill::store::Mark { period: 0, next: 5_000 }).expect("repaired");
+    assert_eq!(replaced.begin_mark(&begin(5)).expect("a mark"), 5_000);
+}
+
+#[test]
+fn a_repaired_mark_stays_in_its_store() {
+    let [a, b] = memories();
+    let mut two = of_memories(&[&a, &b], CHUNK);
+    assert_eq!(two.begin_mark(&begin(5)).expect("a mark"), 1);
+    let to = keymill::store::Mark { period: 0, next: 5_000 };
+    let (before, after) = two.would_repair(&row(0, 5), to).expect("would be repaired");
+    assert_eq!((before.map(|row| row.mark.next), after.mark), (Some(1), to));
+    assert_eq!(two.repair(&row(0, 5), to).expect("repaired").1.mark, to);
+    assert_eq!(two.begin_mark(&begin(5)).expect("a mark"), 5_000);
+}
+
+/// A lease of this worker and no other, from the source's own pool or one of another name.
+fn take(worker: u64, pool: &str) -> Take {
+    Take {
+        layout: "L epoch E".into(),
+        slots: Slots { first: worker, last: worker },
+        beside: Beside { places: Some(places()), passed_over: Vec::new() },
+        ..lease::take(Arc::new(places().pool(pool)), 11)
+    }
+}
+
+#[test]
+fn a_worker_that_is_leased_under_one_list_of_stores_is_not_begun_under_another() {
+    for worker in [4, 5] {
+        let [a, b] = memories();
+        alone(&a).take_slot(&take(worker, "tx")).expect("a slot");
+        let begun = of_memories(&[&a, &b], CHUNK).begin_mark(&begin(worker));
+        assert!(begun.is_err(), "worker {worker} of [a] is leased, and [a, b] begin with it at {begun:?}");
+        let [a, b] = memories();
+        of_memories(&[&a, &b], CHUNK).take_slot(&take(worker, "tx")).expect("a slot");
+        let begun = alone(&a).begin_mark(&begin(worker));
+        assert!(begun.is_err(), "worker {worker} of [a, b] is leased, and [a] begins with it at {begun:?}");
+    }
+}
+
+#[test]
+fn a_fixed_worker_of_one_list_of_stores_is_not_leased_under_another() {
+    for worker in [4, 5] {
+        let [a, b] = memories();
+        assert_eq!(alone(&a).begin_mark(&begin(worker)).expect("a mark"), 1);
+        alone(&a).raise(&row(0, worker), Some(1), 1_002).expect("raised");
+        let taken = of_memories(&[&a, &b], CHUNK).take_slot(&take(worker, "tx"));
+        assert!(taken.is_err(), "worker {worker} is in use in [a], and [a, b] lease it: {taken:?}");
+    }
+}
+
+#[test]
+fn another_pool_of_another_list_of_stores_does_not_lease_what_this_one_leases() {
+    for worker in [4, 5] {
+        let [a, b] = memories();
+        alone(&a).take_slot(&take(worker, "tx")).expect("a slot");
+        let mut two = of_memories(&[&a, &b], CHUNK);
+        let refused = two.take_slot(&take(worker, "tx")).expect_err("another list of stores");
+        assert!(wordless::says(&refused, "with other `stores` or another order"), "{refused}");
+        let taken = two.take_slot(&take(worker, "another"));
+        assert!(taken.is_err(), "worker {worker} is in use in [a], and [a, b] lease it: {taken:?}");
+    }
+}
