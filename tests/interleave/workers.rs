@@ -108,6 +108,17 @@ fn a_new_pool_begins_when_every_store_answers_and_goes_on_without_one() {
 }
 
 #[test]
+fn a_store_that_took_the_place_of_the_only_one_with_leases_leases_none() {
+    let [a, b, c] = memories();
+    let one = |token| Take { slots: Slots { first: 1, last: 1 }, ..take(token) };
+    of_memories(&[&a, &b], CHUNK).take_slot(&one(1)).expect("a slot of the second store");
+    assert!(slots_of(&a).is_empty());
+    let fault = of_memories(&[&a, &c], CHUNK).take_slot(&one(2)).expect_err("its store has no record");
+    assert!(wordless::says(&fault, "it has no record of pool"), "{fault}");
+    assert!(slots_of(&c).is_empty());
+}
+
+#[test]
 fn a_store_that_took_the_place_of_another_leases_no_worker_of_a_pool_that_has_begun() {
     let [a, b, c] = memories();
     let mut stores = of_memories(&[&a, &b], CHUNK);

@@ -43,8 +43,9 @@ fn lost_pool(take: &Take) -> Fault {
 
 impl Interleaved {
     /// Compares what the stores record of a pool before this process takes the first slot of it; answers with the stores that
-    /// lease none. A new pool is recorded by every store before any of them leases a slot. So a store without the record,
-    /// beside others with slots, was added or has lost its rows: it would lease slots that another store has.
+    /// lease none. A new pool is recorded by every store, and then each of them notes that all have, before any of them leases a slot.
+    /// So a store without the record, beside one with the note, was added or has lost its rows: it would lease slots that
+    /// another store has. Pools of 0.1.0 have no note; there another store's slots say as much.
     fn begin_pool(&mut self, take: &Take) -> Result<Vec<usize>, Fault> {
         let pool = (take.key.table.clone(), take.key.name.clone());
         // Those that are left out are asked again: `repair` may have raised them.
@@ -58,7 +59,7 @@ impl Interleaved {
         }
         let pools = || found.iter().filter_map(|pool| pool.as_ref().ok());
         let is_begun = pools().any(|pool| pool.layout.is_some());
-        let has_leased = pools().any(|pool| !pool.slots.is_empty());
+        let has_leased = pools().any(|pool| pool.floor > 0 || !pool.slots.is_empty());
         if let Some(fault) = down.clone().filter(|_| !is_begun) {
             return Err(fault
                 .with_context("beginning a pool of leased workers, for which every store has to answer,"));
@@ -75,6 +76,17 @@ impl Interleaved {
         if down.is_none() && !has_leased {
             for at in left_out.drain(..) {
                 self.record_pool(take, at)?;
+            }
+        }
+        if down.is_none() && left_out.is_empty() {
+            let noted = |pool: &Result<PoolRows, Fault>| pool.as_ref().is_ok_and(|pool| pool.floor > 0);
+            for at in (0..found.len()).filter(|at| !noted(&found[*at])) {
+                let member = &mut self.members[at];
+                let doing = format!("beginning pool `{}`", take.key.name);
+                on_slots(&mut *member.store, &take.key, &doing, |rows, _| {
+                    worker::note_recorded(rows, &take.key)
+                })
+                .map_err(|fault| member.said(fault))?;
             }
         }
         // Another process may have begun the pool between two of the questions.

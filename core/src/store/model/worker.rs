@@ -98,6 +98,16 @@ pub(crate) fn begin(rows: &mut dyn SlotRows, take: &Take) -> Result<Option<PoolR
     Ok(Some(pool))
 }
 
+/// Notes in one of several stores that all of them have recorded the pool: from now on a store without the record has lost it, or is
+/// not one of them. The note is a floor of one tick, which no clock is below. `None`: another process was faster.
+pub(crate) fn note_recorded(rows: &mut dyn SlotRows, key: &Key) -> Result<Option<()>, Fault> {
+    let pool = rows.read_pool(key)?;
+    if pool.floor > 0 {
+        return Ok(Some(()));
+    }
+    Ok(rows.replace_slot(key, &pool_row(0), &pool_row(1))?.then_some(()))
+}
+
 /// Refuses a pool that was begun with another layout.
 pub(crate) fn check_layout(
     key: &Key,
