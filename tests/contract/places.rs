@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use keymill::store::{
-    BeginMark, Beside, Columns, FaultKind, Key, Left, Mark, OwnSlot, Places, RaisePool, Release, Renewal,
-    Scheme, Slots, Store, Stride, Take, Taken, noted,
+    BeginMark, Beside, Columns, FaultKind, Key, Left, OwnSlot, Places, RaisePool, Release, Renewal, Scheme,
+    Slots, Store, Stride, Take, Taken, noted,
 };
 use keymill::{Change, Mill};
 use keymill_tests::lease::{self, LEASE_MS, MARK, PRESENT};
@@ -244,10 +244,47 @@ fn a_worker_that_was_leased_is_raised_by_repair_and_stays_so(moves: &Moves) {
     let mut store = moves.open();
     assert_eq!(store.begin_mark(&moves.begin(0)).expect("a mark"), 1);
     let taken = store.take_slot(&moves.take(moves.own(), 0, 11)).expect("a slot");
-    store.repair(&moves.fixed(0, 0), Mark { period: 0, next: 5_000 }).expect("repaired");
+    let (before, after) = store.repair_mark(&moves.begin(0), 5_000, true).expect("a dry run");
+    assert_eq!((before.map(|row| row.mark.next), after.mark.next), (Some(2), 5_000));
+    store.repair_mark(&moves.begin(0), 5_000, false).expect("repaired");
     assert_eq!(store.begin_mark(&moves.begin(0)).expect_err("a lease").kind, FaultKind::NoneFree);
     moves.free(&mut *store, moves.own(), 11, taken, 1_002);
     assert_eq!(store.begin_mark(&moves.begin(0)).expect("a mark"), 5_000);
+}
+
+fn a_repaired_worker_begins_after_a_look_at_the_other_places(moves: &Moves) {
+    let (mut one, mut two) = (moves.open(), moves.open());
+    // Leased, and no process was ever given the number.
+    let taken = one.take_slot(&moves.take(moves.own(), 0, 11)).expect("a slot");
+    let (before, after) = two.repair_mark(&moves.begin(0), 500, false).expect("repaired");
+    assert_eq!((before, after.mark.next), (None, 500));
+    assert_eq!(two.begin_mark(&moves.begin(0)).expect_err("a lease").kind, FaultKind::NoneFree);
+    moves.free(&mut *one, moves.own(), 11, taken, 1_002);
+    assert_eq!(two.begin_mark(&moves.begin(0)).expect("a mark"), 1_002);
+    // Never lower, and its process is told.
+    let lower = two.repair_mark(&moves.begin(0), 1_001, false).expect_err("it stands higher");
+    assert_eq!(lower.kind, FaultKind::Refused, "{lower}");
+    assert_eq!(two.raise(&moves.fixed(0, 0), Some(1_002), 1_020).expect("raised"), 1_002);
+    two.repair_mark(&moves.begin(0), 1_500, false).expect("repaired");
+    let told = two.raise(&moves.fixed(0, 0), Some(1_020), 1_030).expect_err("told");
+    assert_eq!(told.kind, FaultKind::Taken, "{told}");
+    assert_eq!(two.begin_mark(&moves.begin(0)).expect("a mark"), 1_500);
+}
+
+fn a_repair_counts_the_marks_of_0_1_0(moves: &Moves) {
+    let (mut new, mut old) = (moves.open(), moves.open());
+    old.raise(&moves.fixed(2, 1), Some(0), 800).expect("a row of 0.1.0");
+    let lower = new.repair_mark(&moves.begin(1), 700, false).expect_err("it stands higher");
+    assert_eq!(lower.kind, FaultKind::Refused, "{lower}");
+    let (before, _) = new.repair_mark(&moves.begin(1), 900, false).expect("repaired");
+    assert_eq!(before.map(|row| row.mark.next), Some(800));
+    assert_eq!(old.raise(&moves.fixed(2, 1), Some(800), 910).expect_err("told").kind, FaultKind::Taken);
+    assert_eq!(new.begin_mark(&moves.begin(1)).expect("a mark"), 900);
+    // A process of 0.1.0 ran again, and the worker is leased after it.
+    old.raise(&moves.fixed(2, 1), None, 950).expect("raised");
+    let one = Take { slots: Slots { first: 1, last: 1 }, ..moves.take(moves.own(), 1, 11) };
+    let taken = new.take_slot(&one).expect("a slot");
+    assert_eq!((taken.slot, taken.start), (1, 951));
 }
 
 /// How many ids a step takes: more than its layout has in the time it takes.
@@ -322,5 +359,7 @@ moves! {
     rows_of_0_1_0_are_taken_over_and_a_process_of_it_is_told
     a_slot_that_a_process_of_0_1_0_left_is_compared_with_the_fixed_worker
     a_worker_that_was_leased_is_raised_by_repair_and_stays_so
+    a_repaired_worker_begins_after_a_look_at_the_other_places
+    a_repair_counts_the_marks_of_0_1_0
     no_id_comes_twice_while_a_source_moves_from_place_to_place
 }

@@ -123,7 +123,7 @@ fn a_fixed_worker_is_refused_in_a_store_that_took_the_place_of_its_own() {
     is_refused(&mut replaced, 5, "repair SOURCE --to TIME");
     assert_eq!(replaced.begin_mark(&begin(4)).expect("its store is there"), 1_000);
     // What the message says helps.
-    replaced.repair(&row(0, 5), keymill::store::Mark { period: 0, next: 5_000 }).expect("repaired");
+    replaced.repair_mark(&begin(5), 5_000, false).expect("repaired");
     assert_eq!(replaced.begin_mark(&begin(5)).expect("a mark"), 5_000);
 }
 
@@ -132,11 +132,55 @@ fn a_repaired_mark_stays_in_its_store() {
     let [a, b] = memories();
     let mut two = of_memories(&[&a, &b], CHUNK);
     assert_eq!(two.begin_mark(&begin(5)).expect("a mark"), 1);
-    let to = keymill::store::Mark { period: 0, next: 5_000 };
-    let (before, after) = two.would_repair(&row(0, 5), to).expect("would be repaired");
-    assert_eq!((before.map(|row| row.mark.next), after.mark), (Some(1), to));
-    assert_eq!(two.repair(&row(0, 5), to).expect("repaired").1.mark, to);
+    let (before, after) = two.repair_mark(&begin(5), 5_000, true).expect("would be repaired");
+    assert_eq!((before.map(|row| row.mark.next), after.mark.next), (Some(1), 5_000));
+    assert_eq!(two.repair_mark(&begin(5), 5_000, false).expect("repaired").1.mark.next, 5_000);
     assert_eq!(two.begin_mark(&begin(5)).expect("a mark"), 5_000);
+}
+
+#[test]
+fn a_mark_is_not_repaired_under_another_list_or_order_of_stores() {
+    for worker in [4, 5] {
+        let [a, b, c] = memories();
+        assert_eq!(of_memories(&[&a, &b], CHUNK).begin_mark(&begin(worker)).expect("a mark"), 1);
+        for mut other in [
+            of_memories(&[&b, &a], CHUNK),
+            of_memories(&[&a, &b, &c], CHUNK),
+            of_memories(&[&c, &a, &b], CHUNK),
+        ] {
+            for dry_run in [true, false] {
+                let fault = other.repair_mark(&begin(worker), 5_000, dry_run).expect_err("another list");
+                assert!(wordless::says(&fault, "of 2, and this mill opens it in"), "{fault}");
+            }
+        }
+        assert!(alone(&a).repair_mark(&begin(worker), 5_000, false).is_err());
+        // Of one store.
+        let [a, b, _] = memories();
+        assert_eq!(alone(&a).begin_mark(&begin(worker)).expect("a mark"), 1);
+        assert!(of_memories(&[&a, &b], CHUNK).repair_mark(&begin(worker), 5_000, false).is_err());
+    }
+}
+
+#[test]
+fn a_worker_whose_first_touch_is_a_repair_is_recorded_by_every_store() {
+    for worker in [4, 5] {
+        let [a, b, c] = memories();
+        of_memories(&[&a, &b], CHUNK).repair_mark(&begin(worker), 5_000, false).expect("repaired");
+        assert_eq!(of_memories(&[&a, &b], CHUNK).begin_mark(&begin(worker)).expect("a mark"), 5_000);
+        let mut replaced =
+            if worker == 4 { of_memories(&[&c, &b], CHUNK) } else { of_memories(&[&a, &c], CHUNK) };
+        is_refused(&mut replaced, worker, "it has no mark of worker");
+    }
+}
+
+#[test]
+fn stores_that_are_replaced_one_after_the_other_forget_no_worker() {
+    let [a, b, c, d] = memories();
+    assert_eq!(of_memories(&[&a, &b], CHUNK).begin_mark(&begin(4)).expect("a mark"), 1);
+    // Its own store is there.
+    assert_eq!(of_memories(&[&a, &c], CHUNK).begin_mark(&begin(4)).expect("a mark"), 1);
+    is_refused(&mut of_memories(&[&d, &c], CHUNK), 4, "it has no mark of worker 4");
+    is_refused(&mut of_memories(&[&a, &b, &d], CHUNK), 4, "of 2, and this mill opens it in");
 }
 
 /// A lease of this worker and no other, from the source's own pool or one of another name.

@@ -443,6 +443,12 @@ impl Source {
         if let Some(bank) = self.spec().bank {
             return self.repair_bank(bank, next, change);
         }
+        if let Some(begin) = self.spec().begin_mark() {
+            return self.on_store(move |store| {
+                let (before, after) = store.repair_mark(&begin, first, change.is_dry())?;
+                Ok(Repair { before, after })
+            });
+        }
         let period = self.spec().pattern().map_or(0, |p| p.period_at(self.shared.mill.clock().wall_ms()));
         let key = self.key();
         let to = Mark { period, next: first };

@@ -301,3 +301,23 @@ fn a_step_of_ten_minutes_goes_into_the_mark_of_a_fixed_worker_at_once() {
         assert!(time_ms - right.wall_ms() > 590_000, "{spec}: {time_ms}");
     }
 }
+
+#[test]
+fn a_clock_that_was_a_little_wrong_before_it_jumped_keeps_no_process_from_its_worker() {
+    let (mut first, right, memory) = on_a_store_with_a_clock(FIXED[0]);
+    assert!(first.source.try_next().is_err(), "no mark is stored yet");
+    first.follows(&right, 0, 2);
+    // Killed. The next process begins with a clock that is four minutes late, and then most of a day early.
+    let mut next = Process::of(FIXED[0]);
+    next.store = MemoryStore::new(memory);
+    next.clock.set_wall(right.wall_ms() - 240_000);
+    assert!(next.source.try_next().is_err(), "its mark is ahead");
+    next.wake();
+    next.clock.set_wall(right.wall_ms() + 70_000_000);
+    for _ in 0..300 {
+        next.wake();
+        next.clock.advance(100);
+        right.advance(100);
+    }
+    next.follows(&right, 0, 20);
+}

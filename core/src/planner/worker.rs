@@ -87,13 +87,14 @@ impl Clocks {
         };
         let expected = last.wall_ms.saturating_add(passed(last.boot_ms));
         let store = self.store.map(|(store_ms, boot_ms)| (store_ms as i64).saturating_add(passed(boot_ms)));
-        let near = |other: i64| now.wall_ms.abs_diff(other) <= BELIEVED_MS;
-        if near(expected) || store.is_some_and(near) {
+        let near = |one: i64, other: i64| one.abs_diff(other) <= BELIEVED_MS;
+        if near(now.wall_ms, expected) || store.is_some_and(|store| near(now.wall_ms, store)) {
             self.believed = Some(now);
             self.is_of_store = false;
             return now.wall_ms;
         }
-        expected
+        // This clock may have been a little wrong before it jumped.
+        store.filter(|&store| near(store, expected)).unwrap_or(expected)
     }
 
     fn answered(&mut self, store_ms: u64, now: Now) {

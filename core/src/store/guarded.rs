@@ -142,6 +142,15 @@ impl Store for Guarded {
         self.ask(|store| store.begin_mark(begin))
     }
 
+    fn repair_mark(
+        &mut self,
+        begin: &BeginMark,
+        to: u64,
+        dry_run: bool,
+    ) -> Result<(Option<Row>, Row), Fault> {
+        self.ask(|store| store.repair_mark(begin, to, dry_run))
+    }
+
     fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
         self.ask(|store| store.look(key))
     }

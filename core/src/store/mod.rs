@@ -454,6 +454,21 @@ pub trait Store: Send {
         places::begin(self, begin)
     }
 
+    /// Raises the mark of a fixed worker to `to` at least, and takes the worker from a process that uses it; a dry run only says what
+    /// would be done. Answers with the mark before and after.
+    ///
+    /// # Errors
+    /// See [`FaultKind`]; `Refused` where the mark stands higher, or other stores keep it.
+    fn repair_mark(
+        &mut self,
+        begin: &BeginMark,
+        to: u64,
+        dry_run: bool,
+    ) -> Result<(Option<Row>, Row), Fault> {
+        let repaired = places::repair(self, begin, to, dry_run);
+        repaired.map_err(|fault| fault.with_context(&format!("repairing `{}`", begin.key.name)))
+    }
+
     /// The store's clock, milliseconds since 1970; 0: it has none. Of several stores, that of the one which has the row of `key`.
     ///
     /// # Errors

@@ -27,14 +27,18 @@
 //! **What it cannot know.** Tables with another name than the default, a table that this user may not read, `mark=none`, which asks no
 //! store, and a fixed worker that is idle: its process may go on until it raises its mark again.
 //!
-//! **Rows of 0.1.0** were named by the layout as it was spelled. Where a worker has no row of today's name, those of
-//! every spelling are read, and end as in 3: one of them that is still in use is told.
+//! **`repair`** leaves a row that is not current, so that the next process to begin looks at every place.
+//!
+//! **Rows of 0.1.0** were named by the layout as it was spelled. Where a worker's row is missing or not current, those of every spelling
+//! are read, and end as in 3 where they are newer: one of them that is still in use is told.
 
 use std::sync::Arc;
 
 use super::model::rows::{self, Rows, Stored};
 use super::model::worker::{self, ELSEWHERE, POOL_ROW};
-use super::{Fault, FaultKind, Key, Mark, PoolRows, SlotRow, Store, Take, Taken, in_transaction, on_slots};
+use super::{
+    Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, Store, Take, Taken, in_transaction, on_slots,
+};
 use crate::base::worker::{BeginMark, Places};
 use crate::store::model::partition::Partition;
 
@@ -258,15 +262,15 @@ fn end_fixed(
     let Some(found) = if_known(store.look_rows(&keys))? else { return Ok(Seen::Above(0)) };
     let Some((key, old_keys)) = keys.split_first() else { return Ok(Seen::Above(0)) };
     let canonical = found.first().copied().flatten();
-    let of_old = found.iter().skip(1).flatten().map(|mark| mark.next).max();
-    let next = match (canonical, of_old) {
+    let old = newer_of_0_1_0(canonical, found.get(1..).unwrap_or_default());
+    let next = match (canonical, old) {
         (None, None) => return Ok(Seen::Above(0)),
-        (Some(mark), _) if mark.period == LEASED => return Ok(Seen::Above(mark.next)),
+        (Some(mark), None) if mark.period == LEASED => return Ok(Seen::Above(mark.next)),
         (Some(mark), _) if !is_state(mark.period) && mark.period != period_of(member) => {
             return Err(of_other_stores(worker, member, mark.period));
         }
-        (Some(mark), _) => mark.next,
-        (None, Some(next)) => next,
+        (_, Some(next)) => next,
+        (Some(mark), None) => mark.next,
     };
     if next > present {
         let name = &places.source;
@@ -278,10 +282,16 @@ fn end_fixed(
     if !move_mark(store, key, canonical, to)? {
         return Ok(Seen::InUse("its fixed worker has just raised its mark".to_owned()));
     }
-    if canonical.is_none() {
+    if old.is_some() {
         end_old(store, old_keys, found.get(1..).unwrap_or_default())?;
     }
     Ok(Seen::Above(to.next))
+}
+
+/// The highest mark under a name of 0.1.0, where it is newer than today's: there was none, or a process of 0.1.0 ran again.
+fn newer_of_0_1_0(canonical: Option<Mark>, old: &[Option<Mark>]) -> Option<u64> {
+    let highest = old.iter().flatten().map(|mark| mark.next).max();
+    highest.filter(|&old| canonical.is_none_or(|mark| old > mark.next))
 }
 
 /// Ends the rows of 0.1.0: a process of it that goes on is told when it raises its mark.
@@ -399,18 +409,58 @@ pub(super) fn announce(
     seen: Option<Mark>,
 ) -> Result<Mark, Fault> {
     let mut next = seen.map_or(1, |mark| mark.next);
-    if seen.is_none() {
-        let keys = begin.places.fixed_rows(begin.worker);
-        let old_keys = keys.get(1..).unwrap_or_default();
-        let found = store.look_rows(old_keys)?;
+    let keys = begin.places.fixed_rows(begin.worker);
+    let old_keys = keys.get(1..).unwrap_or_default();
+    let found = store.look_rows(old_keys)?;
+    if let Some(old) = newer_of_0_1_0(seen, &found) {
         end_old(store, old_keys, &found).map_err(|fault| beginning_with(begin, fault))?;
-        next = found.iter().flatten().map(|mark| mark.next.saturating_add(1)).max().unwrap_or(next);
+        next = old.saturating_add(1);
     }
     let beginning = Mark { period: BEGINNING, next };
     if seen != Some(beginning) && !move_mark(store, &begin.key, seen, beginning)? {
         return Err(beginning_with(begin, faster()));
     }
     Ok(beginning)
+}
+
+/// Raises the mark of a fixed worker to `to`. Its row is not current after that: the next process that begins with it looks at every
+/// other place, and one that uses it now is told when it raises its mark. A dry run only says what would be done.
+pub(super) fn repair(
+    store: &mut (impl Store + ?Sized),
+    begin: &BeginMark,
+    to: u64,
+    dry_run: bool,
+) -> Result<(Option<Row>, Row), Fault> {
+    check_pools(store, &begin.places, begin.member)?;
+    let keys = begin.places.fixed_rows(begin.worker);
+    let found = store.look_rows(&keys)?;
+    let canonical = found.first().copied().flatten();
+    if let Some(mark) =
+        canonical.filter(|mark| !is_state(mark.period) && mark.period != period_of(begin.member))
+    {
+        return Err(of_other_stores(begin.worker, begin.member, mark.period));
+    }
+    let highest = found.iter().flatten().map(|mark| mark.next).max();
+    let before = highest.map(shown);
+    rows::not_lower(before.as_ref(), Mark { period: 0, next: to })?;
+    if dry_run {
+        store.writable()?;
+        return Ok((before, shown(to)));
+    }
+    let old = found.get(1..).unwrap_or_default();
+    if newer_of_0_1_0(canonical, old).is_some() {
+        end_old(store, keys.get(1..).unwrap_or_default(), old)?;
+    }
+    let period = canonical.map(|mark| mark.period).filter(|period| *period == LEASED).unwrap_or(BEGINNING);
+    if !move_mark(store, &begin.key, canonical, Mark { period, next: to })? {
+        return Err(rows::moved_on());
+    }
+    Ok((before, shown(to)))
+}
+
+/// A mark, for people.
+fn shown(next: u64) -> Row {
+    Row { mark: Mark { period: 0, next }, text: format!("next={next}"), counter: None }
 }
 
 fn beginning_with(begin: &BeginMark, fault: Fault) -> Fault {

@@ -7,7 +7,7 @@
 //! machine can listen on a port that is free. Redis is one, because `AUTH` is its only login.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::server::{ServerOptions, Target, TlsMode};
 use super::{Fault, FaultKind};
@@ -19,7 +19,7 @@ pub(crate) enum Mode {
     Off,
     /// Not encrypted, because the address is this machine's own.
     Loopback,
-    /// Not encrypted: a socket file, in a folder where every user of the machine may make one.
+    /// Not encrypted: a socket file, which every user of the machine may make.
     SharedFolder,
     Prefer,
     Require,
@@ -115,16 +115,45 @@ pub(crate) fn password_withheld(how: &str, mode: Mode) -> Fault {
     }
 }
 
-/// Whether every user of the machine may make a socket file of this name while the server is down: the folder is one such as
-/// `/tmp`.
+/// Whether another login of this machine may make a socket file of this name while the server is down: some folder on the way to it is
+/// open to all users, such as `/tmp`, or cannot be looked at.
 fn is_shared(socket: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     const OTHERS_MAY_WRITE: u32 = 0o002;
+    const STICKY: u32 = 0o1000;
+    let Some(socket) = resolved(socket) else { return true };
     // PostgreSQL's may be given as its folder.
-    let folder = if socket.is_dir() { Some(socket) } else { socket.parent() };
-    folder
-        .and_then(|folder| folder.metadata().ok())
-        .is_some_and(|folder| folder.mode() & OTHERS_MAY_WRITE != 0)
+    let folder = if socket.is_dir() { Some(socket.as_path()) } else { socket.parent() };
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    // Who owns the folder below: in a sticky folder nobody else can take its place.
+    let mut below = None;
+    for folder in folder.into_iter().flat_map(Path::ancestors) {
+        let Ok(folder) = folder.metadata() else { return true };
+        let is_open = folder.mode() & OTHERS_MAY_WRITE != 0;
+        let stays = folder.mode() & STICKY != 0 && below.is_some_and(|owner| owner == 0 || owner == user);
+        if is_open && !stays {
+            return true;
+        }
+        below = Some(folder.uid());
+    }
+    false
+}
+
+/// Where a socket file lies once every link is followed; it need not be there. `None`: it cannot be told.
+fn resolved(socket: &Path) -> Option<PathBuf> {
+    const MOST_LINKS: usize = 40;
+    let mut socket = std::path::absolute(socket).ok()?;
+    for _ in 0..MOST_LINKS {
+        // The folder's own links, and dots.
+        let (folder, name) = (socket.parent()?.canonicalize().ok()?, socket.file_name()?);
+        socket = folder.join(name);
+        match socket.read_link() {
+            Ok(target) => socket = folder.join(target),
+            Err(_) => return Some(socket),
+        }
+    }
+    None
 }
 
 /// Redis has no other login than the plain password.
@@ -390,6 +419,21 @@ mod tests {
             let wanted = if shared { Mode::SharedFolder } else { Mode::Off };
             assert_eq!(Mode::of(&options(TlsMode::Default), &file), wanted, "{permissions:o}");
             assert_eq!(Mode::of(&options(TlsMode::Off), &file), Mode::Off);
+        }
+        // The same by a link, which may lead nowhere yet, and by a folder of this login's own below.
+        let safe = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(folder.path().join("s"), safe.path().join("link")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), safe.path().join("linked")).unwrap();
+        std::fs::create_dir(folder.path().join("own")).unwrap();
+        for (permissions, below) in [(0o1777, Mode::Off), (0o777, Mode::SharedFolder)] {
+            std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(permissions)).unwrap();
+            let of = |path: PathBuf| Mode::of(&options(TlsMode::Default), &Target::Socket(path));
+            assert_eq!(of(safe.path().join("s")), Mode::Off);
+            assert_eq!(of(safe.path().join("link")), Mode::SharedFolder);
+            assert_eq!(of(safe.path().join("linked/s")), Mode::SharedFolder);
+            assert_eq!(of(safe.path().join("linked")), Mode::SharedFolder);
+            assert_eq!(of(safe.path().join("missing/s")), Mode::SharedFolder);
+            assert_eq!(of(folder.path().join("own/s")), below, "{permissions:o}");
         }
     }
 

@@ -6,6 +6,7 @@ use crate::store::model::rows;
 use crate::store::places::{self, BEGINNING, is_state, period_of};
 use crate::store::{Fault, FaultKind, Key, Mark, Remedy, Row, in_transaction};
 
+use super::rotation::is_active;
 use super::{Interleaved, Member};
 
 /// A mark as one store alone would show it.
@@ -37,7 +38,10 @@ impl Interleaved {
         };
         let seen = places::current(&mut *member.store, &own(home)).map_err(|fault| member.said(fault))?;
         let seen = match seen {
-            Ok(next) => return Ok(next),
+            Ok(next) => {
+                self.record_elsewhere(begin, home)?;
+                return Ok(next);
+            }
             Err(seen) => seen,
         };
         let keys = begin.places.fixed_rows(begin.worker);
@@ -51,12 +55,7 @@ impl Interleaved {
         for (at, member) in self.members.iter_mut().enumerate().filter(|(at, _)| *at != home) {
             match member.store.look_rows(&keys) {
                 Ok(rows) => {
-                    let foreign =
-                        rows.iter().flatten().find(|mark| mark.period != period_of((count, at as u64)));
-                    if let Some(mark) = foreign {
-                        let fault = places::of_other_stores(begin.worker, own(at).member, mark.period);
-                        return Err(member.said(fault));
-                    }
+                    check_recorded(member, begin, own(at).member, &rows)?;
                     places::check_pools(&mut *member.store, &begin.places, own(at).member)
                         .map_err(|fault| member.said(fault))?;
                     if rows.first().is_some_and(Option::is_some) {
@@ -87,6 +86,74 @@ impl Interleaved {
         }
         let member = &mut self.members[home];
         member.store.begin_mark(&own(home)).map_err(|fault| member.said(fault))
+    }
+
+    /// A worker that has begun is recorded by the stores that lack it and answer: one of them may have taken the place of another, and
+    /// the next change of the list is compared with it.
+    fn record_elsewhere(&mut self, begin: &BeginMark, home: usize) -> Result<(), Fault> {
+        let count = self.members.len() as u64;
+        let keys = begin.places.fixed_rows(begin.worker);
+        for at in (0..self.members.len()).filter(|at| *at != home) {
+            let member = &mut self.members[at];
+            if is_active(member.pause.as_ref()) {
+                continue;
+            }
+            let own = (count, at as u64);
+            match member.store.look_rows(&keys) {
+                Ok(rows) => {
+                    check_recorded(member, begin, own, &rows)?;
+                    if rows.first().is_some_and(Option::is_none) {
+                        // It needs no record to go on.
+                        let _ = record(member, &begin.key, period_of(own));
+                    }
+                }
+                Err(fault) => self.note(at, &fault),
+            }
+        }
+        Ok(())
+    }
+
+    /// Raises a mark in its store, and records the worker in the others. Every store has to answer: it may have been begun in another
+    /// one.
+    pub(super) fn repair_mark_at_home(
+        &mut self,
+        begin: &BeginMark,
+        to: u64,
+        dry_run: bool,
+    ) -> Result<(Option<Row>, Row), Fault> {
+        let count = self.members.len() as u64;
+        let home = self.home_at(&begin.key);
+        let keys = begin.places.fixed_rows(begin.worker);
+        for (at, member) in self.members.iter_mut().enumerate().filter(|(at, _)| *at != home) {
+            let own = (count, at as u64);
+            let rows = member.store.look_rows(&keys).map_err(|fault| member.said(fault))?;
+            check_recorded(member, begin, own, &rows)?;
+            places::check_pools(&mut *member.store, &begin.places, own)
+                .map_err(|fault| member.said(fault))?;
+        }
+        let own = BeginMark { member: (count, home as u64), ..begin.clone() };
+        let Some(member) = self.members.get_mut(home) else {
+            return Err(Fault::new(FaultKind::Refused, "there are no stores"));
+        };
+        let repaired =
+            places::repair(&mut *member.store, &own, to, dry_run).map_err(|fault| member.said(fault))?;
+        for (at, member) in self.members.iter_mut().enumerate().filter(|(at, _)| *at != home && !dry_run) {
+            record(member, &begin.key, period_of((count, at as u64))).map_err(|fault| member.said(fault))?;
+        }
+        Ok(repaired)
+    }
+}
+
+/// Refuses a worker that a store other than its own has recorded under another list.
+fn check_recorded(
+    member: &Member,
+    begin: &BeginMark,
+    own: (u64, u64),
+    rows: &[Option<Mark>],
+) -> Result<(), Fault> {
+    match rows.iter().flatten().find(|mark| mark.period != period_of(own)) {
+        Some(mark) => Err(member.said(places::of_other_stores(begin.worker, own, mark.period))),
+        None => Ok(()),
     }
 }
 

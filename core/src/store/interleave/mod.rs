@@ -570,6 +570,16 @@ impl Store for Interleaved {
         self.begin_mark_at_home(begin)
     }
 
+    fn repair_mark(
+        &mut self,
+        begin: &BeginMark,
+        to: u64,
+        dry_run: bool,
+    ) -> Result<(Option<Row>, Row), Fault> {
+        let doing = format!("repairing `{}`", begin.key.name);
+        self.repair_mark_at_home(begin, to, dry_run).map_err(|fault| fault.with_context(&doing))
+    }
+
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
         let member = self.home(key)?;
         member.store.raise(key, expect, to).map_err(|fault| member.said(fault))
@@ -645,9 +655,7 @@ impl Store for Interleaved {
 
     fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if is_mark(key) {
-            let to = Mark { period: self.period_of_mark(key, to.period), ..to };
-            let (before, after) = self.home(key)?.store.repair(key, to)?;
-            return Ok((before.map(of_one_store), of_one_store(after)));
+            return self.home(key)?.store.repair(key, to);
         }
         check_shared(key)?;
         let doing = format!("repairing `{}`", key.name);
@@ -672,9 +680,7 @@ impl Store for Interleaved {
 
     fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
         if is_mark(key) {
-            let to = Mark { period: self.period_of_mark(key, to.period), ..to };
-            let (before, after) = self.home(key)?.store.would_repair(key, to)?;
-            return Ok((before.map(of_one_store), of_one_store(after)));
+            return self.home(key)?.store.would_repair(key, to);
         }
         check_shared(key)?;
         for member in &mut self.members {

@@ -298,7 +298,7 @@ impl Interleaved {
     }
 
     /// A store that failed is asked later, and reported.
-    fn note(&mut self, at: usize, fault: &Fault) {
+    pub(super) fn note(&mut self, at: usize, fault: &Fault) {
         if !gone(fault.kind) {
             return;
         }

@@ -205,7 +205,6 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
     }
     let stored = rows.read(key, true)?;
     let before = stored.as_ref().map(|stored| row_of(key, stored)).transpose()?;
-    let to = in_its_state(before.as_ref(), to);
     let after = repaired(key, before.as_ref(), to)?;
     let new = if stored.is_some() { stored_at(key, to)? } else { new_at(key, to)? };
     let stands = stored.as_ref().map_or(Ok(None), |stored| mark_of(key, stored))?;
@@ -217,17 +216,8 @@ pub(crate) fn repair(rows: &mut dyn Rows, key: &Key, to: Mark) -> Result<Option<
 
 /// The row that `repair` would leave for `before`.
 pub(crate) fn repaired(key: &Key, before: Option<&Row>, to: Mark) -> Result<Row, Fault> {
-    let to = in_its_state(before, to);
     not_lower(before, to)?;
     moved(key, before, to)
-}
-
-/// Where a repair moves a mark: one of a worker that was leased since stays so.
-fn in_its_state(before: Option<&Row>, to: Mark) -> Mark {
-    match before.map(|row| row.mark.period).filter(|period| is_state(*period)) {
-        Some(period) => Mark { period, ..to },
-        None => to,
-    }
 }
 
 /// The row `before`, moved to `to`: its other columns stay.

@@ -41,12 +41,12 @@ pub(crate) const ELSEWHERE: &str = "another place has newer marks";
 
 /// Whether this source was the last one to take the slot.
 pub(crate) fn is_noted(row: &SlotRow, source: &str) -> bool {
-    row.owner.split_once(" for ").is_some_and(|(_, of)| of == source)
+    row.owner.strip_suffix(source).is_some_and(|owner| owner.ends_with(" for "))
 }
 
 /// Whether another source was the last one to take the slot.
 pub(crate) fn is_of_another(row: &SlotRow, source: &str) -> bool {
-    row.owner.split_once(" for ").is_some_and(|(_, of)| of != source)
+    row.owner.contains(" for ") && !is_noted(row, source)
 }
 
 /// Takes a slot; `None`: another process was faster. `attempt` counts those. Answers with the slot's row as it was before too.
