@@ -112,7 +112,7 @@ fn a_table_is_used_only_if_its_owner_may_decide_what_keymill_does() {
          GRANT by_admin TO keymill GRANTED BY admin; GRANT evil TO chief; \
          CREATE ROLE keeper; GRANT keymill TO keeper WITH ADMIN OPTION; \
          CREATE ROLE by_keeper; GRANT by_keeper TO keymill GRANTED BY keeper; \
-         CREATE ROLE of_boss; GRANT of_boss TO boss; CREATE ROLE past; GRANT past TO evil",
+         CREATE ROLE of_boss; GRANT of_boss TO boss; CREATE ROLE fellow; GRANT chief TO fellow; CREATE ROLE past; GRANT past TO evil",
         shape(&server)
     ));
     // As each login may do it before PostgreSQL 15, for itself and for a role that keymill belongs to.
@@ -127,6 +127,7 @@ fn a_table_is_used_only_if_its_owner_may_decide_what_keymill_does() {
         ("admin", true),
         ("keeper", true),
         ("chief", true),
+        ("fellow", true),
         ("postgres", true),
         ("boss", true),
         ("pg_database_owner", true),

@@ -75,7 +75,9 @@ pub(super) fn checked(key: &Key, rows: &[Vec<Cell>]) -> Result<Option<Table>, Fa
         key.table
     );
     refused(what, format!("DROP TRIGGER {}.{}", name(&schema), name(&called))).map_err(|fault: Fault| {
-        fault.with_remedy(Remedy::Text("if it is, make it again with `DEFINER = root@localhost`"))
+        fault.with_remedy(Remedy::Text(
+            "if it is, make it again as this user, or with `DEFINER = root@localhost`",
+        ))
     })
 }
 

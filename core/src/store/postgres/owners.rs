@@ -4,7 +4,7 @@
 //! role that may create a table of the right name could run its own code as keymill, or count instead of keymill's table. A
 //! table is used only if these own it, and the functions, types and relations that it uses:
 //! * keymill's role and the roles it belongs to;
-//! * the database's owner and superusers;
+//! * the database's owner and superusers, and their members, who may act as they do;
 //! * a role that could log in as keymill anyway: one with the ADMIN option on keymill's, before PostgreSQL 16 one with
 //!   CREATEROLE.
 //!
@@ -39,6 +39,8 @@ pub(super) const RELATIONS: &str = "WITH RECURSIVE own(oid) AS (\
      SELECT oid FROM chief \
      UNION SELECT oid FROM pg_catalog.pg_roles WHERE rolcreaterole \
      AND CAST(pg_catalog.current_setting('server_version_num') AS pg_catalog.int4) < 160000 \
+     UNION SELECT m.member FROM pg_catalog.pg_auth_members m JOIN chief c ON c.oid = m.roleid \
+     JOIN chief g ON g.oid = m.grantor \
      UNION SELECT m.member FROM pg_catalog.pg_auth_members m JOIN own o ON o.oid = m.roleid WHERE m.admin_option), \
      belongs(oid) AS (\
      SELECT oid FROM own \
@@ -124,7 +126,7 @@ pub(super) struct Other {
 
 /// Why another role's objects are not used.
 const WHY: &str = "and what that role owns may have been planted to run with this user's rights or to count instead of its \
-     table: only this user, a role it belongs to, roles that may grant this user, the database's owner and superusers are trusted";
+     table: only this user, a role it belongs to, roles that may grant this user, the database's owner, superusers and members of these two are trusted";
 
 /// What a statement calls a relation of this `pg_class.relkind`.
 fn noun(kind: &str) -> &'static str {
