@@ -197,6 +197,33 @@ fn several_leases_are_renewed_together_and_a_lost_one_does_not_hold_up_the_other
     assert_eq!(rows.slots.iter().map(|row| row.token).collect::<Vec<_>>(), [23, 24, 23, 23]);
 }
 
+/// More than a statement has, and of two lengths.
+fn many_leases_are_renewed_and_a_lost_one_holds_up_none_of_the_others(pool: &Pool) {
+    const MANY: u64 = 150;
+    let mut store = pool.open();
+    for token in 1..=MANY {
+        store.take_slot(&pool.take(MANY - 1, token)).expect("a slot");
+    }
+    let mut all: Vec<_> =
+        (0..MANY).map(|slot| pool.renewal(slot, slot + 1, &[1_033], (900, 1_040))).collect();
+    all.iter_mut().step_by(3).for_each(|renewal| renewal.lease_ms += 600_000);
+    all[77] = pool.renewal(77, 999, &[1_033], (900, 1_040));
+    let renewed = store.renew_slots(&all).expect("an answer");
+    for (slot, mark) in renewed.marks.iter().enumerate() {
+        assert_eq!(answered(mark), if slot == 77 { Err(FaultKind::Taken) } else { Ok(1_040) }, "slot {slot}");
+    }
+    let rows = store.slots(&pool.key).expect("the rows").slots;
+    for row in &rows {
+        assert_eq!(row.token, if row.slot == 77 { 78 } else { 900 }, "{row:?}");
+        let longer = rows[0].ends_at.saturating_sub(row.ends_at);
+        assert!(
+            row.slot % 3 == 0 || row.slot == 77 || longer > 500,
+            "slot {} ends {longer} ms earlier",
+            row.slot
+        );
+    }
+}
+
 fn a_freed_slot_is_taken_first_and_begins_where_it_was_left(pool: &Pool) {
     let mut store = pool.open();
     for token in 11..14 {
@@ -362,6 +389,7 @@ workers! {
     a_renewal_that_was_carried_out_and_is_sent_again_is_known_by_its_token
     a_clone_that_renews_at_the_same_moment_is_told_at_the_next_renewal
     several_leases_are_renewed_together_and_a_lost_one_does_not_hold_up_the_others
+    many_leases_are_renewed_and_a_lost_one_holds_up_none_of_the_others
     a_freed_slot_is_taken_first_and_begins_where_it_was_left
     a_lease_that_ran_out_is_taken_over_at_its_mark
     a_lease_that_ran_out_and_was_not_taken_is_renewed

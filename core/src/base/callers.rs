@@ -58,6 +58,9 @@ pub(crate) struct Waiting {
     counter: Option<u32>,
 }
 
+/// How long a caller sleeps at most while it waits for the clock, which may be set right meanwhile.
+pub(crate) const CLOCK_NAP: Duration = Duration::from_millis(100);
+
 /// From so many counters with an error on, those whose rest is over are cleared now and then. A counter that rests keeps its error: without it
 /// the counter would be asked for without a rest.
 const CLEARED_FROM: usize = 1_024;
@@ -303,7 +306,7 @@ impl Callers {
         let Some(retry_after) = refused.retry_after.filter(|_| waits) else { return Err(refused) };
         let pause = retry_after.max(ROUND_TRIP);
         if pause < left {
-            return Ok(pause);
+            return Ok(if by_clock { pause.min(CLOCK_NAP) } else { pause });
         }
         match refused.code {
             // A refill may arrive at any moment, so the rest of the deadline is worth waiting for.

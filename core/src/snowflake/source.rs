@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::callers::{Callers, ROUND_TRIP};
+use crate::base::callers::{CLOCK_NAP, Callers, ROUND_TRIP};
 use crate::base::counters::Counters;
 use crate::base::error::{Code, Error, Result};
 use crate::base::revocation::Word;
@@ -235,7 +235,7 @@ impl SnowflakeSource {
                 left.min(KEEPER_NAP)
             } else {
                 match refusal.retry_after_ms().map(Duration::from_millis) {
-                    Some(pause) if pause < left => pause.max(Duration::from_micros(50)),
+                    Some(pause) if pause < left => pause.clamp(Duration::from_micros(50), CLOCK_NAP),
                     _ => {
                         drop(last_error);
                         let mut error = self.explain(refusal);

@@ -242,3 +242,36 @@ fn the_type_or_the_length_says_the_form_of_an_id_and_never_its_size() {
         assert_eq!(orders.parse_bytes(wrong).unwrap_err().code, Code::InvalidArgument);
     }
 }
+
+#[test]
+fn a_caller_that_waits_for_the_clock_wakes_soon_after_it_is_right() {
+    // Two ids a minute and no tick ahead: the third one waits for the next tick.
+    let spec = "snowflake:tx?worker=1&layout=time:31@60s,worker:10,seq:1&max_lead=1s&deadline=90s";
+    let (mill, tx) = source("memory:?clock=manual", spec);
+    for _ in 0..1_000 {
+        if tx.try_next().is_ok() {
+            break;
+        }
+        // The source begins with a tick of its own.
+        mill.advance_clock(60_000).expect("a manual clock");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    while tx.try_next().is_ok() {}
+    let since = Instant::now();
+    let waiting = std::thread::spawn({
+        let tx = tx.clone();
+        move || tx.next()
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    mill.advance_clock(60_000).expect("a manual clock");
+    waiting.join().expect("no panic").expect("an id");
+    // Not after the minute that the clock lacked when the caller began to wait.
+    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
+    let refused = loop {
+        if let Err(refused) = tx.try_next() {
+            break refused;
+        }
+    };
+    let pause = tx.patience(refused, Duration::ZERO).expect("worth waiting for");
+    assert!(pause < Duration::from_secs(1), "{pause:?}");
+}

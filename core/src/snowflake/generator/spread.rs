@@ -4,7 +4,7 @@ use super::word::{Core, Moment};
 use crate::base::sync::Ordering;
 
 /// Gaps are below 256: wider ones would not make residues modulo 128 more even.
-pub(super) const GAP_MASK: u64 = 255;
+const GAP_MASK: u64 = 255;
 
 /// What the starts of a worker's ticks are made of. The salt is the process's: two processes that use one worker by accident begin each
 /// tick in places of their own, so that few of their ids are equal at low rates, and not all.
@@ -47,7 +47,12 @@ impl Core {
         if !moment.quiet || leads || late || self.lead_ticks == 0 {
             return 0;
         }
-        scramble(position ^ self.spread_seed()) & (self.seq_mask >> 6) & GAP_MASK & !3
+        scramble(position ^ self.spread_seed()) & self.max_gap() & !3
+    }
+
+    /// No gap is longer.
+    pub(super) fn max_gap(&self) -> u64 {
+        (self.seq_mask >> 6) & GAP_MASK
     }
 }
 

@@ -5,7 +5,7 @@
 use std::sync::atomic::AtomicU64 as Figure;
 
 use super::refusal::{ClockBack, Refusal, Why, until};
-use super::spread::{self, GAP_MASK};
+use super::spread;
 use super::{Layout, Scatter, Time};
 use crate::base::error::{Error, Result};
 use crate::base::sync::{AtomicBool, AtomicU64, CachePadded, Ordering, fence};
@@ -31,10 +31,8 @@ const OVER: u64 = i64::MIN as u64;
 /// No first position: another worker is about to begin.
 const CHANGING: u64 = u64::MAX;
 
-/// How far above the position after which it was set a limit can lie: a budget and a gap.
-const FARTHEST_LIMIT: u64 = MAX_BUDGET + GAP_MASK + 2;
-
-/// Ids between two readings of the precise clock, at most. More would save nothing: 25 ns over 4096 ids is unmeasurable.
+/// Ids between two readings of the precise clock, at most, and no more than a tick has. More would save nothing: 25 ns over 4096 ids is
+/// unmeasurable.
 const MAX_BUDGET: u64 = 4096;
 
 /// A budget is this part of what a tick is expected to need, so an id lags by about as much of a tick.
@@ -495,7 +493,7 @@ impl Core {
         let first = place(if last == 0 {
             0
         } else {
-            (((last + FARTHEST_LIMIT) >> self.seq_bits) + 1) << self.seq_bits
+            (((last + self.farthest_limit()) >> self.seq_bits) + 1) << self.seq_bits
         });
         // ordering: Relaxed — the Release below shows it with the field.
         self.slow.first.store(CHANGING, Ordering::Relaxed);
@@ -626,10 +624,21 @@ impl Core {
         } else {
             return budget;
         }
-        budget = budget.min(MAX_BUDGET);
+        budget = budget.min(self.max_budget());
         // ordering: Relaxed — as above.
         slow.budget.store(budget, Ordering::Relaxed);
         budget
+    }
+
+    /// Ids between two readings of the precise clock, at most.
+    fn max_budget(&self) -> u64 {
+        MAX_BUDGET.min(self.seq_mask + 1)
+    }
+
+    /// How far above the position after which it was set a limit can lie: a budget and a gap. In a layout with few ids a tick it is few
+    /// ticks, which is how long callers wait for the next worker.
+    fn farthest_limit(&self) -> u64 {
+        self.max_budget() + self.max_gap() + 2
     }
 
     /// The word, or its last value before the end.
@@ -706,7 +715,7 @@ impl Core {
     /// Opens the fast path for `budget` ids at a time, as a high rate would.
     pub(in crate::snowflake) fn prime(&self, budget: u64, wall_ms: i64) {
         // ordering: Relaxed — before any thread of the model.
-        self.slow.budget.store(budget, Ordering::Relaxed);
+        self.slow.budget.store(budget.min(self.max_budget()), Ordering::Relaxed);
         // ordering: Relaxed — as above.
         self.slow.window_ms.store(wall_ms as u64, Ordering::Relaxed);
     }

@@ -350,7 +350,9 @@ fn choose<'p>(pool: &'p PoolRows, take: &Take, attempt: usize) -> Option<Choice<
         is_offered(take, row.slot) && !row.is_held(pool.now_ms) && row.mark <= take.latest_mark
     };
     let is_locked = |row: &SlotRow| pool.locked.contains(&row.slot);
-    let is_last = |row: &SlotRow| is_locked(row) || row.owner == ELSEWHERE;
+    // Callers of a slot with the latest mark wait for the next tick, which may be a minute away.
+    let waits = |row: &SlotRow| row.mark >= take.latest_mark;
+    let is_last = |row: &SlotRow| is_locked(row) || row.owner == ELSEWHERE || waits(row);
     // A slot whose owner closed it before one whose lease ran out; and marks that no caller has to wait for are equal.
     let order = |row: &&SlotRow| (is_last(row), is_locked(row), row.ends_at != 0, row.mark.max(take.present));
     let best = pool.slots.iter().filter(usable).min_by_key(order);
@@ -633,6 +635,13 @@ mod tests {
         let request = request(0, 0);
         assert_eq!(taken(vec![row(0, 900, NOW + 1)], &request).expect_err("held").kind, FaultKind::NoneFree);
         assert_eq!(slot_of(vec![row(0, 900, NOW)], &request), (0, 900));
+    }
+
+    #[test]
+    fn an_unused_slot_is_taken_before_one_whose_callers_would_wait_for_the_next_tick() {
+        assert_eq!(slot_of(vec![row(0, 1_003, 0)], &request(0, 1)), (1, 0));
+        assert_eq!(slot_of(vec![row(0, 1_003, 0)], &request(0, 0)), (0, 1_003), "there is no other");
+        assert_eq!(slot_of(vec![row(0, 1_003, 0), row(1, 1_002, 0)], &request(0, 2)), (1, 1_002));
     }
 
     #[test]

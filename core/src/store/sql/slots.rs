@@ -48,8 +48,75 @@ enum Together {
     Untried,
 }
 
-/// Renews leases together, or one by one where something concerns one of them alone.
+/// Renews leases, with one statement for those of one length, as many as a statement may have.
 pub(super) fn renew<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> Result<Renewed, Fault> {
+    let is_one = |of: &Renewal| renewals.first().is_some_and(|first| is_alike(of, first));
+    if renewals.len() <= MOST_AT_ONCE && renewals.iter().all(is_one) {
+        return renew_together(store, renewals);
+    }
+    let (mut marks, mut now_ms, mut outage) = (vec![None; renewals.len()], 0, None);
+    for (nth, at) in groups(renewals).into_iter().enumerate() {
+        let group: Vec<_> = at.iter().filter_map(|&at| renewals.get(at)).cloned().collect();
+        let answer = match &outage {
+            Some(fault) => Err(not_asked(Fault::clone(fault))),
+            None => renew_together(store, &group),
+        };
+        let answers = match answer {
+            Ok(renewed) => {
+                now_ms = renewed.now_ms;
+                renewed.marks
+            }
+            Err(fault) if nth == 0 && fault.kind.is_outage() => return Err(fault),
+            Err(fault) => {
+                if fault.kind.is_outage() {
+                    outage.get_or_insert(fault.clone());
+                }
+                vec![Err(fault); at.len()]
+            }
+        };
+        for (at, answer) in at.into_iter().zip(answers) {
+            marks[at] = Some(answer);
+        }
+    }
+    let marks = marks.into_iter().map(|mark| mark.unwrap_or_else(|| Err(rows::moved_on()))).collect();
+    Ok(Renewed { marks, now_ms })
+}
+
+/// Whether one statement can renew both.
+fn is_alike(one: &Renewal, other: &Renewal) -> bool {
+    one.own.key.place() == other.own.key.place()
+        && (one.to.token, one.lease_ms) == (other.to.token, other.lease_ms)
+}
+
+/// The renewals that one statement takes, by index.
+fn groups(renewals: &[Renewal]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (at, renewal) in renewals.iter().enumerate() {
+        let open = groups.iter_mut().find(|group| {
+            group.len() < MOST_AT_ONCE
+                && group
+                    .first()
+                    .and_then(|&first| renewals.get(first))
+                    .is_some_and(|of| is_alike(of, renewal))
+        });
+        match open {
+            Some(group) => group.push(at),
+            None => groups.push(vec![at]),
+        }
+    }
+    groups
+}
+
+/// Of an outage, for those that were not asked for.
+fn not_asked(mut fault: Fault) -> Fault {
+    if fault.kind == FaultKind::Unknown {
+        fault.kind = FaultKind::Unavailable;
+    }
+    fault
+}
+
+/// Renews leases with one statement, or one by one where something concerns one of them alone.
+fn renew_together<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> Result<Renewed, Fault> {
     let doing = crate::store::renewing(renewals);
     let together = write(&mut store.server, |connection| {
         if renewals.len() > 1 && renewals.iter().any(|renewal| is_held(connection, renewal)) {
@@ -100,14 +167,7 @@ fn renew_each<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> Resul
             break;
         }
     }
-    // The rest was not asked for.
-    let unasked = || {
-        let mut fault = rest.clone().unwrap_or_else(rows::moved_on);
-        if fault.kind == FaultKind::Unknown {
-            fault.kind = FaultKind::Unavailable;
-        }
-        Err(fault)
-    };
+    let unasked = || Err(not_asked(rest.clone().unwrap_or_else(rows::moved_on)));
     Ok(Renewed { marks: marks.into_iter().map(|mark| mark.unwrap_or_else(unasked)).collect(), now_ms })
 }
 
@@ -139,11 +199,10 @@ pub(super) fn renew_alone(
     renewals: &[Renewal],
 ) -> Result<Option<Renewed>, Fault> {
     let Some(Renewal { own: OwnSlot { key, .. }, to, lease_ms }) = renewals.first() else { return Ok(None) };
-    let alike = |of: &Renewal| {
-        of.own.key.place() == key.place() && (of.to.token, of.lease_ms) == (to.token, *lease_ms)
-    };
+    let is_one = |of: &Renewal| renewals.first().is_some_and(|first| is_alike(of, first));
     // A transaction is no round trip on SQLite.
-    if connection.dialect().creates_tables() || renewals.len() > MOST_AT_ONCE || !renewals.iter().all(alike) {
+    if connection.dialect().creates_tables() || renewals.len() > MOST_AT_ONCE || !renewals.iter().all(is_one)
+    {
         return Ok(None);
     }
     check_table(connection, key)?;

@@ -532,3 +532,36 @@ fn a_fallen_rate_leaves_no_stale_time_behind() {
         assert_eq!(rig.tick(), rig.now());
     }
 }
+
+#[test]
+fn callers_of_narrow_sequences_wait_few_ticks_for_the_next_leased_worker() {
+    for (layout, most) in [
+        ("time:38@10ms,worker:14,seq:1", 6),
+        ("time:30@1s,worker:17,seq:6", 3),
+        ("time:31@1s,worker:20,seq:2", 4),
+        ("twitter", 3),
+    ] {
+        let clock = Arc::new(ManualClock::new(NOW));
+        let layout = Layout::parse(layout, "2025-01-01").unwrap();
+        let generator =
+            Generator::leased(layout, ClockBack::Borrow, 3000, Clock::Manual(clock.clone())).unwrap();
+        let now = layout.tick_at(NOW) as u64;
+        generator.begin(1, now, NOW).unwrap();
+        generator.raise_mark(now + 10_000);
+        let before = layout.unpack(generator.try_next().unwrap()).tick;
+        generator.lapse();
+        generator.begin(2, now, NOW).unwrap();
+        // As far as the lead reaches, they do not wait at all.
+        let mut waited = 0;
+        let after = loop {
+            match generator.try_next() {
+                Ok(id) => break layout.unpack(id),
+                Err(_) => clock.advance(layout.unit_ms() as u64),
+            }
+            waited += 1;
+            assert!(waited < 10_000, "{layout}: no id");
+        };
+        assert_eq!(after.worker, 2);
+        assert!(after.tick - before <= most, "{layout}: {} ticks after the last worker", after.tick - before);
+    }
+}
