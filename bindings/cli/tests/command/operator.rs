@@ -301,7 +301,9 @@ fn a_row_of_every_second_number_is_spoken_of_in_ids() {
     let source = &json["sources"][0];
     assert_eq!((&source["next"], &source["reserved_to"]), (&json!("9"), &json!("7")));
     assert_eq!((&source["delta"], &source["remainder"]), (&json!("2"), &json!("1")));
-    assert_eq!(source["row"], "max_id=8 step=20 delta=2 remainder=1 version=1");
+    let row = source["row"].as_str().expect("a text");
+    // A slow command may have reserved more, and given it back.
+    assert!(row.starts_with("max_id=8 step=20 delta=2 remainder=1 version="), "{row}");
     let step = source["step"].as_str().expect("a text");
     assert!(step.starts_with("20 to ") && step.ends_with("the row's step, an id in every 2"), "{step}");
     assert_eq!(home.run(&["parse", spec, "7"]).done(), "number: 7\n");

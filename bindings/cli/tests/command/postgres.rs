@@ -6,6 +6,8 @@ use crate::common::Home;
 fn init_status_and_repair_work_on_postgresql() {
     let url = std::env::var("KEYMILL_TEST_POSTGRES")
         .expect("KEYMILL_TEST_POSTGRES is not set; run `ci/servers/postgres run cargo test -p keymill-cli`");
+    // On a busy machine a login takes its time.
+    let url = format!("{url}?connect_timeout=30s&timeout=30s");
     let home = Home::new();
     let spec = format!("segment:orders?table=cli_{}", std::process::id());
     let mill = |args: &[&str]| home.run(&[&["--mill", url.as_str()], args].concat());
