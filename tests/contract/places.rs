@@ -247,8 +247,15 @@ fn a_worker_that_was_leased_is_raised_by_repair_and_stays_so(moves: &Moves) {
     let (before, after) = store.repair_mark(&moves.begin(0), 5_000, true).expect("a dry run");
     assert_eq!((before.map(|row| row.mark.next), after.mark.next), (Some(2), 5_000));
     store.repair_mark(&moves.begin(0), 5_000, false).expect("repaired");
-    assert_eq!(store.begin_mark(&moves.begin(0)).expect_err("a lease").kind, FaultKind::NoneFree);
-    moves.free(&mut *store, moves.own(), 11, taken, 1_002);
+    // The process that leases it is told, and no kind of worker begins below.
+    let own = moves.slot(moves.own(), 11, taken);
+    let renewal = Renewal { own, to: Left { token: 12, mark: 1_050 }, lease_ms: LEASE_MS };
+    let told = store.renew_slots(&[renewal]).expect("an answer").marks.remove(0).expect_err("told");
+    assert_eq!(told.kind, FaultKind::Taken, "{told}");
+    for pool in [moves.own(), "another"] {
+        let early = store.take_slot(&moves.take(pool, 0, 13)).expect_err("it begins later");
+        assert_eq!(early.kind, FaultKind::NoneFree, "{early}");
+    }
     assert_eq!(store.begin_mark(&moves.begin(0)).expect("a mark"), 5_000);
 }
 
@@ -258,18 +265,16 @@ fn a_repaired_worker_begins_after_a_look_at_the_other_places(moves: &Moves) {
     let taken = one.take_slot(&moves.take(moves.own(), 0, 11)).expect("a slot");
     let (before, after) = two.repair_mark(&moves.begin(0), 500, false).expect("repaired");
     assert_eq!((before, after.mark.next), (None, 500));
-    assert_eq!(two.begin_mark(&moves.begin(0)).expect_err("a lease").kind, FaultKind::NoneFree);
-    moves.free(&mut *one, moves.own(), 11, taken, 1_002);
-    assert_eq!(two.begin_mark(&moves.begin(0)).expect("a mark"), 1_002);
+    assert_eq!(two.begin_mark(&moves.begin(0)).expect("a mark"), taken.mark, "above the ids of the lease");
     // Never lower, and its process is told.
     let lower = two.repair_mark(&moves.begin(0), 1_001, false).expect_err("it stands higher");
     assert_eq!(lower.kind, FaultKind::Refused, "{lower}");
-    assert_eq!(two.raise(&moves.fixed(0, 0), Some(1_002), 1_020).expect("raised"), 1_002);
+    assert_eq!(two.raise(&moves.fixed(0, 0), Some(taken.mark), 1_200).expect("raised"), taken.mark);
     for typed in ["once", "twice"] {
         two.repair_mark(&moves.begin(0), 1_500, false)
             .unwrap_or_else(|fault| panic!("typed {typed}: {fault}"));
     }
-    let told = two.raise(&moves.fixed(0, 0), Some(1_020), 1_030).expect_err("told");
+    let told = two.raise(&moves.fixed(0, 0), Some(1_200), 1_210).expect_err("told");
     assert_eq!(told.kind, FaultKind::Taken, "{told}");
     assert_eq!(two.begin_mark(&moves.begin(0)).expect("a mark"), 1_500);
 }

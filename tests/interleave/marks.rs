@@ -174,6 +174,25 @@ fn a_worker_whose_first_touch_is_a_repair_is_recorded_by_every_store() {
 }
 
 #[test]
+fn a_store_that_could_not_record_a_worker_does_so_when_its_mark_is_raised() {
+    let [a, b, c, d] = memories();
+    assert_eq!(of_memories(&[&a, &b], CHUNK).begin_mark(&begin(4)).expect("a mark"), 1);
+    c.set_down(true);
+    let mut replaced = of_memories(&[&a, &c], CHUNK);
+    assert_eq!(replaced.begin_mark(&begin(4)).expect("its store is there"), 1);
+    c.set_down(false);
+    let mut stands = 1;
+    let since = std::time::Instant::now();
+    while alone(&c).look(&row(0, 4)).expect("an answer").is_none() {
+        assert!(since.elapsed() < std::time::Duration::from_secs(60), "it is not recorded");
+        replaced.raise(&row(0, 4), Some(stands), stands + 10).expect("raised");
+        stands += 10;
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    is_refused(&mut of_memories(&[&d, &c], CHUNK), 4, "it has no mark of worker 4");
+}
+
+#[test]
 fn stores_that_are_replaced_one_after_the_other_forget_no_worker() {
     let [a, b, c, d] = memories();
     assert_eq!(of_memories(&[&a, &b], CHUNK).begin_mark(&begin(4)).expect("a mark"), 1);

@@ -119,6 +119,22 @@ fn a_store_that_took_the_place_of_the_only_one_with_leases_leases_none() {
 }
 
 #[test]
+fn a_pool_whose_beginning_was_cut_off_leases_none_while_a_store_is_down() {
+    let [a, b] = memories();
+    b.fail_next(Step::NotApplied);
+    assert!(of_memories(&[&a, &b], CHUNK).take_slot(&take(1)).expect_err("no record").kind.is_outage());
+    b.set_down(true);
+    // Were one leased here, a list of `b` and a new store would know nothing of it.
+    let fault = of_memories(&[&a, &b], CHUNK).take_slot(&take(2)).expect_err("it has not begun");
+    assert!(fault.kind.is_outage(), "{fault}");
+    assert!(slots_of(&a).is_empty());
+    b.set_down(false);
+    of_memories(&[&a, &b], CHUNK).take_slot(&take(3)).expect("a slot");
+    b.set_down(true);
+    of_memories(&[&a, &b], CHUNK).take_slot(&take(4)).expect("a slot of the other store");
+}
+
+#[test]
 fn a_store_that_took_the_place_of_another_leases_no_worker_of_a_pool_that_has_begun() {
     let [a, b, c] = memories();
     let mut stores = of_memories(&[&a, &b], CHUNK);

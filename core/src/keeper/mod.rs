@@ -248,7 +248,7 @@ impl Keeper {
 
     /// The process, as the rows of its leased workers name it.
     pub fn set_owner(&mut self, owner: Arc<str>) {
-        self.planner.set_owner(owner);
+        self.planner.set_owner(&owner);
     }
 
     /// How far the wall clock is ahead of the store's, where the store has shown its own.

@@ -93,8 +93,8 @@ impl Clocks {
             self.is_of_store = false;
             return now.wall_ms;
         }
-        // This clock may have been a little wrong before it jumped.
-        store.filter(|&store| near(store, expected)).unwrap_or(expected)
+        // This clock may have been a little late before it jumped. One that was early goes on: ids are ahead of the store by as much.
+        store.filter(|&store| near(store, expected)).map_or(expected, |store| store.max(expected))
     }
 
     fn answered(&mut self, store_ms: u64, now: Now) {
@@ -138,8 +138,9 @@ fn mark_at(of: &SnowflakeSpec, wall_ms: i64, lease_ms: u64) -> u64 {
 
 impl Planner {
     /// The process, as the rows of its slots name it.
-    pub(crate) fn set_owner(&mut self, owner: Arc<str>) {
-        self.owner = Some(owner);
+    pub(crate) fn set_owner(&mut self, owner: &str) {
+        // What follows ` for ` is the source.
+        self.owner = Some(owner.replace(" for ", "-for-").into());
     }
 
     fn owner(&self) -> Arc<str> {

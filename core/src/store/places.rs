@@ -35,7 +35,7 @@
 use std::sync::Arc;
 
 use super::model::rows::{self, Rows, Stored};
-use super::model::worker::{self, ELSEWHERE, POOL_ROW};
+use super::model::worker::{self, ELSEWHERE, POOL_ROW, REPAIRED};
 use super::{
     Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, Store, Take, Taken, in_transaction, on_slots,
 };
@@ -427,8 +427,12 @@ pub(super) fn announce(
     Ok(beginning)
 }
 
-/// Raises the mark of a fixed worker to `to`. Its row is not current after that: the next process that begins with it looks at every
-/// other place, and one that uses it now is told when it raises its mark. A dry run only says what would be done.
+/// How often a repair begins again because another process has moved the worker's mark.
+const REPAIRS: u32 = 20;
+
+/// Raises the mark of a fixed worker to `to`, and its slots in the pools that the source has leased from. Its row is not current after
+/// that: the next process that begins with it looks at every other place, and one that uses it now is told when it raises its mark
+/// or renews. A dry run only says what would be done.
 pub(super) fn repair(
     store: &mut (impl Store + ?Sized),
     begin: &BeginMark,
@@ -436,6 +440,24 @@ pub(super) fn repair(
     dry_run: bool,
 ) -> Result<(Option<Row>, Row), Fault> {
     check_pools(store, &begin.places, begin.member)?;
+    for _ in 0..REPAIRS {
+        if let Some(repaired) = try_repair(store, begin, to, dry_run)? {
+            return Ok(repaired);
+        }
+    }
+    Err(Fault::new(
+        FaultKind::Unavailable,
+        "another process moved the mark each time; close the processes that use this worker, and repair it again",
+    ))
+}
+
+/// One attempt; `None`: another process was faster.
+fn try_repair(
+    store: &mut (impl Store + ?Sized),
+    begin: &BeginMark,
+    to: u64,
+    dry_run: bool,
+) -> Result<Option<(Option<Row>, Row)>, Fault> {
     let keys = begin.places.fixed_rows(begin.worker);
     let found = store.look_rows(&keys)?;
     let canonical = found.first().copied().flatten();
@@ -449,7 +471,7 @@ pub(super) fn repair(
     rows::not_lower(before.as_ref(), Mark { period: 0, next: to })?;
     if dry_run {
         store.writable()?;
-        return Ok((before, shown(to)));
+        return Ok(Some((before, shown(to))));
     }
     let old = found.get(1..).unwrap_or_default();
     if newer_of_0_1_0(canonical, old).is_some() {
@@ -457,9 +479,20 @@ pub(super) fn repair(
     }
     let period = canonical.map(|mark| mark.period).filter(|period| *period == LEASED).unwrap_or(BEGINNING);
     if !move_mark(store, &begin.key, canonical, Mark { period, next: to })? {
-        return Err(rows::moved_on());
+        return Ok(None);
     }
-    Ok((before, shown(to)))
+    for (name, pool) in pools_beside(store, &begin.places, None)? {
+        let Some(row) = pool.slots.iter().find(|row| row.slot == begin.worker) else { continue };
+        let (key, token) = (begin.places.pool(&name), crate::base::random::token());
+        let new =
+            SlotRow { token, mark: row.mark.max(to), ends_at: 0, owner: REPAIRED.to_owned(), ..row.clone() };
+        let is_raised =
+            on_slots(store, &key, "raising a slot", |rows, _| rows.replace_slot(&key, row, &new).map(Some))?;
+        if !is_raised {
+            return Ok(None);
+        }
+    }
+    Ok(Some((before, shown(to))))
 }
 
 /// A mark, for people.

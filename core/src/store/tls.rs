@@ -6,8 +6,11 @@
 //! which no password can be read: SCRAM, and the scrambles of MySQL and MariaDB. Loopback is no exception: any login of this
 //! machine can listen on a port that is free. Redis is one, because `AUTH` is its only login.
 
+use std::ffi::OsString;
+use std::fs::Metadata;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
 
 use super::server::{ServerOptions, Target, TlsMode};
 use super::{Fault, FaultKind};
@@ -115,45 +118,69 @@ pub(crate) fn password_withheld(how: &str, mode: Mode) -> Fault {
     }
 }
 
-/// Whether another login of this machine may make a socket file of this name while the server is down: some folder on the way to it is
-/// open to all users, such as `/tmp`, or cannot be looked at.
+/// Whether another login of this machine may make a socket file of this name while the server is down: a folder on the way to it, or to
+/// a link on that way, is open to all users, such as `/tmp`, or cannot be looked at.
 fn is_shared(socket: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    const OTHERS_MAY_WRITE: u32 = 0o002;
-    const STICKY: u32 = 0o1000;
-    let Some(socket) = resolved(socket) else { return true };
-    // PostgreSQL's may be given as its folder.
-    let folder = if socket.is_dir() { Some(socket.as_path()) } else { socket.parent() };
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let user = unsafe { libc::geteuid() };
-    // Who owns the folder below: in a sticky folder nobody else can take its place.
-    let mut below = None;
-    for folder in folder.into_iter().flat_map(Path::ancestors) {
-        let Ok(folder) = folder.metadata() else { return true };
-        let is_open = folder.mode() & OTHERS_MAY_WRITE != 0;
-        let stays = folder.mode() & STICKY != 0 && below.is_some_and(|owner| owner == 0 || owner == user);
-        if is_open && !stays {
-            return true;
+    const MOST_LINKS: u32 = 40;
+    let Ok(path) = std::path::absolute(socket) else { return true };
+    let (mut folder, mut links) = (PathBuf::from("/"), 0);
+    let mut rest: Vec<OsString> = names_of(&path);
+    while let Some(name) = rest.pop() {
+        if name == ".." {
+            folder.pop();
+            continue;
         }
-        below = Some(folder.uid());
+        let entry = folder.join(&name);
+        let is_last = rest.is_empty();
+        let Ok(found) = entry.symlink_metadata() else { return !is_last || is_open(&folder) };
+        if found.is_symlink() {
+            links += 1;
+            let Ok(target) = entry.read_link() else { return true };
+            if links > MOST_LINKS || may_be_replaced(&folder, &found) {
+                return true;
+            }
+            if target.is_absolute() {
+                folder = PathBuf::from("/");
+            }
+            rest.extend(names_of(&target));
+        } else if found.is_dir() {
+            if may_be_replaced(&folder, &found) {
+                return true;
+            }
+            folder = entry;
+        } else {
+            return !is_last || is_open(&folder);
+        }
     }
-    false
+    // PostgreSQL's may be given as its folder.
+    is_open(&folder)
 }
 
-/// Where a socket file lies once every link is followed; it need not be there. `None`: it cannot be told.
-fn resolved(socket: &Path) -> Option<PathBuf> {
-    const MOST_LINKS: usize = 40;
-    let mut socket = std::path::absolute(socket).ok()?;
-    for _ in 0..MOST_LINKS {
-        // The folder's own links, and dots.
-        let (folder, name) = (socket.parent()?.canonicalize().ok()?, socket.file_name()?);
-        socket = folder.join(name);
-        match socket.read_link() {
-            Ok(target) => socket = folder.join(target),
-            Err(_) => return Some(socket),
-        }
-    }
-    None
+/// The parts of a path, the last one first.
+fn names_of(path: &Path) -> Vec<OsString> {
+    let name = |part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    };
+    path.components().rev().filter_map(name).collect()
+}
+
+/// Whether every user may make a file here.
+fn is_open(folder: &Path) -> bool {
+    const OTHERS_MAY_WRITE: u32 = 0o002;
+    folder.metadata().map_or(true, |folder| folder.mode() & OTHERS_MAY_WRITE != 0)
+}
+
+/// Whether another login may put something of its own in the place of a folder or link. In an open folder that is sticky it may not, if
+/// neither of them is another login's.
+fn may_be_replaced(folder: &Path, found: &Metadata) -> bool {
+    const STICKY: u32 = 0o1000;
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    let is_own = |of: &Metadata| of.uid() == 0 || of.uid() == user;
+    let stays = folder.metadata().is_ok_and(|folder| folder.mode() & STICKY != 0 && is_own(&folder));
+    is_open(folder) && !(stays && is_own(found))
 }
 
 /// Redis has no other login than the plain password.
@@ -425,6 +452,7 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("s"), safe.path().join("link")).unwrap();
         std::os::unix::fs::symlink(folder.path(), safe.path().join("linked")).unwrap();
         std::fs::create_dir(folder.path().join("own")).unwrap();
+        std::os::unix::fs::symlink(safe.path(), folder.path().join("away")).unwrap();
         for (permissions, below) in [(0o1777, Mode::Off), (0o777, Mode::SharedFolder)] {
             std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(permissions)).unwrap();
             let of = |path: PathBuf| Mode::of(&options(TlsMode::Default), &Target::Socket(path));
@@ -434,6 +462,9 @@ mod tests {
             assert_eq!(of(safe.path().join("linked")), Mode::SharedFolder);
             assert_eq!(of(safe.path().join("missing/s")), Mode::SharedFolder);
             assert_eq!(of(folder.path().join("own/s")), below, "{permissions:o}");
+            assert_eq!(of(safe.path().join("linked/own/s")), below, "{permissions:o}");
+            // A link in the open folder, which leads to a closed one.
+            assert_eq!(of(folder.path().join("away/s")), below, "{permissions:o}");
         }
     }
 

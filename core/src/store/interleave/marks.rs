@@ -91,26 +91,40 @@ impl Interleaved {
     /// A worker that has begun is recorded by the stores that lack it and answer: one of them may have taken the place of another, and
     /// the next change of the list is compared with it.
     fn record_elsewhere(&mut self, begin: &BeginMark, home: usize) -> Result<(), Fault> {
+        let mut is_complete = true;
         let count = self.members.len() as u64;
         let keys = begin.places.fixed_rows(begin.worker);
         for at in (0..self.members.len()).filter(|at| *at != home) {
             let member = &mut self.members[at];
             if is_active(member.pause.as_ref()) {
+                is_complete = false;
                 continue;
             }
             let own = (count, at as u64);
-            match member.store.look_rows(&keys) {
+            let recorded = match member.store.look_rows(&keys) {
                 Ok(rows) => {
                     check_recorded(member, begin, own, &rows)?;
-                    if rows.first().is_some_and(Option::is_none) {
-                        // It needs no record to go on.
-                        let _ = record(member, &begin.key, period_of(own));
-                    }
+                    let is_there = rows.first().is_some_and(Option::is_some);
+                    if is_there { Ok(()) } else { record(member, &begin.key, period_of(own)) }
                 }
-                Err(fault) => self.note(at, &fault),
+                Err(fault) => Err(fault),
+            };
+            if let Err(fault) = recorded {
+                is_complete = false;
+                self.note(at, &fault);
             }
         }
+        self.unrecorded.retain(|of| of.key.name != begin.key.name);
+        if !is_complete {
+            self.unrecorded.push(begin.clone());
+        }
         Ok(())
+    }
+
+    /// A mark is about to be raised: the stores that could not record its worker are asked again.
+    pub(super) fn record_again(&mut self, key: &Key) -> Result<(), Fault> {
+        let begin = self.unrecorded.iter().find(|begin| begin.key.name == key.name).cloned();
+        begin.map_or(Ok(()), |begin| self.record_elsewhere(&begin, self.home_at(key)))
     }
 
     /// Raises a mark in its store, and records the worker in the others. Every store has to answer: it may have been begun in another

@@ -71,6 +71,8 @@ pub struct Interleaved {
     sources: HashMap<String, Rotation>,
     /// Pools of leased workers whose records were compared, by table and name, and the stores that lease none of their slots.
     pools: HashMap<(String, String), Vec<usize>>,
+    /// Fixed workers that have begun while a store could not record them.
+    unrecorded: Vec<BeginMark>,
     news: Vec<Fault>,
 }
 
@@ -102,6 +104,7 @@ impl Interleaved {
             members: members.collect(),
             sources: HashMap::new(),
             pools: HashMap::new(),
+            unrecorded: Vec::new(),
             news: Vec::new(),
         }
     }
@@ -581,6 +584,9 @@ impl Store for Interleaved {
     }
 
     fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
+        if !self.unrecorded.is_empty() {
+            self.record_again(key)?;
+        }
         let member = self.home(key)?;
         member.store.raise(key, expect, to).map_err(|fault| member.said(fault))
     }

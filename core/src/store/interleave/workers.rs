@@ -60,7 +60,8 @@ impl Interleaved {
         let pools = || found.iter().filter_map(|pool| pool.as_ref().ok());
         let is_begun = pools().any(|pool| pool.layout.is_some());
         let has_leased = pools().any(|pool| pool.floor > 0 || !pool.slots.is_empty());
-        if let Some(fault) = down.clone().filter(|_| !is_begun) {
+        // Without a note or a slot the beginning may have been cut off, and the store that is down may lack the record.
+        if let Some(fault) = down.clone().filter(|_| !has_leased) {
             return Err(fault
                 .with_context("beginning a pool of leased workers, for which every store has to answer,"));
         }

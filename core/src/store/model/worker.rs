@@ -39,14 +39,17 @@ pub(crate) trait SlotRows {
 /// The owner of a slot that this pool does not lease while it has others: its worker has newer marks elsewhere.
 pub(crate) const ELSEWHERE: &str = "another place has newer marks";
 
+/// The owner of a slot that `keymill repair` has raised.
+pub(crate) const REPAIRED: &str = "keymill repair";
+
 /// Whether this source was the last one to take the slot.
 pub(crate) fn is_noted(row: &SlotRow, source: &str) -> bool {
-    row.owner.strip_suffix(source).is_some_and(|owner| owner.ends_with(" for "))
+    row.owner.split_once(" for ").is_some_and(|(_, of)| of == source)
 }
 
 /// Whether another source was the last one to take the slot.
 pub(crate) fn is_of_another(row: &SlotRow, source: &str) -> bool {
-    row.owner.contains(" for ") && !is_noted(row, source)
+    row.owner.split_once(" for ").is_some_and(|(_, of)| of != source)
 }
 
 /// Takes a slot; `None`: another process was faster. `attempt` counts those. Answers with the slot's row as it was before too.
@@ -175,7 +178,7 @@ fn raised_slot(raise: &RaisePool, row: &SlotRow) -> SlotRow {
         mark: row.mark.max(raise.to),
         token: raise.token.max(1),
         ends_at: 0,
-        owner: "keymill repair".to_owned(),
+        owner: REPAIRED.to_owned(),
         slot: row.slot,
     }
 }
