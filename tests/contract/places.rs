@@ -279,6 +279,25 @@ fn a_repaired_worker_begins_after_a_look_at_the_other_places(moves: &Moves) {
     assert_eq!(two.begin_mark(&moves.begin(0)).expect("a mark"), 1_500);
 }
 
+fn a_fixed_worker_whose_row_was_put_back_begins_above_the_pool(moves: &Moves) {
+    let mut store = moves.open();
+    // It was current before the leases.
+    let taken = store.take_slot(&moves.take(moves.own(), 0, 11)).expect("a slot");
+    moves.free(&mut *store, moves.own(), 11, taken, 1_002);
+    store.raise(&moves.fixed(0, 0), Some(0), 900).expect("a current row");
+    assert_eq!(store.begin_mark(&moves.begin(0)).expect("a mark"), 1_002);
+    // A repair of the pool counts for the fixed worker too.
+    let raise = RaisePool {
+        key: moves.pool(moves.own()),
+        layout: "time:41@1ms,worker:2,seq:2 epoch E".into(),
+        member: (1, 0),
+        to: 3_000,
+        token: 77,
+    };
+    store.raise_pool(&raise).expect("raised");
+    assert_eq!(store.begin_mark(&moves.begin(0)).expect("a mark"), 3_000);
+}
+
 fn a_repair_counts_the_marks_of_0_1_0(moves: &Moves) {
     let (mut new, mut old) = (moves.open(), moves.open());
     old.raise(&moves.fixed(2, 1), Some(0), 800).expect("a row of 0.1.0");
@@ -368,6 +387,7 @@ moves! {
     a_slot_that_a_process_of_0_1_0_left_is_compared_with_the_fixed_worker
     a_worker_that_was_leased_is_raised_by_repair_and_stays_so
     a_repaired_worker_begins_after_a_look_at_the_other_places
+    a_fixed_worker_whose_row_was_put_back_begins_above_the_pool
     a_repair_counts_the_marks_of_0_1_0
     no_id_comes_twice_while_a_source_moves_from_place_to_place
 }

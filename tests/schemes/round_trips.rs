@@ -148,7 +148,7 @@ fn the_fast_path_leaves_a_lowered_or_deleted_row_alone_too() {
 
 /// A process that begins where it began before asks as much as one that knows of no other place.
 #[test]
-fn a_worker_that_stays_where_it_is_costs_no_question_about_other_places() {
+fn a_leased_worker_that_stays_where_it_is_costs_no_question_and_a_fixed_one_that_of_its_pool() {
     let (fixed, leased) = (Table::new(Scheme::Keymill, false), Table::new(Scheme::Worker, false));
     let of = |table: &Table, name: &str| Arc::new(Key { name: name.to_owned(), ..Key::clone(&table.0) });
     let (row, pool) = (of(&fixed, "snowflake:tx?fields=L&worker=1"), of(&leased, "tx"));
@@ -203,7 +203,10 @@ fn a_worker_that_stays_where_it_is_costs_no_question_about_other_places() {
     let (after, said) = counted(&mut |store| {
         store.begin_mark(&begin(&row, &places)).unwrap();
     });
-    assert_eq!(after, before, "{said:?}");
+    // Its table is judged first.
+    let of_pool = said.iter().filter(|statement| statement.contains("`pool` =")).count();
+    assert_eq!(of_pool, 1, "{said:?}");
+    assert!(after <= before + 5, "{said:?}");
     println!("a slot: {}, a fixed worker: {after}", taken(&beside, 15).0);
 }
 

@@ -3,8 +3,9 @@
 //! begin there below the marks of the others.
 //!
 //! **The rule.** For each source and worker at most one place is *current*: a row of a fixed worker in its mill's period, or a slot
-//! whose owner names the source ([`worker::is_noted`]). A process that begins with a worker at a current place asks nothing
-//! further: no other place has newer marks. At any other place it
+//! whose owner names the source ([`worker::is_noted`]). Where a worker begins at a current place, no other place has newer marks. A
+//! fixed worker looks at the pools all the same: one of them may have been repaired, or the row put back from a backup. At any other
+//! place a process
 //!
 //! 1. writes its own row first, so that others see it: a slot is taken and held, and names the source from its first renewal or its
 //!    clean end on; the row of a fixed worker says [`BEGINNING`], which is
@@ -110,6 +111,20 @@ pub(super) fn take(store: &mut (impl Store + ?Sized), take: &Take) -> Result<Tak
                 .with_context(&doing));
         }
     }
+}
+
+/// Whether a pool has a newer mark of a worker than its current row, or the worker leased: one of the two tables was restored, or
+/// the pool was repaired.
+fn is_newer_in_pools(store: &mut (impl Store + ?Sized), begin: &BeginMark, next: u64) -> Result<bool, Fault> {
+    let source = &begin.places.source;
+    let pools = pools_beside(store, &begin.places, None)?;
+    Ok(pools.iter().any(|(_, pool)| {
+        let is_own = |row: &&SlotRow| {
+            row.slot == begin.worker && (worker::is_noted(row, source) || row.owner == REPAIRED)
+        };
+        let is_newer = |row: &SlotRow| row.mark > next || row.is_held(pool.now_ms);
+        pool.floor > next || pool.slots.iter().find(is_own).is_some_and(is_newer)
+    }))
 }
 
 /// Frees a slot that was just taken, and leaves it to last.
@@ -380,7 +395,8 @@ pub(super) fn of_other_stores(worker: u64, member: (u64, u64), period: u64) -> F
 /// Begins with the mark of a fixed worker; answers with where it stands.
 pub(super) fn begin(store: &mut (impl Store + ?Sized), begin: &BeginMark) -> Result<u64, Fault> {
     let seen = match current(store, begin)? {
-        Ok(next) => return Ok(next),
+        Ok(next) if !is_newer_in_pools(store, begin, next)? => return Ok(next),
+        Ok(next) => Some(Mark { period: period_of(begin.member), next }),
         Err(seen) => seen,
     };
     let beginning = announce(store, begin, seen)?;

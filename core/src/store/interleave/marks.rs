@@ -37,12 +37,10 @@ impl Interleaved {
             return Err(Fault::new(FaultKind::Refused, "there are no stores"));
         };
         let seen = places::current(&mut *member.store, &own(home)).map_err(|fault| member.said(fault))?;
-        let seen = match seen {
-            Ok(next) => {
-                self.record_elsewhere(begin, home)?;
-                return Ok(next);
-            }
-            Err(seen) => seen,
+        let Err(seen) = seen else {
+            self.record_elsewhere(begin, home)?;
+            let member = &mut self.members[home];
+            return member.store.begin_mark(&own(home)).map_err(|fault| member.said(fault));
         };
         let keys = begin.places.fixed_rows(begin.worker);
         let is_known = |member: &mut Member| {
