@@ -129,12 +129,13 @@ impl Executor {
                 thread::park_timeout(left);
                 continue;
             }
-            if self.turn() {
+            // Connections and routers age by the system's clock, also where a test sets the mill's clock by hand.
+            let system_ms = Clock::System.boot_ms();
+            // One table a turn, so that neither routers nor sources wait for all of the others.
+            let has_read = self.poll_router(system_ms);
+            if self.turn() || has_read {
                 continue;
             }
-            // Connections age by the system's clock, also where a test sets the mill's clock by hand.
-            let system_ms = Clock::System.boot_ms();
-            self.poll_routers(system_ms);
             let idle_at = self.store.as_deref_mut().and_then(|store| store.release_idle(system_ms));
             if self.commands.is_empty() {
                 let due_at = idle_at.into_iter().chain(self.routers.due_at()).min();
@@ -163,15 +164,14 @@ impl Executor {
         }
     }
 
-    /// Reads the route tables that are due.
-    fn poll_routers(&mut self, system_ms: u64) {
+    /// Reads the route table that is due for longest; `false` where none is.
+    fn poll_router(&mut self, system_ms: u64) -> bool {
         if self.routers.due_at().is_none_or(|at| at > system_ms) {
-            return;
+            return false;
         }
         self.about_to_wait();
-        if let Some(store) = self.store.as_deref_mut() {
-            self.routers.poll(store, system_ms, &self.events);
-        }
+        let Some(store) = self.store.as_deref_mut() else { return false };
+        self.routers.poll(store, system_ms, &self.events)
     }
 
     /// A panic in a task affects only its caller, whose answer channel is closed.

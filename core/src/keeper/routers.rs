@@ -218,14 +218,15 @@ impl Routers {
         self.iter().map(|follower| follower.due_ms.load(Ordering::Relaxed)).min()
     }
 
-    /// Reads the tables that are due.
-    pub(crate) fn poll(&self, store: &mut dyn Store, boot_ms: u64, events: &Events) {
-        for follower in self.iter() {
-            // ordering: Relaxed — see `Follower::wait`.
-            if follower.due_ms.load(Ordering::Relaxed) <= boot_ms {
-                follower.poll(store, boot_ms, events);
-            }
-        }
+    /// Reads the table that is due for longest; `false` where none is.
+    pub(crate) fn poll(&self, store: &mut dyn Store, boot_ms: u64, events: &Events) -> bool {
+        // ordering: Relaxed — see `Follower::wait`.
+        let due = |follower: &&Arc<Follower>| follower.due_ms.load(Ordering::Relaxed);
+        let Some(first) = self.iter().min_by_key(due).filter(|first| due(first) <= boot_ms) else {
+            return false;
+        };
+        first.poll(store, boot_ms, events);
+        true
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -231,4 +231,42 @@ fn several_stores_have_a_copy_each_and_the_newest_counts() {
         assert_eq!(version(&open(&store(name))), 5, "{name}");
     }
     assert_eq!(put(&both, 4).expect_err("an older one").code, Code::InvalidConfig);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "seconds of the clock")]
+fn a_keeper_that_is_never_idle_reads_a_table_while_a_range_moves() {
+    const REQUESTS: usize = 200;
+    // Each reservation takes 40 ms, and eight sources want one for each id.
+    let script = vec!["silent:40ms,ack"; REQUESTS].join(",");
+    let operator = Mill::open("memory:busy-routes").expect("a mill");
+    let moving =
+        |version| format!("version = {version}\n[[range]]\nupper = 65535\nshard = \"a\"\nto = \"b\"\n");
+    operator.put_routes("orders", &moving(1), Change::Apply).expect("stored");
+    let mill = Mill::open(&format!("memory:busy-routes?script={script}")).expect("a mill");
+    let router = mill.router("orders").expect("a router");
+    let ids = AtomicUsize::new(0);
+    let seen_after = thread::scope(|scope| {
+        for n in 0..8 {
+            let source =
+                mill.source(&format!("segment:s{n}?min_step=1&max_step=1&deadline=5m")).expect("a source");
+            let ids = &ids;
+            scope.spawn(move || {
+                // ordering: Relaxed — a count.
+                while ids.fetch_add(1, Ordering::Relaxed) < REQUESTS {
+                    source.next().expect("an id");
+                }
+            });
+        }
+        operator.put_routes("orders", &moving(2), Change::Apply).expect("stored");
+        loop {
+            // ordering: Relaxed — a count.
+            let issued = ids.load(Ordering::Relaxed);
+            if router.version() == 2 || issued >= REQUESTS {
+                break issued;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
+    assert!(seen_after < REQUESTS, "the router had version 1 for as long as the keeper had work");
 }
