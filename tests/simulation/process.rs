@@ -26,6 +26,8 @@ pub struct Machine {
     pub cut_until: Micros,
     /// When its clock was set last.
     pub clock_set_at: Option<Micros>,
+    /// How far its clock was set ahead, in all; negative: back.
+    pub ahead_ms: i64,
     /// The highest its clock has shown.
     pub highest_ms: i64,
     /// Times at which its processes were stopped or cut off from the store.
@@ -43,6 +45,7 @@ impl Machine {
             children: Vec::new(),
             cut_until: 0,
             clock_set_at: None,
+            ahead_ms: 0,
             highest_ms: wall_ms,
             troubles: Vec::new(),
         }
@@ -60,6 +63,7 @@ impl Machine {
 
     /// Sets the wall clock; it must have been synced.
     pub fn set_clock(&mut self, by_ms: i64) {
+        self.ahead_ms += by_ms;
         self.clock.set_wall(self.clock.wall_ms() + by_ms);
     }
 

@@ -17,6 +17,9 @@ const LONGEST_UNCOVERED: Micros = 2 * SECOND;
 /// At most this many callers wait at one source; further ones only try.
 const MOST_WAITING: usize = 4;
 
+/// A clock that is wrong by more goes into no mark.
+const FAR_MS: u64 = 600_000;
+
 impl World {
     pub(super) fn pause_between_calls(&mut self, life: Life, slot: Slot) -> Micros {
         let Some(source) = self.processes[life].as_mut().map(|p| &mut p.sources[slot]) else { return SECOND };
@@ -180,7 +183,11 @@ impl World {
                 // The planner reserves a period two seconds before it begins.
                 highest.unwrap_or(mine) + 2_000 > then + spec.skew_ms as i64
             }
-            _ => self.machines[machine].highest_ms > mine,
+            // A process that began with one wrong clock and goes on with another knows of no right one.
+            _ => {
+                self.machines[machine].highest_ms > mine
+                    || self.machines[machine].ahead_ms.unsigned_abs() > FAR_MS
+            }
         };
         wrong
             || self.machines[machine]
