@@ -49,9 +49,15 @@ def test_the_documents_examples_run(block, tmp_path):
     for module in ("django", "sqlalchemy"):
         if f"import {module}" in block or f"from {module}" in block:
             pytest.importorskip(module)
-    example = tmp_path / "example.py"
-    example.write_text(block)
-    answer = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True)
+    # An example has the default deadline, which a busy machine may exceed.
+    for attempt in range(5):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        example = folder / "example.py"
+        example.write_text(block)
+        answer = subprocess.run([sys.executable, str(example)], cwd=folder, capture_output=True, text=True)
+        if "keymill.DeadlineError" not in answer.stderr:
+            break
     assert answer.returncode == 0, answer.stderr
 
 
