@@ -20,13 +20,13 @@
 //! `memory:` is always there, and `sqlite` is a default feature. Servers are the features `mysql` (MariaDB and TiDB too), `postgres`
 //! and `redis`, each with TLS.
 
-// Floors, each of which names only itself and what is under it:
+// Floors, each of which names only itself and what is under it, and no two modules here name each other:
 //
 //     4  api binding               every language translates these verbs and nothing else
 //     3  engine keeper config      assembly, and the one thread
-//     2  store                     all I/O
-//     1  planner segment snowflake bank router   state machines; no I/O, time is passed in
-//     0  base time serial gene snowflake::layout   pure functions and types
+//     2  store monitoring          all I/O; events and counters for operators
+//     1  planner segment snowflake bank callers router   state machines; no I/O, time is passed in
+//     0  spec request layout serial gene time error process   pure functions and types, and what the process gives
 //
 // Users see what is listed at the end of this file. The languages of this repository also use `binding`. With the feature
 // `internals`, which has no promise and no documentation, tests, benches and the simulation see the modules below.

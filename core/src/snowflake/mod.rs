@@ -16,6 +16,7 @@
 //! The scheme is Twitter's (<https://github.com/twitter-archive/snowflake>), counting ahead of the clock is
 //! uid-generator's (<https://github.com/baidu/uid-generator>), one packed word is ferroid's and many others'.
 
+mod action;
 pub(crate) mod generator;
 pub(crate) mod source;
 /// Which bits of a snowflake mean what: time, worker, sequence, and the day on which the time field is over.
@@ -30,6 +31,7 @@ pub mod scatter {
 #[cfg(all(test, loom))]
 mod loom;
 
+pub(crate) use action::{SnowflakeAction, SnowflakeView, WorkerView};
 use generator::{Generator, Refusal, Why};
 pub use layout::{Fields, Layout};
 pub use scatter::Scatter;
