@@ -84,7 +84,7 @@ impl KeptSource {
         match (self, action) {
             (KeptSource::Segment(source), Action::Fail(error)) => source.act(SegmentAction::Fail(error), now),
             (KeptSource::Snowflake(source), Action::Fail(error)) => {
-                source.act(SnowflakeAction::Fail(error), now)
+                source.act(SnowflakeAction::Fail(error), now);
             }
             (KeptSource::Bank(source), Action::Fail(error)) => source.fail(error, now),
             (KeptSource::Segment(source), Action::Segment(action)) => source.act(action, now),
