@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::{
-    BeginMark, Beside, Columns, FaultKind, Key, Left, Mark, OwnSlot, Places, Release, Request, Scheme,
-    SerialKey, Slots, Store, Take, noted,
+    BeginMark, Beside, Catalogue, Columns, FaultKind, Key, Left, Mark, OwnSlot, Places, Release, Request,
+    RowStore, Scheme, SerialKey, SlotStore, Slots, Store, Take, noted,
 };
 use keymill_tests::disguise::Disguise;
 use keymill_tests::{lease, mariadb, request, schemes};
