@@ -57,13 +57,13 @@ export class Business {
     }
   }
 
-  /** The next id for a key; never blocks the event loop. Of several calls that wait, the one made first gets the first id. */
+  /** The next id for a key; never blocks the event loop. Of several calls for one key that wait, the first gets the first id. */
   async nextAsync(key: Key): Promise<bigint> {
     const virtual = gene(key)
     const patience = new Patience()
     const { queue } = this.#cursor
     let wait = 0
-    if (queue.empty) {
+    if (queue.isEmpty(virtual)) {
       const answer = this.#attempt(virtual, 0)
       if (typeof answer === 'bigint') return answer
       wait = answer
@@ -76,7 +76,7 @@ export class Business {
         if (typeof answer === 'bigint') return answer
         wait = answer
       }
-    })
+    }, virtual)
   }
 
   /** The next id for a key if one is in memory, else `null`; never waits. */
@@ -100,11 +100,12 @@ export class Business {
   /** `count` ids for a key: all of them, or a rejection. Never blocks the event loop. */
   async takeAsync(key: Key, count: number): Promise<bigint[]> {
     const wanted = counted(count)
-    const batch = this.#ask(gene(key), wanted)
+    const virtual = gene(key)
+    const batch = this.#ask(virtual, wanted)
     try {
       await this.#cursor.queue.turn(async () => {
         for (let wait; this.#life.check(), (wait = native.poll(batch)) > 0; ) await pause(wait)
-      })
+      }, virtual)
       return this.#listed(batch, wanted)
     } catch (e) {
       throw translated(e)

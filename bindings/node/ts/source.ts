@@ -123,7 +123,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     const patience = new Patience()
     const { queue } = this.cursor
     let wait = 0
-    if (queue.empty) {
+    if (queue.isEmpty()) {
       this.life.check()
       const answer = this.attempt(0)
       if (typeof answer === 'object') return answer.id
@@ -156,7 +156,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     const wanted = counted(count)
     this.life.check()
     const { queue } = this.cursor
-    const ids = queue.empty ? this.claimed(wanted) : []
+    const ids = queue.isEmpty() ? this.claimed(wanted) : []
     if (ids.length === wanted) return ids
     this.cursor.batches += 1
     try {
