@@ -1,6 +1,6 @@
 import type { Cursor } from './cursor'
 import { argument, translated } from './error'
-import { Life } from './life'
+import { MillState } from './state'
 import { native, type BatchBox, type SourceStats } from './native'
 import { gene, type Key } from './router'
 import { counted, partsOf, room, type Parts } from './source'
@@ -11,14 +11,14 @@ import { Patience, pause, sleep } from './wait'
  * of one key have one gene, and they rise within the process. Opened with `wide: 'on'`, ids have 128 bits.
  */
 export class Business {
-  readonly #life: Life
+  readonly #state: MillState
   readonly #cursor: Cursor
   /** The next id for a key, if one is in memory. */
   readonly #direct: (key: unknown) => bigint | undefined
 
-  private constructor(life: Life, cursor: Cursor) {
-    if (!(life instanceof Life)) throw argument("a source comes from a mill, as open().business('order'), not from new")
-    this.#life = life
+  private constructor(state: MillState, cursor: Cursor) {
+    if (!(state instanceof MillState)) throw argument("a source comes from a mill, as open().business('order'), not from new")
+    this.#state = state
     this.#cursor = cursor
     this.#direct = native.directFor(cursor.source) ?? (() => undefined)
   }
@@ -43,7 +43,7 @@ export class Business {
    * source's `deadline`; `nextAsync` does not.
    */
   next(key: Key): bigint {
-    if (this.#life.open) {
+    if (this.#state.open) {
       const id = this.#direct(key)
       if (id !== undefined) return id
     }
@@ -104,7 +104,7 @@ export class Business {
     const batch = this.#ask(virtual, wanted)
     try {
       await this.#cursor.queue.turn(async () => {
-        for (let wait; this.#life.check(), (wait = native.poll(batch)) > 0; ) await pause(wait)
+        for (let wait; this.#state.check(), (wait = native.poll(batch)) > 0; ) await pause(wait)
       }, virtual)
       return this.#listed(batch, wanted)
     } catch (e) {
@@ -117,7 +117,7 @@ export class Business {
    * number that may be an id of 64 bits or another one of 128 is refused; the bytes say which.
    */
   parse(id: bigint | number | string | Uint8Array): Parts {
-    this.#life.check()
+    this.#state.check()
     return partsOf(this.#cursor.source, id instanceof Uint8Array ? `0x${Buffer.from(id).toString('hex')}` : id)
   }
 
@@ -132,7 +132,7 @@ export class Business {
 
   /** An id, or the pause after which to ask again. */
   #attempt(gene: number, waited: number): bigint | number {
-    this.#life.check()
+    this.#state.check()
     const { source, facts } = this.#cursor
     try {
       return facts.wide ? native.nextWideFor(source, gene, waited) : native.nextFor(source, gene, waited)
@@ -142,7 +142,7 @@ export class Business {
   }
 
   #ask(gene: number, count: number): BatchBox {
-    this.#life.check()
+    this.#state.check()
     try {
       return native.askFor(this.#cursor.source, gene, count)
     } catch (e) {

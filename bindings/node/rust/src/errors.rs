@@ -1,4 +1,4 @@
-//! Errors on their way to JavaScript, and the door every function passes through.
+//! How every function runs its verb, and how an error reaches JavaScript.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -38,7 +38,7 @@ pub fn guarded<T>(verb: impl FnOnce() -> keymill::Result<T>) -> keymill::Result<
 }
 
 /// Runs a verb; its error becomes one that JavaScript can read.
-pub fn door<T>(verb: impl FnOnce() -> keymill::Result<T>) -> napi::Result<T, Thrown> {
+pub fn enter<T>(verb: impl FnOnce() -> keymill::Result<T>) -> napi::Result<T, Thrown> {
     guarded(verb).map_err(thrown)
 }
 

@@ -77,7 +77,7 @@ impl Mill {
             cursors.insert(source.label().to_owned(), Vec::new());
         }
         let Some(known) = cursors.get_mut(source.label()) else { return Arc::new(Cursor::new()) };
-        // IdBatch anew each time: in a forked child a source's identity is another one.
+        // Asked anew each time: in a forked child a source's identity is another one.
         let identity = source.identity();
         if let Some((_, cursor)) = known.iter().find(|(other, _)| other.identity() == identity) {
             return cursor.clone();
