@@ -1,5 +1,6 @@
 //! A bank behind a keeper without a thread: one store in memory, and a clock that stands still.
 
+use crate::store::{BankStore, RowStore};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::gene::Gene;
 use crate::keeper::{BankRest, Keeper, KeptSource};
 use crate::planner::Batch;
 use crate::store::memory::{Memory, MemoryStore, Step};
-use crate::store::{GiveBack, Mark, Store};
+use crate::store::{GiveBack, Mark};
 use crate::time::{Clock, ManualClock, Now};
 
 struct Stage {

@@ -1,5 +1,6 @@
 //! Tests of batches for several sources: which are served together, and how a failure of the batch counts.
 
+use crate::store::{BankStore, Catalogue, RouteStore, RowStore, SlotStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::config::MillConfig;
 use crate::planner::{Action, Answer, Ask, Batch, Now, Planner, Slot, View};
 use crate::segment::SegmentSource;
 use crate::segment::Snapshot;
-use crate::store::{Facts, Row, Store};
+use crate::store::{Facts, Row};
 use crate::time::{Clock, ManualClock};
 
 fn spec(text: &str) -> Arc<crate::base::spec::Spec> {
@@ -254,7 +255,7 @@ fn no<T>() -> Result<T, Fault> {
     Err(Fault::new(FaultKind::Refused, "not here"))
 }
 
-impl Store for Scripted {
+impl RowStore for Scripted {
     fn reserve(&mut self, _: &Request) -> Result<Reserved, Fault> {
         // ordering: Relaxed — a count.
         self.asked.fetch_add(1, Ordering::Relaxed);
@@ -283,11 +284,19 @@ impl Store for Scripted {
         no()
     }
 
-    fn init(&mut self, _: &[Arc<Key>], _: bool) -> Result<Vec<String>, Fault> {
+    fn repair(&mut self, _: &Key, _: Mark) -> Result<(Option<Row>, Row), Fault> {
         no()
     }
+}
 
-    fn repair(&mut self, _: &Key, _: Mark) -> Result<(Option<Row>, Row), Fault> {
+impl SlotStore for Scripted {}
+
+impl BankStore for Scripted {}
+
+impl RouteStore for Scripted {}
+
+impl Catalogue for Scripted {
+    fn init(&mut self, _: &[Arc<Key>], _: bool) -> Result<Vec<String>, Fault> {
         no()
     }
 
@@ -368,7 +377,7 @@ struct Silent {
     next: u64,
 }
 
-impl Store for Silent {
+impl RowStore for Silent {
     fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
         if request.key.serial.is_none() && !request.key.name.contains("aging") {
             let _ = self.asked.send(());
@@ -379,21 +388,35 @@ impl Store for Silent {
         self.next += request.len;
         Ok(Reserved { lo, hi: lo + request.len, period: request.period, ttl_ms: None })
     }
+
     fn give_back(&mut self, _: &Key, _: u64, _: u64, _: u64) -> Result<bool, Fault> {
         Ok(true)
     }
+
     fn raise(&mut self, _: &Key, _: Option<u64>, _: u64) -> Result<u64, Fault> {
         Ok(0)
     }
+
     fn look(&mut self, _: &Key) -> Result<Option<Row>, Fault> {
         Ok(None)
     }
-    fn init(&mut self, _: &[Arc<Key>], _: bool) -> Result<Vec<String>, Fault> {
-        Ok(Vec::new())
-    }
+
     fn repair(&mut self, _: &Key, _: Mark) -> Result<(Option<Row>, Row), Fault> {
         Err(Fault::new(FaultKind::Refused, "nothing is repaired here"))
     }
+}
+
+impl SlotStore for Silent {}
+
+impl BankStore for Silent {}
+
+impl RouteStore for Silent {}
+
+impl Catalogue for Silent {
+    fn init(&mut self, _: &[Arc<Key>], _: bool) -> Result<Vec<String>, Fault> {
+        Ok(Vec::new())
+    }
+
     fn facts(&mut self) -> Result<Facts, Fault> {
         Ok(Facts::default())
     }

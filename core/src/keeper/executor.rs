@@ -18,7 +18,7 @@ use crate::base::worker::Renewed;
 use crate::engine::events::{Event, EventKind, Events};
 use crate::engine::metrics::MillCounters;
 use crate::planner::{Answer, Ask, Batch, Slot};
-use crate::store::Store;
+use crate::store::{Catalogue, Store};
 use crate::time::Clock;
 
 use super::expiry::Expiry;
@@ -269,7 +269,7 @@ impl Executor {
     /// The store answered a bank.
     fn answered_bank(&mut self, slot: Slot, ask: &BankAsk, answer: BankAnswer, took: Duration) {
         self.counters.count_round_trip();
-        let news = self.store.as_deref_mut().map(Store::news).unwrap_or_default();
+        let news = self.store.as_deref_mut().map(Catalogue::news).unwrap_or_default();
         let faults: Vec<&Fault> = match &answer {
             BankAnswer::Opened(opened) => opened.as_ref().err().into_iter().collect(),
             BankAnswer::Reserved(answers) => {
@@ -335,7 +335,7 @@ impl Executor {
 
     /// A missing configuration opens a new file without an error: the event shows it.
     fn report_created(&mut self) {
-        let created = self.store.as_deref_mut().map(Store::created).unwrap_or_default();
+        let created = self.store.as_deref_mut().map(Catalogue::created).unwrap_or_default();
         for created in created {
             self.events.push(Event::new(EventKind::StoreCreated, created));
         }

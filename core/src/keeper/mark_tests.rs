@@ -1,6 +1,7 @@
 //! Tests of a snowflake's mark over the life of a process: ids, an idle minute, ids again, an end, and a successor whose clock
 //! is behind.
 
+use crate::store::RowStore;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -9,7 +10,6 @@ use crate::base::error::Code;
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Answer, Ask, Batch, Now};
-use crate::store::Store;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::time::{Clock, ManualClock};
 

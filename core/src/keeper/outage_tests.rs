@@ -1,5 +1,6 @@
 //! Tests of an outage: callers are served from memory, and the keeper's thread sleeps.
 
+use crate::store::{RowStore, SlotStore};
 use std::sync::Arc;
 
 use super::executor::execute;
@@ -8,7 +9,6 @@ use crate::base::reservation::{Fault, FaultKind};
 use crate::base::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Batch, Now};
-use crate::store::Store;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::time::{Clock, ManualClock};
 

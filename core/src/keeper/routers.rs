@@ -233,6 +233,7 @@ impl Routers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::RouteStore;
     use crate::store::memory::{Memory, MemoryStore};
 
     fn text(version: u64, shard: &str) -> String {
