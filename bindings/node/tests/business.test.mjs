@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { inspect } from 'node:util'
 import { test } from 'node:test'
-import { Business, KeymillError, open } from 'keymill'
+import { Business, gene, KeymillError, open } from 'keymill'
 import { fresh, run, scratch, until } from './support.mjs'
 
 const GENE_OF_42 = 61763n
@@ -172,6 +172,24 @@ test('promises of one key that wait get their ids in the order of the calls', as
 test('a promise that waits for a key keeps the process alive, and its mill does not', async () => {
   const { code, signal, out, err } = await run('exit.mjs', [`sqlite:${scratch()}/ids.db`, 'business']).done
   assert.deepEqual({ code, signal, err, out }, { code: 0, signal: null, err: '', out: '1\n1\n' })
+})
+
+test('calls for many keys that wait leave the event loop to others', async (t) => {
+  const mill = open(`${fresh()}?script=silent:20s`)
+  const orders = mill.business('order', { counters: 65536, deadline: '60s' })
+  const calls = Array.from({ length: 5000 }, (_, key) => (key % 2 ? orders.nextAsync(key) : orders.takeAsync(key, 3)))
+  const genes = new Set(calls.map((_, key) => gene(key))).size
+  // From now on each gene asks for its ids after such a pause.
+  const pauses = []
+  t.mock.method(globalThis, 'setTimeout', (done, ms) => {
+    pauses.push(ms)
+    return setImmediate(done)
+  })
+  while (pauses.length <= genes) await new Promise(setImmediate)
+  for (const ms of pauses) assert.ok(ms >= genes / 100, `${ms} ms for ${genes} keys`)
+  t.mock.restoreAll()
+  mill.close()
+  for (const { reason } of await Promise.allSettled(calls)) assert.equal(reason?.code, 'CLOSED')
 })
 
 test('a key that no call waits for costs no memory in JavaScript', async (t) => {

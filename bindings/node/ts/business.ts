@@ -4,7 +4,7 @@ import { MillState } from './state'
 import { native, type BatchBox, type SourceStats } from './native'
 import { gene, type Key } from './router'
 import { counted, partsOf, room, type Parts } from './source'
-import { Patience, pause, sleep } from './wait'
+import { Patience, sleep } from './wait'
 
 /**
  * Ids that carry the gene of a key: 16 bits that name a virtual node of the ring, so that the id alone says its shard. All ids
@@ -71,7 +71,7 @@ export class Business {
     patience.begin()
     return queue.turn(async () => {
       for (;;) {
-        if (wait > 0) await pause(wait)
+        if (wait > 0) await queue.pause(wait)
         const answer = this.#attempt(virtual, patience.waited)
         if (typeof answer === 'bigint') return answer
         wait = answer
@@ -102,9 +102,10 @@ export class Business {
     const wanted = counted(count)
     const virtual = gene(key)
     const batch = this.#ask(virtual, wanted)
+    const { queue } = this.#cursor
     try {
-      await this.#cursor.queue.turn(async () => {
-        for (let wait; this.#state.check(), (wait = native.poll(batch)) > 0; ) await pause(wait)
+      await queue.turn(async () => {
+        for (let wait; this.#state.check(), (wait = native.poll(batch)) > 0; ) await queue.pause(wait)
       }, virtual)
       return this.#listed(batch, wanted)
     } catch (e) {

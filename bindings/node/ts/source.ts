@@ -2,7 +2,7 @@ import { Cursor } from './cursor'
 import { argument, shown, translated } from './error'
 import { MillState } from './state'
 import { native, type BatchBox, type SourceBox, type SourceStats } from './native'
-import { Patience, pause, sleep } from './wait'
+import { Patience, sleep } from './wait'
 
 /** What an id or a serial number is made of; parts that its kind does not have are absent. */
 export interface Parts {
@@ -132,7 +132,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     patience.begin()
     return queue.turn(async () => {
       for (;;) {
-        if (wait > 0) await pause(wait)
+        if (wait > 0) await queue.pause(wait)
         this.state.check()
         const answer = this.attempt(patience.waited)
         if (typeof answer === 'object') return answer.id
@@ -162,7 +162,7 @@ export abstract class AnySource<T> implements Iterable<T>, AsyncIterable<T> {
     try {
       const { batch, finish } = this.begun(wanted - ids.length)
       await queue.turn(async () => {
-        for (let wait; this.state.check(), (wait = native.poll(batch)) > 0; ) await pause(wait)
+        for (let wait; this.state.check(), (wait = native.poll(batch)) > 0; ) await queue.pause(wait)
       })
       return ids.concat(finish())
     } catch (e) {

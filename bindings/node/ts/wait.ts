@@ -8,7 +8,7 @@ export function sleep(ms: number): void {
 }
 
 /** Waits off the event loop; the timer keeps the process alive while a caller awaits it. */
-export function pause(ms: number): Promise<void> {
+function pause(ms: number): Promise<void> {
   return new Promise((done) => setTimeout(done, ms))
 }
 
@@ -25,6 +25,9 @@ export class Patience {
   }
 }
 
+/** How often all calls of a source ask for ids at most. A call takes about 2 µs, and the event loop has other work. */
+const ASKED_PER_MS = 100
+
 /**
  * Calls of one source that wait off the event loop. Of the calls for one gene (0 in a source without keys) only the first asks for
  * ids, so the ids come in the order of the calls. Calls for different genes do not wait for each other, so the keeper learns of all
@@ -37,6 +40,11 @@ export class Queue {
   /** No call for this gene waits. */
   isEmpty(gene = 0): boolean {
     return !this.#last.has(gene)
+  }
+
+  /** Waits off the event loop until a call asks again: the longer, the more genes are waited for. */
+  pause(ms: number): Promise<void> {
+    return pause(Math.max(ms, this.#last.size / ASKED_PER_MS))
   }
 
   /** Runs `work` when all calls for this gene before it are done. */

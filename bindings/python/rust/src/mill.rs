@@ -62,7 +62,7 @@ impl Mill {
     fn mill(&self) -> PyResult<&keymill::Mill> {
         self.mill
             .as_ref()
-            .ok_or_else(|| raised(keymill::Error::new(keymill::Code::Closed, "the mill is gone")))
+            .ok_or_else(|| raised(keymill::Error::new(keymill::Code::Closed, "the mill was closed")))
     }
 
     fn source_of(&self, spec: &str) -> PyResult<Source> {
