@@ -11,6 +11,8 @@ use keymill::options::{self, Described};
 use keymill::store::Scheme;
 use keymill::{Change, Code, Mill};
 
+use super::adversaries;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -23,7 +25,7 @@ fn read(path: &str) -> String {
 const DOCUMENTS: [(&str, &[&str]); 7] = [
     ("README.md", &["speed"]),
     ("docs/performance.md", &["speed"]),
-    ("docs/guarantees.md", &["codes"]),
+    ("docs/guarantees.md", &["faults", "proof", "codes"]),
     (
         "docs/configuration.md",
         &[
@@ -51,6 +53,8 @@ fn generated(document: &str, name: &str) -> String {
         ("docs/operations/tables.md", dialect) => statements(dialect),
         (_, "speed") => speed(),
         (_, "codes") => codes(),
+        (_, "faults") => adversaries::faults(),
+        (_, "proof") => adversaries::proof(),
         (_, "metrics") => metrics(),
         (_, "features") => features(),
         ("docs/configuration.md", group) => option_table(group),
