@@ -23,4 +23,5 @@ mod process_numbers;
 mod rates;
 mod server_faults;
 mod server_kills;
+mod sessions;
 mod wrong_servers;
