@@ -9,7 +9,7 @@ use super::Mysql;
 use super::Phase;
 use super::error::{SILENT, is_silent, judge_error};
 use super::guard::Guard;
-use super::session::{Server, Session};
+use super::session::{MysqlServer, MysqlSession};
 use super::tunnel::Tunnel;
 use crate::store::server::{ServerOptions, Target, login_refused};
 use crate::store::socket::AT_LEAST;
@@ -20,12 +20,12 @@ use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
 
 impl Driver for Mysql {
-    type Connection = Session;
+    type Connection = MysqlSession;
 
     const DIALECT: Dialect = Dialect::MySql;
 
     /// Connects to the first host that takes writes.
-    fn connect(&mut self, options: &ServerOptions) -> Result<Session, Fault> {
+    fn connect(&mut self, options: &ServerOptions) -> Result<MysqlSession, Fault> {
         let mut failures = Vec::new();
         let (mut replicating, mut read_only) = (None, None);
         for target in options.targets(&mut failures) {
@@ -51,7 +51,7 @@ impl Driver for Mysql {
 }
 
 impl Mysql {
-    fn connect_to(&self, options: &ServerOptions, target: &Target) -> Result<Session, Fault> {
+    fn connect_to(&self, options: &ServerOptions, target: &Target) -> Result<MysqlSession, Fault> {
         let options = &*options.signed_in()?;
         let mode = Mode::of(options, target);
         let builder = OptsBuilder::new()
@@ -96,11 +96,11 @@ impl Mysql {
             }
         })?;
         let protection = line.protection();
-        let mut session = Session {
+        let mut session = MysqlSession {
             connection,
             line,
             protection,
-            server: Server {
+            server: MysqlServer {
                 dialect: Dialect::MySql,
                 version: String::new(),
                 nowait: false,

@@ -6,7 +6,7 @@
 
 use super::Phase;
 use super::definers::{self, Table};
-use super::session::{Session, Stopped};
+use super::session::{MysqlSession, Stopped};
 use super::values::written_out;
 use crate::base::scheme::Kept;
 use crate::store::model::rows::Digits;
@@ -19,7 +19,7 @@ use crate::store::{Fault, FaultKind, Key, SerialKey};
 
 use super::dialect::REPLICATES;
 
-impl Connection for Session {
+impl Connection for MysqlSession {
     fn dialect(&self) -> Dialect {
         self.server.dialect
     }
@@ -203,7 +203,7 @@ enum Packet {
     Nothing,
 }
 
-impl Session {
+impl MysqlSession {
     /// Sends a packet: a transaction whose commit is the statement at `commit`. After a failed statement the server carries
     /// out none, and nothing was changed. `tested`: the first statement, the one before the commit and the one after it are
     /// tests of the server's options.
@@ -235,7 +235,7 @@ impl Session {
 /// * MariaDB hands out the values of its sequences again after a crash (MDEV-36288; seen in this project's own measurements:
 ///   forty `NEXTVAL`, `kill -9`, the same forty again). There the scheme is refused unless `unsafe=on`.
 /// * MySQL has no sequences. TiDB's statements are written from its documentation and source, and not run on a TiDB.
-impl Sequences for Session {
+impl Sequences for MysqlSession {
     fn counting(&mut self, key: &Key) -> Result<Option<Counting>, Fault> {
         let table = &key.table;
         let of_table = [Value::from(table.as_str())];

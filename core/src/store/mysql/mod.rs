@@ -26,10 +26,10 @@ use super::server::Phase;
 pub use super::server::{ServerOptions, Tls, TlsMode};
 use super::sql::SqlStore;
 use super::sql::remote::{Live, Remote};
-use session::{Scans, Session};
+use session::{Scans, MysqlSession};
 
 /// Reservations in MySQL, MariaDB or TiDB.
-pub type MysqlStore = SqlStore<Remote<Mysql, Session>>;
+pub type MysqlStore = SqlStore<Remote<Mysql, MysqlSession>>;
 
 /// Makes connections to MySQL, MariaDB or TiDB.
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl MysqlStore {
     }
 }
 
-impl Live for Session {
+impl Live for MysqlSession {
     fn is_alive(&mut self, idle: bool) -> bool {
         !idle || self.connection.ping().is_ok()
     }

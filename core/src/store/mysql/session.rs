@@ -28,7 +28,7 @@ const REST_AFTER_SCAN: u64 = 30;
 
 /// What the server said about itself when the connection was made.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct MysqlServer {
     pub(super) dialect: Dialect,
     pub(super) version: String,
     /// Its statements can carry `NOWAIT`.
@@ -50,12 +50,12 @@ pub(super) enum Stopped {
 }
 
 /// A connection and what is known about it.
-pub struct Session {
+pub struct MysqlSession {
     pub(super) connection: Conn,
     /// Declared after the connection, whose `drop` still sends a packet through it.
     pub(super) line: Tunnel,
     pub(super) protection: Protection,
-    pub(super) server: Server,
+    pub(super) server: MysqlServer,
     /// The options tested with each change.
     pub(super) guard: Guard,
     pub(super) state: State,
@@ -74,13 +74,13 @@ pub struct Session {
 /// repeated. Owned by the store, because it outlives connections.
 pub(super) type Scans = Arc<Mutex<HashMap<(String, String), u64>>>;
 
-impl fmt::Debug for Session {
+impl fmt::Debug for MysqlSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").finish_non_exhaustive()
+        f.debug_struct("MysqlSession").finish_non_exhaustive()
     }
 }
 
-impl Session {
+impl MysqlSession {
     /// The rows and the count of a statement, by the text protocol: a server limits prepared statements across all of its
     /// clients.
     fn read(&mut self, sql: &str, phase: Phase) -> Result<(Vec<Vec<Cell>>, Changed), Fault> {
@@ -411,7 +411,7 @@ fn is_on(value: &str) -> bool {
     value == "1" || value.eq_ignore_ascii_case("on")
 }
 
-impl Session {
+impl MysqlSession {
     /// Identifies the server, sets the session up, and checks the options that decide whether a commit survives.
     pub(super) fn introduce(&mut self, options: &ServerOptions) -> Result<(), Fault> {
         self.server.version = self.variable("version")?.unwrap_or_default();

@@ -17,7 +17,7 @@
 
 use super::Phase;
 use super::connection::is_replaced;
-use super::session::Session;
+use super::session::MysqlSession;
 use crate::store::model::rows::{not_lower, ticket_row};
 use crate::store::model::value::{Value, number, text};
 use crate::store::sql::{Changed, Connection, Tickets, wrong};
@@ -55,7 +55,7 @@ struct Drawn {
     reserved: Reserved,
 }
 
-impl Tickets for Session {
+impl Tickets for MysqlSession {
     fn check(&mut self, key: &Key) -> Result<(), Fault> {
         let of_table = Value::from(key.table.as_str());
         let found = self.ask(
@@ -164,7 +164,7 @@ impl Tickets for Session {
     }
 }
 
-impl Session {
+impl MysqlSession {
     fn newest_ticket(&mut self, key: &Key, lock: &str) -> Result<Option<Row>, Fault> {
         let sql =
             format!("SELECT `id` FROM `{}` WHERE `stub` = ? ORDER BY `id` DESC LIMIT 1{lock}", key.table);
@@ -195,7 +195,7 @@ impl Session {
         if changed.rows == 0 {
             return Ok(None);
         }
-        let drawn = Session::drawn(request, changed)?;
+        let drawn = MysqlSession::drawn(request, changed)?;
         if drawn.changed == expected { Ok(Some(drawn)) } else { Err(self.odd(drawn.changed, drawn.ticket)) }
     }
 
@@ -285,7 +285,7 @@ impl Session {
         let Key { table, name, step, .. } = &*request.key;
         let sql = format!("{verb} INTO `{table}` (`stub`, `step`) VALUES (?, ?)");
         let changed = self.execute(&sql, &[name.as_str().into(), (*step).into()], phase)?;
-        Session::drawn(request, changed)
+        MysqlSession::drawn(request, changed)
     }
 
     /// The ticket of an answer, as a range.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::dialect;
 use super::owners::{Other, Owner, RELATIONS, Use};
 use super::place::{Place, Relation as Found, chosen};
-use super::session::Session;
+use super::session::PostgresSession;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{Cell, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY};
@@ -17,7 +17,7 @@ use crate::store::sql::sequence::{self, Counting, Drawn, Sequences};
 use crate::store::sql::{Changed, Connection, Dialect, Relation, State, Statement, Together, wrong};
 use crate::store::{Fault, FaultKind, Key, Remedy, Scheme, SerialKey};
 
-impl Connection for Session {
+impl Connection for PostgresSession {
     fn dialect(&self) -> Dialect {
         Dialect::Postgres
     }
@@ -271,7 +271,7 @@ impl Connection for Session {
     }
 }
 
-impl Session {
+impl PostgresSession {
     /// Which relation the table or sequence of this name is; its place is remembered.
     fn find(&mut self, table: &str) -> Result<Option<Found>, Fault> {
         let found = self.relations_named(table, Use::Write)?;
@@ -360,7 +360,7 @@ const COUNTING: &str = "(SELECT pg_catalog.concat_ws(',', c.increment, c.cycle_o
 /// transaction a number of its own (`txid_current()`) does not help: a commit without a log record of its own waits for
 /// nothing. So each draw writes a record, a message that no process reads, in the same statement: its commit flushes the log
 /// up to there, what others wrote before included, and waits for synchronous standbys.
-impl Sequences for Session {
+impl Sequences for PostgresSession {
     fn counting(&mut self, key: &Key) -> Result<Option<Counting>, Fault> {
         let table = &key.table;
         let Some(relation) = self.find(table)? else { return Ok(None) };

@@ -24,10 +24,10 @@ use super::sql::remote::{Driver, Live, Remote};
 use super::sql::{Dialect, SqlStore};
 use super::{Facts, Fault, FaultKind};
 use crate::time::Clock;
-use session::{History, Session, Shared};
+use session::{History, PostgresSession, Shared};
 
 /// Reservations in PostgreSQL.
-pub type PostgresStore = SqlStore<Remote<Postgres, Session>>;
+pub type PostgresStore = SqlStore<Remote<Postgres, PostgresSession>>;
 
 /// Connects to a server, or among several to the one that takes writes.
 #[derive(Default)]
@@ -53,17 +53,17 @@ impl PostgresStore {
 }
 
 impl Driver for Postgres {
-    type Connection = Session;
+    type Connection = PostgresSession;
 
     const DIALECT: Dialect = Dialect::Postgres;
 
     /// Connects to the first host that takes writes and was not replaced. A primary that comes back after a failover takes
     /// writes too, but lacks every commit since; its timeline is older. A process without a history asks every host.
-    fn connect(&mut self, options: &ServerOptions) -> Result<Session, Fault> {
+    fn connect(&mut self, options: &ServerOptions) -> Result<PostgresSession, Fault> {
         let (mut failures, mut replaced) = (Vec::new(), Vec::new());
-        let (mut best, mut fallback): (Option<(String, Session)>, Option<Session>) = (None, None);
+        let (mut best, mut fallback): (Option<(String, PostgresSession)>, Option<PostgresSession>) = (None, None);
         for target in options.targets(&mut failures) {
-            let session = match Session::open(options, &target, &self.shared, Clock::System.boot_ms()) {
+            let session = match PostgresSession::open(options, &target, &self.shared, Clock::System.boot_ms()) {
                 Ok(session) => session,
                 Err(fault) if fault.kind == FaultKind::Unavailable || best.is_some() => {
                     failures.push(format!("{target}: {fault}"));
@@ -109,7 +109,7 @@ impl Driver for Postgres {
     }
 }
 
-impl Live for Session {
+impl Live for PostgresSession {
     /// Whether the connection is open and, if it is to be asked, the server still answers.
     fn is_alive(&mut self, idle: bool) -> bool {
         self.serves(idle)

@@ -14,7 +14,7 @@ use super::error::{judge, not_connected};
 use super::place::Place;
 use super::prepared::{self, Prepared, Way};
 use super::values::{cells, type_of, typed};
-use super::wire::{Failed, Said, Wire};
+use super::wire::{Failed, Said, PostgresWire};
 use crate::store::model::value::{Cell, Value, number, text};
 use crate::store::server::{Phase, ServerOptions, Target};
 use crate::store::sql::{Changed, State, Statement, Together};
@@ -23,7 +23,7 @@ use crate::time::Clock;
 
 /// What the server said about itself when the connection was made.
 #[derive(Debug, Default)]
-pub(super) struct Server {
+pub(super) struct PostgresServer {
     pub(super) version: String,
     pub(super) read_only: bool,
     /// `synchronous_commit` as this role has it; empty if the server does not show it.
@@ -43,7 +43,7 @@ pub(super) struct History {
     pub(super) timeline: u32,
 }
 
-impl Server {
+impl PostgresServer {
     /// `synchronous_commit` of each commit by keymill.
     fn commit_waits(&self) -> &'static str {
         dialect::commit_waits(&self.configured)
@@ -84,8 +84,8 @@ pub(super) type Shared = Arc<Mutex<SharedState>>;
 const REST_MS: u64 = 60_000;
 
 /// A connection and what is known about it.
-pub struct Session {
-    pub(super) wire: Wire,
+pub struct PostgresSession {
+    pub(super) wire: PostgresWire,
     /// The server sees both ends of the connection as keymill does: no pooler shares it.
     direct: bool,
     /// The schema that the URL names.
@@ -93,7 +93,7 @@ pub struct Session {
     shared: Shared,
     /// Tables that were found, by the names of their keys.
     pub(super) places: HashMap<String, Place>,
-    pub(super) server: Server,
+    pub(super) server: PostgresServer,
     pub(super) state: State,
     password: Secret,
     pub(super) limit: Duration,
@@ -102,29 +102,29 @@ pub struct Session {
     pub(super) code: Option<String>,
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for PostgresSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").finish_non_exhaustive()
+        f.debug_struct("PostgresSession").finish_non_exhaustive()
     }
 }
 
-impl Session {
+impl PostgresSession {
     /// Connects, sets the session up and identifies the server.
     pub(super) fn open(
         options: &ServerOptions,
         target: &Target,
         shared: &Shared,
         now_ms: u64,
-    ) -> Result<Session, Fault> {
+    ) -> Result<PostgresSession, Fault> {
         let options = &*options.signed_in()?;
-        let wire = Wire::open(options, target).map_err(|failed| not_connected(options, target, failed))?;
-        let mut session = Session {
+        let wire = PostgresWire::open(options, target).map_err(|failed| not_connected(options, target, failed))?;
+        let mut session = PostgresSession {
             wire,
             direct: false,
             schema: options.schema.clone(),
             shared: Arc::clone(shared),
             places: HashMap::new(),
-            server: Server::default(),
+            server: PostgresServer::default(),
             state: State::new(options.durability, options.read_timeout, now_ms),
             password: options.password.clone(),
             limit: options.read_timeout,
@@ -230,7 +230,7 @@ impl Session {
         if self.direct { String::new() } else { dialect::own_limits(self.limits()) }
     }
 
-    /// Checks the columns of [`Session::pinned`], from this column on.
+    /// Checks the columns of [`PostgresSession::pinned`], from this column on.
     pub(super) fn check_watched_row(&mut self, row: &[Cell], first: usize) -> Result<(), Fault> {
         let said = |at| text(row, first + 1 + at).unwrap_or_default().to_owned();
         self.check_watched([said(0), said(1), said(2)])
@@ -445,7 +445,7 @@ impl Session {
         done.map(Together::Done)
     }
 
-    /// The effect of a change with the columns of [`Session::pinned`].
+    /// The effect of a change with the columns of [`PostgresSession::pinned`].
     pub(super) fn changed(&mut self, found: &[Vec<Cell>]) -> Result<Changed, Fault> {
         if let [row, ..] = found {
             self.check_watched_row(row, 1)?;

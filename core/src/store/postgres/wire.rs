@@ -87,7 +87,7 @@ struct Heard {
 }
 
 /// A live connection.
-pub(super) struct Wire {
+pub(super) struct PostgresWire {
     client: Client,
     runtime: Runtime,
     reader: JoinHandle<()>,
@@ -98,21 +98,21 @@ pub(super) struct Wire {
     pub(super) protection: Protection,
 }
 
-impl fmt::Debug for Wire {
+impl fmt::Debug for PostgresWire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wire").finish_non_exhaustive()
+        f.debug_struct("PostgresWire").finish_non_exhaustive()
     }
 }
 
-impl Drop for Wire {
+impl Drop for PostgresWire {
     fn drop(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
-impl Wire {
+impl PostgresWire {
     /// Connects and logs in, each within its timeout.
-    pub(super) fn open(options: &ServerOptions, target: &Target) -> Result<Wire, Failed> {
+    pub(super) fn open(options: &ServerOptions, target: &Target) -> Result<PostgresWire, Failed> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(Failed::Io)?;
         let mut config = Config::new();
         config
@@ -157,7 +157,7 @@ impl Wire {
                 (client, reader, socket)
             }
         };
-        Ok(Wire { client, runtime, reader, heard, socket, protection })
+        Ok(PostgresWire { client, runtime, reader, heard, socket, protection })
     }
 
     /// Runs one query until `ReadyForQuery`, which follows its commit.

@@ -36,7 +36,7 @@ use crate::store::{reading_route, replacing_route};
 use crate::time::Clock;
 use meaning::advised;
 use sentinel::Sentinels;
-use session::{Open, Session, check};
+use session::{Open, RedisSession, check};
 use slots::OpenSlots;
 
 /// The server, and the options that only Redis has.
@@ -54,7 +54,7 @@ pub struct RedisOptions {
 pub struct RedisStore {
     options: RedisOptions,
     sentinels: Option<Sentinels>,
-    session: Option<Session>,
+    session: Option<RedisSession>,
 }
 
 impl fmt::Debug for RedisStore {
@@ -75,7 +75,7 @@ impl RedisStore {
     }
 
     /// The same for a change: connects to a server that takes writes and that the Sentinels call the master now.
-    fn with_master<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
+    fn with_master<T>(&mut self, work: impl FnOnce(&mut RedisSession) -> Result<T, Fault>) -> Result<T, Fault> {
         if let Some(sentinels) = &mut self.sentinels
             && let Some(session) = &self.session
             && Some(sentinels.master()?) != session.master
@@ -89,7 +89,7 @@ impl RedisStore {
     }
 
     /// Runs with a live connection and keeps it if it may be used again.
-    fn with_session<T>(&mut self, work: impl FnOnce(&mut Session) -> Result<T, Fault>) -> Result<T, Fault> {
+    fn with_session<T>(&mut self, work: impl FnOnce(&mut RedisSession) -> Result<T, Fault>) -> Result<T, Fault> {
         let mut session = self.ready()?;
         let answer = work(&mut session);
         if !session.wire.broken {
@@ -100,7 +100,7 @@ impl RedisStore {
     }
 
     /// The connection, or a new one.
-    fn ready(&mut self) -> Result<Session, Fault> {
+    fn ready(&mut self) -> Result<RedisSession, Fault> {
         if let Some(mut session) = self.session.take()
             && session.is_alive()
         {
@@ -109,7 +109,7 @@ impl RedisStore {
         self.connect()
     }
 
-    fn connect(&mut self) -> Result<Session, Fault> {
+    fn connect(&mut self) -> Result<RedisSession, Fault> {
         let mut failures = Vec::new();
         let mut fallback = None;
         let mut master = None;
@@ -122,7 +122,7 @@ impl RedisStore {
             None => self.options.server.targets(&mut failures),
         };
         for target in targets {
-            let mut opened = Session::open(&target, &self.options);
+            let mut opened = RedisSession::open(&target, &self.options);
             if let Ok(session) = &mut opened {
                 session.master.clone_from(&master);
             }

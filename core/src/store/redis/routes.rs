@@ -5,17 +5,17 @@ use std::sync::LazyLock;
 use redis::{Value, cmd};
 
 use super::meaning::{self, advised};
-use super::session::{Script, Session, place, text};
+use super::session::{Script, RedisSession, place, text};
 use super::wire::Phase;
 use crate::store::{Fault, FaultKind, Key, StoredTable};
 
 static ROUTE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("route.lua")));
 
-pub(super) fn read(session: &mut Session, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
+pub(super) fn read(session: &mut RedisSession, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
     read_one(session, key, known).map_err(|fault| advised(fault, meaning::READS_ROUTE))
 }
 
-fn read_one(session: &mut Session, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
+fn read_one(session: &mut RedisSession, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
     let at = place(key);
     let version = fields(session, cmd("HMGET").arg(&at).arg("version").take())?;
     match version.into_iter().next().flatten() {
@@ -38,11 +38,11 @@ fn read_one(session: &mut Session, key: &Key, known: u64) -> Result<Option<Store
 }
 
 /// Reads all tables.
-pub(super) fn list(session: &mut Session, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+pub(super) fn list(session: &mut RedisSession, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
     list_all(session, key).map_err(|fault| advised(fault, meaning::LISTS_ROUTES))
 }
 
-fn list_all(session: &mut Session, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+fn list_all(session: &mut RedisSession, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
     let prefix = format!("{}:", key.table);
     let mut names = std::collections::BTreeSet::new();
     let mut cursor = "0".to_owned();
@@ -75,7 +75,7 @@ fn wrong(at: &str) -> Fault {
     )
 }
 
-fn fields(session: &mut Session, command: redis::Cmd) -> Result<Vec<Option<String>>, Fault> {
+fn fields(session: &mut RedisSession, command: redis::Cmd) -> Result<Vec<Option<String>>, Fault> {
     let answer = session.wire.exchange(&[command], Phase::Ask)?.into_iter().next().unwrap_or_default();
     match session.wire.answer(answer)? {
         Value::Array(fields) => Ok(fields.iter().map(text).collect()),
@@ -84,7 +84,7 @@ fn fields(session: &mut Session, command: redis::Cmd) -> Result<Vec<Option<Strin
 }
 
 pub(super) fn replace(
-    session: &mut Session,
+    session: &mut RedisSession,
     key: &Key,
     old: Option<u64>,
     new: (u64, &str),

@@ -10,7 +10,7 @@
 use redis::{Value, cmd};
 
 use super::session::{login, text};
-use super::wire::{Phase, Wire};
+use super::wire::{Phase, RedisWire};
 use crate::store::server::{ServerOptions, Target};
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;
@@ -30,7 +30,7 @@ pub(super) struct Sentinels {
 
 /// A connection to a Sentinel.
 struct Kept {
-    wire: Wire,
+    wire: RedisWire,
     /// Boot time of the last answer.
     used_ms: u64,
 }
@@ -129,20 +129,20 @@ impl Sentinels {
         None
     }
 
-    fn keep(&mut self, at: usize, wire: Wire) {
+    fn keep(&mut self, at: usize, wire: RedisWire) {
         if !wire.broken {
             self.connections[at] = Some(Kept { wire, used_ms: Clock::System.boot_ms() });
         }
     }
 
-    fn ask_at(&self, target: &Target) -> Result<(Answer, Wire), Fault> {
-        let mut wire = Wire::open(target, &self.options)?;
+    fn ask_at(&self, target: &Target) -> Result<(Answer, RedisWire), Fault> {
+        let mut wire = RedisWire::open(target, &self.options)?;
         match self.question(&mut wire) {
             // Most Sentinels have no password; those that have one use the servers'.
             Err(fault) if fault.native.as_deref() == Some("NOAUTH") => {
                 let options = self.options.signed_in()?;
                 let Some(login) = login(&options) else { return Err(fault) };
-                let mut wire = Wire::open(target, &options)?;
+                let mut wire = RedisWire::open(target, &options)?;
                 wire.ask(login)?;
                 let answer = self.question(&mut wire)?;
                 Ok((answer, wire))
@@ -151,7 +151,7 @@ impl Sentinels {
         }
     }
 
-    fn question(&self, wire: &mut Wire) -> Result<Answer, Fault> {
+    fn question(&self, wire: &mut RedisWire) -> Result<Answer, Fault> {
         // The first query names the watched master, the second the master to use: for a while after a failover they differ.
         let questions = ["MASTER", "GET-MASTER-ADDR-BY-NAME"]
             .map(|verb| cmd("SENTINEL").arg(verb).arg(&self.name).take());
@@ -174,7 +174,7 @@ impl Sentinels {
 
 impl Sentinels {
     /// Error text for a Sentinel that does not know this master; it names the masters that it watches.
-    fn known_to(&self, wire: &mut Wire) -> String {
+    fn known_to(&self, wire: &mut RedisWire) -> String {
         let masters = wire.ask(cmd("SENTINEL").arg("MASTERS").take());
         let mut names: Vec<String> = match masters {
             Ok(Value::Array(masters)) => masters.iter().filter_map(name_of).collect(),

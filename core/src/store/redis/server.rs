@@ -40,7 +40,7 @@ pub(super) fn replicas_to_write() -> Cmd {
 
 /// The fields of `INFO`, with the answers of `CONFIG GET` where the server gave them.
 #[derive(Debug, Default)]
-pub(super) struct Server {
+pub(super) struct RedisServer {
     info: HashMap<String, String>,
     settings: HashMap<String, String>,
 }
@@ -54,9 +54,9 @@ pub(super) enum Finding {
     Warning(String),
 }
 
-impl Server {
-    pub(super) fn new(info: &str) -> Server {
-        Server { info: fields(info).collect(), settings: HashMap::new() }
+impl RedisServer {
+    pub(super) fn new(info: &str) -> RedisServer {
+        RedisServer { info: fields(info).collect(), settings: HashMap::new() }
     }
 
     fn set(&mut self, name: &str, value: String) {
@@ -233,8 +233,8 @@ mod tests {
     const INFO: &str = "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\nconnected_slaves:0\r\n\
                         aof_enabled:1\r\nmaxmemory_policy:noeviction\r\n";
 
-    fn server_with(pairs: &[(&str, &str)]) -> Server {
-        let mut server = Server::new(INFO);
+    fn server_with(pairs: &[(&str, &str)]) -> RedisServer {
+        let mut server = RedisServer::new(INFO);
         for (name, value) in
             [("appendonly", "yes"), ("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")]
                 .iter()
@@ -274,17 +274,17 @@ mod tests {
 
     #[test]
     fn a_setting_that_cannot_be_read_is_a_loss_unless_info_tells_it() {
-        let losses = Server::new(INFO).losses();
+        let losses = RedisServer::new(INFO).losses();
         assert_eq!(losses.len(), 2, "{losses:?}");
         assert!(losses.iter().all(|text| text.contains("cannot be read")), "{losses:?}");
-        let off = Server::new("aof_enabled:0\r\nmaxmemory_policy:allkeys-lru").losses();
+        let off = RedisServer::new("aof_enabled:0\r\nmaxmemory_policy:allkeys-lru").losses();
         assert_eq!(off.iter().filter(|text| text.contains("the server has")).count(), 2, "{off:?}");
-        assert_eq!(Server::new("").losses().len(), 4);
+        assert_eq!(RedisServer::new("").losses().len(), 4);
     }
 
     #[test]
     fn only_a_master_is_writable() {
-        let role = |role: &str, durability| Server::new(&format!("role:{role}")).not_writable(durability);
+        let role = |role: &str, durability| RedisServer::new(&format!("role:{role}")).not_writable(durability);
         for durability in [Durability::Refuse, Durability::Warn] {
             assert_eq!(role("master", durability), None);
             for other in ["slave", "active-replica", "sentinel", "primary"] {
@@ -294,8 +294,8 @@ mod tests {
         assert!(
             role("active-replica", Durability::Warn).is_some_and(|why| why.contains("role:active-replica"))
         );
-        assert!(Server::new("").not_writable(Durability::Refuse).is_some_and(|why| why.contains("`+info`")));
-        assert_eq!(Server::new("").not_writable(Durability::Warn), None);
+        assert!(RedisServer::new("").not_writable(Durability::Refuse).is_some_and(|why| why.contains("`+info`")));
+        assert_eq!(RedisServer::new("").not_writable(Durability::Warn), None);
     }
 
     #[test]
@@ -335,10 +335,10 @@ mod tests {
 
     #[test]
     fn clusters_and_sentinels_keep_no_rows() {
-        assert!(Server::new("redis_mode:cluster").is_no_store().is_some_and(|why| why.contains("Cluster")));
+        assert!(RedisServer::new("redis_mode:cluster").is_no_store().is_some_and(|why| why.contains("Cluster")));
         assert!(
-            Server::new("redis_mode:sentinel").is_no_store().is_some_and(|why| why.contains("?sentinel="))
+            RedisServer::new("redis_mode:sentinel").is_no_store().is_some_and(|why| why.contains("?sentinel="))
         );
-        assert_eq!(Server::new(INFO).is_no_store(), None);
+        assert_eq!(RedisServer::new(INFO).is_no_store(), None);
     }
 }

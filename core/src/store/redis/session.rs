@@ -6,8 +6,8 @@ use std::time::Duration;
 use redis::{Cmd, Value, cmd};
 
 use super::RedisOptions;
-use super::server::{Finding, Server, questions, replicas_to_write};
-use super::wire::{Phase, Wire};
+use super::server::{Finding, RedisServer, questions, replicas_to_write};
+use super::wire::{Phase, RedisWire};
 use crate::store::model::rows::{self, Answers, Digits, Rows, Stored};
 use crate::store::server::{self, Target};
 use crate::store::{
@@ -36,9 +36,9 @@ const IDLE_MS: u64 = 30_000;
 /// Settings that hold a password in clear, and the one that says whose the second is.
 const SECRETS: [&str; 3] = ["requirepass", "masterauth", "masteruser"];
 
-pub(super) struct Session {
-    pub(super) wire: Wire,
-    pub(super) server: Server,
+pub(super) struct RedisSession {
+    pub(super) wire: RedisWire,
+    pub(super) server: RedisServer,
     pub(super) warnings: Vec<String>,
     /// As the Sentinels named it, if any are configured.
     pub(super) master: Option<(String, u16)>,
@@ -55,13 +55,13 @@ pub(super) fn place(key: &Key) -> String {
     format!("{}:{}", key.table, key.name)
 }
 
-impl Session {
+impl RedisSession {
     /// Connects, logs in, and checks the settings that decide whether a commit survives.
-    pub(super) fn open(target: &Target, options: &RedisOptions) -> Result<Session, Fault> {
+    pub(super) fn open(target: &Target, options: &RedisOptions) -> Result<RedisSession, Fault> {
         let server = options.server.signed_in()?;
-        let mut session = Session {
-            wire: Wire::open(target, &server)?,
-            server: Server::default(),
+        let mut session = RedisSession {
+            wire: RedisWire::open(target, &server)?,
+            server: RedisServer::default(),
             warnings: Vec::new(),
             master: None,
             durability: options.server.durability,
@@ -102,7 +102,7 @@ impl Session {
         }
         let _named = next();
         match self.wire.answer(next()) {
-            Ok(info) => self.server = Server::new(&text(&info).unwrap_or_default()),
+            Ok(info) => self.server = RedisServer::new(&text(&info).unwrap_or_default()),
             Err(fault) if fault.kind == FaultKind::Refused && !self.wire.broken => {
                 self.warnings.push(format!("INFO cannot be read: {fault}"));
             }
@@ -415,7 +415,7 @@ pub(super) fn text(value: &Value) -> Option<String> {
 
 /// Rows of an open session. Each verb of `rows` reads and then writes once, by compare-and-set: that write is the commit.
 pub(super) struct Open<'a> {
-    pub(super) session: &'a mut Session,
+    pub(super) session: &'a mut RedisSession,
 }
 
 impl Open<'_> {
@@ -507,7 +507,7 @@ fn row_of(at: &str, fields: Value, expires: &Value) -> Result<Option<Mark>, Faul
     Ok(Some(Mark { period: numbers[0], next: numbers[1] }))
 }
 
-impl Session {
+impl RedisSession {
     /// Reads many rows in one pipeline; the fault of a key that is no row is that row's own.
     pub(super) fn read_many(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Result<Option<Mark>, Fault>>, Fault> {
         let places: Vec<_> = keys.iter().map(|key| place(key)).collect();

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use redis::{Value, cmd};
 
-use super::session::{Script, Session, place, text};
+use super::session::{Script, RedisSession, place, text};
 use super::wire::Phase;
 use crate::store::model::worker::{POOL_ROW, SlotRows};
 use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, PoolRows, Renewal, SlotRow};
@@ -20,7 +20,7 @@ const FLOOR: &str = "floor";
 
 /// Rows of an open session. Each change is a compare-and-set of one slot, and so a commit.
 pub(super) struct OpenSlots<'a> {
-    pub(super) session: &'a mut Session,
+    pub(super) session: &'a mut RedisSession,
 }
 
 fn written(row: &SlotRow) -> String {
@@ -119,7 +119,7 @@ impl SlotRows for OpenSlots<'_> {
 }
 
 /// Renews one lease in one round trip; answers with the server's clock and the new mark. `None`: nothing was changed, and the row has to be read.
-pub(super) fn renew(session: &mut Session, renewal: &Renewal) -> Result<Option<(u64, u64)>, Fault> {
+pub(super) fn renew(session: &mut RedisSession, renewal: &Renewal) -> Result<Option<(u64, u64)>, Fault> {
     let Renewal { own: OwnSlot { key, slot, left, owner }, to: Left { token, mark: to }, lease_ms } = renewal;
     let to = left.iter().map(|left| left.mark).max().unwrap_or_default().max(*to);
     let left = left.iter().flat_map(|left| [left.token, left.mark]);
@@ -131,7 +131,7 @@ pub(super) fn renew(session: &mut Session, renewal: &Renewal) -> Result<Option<(
 }
 
 /// The server's clock, milliseconds since 1970.
-pub(super) fn now_ms(session: &mut Session) -> Result<u64, Fault> {
+pub(super) fn now_ms(session: &mut RedisSession) -> Result<u64, Fault> {
     let answers = session.wire.exchange(&[cmd("TIME")], Phase::Ask)?;
     let time = session.wire.answer(answers.into_iter().next().unwrap_or_default())?;
     millis(&time)

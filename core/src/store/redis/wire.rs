@@ -41,7 +41,7 @@ impl Stream for rustls::StreamOwned<rustls::ClientConnection, Socket> {
     }
 }
 
-pub(super) struct Wire {
+pub(super) struct RedisWire {
     stream: Box<dyn Stream>,
     parser: Parser,
     pub(super) protection: Protection,
@@ -56,9 +56,9 @@ pub(super) struct Wire {
     refused: bool,
 }
 
-impl Wire {
+impl RedisWire {
     /// Connects; sends nothing yet.
-    pub(super) fn open(target: &Target, options: &server::ServerOptions) -> Result<Wire, Fault> {
+    pub(super) fn open(target: &Target, options: &server::ServerOptions) -> Result<RedisWire, Fault> {
         let limit = options.read_timeout;
         let mode = Mode::of(options, target);
         if !options.password.reveal().is_empty() && !mode.may_send_auth() {
@@ -77,7 +77,7 @@ impl Wire {
                 Err(fault) => return Err(fault),
             },
         };
-        Ok(Wire {
+        Ok(RedisWire {
             stream,
             parser: Parser::new(),
             protection,
@@ -271,7 +271,7 @@ mod tests {
         let options =
             server::ServerOptions { read_timeout: Duration::from_millis(300), ..Default::default() };
         let target = Target::Tcp { host: "localhost".to_owned(), address };
-        let mut wire = Wire::open(&target, &options).expect("a connection");
+        let mut wire = RedisWire::open(&target, &options).expect("a connection");
         let fault = wire.ask(redis::cmd("GET").arg("name").take()).expect_err("an answer that is too late");
         assert_eq!(fault.kind, FaultKind::Unavailable);
         assert!(wire.broken);
