@@ -178,12 +178,12 @@ fn check_identifier(name: &str, what: &str) -> Result<()> {
 }
 
 /// Options of one spec, with those of the file behind them.
-pub(super) struct Reader<'a> {
+pub(super) struct OptionReader<'a> {
     kind: &'static str,
     given: &'a BTreeMap<String, String>,
 }
 
-impl Reader<'_> {
+impl OptionReader<'_> {
     pub(super) fn is_given(&self, option: &str) -> bool {
         self.given.contains_key(option)
     }
@@ -252,7 +252,7 @@ pub(crate) fn parse(
     if let Some(option) = given.keys().find(|k| !parts.known.contains(&k.as_str())) {
         return Err(unknown_option(parts.kind, option, &parts.known));
     }
-    let read = Reader { kind: parts.kind, given: &given };
+    let read = OptionReader { kind: parts.kind, given: &given };
     let mut text = raw_label;
     for (i, (option, value)) in given.iter().enumerate() {
         let _ = write!(text, "{}{option}={value}", if i == 0 { '?' } else { '&' });
@@ -277,11 +277,16 @@ struct Common {
     deadline: Duration,
 }
 
-fn rules(read: &Reader, default_step: Option<u64>, default_max: u64) -> Result<Rules> {
+fn rules(read: &OptionReader, default_step: Option<u64>, default_max: u64) -> Result<Rules> {
     rules_from(read, default_step, 1000, default_max)
 }
 
-fn rules_from(read: &Reader, default_step: Option<u64>, default_min: u64, default_max: u64) -> Result<Rules> {
+fn rules_from(
+    read: &OptionReader,
+    default_step: Option<u64>,
+    default_min: u64,
+    default_max: u64,
+) -> Result<Rules> {
     let most = 1 << 40;
     let step = match read.given.get("step") {
         Some(_) => Some(read.number("step", 1, 1, most)?),
@@ -317,7 +322,7 @@ fn rules_from(read: &Reader, default_step: Option<u64>, default_min: u64, defaul
     Ok(Rules { min_step, max_step, unit, buffer_ms, ttl_ms, ends: false })
 }
 
-fn scheme(read: &Reader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, String)> {
+fn scheme(read: &OptionReader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, String)> {
     let mut choices: Vec<(&str, Scheme)> = valid.iter().map(|s| (s.name(), *s)).collect();
     choices.sort_by_key(|(_, s)| *s != default);
     let scheme = read.one_of("scheme", &choices)?;
@@ -327,7 +332,7 @@ fn scheme(read: &Reader, default: Scheme, valid: &[Scheme]) -> Result<(Scheme, S
 }
 
 /// `columns=cur_id:current_no,biz_type:name`: columns whose names differ from those of the scheme's authors.
-fn columns(read: &Reader, scheme: Scheme) -> Result<Columns> {
+fn columns(read: &OptionReader, scheme: Scheme) -> Result<Columns> {
     let Some(value) = read.given.get("columns") else { return Ok(Columns::default()) };
     let known = scheme.renamable();
     if known.is_empty() {
@@ -374,7 +379,7 @@ fn columns(read: &Reader, scheme: Scheme) -> Result<Columns> {
 }
 
 /// A ticket's number and its table's step determine a range, so the options that size other reservations have no meaning there.
-fn check_ticket_options(read: &Reader, scheme: Scheme) -> Result<()> {
+fn check_ticket_options(read: &OptionReader, scheme: Scheme) -> Result<()> {
     for option in ["min_step", "max_step", "start", "backwards"] {
         if read.given.contains_key(option) {
             return Err(Error::config(format!(
@@ -388,7 +393,7 @@ fn check_ticket_options(read: &Reader, scheme: Scheme) -> Result<()> {
 }
 
 /// `delta=2&remainder=1`: which of its row's numbers are the source's own, as tinyid's rows say.
-fn stride(read: &Reader, scheme: Scheme) -> Result<Stride> {
+fn stride(read: &OptionReader, scheme: Scheme) -> Result<Stride> {
     let given = ["delta", "remainder"].into_iter().find(|option| read.given.contains_key(*option));
     if let Some(option) = given.filter(|_| !scheme.keeps_stride()) {
         return Err(Error::config(format!(
@@ -404,7 +409,7 @@ fn stride(read: &Reader, scheme: Scheme) -> Result<Stride> {
 
 /// `allocation=50`: how much the other programs on a row take at a time, where no column says it. It has no default: numbers
 /// would come twice where it is too small.
-fn allocation(read: &Reader, scheme: Scheme) -> Result<Option<u64>> {
+fn allocation(read: &OptionReader, scheme: Scheme) -> Result<Option<u64>> {
     let is_given = read.given.contains_key("allocation");
     if scheme.keeps_allocation() == is_given {
         let allocation = || read.number("allocation", 0, 0, i32::MAX as u64);
@@ -421,7 +426,7 @@ fn allocation(read: &Reader, scheme: Scheme) -> Result<Option<u64>> {
     }))
 }
 
-fn segment(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
+fn segment(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
     let schemes: Vec<Scheme> = Scheme::ALL.into_iter().filter(|scheme| scheme.keeps_segments()).collect();
@@ -466,7 +471,7 @@ fn segment(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     })
 }
 
-fn serial(parts: &Split, read: &Reader, common: Common, sql_store: bool) -> Result<Spec> {
+fn serial(parts: &Split, read: &OptionReader, common: Common, sql_store: bool) -> Result<Spec> {
     let (table_part, column_part) = parts.name.split_once('/').ok_or_else(|| {
         Error::config(format!("`serial:{}` names no column; write serial:TABLE/COLUMN", shown(&parts.name)))
     })?;
@@ -528,7 +533,7 @@ fn serial(parts: &Split, read: &Reader, common: Common, sql_store: bool) -> Resu
     })
 }
 
-fn business(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
+fn business(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
     let counters =
@@ -566,7 +571,7 @@ fn business(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
     })
 }
 
-fn snowflake(parts: &Split, read: &Reader, common: Common) -> Result<Spec> {
+fn snowflake(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec> {
     let name = decode(&parts.name, "the source's name")?;
     check_name(&name, "the source's name")?;
     let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?

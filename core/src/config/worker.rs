@@ -11,7 +11,7 @@ use crate::snowflake::Layout;
 
 use super::Options;
 use super::machine::{self, Address, is_of_a_machine};
-use super::spec::Reader;
+use super::spec::OptionReader;
 
 /// The options that only `worker=lease` has.
 const OF_LEASES: [&str; 3] = ["lease", "pool", "slots"];
@@ -44,7 +44,7 @@ pub(super) struct Chosen {
     pub(super) is_marked: bool,
 }
 
-pub(super) fn chosen(read: &Reader, layout: &Layout) -> Result<Chosen> {
+pub(super) fn chosen(read: &OptionReader, layout: &Layout) -> Result<Chosen> {
     let (worker, from, worker_read) = worker(read, layout)?;
     let is_marked = read.one_of("mark", &[("store", true), ("none", false)])?;
     if let (false, Some(kind)) = (is_marked, worker.kind()) {
@@ -61,13 +61,13 @@ pub(super) fn chosen(read: &Reader, layout: &Layout) -> Result<Chosen> {
     Ok(Chosen { worker, from, worker_read, is_marked })
 }
 
-fn worker(read: &Reader, layout: &Layout) -> Result<(Worker, WorkerFrom, String)> {
+fn worker(read: &OptionReader, layout: &Layout) -> Result<(Worker, WorkerFrom, String)> {
     let value = read.text("worker", "lease");
     let (kind, of) = value.split_once(':').map_or((value.as_str(), None), |(kind, of)| (kind, Some(of)));
     let unread = |worker| (worker, WorkerFrom::Given, String::new());
     let family = match kind {
-        "ip" | "ip4" => Family::V4,
-        "ip6" => Family::V6,
+        "ip" | "ip4" => AddressFamily::V4,
+        "ip6" => AddressFamily::V6,
         "ordinal" => {
             let name = of.map(str::to_owned).or_else(host_name).unwrap_or_default();
             let worker = Worker::Fixed(ordinal(&name, layout)?);
@@ -98,7 +98,7 @@ fn worker(read: &Reader, layout: &Layout) -> Result<(Worker, WorkerFrom, String)
     Ok((Worker::Fixed(low_bits(address, layout)), WorkerFrom::Address, shown))
 }
 
-fn leased(read: &Reader, layout: &Layout) -> Result<Worker> {
+fn leased(read: &OptionReader, layout: &Layout) -> Result<Worker> {
     let most = layout.max_worker();
     let lease_ms = read.millis("lease", 30_000, 1_000, LONGEST_LEASE_MS)?;
     let Some(value) = read.get("slots") else {
@@ -114,7 +114,7 @@ fn leased(read: &Reader, layout: &Layout) -> Result<Worker> {
 }
 
 /// `worker=N` or `worker=DC+N`.
-fn given(read: &Reader, layout: &Layout, value: &str) -> Result<Worker> {
+fn given(read: &OptionReader, layout: &Layout, value: &str) -> Result<Worker> {
     let most = layout.max_worker();
     let Some((center, own)) = value.split_once('+') else {
         let number = value.parse().ok().filter(|number| *number <= most && is_digits(value));
@@ -187,7 +187,7 @@ fn ordinal(name: &str, layout: &Layout) -> Result<u64> {
     })
 }
 
-fn parsed(read: &Reader, kind: &str, address: &str) -> Result<IpAddr> {
+fn parsed(read: &OptionReader, kind: &str, address: &str) -> Result<IpAddr> {
     let usable = |of: &IpAddr| !of.is_loopback() && !of.is_unspecified() && !of.is_multicast();
     // `ip:ADDRESS` names the address, so its family is no accident.
     let of_kind = |of: &IpAddr| match kind {
@@ -206,21 +206,23 @@ fn parsed(read: &Reader, kind: &str, address: &str) -> Result<IpAddr> {
 
 /// Which addresses count. One is never taken in place of the other: a worker would change with the routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
+enum AddressFamily {
     V4,
     V6,
 }
 
-impl Family {
+impl AddressFamily {
     fn has(self, ip: &IpAddr) -> bool {
-        ip.is_ipv4() == (self == Family::V4)
+        ip.is_ipv4() == (self == AddressFamily::V4)
     }
 
     /// The address of the default route. The destinations are reserved for documentation (RFC 5737, RFC 3849).
     fn outgoing(self) -> Option<IpAddr> {
         match self {
-            Family::V4 => machine::outgoing(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
-            Family::V6 => machine::outgoing(
+            AddressFamily::V4 => {
+                machine::outgoing(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into())
+            }
+            AddressFamily::V6 => machine::outgoing(
                 Ipv6Addr::UNSPECIFIED.into(),
                 Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
             ),
@@ -229,16 +231,16 @@ impl Family {
 }
 
 /// The address of this machine: that of the default route, else the only one that is no bridge's.
-fn own_address(family: Family, outgoing: Option<IpAddr>, all: &[Address]) -> Result<Address> {
+fn own_address(family: AddressFamily, outgoing: Option<IpAddr>, all: &[Address]) -> Result<Address> {
     let (name, kind) = match family {
-        Family::V4 => ("ip", "IPv4"),
-        Family::V6 => ("ip6", "IPv6"),
+        AddressFamily::V4 => ("ip", "IPv4"),
+        AddressFamily::V6 => ("ip6", "IPv6"),
     };
     let has_others = all.iter().any(|of| !family.has(&of.ip) && is_of_a_machine(&of.ip) && !of.is_bridge);
     let others = match family {
         _ if !has_others => "",
-        Family::V4 => ", but one of IPv6, which `worker=ip6` takes",
-        Family::V6 => ", but one of IPv4, which `worker=ip` takes",
+        AddressFamily::V4 => ", but one of IPv6, which `worker=ip6` takes",
+        AddressFamily::V6 => ", but one of IPv4, which `worker=ip` takes",
     };
     if let Some(ip) = outgoing.filter(|ip| family.has(ip)) {
         let known = all.iter().find(|of| of.ip == ip).cloned();
@@ -429,18 +431,18 @@ mod tests {
             own_address(family, outgoing.map(|ip| ip.parse().expect("an address")), all)
         };
         let found = |family, outgoing| own(family, outgoing, &all).expect("an address").ip.to_string();
-        assert_eq!(found(Family::V4, Some("10.0.3.57")), "10.0.3.57");
+        assert_eq!(found(AddressFamily::V4, Some("10.0.3.57")), "10.0.3.57");
         // No default route of IPv4: the same address, by its interface.
-        assert_eq!(found(Family::V4, None), "10.0.3.57");
-        assert_eq!(found(Family::V6, None), "2001:db8::2a");
+        assert_eq!(found(AddressFamily::V4, None), "10.0.3.57");
+        assert_eq!(found(AddressFamily::V6, None), "2001:db8::2a");
         let only_six = [all[0].clone(), all[2].clone(), all[3].clone(), all[4].clone()];
-        let error = own(Family::V4, None, &only_six).expect_err("no IPv4 address").message;
+        let error = own(AddressFamily::V4, None, &only_six).expect_err("no IPv4 address").message;
         assert!(error.contains("`worker=ip6`") && error.contains("`worker=ip:ADDRESS`"), "{error}");
         let two = [all[1].clone(), address("eth1", "10.9.0.1", false)];
-        let error = own(Family::V4, None, &two).expect_err("two").message;
+        let error = own(AddressFamily::V4, None, &two).expect_err("two").message;
         assert!(error.contains("10.0.3.57 of eth0, 10.9.0.1 of eth1"), "{error}");
         // Where the default route leads out of a bridge, its address is taken, and `status` says what it is.
-        assert!(own(Family::V4, Some("172.17.0.1"), &all).expect("an address").is_bridge);
+        assert!(own(AddressFamily::V4, Some("172.17.0.1"), &all).expect("an address").is_bridge);
     }
 
     #[test]
@@ -461,7 +463,9 @@ mod tests {
 
     #[test]
     fn the_address_of_this_machine_is_of_the_family_that_was_named() {
-        for (name, family) in [("ip", Family::V4), ("ip4", Family::V4), ("ip6", Family::V6)] {
+        for (name, family) in
+            [("ip", AddressFamily::V4), ("ip4", AddressFamily::V4), ("ip6", AddressFamily::V6)]
+        {
             let spec = format!("snowflake:a?worker={name}");
             let spec = MillConfig::parse("memory:").and_then(|config| config.spec(&spec));
             match own_address(family, family.outgoing(), &machine::addresses()) {
