@@ -4,7 +4,7 @@ pub(crate) mod events;
 pub(crate) mod metrics;
 mod shared;
 
-pub(crate) use shared::{Live, SharedMill, SharedSource, Way};
+pub(crate) use shared::{IdPath, Live, SharedMill, SharedSource};
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use crossbeam::channel::{self, Sender};
 
 use crate::base::error::{Code, Error, Result, shown};
-use crate::base::revocation::Word;
+use crate::base::revocation::RevocationWord;
 use crate::base::spec::{SnowflakeSpec, Spec, Worker};
 use crate::base::thread;
 use crate::base::waker::ReadyQueue;
@@ -25,7 +25,7 @@ use crate::engine::metrics::{MillCounters, Stats};
 use crate::keeper::executor::{Command, Executor, Health};
 use crate::keeper::routers::Routers;
 use crate::keeper::{Keeper, KeptSource};
-use crate::store::guarded::{Guarded, MakeStore, OnPanic};
+use crate::store::catch_panic::{CatchPanic, MakeStore, OnPanic};
 use crate::store::{Store, interleave, memory};
 use crate::time::Clock;
 
@@ -45,7 +45,7 @@ pub(crate) struct Engine {
     pub(crate) events: Arc<Events>,
     max_sources: usize,
     /// Zero in a forked child.
-    word: Word,
+    word: RevocationWord,
     /// This life began in a forked child.
     revived: bool,
 }
@@ -70,7 +70,7 @@ fn store_for(
         let each = stores.iter().map(|store| Ok((store.shown(), store_for(store, folder, clock, on_panic)?)));
         return Ok(Box::new(interleave::Interleaved::new(each.collect::<Result<_>>()?, *chunk)));
     }
-    Ok(Box::new(Guarded::new(maker_for(config, folder, clock)?, on_panic.clone())))
+    Ok(Box::new(CatchPanic::new(maker_for(config, folder, clock)?, on_panic.clone())))
 }
 
 /// Makes a store: once for a life of a mill, and again after a panic of its driver.
@@ -157,7 +157,7 @@ impl Engine {
             counters: Arc::default(),
             events: Arc::new(Events::new()),
             max_sources: config.max_sources,
-            word: Word::new(),
+            word: RevocationWord::new(),
             revived,
         };
         let (counters, events) = (engine.counters.clone(), engine.events.clone());

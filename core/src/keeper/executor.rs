@@ -82,7 +82,7 @@ pub(crate) struct Health {
 }
 
 impl Executor {
-    /// Works until the mill is closed. A panic of a driver never gets here (`store::guarded`); a panic of keymill's own code
+    /// Works until the mill is closed. A panic of a driver never gets here (`store::catch_panic`); a panic of keymill's own code
     /// ends the planner, not the thread.
     pub(crate) fn run(mut self) {
         crate::base::random::seed();

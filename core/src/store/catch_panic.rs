@@ -20,19 +20,19 @@ pub(crate) type MakeStore = Box<dyn Fn() -> Box<dyn Store> + Send>;
 /// Called with the text of each panic.
 pub(crate) type OnPanic = Arc<dyn Fn(&str) + Send + Sync>;
 
-pub(crate) struct Guarded {
+pub(crate) struct CatchPanic {
     make: MakeStore,
     store: Option<Box<dyn Store>>,
     on_panic: OnPanic,
 }
 
-impl Guarded {
-    pub(crate) fn new(make: MakeStore, on_panic: OnPanic) -> Guarded {
-        Guarded { make, store: None, on_panic }
+impl CatchPanic {
+    pub(crate) fn new(make: MakeStore, on_panic: OnPanic) -> CatchPanic {
+        CatchPanic { make, store: None, on_panic }
     }
 
     fn run<T>(&mut self, work: impl FnOnce(&mut dyn Store) -> T) -> Result<T, Fault> {
-        let Guarded { make, store, .. } = self;
+        let CatchPanic { make, store, .. } = self;
         // Unwind safety: the state that the panic left behind is in the store, which is dropped below.
         match catch_unwind(AssertUnwindSafe(|| work(&mut **store.get_or_insert_with(make)))) {
             Ok(answer) => Ok(answer),
@@ -61,7 +61,7 @@ impl Guarded {
     }
 }
 
-impl Drop for Guarded {
+impl Drop for CatchPanic {
     fn drop(&mut self) {
         self.discard();
     }
@@ -69,7 +69,7 @@ impl Drop for Guarded {
 
 // Every method is overridden, those with a default included: the defaults would skip the inner store.
 
-impl RowStore for Guarded {
+impl RowStore for CatchPanic {
     fn transact(&mut self, key: &Key, period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
         self.ask(|store| store.transact(key, period, work))
     }
@@ -137,7 +137,7 @@ impl RowStore for Guarded {
     }
 }
 
-impl SlotStore for Guarded {
+impl SlotStore for CatchPanic {
     fn begin_mark(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
         self.ask(|store| store.begin_mark(begin))
     }
@@ -188,7 +188,7 @@ impl SlotStore for Guarded {
     }
 }
 
-impl BankStore for Guarded {
+impl BankStore for CatchPanic {
     fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
         self.ask(|store| store.open_bank(key, bank))
     }
@@ -221,7 +221,7 @@ impl BankStore for Guarded {
     }
 }
 
-impl RouteStore for Guarded {
+impl RouteStore for CatchPanic {
     fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
         self.ask(|store| store.read_route(key, known))
     }
@@ -235,7 +235,7 @@ impl RouteStore for Guarded {
     }
 }
 
-impl Catalogue for Guarded {
+impl Catalogue for CatchPanic {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         self.ask(|store| store.init(keys, dry_run))
     }
@@ -292,9 +292,10 @@ mod tests {
         ];
         for (name, text) in traits {
             let asked = methods(text, &format!("pub trait {name}: "));
-            let passed_on = methods(include_str!("guarded.rs"), &format!("impl {name} for Guarded {{"));
+            let passed_on =
+                methods(include_str!("catch_panic.rs"), &format!("impl {name} for CatchPanic {{"));
             assert!(!asked.is_empty());
-            assert_eq!(asked, passed_on, "a method with a default would be lost silently behind the guard");
+            assert_eq!(asked, passed_on, "a method with a default would be lost silently behind it");
         }
     }
 }

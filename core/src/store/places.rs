@@ -35,7 +35,7 @@
 
 use std::sync::Arc;
 
-use super::model::rows::{self, Rows, Stored};
+use super::model::rows::{self, Rows, StoredRow};
 use super::model::worker::{self, ELSEWHERE, POOL_ROW, REPAIRED};
 use super::{
     Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, SlotStore, Take, Taken, in_transaction, on_slots,
@@ -361,7 +361,7 @@ fn move_mark(
 
 /// The mark of a fixed worker's row.
 fn read_mark(rows: &mut dyn Rows, key: &Key) -> Result<Option<Mark>, Fault> {
-    let stored: Option<Stored> = rows.read(key, true)?;
+    let stored: Option<StoredRow> = rows.read(key, true)?;
     stored.as_ref().map_or(Ok(None), |stored| rows::mark_of(key, stored))
 }
 

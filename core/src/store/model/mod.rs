@@ -6,9 +6,9 @@
 pub(crate) mod counter;
 pub(crate) mod decide;
 pub(crate) mod import;
-#[cfg(feature = "_sql")]
-pub(crate) mod layout;
 pub(crate) mod partition;
+#[cfg(feature = "_sql")]
+pub(crate) mod row_layout;
 pub(crate) mod rows;
 #[cfg(feature = "_sql")]
 pub(crate) mod value;

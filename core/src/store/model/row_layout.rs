@@ -1,8 +1,8 @@
 //! The columns of a key's row: which identify it, which hold its position, and how they are decoded.
 
 use super::counter::{Counter, CounterRow};
-use super::rows::{ProducerKey, Stored, serial_of};
-use super::value::{Cell, Value};
+use super::rows::{ProducerKey, StoredRow, serial_of};
+use super::value::{ColumnValue, Value};
 use crate::base::scheme::{Family, Holds, Kept, Touched};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark};
 
@@ -11,13 +11,13 @@ pub(crate) type Needed<'k> = (&'k str, Option<&'static str>);
 
 /// The columns of a key's row.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout<'k> {
+pub(crate) struct RowLayout<'k> {
     pub(crate) key: &'k Key,
 }
 
-impl<'k> Layout<'k> {
-    pub(crate) fn of(key: &'k Key) -> Layout<'k> {
-        Layout { key }
+impl<'k> RowLayout<'k> {
+    pub(crate) fn of(key: &'k Key) -> RowLayout<'k> {
+        RowLayout { key }
     }
 
     fn own(self, columns: Vec<&'static str>) -> Vec<&'k str> {
@@ -46,7 +46,7 @@ impl<'k> Layout<'k> {
         self.own(self.key.scheme.identity())
     }
 
-    /// The columns to read, for [`decode`](Layout::decode).
+    /// The columns to read, for [`decode`](RowLayout::decode).
     pub(crate) fn content(self) -> Vec<&'k str> {
         self.own(self.key.scheme.content())
     }
@@ -92,14 +92,14 @@ impl<'k> Layout<'k> {
         columns.into_iter().map(|column| (self.key.columns.own(column), narrowest(column))).collect()
     }
 
-    /// Decodes a row from its cells, in the order of [`content`](Layout::content); refuses cells that make no sense.
-    pub(crate) fn decode(self, cells: &[Cell]) -> Result<Stored, Fault> {
+    /// Decodes a row from its cells, in the order of [`content`](RowLayout::content); refuses cells that make no sense.
+    pub(crate) fn decode(self, cells: &[ColumnValue]) -> Result<StoredRow, Fault> {
         match (self.counter(), self.key.scheme.kept()) {
-            (Some(counter), _) => self.decode_counter(&counter, cells).map(Stored::Counter),
+            (Some(counter), _) => self.decode_counter(&counter, cells).map(StoredRow::Counter),
             (None, Kept::Serial) => match cells.first() {
-                Some(Cell::Null) | None => Ok(Stored::Serial(None)),
+                Some(ColumnValue::Null) | None => Ok(StoredRow::Serial(None)),
                 Some(cell) => {
-                    cell.text().map(|text| Stored::Serial(Some(text.to_owned()))).ok_or_else(|| {
+                    cell.text().map(|text| StoredRow::Serial(Some(text.to_owned()))).ok_or_else(|| {
                         let column = self.position();
                         Fault::new(
                             FaultKind::Refused,
@@ -111,14 +111,14 @@ impl<'k> Layout<'k> {
             (None, _) => {
                 // A database without unsigned integers keeps 2^63 as -2^63.
                 let next = match cells.get(1) {
-                    Some(Cell::Number(number)) if *number == i128::from(i64::MIN) => {
-                        Some(Cell::Number(i128::from(MAX_NUMBER) + 1))
+                    Some(ColumnValue::Number(number)) if *number == i128::from(i64::MIN) => {
+                        Some(ColumnValue::Number(i128::from(MAX_NUMBER) + 1))
                     }
                     other => other.cloned(),
                 };
                 let remedy = "set it to the lowest number that was never issued";
                 // `decide` rejects 0: it knows whether a number was ever issued.
-                Ok(Stored::Segment(Mark {
+                Ok(StoredRow::Segment(Mark {
                     period: self.whole("period", cells.first(), (0, MAX_NUMBER), "mend the row")?,
                     next: self.whole("next", next.as_ref(), (0, MAX_NUMBER + 1), remedy)?,
                 }))
@@ -126,7 +126,7 @@ impl<'k> Layout<'k> {
         }
     }
 
-    fn decode_counter(self, counter: &Counter<'_>, cells: &[Cell]) -> Result<CounterRow, Fault> {
+    fn decode_counter(self, counter: &Counter<'_>, cells: &[ColumnValue]) -> Result<CounterRow, Fault> {
         let columns = self.content();
         let value = |column: &str, least: u64| -> Result<u64, Fault> {
             let cell = columns.iter().position(|of| *of == column).and_then(|at| cells.get(at));
@@ -153,13 +153,13 @@ impl<'k> Layout<'k> {
     fn whole(
         self,
         column: &str,
-        cell: Option<&Cell>,
+        cell: Option<&ColumnValue>,
         (least, most): (u64, u64),
         remedy: &str,
     ) -> Result<u64, Fault> {
         let number = match cell {
-            Some(Cell::Number(number)) => Some(*number),
-            Some(Cell::Raw(text)) => text.parse::<i128>().ok(),
+            Some(ColumnValue::Number(number)) => Some(*number),
+            Some(ColumnValue::Raw(text)) => text.parse::<i128>().ok(),
             _ => None,
         };
         if let Some(number) = number.and_then(|number| u64::try_from(number).ok())
@@ -167,7 +167,7 @@ impl<'k> Layout<'k> {
         {
             return Ok(number);
         }
-        let found = match (number, cell.and_then(Cell::text)) {
+        let found = match (number, cell.and_then(ColumnValue::text)) {
             (Some(number), _) => number.to_string(),
             (None, Some(text)) => format!("`{text}`"),
             (None, None) => "NULL".to_owned(),
@@ -183,11 +183,11 @@ impl<'k> Layout<'k> {
     }
 
     /// The columns of a new row other than those that identify it.
-    pub(crate) fn encode(self, new: &Stored) -> Vec<(&'k str, Value)> {
+    pub(crate) fn encode(self, new: &StoredRow) -> Vec<(&'k str, Value)> {
         let values: Vec<Value> = match (new, self.counter()) {
-            (Stored::Segment(mark), _) => vec![mark.period.into(), mark.next.into()],
-            (Stored::Serial(text), _) => vec![text.clone().into()],
-            (Stored::Counter(row), Some(counter)) => {
+            (StoredRow::Segment(mark), _) => vec![mark.period.into(), mark.next.into()],
+            (StoredRow::Serial(text), _) => vec![text.clone().into()],
+            (StoredRow::Counter(row), Some(counter)) => {
                 let mut values = vec![(counter.maximum(), row.maximum)];
                 values.extend(counter.step().map(|column| (column, row.step)));
                 values.extend(counter.ttl().map(|column| (column, row.ttl_s)));
@@ -196,15 +196,15 @@ impl<'k> Layout<'k> {
                 }
                 return values.into_iter().map(|(column, value)| (column, value.into())).collect();
             }
-            (Stored::Counter(_), None) => Vec::new(),
+            (StoredRow::Counter(_), None) => Vec::new(),
         };
         self.content().into_iter().zip(values).collect()
     }
 
     /// The columns that a change of `old` compares: any other writer changes at least one of them.
-    pub(crate) fn compared(self, old: &Stored) -> Vec<(&'k str, Value)> {
+    pub(crate) fn compared(self, old: &StoredRow) -> Vec<(&'k str, Value)> {
         match (old, self.counter()) {
-            (Stored::Counter(row), Some(counter)) => {
+            (StoredRow::Counter(row), Some(counter)) => {
                 let version = counter.version().map(|column| (column, row.version.into()));
                 std::iter::once((counter.maximum(), row.maximum.into())).chain(version).collect()
             }
@@ -213,9 +213,9 @@ impl<'k> Layout<'k> {
     }
 
     /// The columns that a change to `new` sets.
-    pub(crate) fn changed(self, new: &Stored) -> Vec<(&'k str, Value)> {
+    pub(crate) fn changed(self, new: &StoredRow) -> Vec<(&'k str, Value)> {
         match (new, self.counter()) {
-            (Stored::Counter(row), Some(counter)) => vec![(counter.maximum(), row.maximum.into())],
+            (StoredRow::Counter(row), Some(counter)) => vec![(counter.maximum(), row.maximum.into())],
             _ => self.encode(new),
         }
     }

@@ -8,8 +8,8 @@ use mysql::{Conn, DriverError, Error, OptsBuilder};
 use super::Mysql;
 use super::Phase;
 use super::error::{SILENT, is_silent, judge_error};
-use super::guard::Guard;
 use super::session::{MysqlServer, MysqlSession};
+use super::settings_check::SettingsCheck;
 use super::tunnel::Tunnel;
 use crate::store::server::{ServerOptions, Target, login_refused};
 use crate::store::socket::AT_LEAST;
@@ -109,7 +109,7 @@ impl Mysql {
                 in_cluster: false,
                 replicates: false,
             },
-            guard: Guard::default(),
+            settings_check: SettingsCheck::default(),
             state: State::new(options.durability, options.read_timeout, Clock::System.boot_ms()),
             password: options.password.clone(),
             passes_over: options.hosts.len() > 1,

@@ -4,20 +4,20 @@
 //! them. (Without the transaction each statement is a commit and a flush of its own, which is most of what a reservation
 //! costs.) The driver allows such packets on every connection anyway.
 
-use super::Phase;
-use super::definers::{self, Table};
+use super::definers::{self, TableEntry};
 use super::session::{MysqlSession, Stopped};
 use super::values::written_out;
+use super::{Phase, answers};
 use crate::base::scheme::Kept;
 use crate::store::model::rows::Digits;
-use crate::store::model::value::{Cell, Value, number, text};
+use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::READ_ONLY;
 use crate::store::sql::rows::like;
 use crate::store::sql::sequence::{self, Counting, Drawn, Sequences};
 use crate::store::sql::{Changed, Connection, Dialect, Relation, State, Statement, Tickets, Together};
 use crate::store::{Fault, FaultKind, Key, SerialKey};
 
-use super::dialect::REPLICATES;
+use super::dialect::{DEADLOCK, REPLICATES};
 
 impl Connection for MysqlSession {
     fn dialect(&self) -> Dialect {
@@ -28,8 +28,8 @@ impl Connection for MysqlSession {
         &mut self.state
     }
 
-    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Cell>>, Fault> {
-        self.ask(sql, values)
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<ColumnValue>>, Fault> {
+        self.run(sql, values, Phase::Ask)
     }
 
     fn change(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault> {
@@ -37,15 +37,45 @@ impl Connection for MysqlSession {
     }
 
     fn begin(&mut self) -> Result<(), Fault> {
-        self.open(None)
+        self.begin_at(None)
     }
 
+    /// Commits, between two tests of the server's options. After a failure the transaction was rolled back, or its outcome
+    /// is unknown and the connection is not used again.
     fn commit(&mut self) -> Result<(), Fault> {
-        self.close()
+        let commit = self.server.dialect.commit();
+        let fault = match (self.settings_check.within.clone(), self.settings_check.closing.clone()) {
+            (Some(within), Some(closing)) => match self.say_all(&[&within, commit, &closing]) {
+                Ok(_) => return Ok(()),
+                Err(Stopped::At(0, error)) => self.not_passed(&error, Phase::Write),
+                Err(Stopped::At(1, error)) => self.failed(&error, Phase::Commit),
+                Err(Stopped::At(_, error)) => self.not_passed(&error, Phase::Commit),
+                Err(Stopped::Short(answers)) => self.incomplete(answers),
+            },
+            _ => match self.say(commit, Phase::Commit) {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            },
+        };
+        self.roll_back();
+        Err(fault)
     }
 
+    /// Rolls back; a connection that cannot do that is not used again (the server rolls back when it closes).
     fn roll_back(&mut self) {
-        self.undo();
+        if self.state.broken {
+            return;
+        }
+        // Galera reports a conflict that happened between two statements in the answer to the next statement, here
+        // `ROLLBACK`. The transaction was rolled back by then, and a second `ROLLBACK` succeeds.
+        let mut said = answers::carry_out(&mut self.connection, "ROLLBACK");
+        if matches!(&said, Err(mysql::Error::MySqlError(error)) if error.code == DEADLOCK) {
+            said = answers::carry_out(&mut self.connection, "ROLLBACK");
+        }
+        if let (Ok(()), Some(after)) = (&said, &self.settings_check.rolled_back) {
+            said = answers::carry_out(&mut self.connection, after);
+        }
+        self.state.broken = said.is_err();
     }
 
     fn commit_alone(&mut self, change: &Statement) -> Result<Changed, Fault> {
@@ -65,8 +95,8 @@ impl Connection for MysqlSession {
             rows.push(written_out(&change.sql(), &change.values())?);
         }
         let each = 1 + usize::from(probes);
-        let (opening, within) = (self.guard.opening.clone(), self.guard.within.clone());
-        let closing = self.guard.closing.clone();
+        let (opening, within) = (self.settings_check.opening.clone(), self.settings_check.within.clone());
+        let closing = self.settings_check.closing.clone();
         let mut packet: Vec<&str> = opening.as_deref().into_iter().collect();
         packet.push(self.server.dialect.begin());
         let before = packet.len();
@@ -127,21 +157,21 @@ impl Connection for MysqlSession {
     fn relation(&mut self, key: &Key) -> Result<Option<Relation>, Fault> {
         let of_table = [Value::from(key.table.as_str())];
         let [table, view, trigger] = std::array::from_fn(|_| of_table[0].clone());
-        let found = self.ask(definers::RELATION, &[table, view, trigger])?;
-        let Some(Table { engine, warning }) = definers::checked(key, &found)? else { return Ok(None) };
+        let found = self.query(definers::RELATION, &[table, view, trigger])?;
+        let Some(TableEntry { engine, warning }) = definers::checked(key, &found)? else { return Ok(None) };
         if let Some(warning) = warning {
             self.state.warn(warning);
         }
-        let pairs = |rows: Vec<Vec<Cell>>| -> Vec<(String, String)> {
-            let word = |row: &[Cell], column| text(row, column).unwrap_or_default().to_owned();
+        let pairs = |rows: Vec<Vec<ColumnValue>>| -> Vec<(String, String)> {
+            let word = |row: &[ColumnValue], column| text(row, column).unwrap_or_default().to_owned();
             rows.iter().map(|row| (word(row, 0), word(row, 1))).collect()
         };
-        let columns = self.ask(
+        let columns = self.query(
             "SELECT COLUMN_NAME, IF(DATA_TYPE = 'decimal', COLUMN_TYPE, DATA_TYPE) FROM information_schema.COLUMNS \
              WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
             &of_table,
         )?;
-        let unique = self.ask(
+        let unique = self.query(
             "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() \
              AND TABLE_NAME = ? AND NON_UNIQUE = 0",
             &of_table,
@@ -216,12 +246,12 @@ impl MysqlSession {
         if tested && (at == 0 || at + 1 == commit || at > commit) {
             let phase = if at > commit { Phase::Commit } else { Phase::Write };
             let fault = self.not_passed(&error, phase);
-            self.undo();
+            self.roll_back();
             return Err(fault);
         }
         let fault = self.failed(&error, Phase::Commit);
         let by_server = matches!(error, mysql::Error::MySqlError(_));
-        self.undo();
+        self.roll_back();
         if by_server && at < commit || self.state.conflict {
             let locked = fault.kind == FaultKind::Locked && !self.state.broken;
             return Ok(if locked { Packet::LockedAt(at) } else { Packet::Nothing });
@@ -240,7 +270,7 @@ impl Sequences for MysqlSession {
         let table = &key.table;
         let of_table = [Value::from(table.as_str())];
         let found = if self.server.dialect == Dialect::TiDb {
-            let found = self.ask(
+            let found = self.query(
                 "SELECT `INCREMENT`, `CYCLE`, `START`, `CACHE` FROM information_schema.SEQUENCES \
                  WHERE SEQUENCE_SCHEMA = DATABASE() AND SEQUENCE_NAME = ?",
                 &of_table,
@@ -259,14 +289,14 @@ impl Sequences for MysqlSession {
             }
             found
         } else {
-            let kind = self.ask(
+            let kind = self.query(
                 "SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?",
                 &of_table,
             )?;
             match kind.first().and_then(|row| text(row, 0)) {
                 None => return Ok(None),
                 Some(kind) if kind.eq_ignore_ascii_case("SEQUENCE") => {
-                    self.ask(&format!("SELECT increment, cycle_option FROM `{table}`"), &[])?
+                    self.query(&format!("SELECT increment, cycle_option FROM `{table}`"), &[])?
                 }
                 Some(_) => return Err(sequence::wrong(key, "is a table, not a sequence")),
             }
@@ -280,12 +310,12 @@ impl Sequences for MysqlSession {
     fn next(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
         let table = &key.table;
         if self.server.dialect == Dialect::TiDb {
-            let found = self.ask(&format!("SHOW TABLE `{table}` NEXT_ROW_ID"), &[])?;
+            let found = self.query(&format!("SHOW TABLE `{table}` NEXT_ROW_ID"), &[])?;
             // One more than the value used last, or 1: values continue as 1, 1 + step, … from there.
             let used = found.first().and_then(|row| number(row, 3)).and_then(|next| next.checked_sub(1));
             return Ok(used.map(|used| used.div_ceil(key.step).saturating_mul(key.step).saturating_add(1)));
         }
-        let found = self.ask(&format!("SELECT next_not_cached_value FROM `{table}`"), &[])?;
+        let found = self.query(&format!("SELECT next_not_cached_value FROM `{table}`"), &[])?;
         Ok(found.first().and_then(|row| number(row, 0)))
     }
 

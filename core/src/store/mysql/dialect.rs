@@ -8,7 +8,7 @@ use crate::store::server::{Phase, READ_ONLY};
 use crate::store::sql::Dialect;
 use crate::store::sql::judgement::Meaning;
 
-use super::guard::ALL_ROWS;
+use super::settings_check::ALL_ROWS;
 
 impl Dialect {
     /// By `@@version`: `10.11.19-MariaDB-…`, `8.0.11-TiDB-v8.5.1`, `8.4.2`.

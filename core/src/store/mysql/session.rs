@@ -8,17 +8,15 @@ use std::time::{Duration, Instant};
 
 use mysql::{Conn, Error};
 
-use super::dialect::{
-    DEADLOCK, MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY, OUT_OF_TIME, REPLICATES, Safe, wait_timeout,
-};
+use super::dialect::{MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY, OUT_OF_TIME, REPLICATES, Safe, wait_timeout};
 use super::error::judge_error;
-use super::guard::{Condition, Guard, NOT_PASSED};
+use super::settings_check::{Condition, NOT_PASSED, SettingsCheck};
 use super::tunnel::Tunnel;
 use super::values::written_out;
 use super::{Secret, answers};
-use crate::store::model::value::{Cell, Value, number, text};
+use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY, ServerOptions};
-use crate::store::sql::{Changed, Dialect, State, refused_setting};
+use crate::store::sql::{Changed, Connection, Dialect, State, refused_setting};
 use crate::store::tls::Protection;
 use crate::store::{Durability, Fault, FaultKind, SerialKey};
 use crate::time::Clock;
@@ -57,7 +55,7 @@ pub struct MysqlSession {
     pub(super) protection: Protection,
     pub(super) server: MysqlServer,
     /// The options tested with each change.
-    pub(super) guard: Guard,
+    pub(super) settings_check: SettingsCheck,
     pub(super) state: State,
     pub(super) password: Secret,
     /// Several hosts are configured: then a server that replicates from another one is not the primary.
@@ -83,7 +81,7 @@ impl fmt::Debug for MysqlSession {
 impl MysqlSession {
     /// The rows and the count of a statement, by the text protocol: a server limits prepared statements across all of its
     /// clients.
-    fn read(&mut self, sql: &str, phase: Phase) -> Result<(Vec<Vec<Cell>>, Changed), Fault> {
+    fn read(&mut self, sql: &str, phase: Phase) -> Result<(Vec<Vec<ColumnValue>>, Changed), Fault> {
         let mut rows = Vec::new();
         let (changed, read) = answers::read(&mut self.connection, sql, |row| rows.push(row));
         read.map_err(|error| self.failed(&error, phase))?;
@@ -91,13 +89,13 @@ impl MysqlSession {
     }
 
     /// The rows of a statement.
-    pub(super) fn run(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<Vec<Vec<Cell>>, Fault> {
+    pub(super) fn run(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+        phase: Phase,
+    ) -> Result<Vec<Vec<ColumnValue>>, Fault> {
         self.read(&written_out(sql, values)?, phase).map(|(rows, _)| rows)
-    }
-
-    /// A question's rows.
-    pub(super) fn ask(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Cell>>, Fault> {
-        self.run(sql, values, Phase::Ask)
     }
 
     /// A change. With `Phase::Commit` it commits by itself, between two tests of the server's options.
@@ -125,16 +123,16 @@ impl MysqlSession {
         if self.server.in_cluster {
             // A node repeats by itself a statement that commits by itself and lost against another node
             // (`wsrep_retry_autocommit`), and answers with the number of the attempt that was undone.
-            self.open(None)?;
+            self.begin()?;
             return match self.read(sql, Phase::Write) {
-                Ok((_, changed)) => self.close().map(|()| changed),
+                Ok((_, changed)) => self.commit().map(|()| changed),
                 Err(fault) => {
-                    self.undo();
+                    self.roll_back();
                     Err(fault)
                 }
             };
         }
-        let (alone, within) = (self.guard.alone.clone(), self.guard.within.clone());
+        let (alone, within) = (self.settings_check.alone.clone(), self.settings_check.within.clone());
         let (Some(alone), Some(within)) = (alone, within) else {
             return self.read(sql, Phase::Commit).map(|(_, changed)| changed);
         };
@@ -151,7 +149,7 @@ impl MysqlSession {
     /// A `SELECT` on a business table, which may have many rows and no fitting index. The server ends it in time; without
     /// that limit it would run on after the client's read timeout. After exceeding the limit it is not repeated for a
     /// while.
-    pub(super) fn scan(&mut self, of: &SerialKey, question: &str) -> Result<Vec<Vec<Cell>>, Fault> {
+    pub(super) fn scan(&mut self, of: &SerialKey, question: &str) -> Result<Vec<Vec<ColumnValue>>, Fault> {
         let place = (of.table.clone(), of.column.clone());
         let now = Clock::System.boot_ms();
         let scans = Arc::clone(&self.scans);
@@ -178,7 +176,7 @@ impl MysqlSession {
             return Err(too_long(limit, again_at - now));
         }
         let began = Instant::now();
-        let found = self.ask(&self.server.dialect.limited(question, limit), &[]);
+        let found = self.query(&self.server.dialect.limited(question, limit), &[]);
         let out_of_time = self.code.is_some_and(|code| OUT_OF_TIME.contains(&code))
             || self.state.broken && began.elapsed() >= limit;
         if found.is_err() && out_of_time {
@@ -192,7 +190,7 @@ impl MysqlSession {
 
     /// Tests the server's options without a change.
     pub(super) fn test_options(&mut self, phase: Phase) -> Result<(), Fault> {
-        let Some(test) = self.guard.alone.clone() else { return Ok(()) };
+        let Some(test) = self.settings_check.alone.clone() else { return Ok(()) };
         match self.say_all(&[&test]) {
             Ok(_) => Ok(()),
             Err(Stopped::At(_, error)) => Err(self.not_passed(&error, phase)),
@@ -209,9 +207,10 @@ impl MysqlSession {
         }
         let burnt =
             if phase == Phase::Commit { "; the range that was reserved meanwhile is never used" } else { "" };
-        let asked = self.guard.conditions.iter().map(|of| format!("({}), {}", of.sql(), of.variable));
+        let asked =
+            self.settings_check.conditions.iter().map(|of| format!("({}), {}", of.sql(), of.variable));
         let question = format!("SELECT {}", asked.collect::<Vec<_>>().join(", "));
-        let found = match self.ask(&question, &[]) {
+        let found = match self.query(&question, &[]) {
             Ok(found) => found,
             Err(fault) => return fault,
         };
@@ -219,7 +218,7 @@ impl MysqlSession {
         self.state.conflict = false;
         let Some(row) = found.first() else { return self.incomplete(0) };
         let failed = |at: &usize| text(row, at * 2) != Some("1");
-        let Some(at) = (0..self.guard.conditions.len()).find(failed) else {
+        let Some(at) = (0..self.settings_check.conditions.len()).find(failed) else {
             // The option was changed and restored, or only a proxy sees another value.
             let what = format!("an option of the server was unsafe for a moment{burnt}");
             return Fault::new(
@@ -228,7 +227,7 @@ impl MysqlSession {
             );
         };
         let value = text(row, at * 2 + 1).unwrap_or("NULL");
-        match self.guard.conditions.get(at) {
+        match self.settings_check.conditions.get(at) {
             Some(Condition { variable, safe: Some(safe), .. }) => {
                 let name = variable.rsplit('.').next().unwrap_or(variable);
                 Fault::new(FaultKind::Unsafe, format!("{}{burnt}", loses_commits(name, value, safe)))
@@ -310,7 +309,7 @@ impl MysqlSession {
                             "the server has {name}={value}, which loses commits ({name}={safe} is safe)"
                         ))?;
                     } else if self.state.policy == Durability::Refuse {
-                        self.guard_on(
+                        self.test_always(
                             format!("@@GLOBAL.{name}"),
                             format!("IN ({})", values.join(", ")),
                             Some(safe),
@@ -327,14 +326,14 @@ impl MysqlSession {
             && self.state.policy == Durability::Refuse
             && self.variable("sql_log_bin")?.is_some_and(|on| is_on(&on))
         {
-            self.guard_on("@@SESSION.sql_log_bin".to_owned(), "= 1".to_owned(), Some("1".to_owned()));
+            self.test_always("@@SESSION.sql_log_bin".to_owned(), "= 1".to_owned(), Some("1".to_owned()));
         }
         Ok(())
     }
 
     /// Tests this option with each change from now on.
-    fn guard_on(&mut self, variable: String, test: String, safe: Option<String>) {
-        self.guard.conditions.push(Condition { variable, test, safe });
+    fn test_always(&mut self, variable: String, test: String, safe: Option<String>) {
+        self.settings_check.conditions.push(Condition { variable, test, safe });
     }
 
     /// Whether this server takes writes, now and with each change.
@@ -356,7 +355,7 @@ impl MysqlSession {
             // MariaDB 12 has more values for it than `ON`, and a comparison with a number would turn every text into 0.
             let off = if word.parse::<u8>().is_ok() { "= 0" } else { "= 'OFF'" };
             self.server.read_only |= word != "0" && !word.eq_ignore_ascii_case("off");
-            self.guard_on(format!("@@GLOBAL.{name}"), off.to_owned(), None);
+            self.test_always(format!("@@GLOBAL.{name}"), off.to_owned(), None);
         }
         Ok(())
     }
@@ -366,7 +365,7 @@ impl MysqlSession {
         if self.server.dialect == Dialect::TiDb {
             return Ok(());
         }
-        let status = self.ask(
+        let status = self.query(
             "SHOW GLOBAL STATUS WHERE Variable_name IN ('Slaves_running', 'Slave_running', 'Innodb_redo_log_enabled')",
             &[],
         )?;
@@ -437,7 +436,11 @@ impl MysqlSession {
         let idle = wait_timeout(options.idle_timeout);
         let limits = (self.server.dialect == Dialect::MySql)
             .then_some((Duration::from_secs(self.lock_wait * 5), idle));
-        self.guard = Guard::new(self.server.dialect, std::mem::take(&mut self.guard.conditions), limits);
+        self.settings_check = SettingsCheck::new(
+            self.server.dialect,
+            std::mem::take(&mut self.settings_check.conditions),
+            limits,
+        );
         Ok(())
     }
 
@@ -454,7 +457,7 @@ impl MysqlSession {
         }
         // Allowed on every node; a node outside the primary component refuses even `SELECT 1`, unless `wsrep_dirty_reads`
         // is on.
-        let status = self.ask(
+        let status = self.query(
             "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_ready', 'wsrep_cluster_status', 'wsrep_cluster_size')",
             &[],
         )?;
@@ -480,7 +483,7 @@ impl MysqlSession {
             }
         }
         // With that right a session can keep its statements on one node.
-        self.guard_on("@@SESSION.wsrep_on".to_owned(), "= 1".to_owned(), Some("1".to_owned()));
+        self.test_always("@@SESSION.wsrep_on".to_owned(), "= 1".to_owned(), Some("1".to_owned()));
         self.say("SET SESSION wsrep_sync_wait = 1, wsrep_retry_autocommit = 0", Phase::Ask)?;
         Ok(true)
     }
@@ -493,8 +496,8 @@ impl MysqlSession {
     /// Begins a transaction, after a test of the server's options. The test reads no row: with a lock wait's error Galera
     /// says that this node has not caught up with the others (`wsrep_sync_wait`). `level` is a statement right before
     /// `BEGIN`; it holds for the next transaction only.
-    pub(super) fn open(&mut self, level: Option<&str>) -> Result<(), Fault> {
-        let test = self.guard.opening.clone();
+    pub(super) fn begin_at(&mut self, level: Option<&str>) -> Result<(), Fault> {
+        let test = self.settings_check.opening.clone();
         let statements: Vec<&str> =
             test.as_deref().into_iter().chain(level).chain([self.server.dialect.begin()]).collect();
         let fault = match self.say_all(&statements) {
@@ -507,43 +510,5 @@ impl MysqlSession {
             FaultKind::Locked => Fault::new(FaultKind::Unavailable, NOT_CAUGHT_UP),
             _ => fault,
         })
-    }
-
-    /// Commits, between two tests of the server's options. After a failure the transaction was rolled back, or its outcome
-    /// is unknown and the connection is not used again.
-    pub(super) fn close(&mut self) -> Result<(), Fault> {
-        let commit = self.server.dialect.commit();
-        let fault = match (self.guard.within.clone(), self.guard.closing.clone()) {
-            (Some(within), Some(closing)) => match self.say_all(&[&within, commit, &closing]) {
-                Ok(_) => return Ok(()),
-                Err(Stopped::At(0, error)) => self.not_passed(&error, Phase::Write),
-                Err(Stopped::At(1, error)) => self.failed(&error, Phase::Commit),
-                Err(Stopped::At(_, error)) => self.not_passed(&error, Phase::Commit),
-                Err(Stopped::Short(answers)) => self.incomplete(answers),
-            },
-            _ => match self.say(commit, Phase::Commit) {
-                Ok(()) => return Ok(()),
-                Err(fault) => fault,
-            },
-        };
-        self.undo();
-        Err(fault)
-    }
-
-    /// Rolls back; a connection that cannot do that is not used again (the server rolls back when it closes).
-    pub(super) fn undo(&mut self) {
-        if self.state.broken {
-            return;
-        }
-        // Galera reports a conflict that happened between two statements in the answer to the next statement, here
-        // `ROLLBACK`. The transaction was rolled back by then, and a second `ROLLBACK` succeeds.
-        let mut said = answers::carry_out(&mut self.connection, "ROLLBACK");
-        if matches!(&said, Err(Error::MySqlError(error)) if error.code == DEADLOCK) {
-            said = answers::carry_out(&mut self.connection, "ROLLBACK");
-        }
-        if let (Ok(()), Some(after)) = (&said, &self.guard.rolled_back) {
-            said = answers::carry_out(&mut self.connection, after);
-        }
-        self.state.broken = said.is_err();
     }
 }

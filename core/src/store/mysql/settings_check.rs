@@ -48,7 +48,7 @@ impl Condition {
 
 /// The statements of the test.
 #[derive(Debug, Default)]
-pub(super) struct Guard {
+pub(super) struct SettingsCheck {
     pub(super) conditions: Vec<Condition>,
     /// Before a statement that commits by itself.
     pub(super) alone: Option<String>,
@@ -62,16 +62,16 @@ pub(super) struct Guard {
     pub(super) rolled_back: Option<String>,
 }
 
-impl Guard {
+impl SettingsCheck {
     /// `limits`: how many seconds the server waits for a client inside a transaction, and outside one, where no option of the
     /// server itself limits the first.
     pub(super) fn new(
         dialect: Dialect,
         conditions: Vec<Condition>,
         limits: Option<(Duration, Duration)>,
-    ) -> Guard {
-        if !dialect.has_guarded_add() {
-            return Guard::default();
+    ) -> SettingsCheck {
+        if !dialect.has_conditional_add() {
+            return SettingsCheck::default();
         }
         let all: Vec<_> = conditions.iter().map(Condition::sql).collect();
         let all = if all.is_empty() { "TRUE".to_owned() } else { all.join(" AND ") };
@@ -81,7 +81,7 @@ impl Guard {
         };
         let (inside, outside) =
             (wait(limits.map(|(inside, _)| inside)), wait(limits.map(|(_, outside)| outside)));
-        Guard {
+        SettingsCheck {
             alone: Some(format!("SET SESSION autocommit = 1, {test}")),
             opening: Some(format!("SET SESSION autocommit = 1, {ALL_ROWS}, {inside}{test}")),
             within: Some(format!("SET SESSION {test}")),
@@ -102,22 +102,22 @@ mod tests {
         let condition =
             |variable: &str| Condition { variable: variable.to_owned(), test: "= 0".to_owned(), safe: None };
         let conditions = || vec![condition("@@GLOBAL.read_only"), condition("@@GLOBAL.x")];
-        let guard = Guard::new(Dialect::MariaDb, conditions(), None);
+        let settings_check = SettingsCheck::new(Dialect::MariaDb, conditions(), None);
         assert_eq!(
-            guard.alone.as_deref(),
+            settings_check.alone.as_deref(),
             Some(
                 "SET SESSION autocommit = 1, completion_type = IF(@@GLOBAL.read_only = 0 AND @@GLOBAL.x = 0, 0, 9)"
             )
         );
-        assert!(guard.opening.as_ref().is_some_and(|opening| opening.contains(ALL_ROWS)));
+        assert!(settings_check.opening.as_ref().is_some_and(|opening| opening.contains(ALL_ROWS)));
         // `autocommit` would end a transaction on some servers.
-        assert!(guard.within.as_ref().is_some_and(|within| !within.contains("autocommit")));
+        assert!(settings_check.within.as_ref().is_some_and(|within| !within.contains("autocommit")));
         let limits = Some((Duration::from_secs(5), Duration::from_secs(60)));
-        let guard = Guard::new(Dialect::MySql, conditions(), limits);
-        assert!(guard.opening.as_ref().is_some_and(|sql| sql.contains("wait_timeout = 5,")));
-        assert!(guard.closing.as_ref().is_some_and(|sql| sql.contains("wait_timeout = 60,")));
-        assert!(Guard::new(Dialect::TiDb, conditions(), limits).alone.is_none());
-        let nothing = Guard::new(Dialect::MySql, Vec::new(), None);
+        let settings_check = SettingsCheck::new(Dialect::MySql, conditions(), limits);
+        assert!(settings_check.opening.as_ref().is_some_and(|sql| sql.contains("wait_timeout = 5,")));
+        assert!(settings_check.closing.as_ref().is_some_and(|sql| sql.contains("wait_timeout = 60,")));
+        assert!(SettingsCheck::new(Dialect::TiDb, conditions(), limits).alone.is_none());
+        let nothing = SettingsCheck::new(Dialect::MySql, Vec::new(), None);
         assert!(nothing.within.as_ref().is_some_and(|sql| sql.ends_with("IF(TRUE, 0, 9)")));
     }
 }

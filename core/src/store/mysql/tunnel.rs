@@ -39,7 +39,7 @@ use crate::store::{Fault, FaultKind};
 
 /// What the thread has found out.
 #[derive(Debug, Default)]
-struct Found {
+struct LoginOutcome {
     protection: Option<Protection>,
     /// Why this end ended the login, if it did.
     fault: Option<Fault>,
@@ -56,7 +56,7 @@ pub(super) struct Tunnel {
     socket: PathBuf,
     /// Another handle of the server's end, to shut it down.
     server: std::net::TcpStream,
-    found: Arc<Mutex<Found>>,
+    found: Arc<Mutex<LoginOutcome>>,
     carrier: Option<JoinHandle<()>>,
 }
 
@@ -86,7 +86,7 @@ impl Tunnel {
             Fault::new(FaultKind::Unavailable, format!("the connection cannot be set up: {error}"))
         };
         let door = Door::open().map_err(here)?;
-        let found = Arc::<Mutex<Found>>::default();
+        let found = Arc::<Mutex<LoginOutcome>>::default();
         let again = server.again().map_err(here)?;
         let mut tunnel =
             Tunnel { socket: door.path(), server: again, found: Arc::clone(&found), carrier: None };
@@ -161,7 +161,7 @@ impl Drop for Tunnel {
     }
 }
 
-fn note<T>(found: &Mutex<Found>, what: impl FnOnce(&mut Found) -> T) -> T {
+fn note<T>(found: &Mutex<LoginOutcome>, what: impl FnOnce(&mut LoginOutcome) -> T) -> T {
     what(&mut found.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -282,7 +282,7 @@ impl Carrier {
     }
 
     /// Forwards and inspects the packets of the login.
-    fn log_in(&mut self, terms: Terms, found: &Mutex<Found>) -> io::Result<()> {
+    fn log_in(&mut self, terms: Terms, found: &Mutex<LoginOutcome>) -> io::Result<()> {
         let Terms { mode, tls, by_file } = terms;
         let mut from_server = Packets::default();
         let mut from_driver = Packets::default();

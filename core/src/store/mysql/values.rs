@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 
-use crate::store::model::value::{Cell, Value};
+use crate::store::model::value::{ColumnValue, Value};
 use crate::store::{Fault, FaultKind};
 
 /// The columns of a row. The text protocol does not say which of them are numbers.
-pub(super) fn cells(row: &mysql::Row) -> Vec<Cell> {
+pub(super) fn cells(row: &mysql::Row) -> Vec<ColumnValue> {
     let cell = |column| match row.as_ref(column) {
-        Some(mysql::Value::Int(value)) => Cell::Number((*value).into()),
-        Some(mysql::Value::UInt(value)) => Cell::Number((*value).into()),
-        Some(mysql::Value::Bytes(bytes)) => Cell::Raw(String::from_utf8_lossy(bytes).into_owned()),
-        None | Some(mysql::Value::NULL) => Cell::Null,
-        Some(_) => Cell::Text("no whole number".to_owned()),
+        Some(mysql::Value::Int(value)) => ColumnValue::Number((*value).into()),
+        Some(mysql::Value::UInt(value)) => ColumnValue::Number((*value).into()),
+        Some(mysql::Value::Bytes(bytes)) => ColumnValue::Raw(String::from_utf8_lossy(bytes).into_owned()),
+        None | Some(mysql::Value::NULL) => ColumnValue::Null,
+        Some(_) => ColumnValue::Text("no whole number".to_owned()),
     };
     (0..row.len()).map(cell).collect()
 }

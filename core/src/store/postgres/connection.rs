@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use super::dialect;
-use super::owners::{Other, Owner, RELATIONS, Use};
-use super::place::{Place, Relation as Found, chosen};
+use super::owners::{Other, RELATIONS, RelationOwner, RelationUse};
+use super::place::{FoundRelation, Place, chosen};
 use super::session::PostgresSession;
 use crate::store::model::rows::Digits;
-use crate::store::model::value::{Cell, Value, number, text};
+use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY};
 use crate::store::sql::dialect::NOWAIT_PATIENCE;
 use crate::store::sql::rows::like;
@@ -26,8 +26,8 @@ impl Connection for PostgresSession {
         &mut self.state
     }
 
-    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Cell>>, Fault> {
-        self.ask(sql, values)
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<ColumnValue>>, Fault> {
+        self.run(sql, values, Phase::Ask)
     }
 
     fn change(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault> {
@@ -110,18 +110,18 @@ impl Connection for PostgresSession {
         if found.kind != "r" && found.kind != "p" {
             return Err(wrong(self, key, "it is no table, but a view, an index or a sequence"));
         }
-        let pairs = |rows: Vec<Vec<Cell>>| -> Vec<(String, String)> {
-            let word = |row: &[Cell], column| text(row, column).unwrap_or_default().to_owned();
+        let pairs = |rows: Vec<Vec<ColumnValue>>| -> Vec<(String, String)> {
+            let word = |row: &[ColumnValue], column| text(row, column).unwrap_or_default().to_owned();
             rows.iter().map(|row| (word(row, 0), word(row, 1))).collect()
         };
-        let columns = self.ask(
+        let columns = self.query(
             "SELECT attname::pg_catalog.text, pg_catalog.format_type(atttypid, \
              CASE WHEN atttypid = 'pg_catalog.numeric'::pg_catalog.regtype THEN atttypmod END) \
              FROM pg_catalog.pg_attribute \
              WHERE attrelid = CAST(? AS pg_catalog.oid) AND attnum > 0 AND NOT attisdropped",
             &[found.oid.into()],
         )?;
-        let unique = self.ask(
+        let unique = self.query(
             "SELECT i.indexrelid::pg_catalog.text, a.attname::pg_catalog.text \
              FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a \
              ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1]) \
@@ -143,7 +143,7 @@ impl Connection for PostgresSession {
     fn check_relation(&mut self, key: &Key, found: &Relation) -> Result<(), Fault> {
         let (table, oid) = (&key.table, Value::from(found.oid));
         self.check_storage(table, &found.storage)?;
-        let below = self.ask(
+        let below = self.query(
             "WITH RECURSIVE below(oid) AS (\
              SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = CAST(? AS pg_catalog.oid) \
              UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN below b ON i.inhparent = b.oid) \
@@ -176,7 +176,7 @@ impl Connection for PostgresSession {
         if yes(2) {
             self.state.judge(format!("a partition of `{table}` is UNLOGGED, and a crash empties it"))?;
         }
-        let overwritten = self.ask(
+        let overwritten = self.query(
             "SELECT s.subname::pg_catalog.text FROM pg_catalog.pg_subscription_rel r \
              JOIN pg_catalog.pg_subscription s ON s.oid = r.srsubid \
              WHERE s.subenabled AND r.srrelid = CAST(? AS pg_catalog.oid)",
@@ -227,7 +227,7 @@ impl Connection for PostgresSession {
             return Err(fault);
         }
         let (place, oid) = self.business_table(table)?;
-        let kind = self.ask(
+        let kind = self.query(
             "SELECT pg_catalog.format_type(atttypid, NULL::pg_catalog.int4) FROM pg_catalog.pg_attribute \
              WHERE attrelid = CAST(? AS pg_catalog.oid) AND attname = CAST(? AS pg_catalog.name)",
             &[oid.into(), column.as_str().into()],
@@ -249,7 +249,7 @@ impl Connection for PostgresSession {
         let (shortest, longest) = (digits.shortest as u64, digits.longest as u64);
         let after = prefix.chars().count() as u64 + 1;
         let values = [after.into(), like(prefix).into(), shortest.into(), longest.into(), shortest.into()];
-        match self.ask(&sql, &values) {
+        match self.query(&sql, &values) {
             Ok(found) => Ok(found.first().and_then(|row| text(row, 0)).map(str::to_owned)),
             // `statement_timeout` has ended it, so nothing runs on there.
             Err(_) if self.code.as_deref() == Some("57014") => {
@@ -273,8 +273,8 @@ impl Connection for PostgresSession {
 
 impl PostgresSession {
     /// Which relation the table or sequence of this name is; its place is remembered.
-    fn find(&mut self, table: &str) -> Result<Option<Found>, Fault> {
-        let found = self.relations_named(table, Use::Write)?;
+    fn find(&mut self, table: &str) -> Result<Option<FoundRelation>, Fault> {
+        let found = self.relations_named(table, RelationUse::Write)?;
         let known = self.known_schema(table);
         let Some(found) = chosen(table, &found, &self.server.path, known.as_deref())?.cloned() else {
             self.places.remove(table);
@@ -285,18 +285,20 @@ impl PostgresSession {
     }
 
     /// Every relation of this name.
-    fn relations_named(&mut self, table: &str, to: Use) -> Result<Vec<Found>, Fault> {
-        let word = |row: &[Cell], at| text(row, at).unwrap_or_default().to_owned();
-        let found =
-            self.ask(RELATIONS, &[u64::from(to == Use::Read).into(), table.to_ascii_lowercase().into()])?;
-        let relation = |row: &Vec<Cell>| Found {
+    fn relations_named(&mut self, table: &str, to: RelationUse) -> Result<Vec<FoundRelation>, Fault> {
+        let word = |row: &[ColumnValue], at| text(row, at).unwrap_or_default().to_owned();
+        let found = self.query(
+            RELATIONS,
+            &[u64::from(to == RelationUse::Read).into(), table.to_ascii_lowercase().into()],
+        )?;
+        let relation = |row: &Vec<ColumnValue>| FoundRelation {
             schema: word(row, 0),
             kind: word(row, 1),
             storage: word(row, 2),
             usable: text(row, 3) == Some("true"),
             readable: text(row, 4) == Some("true"),
             oid: number(row, 5).unwrap_or_default(),
-            owner: Owner {
+            owner: RelationOwner {
                 name: word(row, 6),
                 is_trusted: text(row, 7) == Some("true"),
                 user: word(row, 8),
@@ -323,9 +325,9 @@ impl PostgresSession {
 
     /// The table of `init=max`: in the schema of the URL, or the only one of its name along the `search_path`.
     fn business_table(&mut self, table: &str) -> Result<(String, u64), Fault> {
-        let found = self.relations_named(table, Use::Read)?;
+        let found = self.relations_named(table, RelationUse::Read)?;
         let schema = self.schema.as_deref().filter(|schema| found.iter().any(|of| of.schema == **schema));
-        let near: Vec<Found> = found
+        let near: Vec<FoundRelation> = found
             .iter()
             .filter(|of| schema.is_some() || self.server.path.contains(&of.schema))
             .cloned()
@@ -364,7 +366,7 @@ impl Sequences for PostgresSession {
     fn counting(&mut self, key: &Key) -> Result<Option<Counting>, Fault> {
         let table = &key.table;
         let Some(relation) = self.find(table)? else { return Ok(None) };
-        let found = self.ask(
+        let found = self.query(
             "SELECT seqcache, seqincrement, seqcycle::pg_catalog.text FROM pg_catalog.pg_sequence \
              WHERE seqrelid = CAST(? AS pg_catalog.oid)",
             &[relation.oid.into()],
@@ -391,7 +393,7 @@ impl Sequences for PostgresSession {
 
     fn next(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
         let select = format!("SELECT last_value, is_called::pg_catalog.text FROM {}", self.place(key)?);
-        let found = self.ask(&select, &[])?;
+        let found = self.query(&select, &[])?;
         Ok(found.first().and_then(|row| {
             let last = number(row, 0)?;
             Some(if text(row, 1)? == "true" { last.saturating_add(key.step) } else { last })

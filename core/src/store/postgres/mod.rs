@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::PoisonError;
 
 pub use super::server::{ServerOptions, Tls, TlsMode};
-use super::sql::remote::{Driver, Live, Remote};
+use super::sql::remote::{Driver, Remote, RemoteConnection};
 use super::sql::{Dialect, SqlStore};
 use super::{Facts, Fault, FaultKind};
 use crate::time::Clock;
@@ -61,9 +61,11 @@ impl Driver for Postgres {
     /// writes too, but lacks every commit since; its timeline is older. A process without a history asks every host.
     fn connect(&mut self, options: &ServerOptions) -> Result<PostgresSession, Fault> {
         let (mut failures, mut replaced) = (Vec::new(), Vec::new());
-        let (mut best, mut fallback): (Option<(String, PostgresSession)>, Option<PostgresSession>) = (None, None);
+        let (mut best, mut fallback): (Option<(String, PostgresSession)>, Option<PostgresSession>) =
+            (None, None);
         for target in options.targets(&mut failures) {
-            let session = match PostgresSession::open(options, &target, &self.shared, Clock::System.boot_ms()) {
+            let session = match PostgresSession::open(options, &target, &self.shared, Clock::System.boot_ms())
+            {
                 Ok(session) => session,
                 Err(fault) if fault.kind == FaultKind::Unavailable || best.is_some() => {
                     failures.push(format!("{target}: {fault}"));
@@ -109,7 +111,7 @@ impl Driver for Postgres {
     }
 }
 
-impl Live for PostgresSession {
+impl RemoteConnection for PostgresSession {
     /// Whether the connection is open and, if it is to be asked, the server still answers.
     fn is_alive(&mut self, idle: bool) -> bool {
         self.serves(idle)

@@ -12,12 +12,12 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use super::dialect::{self, LOCKED, Limits, MISSING_TABLE};
 use super::error::{judge, not_connected};
 use super::place::Place;
-use super::prepared::{self, Prepared, Way};
+use super::prepared::{self, Execution, Prepared};
 use super::values::{cells, type_of, typed};
-use super::wire::{Failed, Said, PostgresWire};
-use crate::store::model::value::{Cell, Value, number, text};
+use super::wire::{Failed, PostgresWire, SentStatement};
+use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, ServerOptions, Target};
-use crate::store::sql::{Changed, State, Statement, Together};
+use crate::store::sql::{Changed, Connection, State, Statement, Together};
 use crate::store::{Fault, FaultKind, Secret};
 use crate::time::Clock;
 
@@ -117,7 +117,8 @@ impl PostgresSession {
         now_ms: u64,
     ) -> Result<PostgresSession, Fault> {
         let options = &*options.signed_in()?;
-        let wire = PostgresWire::open(options, target).map_err(|failed| not_connected(options, target, failed))?;
+        let wire =
+            PostgresWire::open(options, target).map_err(|failed| not_connected(options, target, failed))?;
         let mut session = PostgresSession {
             wire,
             direct: false,
@@ -141,7 +142,7 @@ impl PostgresSession {
     /// its own to the server, and hands it to other clients.
     fn is_direct(&mut self) -> Result<bool, Fault> {
         let Some((ours, theirs)) = self.wire.ends() else { return Ok(false) };
-        match self.ask(dialect::ENDS, &[]) {
+        match self.query(dialect::ENDS, &[]) {
             Ok(rows) => Ok(rows.first().is_some_and(|row| {
                 let end = |at| {
                     let port = number(row, at + 1).and_then(|port| u16::try_from(port).ok());
@@ -161,7 +162,7 @@ impl PostgresSession {
         if self.direct {
             self.say(&dialect::session(self.limits()), Phase::Ask)?;
         }
-        let about = self.ask(dialect::ABOUT, &[])?;
+        let about = self.query(dialect::ABOUT, &[])?;
         let said = |column| about.first().and_then(|row| text(row, column)).unwrap_or_default().to_owned();
         let (recovery, read_only) = (said(1), said(2));
         self.server.version = said(0);
@@ -186,7 +187,7 @@ impl PostgresSession {
         if !self.server.read_only {
             self.server.history = self.history()?;
         }
-        let path = self.ask(dialect::PATH, &[])?;
+        let path = self.query(dialect::PATH, &[])?;
         let usual = |schema: &String| !schema.starts_with("pg_");
         self.server.path =
             path.iter().filter_map(|row| text(row, 0).map(str::to_owned)).filter(usual).collect();
@@ -231,7 +232,7 @@ impl PostgresSession {
     }
 
     /// Checks the columns of [`PostgresSession::pinned`], from this column on.
-    pub(super) fn check_watched_row(&mut self, row: &[Cell], first: usize) -> Result<(), Fault> {
+    pub(super) fn check_watched_row(&mut self, row: &[ColumnValue], first: usize) -> Result<(), Fault> {
         let said = |at| text(row, first + 1 + at).unwrap_or_default().to_owned();
         self.check_watched([said(0), said(1), said(2)])
     }
@@ -293,7 +294,7 @@ impl PostgresSession {
     }
 
     fn history(&mut self) -> Result<Option<History>, Fault> {
-        match self.ask(dialect::HISTORY, &[]) {
+        match self.query(dialect::HISTORY, &[]) {
             Ok(rows) => Ok(rows.first().and_then(|row| {
                 let timeline = u32::from_str_radix(text(row, 1)?, 16).ok()?;
                 Some(History { system: text(row, 0)?.to_owned(), timeline })
@@ -304,19 +305,20 @@ impl PostgresSession {
         }
     }
 
-    /// The rows of a query.
-    pub(super) fn ask(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Cell>>, Fault> {
-        self.run(sql, values, Phase::Ask)
-    }
-
     /// The rows of a statement, read to `ReadyForQuery`: it comes after the commit.
     ///
     /// Statements that commit by themselves are frequent and are prepared, see `prepared.rs`; all others are sent as text
     /// with their values, in one message.
-    pub(super) fn run(&mut self, sql: &str, values: &[Value], phase: Phase) -> Result<Vec<Vec<Cell>>, Fault> {
+    pub(super) fn run(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+        phase: Phase,
+    ) -> Result<Vec<Vec<ColumnValue>>, Fault> {
         self.wire.unreplicated();
-        let way = if phase == Phase::Commit { self.prepared.way(sql, values) } else { Way::Plain };
-        let answer = match self.by_name(sql, values, way) {
+        let execution =
+            if phase == Phase::Commit { self.prepared.execution(sql, values) } else { Execution::Plain };
+        let answer = match self.by_name(sql, values, execution) {
             Some(answer) => answer,
             None => {
                 let (words, values) = (dialect::translated(sql), typed(values));
@@ -329,18 +331,18 @@ impl PostgresSession {
     }
 
     /// Prepares the statement if it is due; answers whether it is prepared.
-    fn is_named(&mut self, sql: &str, values: &[Value], way: &Way) -> Result<bool, Failed> {
+    fn is_named(&mut self, sql: &str, values: &[Value], execution: &Execution) -> Result<bool, Failed> {
         let limit = self.limit;
-        let prepared = match way {
-            Way::Plain => return Ok(false),
-            Way::Kept | Way::Name { prepare: None, .. } => return Ok(true),
-            Way::Keep => {
+        let prepared = match execution {
+            Execution::Plain => return Ok(false),
+            Execution::Kept | Execution::Name { prepare: None, .. } => return Ok(true),
+            Execution::Keep => {
                 let words = dialect::translated(sql);
                 let types: Vec<_> = values.iter().map(type_of).collect();
                 let made = self.wire.ask(limit, |client| client.prepare_typed(&words, &types));
                 made.map(|statement| self.prepared.keep(sql, statement))
             }
-            Way::Name { prepare: Some(prepare), .. } => {
+            Execution::Name { prepare: Some(prepare), .. } => {
                 self.wire.ask(limit, |client| client.batch_execute(prepare))
             }
         };
@@ -360,16 +362,18 @@ impl PostgresSession {
         &mut self,
         sql: &str,
         values: &[Value],
-        way: Way,
+        execution: Execution,
     ) -> Option<Result<Vec<tokio_postgres::Row>, Failed>> {
         let limit = self.limit;
-        match self.is_named(sql, values, &way) {
+        match self.is_named(sql, values, &execution) {
             Ok(true) => {}
             Ok(false) => return None,
             Err(failed) => return Some(Err(failed)),
         }
-        let answer = match way {
-            Way::Name { execute, .. } => self.wire.ask(limit, |client| client.query_typed(&execute, &[])),
+        let answer = match execution {
+            Execution::Name { execute, .. } => {
+                self.wire.ask(limit, |client| client.query_typed(&execute, &[]))
+            }
             _ => {
                 let statement = self.prepared.kept(sql)?;
                 let values: Vec<_> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
@@ -388,21 +392,21 @@ impl PostgresSession {
     /// Sends several changes at once, as one transaction. If one of them fails, nothing was changed. Each waits at most
     /// `wait` for a locked row: the other sources wait too.
     pub(super) fn run_together(&mut self, changes: &[&Statement], wait: Duration) -> Result<Together, Fault> {
-        let plain = |words: &str| Said::Plain(words.to_owned(), Vec::new());
+        let plain = |words: &str| SentStatement::Plain(words.to_owned(), Vec::new());
         let began = dialect::begin(self.limits(), wait, self.server.commit_waits());
         let changes: Vec<_> = changes.iter().map(|change| (change.sql(), change.values())).collect();
         let mut statements: Vec<_> = began.map(|words| plain(&words)).into();
         for (sql, values) in &changes {
-            let way = self.prepared.way(sql, values);
+            let execution = self.prepared.execution(sql, values);
             let named =
-                self.is_named(sql, values, &way).map_err(|failed| self.failed(&failed, Phase::Ask))?;
-            statements.push(match (way, self.prepared.kept(sql)) {
-                (Way::Name { execute, .. }, _) if named => Said::Plain(execute, Vec::new()),
+                self.is_named(sql, values, &execution).map_err(|failed| self.failed(&failed, Phase::Ask))?;
+            statements.push(match (execution, self.prepared.kept(sql)) {
+                (Execution::Name { execute, .. }, _) if named => SentStatement::Plain(execute, Vec::new()),
                 (_, Some(statement)) if named => {
                     let values = values.iter().map(|value| value as &(dyn ToSql + Sync));
-                    Said::Kept(statement.clone(), values.collect())
+                    SentStatement::Kept(statement.clone(), values.collect())
                 }
-                _ => Said::Plain(dialect::translated(sql), typed(values)),
+                _ => SentStatement::Plain(dialect::translated(sql), typed(values)),
             });
         }
         statements.push(plain("COMMIT"));
@@ -446,7 +450,7 @@ impl PostgresSession {
     }
 
     /// The effect of a change with the columns of [`PostgresSession::pinned`].
-    pub(super) fn changed(&mut self, found: &[Vec<Cell>]) -> Result<Changed, Fault> {
+    pub(super) fn changed(&mut self, found: &[Vec<ColumnValue>]) -> Result<Changed, Fault> {
         if let [row, ..] = found {
             self.check_watched_row(row, 1)?;
         }

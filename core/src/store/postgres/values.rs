@@ -4,7 +4,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
 
 use super::wire::Values;
-use crate::store::model::value::{Cell, Value};
+use crate::store::model::value::{ColumnValue, Value};
 
 /// The type of a placeholder; the server converts to the column's type and refuses a value that does not fit.
 pub(super) fn type_of(value: &Value) -> Type {
@@ -62,26 +62,25 @@ fn whole(raw: &[u8]) -> Option<i128> {
 }
 
 /// A column of any type.
-struct Any(Cell);
+struct Any(ColumnValue);
 
 impl<'a> FromSql<'a> for Any {
     fn from_sql(of: &Type, raw: &'a [u8]) -> Result<Any, Box<dyn std::error::Error + Sync + Send>> {
         Ok(Any(match *of {
-            Type::INT2 => Cell::Number(i16::from_sql(of, raw)?.into()),
-            Type::INT4 => Cell::Number(i32::from_sql(of, raw)?.into()),
-            Type::INT8 => Cell::Number(i64::from_sql(of, raw)?.into()),
-            Type::NUMERIC => {
-                whole(raw).map_or_else(|| Cell::Text("no whole number".to_owned()), Cell::Number)
-            }
+            Type::INT2 => ColumnValue::Number(i16::from_sql(of, raw)?.into()),
+            Type::INT4 => ColumnValue::Number(i32::from_sql(of, raw)?.into()),
+            Type::INT8 => ColumnValue::Number(i64::from_sql(of, raw)?.into()),
+            Type::NUMERIC => whole(raw)
+                .map_or_else(|| ColumnValue::Text("no whole number".to_owned()), ColumnValue::Number),
             _ => match <&str>::from_sql(of, raw) {
-                Ok(text) => Cell::Text(text.to_owned()),
-                Err(_) => Cell::Text(format!("a value of type {of}")),
+                Ok(text) => ColumnValue::Text(text.to_owned()),
+                Err(_) => ColumnValue::Text(format!("a value of type {of}")),
             },
         }))
     }
 
     fn from_sql_null(_: &Type) -> Result<Any, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Any(Cell::Null))
+        Ok(Any(ColumnValue::Null))
     }
 
     fn accepts(_: &Type) -> bool {
@@ -90,9 +89,9 @@ impl<'a> FromSql<'a> for Any {
 }
 
 /// The columns of a row.
-pub(super) fn cells(row: &Row) -> Vec<Cell> {
+pub(super) fn cells(row: &Row) -> Vec<ColumnValue> {
     let cell = |column| {
-        row.try_get::<_, Any>(column).map_or_else(|error| Cell::Text(error.to_string()), |any| any.0)
+        row.try_get::<_, Any>(column).map_or_else(|error| ColumnValue::Text(error.to_string()), |any| any.0)
     };
     (0..row.len()).map(cell).collect()
 }

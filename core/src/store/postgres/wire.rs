@@ -61,25 +61,25 @@ impl Failed {
 pub(super) type Values<'v> = Vec<(&'v (dyn ToSql + Sync), Type)>;
 
 /// A statement and its values.
-pub(super) enum Said<'v> {
+pub(super) enum SentStatement<'v> {
     /// Its text.
     Plain(String, Values<'v>),
     /// The driver's prepared statement.
     Kept(Statement, Vec<&'v (dyn ToSql + Sync)>),
 }
 
-impl Said<'_> {
+impl SentStatement<'_> {
     async fn to(&self, client: &Client) -> Result<Vec<Row>, tokio_postgres::Error> {
         match self {
-            Said::Plain(words, values) => client.query_typed(words, values).await,
-            Said::Kept(statement, values) => client.query(statement, values).await,
+            SentStatement::Plain(words, values) => client.query_typed(words, values).await,
+            SentStatement::Kept(statement, values) => client.query(statement, values).await,
         }
     }
 }
 
 /// Notices and the end of the connection, which arrive beside the answers.
 #[derive(Debug, Default)]
-struct Heard {
+struct ConnectionEvents {
     /// A commit did not wait for its standby.
     unreplicated: bool,
     /// Why the connection ended.
@@ -91,7 +91,7 @@ pub(super) struct PostgresWire {
     client: Client,
     runtime: Runtime,
     reader: JoinHandle<()>,
-    heard: Arc<Mutex<Heard>>,
+    events: Arc<Mutex<ConnectionEvents>>,
     /// Another handle of the same socket, of whatever family, to shut it down: a forked child may hold a copy, and the
     /// server would wait for both.
     socket: TcpStream,
@@ -121,7 +121,7 @@ impl PostgresWire {
             .password(options.password.reveal())
             .application_name("keymill")
             .ssl_mode(SslMode::Disable);
-        let heard = Arc::new(Mutex::new(Heard::default()));
+        let events = Arc::new(Mutex::new(ConnectionEvents::default()));
         let mut protection = Protection::None;
         let (client, reader, socket) = match target {
             Target::Tcp { address, .. } => {
@@ -136,7 +136,7 @@ impl PostgresWire {
                 };
                 let (client, reader);
                 (client, reader, protection) =
-                    greet_privately(&runtime, options, &mut config, stream, target, &heard)?;
+                    greet_privately(&runtime, options, &mut config, stream, target, &events)?;
                 (client, reader, socket)
             }
             Target::Socket(path) => {
@@ -144,7 +144,7 @@ impl PostgresWire {
                 let port = options.hosts.first().map_or(5432, |(_, port)| *port);
                 let path = if path.is_dir() { path.join(format!(".s.PGSQL.{port}")) } else { path.clone() };
                 let stream = timely(&runtime, options.connect_timeout, async {
-                    plug(&path).await.map_err(Failed::Io)
+                    connect_socket(&path).await.map_err(Failed::Io)
                 })?;
                 let socket = TcpStream::from(OwnedFd::from(stream.try_clone().map_err(Failed::Io)?));
                 let stream = {
@@ -152,12 +152,12 @@ impl PostgresWire {
                     tokio::net::UnixStream::from_std(stream).map_err(Failed::Io)?
                 };
                 // A socket file's data does not leave the machine.
-                let stream = Guarded { stream, stage: Stage::in_clear(Mode::of(options, target)) };
-                let (client, reader) = greet(&runtime, options, &config, stream, NoTls, &heard)?;
+                let stream = LoginFilter { stream, stage: Stage::in_clear(Mode::of(options, target)) };
+                let (client, reader) = greet(&runtime, options, &config, stream, NoTls, &events)?;
                 (client, reader, socket)
             }
         };
-        Ok(PostgresWire { client, runtime, reader, heard, socket, protection })
+        Ok(PostgresWire { client, runtime, reader, events, socket, protection })
     }
 
     /// Runs one query until `ReadyForQuery`, which follows its commit.
@@ -174,7 +174,7 @@ impl PostgresWire {
         match answer {
             // The reason arrived earlier, as a notice: `terminating connection due to administrator command`.
             Err(Failed::Postgres(error)) if error.is_closed() => {
-                let said = self.heard.lock().unwrap_or_else(PoisonError::into_inner).end.take();
+                let said = self.events.lock().unwrap_or_else(PoisonError::into_inner).end.take();
                 Err(Failed::Postgres(said.unwrap_or(error)))
             }
             other => other,
@@ -186,7 +186,7 @@ impl PostgresWire {
     pub(super) fn ask_all(
         &self,
         limit: Duration,
-        statements: &[Said<'_>],
+        statements: &[SentStatement<'_>],
     ) -> Result<Vec<Result<Vec<Row>, Failed>>, Failed> {
         timely(&self.runtime, limit, async {
             let mut asked: Vec<_> = statements.iter().map(|said| Box::pin(said.to(&self.client))).collect();
@@ -212,7 +212,7 @@ impl PostgresWire {
     /// Whether a commit since the last query did not wait for its standby. The server reports that in a warning, and calls
     /// the commit a success.
     pub(super) fn unreplicated(&self) -> bool {
-        std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner).unreplicated)
+        std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner).unreplicated)
     }
 
     /// Whether the server has closed the connection: a statement sent into a closed connection would count as unknown. The
@@ -250,7 +250,7 @@ fn timely<T>(
     })
 }
 
-async fn plug(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
+async fn connect_socket(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
     tokio::net::UnixStream::connect(path).await?.into_std()
 }
 
@@ -261,19 +261,19 @@ fn greet_privately(
     config: &mut Config,
     stream: tokio::net::TcpStream,
     target: &Target,
-    heard: &Arc<Mutex<Heard>>,
+    events: &Arc<Mutex<ConnectionEvents>>,
 ) -> Result<(Client, JoinHandle<()>, Protection), Failed> {
     let mode = Mode::of(options, target);
     let (Target::Tcp { host, address }, false) = (target, mode.is_plain()) else {
-        let stream = Guarded { stream, stage: Stage::in_clear(mode) };
-        let (client, reader) = greet(runtime, options, config, stream, NoTls, heard)?;
+        let stream = LoginFilter { stream, stage: Stage::in_clear(mode) };
+        let (client, reader) = greet(runtime, options, config, stream, NoTls, events)?;
         return Ok((client, reader, Protection::None));
     };
     let encrypted = Arc::new(AtomicBool::new(false));
     let tls = Tunnel::to(host, *address, options, mode, Arc::clone(&encrypted))?;
     config.ssl_mode(if mode == Mode::Prefer { SslMode::Prefer } else { SslMode::Require });
-    let stream = Guarded { stream, stage: Stage::Offer { required: mode != Mode::Prefer } };
-    let (client, reader) = greet(runtime, options, config, stream, tls, heard)?;
+    let stream = LoginFilter { stream, stage: Stage::Offer { required: mode != Mode::Prefer } };
+    let (client, reader) = greet(runtime, options, config, stream, tls, events)?;
     // ordering: Relaxed — written by this thread.
     let protection = if encrypted.load(Ordering::Relaxed) { mode.encrypted() } else { Protection::None };
     Ok((client, reader, protection))
@@ -286,7 +286,7 @@ fn greet<S, T>(
     config: &Config,
     stream: S,
     tls: T,
-    heard: &Arc<Mutex<Heard>>,
+    events: &Arc<Mutex<ConnectionEvents>>,
 ) -> Result<(Client, JoinHandle<()>), Failed>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -296,19 +296,19 @@ where
     let (client, mut connection) = timely(runtime, options.read_timeout, async {
         config.connect_raw(stream, tls).await.map_err(Failed::Postgres)
     })?;
-    let heard = Arc::clone(heard);
+    let events = Arc::clone(events);
     let reader = runtime.spawn(async move {
         loop {
             let message = std::future::poll_fn(|context| connection.poll_message(context)).await;
-            let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut events = events.lock().unwrap_or_else(PoisonError::into_inner);
             match message {
                 // By the function's name: the message is in the server's language.
                 Some(Ok(AsyncMessage::Notice(notice))) => {
-                    heard.unreplicated |= notice.routine() == Some("SyncRepWaitForLSN");
+                    events.unreplicated |= notice.routine() == Some("SyncRepWaitForLSN");
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
-                    heard.end = Some(error);
+                    events.end = Some(error);
                     return;
                 }
                 None => return,
@@ -320,7 +320,7 @@ where
 
 /// The login messages that a server may send. They are read before the driver sees them, both as plain text and as
 /// decrypted text.
-struct Guarded<S> {
+struct LoginFilter<S> {
     stream: S,
     stage: Stage,
 }
@@ -392,7 +392,7 @@ impl fmt::Display for Objection {
 
 impl std::error::Error for Objection {}
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for LoginFilter<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -412,7 +412,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for LoginFilter<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -443,7 +443,7 @@ mod encrypted {
     use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
     use tokio_postgres_rustls::MakeRustlsConnect;
 
-    use super::{Failed, Guarded, ServerOptions, Stage};
+    use super::{Failed, LoginFilter, ServerOptions, Stage};
     use crate::store::tls::{self, Mode};
 
     /// Which authorities are trusted, and what may be sent then.
@@ -472,7 +472,7 @@ mod encrypted {
     }
 
     impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Tunnel {
-        type Stream = Guarded<<MakeRustlsConnect as MakeTlsConnect<S>>::Stream>;
+        type Stream = LoginFilter<<MakeRustlsConnect as MakeTlsConnect<S>>::Stream>;
         type Error = io::Error;
         type Future = Pin<Box<dyn Future<Output = io::Result<Self::Stream>> + Send>>;
 
@@ -483,12 +483,12 @@ mod encrypted {
                 let stream = connector.connect(stream).await?;
                 // ordering: Relaxed — read by the same thread, after the login.
                 self.used.store(true, Ordering::Relaxed);
-                Ok(Guarded { stream, stage: self.stage })
+                Ok(LoginFilter { stream, stage: self.stage })
             })
         }
     }
 
-    impl<S: TlsStream + Unpin> TlsStream for Guarded<S> {
+    impl<S: TlsStream + Unpin> TlsStream for LoginFilter<S> {
         fn channel_binding(&self) -> ChannelBinding {
             self.stream.channel_binding()
         }

@@ -37,7 +37,7 @@ use crate::time::Clock;
 use meaning::advised;
 use sentinel::Sentinels;
 use session::{Open, RedisSession, check};
-use slots::OpenSlots;
+use slots::RedisSlots;
 
 /// The server, and the options that only Redis has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,10 @@ impl RedisStore {
     }
 
     /// The same for a change: connects to a server that takes writes and that the Sentinels call the master now.
-    fn with_master<T>(&mut self, work: impl FnOnce(&mut RedisSession) -> Result<T, Fault>) -> Result<T, Fault> {
+    fn with_master<T>(
+        &mut self,
+        work: impl FnOnce(&mut RedisSession) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
         if let Some(sentinels) = &mut self.sentinels
             && let Some(session) = &self.session
             && Some(sentinels.master()?) != session.master
@@ -89,7 +92,10 @@ impl RedisStore {
     }
 
     /// Runs with a live connection and keeps it if it may be used again.
-    fn with_session<T>(&mut self, work: impl FnOnce(&mut RedisSession) -> Result<T, Fault>) -> Result<T, Fault> {
+    fn with_session<T>(
+        &mut self,
+        work: impl FnOnce(&mut RedisSession) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
         let mut session = self.ready()?;
         let answer = work(&mut session);
         if !session.wire.broken {
@@ -224,7 +230,7 @@ impl SlotStore for RedisStore {
         check(key)?;
         let patience = self.options.server.read_timeout;
         let done = self.with_master(|session| {
-            contend(patience, || Ok(work.run(&mut OpenSlots { session: &mut *session })?.then_some(())))
+            contend(patience, || Ok(work.run(&mut RedisSlots { session: &mut *session })?.then_some(())))
         });
         done.map_err(|fault| advised(fault, meaning::LEASES))
     }
@@ -262,7 +268,7 @@ impl SlotStore for RedisStore {
     }
 
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
-        check(key).and_then(|()| self.with_session(|session| OpenSlots { session }.read_pool(key))).map_err(
+        check(key).and_then(|()| self.with_session(|session| RedisSlots { session }.read_pool(key))).map_err(
             |fault| advised(fault, meaning::LEASES).with_context(&format!("looking at pool `{}`", key.name)),
         )
     }

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use redis::{Value, cmd};
 
 use super::meaning::{self, advised};
-use super::session::{Script, RedisSession, place, text};
-use super::wire::Phase;
+use super::session::{RedisSession, Script, place, text};
+use super::wire::CommandKind;
 use crate::store::{Fault, FaultKind, Key, StoredTable};
 
 static ROUTE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("route.lua")));
@@ -49,7 +49,8 @@ fn list_all(session: &mut RedisSession, key: &Key) -> Result<Vec<(String, Stored
     loop {
         let mut scan = cmd("SCAN");
         scan.arg(&cursor).arg("MATCH").arg(format!("{prefix}*")).arg("COUNT").arg(1000);
-        let answer = session.wire.exchange(&[scan], Phase::Ask)?.into_iter().next().unwrap_or_default();
+        let answer =
+            session.wire.exchange(&[scan], CommandKind::Query)?.into_iter().next().unwrap_or_default();
         let Value::Array(parts) = session.wire.answer(answer)? else { break };
         if let Some(Value::Array(found)) = parts.get(1) {
             let found = found.iter().filter_map(text);
@@ -76,7 +77,8 @@ fn wrong(at: &str) -> Fault {
 }
 
 fn fields(session: &mut RedisSession, command: redis::Cmd) -> Result<Vec<Option<String>>, Fault> {
-    let answer = session.wire.exchange(&[command], Phase::Ask)?.into_iter().next().unwrap_or_default();
+    let answer =
+        session.wire.exchange(&[command], CommandKind::Query)?.into_iter().next().unwrap_or_default();
     match session.wire.answer(answer)? {
         Value::Array(fields) => Ok(fields.iter().map(text).collect()),
         _ => Ok(Vec::new()),

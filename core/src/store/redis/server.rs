@@ -284,7 +284,8 @@ mod tests {
 
     #[test]
     fn only_a_master_is_writable() {
-        let role = |role: &str, durability| RedisServer::new(&format!("role:{role}")).not_writable(durability);
+        let role =
+            |role: &str, durability| RedisServer::new(&format!("role:{role}")).not_writable(durability);
         for durability in [Durability::Refuse, Durability::Warn] {
             assert_eq!(role("master", durability), None);
             for other in ["slave", "active-replica", "sentinel", "primary"] {
@@ -294,7 +295,9 @@ mod tests {
         assert!(
             role("active-replica", Durability::Warn).is_some_and(|why| why.contains("role:active-replica"))
         );
-        assert!(RedisServer::new("").not_writable(Durability::Refuse).is_some_and(|why| why.contains("`+info`")));
+        assert!(
+            RedisServer::new("").not_writable(Durability::Refuse).is_some_and(|why| why.contains("`+info`"))
+        );
         assert_eq!(RedisServer::new("").not_writable(Durability::Warn), None);
     }
 
@@ -335,9 +338,13 @@ mod tests {
 
     #[test]
     fn clusters_and_sentinels_keep_no_rows() {
-        assert!(RedisServer::new("redis_mode:cluster").is_no_store().is_some_and(|why| why.contains("Cluster")));
         assert!(
-            RedisServer::new("redis_mode:sentinel").is_no_store().is_some_and(|why| why.contains("?sentinel="))
+            RedisServer::new("redis_mode:cluster").is_no_store().is_some_and(|why| why.contains("Cluster"))
+        );
+        assert!(
+            RedisServer::new("redis_mode:sentinel")
+                .is_no_store()
+                .is_some_and(|why| why.contains("?sentinel="))
         );
         assert_eq!(RedisServer::new(INFO).is_no_store(), None);
     }

@@ -7,8 +7,8 @@ use redis::{Cmd, Value, cmd};
 
 use super::RedisOptions;
 use super::server::{Finding, RedisServer, questions, replicas_to_write};
-use super::wire::{Phase, RedisWire};
-use crate::store::model::rows::{self, Answers, Digits, Rows, Stored};
+use super::wire::{CommandKind, RedisWire};
+use crate::store::model::rows::{self, Answers, Digits, Rows, StoredRow};
 use crate::store::server::{self, Target};
 use crate::store::{
     Durability, Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, RowsWork, Scheme, SerialKey,
@@ -89,7 +89,7 @@ impl RedisSession {
         commands.push(replicas_to_write());
         let asked = questions(true);
         commands.extend(asked.iter().cloned());
-        let mut answers = match self.wire.exchange(&commands, Phase::Ask) {
+        let mut answers = match self.wire.exchange(&commands, CommandKind::Query) {
             Ok(answers) => answers.into_iter(),
             Err(fault) => return Err(fault.and(self.wire.silence())),
         };
@@ -132,7 +132,7 @@ impl RedisSession {
     /// looked at and dropped.
     pub(super) fn readable_secrets(&mut self) -> Result<Option<String>, Fault> {
         let questions = SECRETS.map(|name| cmd("CONFIG").arg("GET").arg(name).take());
-        let answers = self.wire.exchange(&questions, Phase::Ask)?;
+        let answers = self.wire.exchange(&questions, CommandKind::Query)?;
         let is_set = |answer: &Value| {
             let has_text = |value: &Value| text(value).is_some_and(|value| !value.is_empty());
             match answer {
@@ -161,7 +161,7 @@ impl RedisSession {
     pub(super) fn is_alive(&mut self) -> bool {
         let idle = Clock::System.boot_ms().saturating_sub(self.used_ms);
         // Any answer is a sign of life. This query needs no right that a reservation does not need.
-        idle <= IDLE_MS || self.wire.exchange(&questions(false), Phase::Ask).is_ok()
+        idle <= IDLE_MS || self.wire.exchange(&questions(false), CommandKind::Query).is_ok()
     }
 
     /// Refuses to write to a server that is no master, and drops the connection: the next attempt may find another server.
@@ -267,7 +267,7 @@ impl RedisSession {
             commands.push(self.wait_command());
         }
         commands.extend(questions(self.refuses()));
-        self.wire.exchange(&commands, Phase::Commit)
+        self.wire.exchange(&commands, CommandKind::Change)
     }
 
     /// Reserves in one round trip if the row is as expected. `None`: nothing was changed, and `rows` decides.
@@ -326,7 +326,7 @@ impl RedisSession {
             commands.push(self.wait_command());
         }
         commands.extend(questions(self.refuses()));
-        let (said, cut) = self.wire.exchange_until_cut(&commands, Phase::Commit);
+        let (said, cut) = self.wire.exchange_until_cut(&commands, CommandKind::Change);
         let kept = self.counts(said.get(taken.len()..).unwrap_or_default(), cut.as_ref());
         let mut said = said.into_iter();
         for (at, request, bounds) in taken {
@@ -419,7 +419,7 @@ pub(super) struct Open<'a> {
 }
 
 impl Open<'_> {
-    fn set(&mut self, key: &Key, old: Option<Mark>, new: &Stored) -> Result<bool, Fault> {
+    fn set(&mut self, key: &Key, old: Option<Mark>, new: &StoredRow) -> Result<bool, Fault> {
         let new = mark(new)?;
         let old =
             old.map_or([String::new(), String::new()], |old| [old.period.to_string(), old.next.to_string()]);
@@ -431,27 +431,27 @@ impl Open<'_> {
 }
 
 /// Redis keeps rows of scheme `keymill` only, which `check` ensures.
-fn mark(stored: &Stored) -> Result<Mark, Fault> {
+fn mark(stored: &StoredRow) -> Result<Mark, Fault> {
     match stored {
-        Stored::Segment(mark) => Ok(*mark),
+        StoredRow::Segment(mark) => Ok(*mark),
         _ => Err(Fault::new(FaultKind::Refused, "Redis keeps scheme=keymill only")),
     }
 }
 
 impl Rows for Open<'_> {
-    fn read(&mut self, key: &Key, _lock: bool) -> Result<Option<Stored>, Fault> {
+    fn read(&mut self, key: &Key, _lock: bool) -> Result<Option<StoredRow>, Fault> {
         let at = place(key);
-        let mut answers = self.session.wire.exchange(&look_up(&at), Phase::Ask)?.into_iter();
+        let mut answers = self.session.wire.exchange(&look_up(&at), CommandKind::Query)?.into_iter();
         let expires = self.session.wire.answer(answers.next().unwrap_or_default())?;
         let fields = self.session.wire.answer(answers.next().unwrap_or_default())?;
-        Ok(row_of(&at, fields, &expires)?.map(Stored::Segment))
+        Ok(row_of(&at, fields, &expires)?.map(StoredRow::Segment))
     }
 
-    fn insert(&mut self, key: &Key, new: &Stored) -> Result<bool, Fault> {
+    fn insert(&mut self, key: &Key, new: &StoredRow) -> Result<bool, Fault> {
         self.set(key, None, new)
     }
 
-    fn replace(&mut self, key: &Key, old: &Stored, new: &Stored) -> Result<bool, Fault> {
+    fn replace(&mut self, key: &Key, old: &StoredRow, new: &StoredRow) -> Result<bool, Fault> {
         self.set(key, Some(mark(old)?), new)
     }
 
@@ -512,7 +512,7 @@ impl RedisSession {
     pub(super) fn read_many(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Result<Option<Mark>, Fault>>, Fault> {
         let places: Vec<_> = keys.iter().map(|key| place(key)).collect();
         let commands: Vec<_> = places.iter().flat_map(|at| look_up(at)).collect();
-        let mut answers = self.wire.exchange(&commands, Phase::Ask)?.into_iter();
+        let mut answers = self.wire.exchange(&commands, CommandKind::Query)?.into_iter();
         let mut found = Vec::with_capacity(keys.len());
         for at in &places {
             let (expires, fields) = (answers.next().unwrap_or_default(), answers.next().unwrap_or_default());
@@ -583,7 +583,7 @@ impl RedisSession {
             commands.push(self.wait_command());
         }
         commands.extend(questions(self.refuses()));
-        self.wire.exchange(&commands, Phase::Commit)
+        self.wire.exchange(&commands, CommandKind::Change)
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use redis::{Value, cmd};
 
-use super::session::{Script, RedisSession, place, text};
-use super::wire::Phase;
+use super::session::{RedisSession, Script, place, text};
+use super::wire::CommandKind;
 use crate::store::model::worker::{POOL_ROW, SlotRows};
 use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, PoolRows, Renewal, SlotRow};
 
@@ -19,7 +19,7 @@ const LAYOUT: &str = "layout";
 const FLOOR: &str = "floor";
 
 /// Rows of an open session. Each change is a compare-and-set of one slot, and so a commit.
-pub(super) struct OpenSlots<'a> {
+pub(super) struct RedisSlots<'a> {
     pub(super) session: &'a mut RedisSession,
 }
 
@@ -48,7 +48,7 @@ fn read_slot(field: &str, kept: &str) -> Option<SlotRow> {
     (written(&row) == kept).then_some(row)
 }
 
-impl OpenSlots<'_> {
+impl RedisSlots<'_> {
     fn set(&mut self, key: &Key, field: &str, old: &str, new: String) -> Result<bool, Fault> {
         self.set_if(key, vec![field.to_owned(), old.to_owned(), new])
     }
@@ -59,11 +59,11 @@ impl OpenSlots<'_> {
     }
 }
 
-impl SlotRows for OpenSlots<'_> {
+impl SlotRows for RedisSlots<'_> {
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         let at = place(key);
         let commands = [cmd("TIME"), cmd("PTTL").arg(&at).take(), cmd("HGETALL").arg(&at).take()];
-        let mut answers = self.session.wire.exchange(&commands, Phase::Ask)?.into_iter();
+        let mut answers = self.session.wire.exchange(&commands, CommandKind::Query)?.into_iter();
         let mut next = || answers.next().unwrap_or_default();
         let (time, expires, fields) = (next(), next(), next());
         let time = self.session.wire.answer(time)?;
@@ -132,7 +132,7 @@ pub(super) fn renew(session: &mut RedisSession, renewal: &Renewal) -> Result<Opt
 
 /// The server's clock, milliseconds since 1970.
 pub(super) fn now_ms(session: &mut RedisSession) -> Result<u64, Fault> {
-    let answers = session.wire.exchange(&[cmd("TIME")], Phase::Ask)?;
+    let answers = session.wire.exchange(&[cmd("TIME")], CommandKind::Query)?;
     let time = session.wire.answer(answers.into_iter().next().unwrap_or_default())?;
     millis(&time)
 }

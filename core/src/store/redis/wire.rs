@@ -13,13 +13,13 @@ use crate::store::socket::Socket;
 use crate::store::tls::{Mode, Protection, auth_withheld};
 use crate::store::{Fault, FaultKind, Remedy, Secret, server};
 
-/// What a command leaves behind if the connection breaks.
+/// Whether a command changes something: it decides what a connection that breaks leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// A query: nothing was to be changed.
-    Ask,
-    /// A change: its outcome is unknown until the answer.
-    Commit,
+pub(super) enum CommandKind {
+    /// Nothing was to be changed.
+    Query,
+    /// The outcome is unknown until the answer.
+    Change,
 }
 
 /// The bytes to and from a server, plain or encrypted. The library's own TLS would install its provider in the whole process,
@@ -104,8 +104,8 @@ impl RedisWire {
     }
 
     /// Sends all commands at once and reads an answer to each. Error answers are among them; the caller judges them.
-    pub(super) fn exchange(&mut self, commands: &[Cmd], phase: Phase) -> Result<Vec<Value>, Fault> {
-        match self.exchange_until_cut(commands, phase) {
+    pub(super) fn exchange(&mut self, commands: &[Cmd], kind: CommandKind) -> Result<Vec<Value>, Fault> {
+        match self.exchange_until_cut(commands, kind) {
             (answers, None) => Ok(answers),
             (_, Some(fault)) => Err(fault),
         }
@@ -116,7 +116,7 @@ impl RedisWire {
     pub(super) fn exchange_until_cut(
         &mut self,
         commands: &[Cmd],
-        phase: Phase,
+        kind: CommandKind,
     ) -> (Vec<Value>, Option<Fault>) {
         let mut packed = Vec::new();
         for command in commands {
@@ -125,12 +125,12 @@ impl RedisWire {
         let mut answers = Vec::with_capacity(commands.len());
         self.stream.begin(self.limit);
         if let Err(error) = self.stream.write_all(&packed).and_then(|()| self.stream.flush()) {
-            return (answers, Some(self.cut(&error.into(), phase)));
+            return (answers, Some(self.cut(&error.into(), kind)));
         }
         for _ in commands {
             match self.parser.parse_value(&mut self.stream) {
                 Ok(answer) => answers.push(answer),
-                Err(error) => return (answers, Some(self.cut(&error, phase))),
+                Err(error) => return (answers, Some(self.cut(&error, kind))),
             }
         }
         (answers, None)
@@ -138,7 +138,7 @@ impl RedisWire {
 
     /// One command; an error answer is a fault.
     pub(super) fn ask(&mut self, command: Cmd) -> Result<Value, Fault> {
-        let mut answers = self.exchange(&[command], Phase::Ask)?;
+        let mut answers = self.exchange(&[command], CommandKind::Query)?;
         let answer = answers.pop().unwrap_or_default();
         self.answer(answer)
     }
@@ -157,7 +157,7 @@ impl RedisWire {
     }
 
     /// Anything but an answer breaks the connection.
-    fn cut(&mut self, error: &RedisError, phase: Phase) -> Fault {
+    fn cut(&mut self, error: &RedisError, kind: CommandKind) -> Fault {
         self.broken = true;
         let message = hide(&plain_words(error), &self.password);
         let io = io_error(error).map(io::Error::kind);
@@ -166,15 +166,15 @@ impl RedisWire {
             Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe)
         );
         if let Some(refused) = io_error(error).and_then(crate::store::tls::refusal)
-            && phase == Phase::Ask
+            && kind == CommandKind::Query
         {
             // A server that requires a client certificate says so after the handshake.
             self.refused = true;
             return refused;
         }
-        match phase {
-            Phase::Ask => Fault::new(FaultKind::Unavailable, message),
-            Phase::Commit => Fault::new(
+        match kind {
+            CommandKind::Query => Fault::new(FaultKind::Unavailable, message),
+            CommandKind::Change => Fault::new(
                 FaultKind::Unknown,
                 format!(
                     "{message}; whether it was done is unknown, and what it may have reserved is never used"

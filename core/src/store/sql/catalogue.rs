@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::scheme::{Family, Kept};
-use crate::store::model::layout::Layout;
+use crate::store::model::row_layout::RowLayout;
 use crate::store::model::rows;
 use crate::store::{Fault, FaultKind, Key};
 
@@ -68,7 +68,7 @@ pub(super) fn look_at_table(connection: &mut dyn Connection, key: &Key) -> Resul
 }
 
 fn check_shape(connection: &dyn Connection, key: &Key, found: &Relation) -> Result<(), Fault> {
-    let (layout, family) = (Layout::of(key), connection.dialect().family());
+    let (layout, family) = (RowLayout::of(key), connection.dialect().family());
     // PostgreSQL's names are folded, and a quoted name differs. The other databases' names have no case.
     let folded = |name: &str| match family {
         Family::MySql => name.to_owned(),

@@ -9,15 +9,15 @@
 use crate::base::scheme::{Family, Kept};
 use crate::store::model::counter::{Counter, CounterRow};
 use crate::store::model::decide::decide;
-use crate::store::model::layout::Layout;
-use crate::store::model::rows::{Stored, stored_at};
+use crate::store::model::row_layout::RowLayout;
+use crate::store::model::rows::{StoredRow, stored_at};
 use crate::store::model::value::Value;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved};
 
 use super::{Changed, Connection, Statement, rows, statement};
 
 /// A statement that reserves, and the expected answer.
-pub(super) struct GuardedAdd {
+pub(super) struct ConditionalAdd {
     pub(super) statement: Statement,
     expected: Expected,
 }
@@ -61,9 +61,9 @@ pub(super) fn reserve(connection: &mut dyn Connection, request: &Request) -> Res
 pub(super) fn prepare(
     connection: &mut dyn Connection,
     request: &Request,
-) -> Result<Option<GuardedAdd>, Fault> {
+) -> Result<Option<ConditionalAdd>, Fault> {
     let key = &*request.key;
-    if !connection.dialect().has_guarded_add() || request.len == 0 {
+    if !connection.dialect().has_conditional_add() || request.len == 0 {
         return Ok(None);
     }
     let adds = Counter::of(key).is_some() || is_plain(request);
@@ -75,7 +75,7 @@ pub(super) fn prepare(
             let known = connection.state().known.get(&rows::known_row(key)).copied();
             let Some(known) = known else { return Ok(None) };
             let Some((len, from)) = counter.addition(request, &known) else { return Ok(None) };
-            add(connection, key, len, from, Some(known), Layout::of(key).relied_on(&known))
+            add(connection, key, len, from, Some(known), RowLayout::of(key).relied_on(&known))
         }
         (None, Kept::Segment) if is_plain(request) => {
             let last = request.last.min(MAX_NUMBER);
@@ -104,8 +104,8 @@ fn add(
     (lowest, highest): (u64, u64),
     counter: Option<CounterRow>,
     relied_on: Vec<(&str, Value)>,
-) -> Result<Option<GuardedAdd>, Fault> {
-    let position = Layout::of(key).position();
+) -> Result<Option<ConditionalAdd>, Fault> {
+    let position = RowLayout::of(key).position();
     // MySQL returns the number in the OK packet, which no proxy can mix up with another session's. A segment's position may
     // become 2^63, so its number is the position before.
     let (addition, after, highest) = match (connection.dialect().family(), counter) {
@@ -119,12 +119,12 @@ fn add(
     }
     let from = (lowest, highest);
     let statement = statement::add(connection, key, &addition, len, from, relied_on)?;
-    Ok(Some(GuardedAdd { statement, expected: Expected::Added { from, len, after, counter } }))
+    Ok(Some(ConditionalAdd { statement, expected: Expected::Added { from, len, after, counter } }))
 }
 
 /// For a serial, or a segment in a new period: the row is exactly where this process left it. `None` if it is not, or if
 /// the caller needs a report about it.
-fn compare_and_set(connection: &dyn Connection, request: &Request) -> Result<Option<GuardedAdd>, Fault> {
+fn compare_and_set(connection: &dyn Connection, request: &Request) -> Result<Option<ConditionalAdd>, Fault> {
     let (key, seen) = (&*request.key, request.high_water);
     if seen.next == 0 {
         return Ok(None);
@@ -133,14 +133,14 @@ fn compare_and_set(connection: &dyn Connection, request: &Request) -> Result<Opt
     let after = Mark { period: reserved.period, next: reserved.hi };
     let (Ok(old), Ok(new)) = (stored_at(key, seen), stored_at(key, after)) else { return Ok(None) };
     let statement = statement::replace(connection, key, &old, &new)?.committing(connection, key);
-    Ok(Some(GuardedAdd { statement, expected: Expected::Exactly(reserved) }))
+    Ok(Some(ConditionalAdd { statement, expected: Expected::Exactly(reserved) }))
 }
 
 /// Interprets the answer to a statement; `None` if it matched no row and changed nothing.
 pub(super) fn interpret(
     connection: &mut dyn Connection,
     request: &Request,
-    add: &GuardedAdd,
+    add: &ConditionalAdd,
     changed: Changed,
 ) -> Result<Option<Reserved>, Fault> {
     if changed.rows == 0 {
@@ -177,10 +177,10 @@ pub(super) fn prepare_give_back(
     (lo, hi): (u64, u64),
 ) -> Result<Option<Statement>, Fault> {
     let is_segment = matches!(key.scheme.kept(), Kept::Segment) && key.serial.is_none();
-    if !connection.dialect().has_guarded_add() || !is_segment || lo == 0 || lo >= hi {
+    if !connection.dialect().has_conditional_add() || !is_segment || lo == 0 || lo >= hi {
         return Ok(None);
     }
-    let ends = |next| Stored::Segment(Mark { period, next });
+    let ends = |next| StoredRow::Segment(Mark { period, next });
     let change = statement::replace(connection, key, &ends(hi), &ends(lo))?;
     Ok(Some(change.committing(connection, key)))
 }

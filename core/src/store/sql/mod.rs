@@ -9,7 +9,7 @@
 //! * `statement` writes SQL from a scheme's columns, in a syntax that every connection translates: `` `name` `` and `?`.
 //! * `rows` reads and writes rows inside a transaction (the [`Rows`](super::model::rows::Rows) of all databases), begins a
 //!   transaction again after a conflict, and creates tables.
-//! * `guarded_add` is the fast path: one statement that adds to the row and commits by itself, guarded by conditions that
+//! * `conditional_add` is the fast path: one statement that adds to the row and commits by itself, under conditions that
 //!   hold only in the common case. If it matches no row, nothing was changed and a transaction decides.
 //! * `many` changes many rows of keymill's own table in one transaction.
 //! * `together` sends the statements of several sources at once, without those whose rows are locked.
@@ -26,8 +26,8 @@
 //! * The settings on which a commit's durability depends are judged with each reservation, in its own statements.
 
 mod catalogue;
+mod conditional_add;
 pub(crate) mod dialect;
-mod guarded_add;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) mod judgement;
 mod many;
@@ -46,7 +46,7 @@ use std::time::Duration;
 
 use super::model::counter::CounterRow;
 use super::model::rows::Digits;
-use super::model::value::{Cell, Value};
+use super::model::value::{ColumnValue, Value};
 use super::{Durability, Fault, FaultKind, Key, Mark, Request, Reserved, Row, Scheme, SerialKey};
 pub(crate) use catalogue::{Relation, check_table, wrong};
 pub(crate) use dialect::{Dialect, create_statement};
@@ -173,7 +173,7 @@ pub(crate) trait Connection {
     fn state(&mut self) -> &mut State;
 
     /// Runs a query; answers with its rows.
-    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Cell>>, Fault>;
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<ColumnValue>>, Fault>;
 
     /// Makes a change inside a transaction; answers with how many rows it changed.
     fn change(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault>;

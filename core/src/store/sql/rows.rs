@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::base::scheme::{Family, Kept};
-use crate::store::model::layout::Layout;
-use crate::store::model::rows::{self, Digits, Rows, Stored};
+use crate::store::model::row_layout::RowLayout;
+use crate::store::model::rows::{self, Digits, Rows, StoredRow};
 use crate::store::model::value::{Value, number, text};
 use crate::store::{Fault, FaultKind, Key, SerialKey};
 
@@ -16,7 +16,7 @@ const LONGEST_PAUSE: u64 = 20;
 
 /// The columns that identify the row of a key, with their values.
 pub(super) fn identity(dialect: Dialect, key: &Key) -> Result<Vec<(&str, Value)>, Fault> {
-    let identity = Layout::of(key).identity()?;
+    let identity = RowLayout::of(key).identity()?;
     if dialect.family() == Family::MySql && matches!(key.scheme.kept(), Kept::Serial) {
         for (_, value) in &identity {
             if let Value::Text(text) = value {
@@ -142,8 +142,8 @@ impl OpenRows<'_> {
 }
 
 impl Rows for OpenRows<'_> {
-    fn read(&mut self, key: &Key, lock: bool) -> Result<Option<Stored>, Fault> {
-        let layout = Layout::of(key);
+    fn read(&mut self, key: &Key, lock: bool) -> Result<Option<StoredRow>, Fault> {
+        let layout = RowLayout::of(key);
         let columns: Vec<_> = layout.content().iter().map(|column| format!("`{column}`")).collect();
         let lock = if lock { self.connection.for_update() } else { "" };
         let (sql, values) = statement::select(self.connection, key, &columns.join(", "), lock)?;
@@ -152,20 +152,20 @@ impl Rows for OpenRows<'_> {
         known.remove(&known_row(key));
         let Some(row) = found.first() else { return Ok(None) };
         let stored = layout.decode(row)?;
-        if let Stored::Counter(row) = stored {
+        if let StoredRow::Counter(row) = stored {
             known.insert(known_row(key), row);
         }
         Ok(Some(stored))
     }
 
-    fn insert(&mut self, key: &Key, new: &Stored) -> Result<bool, Fault> {
+    fn insert(&mut self, key: &Key, new: &StoredRow) -> Result<bool, Fault> {
         let (sql, values) = statement::insert(self.connection, key, new)?;
         let made = self.change_one(&sql, &values);
         // Another transaction has just created it.
         if made.is_err() && std::mem::take(&mut self.connection.state().duplicate) { Ok(false) } else { made }
     }
 
-    fn replace(&mut self, key: &Key, old: &Stored, new: &Stored) -> Result<bool, Fault> {
+    fn replace(&mut self, key: &Key, old: &StoredRow, new: &StoredRow) -> Result<bool, Fault> {
         let change = statement::replace(self.connection, key, old, new)?;
         self.change_one(&change.sql(), &change.values())
     }
@@ -195,7 +195,7 @@ pub(super) fn known_row(key: &Key) -> (String, String) {
 
 /// How many seconds ago the row was changed, by the database's clock; `None` if no column records it.
 pub(super) fn age(connection: &mut dyn Connection, key: &Key) -> Result<Option<u64>, Fault> {
-    let Some((column, touched)) = Layout::of(key).touched() else { return Ok(None) };
+    let Some((column, touched)) = RowLayout::of(key).touched() else { return Ok(None) };
     if !check_table(connection, key)? {
         return Ok(None);
     }

@@ -25,7 +25,7 @@ pub(super) fn transact(
 ) -> Result<(), Fault> {
     rows::check_table_name(&key.table)?;
     transact_on(connection, key, |connection| {
-        let done = work.run(&mut OpenSlots { connection })?;
+        let done = work.run(&mut SqlSlots { connection })?;
         Ok(done.then_some(()))
     })
 }
@@ -40,7 +40,7 @@ fn clock(connection: &dyn Connection) -> &'static str {
 }
 
 /// What became of one statement for several leases.
-enum Together {
+enum RenewedTogether {
     Renewed(Renewed),
     /// Some were not renewed, and perhaps some were.
     InPart,
@@ -120,14 +120,14 @@ fn renew_together<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> R
     let doing = crate::store::renewing(renewals);
     let together = write(&mut store.server, |connection| {
         if renewals.len() > 1 && renewals.iter().any(|renewal| is_held(connection, renewal)) {
-            return Ok(Together::Untried);
+            return Ok(RenewedTogether::Untried);
         }
-        Ok(renew_alone(connection, renewals)?.map_or(Together::InPart, Together::Renewed))
+        Ok(renew_alone(connection, renewals)?.map_or(RenewedTogether::InPart, RenewedTogether::Renewed))
     });
     let answer = match together.map_err(|fault| fault.with_context(&doing)) {
-        Ok(Together::Renewed(renewed)) => return Ok(renewed),
-        Ok(Together::Untried) => return renew_each(store, renewals),
-        Ok(Together::InPart) => crate::store::renew_slots(store, renewals),
+        Ok(RenewedTogether::Renewed(renewed)) => return Ok(renewed),
+        Ok(RenewedTogether::Untried) => return renew_each(store, renewals),
+        Ok(RenewedTogether::InPart) => crate::store::renew_slots(store, renewals),
         Err(fault) => Err(fault),
     };
     match answer {
@@ -175,7 +175,7 @@ fn renew_each<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> Resul
 fn renew_without_waiting(connection: &mut dyn Connection, renewal: &Renewal) -> Result<Renewed, Fault> {
     without_waiting(connection, |connection| {
         transact_on(connection, &renewal.own.key, |connection| {
-            worker::renew(&mut OpenSlots { connection }, std::slice::from_ref(renewal))
+            worker::renew(&mut SqlSlots { connection }, std::slice::from_ref(renewal))
         })
     })
 }
@@ -222,7 +222,7 @@ pub(super) fn renew_alone(
 }
 
 /// Rows of leased workers in an open transaction.
-pub(super) struct OpenSlots<'c> {
+pub(super) struct SqlSlots<'c> {
     pub(super) connection: &'c mut dyn Connection,
 }
 
@@ -249,7 +249,7 @@ fn new_row(key: &Key, new: &SlotRow, layout: &str) -> [Value; 7] {
     ]
 }
 
-impl OpenSlots<'_> {
+impl SqlSlots<'_> {
     /// Inserts a row; `false`: another process has just created it, or there was nothing to insert.
     fn insert(&mut self, sql: &str, values: &[Value]) -> Result<bool, Fault> {
         let made = self.connection.change(sql, values);
@@ -260,7 +260,7 @@ impl OpenSlots<'_> {
     }
 }
 
-impl SlotRows for OpenSlots<'_> {
+impl SlotRows for SqlSlots<'_> {
     fn read_pool(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         let sql = format!(
             "SELECT `slot`, `token`, `mark`, `ends_at`, `owner`, `layout` FROM {} WHERE `pool` = ? ORDER BY `slot`",

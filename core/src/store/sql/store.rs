@@ -134,14 +134,14 @@ fn reserve(connection: &mut dyn Connection, request: &Request) -> Result<Reserve
 
 /// Reserves with one statement; `None` if a transaction is needed.
 fn reserve_alone(connection: &mut dyn Connection, request: &Request) -> Result<Option<Reserved>, Fault> {
-    if !connection.dialect().has_guarded_add()
+    if !connection.dialect().has_conditional_add()
         || connection.state().nowait && !connection.commits_alone_without_waiting()
     {
         return Ok(None);
     }
     check_table(connection, &request.key)?;
     super::rows::patiently(connection, |connection| {
-        let answer = super::guarded_add::reserve(connection, request);
+        let answer = super::conditional_add::reserve(connection, request);
         let state = connection.state();
         match answer {
             // Other clients of a pooler may have set a stricter isolation level; a transaction sets its own, and repeats.
@@ -217,9 +217,9 @@ impl<S: Server> RowStore for SqlStore<S> {
     }
 
     fn batch(&self) -> usize {
-        // Without a guarded add or a transaction for all of them, there is nothing to batch.
+        // Without a conditional add or a transaction for all of them, there is nothing to batch.
         let dialect = self.server.dialect();
-        if dialect.has_guarded_add() || dialect.goes_on_after_errors() { MOST_AT_ONCE } else { 1 }
+        if dialect.has_conditional_add() || dialect.goes_on_after_errors() { MOST_AT_ONCE } else { 1 }
     }
 
     fn reserve_all(&mut self, requests: &[Request]) -> Answers {
@@ -277,13 +277,14 @@ impl<S: Server> RowStore for SqlStore<S> {
             return Ok(false); // what was drawn once is never drawn again
         }
         write(&mut self.server, |connection| {
-            if connection.dialect().has_guarded_add() {
+            if connection.dialect().has_conditional_add() {
                 check_table(connection, key)?;
                 let given = super::rows::patiently(connection, |connection| {
-                    let change = super::guarded_add::prepare_give_back(connection, key, period, (lo, hi))?;
+                    let change =
+                        super::conditional_add::prepare_give_back(connection, key, period, (lo, hi))?;
                     let Some(change) = change else { return Ok(Some(None)) };
                     let changed = connection.commit_alone(&change)?;
-                    super::guarded_add::given_back(connection, changed).map(|given| Some(Some(given)))
+                    super::conditional_add::given_back(connection, changed).map(|given| Some(Some(given)))
                 })?;
                 if let Some(given) = given {
                     return Ok(given);
@@ -429,7 +430,7 @@ impl<S: Server> SlotStore for SqlStore<S> {
                 if !check_table(connection, key)? && creates {
                     return Ok(PoolRows::default());
                 }
-                super::slots::OpenSlots { connection }.read_pool(key)
+                super::slots::SqlSlots { connection }.read_pool(key)
             })
             .map_err(|fault| fault.with_context(&format!("looking at pool `{}`", key.name)))
     }

@@ -3,10 +3,10 @@
 use rusqlite::types::{Value as Sqlite, ValueRef};
 use rusqlite::{ErrorCode, params_from_iter};
 
-use super::file::{APPLICATION_ID, Owner, fault, identity, log_of, owner, refuse_foreign};
+use super::file::{APPLICATION_ID, FileOwner, fault, identity, log_of, owner, refuse_foreign};
 use super::fork::OpenFile;
 use crate::store::model::rows::Digits;
-use crate::store::model::value::{Cell, Value, text};
+use crate::store::model::value::{ColumnValue, Value, text};
 use crate::store::sql::{Connection, Dialect, Relation, State, check_table, create_statement};
 use crate::store::{Fault, FaultKind, Key, SerialKey};
 
@@ -34,7 +34,7 @@ impl OpenFile {
     /// Marks a file as keymill's. A mark that is already set is not written again: that would dirty a page.
     fn mark(&mut self) -> Result<(), Fault> {
         let found = owner(&self.connection, None);
-        if self.judged(found)? != Owner::Keymill {
+        if self.judged(found)? != FileOwner::Keymill {
             let marked = self.connection.pragma_update(None, "application_id", APPLICATION_ID);
             self.judged(marked)?;
         }
@@ -57,7 +57,7 @@ impl Connection for OpenFile {
         &mut self.state
     }
 
-    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Cell>>, Fault> {
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<ColumnValue>>, Fault> {
         let found = self.connection.prepare_cached(sql).and_then(|mut statement| {
             let values = params_from_iter(values.iter().map(bound));
             let rows: rusqlite::Result<Vec<_>> = statement.query_map(values, |row| Ok(cells(row)))?.collect();
@@ -111,7 +111,7 @@ impl Connection for OpenFile {
 
     fn relation(&mut self, key: &Key) -> Result<Option<Relation>, Fault> {
         let found = owner(&self.connection, Some(&key.table));
-        if let Owner::Other(why) = self.judged(found)? {
+        if let FileOwner::Other(why) = self.judged(found)? {
             return Err(refuse_foreign(&self.opened.path, &why));
         }
         let of_table = [Value::from(key.table.as_str())];
@@ -132,7 +132,7 @@ impl Connection for OpenFile {
         }
         let columns =
             self.query("SELECT name, iif(pk > 0, 'pk', '') FROM pragma_table_info(?)", &of_table)?;
-        let column = |row: &[Cell]| text(row, 0).unwrap_or_default().to_owned();
+        let column = |row: &[ColumnValue]| text(row, 0).unwrap_or_default().to_owned();
         Ok(Some(Relation {
             columns: columns.iter().map(|row| (column(row), String::new())).collect(),
             unique: columns
@@ -206,13 +206,13 @@ fn bound(value: &Value) -> Sqlite {
 }
 
 /// A row's columns, whatever they hold: SQLite keeps a text in a column of numbers.
-fn cells(row: &rusqlite::Row<'_>) -> Vec<Cell> {
+fn cells(row: &rusqlite::Row<'_>) -> Vec<ColumnValue> {
     let cell = |at| match row.get_ref(at) {
-        Ok(ValueRef::Integer(number)) => Cell::Number(number.into()),
-        Ok(ValueRef::Real(number)) => Cell::Text(number.to_string()),
-        Ok(ValueRef::Text(text)) => Cell::Text(String::from_utf8_lossy(text).into_owned()),
-        Ok(ValueRef::Blob(_)) => Cell::Text("bytes".to_owned()),
-        Ok(ValueRef::Null) | Err(_) => Cell::Null,
+        Ok(ValueRef::Integer(number)) => ColumnValue::Number(number.into()),
+        Ok(ValueRef::Real(number)) => ColumnValue::Text(number.to_string()),
+        Ok(ValueRef::Text(text)) => ColumnValue::Text(String::from_utf8_lossy(text).into_owned()),
+        Ok(ValueRef::Blob(_)) => ColumnValue::Text("bytes".to_owned()),
+        Ok(ValueRef::Null) | Err(_) => ColumnValue::Null,
     };
     (0..row.as_ref().column_count()).map(cell).collect()
 }
