@@ -10,10 +10,10 @@ use crate::bank::{narrow, wide};
 use crate::base::counters::Counters;
 pub use crate::base::error::printable;
 use crate::base::error::{Error, Result, shown};
-use crate::base::revocation::Word;
+use crate::base::revocation::RevocationWord;
 pub use crate::base::stride::Stride;
 pub use crate::base::thread::{quiet_panics, spawn};
-use crate::engine::Way;
+use crate::engine::IdPath;
 use crate::gene::Gene;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
@@ -44,7 +44,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    fn new(lo: u64, hi: u64, word: &Word, leased_at: u64) -> Lease {
+    fn new(lo: u64, hi: u64, word: &RevocationWord, leased_at: u64) -> Lease {
         Lease { lo, hi, word: word.shared(), leased_at, prefix: Prefix::EMPTY, width: 1 }
     }
 }
@@ -83,8 +83,8 @@ impl Source {
     #[must_use]
     pub fn counts(&self) -> bool {
         !matches!(
-            self.shared.way,
-            Way::Time(_) | Way::AnyTime(_) | Way::Strided(_) | Way::Bank(_) | Way::WideBank(_)
+            self.shared.path,
+            IdPath::Time(_) | IdPath::AnyTime(_) | IdPath::Strided(_) | IdPath::Bank(_) | IdPath::WideBank(_)
         )
     }
 
@@ -454,7 +454,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         // A batch that was given up loses what it had.
-        let strided = matches!(self.source.shared.way, Way::Strided(_)) || self.gene.is_some();
+        let strided = matches!(self.source.shared.path, IdPath::Strided(_)) || self.gene.is_some();
         let lost = self.leases.iter().map(|lease| lease.hi - lease.lo).sum::<u64>()
             + if strided { self.ids.len() as u64 } else { 0 };
         if lost > 0 {

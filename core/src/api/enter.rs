@@ -18,14 +18,14 @@ impl SharedMill {
     }
 
     fn enter_for<T>(&self, label: Option<&str>, verb: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
-        self.guard(|| {
+        self.catch_panic(|| {
             let engine = self.engine()?;
             if engine.is_closed() { Err(Engine::closed_error(label)) } else { verb(engine) }
         })
     }
 
     /// Runs a verb that a closed mill answers too.
-    pub(crate) fn guard<T>(&self, verb: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn catch_panic<T>(&self, verb: impl FnOnce() -> Result<T>) -> Result<T> {
         // Unwind safety: what threads share is behind atomics, and behind locks whose poison is ignored everywhere.
         let answer = catch_unwind(AssertUnwindSafe(verb)).unwrap_or_else(|panic| {
             let what = panic_words(panic);
@@ -46,7 +46,7 @@ impl SharedMill {
     /// Reads figures; those of a forked child begin with its first call of another verb.
     pub(crate) fn figures<T>(&self, read: impl FnOnce(&Engine) -> T) -> Option<T> {
         let engine = self.present()?;
-        self.guard(|| Ok(read(engine))).ok()
+        self.catch_panic(|| Ok(read(engine))).ok()
     }
 
     /// Runs `task` with the store. The commands in the message of a fault are those of `line`.

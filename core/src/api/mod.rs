@@ -5,7 +5,7 @@
 //! string, so no language can lack an option.
 
 mod business;
-mod door;
+mod enter;
 mod handle;
 mod operate;
 mod router;
@@ -179,7 +179,7 @@ impl Mill {
             keys.push(Arc::new(Key::of_route("keymill")));
         }
         for spec in if specs.is_empty() { &["segment:keymill", "snowflake:keymill"] } else { specs } {
-            let key = self.shared.guard(|| self.shared.config.spec(spec))?.key;
+            let key = self.shared.catch_panic(|| self.shared.config.spec(spec))?.key;
             // A ticket's step is part of its table's definition; a table with another step is refused.
             let table =
                 |key: &Key| (key.scheme, key.table.clone(), key.scheme.is_ticket().then_some(key.step));

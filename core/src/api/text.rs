@@ -1,7 +1,7 @@
 //! Serial numbers, and ids in decimal, as text.
 
 use crate::base::error::{Code, Error, Result};
-use crate::engine::{Live, Way};
+use crate::engine::{IdPath, Live};
 use crate::segment::cursor;
 use crate::segment::{Miss, SegmentSource, Taken};
 use crate::serial::{MAX_TEXT, Prefix, write_number, write_serial};
@@ -54,7 +54,7 @@ impl Source {
     fn write_next(&self, buffer: &mut [u8]) -> Result<usize> {
         let Some(pattern) = self.spec().pattern() else { return self.write_decimal(buffer, self.next()?) };
         let width = pattern.width();
-        let written = if let Way::SharedText(live) = &self.shared.way {
+        let written = if let IdPath::SharedText(live) = &self.shared.path {
             self.write_dated(live, SegmentSource::lease_after, buffer, width)?
         } else {
             let source = self.shared.segments().map_err(|e| self.failed(e))?;
@@ -127,7 +127,7 @@ impl Source {
         };
         let width = pattern.width();
         let Some(live) = self.shared.live_segments() else { return Err(self.failed(self.wants_text())) };
-        if let Way::ThreadText(live) = &self.shared.way {
+        if let IdPath::ThreadText(live) = &self.shared.path {
             let source = live.get(&self.shared).map_err(|e| self.failed(e))?;
             // The rest of the thread's own block comes first, or the texts of one thread would not rise.
             let write = |number, prefix: &Prefix| write_serial(&mut *buffer, prefix, number, width);

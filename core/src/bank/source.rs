@@ -12,7 +12,7 @@ use crate::base::bank::{BankSpec, LAST_NUMBER, MOST_COUNTERS};
 use crate::base::callers::Callers;
 use crate::base::counters::Counters;
 use crate::base::error::{Error, Result};
-use crate::base::revocation::Word;
+use crate::base::revocation::RevocationWord;
 use crate::base::spec::Spec;
 use crate::base::waker::ReadyQueue;
 use crate::gene::{Gene, NUMBER_BITS, WIDE_SHIFT};
@@ -56,7 +56,7 @@ pub struct BankSource {
     /// found a counter's index never has to doubt it.
     counted: OnceLock<Counted>,
     /// Zero in a forked child.
-    word: Word,
+    word: RevocationWord,
     pub(super) closed: AtomicBool,
     /// Counters whose callers found no number, and counters whose second segment is in use.
     pub(super) urgent: Bits,
@@ -88,7 +88,7 @@ impl BankSource {
             callers: Callers::new(spec, ready, slot, clock),
             given: bank,
             counted: if bank.is_named { Counted::new(bank).into() } else { OnceLock::new() },
-            word: Word::new(),
+            word: RevocationWord::new(),
             closed: AtomicBool::new(false),
             urgent: Bits::new(most),
             background: Bits::new(most),
@@ -126,7 +126,7 @@ impl BankSource {
 
     /// The word that is zero in a forked child.
     #[inline]
-    pub(crate) fn word(&self) -> &Word {
+    pub(crate) fn word(&self) -> &RevocationWord {
         &self.word
     }
 
@@ -134,7 +134,7 @@ impl BankSource {
         self.supply.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An id of 64 bits if one is in memory: the id path. It may be used only if the source [`Word::is_ours`].
+    /// An id of 64 bits if one is in memory: the id path. It may be used only if the source [`RevocationWord::is_ours`].
     #[inline]
     pub(crate) fn take_one(&self, gene: Gene) -> Option<u64> {
         let number = self.counted()?.cell(gene).take_one()?;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::base::revocation::Word;
+use crate::base::revocation::RevocationWord;
 use crate::base::sync::{ArrayQueue, AtomicBool, AtomicU64, Backoff, Ordering};
 use crate::base::waker::Waker;
 use crate::serial::Prefix;
@@ -71,7 +71,7 @@ pub(crate) struct Buffer {
     /// Wakes the keeper when the low-water mark is crossed or the buffer is empty.
     waker: Arc<Waker>,
     /// Raised when numbers that were taken must no longer be issued; zero in a forked child.
-    word: Word,
+    word: RevocationWord,
 }
 
 impl Buffer {
@@ -83,13 +83,13 @@ impl Buffer {
             issued_before: AtomicU64::new(0),
             published: AtomicBool::new(false),
             waker,
-            word: Word::new(),
+            word: RevocationWord::new(),
         }
     }
 
     /// The word that owners of blocks compare.
     #[inline]
-    pub(crate) fn word(&self) -> &Word {
+    pub(crate) fn word(&self) -> &RevocationWord {
         &self.word
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::base::callers::Callers;
 use crate::base::error::Result;
-use crate::base::revocation::Word;
+use crate::base::revocation::RevocationWord;
 use crate::base::spec::{Kind, Spec};
 use crate::base::waker::ReadyQueue;
 use crate::planner::{Action, View};
@@ -58,7 +58,7 @@ impl SegmentSource {
 
     /// The word that is zero in a forked child and rises when blocks must be dropped.
     #[inline]
-    pub(crate) fn word(&self) -> &Word {
+    pub(crate) fn word(&self) -> &RevocationWord {
         self.buffer.word()
     }
 
@@ -68,7 +68,7 @@ impl SegmentSource {
         self.word().get()
     }
 
-    /// One number of the shared counter, without waiting. It may be used only if the source [`Word::is_ours`].
+    /// One number of the shared counter, without waiting. It may be used only if the source [`RevocationWord::is_ours`].
     #[inline]
     pub(crate) fn take_one(&self) -> std::result::Result<u64, Miss> {
         self.buffer.take_one()

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::base::callers::{CLOCK_NAP, Callers, ROUND_TRIP};
 use crate::base::counters::Counters;
 use crate::base::error::{Code, Error, Result};
-use crate::base::revocation::Word;
+use crate::base::revocation::RevocationWord;
 use crate::base::spec::{SnowflakeSpec, Spec, Worker};
 use crate::base::waker::ReadyQueue;
 use crate::planner::{Action, View, WorkerView};
@@ -28,7 +28,7 @@ const KEEPER_NAP: Duration = Duration::from_millis(20);
 pub struct SnowflakeSource {
     pub(crate) callers: Callers,
     pub(crate) generator: Generator,
-    word: Word,
+    word: RevocationWord,
     /// The generator was started above the stored mark.
     started: AtomicBool,
     /// Before this boot time the mark is not asked for again.
@@ -80,7 +80,7 @@ impl SnowflakeSource {
             lease_until_ms: AtomicU64::new(0),
             renewed_ms: AtomicU64::new(0),
             callers: Callers::new(spec, ready, slot, clock),
-            word: Word::new(),
+            word: RevocationWord::new(),
             started: AtomicBool::new(false),
             start_again_ms: AtomicU64::new(0),
         })
@@ -88,7 +88,7 @@ impl SnowflakeSource {
 
     /// The word that is zero in a forked child.
     #[inline]
-    pub(crate) fn word(&self) -> &Word {
+    pub(crate) fn word(&self) -> &RevocationWord {
         &self.word
     }
 
