@@ -284,10 +284,10 @@ mod tests {
     #[test]
     fn every_method_of_a_store_is_passed_on() {
         let traits = [
-            ("RowStore", include_str!("verbs/rows.rs")),
-            ("SlotStore", include_str!("verbs/slots.rs")),
-            ("BankStore", include_str!("verbs/banks.rs")),
-            ("RouteStore", include_str!("verbs/routes.rs")),
+            ("RowStore", include_str!("verbs/row_store.rs")),
+            ("SlotStore", include_str!("verbs/slot_store.rs")),
+            ("BankStore", include_str!("verbs/bank_store.rs")),
+            ("RouteStore", include_str!("verbs/route_store.rs")),
             ("Catalogue", include_str!("verbs/catalogue.rs")),
         ];
         for (name, text) in traits {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::model::counter::Counter;
 use super::model::rows::{self, Digits, ProducerKey, Rows, StoredRow};
-use super::model::worker::{POOL_ROW, SlotRows};
+use super::model::slot_rows::{POOL_ROW, SlotRows};
 use super::{
     BankStore, Catalogue, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, Request, Reserved,
     RouteStore, Row, RowStore, RowsWork, Scheme, SerialKey, SlotRow, SlotStore, SlotWork, StoredTable, Work,

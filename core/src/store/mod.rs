@@ -43,7 +43,7 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-use model::{counter, worker};
+use model::{counter, slot_rows};
 
 pub(crate) use model::counter::not_imported;
 pub(crate) use model::decide::one_of_several;
@@ -157,7 +157,7 @@ impl fmt::Debug for Secret {
 
 /// The slots of a pool as one row, for people.
 pub(crate) fn shown_pool(pool: &PoolRows) -> Row {
-    worker::shown(pool)
+    slot_rows::shown(pool)
 }
 
 /// Reads the row of a key for display; of a pool of leased workers all of its slots.

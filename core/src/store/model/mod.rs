@@ -10,9 +10,9 @@ pub(crate) mod partition;
 #[cfg(feature = "_sql")]
 pub(crate) mod row_layout;
 pub(crate) mod rows;
+pub(crate) mod slot_rows;
 #[cfg(feature = "_sql")]
 pub(crate) mod value;
-pub(crate) mod worker;
 
 #[cfg(test)]
 mod counter_tests;

@@ -9,7 +9,7 @@ use std::mem::ManuallyDrop;
 use mysql::prelude::Queryable;
 use mysql::{Conn, Error};
 
-use super::values::cells;
+use super::mysql_values::cells;
 use crate::store::model::value::ColumnValue;
 use crate::store::sql::Changed;
 

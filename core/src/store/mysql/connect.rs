@@ -7,8 +7,8 @@ use mysql::{Conn, DriverError, Error, OptsBuilder};
 
 use super::Mysql;
 use super::Phase;
-use super::error::{SILENT, is_silent, judge_error};
-use super::session::{MysqlServer, MysqlSession};
+use super::mysql_error::{SILENT, is_silent, judge_error};
+use super::mysql_session::{MysqlServer, MysqlSession};
 use super::settings_check::SettingsCheck;
 use super::tunnel::Tunnel;
 use crate::store::server::{ServerOptions, Target, login_refused};

@@ -7,16 +7,16 @@
 
 mod answers;
 mod connect;
-mod connection;
 mod definers;
-mod dialect;
-mod error;
+mod mysql_connection;
+mod mysql_dialect;
+mod mysql_error;
+mod mysql_session;
+mod mysql_values;
 mod packets;
-mod session;
 mod settings_check;
 mod tickets;
 mod tunnel;
-mod values;
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ use super::server::Phase;
 pub use super::server::{ServerOptions, Tls, TlsMode};
 use super::sql::SqlStore;
 use super::sql::remote::{Remote, RemoteConnection};
-use session::{MysqlSession, Scans};
+use mysql_session::{MysqlSession, Scans};
 
 /// Reservations in MySQL, MariaDB or TiDB.
 pub type MysqlStore = SqlStore<Remote<Mysql, MysqlSession>>;

@@ -16,8 +16,8 @@
 //! * One server among several: `auto_increment_increment` and `auto_increment_offset`, or large different beginnings, hold.
 
 use super::Phase;
-use super::connection::is_replaced;
-use super::session::MysqlSession;
+use super::mysql_connection::is_replaced;
+use super::mysql_session::MysqlSession;
 use crate::store::model::rows::{not_lower, ticket_row};
 use crate::store::model::value::{Value, number, text};
 use crate::store::sql::{Changed, Connection, Tickets, wrong};

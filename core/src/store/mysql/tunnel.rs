@@ -29,7 +29,7 @@ use rustls::ClientConfig;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::error::{IS_IT, NOT_MYSQL, UNHEARD};
+use super::mysql_error::{IS_IT, NOT_MYSQL, UNHEARD};
 use super::packets::{self, CLIENT_SSL, LOGIN_HEAD, Packets};
 use crate::base::thread;
 use crate::store::server::{ServerOptions, Target, unreached};

@@ -4,17 +4,17 @@
 //! * A range is used only after `ReadyForQuery`, which follows the commit: rows arrive before it.
 //! * A commit whose wait for a synchronous standby was cancelled counts as unknown, although the server reports success.
 //! * Every wait has a limit. `postgres`, the blocking driver, has none while it reads.
-//! * `nextval` alone is not durable: see `connection.rs`.
+//! * `nextval` alone is not durable: see `postgres_connection.rs`.
 
-mod connection;
-mod dialect;
-mod error;
 mod owners;
 mod place;
+mod postgres_connection;
+mod postgres_dialect;
+mod postgres_error;
+mod postgres_session;
+mod postgres_values;
+mod postgres_wire;
 mod prepared;
-mod session;
-mod values;
-mod wire;
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -24,7 +24,7 @@ use super::sql::remote::{Driver, Remote, RemoteConnection};
 use super::sql::{Dialect, SqlStore};
 use super::{Facts, Fault, FaultKind};
 use crate::time::Clock;
-use session::{History, PostgresSession, Shared};
+use postgres_session::{History, PostgresSession, Shared};
 
 /// Reservations in PostgreSQL.
 pub type PostgresStore = SqlStore<Remote<Postgres, PostgresSession>>;

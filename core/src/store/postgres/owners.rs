@@ -12,8 +12,8 @@
 //! grant membership in itself: `GRANT evil TO keymill`. For a superuser `pg_has_role` answers true for every role, so the
 //! grants themselves are read.
 
-use super::dialect::identifier;
 use super::place::{FoundRelation, Place};
+use super::postgres_dialect::identifier;
 use crate::store::{Fault, FaultKind, Remedy};
 
 /// Every relation of this name: its schema, kind and persistence, whether this user may use the schema and read it, its

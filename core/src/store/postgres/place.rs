@@ -6,8 +6,8 @@
 //! refuses: the store's URL has to say `schema=`. A table of a role that is not trusted does not count beside another, so no
 //! such role can stop keymill; alone it is refused.
 
-use super::dialect::identifier;
 use super::owners::{self, RelationOwner};
+use super::postgres_dialect::identifier;
 use crate::store::{Fault, FaultKind};
 
 /// Where a table or a sequence is.
@@ -19,7 +19,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The place of this table in this schema; its name is folded, as in [`translated`](super::dialect::translated).
+    /// The place of this table in this schema; its name is folded, as in [`translated`](super::postgres_dialect::translated).
     pub(super) fn new(schema: &str, table: &str) -> Place {
         let quoted = format!("{}.{}", identifier(schema), identifier(&table.to_ascii_lowercase()));
         Place { schema: schema.to_owned(), quoted }

@@ -12,8 +12,8 @@ use std::fmt::Write as _;
 use postgres_protocol::escape::escape_literal;
 use tokio_postgres::Statement;
 
-use super::dialect;
-use super::values::type_of;
+use super::postgres_dialect;
+use super::postgres_values::type_of;
 use crate::store::model::value::Value;
 
 /// A statement is prepared when it is used this often.
@@ -95,7 +95,7 @@ impl Prepared {
         let types: Vec<_> =
             values.iter().map(|value| format!("pg_catalog.{}", type_of(value).name())).collect();
         let types = if types.is_empty() { String::new() } else { format!(" ({})", types.join(", ")) };
-        let prepare = Some(format!("PREPARE {name}{types} AS {}", dialect::translated(sql)));
+        let prepare = Some(format!("PREPARE {name}{types} AS {}", postgres_dialect::translated(sql)));
         Execution::Name { prepare, execute }
     }
 

@@ -15,12 +15,12 @@
 //!   was replaced.
 
 mod meaning;
-mod routes;
+mod redis_routes;
+mod redis_server;
+mod redis_session;
+mod redis_slots;
+mod redis_wire;
 mod sentinel;
-mod server;
-mod session;
-mod slots;
-mod wire;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ use super::{
     BankStore, Catalogue, Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Mark, PoolRows, Renewal,
     Renewed, Request, Reserved, RouteStore, Row, RowStore, RowsWork, SlotStore, SlotWork, StoredTable, Work,
 };
-use crate::store::model::worker::SlotRows;
+use crate::store::model::slot_rows::SlotRows;
 use crate::store::{reading_route, replacing_route};
 use crate::time::Clock;
 use meaning::advised;
+use redis_session::{Open, RedisSession, check};
+use redis_slots::RedisSlots;
 use sentinel::Sentinels;
-use session::{Open, RedisSession, check};
-use slots::RedisSlots;
 
 /// The server, and the options that only Redis has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -222,7 +222,7 @@ impl RowStore for RedisStore {
 impl SlotStore for RedisStore {
     fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
         check(key)
-            .and_then(|()| self.with_master(slots::now_ms))
+            .and_then(|()| self.with_master(redis_slots::now_ms))
             .map_err(|fault| fault.with_context(&format!("reading the clock for `{}`", key.name)))
     }
 
@@ -240,14 +240,16 @@ impl SlotStore for RedisStore {
         for renewal in renewals {
             check(&renewal.own.key)?;
             let answer =
-                self.with_master(|session| slots::renew(session, renewal)).and_then(|answer| match answer {
-                    Some(answer) => Ok(answer),
-                    // The row tells why.
-                    None => {
-                        let looked = super::renew_slots(self, std::slice::from_ref(renewal))?;
-                        let mark =
-                            looked.marks.into_iter().next().unwrap_or_else(|| Err(rows::moved_on()))?;
-                        Ok((looked.now_ms, mark))
+                self.with_master(|session| redis_slots::renew(session, renewal)).and_then(|answer| {
+                    match answer {
+                        Some(answer) => Ok(answer),
+                        // The row tells why.
+                        None => {
+                            let looked = super::renew_slots(self, std::slice::from_ref(renewal))?;
+                            let mark =
+                                looked.marks.into_iter().next().unwrap_or_else(|| Err(rows::moved_on()))?;
+                            Ok((looked.now_ms, mark))
+                        }
                     }
                 });
             match answer {
@@ -279,19 +281,19 @@ impl BankStore for RedisStore {}
 impl RouteStore for RedisStore {
     fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
         check(key)
-            .and_then(|()| self.with_session(|session| routes::list(session, key)))
+            .and_then(|()| self.with_session(|session| redis_routes::list(session, key)))
             .map_err(|fault| fault.with_context(&crate::store::listing_routes(key)))
     }
 
     fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
         check(key)
-            .and_then(|()| self.with_session(|session| routes::read(session, key, known)))
+            .and_then(|()| self.with_session(|session| redis_routes::read(session, key, known)))
             .map_err(|fault| fault.with_context(&reading_route(key)))
     }
 
     fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
         check(key)
-            .and_then(|()| self.with_master(|session| routes::replace(session, key, old, new)))
+            .and_then(|()| self.with_master(|session| redis_routes::replace(session, key, old, new)))
             .map_err(|fault| fault.with_context(&replacing_route(key)))
     }
 }

@@ -9,8 +9,8 @@
 
 use redis::{Value, cmd};
 
-use super::session::{login, text};
-use super::wire::{CommandKind, RedisWire};
+use super::redis_session::{login, text};
+use super::redis_wire::{CommandKind, RedisWire};
 use crate::store::server::{ServerOptions, Target};
 use crate::store::{Fault, FaultKind};
 use crate::time::Clock;

@@ -14,7 +14,7 @@ use crate::store::model::rows::{StoredRow, stored_at};
 use crate::store::model::value::Value;
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved};
 
-use super::{Changed, Connection, Statement, rows, statement};
+use super::{Changed, Connection, Statement, sql_rows, statement};
 
 /// A statement that reserves, and the expected answer.
 pub(super) struct ConditionalAdd {
@@ -72,7 +72,7 @@ pub(super) fn prepare(
     }
     match (Counter::of(key), key.scheme.kept()) {
         (Some(counter), _) => {
-            let known = connection.state().known.get(&rows::known_row(key)).copied();
+            let known = connection.state().known.get(&sql_rows::known_row(key)).copied();
             let Some(known) = known else { return Ok(None) };
             let Some((len, from)) = counter.addition(request, &known) else { return Ok(None) };
             add(connection, key, len, from, Some(known), RowLayout::of(key).relied_on(&known))

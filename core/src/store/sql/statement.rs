@@ -6,7 +6,7 @@ use crate::store::model::rows::StoredRow;
 use crate::store::model::value::Value;
 use crate::store::{Fault, Key, OwnSlot, Renewal};
 
-use super::{Connection, Dialect, rows};
+use super::{Connection, Dialect, sql_rows};
 
 /// ColumnValues with values.
 type ColumnValues<'k> = Vec<(&'k str, Value)>;
@@ -90,7 +90,7 @@ pub(super) fn select(
     end: &str,
 ) -> Result<(String, Vec<Value>), Fault> {
     let mut row = Fragment::default();
-    row.compare(rows::identity(connection.dialect(), key)?);
+    row.compare(sql_rows::identity(connection.dialect(), key)?);
     Ok((format!("SELECT {columns} FROM {} WHERE {}{end}", connection.place(key)?, row.text), row.values))
 }
 
@@ -102,7 +102,7 @@ pub(super) fn insert(
 ) -> Result<(String, Vec<Value>), Fault> {
     let (layout, dialect) = (RowLayout::of(key), connection.dialect());
     let (mut columns, mut values) = (Fragment::default(), Fragment::default());
-    for (column, value) in rows::identity(dialect, key)?.into_iter().chain(layout.encode(new)) {
+    for (column, value) in sql_rows::identity(dialect, key)?.into_iter().chain(layout.encode(new)) {
         columns.push(", ", &format!("`{column}`"));
         values.push(", ", "?");
         values.values.push(value);
@@ -126,7 +126,7 @@ pub(super) fn replace(
     let (mut assigned, mut condition) = (Fragment::default(), Fragment::default());
     assigned.assign(layout.changed(new));
     assigned.touch(layout, dialect);
-    condition.compare(rows::identity(dialect, key)?);
+    condition.compare(sql_rows::identity(dialect, key)?);
     condition.compare(layout.compared(old));
     Statement::new(connection, key, assigned, condition)
 }
@@ -170,7 +170,7 @@ pub(super) fn add(
     let mut assigned = Fragment { text: format!("`{position}` = {addition}"), values: vec![len.into()] };
     assigned.touch(layout, dialect);
     let mut condition = Fragment::default();
-    condition.compare(rows::identity(dialect, key)?);
+    condition.compare(sql_rows::identity(dialect, key)?);
     condition.push(" AND ", &format!("`{position}` >= ? AND `{position}` <= ?"));
     condition.values.extend([from.0.into(), from.1.into()]);
     condition.compare(relied_on);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::store::model::rows::Answers;
 use crate::store::{Fault, GiveBack, Key, Request};
 
-use super::catalogue::look_at_table;
 use super::conditional_add::{self, ConditionalAdd};
+use super::relation::look_at_table;
 use super::{Changed, Connection, Statement, Together, row_id};
 
 /// How long locked rows are found one after the other, once the first was found.

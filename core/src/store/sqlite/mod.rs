@@ -8,10 +8,10 @@
 //! * A deleted or replaced file is detected by its inode, before each operation and after its commit.
 //! * Only SQLite opens the file: closing any other descriptor of it would drop SQLite's POSIX locks.
 
-mod connection;
 mod descriptors;
 mod file;
 mod fork;
+mod sqlite_connection;
 
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};

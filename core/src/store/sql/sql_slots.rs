@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use crate::base::scheme::Family;
 use crate::store::model::rows;
+use crate::store::model::slot_rows::{self, POOL_ROW, SlotRows};
 use crate::store::model::value::{Value, number, text};
-use crate::store::model::worker::{self, POOL_ROW, SlotRows};
 use crate::store::{
     Fault, FaultKind, Key, MOST_AT_ONCE, OwnSlot, PoolRows, Renewal, Renewed, SlotRow, SlotWork,
 };
 
-use super::rows::transact_on;
+use super::sql_rows::transact_on;
 use super::store::{Server, SqlStore, without_waiting, write};
 use super::{Connection, RowId, check_table, statement};
 
@@ -175,7 +175,7 @@ fn renew_each<S: Server>(store: &mut SqlStore<S>, renewals: &[Renewal]) -> Resul
 fn renew_without_waiting(connection: &mut dyn Connection, renewal: &Renewal) -> Result<Renewed, Fault> {
     without_waiting(connection, |connection| {
         transact_on(connection, &renewal.own.key, |connection| {
-            worker::renew(&mut SqlSlots { connection }, std::slice::from_ref(renewal))
+            slot_rows::renew(&mut SqlSlots { connection }, std::slice::from_ref(renewal))
         })
     })
 }

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use redis::{Value, cmd};
 
-use super::session::{RedisSession, Script, place, text};
-use super::wire::CommandKind;
-use crate::store::model::worker::{POOL_ROW, SlotRows};
+use super::redis_session::{RedisSession, Script, place, text};
+use super::redis_wire::CommandKind;
+use crate::store::model::slot_rows::{POOL_ROW, SlotRows};
 use crate::store::{Fault, FaultKind, Key, Left, OwnSlot, PoolRows, Renewal, SlotRow};
 
 static SLOT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("slot.lua")));

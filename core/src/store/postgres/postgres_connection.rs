@@ -4,16 +4,16 @@
 
 use std::time::Duration;
 
-use super::dialect;
 use super::owners::{Other, RELATIONS, RelationOwner, RelationUse};
 use super::place::{FoundRelation, Place, chosen};
-use super::session::PostgresSession;
+use super::postgres_dialect;
+use super::postgres_session::PostgresSession;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY};
 use crate::store::sql::dialect::NOWAIT_PATIENCE;
-use crate::store::sql::rows::like;
 use crate::store::sql::sequence::{self, Counting, Drawn, Sequences};
+use crate::store::sql::sql_rows::like;
 use crate::store::sql::{Changed, Connection, Dialect, Relation, State, Statement, Together, wrong};
 use crate::store::{Fault, FaultKind, Key, Remedy, Scheme, SerialKey};
 
@@ -255,8 +255,8 @@ impl Connection for PostgresSession {
             Err(_) if self.code.as_deref() == Some("57014") => {
                 // An index on a text column serves the texts themselves.
                 let index = match kind {
-                    "text" | "character varying" => dialect::identifier(&column),
-                    _ => format!("({})", dialect::translated(&text_of)),
+                    "text" | "character varying" => postgres_dialect::identifier(&column),
+                    _ => format!("({})", postgres_dialect::translated(&text_of)),
                 };
                 let remedy =
                     format!("`CREATE INDEX ON {place} ({index} text_pattern_ops)` lets it be found at once");

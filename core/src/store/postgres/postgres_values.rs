@@ -3,7 +3,7 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked};
 
-use super::wire::Values;
+use super::postgres_wire::Values;
 use crate::store::model::value::{ColumnValue, Value};
 
 /// The type of a placeholder; the server converts to the column's type and refuses a value that does not fit.

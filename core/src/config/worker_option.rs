@@ -11,7 +11,7 @@ use crate::snowflake::Layout;
 
 use super::Options;
 use super::machine::{self, Address, is_of_a_machine};
-use super::spec::OptionReader;
+use super::option_reader::OptionReader;
 
 /// The options that only `worker=lease` has.
 const OF_LEASES: [&str; 3] = ["lease", "pool", "slots"];

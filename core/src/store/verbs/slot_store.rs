@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::store::model::rows;
-use crate::store::model::worker::{self, SlotRows};
+use crate::store::model::slot_rows::{self, SlotRows};
 use crate::store::places;
 use crate::store::{
     BeginMark, Fault, FaultKind, Key, PoolRows, RaisePool, Release, Renewal, Renewed, Row, Take, Taken,
@@ -61,7 +61,7 @@ pub(crate) fn renew_slots(
 ) -> Result<Renewed, Fault> {
     let Some(first) = renewals.first() else { return Ok(Renewed { marks: Vec::new(), now_ms: 0 }) };
     let doing = renewing(renewals);
-    on_slots(store, &first.own.key, &doing, |rows, _| worker::renew(rows, renewals))
+    on_slots(store, &first.own.key, &doing, |rows, _| slot_rows::renew(rows, renewals))
 }
 
 /// What is being done, for messages.
@@ -150,7 +150,7 @@ pub trait SlotStore: RowStore {
             1 => "freeing a leased worker".to_owned(),
             many => format!("freeing {many} leased workers"),
         };
-        on_slots(self, &first.own.key, &doing, |rows, _| worker::free(rows, releases))
+        on_slots(self, &first.own.key, &doing, |rows, _| slot_rows::free(rows, releases))
     }
 
     /// Raises a pool whose table was restored or emptied, and takes its workers from the processes that use them; answers with its
@@ -160,8 +160,8 @@ pub trait SlotStore: RowStore {
     /// See [`FaultKind`]; `Refused` where every worker begins later anyway.
     fn raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
         let doing = format!("repairing pool `{}`", raise.key.name);
-        let raised = on_slots(self, &raise.key, &doing, |rows, _| worker::raise(rows, raise))?;
-        on_slots(self, &raise.key, &doing, |rows, _| worker::raise_added(rows, raise, &raised.0))?;
+        let raised = on_slots(self, &raise.key, &doing, |rows, _| slot_rows::raise(rows, raise))?;
+        on_slots(self, &raise.key, &doing, |rows, _| slot_rows::raise_added(rows, raise, &raised.0))?;
         Ok(raised)
     }
 
@@ -172,7 +172,7 @@ pub trait SlotStore: RowStore {
     fn would_raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
         self.writable().map_err(|fault| rows::would_fail(&raise.key, fault))?;
         let before = self.slots(&raise.key)?;
-        let after = worker::raised(raise, &before).map_err(|fault| rows::would_fail(&raise.key, fault))?;
+        let after = slot_rows::raised(raise, &before).map_err(|fault| rows::would_fail(&raise.key, fault))?;
         Ok((before, after))
     }
 

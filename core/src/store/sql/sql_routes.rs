@@ -4,7 +4,7 @@ use crate::base::scheme::Family;
 use crate::store::model::value::{Value, number, text};
 use crate::store::{Fault, FaultKind, Key, Remedy, StoredTable};
 
-use super::rows::transact_on;
+use super::sql_rows::transact_on;
 use super::{Connection, check_table};
 
 /// What to do where a table is refused that the catalogue does not show.

@@ -6,7 +6,7 @@ use mysql::{DriverError, Error};
 
 use super::Phase;
 use super::Secret;
-use super::dialect::{self, MISSING_TABLE};
+use super::mysql_dialect::{self, MISSING_TABLE};
 use crate::store::server::{hide, unreached};
 use crate::store::sql::judgement::{Judged, missing_table};
 
@@ -30,7 +30,7 @@ pub(super) fn judge_error(error: &Error, phase: Phase, password: &Secret) -> Jud
     };
     let (code, message) = (said.code, hide(&said.message, password));
     let named = (code == MISSING_TABLE).then(|| missing_table(&message, '\''));
-    let judged = Judged::of_server(dialect::meaning(code, &said.message, phase), code, &message, named);
+    let judged = Judged::of_server(mysql_dialect::meaning(code, &said.message, phase), code, &message, named);
     Judged { duplicate: code == 1062, ..judged }
 }
 

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use mysql::{Conn, Error};
 
-use super::dialect::{MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY, OUT_OF_TIME, REPLICATES, Safe, wait_timeout};
-use super::error::judge_error;
+use super::mysql_dialect::{
+    MISSING_TABLE, NOT_CAUGHT_UP, NOT_READY, OUT_OF_TIME, REPLICATES, Safe, wait_timeout,
+};
+use super::mysql_error::judge_error;
+use super::mysql_values::written_out;
 use super::settings_check::{Condition, NOT_PASSED, SettingsCheck};
 use super::tunnel::Tunnel;
-use super::values::written_out;
 use super::{Secret, answers};
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, READ_ONLY, ServerOptions};

@@ -19,7 +19,7 @@ use crate::serial::SerialPattern;
 use crate::snowflake::{Layout, Scatter};
 
 use super::options::{self, Described};
-use super::worker::{self, Chosen};
+use super::worker_option::{self, Chosen};
 use super::{Options, duration};
 
 /// The longest spec string.
@@ -247,7 +247,7 @@ pub(crate) fn parse(
     let raw_label = format!("{}:{}", parts.kind, parts.name);
     let [of_kind, of_source] = defaults(parts.kind, &raw_label);
     let mut layers = [of_kind, of_source, parts.options.clone()];
-    worker::leave_out_unused(&mut layers);
+    worker_option::leave_out_unused(&mut layers);
     let given: Options = layers.into_iter().flatten().collect();
     if let Some(option) = given.keys().find(|k| !parts.known.contains(&k.as_str())) {
         return Err(unknown_option(parts.kind, option, &parts.known));
@@ -576,7 +576,7 @@ fn snowflake(parts: &Split, read: &OptionReader, common: Common) -> Result<Spec>
     check_name(&name, "the source's name")?;
     let layout = Layout::parse(&read.text("layout", "twitter"), &read.text("epoch", "2025-01-01"))?
         .scattered(Scatter::parse(&read.text("scatter", "0"))?)?;
-    let Chosen { worker, from, worker_read, is_marked } = worker::chosen(read, &layout)?;
+    let Chosen { worker, from, worker_read, is_marked } = worker_option::chosen(read, &layout)?;
     let by_data_centre = read.given.get("worker").is_some_and(|value| value.contains('+'));
     let clock_back = read.one_of(
         "clock_back",

@@ -4,8 +4,8 @@ use std::io;
 
 use tokio_postgres::error::Severity;
 
-use super::dialect::{self, MISSING_TABLE};
-use super::wire::{Failed, Objection};
+use super::postgres_dialect::{self, MISSING_TABLE};
+use super::postgres_wire::{Failed, Objection};
 use crate::store::server::{Phase, ServerOptions, Target, hide, login_refused, unreached};
 use crate::store::sql::judgement::{Judged, missing_table};
 use crate::store::tls::{Mode, not_offered, password_withheld};
@@ -26,7 +26,7 @@ pub(super) fn judge(failed: &Failed, phase: Phase, password: &Secret) -> Judged 
     };
     let (code, message) = (said.code().code(), hide(said.message(), password));
     let named = (code == MISSING_TABLE).then(|| missing_table(&message, '"'));
-    let judged = Judged::of_server(dialect::meaning(code, phase), code, &message, named);
+    let judged = Judged::of_server(postgres_dialect::meaning(code, phase), code, &message, named);
     // An error of severity FATAL ends the session, whatever its code.
     let ends = said.parsed_severity() != Some(Severity::Error) && !judged.conflict;
     Judged { duplicate: code == "23505", broken: judged.broken || ends, ..judged }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::dialect::{self, LOCKED, Limits, MISSING_TABLE};
-use super::error::{judge, not_connected};
 use super::place::Place;
+use super::postgres_dialect::{self, LOCKED, Limits, MISSING_TABLE};
+use super::postgres_error::{judge, not_connected};
+use super::postgres_values::{cells, type_of, typed};
+use super::postgres_wire::{Failed, PostgresWire, SentStatement};
 use super::prepared::{self, Execution, Prepared};
-use super::values::{cells, type_of, typed};
-use super::wire::{Failed, PostgresWire, SentStatement};
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::{Phase, ServerOptions, Target};
 use crate::store::sql::{Changed, Connection, State, Statement, Together};
@@ -28,8 +28,8 @@ pub(super) struct PostgresServer {
     pub(super) read_only: bool,
     /// `synchronous_commit` as this role has it; empty if the server does not show it.
     pub(super) configured: String,
-    /// [`dialect::WATCHED`] as they were last seen.
-    pub(super) watched: [String; dialect::WATCHED.len()],
+    /// [`postgres_dialect::WATCHED`] as they were last seen.
+    pub(super) watched: [String; postgres_dialect::WATCHED.len()],
     /// The schemas of this role's `search_path`.
     pub(super) path: Vec<String>,
     /// `None` for a replica, and if this user may not read it.
@@ -46,7 +46,7 @@ pub(super) struct History {
 impl PostgresServer {
     /// `synchronous_commit` of each commit by keymill.
     fn commit_waits(&self) -> &'static str {
-        dialect::commit_waits(&self.configured)
+        postgres_dialect::commit_waits(&self.configured)
     }
 
     /// The standbys that a commit waits for; empty: none.
@@ -58,11 +58,13 @@ impl PostgresServer {
     /// The settings that decide whether a commit survives, as `status` shows them.
     pub(super) fn durability(&self) -> Vec<String> {
         let mut lines = vec![format!("synchronous_commit={}", self.configured)];
-        lines.extend(dialect::WATCHED.iter().zip(&self.watched).map(|(name, value)| match value.as_str() {
-            "" if *name == "synchronous_standby_names" => {
-                format!("{name}= (no standby is waited for: a failover to one may lose commits)")
+        lines.extend(postgres_dialect::WATCHED.iter().zip(&self.watched).map(|(name, value)| {
+            match value.as_str() {
+                "" if *name == "synchronous_standby_names" => {
+                    format!("{name}= (no standby is waited for: a failover to one may lose commits)")
+                }
+                value => format!("{name}={value}"),
             }
-            value => format!("{name}={value}"),
         }));
         lines
     }
@@ -142,7 +144,7 @@ impl PostgresSession {
     /// its own to the server, and hands it to other clients.
     fn is_direct(&mut self) -> Result<bool, Fault> {
         let Some((ours, theirs)) = self.wire.ends() else { return Ok(false) };
-        match self.query(dialect::ENDS, &[]) {
+        match self.query(postgres_dialect::ENDS, &[]) {
             Ok(rows) => Ok(rows.first().is_some_and(|row| {
                 let end = |at| {
                     let port = number(row, at + 1).and_then(|port| u16::try_from(port).ok());
@@ -160,9 +162,9 @@ impl PostgresSession {
 
     fn introduce(&mut self) -> Result<(), Fault> {
         if self.direct {
-            self.say(&dialect::session(self.limits()), Phase::Ask)?;
+            self.say(&postgres_dialect::session(self.limits()), Phase::Ask)?;
         }
-        let about = self.query(dialect::ABOUT, &[])?;
+        let about = self.query(postgres_dialect::ABOUT, &[])?;
         let said = |column| about.first().and_then(|row| text(row, column)).unwrap_or_default().to_owned();
         let (recovery, read_only) = (said(1), said(2));
         self.server.version = said(0);
@@ -175,7 +177,7 @@ impl PostgresSession {
             ("fsync", &fsync),
             ("full_page_writes", &full_page_writes),
         ] {
-            if let Some(found) = dialect::unsafe_setting(name, value) {
+            if let Some(found) = postgres_dialect::unsafe_setting(name, value) {
                 self.state.judge(found)?;
             }
         }
@@ -187,7 +189,7 @@ impl PostgresSession {
         if !self.server.read_only {
             self.server.history = self.history()?;
         }
-        let path = self.query(dialect::PATH, &[])?;
+        let path = self.query(postgres_dialect::PATH, &[])?;
         let usual = |schema: &String| !schema.starts_with("pg_");
         self.server.path =
             path.iter().filter_map(|row| text(row, 0).map(str::to_owned)).filter(usual).collect();
@@ -200,16 +202,16 @@ impl PostgresSession {
 
     /// Checks the settings under which a commit was made: they may have changed since the connection was made. If they lose
     /// commits, the answer of that statement is not used.
-    fn check_watched(&mut self, settings: [String; dialect::WATCHED.len()]) -> Result<(), Fault> {
+    fn check_watched(&mut self, settings: [String; postgres_dialect::WATCHED.len()]) -> Result<(), Fault> {
         if settings == self.server.watched {
             return Ok(());
         }
         let before = std::mem::replace(&mut self.server.watched, settings.clone());
-        for ((name, value), before) in dialect::WATCHED.iter().zip(&settings).zip(&before) {
+        for ((name, value), before) in postgres_dialect::WATCHED.iter().zip(&settings).zip(&before) {
             if value == before {
                 continue;
             }
-            if let Some(found) = dialect::unsafe_setting(name, value) {
+            if let Some(found) = postgres_dialect::unsafe_setting(name, value) {
                 self.state.judge(found).inspect_err(|_| self.state.broken = true)?;
             } else if *name == "synchronous_standby_names" && value.is_empty() {
                 self.state.warnings.push(format!(
@@ -220,15 +222,15 @@ impl PostgresSession {
         Ok(())
     }
 
-    /// Columns that set `synchronous_commit`, see [`dialect::pinned`], and the condition of a statement that commits by
+    /// Columns that set `synchronous_commit`, see [`postgres_dialect::pinned`], and the condition of a statement that commits by
     /// itself.
     pub(super) fn pinned(&self) -> String {
-        dialect::pinned(self.server.commit_waits())
+        postgres_dialect::pinned(self.server.commit_waits())
     }
 
     /// A further condition of a statement that commits by itself.
     pub(super) fn own_limits(&self) -> String {
-        if self.direct { String::new() } else { dialect::own_limits(self.limits()) }
+        if self.direct { String::new() } else { postgres_dialect::own_limits(self.limits()) }
     }
 
     /// Checks the columns of [`PostgresSession::pinned`], from this column on.
@@ -239,7 +241,7 @@ impl PostgresSession {
 
     /// Begins a transaction that waits for a locked row this long.
     pub(super) fn open_transaction(&mut self, wait: Duration) -> Result<(), Fault> {
-        let words = dialect::begin(self.limits(), wait, self.server.commit_waits()).join("; ");
+        let words = postgres_dialect::begin(self.limits(), wait, self.server.commit_waits()).join("; ");
         self.wire.unreplicated();
         let answer = self.wire.ask(self.limit, |client| client.simple_query(&words));
         let answer = answer.map_err(|failed| self.failed(&failed, Phase::Ask))?;
@@ -294,7 +296,7 @@ impl PostgresSession {
     }
 
     fn history(&mut self) -> Result<Option<History>, Fault> {
-        match self.query(dialect::HISTORY, &[]) {
+        match self.query(postgres_dialect::HISTORY, &[]) {
             Ok(rows) => Ok(rows.first().and_then(|row| {
                 let timeline = u32::from_str_radix(text(row, 1)?, 16).ok()?;
                 Some(History { system: text(row, 0)?.to_owned(), timeline })
@@ -321,7 +323,7 @@ impl PostgresSession {
         let answer = match self.by_name(sql, values, execution) {
             Some(answer) => answer,
             None => {
-                let (words, values) = (dialect::translated(sql), typed(values));
+                let (words, values) = (postgres_dialect::translated(sql), typed(values));
                 self.wire.ask(self.limit, |client| client.query_typed(&words, &values))
             }
         };
@@ -337,7 +339,7 @@ impl PostgresSession {
             Execution::Plain => return Ok(false),
             Execution::Kept | Execution::Name { prepare: None, .. } => return Ok(true),
             Execution::Keep => {
-                let words = dialect::translated(sql);
+                let words = postgres_dialect::translated(sql);
                 let types: Vec<_> = values.iter().map(type_of).collect();
                 let made = self.wire.ask(limit, |client| client.prepare_typed(&words, &types));
                 made.map(|statement| self.prepared.keep(sql, statement))
@@ -393,7 +395,7 @@ impl PostgresSession {
     /// `wait` for a locked row: the other sources wait too.
     pub(super) fn run_together(&mut self, changes: &[&Statement], wait: Duration) -> Result<Together, Fault> {
         let plain = |words: &str| SentStatement::Plain(words.to_owned(), Vec::new());
-        let began = dialect::begin(self.limits(), wait, self.server.commit_waits());
+        let began = postgres_dialect::begin(self.limits(), wait, self.server.commit_waits());
         let changes: Vec<_> = changes.iter().map(|change| (change.sql(), change.values())).collect();
         let mut statements: Vec<_> = began.map(|words| plain(&words)).into();
         for (sql, values) in &changes {
@@ -406,7 +408,7 @@ impl PostgresSession {
                     let values = values.iter().map(|value| value as &(dyn ToSql + Sync));
                     SentStatement::Kept(statement.clone(), values.collect())
                 }
-                _ => SentStatement::Plain(dialect::translated(sql), typed(values)),
+                _ => SentStatement::Plain(postgres_dialect::translated(sql), typed(values)),
             });
         }
         statements.push(plain("COMMIT"));
@@ -460,7 +462,7 @@ impl PostgresSession {
 
     /// How many rows a change changed, inside a transaction.
     pub(super) fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault> {
-        let (words, values) = (dialect::translated(sql), typed(values));
+        let (words, values) = (postgres_dialect::translated(sql), typed(values));
         let answer = self.wire.ask(self.limit, |client| client.execute_typed(&words, &values));
         answer.map_err(|failed| self.failed(&failed, Phase::Write))
     }

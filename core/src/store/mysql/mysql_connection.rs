@@ -5,19 +5,19 @@
 //! costs.) The driver allows such packets on every connection anyway.
 
 use super::definers::{self, TableEntry};
-use super::session::{MysqlSession, Stopped};
-use super::values::written_out;
+use super::mysql_session::{MysqlSession, Stopped};
+use super::mysql_values::written_out;
 use super::{Phase, answers};
 use crate::base::scheme::Kept;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::READ_ONLY;
-use crate::store::sql::rows::like;
 use crate::store::sql::sequence::{self, Counting, Drawn, Sequences};
+use crate::store::sql::sql_rows::like;
 use crate::store::sql::{Changed, Connection, Dialect, Relation, State, Statement, Tickets, Together};
 use crate::store::{Fault, FaultKind, Key, SerialKey};
 
-use super::dialect::{DEADLOCK, REPLICATES};
+use super::mysql_dialect::{DEADLOCK, REPLICATES};
 
 impl Connection for MysqlSession {
     fn dialect(&self) -> Dialect {

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use redis::{Value, cmd};
 
 use super::meaning::{self, advised};
-use super::session::{RedisSession, Script, place, text};
-use super::wire::CommandKind;
+use super::redis_session::{RedisSession, Script, place, text};
+use super::redis_wire::CommandKind;
 use crate::store::{Fault, FaultKind, Key, StoredTable};
 
 static ROUTE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("route.lua")));

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use redis::{Cmd, Value, cmd};
 
-use super::session::text;
+use super::redis_session::text;
 use crate::store::Durability;
 
 /// The settings that a reservation depends on, with the safe value and what happens otherwise.
