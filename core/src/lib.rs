@@ -58,14 +58,14 @@ pub mod serial;
 #[doc(hidden)]
 pub mod simulation {
     pub use crate::bank::{BankAnswer, BankAsk, BankSource};
-    pub use crate::base::bank::counter_key;
-    pub use crate::base::error::blank_messages;
-    pub use crate::base::spec::{Kind, Order, Rules, SnowflakeSpec, Spec};
-    pub use crate::base::waker::ReadyQueue;
+    pub use crate::callers::waker::ReadyQueue;
     pub use crate::config::MillConfig;
+    pub use crate::error::blank_messages;
+    pub use crate::request::bank::counter_key;
     pub use crate::segment::{SegmentSource, Taken};
     pub use crate::snowflake::generator::{ClockBack, Generator, Refusal, Why};
     pub use crate::snowflake::source::SnowflakeSource;
+    pub use crate::spec::{Kind, Order, Rules, SnowflakeSpec, Spec};
 }
 pub mod snowflake;
 #[cfg(not(feature = "internals"))]

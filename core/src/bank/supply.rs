@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::base::bank::{BankSpec, OpenBank, counter_key};
-use crate::base::error::{Code, Error};
-use crate::base::fault::{Fault, FaultKind, Remedy};
-use crate::base::reservation::{Key, Mark, Request, Reserved};
+use crate::error::fault::{Fault, FaultKind, Remedy};
+use crate::error::{Code, Error};
 use crate::gene::Gene;
 use crate::planner::{MAX_JUMP_STEPS, View};
+use crate::request::bank::{BankSpec, OpenBank, counter_key};
+use crate::request::reservation::{Key, Mark, Request, Reserved};
 use crate::time::Now;
 
 use super::BankSource;
@@ -174,7 +174,7 @@ impl BankSource {
         View::Bank {
             wants: self.urgent.has_any() || self.background.has_any() || self.is_wanted_early(),
             waiting: self.is_waited_for(),
-            reserved: crate::base::counters::Counters::get(&self.callers.counters.reserved),
+            reserved: crate::callers::counters::Counters::get(&self.callers.counters.reserved),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::stride::Stride;
+use crate::request::stride::Stride;
 use crate::serial::SerialPattern;
 
 pub use super::fault::{Fault, FaultKind};

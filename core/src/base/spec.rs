@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::bank::BankSpec;
-use crate::base::fault::CommandLine;
-use crate::base::reservation::{Key, Scheme};
-use crate::base::worker::{BeginMark, Places, Slots};
+use crate::error::fault::CommandLine;
+use crate::layout::scatter::Scatter;
+use crate::layout::{Layout, rfc3339};
+use crate::request::bank::BankSpec;
+use crate::request::reservation::{Key, Scheme};
+use crate::request::worker::{BeginMark, Places, Slots};
 use crate::serial::SerialPattern;
-use crate::snowflake::layout::{Layout, rfc3339};
-use crate::snowflake::scatter::Scatter;
 
 /// What a source hands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::bank::BankSource;
-use crate::base::callers::Callers;
-use crate::base::counters::Counters;
-use crate::base::error::Code;
+use crate::callers::Callers;
+use crate::callers::counters::Counters;
+use crate::error::Code;
 use crate::gene::GENES;
 use crate::keeper::KeptSource;
 use crate::keeper::routers::{Follower, Routers};

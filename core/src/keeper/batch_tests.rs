@@ -9,17 +9,17 @@ use crossbeam::channel::{self, Receiver, Sender};
 
 use super::executor::{Command, Executor};
 use super::{Keeper, KeptSource};
-use crate::base::random::token;
-use crate::base::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
-use crate::base::waker::ReadyQueue;
+use crate::callers::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Action, Answer, Ask, Batch, Now, Planner, Slot, View};
+use crate::process::random::token;
+use crate::request::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
 use crate::segment::SegmentSource;
 use crate::segment::Snapshot;
 use crate::store::{Facts, Row};
 use crate::time::{Clock, ManualClock};
 
-fn spec(text: &str) -> Arc<crate::base::spec::Spec> {
+fn spec(text: &str) -> Arc<crate::spec::Spec> {
     Arc::new(MillConfig::parse("memory:").and_then(|config| config.spec(text)).expect("a spec"))
 }
 
@@ -326,7 +326,7 @@ fn executor(
         clock,
         commands,
         counters: Arc::default(),
-        events: Arc::new(crate::engine::events::Events::new()),
+        events: Arc::new(crate::monitoring::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
         routers: Arc::default(),
         expiry: None,
@@ -434,7 +434,7 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
         clock: Clock::System,
         commands: inbox,
         counters: Arc::default(),
-        events: Arc::new(crate::engine::events::Events::new()),
+        events: Arc::new(crate::monitoring::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
         routers: Arc::default(),
         expiry: None,

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::bank::BankSource;
-use crate::base::callers::Callers;
-use crate::base::error::Result;
-use crate::base::spec::Spec;
-use crate::base::waker::ReadyQueue;
+use crate::callers::Callers;
+use crate::callers::waker::ReadyQueue;
+use crate::error::Result;
 use crate::gene::Gene;
 use crate::planner::{Action, View};
 use crate::segment::SegmentSource;
 use crate::snowflake::SnowflakeSource;
+use crate::spec::Spec;
 use crate::time::{Clock, Now};
 
 /// What a source's callers and its keeper share.

@@ -1,11 +1,11 @@
 //! Answers of the store: what is published, and the backoff after a failure.
 
-use crate::base::error::Code;
-use crate::base::fault::{CommandLine, Fault, FaultKind, Remedy};
-use crate::base::reservation::{Mark, Reserved};
-use crate::base::spec::Kind;
+use crate::error::Code;
+use crate::error::fault::{CommandLine, Fault, FaultKind, Remedy};
+use crate::request::reservation::{Mark, Reserved};
 use crate::segment::Segment;
 use crate::serial::Prefix;
+use crate::spec::Kind;
 
 use super::period::until_check;
 use super::{Action, Answer, Now, Planner, Slot, Want};

@@ -2,10 +2,10 @@
 
 use super::tests::{at, lost, planner_of};
 use super::*;
-use crate::base::error::Code;
-use crate::base::random::token;
-use crate::base::reservation::{Fault, FaultKind, MAX_NUMBER, Reserved};
 use crate::config::MillConfig;
+use crate::error::Code;
+use crate::process::random::token;
+use crate::request::reservation::{Fault, FaultKind, MAX_NUMBER, Reserved};
 
 const NOON: i64 = 1_795_218_600_000;
 const ROOM: usize = 8;

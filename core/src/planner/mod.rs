@@ -21,11 +21,11 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::base::error::Error;
-use crate::base::reservation::{Key, Mark, Request, Reserved};
-use crate::base::spec::{Rules, Spec};
-use crate::base::worker::{BeginMark, Take, Taken};
+use crate::error::Error;
+use crate::request::reservation::{Key, Mark, Request, Reserved};
+use crate::request::worker::{BeginMark, Take, Taken};
 use crate::segment::{Segment, Snapshot};
+use crate::spec::{Rules, Spec};
 pub use crate::time::Now;
 pub use batch::Batch;
 use period::next_period;

@@ -1,6 +1,6 @@
 //! Periods of serial numbers: when one is over, and when the next is reserved.
 
-use crate::base::reservation::Scheme;
+use crate::request::reservation::Scheme;
 use crate::serial::SerialPattern;
 
 use super::{Action, Now, Plan, Planner, Slot};

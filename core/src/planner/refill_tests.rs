@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{Action, Answer, Ask, Batch, Now, Planner, View};
-use crate::base::random::token;
-use crate::base::reservation::{Request, Reserved};
 use crate::config::MillConfig;
+use crate::process::random::token;
+use crate::request::reservation::{Request, Reserved};
 use crate::segment::Snapshot;
 
 /// What the store is asked next.

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::fault::{Fault, FaultKind};
-use crate::base::reservation::Key;
-use crate::base::spec::{SnowflakeSpec, Worker};
-use crate::base::worker::{
+use crate::error::fault::{Fault, FaultKind};
+use crate::request::reservation::Key;
+use crate::request::worker::{
     BELIEVED_MS, Beside, Left, OwnSlot, Release, Renewal, Renewed, Take, Taken, noted,
 };
+use crate::spec::{SnowflakeSpec, Worker};
 
 use super::completion::BACKOFF_MS;
 use super::{Action, Ask, Batch, Now, Planner, Slot, Want};

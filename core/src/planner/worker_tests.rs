@@ -2,11 +2,11 @@
 
 use super::tests::at;
 use super::*;
-use crate::base::error::Code;
-use crate::base::fault::{Fault, FaultKind};
-use crate::base::random::token;
-use crate::base::worker::{Left, Renewal, Renewed};
 use crate::config::MillConfig;
+use crate::error::Code;
+use crate::error::fault::{Fault, FaultKind};
+use crate::process::random::token;
+use crate::request::worker::{Left, Renewal, Renewed};
 
 const LEASE: u64 = 30_000;
 const THIRD: u64 = LEASE / 3;

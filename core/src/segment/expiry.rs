@@ -118,8 +118,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::base::counters::Counters;
-    use crate::base::waker::ReadyQueue;
+    use crate::callers::counters::Counters;
+    use crate::callers::waker::ReadyQueue;
     use crate::config::MillConfig;
     use crate::planner::Action;
     use crate::serial::Prefix;

@@ -6,13 +6,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::base::callers::Callers;
-use crate::base::error::Result;
-use crate::base::revocation::RevocationWord;
-use crate::base::spec::{Kind, Spec};
-use crate::base::waker::ReadyQueue;
+use crate::callers::Callers;
+use crate::callers::waker::ReadyQueue;
+use crate::error::Result;
 use crate::planner::{Action, View};
+use crate::process::revocation::RevocationWord;
 use crate::serial::Prefix;
+use crate::spec::{Kind, Spec};
 use crate::time::{Clock, Now};
 
 use super::expiry::Ends;

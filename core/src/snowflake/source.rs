@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::callers::{CLOCK_NAP, Callers, ROUND_TRIP};
-use crate::base::counters::Counters;
-use crate::base::error::{Code, Error, Result};
-use crate::base::revocation::RevocationWord;
-use crate::base::spec::{SnowflakeSpec, Spec, Worker};
-use crate::base::waker::ReadyQueue;
+use crate::callers::counters::Counters;
+use crate::callers::waker::ReadyQueue;
+use crate::callers::{CLOCK_NAP, Callers, ROUND_TRIP};
+use crate::error::{Code, Error, Result};
 use crate::planner::{Action, View, WorkerView};
+use crate::process::revocation::RevocationWord;
+use crate::spec::{SnowflakeSpec, Spec, Worker};
 use crate::time::{Clock, Now};
 
 use super::{Generator, Refusal, Why};

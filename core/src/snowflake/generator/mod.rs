@@ -30,9 +30,9 @@ use std::time::Duration;
 
 use super::layout::{Layout, rfc3339};
 use super::scatter::Scatter;
-use crate::base::error::{Code, Error, Result};
-use crate::base::random;
-use crate::base::sync::Ordering;
+use crate::error::{Code, Error, Result};
+use crate::process::random;
+use crate::process::sync::Ordering;
 use crate::time::{Clock, Now, Stamp};
 
 pub use refusal::{ClockBack, Refusal, Why};

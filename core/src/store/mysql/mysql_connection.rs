@@ -8,7 +8,7 @@ use super::definers::{self, TableEntry};
 use super::mysql_session::{MysqlSession, Stopped};
 use super::mysql_values::written_out;
 use super::{Phase, answers};
-use crate::base::scheme::Kept;
+use crate::request::scheme::Kept;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{ColumnValue, Value, number, text};
 use crate::store::server::READ_ONLY;

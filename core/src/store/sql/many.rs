@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::scheme::Family;
+use crate::request::scheme::Family;
 use crate::store::model::row_layout::RowLayout;
 use crate::store::model::rows::StoredRow;
 use crate::store::model::value::{ColumnValue, Value, text};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::scheme::{Family, Kept};
+use crate::request::scheme::{Family, Kept};
 use crate::store::model::row_layout::RowLayout;
 use crate::store::model::rows::{self, Digits, Rows, StoredRow};
 use crate::store::model::value::{Value, number, text};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::scheme::Family;
+use crate::request::scheme::Family;
 use crate::store::model::rows;
 use crate::store::model::slot_rows::{self, POOL_ROW, SlotRows};
 use crate::store::model::value::{Value, number, text};

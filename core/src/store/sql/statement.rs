@@ -1,6 +1,6 @@
 //! SQL from the columns of a row.
 
-use crate::base::scheme::Family;
+use crate::request::scheme::Family;
 use crate::store::model::row_layout::RowLayout;
 use crate::store::model::rows::StoredRow;
 use crate::store::model::value::Value;
