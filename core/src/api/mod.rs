@@ -16,9 +16,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::config::{MillConfig, default_mill};
-use crate::engine::metrics::{self, Latency, MillCounters, Stats};
+use crate::engine::metrics::{self, Stats};
 use crate::engine::{SharedMill, SharedSource};
 use crate::error::{Error, Result, printable};
+use crate::monitoring::counters::{Latency, MillCounters};
 use crate::monitoring::events::Event;
 use crate::request::reservation::{Key, Scheme};
 use crate::store::Facts;

@@ -8,11 +8,12 @@ use std::time::Duration;
 use crate::engine::metrics::Stats;
 use crate::engine::{IdPath, Live, SharedSource};
 use crate::error::{Error, Result, shown};
+use crate::layout::Layout;
 use crate::process::random;
 use crate::request::reservation::{Key, MAX_NUMBER, Mark};
 use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
-use crate::snowflake::{Layout, SnowflakeSource};
+use crate::snowflake::SnowflakeSource;
 use crate::spec::{Kind, Order, SnowflakeSpec, Spec};
 use crate::store::{RaisePool, Row, look, shown_pool};
 

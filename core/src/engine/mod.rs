@@ -1,6 +1,5 @@
 //! One life of a mill: a keeper thread with its store, and the sources it serves. A forked child starts another.
 
-pub(crate) mod events;
 pub(crate) mod metrics;
 mod shared;
 
@@ -16,11 +15,12 @@ use crossbeam::channel::{self, Sender};
 
 use crate::callers::waker::ReadyQueue;
 use crate::config::{MillConfig, StoreConfig};
-use crate::engine::metrics::{MillCounters, Stats};
+use crate::engine::metrics::Stats;
 use crate::error::{Code, Error, Result, shown};
 use crate::keeper::executor::{Command, Executor, Health};
 use crate::keeper::routers::Routers;
 use crate::keeper::{Keeper, KeptSource};
+use crate::monitoring::counters::MillCounters;
 use crate::monitoring::events::{Event, EventKind, Events};
 use crate::process::revocation::RevocationWord;
 use crate::process::thread;

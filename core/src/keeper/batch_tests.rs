@@ -14,8 +14,8 @@ use crate::config::MillConfig;
 use crate::planner::{Action, Answer, Ask, Batch, Now, Planner, Slot, View};
 use crate::process::random::token;
 use crate::request::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
-use crate::segment::SegmentSource;
-use crate::segment::Snapshot;
+use crate::segment::{SegmentAction, SegmentSource, Snapshot};
+use crate::snowflake::SnowflakeView;
 use crate::store::{Facts, Row};
 use crate::time::{Clock, ManualClock};
 
@@ -133,7 +133,7 @@ fn a_snowflakes_mark_flies_alone_and_keeps_its_place() {
     for slot in [0, 1] {
         lack(&mut planner, slot, at(0));
     }
-    planner.check(4, &View::Snowflake { wanted_mark: Some(0), waiting: true }, at(0));
+    planner.check(4, &View::Snowflake(SnowflakeView::Mark { wanted: Some(0), waiting: true }), at(0));
     for slot in [2, 3] {
         lack(&mut planner, slot, at(0));
     }
@@ -231,7 +231,7 @@ fn answers_before_the_connection_died_count_and_the_store_is_backed_off_from() {
             let answer = if slot == 0 { Ok(reserved(1)) } else { lost() };
             let actions = planner.complete(slot, answer, at(60_000));
             let failed = if slot == 0 {
-                matches!(actions[..], [.., Action::Publish(_)])
+                matches!(actions[..], [.., Action::Segment(SegmentAction::Publish(_))])
             } else {
                 matches!(actions[..], [Action::Fail(_)])
             };

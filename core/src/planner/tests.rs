@@ -35,7 +35,11 @@ fn two_lost_answers_in_a_row_leave_a_mark_that_may_stand_in_either_place() {
     let mut boot = 0;
     let mut raise = |planner: &mut Planner, to: u64, answer: Result<Answer, Fault>| {
         boot += 60_000;
-        planner.check(0, &View::Snowflake { wanted_mark: Some(to), waiting: false }, at(boot));
+        planner.check(
+            0,
+            &View::Snowflake(SnowflakeView::Mark { wanted: Some(to), waiting: false }),
+            at(boot),
+        );
         let (slot, ask) = next(planner, at(boot)).expect("a batch");
         (ask, planner.complete(slot, answer, at(boot)))
     };
@@ -45,10 +49,10 @@ fn two_lost_answers_in_a_row_leave_a_mark_that_may_stand_in_either_place() {
     let (ask, _) = raise(&mut planner, 300, lost()); // held back
     assert!(matches!(ask, Ask::Raise { expect: None, to: 300, .. }));
     let (_, actions) = raise(&mut planner, 250, Ok(Answer::Raised(200)));
-    assert!(matches!(actions[..], [Action::Mark(250)]), "{actions:?}");
+    assert!(matches!(actions[..], [Action::Snowflake(SnowflakeAction::Mark(250))]), "{actions:?}");
     // Now the one that was held back comes through.
     let (_, actions) = raise(&mut planner, 400, Ok(Answer::Raised(300)));
-    assert!(matches!(actions[..], [Action::Mark(400)]), "{actions:?}");
+    assert!(matches!(actions[..], [Action::Snowflake(SnowflakeAction::Mark(400))]), "{actions:?}");
     let (ask, _) = raise(&mut planner, 500, Ok(Answer::Raised(400)));
     assert!(matches!(ask, Ask::Raise { expect: Some(400), .. }), "nothing is in doubt any more: {ask:?}");
 }
@@ -182,11 +186,11 @@ fn the_end_of_a_period_that_was_reserved_ahead_is_set_when_it_begins() {
     assert_eq!(ask.period, tomorrow);
     let range = crate::request::reservation::Reserved { period: tomorrow, ..range };
     let kept = planner.complete(0, Ok(Answer::Reserved(range)), at(4_600, end - 400));
-    assert!(matches!(kept.as_slice(), [Action::KeepAhead(_)]), "{kept:?}");
+    assert!(matches!(kept.as_slice(), [Action::Segment(SegmentAction::KeepAhead(_))]), "{kept:?}");
     let begun = planner.check(0, &snapshot(900_000, 300, 0), at(5_000, end));
     let ends = pattern.period_end_ms(tomorrow);
     assert!(
-        begun.iter().any(|action| matches!(action, Action::Ends { wall_ms, .. } if *wall_ms == ends)),
+        begun.iter().any(|action| matches!(action, Action::Segment(SegmentAction::Ends { wall_ms, .. }) if *wall_ms == ends)),
         "{begun:?}"
     );
 }

@@ -7,7 +7,7 @@ use ::loom::sync::Arc;
 use ::loom::thread;
 
 use super::generator::{ClockBack, Core, LAPSED, Refusal, Time};
-use super::layout::Layout;
+use crate::layout::Layout;
 use crate::process::sync::{AtomicU64, Ordering};
 use crate::time::Stamp;
 

@@ -28,9 +28,9 @@ mod tests;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use super::layout::{Layout, rfc3339};
-use super::scatter::Scatter;
 use crate::error::{Code, Error, Result};
+use crate::layout::scatter::Scatter;
+use crate::layout::{Layout, rfc3339};
 use crate::process::random;
 use crate::process::sync::Ordering;
 use crate::time::{Clock, Now, Stamp};

@@ -53,6 +53,16 @@ pub struct Rules {
     pub ends: bool,
 }
 
+/// Under `backwards=heal`, a row is raised by at most this many largest steps: a poisoned mark must not burn the space.
+const MAX_JUMP_STEPS: u64 = 1_000;
+
+impl Rules {
+    /// How far a row is raised under `backwards=heal`.
+    pub(crate) fn max_jump(&self) -> u64 {
+        self.max_step.saturating_mul(MAX_JUMP_STEPS)
+    }
+}
+
 /// The options of a snowflake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnowflakeSpec {
