@@ -1,5 +1,5 @@
-//! The door of every verb that may start something, wait or fail. A forked child gets a life of its own or is refused, a closed
-//! mill is refused, a panic becomes `INTERNAL`, and the error is counted. The id path enters only when it cannot go on.
+//! How every verb begins that may start something, wait or fail. A forked child gets an engine of its own or is refused, a closed
+//! mill is refused, a panic becomes `INTERNAL`, and the error is counted. The id path comes here only when memory has no id.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

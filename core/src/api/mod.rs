@@ -1,6 +1,7 @@
-//! The waist: every language translates these verbs and nothing else.
+//! The public verbs, which every language translates. No language has verbs of its own.
 //!
-//! One door: is this process a fork (a word the kernel wipes) → is the mill closed → the verb → count the error.
+//! Each verb begins in `enter.rs`: it asks whether this process is a fork (a word that the kernel wipes) and whether the mill is
+//! closed, runs the verb, and counts the error.
 //! Only plain types cross: `u64`, UTF-8 text, buffers of the caller, an opaque mill and source. Configuration crosses as one
 //! string, so no language can lack an option.
 

@@ -3,13 +3,13 @@
 use crate::engine::{IdPath, Live};
 use crate::error::{Code, Error, Result};
 use crate::segment::cursor;
-use crate::segment::{Miss, SegmentSource, Taken};
+use crate::segment::{Miss, SegmentSource, TakenRange};
 use crate::serial::{MAX_TEXT, Prefix, write_number, write_serial};
 
 use super::Source;
 
 /// How a number is taken after a miss: waiting, or at once.
-type TakeAfter = fn(&SegmentSource, Option<Miss>) -> Result<Taken>;
+type TakeAfter = fn(&SegmentSource, Option<Miss>) -> Result<TakenRange>;
 
 /// What the writers of `serial` wrote, which is UTF-8: a date part that was checked, then digits.
 pub(crate) fn ascii(bytes: &[u8]) -> &str {

@@ -33,7 +33,7 @@ const CLOSED: u64 = NUMBER;
 
 /// One counter of a bank. All zero: nothing was published yet.
 #[repr(C, align(32))]
-pub(super) struct Cell {
+pub(super) struct CounterCell {
     word: AtomicU64,
     spare: AtomicU64,
     /// The number that is 0 here; set before the first segment is published.
@@ -44,7 +44,7 @@ pub(super) struct Cell {
     note: AtomicU32,
 }
 
-const _: () = assert!(cfg!(loom) || size_of::<Cell>() == 32);
+const _: () = assert!(cfg!(loom) || size_of::<CounterCell>() == 32);
 
 const fn left(word: u64) -> u64 {
     word >> NUMBER_BITS
@@ -75,7 +75,7 @@ pub(super) struct Got {
 
 /// What a cell holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Holds {
+pub(super) struct CellContents {
     /// How many numbers are left.
     pub(super) left: u64,
     /// How many more segments can be published.
@@ -84,10 +84,10 @@ pub(super) struct Holds {
     pub(super) end: u64,
 }
 
-impl Cell {
+impl CounterCell {
     #[cfg(any(test, loom))]
-    pub(super) fn new() -> Cell {
-        Cell {
+    pub(super) fn new() -> CounterCell {
+        CounterCell {
             word: AtomicU64::new(0),
             spare: AtomicU64::new(0),
             base: AtomicU64::new(0),
@@ -96,7 +96,7 @@ impl Cell {
         }
     }
 
-    /// The next number, from the base on; `None`: the segment is used up, and [`Cell::take`] looks further.
+    /// The next number, from the base on; `None`: the segment is used up, and [`CounterCell::take`] looks further.
     #[inline]
     pub(super) fn take_one(&self) -> Option<u64> {
         // ordering: Acquire — pairs with the release that published or moved the segment: its base is visible.
@@ -184,7 +184,7 @@ impl Cell {
     }
 
     /// What the cell holds. What callers take meanwhile may be counted.
-    pub(super) fn holds(&self) -> Holds {
+    pub(super) fn holds(&self) -> CellContents {
         // ordering: Acquire on both — `word` after `spare`: a segment that is moved in between is counted in `word` alone.
         let spare = self.spare.load(Ordering::Acquire);
         // ordering: as above.
@@ -193,7 +193,7 @@ impl Cell {
         let of_spare = if fresh { left(spare) } else { 0 };
         let end = if fresh { next(spare) + left(spare) } else { next(word) + left(word) };
         let room = u32::from(!fresh) + u32::from(!fresh && left(word) == 0);
-        Holds { left: left(word) + of_spare, room, end }
+        CellContents { left: left(word) + of_spare, room, end }
     }
 
     /// Closes for good. Returns what no caller got: ranges from the base on, in rising order.
@@ -245,8 +245,8 @@ impl Cell {
 /// Cells of nothing but zeros. The system hands out such memory without writing it, so a counter costs nothing before it is
 /// used.
 #[cfg(not(loom))]
-pub(super) fn cells(count: usize) -> Box<[Cell]> {
-    let Ok(layout) = std::alloc::Layout::array::<Cell>(count) else { return Box::new([]) };
+pub(super) fn cells(count: usize) -> Box<[CounterCell]> {
+    let Ok(layout) = std::alloc::Layout::array::<CounterCell>(count) else { return Box::new([]) };
     if layout.size() == 0 {
         return Box::new([]);
     }
@@ -256,14 +256,14 @@ pub(super) fn cells(count: usize) -> Box<[Cell]> {
         std::alloc::handle_alloc_error(layout);
     }
     #[expect(clippy::cast_ptr_alignment, reason = "the layout has the alignment of a cell")]
-    let cells = std::ptr::slice_from_raw_parts_mut(memory.cast::<Cell>(), count);
+    let cells = std::ptr::slice_from_raw_parts_mut(memory.cast::<CounterCell>(), count);
     // SAFETY: allocated with the layout of this slice, and zeros are valid atomics.
     unsafe { Box::from_raw(cells) }
 }
 
 #[cfg(loom)]
-pub(super) fn cells(count: usize) -> Box<[Cell]> {
-    (0..count).map(|_| Cell::new()).collect()
+pub(super) fn cells(count: usize) -> Box<[CounterCell]> {
+    (0..count).map(|_| CounterCell::new()).collect()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -274,18 +274,18 @@ mod tests {
 
     #[test]
     fn numbers_are_taken_one_by_one_and_in_parts_from_both_segments() {
-        let cell = Cell::new();
+        let cell = CounterCell::new();
         assert_eq!((cell.take_one(), cell.take(5)), (None, None));
         assert!(cell.publish(0, 3) && cell.publish(10, 4));
-        assert_eq!(cell.holds(), Holds { left: 7, room: 0, end: 14 });
+        assert_eq!(cell.holds(), CellContents { left: 7, room: 0, end: 14 });
         assert!(!cell.publish(20, 1), "there is no room for a third one");
         assert_eq!(cell.take_one(), Some(0));
         assert_eq!(cell.take(9), Some(Got { lo: 1, hi: 3, moved: false }));
         assert_eq!(cell.take_one(), None);
         assert_eq!(cell.take(1), Some(Got { lo: 10, hi: 11, moved: true }));
-        assert_eq!(cell.holds(), Holds { left: 3, room: 1, end: 14 });
+        assert_eq!(cell.holds(), CellContents { left: 3, room: 1, end: 14 });
         assert_eq!(cell.take(9), Some(Got { lo: 11, hi: 14, moved: false }));
-        assert_eq!(cell.holds(), Holds { left: 0, room: 2, end: 14 });
+        assert_eq!(cell.holds(), CellContents { left: 0, room: 2, end: 14 });
         assert!(!cell.publish(13, 1), "below what was published before");
         assert!(cell.publish(14, MOST));
         assert_eq!(cell.take(u64::MAX), Some(Got { lo: 14, hi: 14 + MOST, moved: false }));
@@ -293,25 +293,25 @@ mod tests {
 
     #[test]
     fn the_last_number_is_handed_out_and_nothing_wraps() {
-        let cell = Cell::new();
+        let cell = CounterCell::new();
         assert!(!cell.publish(END - 1, 2), "it would end beyond the last number");
         assert!(cell.publish(END - 2, 2));
         assert_eq!((cell.take_one(), cell.take_one(), cell.take_one()), (Some(END - 2), Some(END - 1), None));
         assert_eq!(cell.take(1), None);
-        assert_eq!(cell.holds(), Holds { left: 0, room: 2, end: END });
+        assert_eq!(cell.holds(), CellContents { left: 0, room: 2, end: END });
         assert!(!cell.publish(END, 1));
     }
 
     #[test]
     fn a_closed_cell_gives_back_what_is_left_and_takes_nothing_any_more() {
-        let cell = Cell::new();
+        let cell = CounterCell::new();
         assert!(cell.publish(0, 3) && cell.publish(3, 2));
         assert_eq!(cell.take_one(), Some(0));
         assert_eq!(cell.close(), [Some((1, 3)), Some((3, 5))]);
         assert_eq!((cell.take_one(), cell.take(1)), (None, None));
         assert!(!cell.publish(100, 1));
         assert_eq!(cell.close(), [None, None]);
-        assert_eq!(Cell::new().close(), [None, None]);
+        assert_eq!(CounterCell::new().close(), [None, None]);
     }
 
     #[derive(Clone, Debug)]
@@ -338,7 +338,7 @@ mod tests {
         /// Beside two plain ranges: the one that callers count in, and the spare one, which a caller moves.
         #[test]
         fn a_cell_gives_what_was_published_once_and_in_order(moves in moves()) {
-            let cell = Cell::new();
+            let cell = CounterCell::new();
             let (mut word, mut spare): ((u64, u64), Option<(u64, u64)>) = ((0, 0), None);
             let (mut end, mut closed) = (0, false);
             for step in moves {
@@ -389,7 +389,7 @@ mod tests {
     fn zeroed_cells_are_empty() {
         let cells = cells(3);
         assert_eq!(cells.len(), 3);
-        assert!(cells.iter().all(|cell| cell.holds() == Holds { left: 0, room: 2, end: 0 }));
+        assert!(cells.iter().all(|cell| cell.holds() == CellContents { left: 0, room: 2, end: 0 }));
         assert!(cells[2].publish(0, 1) && cells[1].take_one().is_none());
         assert_eq!(cells[2].take_one(), Some(0));
     }

@@ -19,7 +19,7 @@ use crate::spec::Spec;
 use crate::time::Clock;
 
 use super::bits::Bits;
-use super::cell::{Cell, Holds, MOST, cells};
+use super::cell::{CellContents, CounterCell, MOST, cells};
 use super::supply::Supply;
 
 /// A waiting caller tries again after this long at the latest, even if a wake-up was lost.
@@ -32,7 +32,7 @@ pub(super) const FIRST: u64 = 1;
 pub(super) struct Counted {
     pub(super) bank: BankSpec,
     shift: u32,
-    pub(super) cells: Box<[Cell]>,
+    pub(super) cells: Box<[CounterCell]>,
 }
 
 impl Counted {
@@ -41,7 +41,7 @@ impl Counted {
     }
 
     #[inline]
-    fn cell(&self, gene: Gene) -> &Cell {
+    fn cell(&self, gene: Gene) -> &CounterCell {
         // A gene has 16 bits, and there are as many cells as its upper bits have values.
         &self.cells[usize::from(gene.get()) >> self.shift]
     }
@@ -109,7 +109,7 @@ impl BankSource {
     }
 
     /// None before the number of counters is known.
-    pub(super) fn cells(&self) -> &[Cell] {
+    pub(super) fn cells(&self) -> &[CounterCell] {
         self.counted().map_or(&[], |counted| &counted.cells)
     }
 
@@ -211,8 +211,8 @@ impl BankSource {
         )))
     }
 
-    fn holds(&self, index: u32) -> Holds {
-        self.cells().get(index as usize).map_or_else(Holds::default, Cell::holds)
+    fn holds(&self, index: u32) -> CellContents {
+        self.cells().get(index as usize).map_or_else(CellContents::default, CounterCell::holds)
     }
 
     /// Takes up to `want` numbers if `enough` are in memory; `None`: too few are.

@@ -316,7 +316,7 @@ fn a_close_gives_back_the_unused_end_of_every_counter() {
 
 #[test]
 fn a_counter_costs_at_most_32_bytes_in_its_cell() {
-    assert_eq!(size_of::<super::cell::Cell>(), 32);
+    assert_eq!(size_of::<super::cell::CounterCell>(), 32);
 }
 
 /// What `repair --counters` does to the stage's store.

@@ -1,4 +1,4 @@
-//! One life of a mill: a keeper thread with its store, and the sources it serves. A forked child starts another.
+//! The engine of a mill: a keeper thread with its store, and the sources that it serves. A forked child starts an engine of its own.
 
 pub(crate) mod metrics;
 mod shared;
@@ -46,7 +46,7 @@ pub(crate) struct Engine {
     max_sources: usize,
     /// Zero in a forked child.
     word: RevocationWord,
-    /// This life began in a forked child.
+    /// It was started in a forked child.
     revived: bool,
 }
 
@@ -58,8 +58,8 @@ struct OpenSources {
     snowflakes: HashSet<String>,
 }
 
-/// The store that a configuration names; nothing is connected yet. Each driver has a guard of its own, so that a panic fails one
-/// of several stores only.
+/// The store that a configuration names; nothing is connected yet. A panic is caught for each driver by itself, so
+/// it fails one of several stores only.
 fn store_for(
     config: &StoreConfig,
     folder: &Path,
@@ -73,7 +73,7 @@ fn store_for(
     Ok(Box::new(CatchPanic::new(maker_for(config, folder, clock)?, on_panic.clone())))
 }
 
-/// Makes a store: once for a life of a mill, and again after a panic of its driver.
+/// Makes a store: once for an engine, and again after a panic of its driver.
 #[cfg_attr(not(feature = "sqlite"), allow(unused_variables))]
 fn maker_for(config: &StoreConfig, folder: &Path, clock: &Clock) -> Result<MakeStore> {
     match config {
@@ -190,7 +190,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Whether this life belongs to this process and not to the one it was forked from.
+    /// Whether this engine belongs to this process, and not to the one that it was forked from.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
         self.word.is_ours()

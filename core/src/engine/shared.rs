@@ -29,12 +29,12 @@ pub(crate) struct SharedMill {
     /// The working folder when the mill was opened. Relative paths keep their meaning when a daemon changes its folder and a forked
     /// child opens the store anew.
     folder: PathBuf,
-    /// The present life, from `Arc::into_raw`; never null.
+    /// The present engine, from `Arc::into_raw`; never null.
     engine: AtomicPtr<Engine>,
     /// Held by the thread that replaces `engine`.
     reviving: ForkLock,
     closed: AtomicBool,
-    /// Those of every life: a forked child's keeper goes on with its parent's.
+    /// The same for every engine of this mill: a forked child's keeper goes on with its parent's.
     pub(crate) routers: Arc<Routers>,
 }
 
@@ -150,7 +150,7 @@ impl Drop for SharedMill {
     }
 }
 
-/// A source's state in the present life of its mill: in a forked child its parent's, until the child's first call.
+/// A source's state in the present engine of its mill. In a forked child this is the parent's until the child's first call.
 pub(crate) struct Live<T: SourceState> {
     /// From `Arc::into_raw`; never null.
     state: AtomicPtr<T>,
@@ -270,7 +270,7 @@ impl<T: SourceState> Drop for Live<T> {
     }
 }
 
-/// How a source hands out ids, decided once so that the id path tests one word.
+/// The id path of a source: decided once, so that each call tests one word.
 pub(crate) enum IdPath {
     /// Numbers of the shared counter.
     Shared(Live<SegmentSource>),

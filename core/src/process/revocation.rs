@@ -26,7 +26,7 @@ static FREE: AtomicPtr<Free> = AtomicPtr::new(ptr::null_mut());
 static STARTS: AtomicU64 = AtomicU64::new(1);
 
 /// The distance between the starts of two words: no word is revoked so often.
-const LIFE: u64 = 1 << 32;
+const START_DISTANCE: u64 = 1 << 32;
 
 /// Registered once for the process.
 static HOOK: OnceCell<()> = OnceCell::new();
@@ -54,7 +54,7 @@ impl RevocationWord {
     pub(crate) fn new() -> Self {
         let word = reuse().unwrap_or_else(allocate);
         // ordering: Relaxed — only uniqueness matters.
-        let start = STARTS.fetch_add(LIFE, Ordering::Relaxed);
+        let start = STARTS.fetch_add(START_DISTANCE, Ordering::Relaxed);
         // ordering: Release — the word is live before it is shared.
         word.store(start, Ordering::Release);
         RevocationWord { word }

@@ -19,7 +19,7 @@ mod tests;
 mod wait;
 
 pub(crate) use action::SegmentAction;
-pub use buffer::Taken;
+pub use buffer::TakenRange;
 pub(crate) use buffer::{Buffer, Snapshot, TakeError};
 pub(crate) use cell::Miss;
 pub use source::SegmentSource;

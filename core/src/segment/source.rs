@@ -15,7 +15,7 @@ use crate::spec::{Kind, Spec};
 use crate::time::{Clock, Now};
 
 use super::expiry::Ends;
-use super::{Buffer, Miss, SegmentAction, Snapshot, TakeError, Taken};
+use super::{Buffer, Miss, SegmentAction, Snapshot, TakeError, TakenRange};
 
 /// One source of numbers.
 pub struct SegmentSource {
@@ -81,17 +81,17 @@ impl SegmentSource {
 
     /// One number after a miss; waits until the deadline at most. A miss may hold a number after all.
     #[cold]
-    pub(crate) fn lease_after(&self, miss: Option<Miss>) -> Result<Taken> {
+    pub(crate) fn lease_after(&self, miss: Option<Miss>) -> Result<TakenRange> {
         self.settle(miss).map_or_else(|| self.lease(1), Ok)
     }
 
     /// One number after a miss, or why not, at once.
     #[cold]
-    pub(crate) fn try_take_after(&self, miss: Option<Miss>) -> Result<Taken> {
+    pub(crate) fn try_take_after(&self, miss: Option<Miss>) -> Result<TakenRange> {
         self.settle(miss).map_or_else(|| self.try_take(1), Ok)
     }
 
-    fn settle(&self, miss: Option<Miss>) -> Option<Taken> {
+    fn settle(&self, miss: Option<Miss>) -> Option<TakenRange> {
         self.buffer.after(miss?)?.ok()
     }
 
@@ -108,17 +108,17 @@ impl SegmentSource {
     }
 
     /// Up to `want` numbers, or why not, at once.
-    pub fn try_take(&self, want: u64) -> Result<Taken> {
+    pub fn try_take(&self, want: u64) -> Result<TakenRange> {
         self.try_take_of(want, 1, want)
     }
 
     /// Up to `want` numbers once `enough` are in memory, or as many as memory can hold; else why not, at once, and the
     /// keeper reserves what is missing.
-    pub(crate) fn try_take_enough(&self, want: u64, enough: u64) -> Result<Taken> {
+    pub(crate) fn try_take_enough(&self, want: u64, enough: u64) -> Result<TakenRange> {
         self.try_take_of(want, enough, enough)
     }
 
-    fn try_take_of(&self, want: u64, enough: u64, ask: u64) -> Result<Taken> {
+    fn try_take_of(&self, want: u64, enough: u64, ask: u64) -> Result<TakenRange> {
         if let Some(taken) = self.take_if(want, enough)? {
             return Ok(taken);
         }
@@ -131,7 +131,7 @@ impl SegmentSource {
     }
 
     /// Takes up to `want` numbers if `enough` are in memory; `None`: too few are.
-    pub(crate) fn take_if(&self, want: u64, enough: u64) -> Result<Option<Taken>> {
+    pub(crate) fn take_if(&self, want: u64, enough: u64) -> Result<Option<TakenRange>> {
         if enough <= 1 || self.buffer.has_at_least(enough) {
             match self.buffer.take(want) {
                 Ok(taken) => return Ok(Some(taken)),
@@ -143,7 +143,7 @@ impl SegmentSource {
     }
 
     /// The date part that belongs to what was taken; `None` if its period is over, and the number is lost with it.
-    pub fn prefix(&self, taken: &Taken) -> Option<Prefix> {
+    pub fn prefix(&self, taken: &TakenRange) -> Option<Prefix> {
         self.buffer.prefix(taken).map(|(_, prefix)| prefix)
     }
 

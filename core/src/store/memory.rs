@@ -97,7 +97,7 @@ pub struct Memory {
 
 /// Every row, to be put back later: a backup.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
+pub struct MemoryBackup {
     rows: BTreeMap<String, StoredRow>,
     slots: BTreeMap<(String, String, u64), (SlotRow, String)>,
 }
@@ -182,13 +182,13 @@ impl Memory {
 
     /// Takes a backup.
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> MemoryBackup {
         let state = self.state();
-        Snapshot { rows: state.rows.clone(), slots: state.slots.clone() }
+        MemoryBackup { rows: state.rows.clone(), slots: state.slots.clone() }
     }
 
     /// Restores a backup: every change since is forgotten.
-    pub fn restore(&self, snapshot: &Snapshot) {
+    pub fn restore(&self, snapshot: &MemoryBackup) {
         let mut state = self.state();
         state.rows.clone_from(&snapshot.rows);
         state.slots.clone_from(&snapshot.slots);

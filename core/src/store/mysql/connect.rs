@@ -78,10 +78,10 @@ impl Mysql {
                     fault.because(login_refused(options, mode))
                 }
                 // For an unknown user MySQL names an arbitrary login method.
-                Error::DriverError(DriverError::UnknownAuthPlugin(way)) => Fault::new(
+                Error::DriverError(DriverError::UnknownAuthPlugin(plugin)) => Fault::new(
                     FaultKind::Refused,
                     format!(
-                        "the server wants user `{}` to log in by {way}, which is not known here; check the user's name, or let \
+                        "the server wants user `{}` to log in by {plugin}, which is not known here; check the user's name, or let \
                          it log in by caching_sha2_password or mysql_native_password",
                         options.user
                     ),

@@ -13,7 +13,7 @@ use crate::store::sql::judgement::{Judged, missing_table};
 /// Error text for a server that took longer than `timeout`.
 pub(super) const SILENT: &str = "the server did not answer in time";
 /// Error text for an address at which no server accepts the connection.
-pub(super) const UNHEARD: &str = "the server did not answer in time: nobody takes the connection; is the address right, and no firewall in between?";
+pub(super) const UNHEARD: &str = "the server did not answer in time: the connection was not accepted; is the address right, and no firewall in between?";
 pub(super) const NOT_MYSQL: &str = "the answer is not of the MySQL protocol";
 /// The question behind it.
 pub(super) const IS_IT: &str = "is it a MySQL or MariaDB server?";

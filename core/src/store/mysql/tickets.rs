@@ -224,7 +224,7 @@ impl MysqlSession {
         Ok((drawn.changed == 1 + u64::from(before.is_some()) && rises).then_some(drawn))
     }
 
-    /// Raises this name's ticket, in an open transaction. `None`: another node's ticket was in the way.
+    /// Raises this name's ticket, in an open transaction. `None`: another node has drawn the ticket.
     ///
     /// Under a lock on the end of the table. Without it, another process that raises another name to the same number would
     /// replace our row, and a lower ticket would replace one that was drawn since the search.
@@ -267,7 +267,7 @@ impl MysqlSession {
     }
 
     /// Reads the newest ticket of this name before drawing another. A counter that was set back would otherwise rise ticket
-    /// by ticket to where this process stands, and pass tickets that other nodes have issued on its way.
+    /// by ticket to where this process stands, and pass tickets that other nodes have issued.
     fn look_back(&mut self, request: &Request, lock: &str) -> Result<Option<Row>, Fault> {
         if lock.is_empty() && request.high_water.next == 0 {
             return Ok(None);

@@ -85,15 +85,15 @@ impl Tunnel {
         let here = |error: io::Error| {
             Fault::new(FaultKind::Unavailable, format!("the connection cannot be set up: {error}"))
         };
-        let door = Door::open().map_err(here)?;
+        let listening = DriverSocket::open().map_err(here)?;
         let found = Arc::<Mutex<LoginOutcome>>::default();
         let again = server.again().map_err(here)?;
         let mut tunnel =
-            Tunnel { socket: door.path(), server: again, found: Arc::clone(&found), carrier: None };
+            Tunnel { socket: listening.path(), server: again, found: Arc::clone(&found), carrier: None };
         let carrier = thread::spawn("keymill-mysql", move || {
-            let accepted = door.accept(limit);
+            let accepted = listening.accept(limit);
             // A process that is killed from now on leaves no file behind.
-            drop(door);
+            drop(listening);
             let ended = accepted.and_then(|driver| {
                 let driver = Arc::new(driver);
                 note(&found, |found| found.driver = Some(Arc::clone(&driver)));
@@ -175,15 +175,15 @@ fn not_dialled(error: &io::Error) -> Fault {
 
 /// A listening socket file in a folder that only this user may enter. Both are removed with it.
 #[derive(Debug)]
-struct Door {
+struct DriverSocket {
     folder: PathBuf,
     listener: UnixListener,
 }
 
 const SOCKET: &str = "s";
 
-impl Door {
-    fn open() -> io::Result<Door> {
+impl DriverSocket {
+    fn open() -> io::Result<DriverSocket> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         // A container's file system may be read-only but for its shared memory; and a socket's path may have 107 bytes at most.
         for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
@@ -192,12 +192,12 @@ impl Door {
                 let listener = UnixListener::bind(folder.join(SOCKET)).inspect_err(|_| {
                     let _ = std::fs::remove_dir(&folder);
                 })?;
-                let door = Door { folder, listener };
-                door.listener.set_nonblocking(true)?;
-                Ok(door)
+                let listening = DriverSocket { folder, listener };
+                listening.listener.set_nonblocking(true)?;
+                Ok(listening)
             });
             match made {
-                Ok(door) => return Ok(door),
+                Ok(listening) => return Ok(listening),
                 Err(error) => {
                     last = io::Error::new(
                         error.kind(),
@@ -222,7 +222,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for DriverSocket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.path());
         let _ = std::fs::remove_dir(&self.folder);

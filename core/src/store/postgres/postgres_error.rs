@@ -89,7 +89,7 @@ fn plain_words(failed: &Failed) -> String {
         Failed::Silent => SILENT.to_owned(),
         Failed::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
             format!(
-                "{SILENT}: nobody takes the connection; is the address right, and no firewall in between?"
+                "{SILENT}: the connection was not accepted; is the address right, and no firewall in between?"
             )
         }
         Failed::Io(error) => match error.raw_os_error() {

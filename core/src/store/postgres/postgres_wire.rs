@@ -69,7 +69,7 @@ pub(super) enum SentStatement<'v> {
 }
 
 impl SentStatement<'_> {
-    async fn to(&self, client: &Client) -> Result<Vec<Row>, tokio_postgres::Error> {
+    async fn run_on(&self, client: &Client) -> Result<Vec<Row>, tokio_postgres::Error> {
         match self {
             SentStatement::Plain(words, values) => client.query_typed(words, values).await,
             SentStatement::Kept(statement, values) => client.query(statement, values).await,
@@ -136,7 +136,7 @@ impl PostgresWire {
                 };
                 let (client, reader);
                 (client, reader, protection) =
-                    greet_privately(&runtime, options, &mut config, stream, target, &events)?;
+                    log_in_over_tcp(&runtime, options, &mut config, stream, target, &events)?;
                 (client, reader, socket)
             }
             Target::Socket(path) => {
@@ -153,7 +153,7 @@ impl PostgresWire {
                 };
                 // A socket file's data does not leave the machine.
                 let stream = LoginFilter { stream, stage: Stage::in_clear(Mode::of(options, target)) };
-                let (client, reader) = greet(&runtime, options, &config, stream, NoTls, &events)?;
+                let (client, reader) = log_in(&runtime, options, &config, stream, NoTls, &events)?;
                 (client, reader, socket)
             }
         };
@@ -189,7 +189,8 @@ impl PostgresWire {
         statements: &[SentStatement<'_>],
     ) -> Result<Vec<Result<Vec<Row>, Failed>>, Failed> {
         timely(&self.runtime, limit, async {
-            let mut asked: Vec<_> = statements.iter().map(|said| Box::pin(said.to(&self.client))).collect();
+            let mut asked: Vec<_> =
+                statements.iter().map(|statement| Box::pin(statement.run_on(&self.client))).collect();
             let mut answers: Vec<_> = statements.iter().map(|_| None).collect();
             // The first future to be polled is sent first.
             std::future::poll_fn(|context| {
@@ -255,7 +256,7 @@ async fn connect_socket(path: &Path) -> io::Result<std::os::unix::net::UnixStrea
 }
 
 /// Logs in over TCP, encrypted and verified as the configuration says.
-fn greet_privately(
+fn log_in_over_tcp(
     runtime: &Runtime,
     options: &ServerOptions,
     config: &mut Config,
@@ -266,21 +267,21 @@ fn greet_privately(
     let mode = Mode::of(options, target);
     let (Target::Tcp { host, address }, false) = (target, mode.is_plain()) else {
         let stream = LoginFilter { stream, stage: Stage::in_clear(mode) };
-        let (client, reader) = greet(runtime, options, config, stream, NoTls, events)?;
+        let (client, reader) = log_in(runtime, options, config, stream, NoTls, events)?;
         return Ok((client, reader, Protection::None));
     };
     let encrypted = Arc::new(AtomicBool::new(false));
     let tls = Tunnel::to(host, *address, options, mode, Arc::clone(&encrypted))?;
     config.ssl_mode(if mode == Mode::Prefer { SslMode::Prefer } else { SslMode::Require });
     let stream = LoginFilter { stream, stage: Stage::Offer { required: mode != Mode::Prefer } };
-    let (client, reader) = greet(runtime, options, config, stream, tls, events)?;
+    let (client, reader) = log_in(runtime, options, config, stream, tls, events)?;
     // ordering: Relaxed — written by this thread.
     let protection = if encrypted.load(Ordering::Relaxed) { mode.encrypted() } else { Protection::None };
     Ok((client, reader, protection))
 }
 
 /// Logs in and starts the task that reads the answers.
-fn greet<S, T>(
+fn log_in<S, T>(
     runtime: &Runtime,
     options: &ServerOptions,
     config: &Config,

@@ -299,6 +299,6 @@ pub(crate) trait Tickets {
     /// The newest ticket of this name.
     fn newest(&mut self, key: &Key) -> Result<Option<Row>, Fault>;
 
-    /// Draws the ticket that ends at or above `to`; `None`: another node's ticket was in the way.
+    /// Draws the ticket that ends at or above `to`; `None`: another node has drawn that ticket.
     fn raise(&mut self, key: &Key, to: Mark) -> Result<Option<(Option<Row>, Row)>, Fault>;
 }

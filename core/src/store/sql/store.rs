@@ -158,7 +158,7 @@ fn reserve_alone(connection: &mut dyn Connection, request: &Request) -> Result<O
     })
 }
 
-/// Draws or raises a ticket; repeats if another node's ticket was in the way.
+/// Draws or raises a ticket; repeats if another node has drawn the ticket.
 fn with_tickets<T>(
     connection: &mut dyn Connection,
     key: &Key,

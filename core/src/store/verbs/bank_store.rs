@@ -7,7 +7,7 @@ use crate::store::{BankChange, BankRows, BankSpec, Fault, GiveBack, Key, OpenBan
 
 use super::RowStore;
 
-/// Banks of counters. The verbs are changes of many rows unless a store has a shorter way.
+/// Banks of counters. The verbs are changes of many rows unless a store overrides them.
 pub trait BankStore: RowStore {
     /// Compares the record of a bank with how many counters its source has, or records a new bank. A source that names no number has
     /// those that are recorded.

@@ -75,10 +75,10 @@ pub(crate) fn new_owner(
     in_transaction(store, new, 0, &doing, |rows| rows.new_owner(new, &record).map(Some))
 }
 
-/// Reservations and marks in rows. The verbs are transactions on a row unless a store has a shorter way.
+/// Reservations and marks in rows. The verbs are transactions on a row unless a store overrides them.
 pub trait RowStore: Catalogue {
     /// Carries out one transaction on the row of `key`, which would begin in `period` if it is missing. The verbs that follow
-    /// are such transactions unless a store has a shorter way.
+    /// are such transactions unless a store overrides them.
     ///
     /// # Errors
     /// See [`FaultKind`]; after `Unknown` it may have been carried out or not.

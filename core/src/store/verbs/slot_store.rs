@@ -69,7 +69,7 @@ pub(crate) fn making_a_node(key: &Key) -> String {
     format!("inserting a row into `{}` for the worker of `{}`", key.table, key.name)
 }
 
-/// Workers of snowflakes. The verbs are transactions on the rows of slots unless a store has a shorter way.
+/// Workers of snowflakes. The verbs are transactions on the rows of slots unless a store overrides them.
 pub trait SlotStore: RowStore {
     /// The store's clock, milliseconds since 1970; 0: it has none. Of several stores, that of the one which has the row of `key`.
     ///
