@@ -66,10 +66,10 @@ pub mod simulation {
     pub use crate::callers::waker::ReadyQueue;
     pub use crate::config::MillConfig;
     pub use crate::error::blank_messages;
-    pub use crate::request::bank::counter_key;
+    pub use crate::request::bank_spec::counter_key;
     pub use crate::segment::{SegmentSource, TakenRange};
     pub use crate::snowflake::generator::{ClockBack, Generator, Refusal, Why};
-    pub use crate::snowflake::source::SnowflakeSource;
+    pub use crate::snowflake::snowflake_source::SnowflakeSource;
     pub use crate::spec::{Kind, Order, Rules, SnowflakeSpec, Spec};
 }
 pub mod snowflake;
@@ -97,8 +97,8 @@ pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string};
 pub use engine::metrics::Stats;
 pub use error::{Code, Error, Result};
 pub use gene::{Gene, GeneKey};
-pub use monitoring::counters::Latency;
 pub use monitoring::events::{Event, EventKind};
+pub use monitoring::mill_counters::Latency;
 pub use serial::SerialPattern;
 pub use snowflake::{Layout, scatter};
 pub use store::{BankChange, Facts, Import, Mark, Row, Scheme};

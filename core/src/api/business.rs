@@ -6,7 +6,7 @@ use crate::bank::{BankSource, narrow, wide};
 use crate::engine::IdPath;
 use crate::error::{Error, Result, shown};
 use crate::gene::{Gene, GeneKey, NUMBER_BITS};
-use crate::request::bank::{BankSpec, MOST_COUNTERS};
+use crate::request::bank_spec::{BankSpec, MOST_COUNTERS};
 use crate::store::{BankChange, BankRows, MAX_NUMBER};
 
 use super::{Change, Parts, Repair, Source};

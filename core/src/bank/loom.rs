@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::cell::CounterCell;
+use super::counter_cell::CounterCell;
 use super::supply::Ahead;
 
 fn take(cell: &CounterCell) -> Option<u64> {

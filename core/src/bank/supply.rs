@@ -8,13 +8,13 @@ use std::time::Duration;
 use crate::error::fault::{Fault, FaultKind, Remedy};
 use crate::error::{Code, Error};
 use crate::gene::Gene;
-use crate::request::bank::{BankSpec, OpenBank, counter_key};
+use crate::request::bank_spec::{BankSpec, OpenBank, counter_key};
 use crate::request::reservation::{Key, Mark, Request, Reserved};
 use crate::time::Now;
 
 use super::BankSource;
-use super::cell::{CounterCell, END, MOST};
-use super::source::FIRST;
+use super::bank_source::FIRST;
+use super::counter_cell::{CounterCell, END, MOST};
 use super::step::{Note, Used, step};
 
 /// How long a counter whose row was refused is not asked for again.

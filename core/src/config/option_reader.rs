@@ -13,7 +13,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 use crate::error::{Error, Result, shown};
 use crate::layout::Layout;
 use crate::layout::scatter::Scatter;
-use crate::request::bank::{BankSpec, MOST_COUNTERS, record_name};
+use crate::request::bank_spec::{BankSpec, MOST_COUNTERS, record_name};
 use crate::request::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
 use crate::request::stride::Stride;
 use crate::serial::SerialPattern;

@@ -13,7 +13,7 @@ use super::{
     RowsWork, SlotStore, SlotWork, Store, StoredTable, Take, Taken, Work,
 };
 use crate::process::thread::panic_words;
-use crate::request::bank::{BankSpec, OpenBank};
+use crate::request::bank_spec::{BankSpec, OpenBank};
 
 /// Makes a store that is not connected yet.
 pub(crate) type MakeStore = Box<dyn Fn() -> Box<dyn Store> + Send>;

@@ -50,7 +50,7 @@ pub(crate) use model::decide::one_of_several;
 pub(crate) use model::import::{check_schemes, planned_import};
 pub(crate) use model::rows::step_of;
 
-pub use crate::request::bank::{BankSpec, OpenBank};
+pub use crate::request::bank_spec::{BankSpec, OpenBank};
 pub use bank::{BankChange, BankRows};
 pub use model::import::{Import, PARKED_AT};
 pub use verbs::{BankStore, Catalogue, RouteStore, RowStore, RowsWork, SlotStore, SlotWork, Work};

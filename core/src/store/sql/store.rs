@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::request::bank::is_counter;
+use crate::request::bank_spec::is_counter;
 use crate::request::scheme::Kept;
 use crate::store::model::rows::{self, Answers, Rows};
 use crate::store::model::slot_rows::SlotRows;

@@ -14,12 +14,12 @@ use crate::callers::waker::ReadyQueue;
 use crate::error::{Error, Result};
 use crate::gene::{Gene, NUMBER_BITS, WIDE_SHIFT};
 use crate::process::revocation::RevocationWord;
-use crate::request::bank::{BankSpec, LAST_NUMBER, MOST_COUNTERS};
+use crate::request::bank_spec::{BankSpec, LAST_NUMBER, MOST_COUNTERS};
 use crate::spec::Spec;
 use crate::time::Clock;
 
 use super::bits::Bits;
-use super::cell::{CellContents, CounterCell, MOST, cells};
+use super::counter_cell::{CellContents, CounterCell, MOST, cells};
 use super::supply::Supply;
 
 /// A waiting caller tries again after this long at the latest, even if a wake-up was lost.
