@@ -5,7 +5,7 @@
 
 use crate::spec::Rules;
 
-use super::cell::MOST;
+use super::counter_cell::MOST;
 
 /// By how much a step may grow at a time.
 const GROWTH: u64 = 8;
