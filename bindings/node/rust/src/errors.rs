@@ -32,9 +32,8 @@ fn thrown(error: Error) -> napi::Error<Thrown> {
 
 /// Runs a verb; a panic becomes an error.
 pub fn guarded<T>(verb: impl FnOnce() -> keymill::Result<T>) -> keymill::Result<T> {
-    catch_unwind(AssertUnwindSafe(verb)).unwrap_or_else(|_| {
-        Err(Error::new(Code::Internal, "a defect in keymill, please report it"))
-    })
+    catch_unwind(AssertUnwindSafe(verb))
+        .unwrap_or_else(|_| Err(Error::new(Code::Internal, "a defect in keymill, please report it")))
 }
 
 /// Runs a verb; its error becomes one that JavaScript can read.
