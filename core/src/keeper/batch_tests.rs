@@ -9,17 +9,17 @@ use crossbeam::channel::{self, Receiver, Sender};
 
 use super::executor::{Command, Executor};
 use super::{Keeper, KeptSource};
-use crate::base::random::token;
-use crate::base::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
-use crate::base::waker::ReadyQueue;
+use crate::callers::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Action, Answer, Ask, Batch, Now, Planner, Slot, View};
-use crate::segment::SegmentSource;
-use crate::segment::Snapshot;
+use crate::process::random::token;
+use crate::request::reservation::{Fault, FaultKind, Key, Mark, Request, Reserved};
+use crate::segment::{SegmentAction, SegmentSource, Snapshot};
+use crate::snowflake::SnowflakeView;
 use crate::store::{Facts, Row};
 use crate::time::{Clock, ManualClock};
 
-fn spec(text: &str) -> Arc<crate::base::spec::Spec> {
+fn spec(text: &str) -> Arc<crate::spec::Spec> {
     Arc::new(MillConfig::parse("memory:").and_then(|config| config.spec(text)).expect("a spec"))
 }
 
@@ -133,7 +133,7 @@ fn a_snowflakes_mark_flies_alone_and_keeps_its_place() {
     for slot in [0, 1] {
         lack(&mut planner, slot, at(0));
     }
-    planner.check(4, &View::Snowflake { wanted_mark: Some(0), waiting: true }, at(0));
+    planner.check(4, &View::Snowflake(SnowflakeView::Mark { wanted: Some(0), waiting: true }), at(0));
     for slot in [2, 3] {
         lack(&mut planner, slot, at(0));
     }
@@ -231,7 +231,7 @@ fn answers_before_the_connection_died_count_and_the_store_is_backed_off_from() {
             let answer = if slot == 0 { Ok(reserved(1)) } else { lost() };
             let actions = planner.complete(slot, answer, at(60_000));
             let failed = if slot == 0 {
-                matches!(actions[..], [.., Action::Publish(_)])
+                matches!(actions[..], [.., Action::Segment(SegmentAction::Publish(_))])
             } else {
                 matches!(actions[..], [Action::Fail(_)])
             };
@@ -326,7 +326,7 @@ fn executor(
         clock,
         commands,
         counters: Arc::default(),
-        events: Arc::new(crate::engine::events::Events::new()),
+        events: Arc::new(crate::monitoring::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
         routers: Arc::default(),
         expiry: None,
@@ -434,7 +434,7 @@ fn left_while_the_store_is_silent(spec_of_the_source: &str) {
         clock: Clock::System,
         commands: inbox,
         counters: Arc::default(),
-        events: Arc::new(crate::engine::events::Events::new()),
+        events: Arc::new(crate::monitoring::events::Events::new()),
         health: crate::keeper::executor::Health::default(),
         routers: Arc::default(),
         expiry: None,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::executor::execute;
 use super::{Keeper, KeptSource};
-use crate::base::reservation::{Fault, FaultKind};
-use crate::base::waker::ReadyQueue;
+use crate::callers::waker::ReadyQueue;
 use crate::config::MillConfig;
 use crate::planner::{Batch, Now};
+use crate::request::reservation::{Fault, FaultKind};
 use crate::store::memory::{Memory, MemoryStore};
 use crate::time::{Clock, ManualClock};
 

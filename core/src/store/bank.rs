@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::base::bank::{BankSpec, CLOSED_PERIOD, OpenBank, Record, counter_key, floor_key};
-use crate::base::fault::{Fault, FaultKind, Remedy};
-use crate::base::reservation::{GiveBack, Key, Mark, Request, Reserved};
+use crate::error::fault::{Fault, FaultKind, Remedy};
+use crate::request::bank::{BankSpec, CLOSED_PERIOD, OpenBank, Record, counter_key, floor_key};
+use crate::request::reservation::{GiveBack, Key, Mark, Request, Reserved};
 
 use super::model::decide::{decide, one_of_several};
 use super::model::partition::Partition;

@@ -12,8 +12,8 @@ use super::{
     Mark, PoolRows, RaisePool, Release, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore,
     RowsWork, SlotStore, SlotWork, Store, StoredTable, Take, Taken, Work,
 };
-use crate::base::bank::{BankSpec, OpenBank};
-use crate::base::thread::panic_words;
+use crate::process::thread::panic_words;
+use crate::request::bank::{BankSpec, OpenBank};
 
 /// Makes a store that is not connected yet.
 pub(crate) type MakeStore = Box<dyn Fn() -> Box<dyn Store> + Send>;

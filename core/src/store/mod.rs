@@ -50,7 +50,7 @@ pub(crate) use model::decide::one_of_several;
 pub(crate) use model::import::{check_schemes, planned_import};
 pub(crate) use model::rows::step_of;
 
-pub use crate::base::bank::{BankSpec, OpenBank};
+pub use crate::request::bank::{BankSpec, OpenBank};
 pub use bank::{BankChange, BankRows};
 pub use model::import::{Import, PARKED_AT};
 pub use verbs::{BankStore, Catalogue, RouteStore, RowStore, RowsWork, SlotStore, SlotWork, Work};
@@ -59,12 +59,12 @@ pub(crate) use verbs::{
     replacing_route,
 };
 
-pub(crate) use crate::base::fault::Remedy;
-pub use crate::base::reservation::{
+pub(crate) use crate::error::fault::Remedy;
+pub use crate::request::reservation::{
     Columns, Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Mark, Request, Reserved, Scheme, SerialKey,
 };
-pub use crate::base::stride::Stride;
-pub use crate::base::worker::{
+pub use crate::request::stride::Stride;
+pub use crate::request::worker::{
     BeginMark, Beside, Left, OwnSlot, Places, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Slots,
     Take, Taken, noted,
 };

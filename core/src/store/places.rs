@@ -40,7 +40,7 @@ use super::model::worker::{self, ELSEWHERE, POOL_ROW, REPAIRED};
 use super::{
     Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, SlotStore, Take, Taken, in_transaction, on_slots,
 };
-use crate::base::worker::{BeginMark, Places};
+use crate::request::worker::{BeginMark, Places};
 use crate::store::model::partition::Partition;
 
 /// The period of a fixed worker's row whose worker was leased since.
@@ -259,7 +259,7 @@ fn end_slot(
     }
     // A process of this source, or one of 0.1.0, may renew a lease that is over. One of another source makes other ids.
     if row.owner != ELSEWHERE && !worker::is_of_another(row, &places.source) {
-        let token = (row.token ^ crate::base::random::u64() >> 1).max(1);
+        let token = (row.token ^ crate::process::random::u64() >> 1).max(1);
         let new = SlotRow { token, ends_at: 0, owner: ELSEWHERE.to_owned(), ..row.clone() };
         let ended =
             on_slots(store, &key, "ending a slot", |rows, _| rows.replace_slot(&key, row, &new).map(Some))?;
@@ -503,7 +503,7 @@ fn try_repair(
     }
     for (name, pool) in pools_beside(store, &begin.places, None)? {
         let Some(row) = pool.slots.iter().find(|row| row.slot == begin.worker) else { continue };
-        let (key, token) = (begin.places.pool(&name), crate::base::random::token());
+        let (key, token) = (begin.places.pool(&name), crate::process::random::token());
         let new =
             SlotRow { token, mark: row.mark.max(to), ends_at: 0, owner: REPAIRED.to_owned(), ..row.clone() };
         let is_raised =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::scheme::{Family, Kept, Touched};
+use crate::request::scheme::{Family, Kept, Touched};
 use crate::store::model::rows;
 use crate::store::{Fault, FaultKind, Key};
 

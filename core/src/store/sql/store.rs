@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::bank::is_counter;
-use crate::base::scheme::Kept;
+use crate::request::bank::is_counter;
+use crate::request::scheme::Kept;
 use crate::store::model::rows::{self, Answers, Rows};
 use crate::store::model::worker::SlotRows;
 use crate::store::{
