@@ -135,7 +135,7 @@ test('a server that is down for ten seconds: none notices within the runway, the
 
 test('a signal ends a process that waits, at once', async () => {
   const hole = await blackHole()
-  for (const how of ['next', 'nextAsync', 'takeAsync']) {
+  for (const how of ['next', 'nextAsync', 'takeAsync', 'keys']) {
     let told
     const ready = new Promise((done) => (told = done))
     const { child, done } = run('waiter.mjs', [`mysql://a@127.0.0.1:${hole.port}/ids?connect_timeout=30s`, how], { onLine: () => told() })
