@@ -53,7 +53,7 @@ test('processes killed at random leave no duplicate', { skip }, async (t) => {
   t.diagnostic(`kills ${kills}, ids ${all}, duplicates 0`)
 })
 
-/** The whole lines of a log: what was cut off by the kill was handed to nobody. */
+/** The whole lines of a log: no caller was given what the kill cut off. */
 function ids(log) {
   let text = ''
   try {
