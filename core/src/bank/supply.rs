@@ -1,8 +1,8 @@
 //! The keeper's side of a bank: which counters it asks the store for, and where the numbers go.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::error::fault::{Fault, FaultKind, Remedy};
@@ -115,8 +115,6 @@ impl Ahead {
 pub(super) struct Supply {
     /// Where counters without a row begin; `None` until the record was compared.
     floor: Option<u64>,
-    /// Numbers that callers lack of a bank whose number of counters is not known yet.
-    early: BTreeMap<Gene, u64>,
     /// Hot counters.
     ahead: BTreeMap<u32, Ahead>,
     /// Counters whose rows another session had locked: they are asked for alone.
@@ -133,7 +131,6 @@ impl Supply {
     pub(super) fn new() -> Supply {
         Supply {
             floor: None,
-            early: BTreeMap::new(),
             ahead: BTreeMap::new(),
             alone: BTreeSet::new(),
             most: usize::MAX,
@@ -196,16 +193,20 @@ impl BankSource {
 
     /// Whether a caller lacks numbers, and how many counters there are is not known yet.
     fn is_wanted_early(&self) -> bool {
-        self.counted().is_none() && !self.lock().early.is_empty()
+        self.counted().is_none() && !self.lock_early().is_empty()
+    }
+
+    fn lock_early(&self) -> MutexGuard<'_, BTreeMap<Gene, u64>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that a caller lacks numbers of a bank whose number of counters is not known. `false`: it is known now.
     pub(super) fn want_early(&self, gene: Gene, numbers: u64) -> bool {
-        let mut supply = self.lock();
+        let mut early = self.lock_early();
         if self.counted().is_some() {
             return false;
         }
-        let wanted = supply.early.entry(gene).or_default();
+        let wanted = early.entry(gene).or_default();
         *wanted = numbers.max(*wanted);
         true
     }
@@ -334,7 +335,8 @@ impl BankSource {
             // Zeros that the system hands out without writing them.
             supply.reserved = vec![0; counted.cells.len()];
         }
-        for (gene, numbers) in std::mem::take(&mut supply.early) {
+        let early = std::mem::take(&mut *self.lock_early());
+        for (gene, numbers) in early {
             let index = counted.bank.index(gene);
             if let Some(cell) = counted.cells.get(index as usize) {
                 cell.want(numbers);
@@ -403,7 +405,7 @@ impl BankSource {
     pub(crate) fn forget_wishes(&self) {
         self.urgent.clear_all();
         self.background.clear_all();
-        self.lock().early.clear();
+        self.lock_early().clear();
     }
 
     /// The keeper could not serve the bank: its callers get this error.
