@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::error::fault::{Fault, FaultKind, Remedy};
+use crate::error::fault::{Fault, FaultKind};
 use crate::error::{Code, Error};
 use crate::gene::Gene;
 use crate::request::bank::{BankSpec, OpenBank, counter_key};
-use crate::request::reservation::{Key, Mark, Request, Reserved};
+use crate::request::reservation::{Key, Mark, Request, Reserved, unused_end};
+use crate::spec::Spec;
 use crate::time::Now;
 
 use super::BankSource;
@@ -58,8 +59,8 @@ pub enum BankAsk {
 pub enum BankAnswer {
     /// How many counters the bank has, and where those without a row begin.
     Opened(Result<OpenBank, Fault>),
-    /// An answer to each request, in their order.
-    Reserved(Vec<Result<Reserved, Fault>>),
+    /// The counters that were asked for, and an answer to each of their requests in the same order.
+    Reserved(Vec<u32>, Vec<Result<Reserved, Fault>>),
 }
 
 /// Ranges of a hot counter for which its cell has no room yet.
@@ -312,18 +313,9 @@ impl BankSource {
         if usual < len {
             supply.large.insert(index, usual);
         }
-        Some(Request {
-            key: counter_key(&spec.key, self.bank().counters, index),
-            len,
-            high_water: Mark { period: 0, next: seen(cell, supply.ahead.get(&index)) },
-            start: floor.max(spec.start),
-            last: spec.last,
-            period: 0,
-            period_max: 0,
-            heal: spec.heal,
-            max_jump: spec.rules.max_jump(),
-            single: 0,
-        })
+        let key = counter_key(&spec.key, self.bank().counters, index);
+        let seen = Mark { period: 0, next: seen(cell, supply.ahead.get(&index)) };
+        Some(Request { start: floor.max(spec.start), ..spec.request(key, len, seen) })
     }
 
     /// The record was compared.
@@ -427,22 +419,10 @@ impl BankSource {
             self.drop_numbers(hi.saturating_sub(lo));
             return Ok(());
         }
-        let seen = seen(cell, supply.ahead.get(&index));
-        if lo < seen || hi <= lo {
-            let name = counter_key(&self.spec().key, self.bank().counters, index).name.clone();
-            return Err(Fault::new(
-                FaultKind::WentBackwards,
-                format!(
-                    "reserving for `{name}`: the store answered with {lo}..{hi}, but numbers up to {} were reserved before",
-                    seen.saturating_sub(1)
-                ),
-            )
-            .with_remedy(Remedy::Repair {
-                first: "",
-                row: Some(self.spec().key.name.clone()),
-                above: "every number issued",
-            }));
-        }
+        let seen = Mark { period: 0, next: seen(cell, supply.ahead.get(&index)) };
+        let Spec { key, .. } = self.spec().as_ref();
+        let name = || counter_key(key, self.bank().counters, index).name.clone();
+        Reserved { period: 0, ..range }.above(seen, key.stride, name, &key.name)?;
         let was_refilled = Note::from_bits(cell.note()).is_some();
         if !was_refilled {
             cell.set_base(if self.bank().wide { lo } else { FIRST });
@@ -512,17 +492,7 @@ impl BankSource {
             let in_cell = cell.close().into_iter().flatten().map(|(lo, hi)| (lo + base, hi + base));
             let ranges: Vec<_> = in_cell.chain(ahead.into_iter().flat_map(|of| of.ranges)).collect();
             lost += ranges.iter().map(|(lo, hi)| hi - lo).sum::<u64>();
-            let Some((mut lo, hi)) = ranges.last().copied() else { continue };
-            if hi != seen {
-                continue;
-            }
-            for (below, end) in ranges.iter().rev().skip(1) {
-                if *end != lo {
-                    break;
-                }
-                lo = *below;
-            }
-            rest.push((index, lo, hi));
+            rest.extend(unused_end(&ranges, seen).map(|(lo, hi)| (index, lo, hi)));
         }
         drop(supply);
         self.drop_numbers(lost);
