@@ -100,6 +100,10 @@ pub use error::{Code, Error, Result};
 pub use gene::{Gene, GeneKey};
 pub use monitoring::counters::Latency;
 pub use monitoring::events::{Event, EventKind};
+/// What the schemes of other programs call their columns.
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use request::scheme::{CounterColumns, Holds, counter_columns};
 pub use serial::SerialPattern;
 pub use snowflake::{Layout, scatter};
 pub use store::{BankChange, Facts, Import, Mark, Row, Scheme};

@@ -245,7 +245,7 @@ impl<T: SourceState> Live<T> {
         let old = self.state.swap(fresh, Ordering::AcqRel);
         // SAFETY: as in `last`.
         let word = Self::word_of(unsafe { &*fresh });
-        // ordering: Release — after the state; pairs with the load in `ours`.
+        // ordering: Release — after the state; pairs with the load in `is_ours`.
         self.word.store(word, Ordering::Release);
         // SAFETY: as in `last`: whichever thread stored the old one, it still stands.
         if unsafe { &*old }.word().is_ours() {
