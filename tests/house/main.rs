@@ -2,5 +2,6 @@
 
 mod documents;
 mod floors;
+mod names;
 mod one_definition;
 mod verbs;

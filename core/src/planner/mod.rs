@@ -31,7 +31,7 @@ use crate::spec::{Rules, Spec};
 pub use crate::time::Now;
 pub use batch::Batch;
 use period::next_period;
-use rate::{Meter, Used};
+use rate::{Meter, RecentUse};
 use refill::LastRefill;
 use worker::{Clocks, WorkerLease};
 
@@ -122,7 +122,7 @@ pub(crate) enum LastMark {
 struct Plan {
     spec: Arc<Spec>,
     meter: Meter,
-    used: Used,
+    used: RecentUse,
     /// The highest place this process has seen.
     seen: Mark,
     /// The period callers are served from.
@@ -239,7 +239,7 @@ impl Planner {
         let plan = Plan {
             spec,
             meter: Meter::default(),
-            used: Used::default(),
+            used: RecentUse::default(),
             seen: Mark::default(),
             period: 0,
             period_end_ms: None,
