@@ -4,8 +4,8 @@
 //! `ci/servers/mariadb run ci/servers/postgres run ci/servers/redis run cargo bench -p keymill --all-features --bench bank`.
 //! A server whose variable is not set is left out. An absolute time is never a goal; the ratios are.
 //!
-//! `-- crowd` runs processes that begin one bank together instead: how many calls fail, how long they wait, and how long another source of
-//! the same mill waits.
+//! `-- crowd [CALLERS]` runs processes that begin one bank together instead: how many calls fail, how long they wait, and how long
+//! another source of the same mill waits.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -79,8 +79,7 @@ fn the_largest_bank(name: &str, config: &str, table: &str) {
     }
 }
 
-/// How many callers a process of the crowd has, and for how long they call.
-const CALLERS: usize = 200;
+/// How long the callers of a crowd call.
 const CROWDED: Duration = Duration::from_secs(10);
 
 /// Latencies in microseconds.
@@ -98,7 +97,7 @@ fn waits(name: &str, mut micros: Vec<u64>) -> String {
 }
 
 /// One process: callers over random keys, and a caller that opens a new segment source again and again.
-fn crowd_member(url: &str, table: &str) {
+fn crowd_member(url: &str, table: &str, callers: usize) {
     let (mill, bank) = open(url, &format!("business:crowd?counters={COUNTERS}&table={table}"));
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new()).expect("the start");
@@ -118,7 +117,7 @@ fn crowd_member(url: &str, table: &str) {
         micros
     };
     let (callers, other) = std::thread::scope(|scope| {
-        let callers: Vec<_> = (0..CALLERS)
+        let callers: Vec<_> = (0..callers)
             .map(|_| scope.spawn(|| timed(&mut || bank.next_for(fastrand::u64(..)).map(drop))))
             .collect();
         let other = scope.spawn(|| {
@@ -138,17 +137,18 @@ fn crowd_member(url: &str, table: &str) {
     let latency = mill.latency();
     let refused = mill.events().into_iter().filter(|event| event.kind == EventKind::RefillFailed).count();
     println!(
-        "{}; {} of another source; {refused} refills failed, {} conversations; failed calls: {:?}",
+        "{}; {} of another source; {refused} refills failed, {} conversations, {:.1} s of them; failed calls: {:?}",
         waits("calls", callers),
         // Less the pause.
         waits("calls", other.into_iter().map(|micros| micros.saturating_sub(20_000)).collect()),
         latency.trips,
+        latency.sum_seconds,
         failed.into_inner().expect("no caller panics")
     );
     mill.close();
 }
 
-fn crowd(server: &str, url: &str, processes: usize, table: &str) {
+fn crowd(server: &str, url: &str, table: &str, processes: usize, callers: &str) {
     let mill = Mill::open(url).expect("a mill");
     mill.init(&[&format!("segment:x?table={table}")], keymill::Change::Apply).expect("a table");
     mill.close();
@@ -156,7 +156,10 @@ fn crowd(server: &str, url: &str, processes: usize, table: &str) {
     let mut members: Vec<_> = (0..processes)
         .map(|_| {
             let mut command = Command::new(&program);
-            command.args(["--bench", "member", url, table]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command
+                .args(["--bench", "member", url, table, callers])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped());
             let mut child = command.spawn().expect("a process");
             let lines = std::io::BufReader::new(child.stdout.take().expect("its output")).lines();
             (child, lines)
@@ -177,7 +180,7 @@ fn crowd(server: &str, url: &str, processes: usize, table: &str) {
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let Some(at) = args.iter().position(|arg| arg == "member") {
-        return crowd_member(&args[at + 1], &args[at + 2]);
+        return crowd_member(&args[at + 1], &args[at + 2], args[at + 3].parse().expect("a number"));
     }
     if !args.iter().any(|arg| arg == "--bench") {
         println!("a benchmark, not a test: cargo bench -p keymill --all-features --bench bank");
@@ -200,9 +203,10 @@ fn main() {
             continue;
         };
         let table = format!("bench_bank_{}", std::process::id());
-        if args.iter().any(|arg| arg == "crowd") {
+        if let Some(at) = args.iter().position(|arg| arg == "crowd") {
+            let callers = args.get(at + 1).map_or("200", String::as_str);
             for processes in [2, 4] {
-                crowd(server, &url, processes, &format!("{table}_{processes}"));
+                crowd(server, &url, &format!("{table}_{processes}"), processes, callers);
             }
             continue;
         }

@@ -211,7 +211,7 @@ impl BankSource {
         )))
     }
 
-    fn holds(&self, index: u32) -> Holds {
+    pub(super) fn holds(&self, index: u32) -> Holds {
         self.cells().get(index as usize).map_or_else(Holds::default, Cell::holds)
     }
 

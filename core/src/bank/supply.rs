@@ -136,16 +136,15 @@ impl Supply {
         self.ahead.values().map(Ahead::count).sum()
     }
 
-    /// How many numbers of a counter were used since its last refill, and how many that had brought.
+    /// How many numbers lay in memory after a counter's last refill, and how many of them were used since.
     fn used(&mut self, index: u32, note: Note, left: u64, now: Now) -> (u64, Used) {
         if let Some(ahead) = self.ahead.get_mut(&index) {
             let ms = now.boot_ms.saturating_sub(ahead.at_ms);
-            if ms >= MEASURED_MS {
+            if ms >= MEASURED_MS || ahead.used == Used::default() {
                 ahead.used = Used { numbers: ahead.left.saturating_sub(left), ms };
             }
             return (note.len, ahead.used);
         }
-        // The first segment of a counter that is not hot is the last refill.
         (note.len, Used { numbers: note.len.saturating_sub(left), ms: note.age_ms(now.boot_ms) })
     }
 }
@@ -356,9 +355,11 @@ impl BankSource {
                         served.push(index);
                     }
                     Err(fault) if fault.kind.is_outage() => {
-                        self.urgent.set(index);
+                        self.again(index);
                         outage.get_or_insert(fault);
                     }
+                    // Another process was faster: it is asked for again, in the bank's next turn.
+                    Err(fault) if fault.kind == FaultKind::Conflict => self.again(index),
                     Err(fault) if fault.kind == FaultKind::Locked => locked.push((index, fault)),
                     Err(fault) => refused.push((index, fault)),
                 }
@@ -387,6 +388,12 @@ impl BankSource {
             self.callers.supplied_of(&served);
         }
         outage
+    }
+
+    /// A counter is asked for again. A caller that lacks more than is left says so itself.
+    fn again(&self, index: u32) {
+        let set = if self.holds(index).left > 0 { &self.background } else { &self.urgent };
+        set.set(index);
     }
 
     /// The bank as a whole was refused: no counter is asked for before a caller comes again.
@@ -447,15 +454,17 @@ impl BankSource {
         }
         // What one batch lacked is no rate.
         let usual = supply.large.remove(&index).unwrap_or(u64::MAX);
-        cell.set_note(Note::new(usual.min(hi - lo), now.boot_ms).to_bits());
+        let left = cell.holds().left + supply.ahead.get(&index).map_or(0, Ahead::count);
+        cell.set_note(Note::new(usual.min(hi - lo) + left, now.boot_ms).to_bits());
         let mut rest = (lo, hi);
         let mut room = if supply.ahead.get(&index).is_some_and(|of| !of.ranges.is_empty()) {
             0
         } else {
             cell.holds().room
         };
-        // A counter that is hot gets two segments, so that the next refill is asked for when the first one is used up.
-        let half = was_refilled && room == 2 && hi - lo > self.spec().rules.min_step;
+        // A counter gets two segments, so that the next refill is asked for when the first one is used up. What a first batch lacked
+        // stays whole.
+        let half = room == 2 && (was_refilled || hi - lo <= self.spec().rules.min_step);
         while room > 0 && rest.0 < rest.1 {
             let all = rest.1 - rest.0;
             let len = if half && room == 2 { all.div_ceil(2) } else { all }.min(MOST);
