@@ -249,6 +249,16 @@ impl BankSource {
         !is_closed && ahead.serve(cell)
     }
 
+    /// Up to `most` counters that want numbers, each once. A caller may set a bit again while the batch is made, and of a counter that was
+    /// in it twice one row would be moved twice: no transaction could carry that out.
+    pub(super) fn wanted(&self, most: usize) -> Vec<u32> {
+        let mut found = self.urgent.some(most);
+        let urgent: BTreeSet<u32> = found.iter().copied().collect();
+        let background = self.background.some(most - found.len());
+        found.extend(background.into_iter().filter(|index| !urgent.contains(index)));
+        found
+    }
+
     /// What to ask of the store now, for at most `most` counters; `None`: nothing.
     pub(crate) fn ask_for(&self, most: usize, now: Now) -> Option<BankAsk> {
         let mut supply = self.lock();
@@ -256,15 +266,11 @@ impl BankSource {
             return Some(BankAsk::Open { key: self.spec().key.clone(), bank: self.bank() });
         };
         let most = most.min(supply.most).max(1);
-        let mut found = self.urgent.some(most);
-        let lacking = most - found.len();
-        found.extend(self.background.some(lacking));
+        let found = self.wanted(most);
         let (mut indexes, mut requests) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
         for index in found {
-            let was_urgent = self.urgent.clear(index);
-            if !self.background.clear(index) && !was_urgent {
-                continue; // it was in both sets
-            }
+            self.urgent.clear(index);
+            self.background.clear(index);
             if self.callers.rests(index, now) {
                 continue;
             }

@@ -553,3 +553,17 @@ fn a_row_that_another_process_changed_first_is_asked_for_again_at_once_and_is_no
     stage.run();
     assert!(stage.bank.try_take(Gene::from(20_000), 1, 1).is_ok());
 }
+
+#[test]
+fn a_counter_whose_bit_is_set_while_a_batch_is_made_is_in_it_once() {
+    let stage = Stage::new("business:order?counters=65536");
+    let bank = &stage.bank;
+    for index in [7, 300, 65_535] {
+        bank.urgent.set(index);
+    }
+    for index in [5, 7, 65_535, 9] {
+        bank.background.set(index);
+    }
+    assert_eq!(bank.wanted(512), [7, 300, 65_535, 5, 9]);
+    assert_eq!(bank.wanted(2).len(), 2);
+}

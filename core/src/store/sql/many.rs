@@ -197,8 +197,8 @@ fn make(
             .flat_map(|(at, _, after)| [of(*at).into(), after.period.into(), after.next.into()])
             .collect();
         if let Some(made) = connection.make_some(&sql, &values)? {
-            let made: HashSet<&str> = made.iter().filter_map(|row| text(row, 0)).collect();
-            lost.extend(missing.iter().map(|(at, ..)| *at).filter(|at| !made.contains(of(*at))));
+            let mut made: HashSet<&str> = made.iter().filter_map(|row| text(row, 0)).collect();
+            lost.extend(missing.iter().map(|(at, ..)| *at).filter(|at| !made.remove(of(*at))));
             return Ok(Some(lost));
         }
         match connection.change(&sql, &values) {
