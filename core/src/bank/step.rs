@@ -4,7 +4,7 @@
 //! One whose numbers are used up quickly reserves what its rate needs for `buffer`, but no more than eight times what it had
 //! last.
 
-use crate::base::spec::Rules;
+use crate::spec::Rules;
 
 use super::cell::MOST;
 

@@ -7,8 +7,8 @@
 //! such turns the other queue has one.
 
 use crate::bank::BankAsk;
-use crate::base::reservation::Request;
-use crate::base::worker::Renewal;
+use crate::request::reservation::Request;
+use crate::request::worker::Renewal;
 
 use super::{Ask, Now, Planner, Slot, Want};
 

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use crate::base::scheme::Family;
+use crate::request::scheme::Family;
 use crate::store::model::layout::Layout;
 use crate::store::model::rows::{Stored, is_identifier};
 use crate::store::model::value::{Cell, Value, text};
