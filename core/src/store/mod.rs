@@ -673,6 +673,9 @@ pub trait Store: Send {
         None
     }
 
+    /// The mill closes: what follows is asked for the last time, so no pause puts it off.
+    fn closing(&mut self) {}
+
     /// Problems with the settings as they were read last; sends no query. `None`: nothing was read yet, or the store does
     /// not record it.
     fn warnings(&mut self) -> Option<Vec<String>> {
