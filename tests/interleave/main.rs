@@ -5,8 +5,10 @@
 //! are killed are the tests' own.
 
 mod banks;
+mod complete;
 mod losses;
 mod marks;
+mod mills;
 mod numbers;
 mod records;
 mod routes;
