@@ -461,3 +461,57 @@ impl Store for Interleaved {
         self.closing = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::{Memory, MemoryStore};
+    use crate::store::{Left, OwnSlot, Scheme};
+
+    fn of_two() -> ([Arc<Memory>; 2], Interleaved) {
+        let memories = [Memory::new(), Memory::new()];
+        let stores = memories.each_ref().map(|memory| {
+            let store: Box<dyn Store> = Box::new(MemoryStore::new(Arc::clone(memory)));
+            ("memory:".to_owned(), store)
+        });
+        (memories, Interleaved::new(stores.into(), 1_000))
+    }
+
+    #[test]
+    fn the_outage_of_one_store_is_not_the_mills_and_that_of_all_is() {
+        let ([one, other], mut stores) = of_two();
+        let mark = Key::plain(Scheme::Keymill, "keymill_segment".into(), "snowflake:tx?worker=1".into());
+        assert_eq!(stores.raise(&mark, None, 500), Ok(0));
+        let pool = Arc::new(Key { scheme: Scheme::Worker, name: "tx".to_owned(), ..mark.clone() });
+        let own = |slot| OwnSlot {
+            key: Arc::clone(&pool),
+            slot,
+            left: vec![Left { token: 7, mark: 1 }],
+            owner: "host:7".into(),
+        };
+        let renewal = |slot| Renewal { own: own(slot), to: Left { token: 8, mark: 2 }, lease_ms: 60_000 };
+        other.set_down(true);
+        let faults = |stores: &mut Interleaved| {
+            let begun = OpenBank { counters: 1, floor: 0 };
+            let bank = BankSpec { counters: 1, is_named: true, wide: false };
+            let record = Arc::new(Key { name: "business:order".to_owned(), ..mark.clone() });
+            [
+                stores.raise(&mark, None, 900).map(drop),
+                stores.clock_ms(&mark).map(drop),
+                stores.renew_slots(&[renewal(1)]).map(drop),
+                stores.open_bank(&record, bank).map(|open| assert_eq!(open, begun)),
+            ]
+            .map(|answer| answer.expect_err("it is down"))
+        };
+        for fault in faults(&mut stores) {
+            assert!(fault.kind.is_outage() && !fault.is_outage(), "{fault}");
+        }
+        one.set_down(true);
+        let segment = Arc::new(Key { name: "segment:orders".to_owned(), ..mark.clone() });
+        let all = stores.reserve(&Request::new(&segment, 1)).expect_err("both are down");
+        assert!(all.is_outage(), "{all}");
+        for fault in faults(&mut stores) {
+            assert!(fault.is_outage(), "{fault}");
+        }
+    }
+}
