@@ -8,7 +8,7 @@ use std::thread;
 use keymill::simulation::counter_key;
 use keymill::store::interleave::Interleaved;
 use keymill::store::memory::{Memory, Step};
-use keymill::store::{BankSpec, FaultKind, Key, Mark, Request, Reserved, Store};
+use keymill::store::{BankSpec, BankStore, FaultKind, Key, Mark, Request, Reserved};
 
 use super::{CHUNK, PAUSE_MS, assert_disjoint, at_hand, banks, code, memories, of_memories, owner, stands};
 

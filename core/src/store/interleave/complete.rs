@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::Interleaved;
 use super::member::Member;
 use super::record::{self, Recorded};
-use crate::base::bank::{CLOSED_PERIOD, bank_of, complete_key, counter_key};
+use crate::request::bank_spec::{CLOSED_PERIOD, bank_of, complete_key, counter_key};
 use crate::store::{Fault, Key, Mark, Request, RowsWork};
 
 /// How many counters get their rows in one conversation. The callers of others wait meanwhile.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::record::{self, Recorded};
 use super::rotation::{LeftOver, Rotation};
 use super::{Interleaved, gone};
-use crate::base::bank::bank_of;
+use crate::request::bank_spec::bank_of;
 use crate::store::{Fault, FaultKind, GiveBack, Key, MAX_NUMBER, Request, Reserved};
 
 /// What the rows of some counters say in one store; `None`: it did not answer.

@@ -6,8 +6,8 @@
 //!
 //! How long a pause holds depends on who else can serve:
 //!
-//! * [`Member::ask`]: another store can. The whole pause holds. It is ten times as long as the failed try took at least, so a store
-//!   that stays silent takes a tenth of the time at most.
+//! * [`Member::ask`]: another store can. The whole pause holds. It is twenty times as long as the failed try took at least, so a
+//!   store that stays silent takes a twentieth of the time at most.
 //! * [`Member::ask_alone`]: only this store can, or all of them are needed. The pause ends after [`ALONE_MS`] at the latest, and for
 //!   a lease so early that the lease can still be renewed.
 //! * [`Member::insist`]: an operator waits for all stores, or no store is left that has no pause. No pause holds.
@@ -24,7 +24,7 @@ use crate::time::Clock;
 /// The shortest and the longest pause of a store that fails at once.
 const PAUSE_MS: (u64, u64) = (200, 10_000);
 /// A pause is between half of this and this many times as long as the failed try took …
-const TIMES_AS_LONG: u64 = 20;
+const TIMES_AS_LONG: u64 = 40;
 /// … and ends after this long.
 const LONGEST_MS: u64 = 120_000;
 /// How long a pause holds at most where no other store can serve.

@@ -33,10 +33,11 @@ use super::model::partition::Partition;
 pub(crate) use super::model::partition::{MOST_STORES, WIDEST_CHUNK};
 use super::model::rows;
 use super::{
-    BankChange, BankRows, BeginMark, Facts, Fault, FaultKind, GiveBack, Key, Mark, PoolRows, RaisePool,
-    Release, Remedy, Renewal, Renewed, Request, Reserved, Row, Store, StoredTable, Take, Taken, Work,
+    BankChange, BankRows, BankStore, BeginMark, Catalogue, Facts, Fault, FaultKind, GiveBack, Key, Mark,
+    PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore,
+    SlotStore, Store, StoredTable, Take, Taken, Work,
 };
-use crate::base::bank::{BankSpec, OpenBank};
+use crate::request::bank_spec::{BankSpec, OpenBank};
 use crate::time::Clock;
 use complete::Completion;
 use member::{ALONE_MS, Conversation, LastResorts, Member, Pause};
@@ -280,7 +281,7 @@ fn is_outage<T>(answer: &Result<T, Fault>) -> bool {
 
 /// Whether the key is a mark, which is no counter: a snowflake's, or a bank's record or floor.
 fn is_mark(key: &Key) -> bool {
-    key.name.starts_with("snowflake:") || crate::base::bank::is_mark(key)
+    key.name.starts_with("snowflake:") || crate::request::bank_spec::is_mark(key)
 }
 
 fn check_shared(key: &Key) -> Result<(), Fault> {
@@ -297,7 +298,7 @@ fn check_shared(key: &Key) -> Result<(), Fault> {
     ))
 }
 
-impl Store for Interleaved {
+impl RowStore for Interleaved {
     /// Called for imports only: every other verb is implemented below.
     fn transact(&mut self, _key: &Key, _period: u64, _work: &mut Work<'_>) -> Result<(), Fault> {
         let what = "several `stores` import no row; import it in a mill with one store";
@@ -316,38 +317,29 @@ impl Store for Interleaved {
         if is_mark(key) { self.lower_mark(key, lo, hi) } else { self.give_back_in_chunks(key, lo, hi) }
     }
 
-    fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
-        let opened = self.open_bank_in_each(key, bank);
-        self.judged(opened)
+    fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
+        let raised = self.raise_mark(key, expect, to);
+        self.judged(raised)
     }
 
-    fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
-        self.change_counters_of_all(key, counters, dry_run)
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        self.look_at_all(key)
     }
 
-    fn repair_bank(
-        &mut self,
-        key: &Arc<Key>,
-        bank: BankSpec,
-        to: u64,
-        dry_run: bool,
-    ) -> Result<(Option<Row>, Row), Fault> {
-        self.raise_counters_of_all(key, bank, to, dry_run)
+    fn warnings_of(&mut self, key: &Key) -> Result<Vec<Fault>, Fault> {
+        self.warnings_of_all(key)
     }
 
-    fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
-        self.look_at_bank(key, start)
+    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        self.repair_all(key, to)
     }
 
-    fn reserve_counters(&mut self, requests: &[Request]) -> Vec<Result<Reserved, Fault>> {
-        let answers = self.reserve_for_counters(requests);
-        answers.into_iter().map(|answer| self.judged(answer)).collect()
+    fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        self.would_repair_all(key, to)
     }
+}
 
-    fn give_back_counters(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
-        self.give_back_of_counters(ranges)
-    }
-
+impl SlotStore for Interleaved {
     fn take_slot(&mut self, take: &Take) -> Result<Taken, Fault> {
         let taken = self.take_from_one(take);
         self.judged(taken)
@@ -361,18 +353,6 @@ impl Store for Interleaved {
     fn free_slots(&mut self, releases: &[Release]) -> Result<Vec<bool>, Fault> {
         let freed = self.free_in_each(releases);
         self.judged(freed)
-    }
-
-    fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
-        self.newest_route(key, known)
-    }
-
-    fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
-        self.newest_routes(key)
-    }
-
-    fn replace_route(&mut self, key: &Key, _old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
-        self.replace_route_in_each(key, new)
     }
 
     fn raise_pool(&mut self, raise: &RaisePool) -> Result<(PoolRows, PoolRows), Fault> {
@@ -408,30 +388,59 @@ impl Store for Interleaved {
         let doing = format!("repairing `{}`", begin.key.name);
         self.repair_mark_at_home(begin, to, dry_run).map_err(|fault| fault.with_context(&doing))
     }
+}
 
-    fn raise(&mut self, key: &Key, expect: Option<u64>, to: u64) -> Result<u64, Fault> {
-        let raised = self.raise_mark(key, expect, to);
-        self.judged(raised)
+impl BankStore for Interleaved {
+    fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
+        let opened = self.open_bank_in_each(key, bank);
+        self.judged(opened)
     }
 
-    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
-        self.look_at_all(key)
+    fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
+        self.change_counters_of_all(key, counters, dry_run)
     }
 
-    fn warnings_of(&mut self, key: &Key) -> Result<Vec<Fault>, Fault> {
-        self.warnings_of_all(key)
+    fn repair_bank(
+        &mut self,
+        key: &Arc<Key>,
+        bank: BankSpec,
+        to: u64,
+        dry_run: bool,
+    ) -> Result<(Option<Row>, Row), Fault> {
+        self.raise_counters_of_all(key, bank, to, dry_run)
     }
 
+    fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
+        self.look_at_bank(key, start)
+    }
+
+    fn reserve_counters(&mut self, requests: &[Request]) -> Vec<Result<Reserved, Fault>> {
+        let answers = self.reserve_for_counters(requests);
+        answers.into_iter().map(|answer| self.judged(answer)).collect()
+    }
+
+    fn give_back_counters(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
+        self.give_back_of_counters(ranges)
+    }
+}
+
+impl RouteStore for Interleaved {
+    fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
+        self.newest_route(key, known)
+    }
+
+    fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
+        self.newest_routes(key)
+    }
+
+    fn replace_route(&mut self, key: &Key, _old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
+        self.replace_route_in_each(key, new)
+    }
+}
+
+impl Catalogue for Interleaved {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         self.init_each(keys, dry_run)
-    }
-
-    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        self.repair_all(key, to)
-    }
-
-    fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        self.would_repair_all(key, to)
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::member::{Conversation, Member};
 use super::rotation::MemberRow;
-use crate::base::bank::{CLOSED_PERIOD, is_counter};
+use crate::request::bank_spec::{CLOSED_PERIOD, is_counter};
 use crate::store::model::decide::closed_counter;
 use crate::store::model::partition::Partition;
 use crate::store::model::rows;

@@ -17,7 +17,7 @@ impl Interleaved {
     }
 
     pub(super) fn look_at_all(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
-        if crate::base::bank::is_mark(key) {
+        if crate::request::bank_spec::is_mark(key) {
             // Every store has these rows.
             let found = self.ask_each(|_, store| store.look(key));
             return any_row(found);

@@ -5,7 +5,7 @@ use crate::store::{
     Fault, FaultKind, Key, Left, OwnSlot, PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Take, Taken,
 };
 
-use crate::store::model::worker::{self, ELSEWHERE};
+use crate::store::model::slot_rows::{self, ELSEWHERE};
 use crate::store::on_slots;
 use crate::store::places;
 
@@ -30,7 +30,7 @@ fn add(all: &mut PoolRows, pool: PoolRows) {
 /// What a store records of a pool; an error where it is that of another list.
 fn recorded_pool(store: &mut Conversation<'_>, take: &Take) -> Result<PoolRows, Fault> {
     let found = store.slots(&take.key)?;
-    worker::check_layout(&take.key, &take.layout, store.place(), &found)?;
+    slot_rows::check_layout(&take.key, &take.layout, store.place(), &found)?;
     Ok(found)
 }
 
@@ -97,7 +97,8 @@ impl Interleaved {
             for at in left_out.drain(..) {
                 self.members[at].ask(|store| {
                     let own = Take { member: store.place(), ..take.clone() };
-                    on_slots(&mut **store, &take.key, &doing, |rows, _| worker::begin(rows, &own)).map(drop)
+                    on_slots(&mut **store, &take.key, &doing, |rows, _| slot_rows::begin(rows, &own))
+                        .map(drop)
                 })?;
             }
         }
@@ -106,7 +107,7 @@ impl Interleaved {
             for at in (0..found.len()).filter(|at| !noted(&found[*at])) {
                 self.members[at].ask(|store| {
                     on_slots(&mut **store, &take.key, &doing, |rows, _| {
-                        worker::note_recorded(rows, &take.key)
+                        slot_rows::note_recorded(rows, &take.key)
                     })
                 })?;
             }
@@ -267,8 +268,8 @@ impl Interleaved {
     ) -> Result<(PoolRows, PoolRows), Fault> {
         // All are asked before any is raised.
         let pools = self.insist_on_each(|_, store| store.slots(&raise.key))?;
-        let lowest = pools.iter().map(worker::lowest).min().unwrap_or(u64::MAX);
-        worker::check_raises(&raise.key, raise.to, lowest)?;
+        let lowest = pools.iter().map(slot_rows::lowest).min().unwrap_or(u64::MAX);
+        slot_rows::check_raises(&raise.key, raise.to, lowest)?;
         let raised = self.insist_on_each(|_, store| {
             let own = RaisePool { member: store.place(), ..raise.clone() };
             work(store, &own)
