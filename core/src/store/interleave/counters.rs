@@ -93,7 +93,8 @@ impl Interleaved {
                 row.as_ref().is_some_and(|row| member.partition().has_issued(key, start, row))
             });
             let has_answer = rows.iter().any(Option::is_some);
-            if !founded[place] && !(rows.iter().all(is_ours) && has_answer) {
+            let is_begun = rows.iter().all(is_ours) && has_answer;
+            if !founded[place] && !is_begun {
                 continue;
             }
             let rotation = &mut rotations[at];
