@@ -370,7 +370,7 @@ impl BankSource {
                         supply.alone.remove(&index);
                         served.push(index);
                     }
-                    Err(fault) if fault.kind.is_outage() => {
+                    Err(fault) if fault.is_outage() => {
                         self.again(index);
                         outage.get_or_insert(fault);
                     }
@@ -392,7 +392,7 @@ impl BankSource {
                 supply.most = supply.most.saturating_mul(2);
             }
             // A closed row belongs to another C: the record says which.
-            if refused.iter().any(|(_, fault)| fault.kind == FaultKind::Refused) {
+            if refused.iter().any(|(_, fault)| fault.kind == FaultKind::Closed) {
                 supply.floor = None;
             }
         }

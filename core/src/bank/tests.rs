@@ -113,6 +113,18 @@ fn the_first_ids_of_every_counter_take_few_conversations() {
 }
 
 #[test]
+fn a_counter_that_is_refused_does_not_open_the_bank_again() {
+    let mut stage = Stage::new("business:order?counters=4");
+    stage.next(0).expect("a number");
+    stage.memory.fail_next(Step::Refused("no".to_owned()));
+    stage.next(60_000).expect_err("it is refused");
+    stage.clock.advance(2_000);
+    let before = stage.memory.asked();
+    stage.next(60_000).expect("a number");
+    assert_eq!(stage.memory.asked() - before, 1, "one reservation, and the record is not read");
+}
+
+#[test]
 fn a_counter_that_is_used_quickly_gets_longer_steps_and_a_second_segment() {
     let mut stage = Stage::new("business:order?counters=4");
     stage.clock.advance(1_000);
