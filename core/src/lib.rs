@@ -84,6 +84,10 @@ pub use api::{
     Stored, StoredRouter, Table, VERSION,
 };
 pub use base::error::{Code, Error, Result};
+/// What the schemes of other programs call their columns.
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use base::scheme::{CounterColumns, Holds, counter_columns};
 /// The tables of options that the documentation shows.
 #[cfg(feature = "internals")]
 #[doc(hidden)]
