@@ -7,20 +7,20 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use crate::bank::{narrow, wide};
-use crate::base::counters::Counters;
-pub use crate::base::error::printable;
-use crate::base::error::{Error, Result, shown};
-use crate::base::revocation::Word;
-pub use crate::base::stride::Stride;
-pub use crate::base::thread::{quiet_panics, spawn};
+use crate::callers::counters::Counters;
 use crate::engine::Way;
+pub use crate::error::printable;
+use crate::error::{Error, Result, shown};
 use crate::gene::Gene;
+use crate::process::revocation::Word;
+pub use crate::process::thread::{quiet_panics, spawn};
+pub use crate::request::stride::Stride;
 use crate::serial::{MAX_TEXT, Prefix, SerialPattern, write_serial};
 
 use crate::api::text::ascii;
 use crate::api::{Kind, Route, Router, Source};
-use crate::snowflake::layout::{parse_time, rfc3339};
-use crate::snowflake::scatter::Scatter;
+use crate::layout::scatter::Scatter;
+use crate::layout::{parse_time, rfc3339};
 
 /// Numbers leased to the caller alone, with the word that revokes them: all a language needs to count by itself.
 ///

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use keymill::store::memory::Memory;
 use keymill::store::mysql::ServerOptions;
-use keymill::store::{Durability, FaultKind, Mark, Store};
+use keymill::store::{Catalogue, Durability, FaultKind, Mark, RowStore};
 use keymill_tests::mariadb;
 use keymill_tests::takers::until;
 use mysql::prelude::Queryable;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use keymill::store::memory::Memory;
 use keymill::store::postgres::{ServerOptions, Tls, TlsMode};
-use keymill::store::{Durability, FaultKind, Mark, Request, Secret, Store};
+use keymill::store::{Catalogue, Durability, FaultKind, Mark, Request, RowStore, Secret};
 use keymill_tests::ci::patient;
 use keymill_tests::postgres::{self, Private, Sql};
 use keymill_tests::proxy::Proxy;

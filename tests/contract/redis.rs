@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use keymill::store::memory::{Memory, MemoryStore};
 use keymill::store::redis::{RedisOptions, RedisStore};
-use keymill::store::{Durability, Fault, FaultKind, MAX_NUMBER, Mark, Request, Secret, Store};
+use keymill::store::{Catalogue, Durability, Fault, FaultKind, MAX_NUMBER, Mark, Request, RowStore, Secret};
 use keymill_tests::redis::{self, Private};
 
 use crate::bench::*;

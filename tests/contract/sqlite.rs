@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Durability, FaultKind, Request, Store};
+use keymill::store::{Catalogue, Durability, FaultKind, Request, RowStore};
 use keymill_tests::takers::until;
 use keymill_tests::worker::in_a_process_of_its_own;
 

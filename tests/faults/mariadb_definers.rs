@@ -5,7 +5,7 @@
 //! Each test has a server of its own, started by `ci/servers/mariadb`.
 
 use keymill::store::mysql::ServerOptions;
-use keymill::store::{Fault, FaultKind, Scheme, Store};
+use keymill::store::{Catalogue, Fault, FaultKind, RowStore, Scheme};
 use keymill_tests::mariadb::{self, Private};
 use mysql::prelude::Queryable;
 

@@ -148,7 +148,7 @@ fn grants() -> String {
 
 /// Codes with the first sentence of their documentation.
 fn codes() -> String {
-    let source = read("core/src/base/error.rs");
+    let source = read("core/src/error/mod.rs");
     let body = source.split_once("pub enum Code {").expect("the codes").1;
     let mut text = "| code | number | what it means |\n|---|---:|---|\n".to_owned();
     for code in Code::ALL {

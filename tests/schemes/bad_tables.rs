@@ -12,7 +12,7 @@ use keymill::counter_columns;
 use keymill::serial::SerialPattern;
 use keymill::store::mysql::MysqlStore;
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
+use keymill::store::{Catalogue, Columns, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey, Store};
 use keymill_tests::disguise::{Answer, Disguise};
 use keymill_tests::{mariadb, request, schemes};
 use mysql::prelude::Queryable;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use keymill::Holds;
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, FaultKind, Key, Scheme, Store};
+use keymill::store::{Catalogue, Columns, FaultKind, Key, RowStore, Scheme};
 use keymill_tests::rivals::{PROGRAMS, Program, program, reserve_and_give_back};
 use keymill_tests::{mariadb, request, schemes};
 use mysql::prelude::Queryable;

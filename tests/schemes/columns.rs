@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use keymill::serial::SerialPattern;
 use keymill::store::sqlite::{self, SqliteStore};
-use keymill::store::{Columns, FaultKind, Key, Mark, Request, Scheme, SerialKey, Store};
+use keymill::store::{Catalogue, Columns, FaultKind, Key, Mark, Request, RowStore, Scheme, SerialKey, Store};
 use keymill::{Change, Mill, Source, counter_columns};
 use keymill_tests::ci::patient;
 use keymill_tests::{mariadb, postgres, request, schemes};

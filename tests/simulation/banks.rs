@@ -10,7 +10,7 @@ use keymill::keeper::{Keeper, KeptSource};
 use keymill::planner::{Batch, Now, Slot};
 use keymill::simulation::{BankAnswer, BankAsk, BankSource, MillConfig, ReadyQueue, Spec, counter_key};
 use keymill::store::memory::{Memory, MemoryStore};
-use keymill::store::{Fault, FaultKind, GiveBack, Store};
+use keymill::store::{BankStore, Fault, FaultKind, GiveBack};
 use keymill::time::{Clock, ManualClock};
 use keymill::{Code, Gene};
 

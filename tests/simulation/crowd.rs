@@ -13,7 +13,7 @@ use keymill::keeper::{Keeper, KeptSource};
 use keymill::planner::{Answer, Ask, Batch, Now, Slot};
 use keymill::simulation::{MillConfig, ReadyQueue};
 use keymill::store::memory::{Memory, MemoryStore};
-use keymill::store::{Fault, Renewed, Store};
+use keymill::store::{Fault, Renewed, SlotStore};
 use keymill::time::{Clock, ManualClock};
 
 use super::store::{MS, Micros, SECOND};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use keymill::planner::{Answer, Ask};
 use keymill::store::memory::{Memory, MemoryStore, Snapshot};
-use keymill::store::{Fault, FaultKind, Key, Mark, Store};
+use keymill::store::{Fault, FaultKind, Key, Mark, RowStore, SlotStore};
 use keymill::time::{Clock, ManualClock};
 
 /// Microseconds of virtual time.

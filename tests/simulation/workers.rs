@@ -13,7 +13,7 @@ use keymill::keeper::{Keeper, KeptSource};
 use keymill::planner::{Answer, Ask, Batch, Now, Slot};
 use keymill::simulation::{MillConfig, ReadyQueue, Spec};
 use keymill::store::memory::{Memory, MemoryStore, Snapshot};
-use keymill::store::{Fault, FaultKind, Left, Renewal, Renewed, Store, Take};
+use keymill::store::{Fault, FaultKind, Left, Renewal, Renewed, SlotStore, Take};
 use keymill::time::{Clock, ManualClock};
 
 /// Virtual time moves in steps of so many milliseconds.

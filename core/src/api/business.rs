@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use crate::bank::{BankSource, narrow, wide};
-use crate::base::bank::{BankSpec, MOST_COUNTERS};
-use crate::base::error::{Error, Result, shown};
 use crate::engine::Way;
+use crate::error::{Error, Result, shown};
 use crate::gene::{Gene, GeneKey, NUMBER_BITS};
+use crate::request::bank::{BankSpec, MOST_COUNTERS};
 use crate::store::{BankChange, BankRows, MAX_NUMBER};
 
 use super::{Change, Parts, Repair, Source};

@@ -3,10 +3,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::base::error::{Code, Error, Result};
-use crate::base::fault::{CommandLine, Fault};
-use crate::base::thread::panic_words;
 use crate::engine::{Engine, SharedMill};
+use crate::error::fault::{CommandLine, Fault};
+use crate::error::{Code, Error, Result};
+use crate::process::thread::panic_words;
 use crate::store::Store;
 
 use super::Source;

@@ -2,8 +2,8 @@
 
 use std::iter::FusedIterator;
 
-use crate::base::error::{Error, Result};
 use crate::engine::{Live, Way};
+use crate::error::{Error, Result};
 use crate::segment::cursor::Cursor;
 use crate::serial::{MAX_TEXT, write_serial};
 

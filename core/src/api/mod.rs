@@ -15,16 +15,17 @@ pub(crate) mod text;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result, printable};
-use crate::base::reservation::{Key, Scheme};
 use crate::config::{MillConfig, default_mill};
-use crate::engine::events::Event;
-use crate::engine::metrics::{self, Latency, MillCounters, Stats};
+use crate::engine::metrics::{self, Stats};
 use crate::engine::{SharedMill, SharedSource};
+use crate::error::{Error, Result, printable};
+use crate::monitoring::counters::{Latency, MillCounters};
+use crate::monitoring::events::Event;
+use crate::request::reservation::{Key, Scheme};
 use crate::store::Facts;
 use crate::time::Clock;
 
-pub use crate::base::spec::Kind;
+pub use crate::spec::Kind;
 pub use business::Heat;
 pub use handle::{Handle, Iter};
 pub use operate::{Change, OldRow, Periods, Repair, Standing};
@@ -270,7 +271,7 @@ impl Parts {
     pub fn fields(&self) -> Vec<(&'static str, String)> {
         let mut fields = Vec::new();
         if let Some(ms) = self.time_ms {
-            fields.push(("time", crate::snowflake::layout::rfc3339(ms)));
+            fields.push(("time", crate::layout::rfc3339(ms)));
         }
         let texts = [
             ("datacenter", self.datacenter.map(|n| n.to_string())),

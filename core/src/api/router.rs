@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::{Code, Error, Result, shown};
-use crate::base::fault::{Fault, FaultKind, quoted};
-use crate::base::reservation::Key;
 use crate::config::check_name;
+use crate::error::fault::{Fault, FaultKind, quoted};
+use crate::error::{Code, Error, Result, shown};
 use crate::gene::{Gene, GeneKey, NUMBER_BITS};
 use crate::keeper::routers::Follower;
+use crate::request::reservation::Key;
 use crate::router::{LONGEST_TEXT, LiveTable, Table, Word};
 use crate::time::Clock;
 

@@ -5,15 +5,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::{Error, Result, shown};
-use crate::base::random;
-use crate::base::reservation::{Key, MAX_NUMBER, Mark};
-use crate::base::spec::{Kind, Order, SnowflakeSpec, Spec};
 use crate::engine::metrics::Stats;
 use crate::engine::{Live, SharedSource, Way};
+use crate::error::{Error, Result, shown};
+use crate::layout::Layout;
+use crate::process::random;
+use crate::request::reservation::{Key, MAX_NUMBER, Mark};
 use crate::segment::cursor::{self, Cursor};
 use crate::segment::{Miss, SegmentSource};
-use crate::snowflake::{Layout, SnowflakeSource};
+use crate::snowflake::SnowflakeSource;
+use crate::spec::{Kind, Order, SnowflakeSpec, Spec};
 use crate::store::{RaisePool, Row, look, shown_pool};
 
 use super::{Change, Handle, Iter, Mill, Parts, Repair};

@@ -1,7 +1,7 @@
 //! Serial numbers, and ids in decimal, as text.
 
-use crate::base::error::{Code, Error, Result};
 use crate::engine::{Live, Way};
+use crate::error::{Code, Error, Result};
 use crate::segment::cursor;
 use crate::segment::{Miss, SegmentSource, Taken};
 use crate::serial::{MAX_TEXT, Prefix, write_number, write_serial};

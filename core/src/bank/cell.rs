@@ -15,7 +15,7 @@
 //! * A close writes a value without numbers into both words, above every number. It takes `word` first. It finds a segment that
 //!   was moved before in `word`, and afterwards no segment can be moved.
 
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::process::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bits of the next number.
 const NUMBER_BITS: u32 = 47;

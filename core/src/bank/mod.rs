@@ -20,4 +20,5 @@ mod tests;
 
 pub use source::BankSource;
 pub(crate) use source::{narrow, wide};
+pub(crate) use supply::BankView;
 pub use supply::{BankAnswer, BankAsk};

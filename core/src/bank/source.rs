@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::base::bank::{BankSpec, LAST_NUMBER, MOST_COUNTERS};
-use crate::base::callers::Callers;
-use crate::base::counters::Counters;
-use crate::base::error::{Error, Result};
-use crate::base::revocation::Word;
-use crate::base::spec::Spec;
-use crate::base::waker::ReadyQueue;
+use crate::callers::Callers;
+use crate::callers::counters::Counters;
+use crate::callers::waker::ReadyQueue;
+use crate::error::{Error, Result};
 use crate::gene::{Gene, NUMBER_BITS, WIDE_SHIFT};
+use crate::process::revocation::Word;
+use crate::request::bank::{BankSpec, LAST_NUMBER, MOST_COUNTERS};
+use crate::spec::Spec;
 use crate::time::Clock;
 
 use super::bits::Bits;

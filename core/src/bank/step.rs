@@ -3,7 +3,7 @@
 //! A cold counter reserves `min_step`. One whose numbers are used up quickly reserves what its rate needs for `buffer`, but no
 //! more than eight times what it reserved last, and from then on it has a second segment ahead.
 
-use crate::base::spec::Rules;
+use crate::spec::Rules;
 
 use super::cell::MOST;
 

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::base::bank::{BankSpec, OpenBank, counter_key};
-use crate::base::error::{Code, Error};
-use crate::base::fault::{Fault, FaultKind, Remedy};
-use crate::base::reservation::{Key, Mark, Request, Reserved};
+use crate::error::fault::{Fault, FaultKind, Remedy};
+use crate::error::{Code, Error};
 use crate::gene::Gene;
-use crate::planner::{MAX_JUMP_STEPS, View};
+use crate::request::bank::{BankSpec, OpenBank, counter_key};
+use crate::request::reservation::{Key, Mark, Request, Reserved};
 use crate::time::Now;
 
 use super::BankSource;
@@ -23,6 +22,17 @@ const REFUSED_MS: u64 = 1_000;
 
 /// The rate of a counter is measured over this long at least.
 const MEASURED_MS: u64 = 250;
+
+/// What the planner sees of a bank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BankView {
+    /// A counter wants numbers.
+    pub(crate) wants: bool,
+    /// A caller waits for one.
+    pub(crate) waiting: bool,
+    /// How many numbers were reserved.
+    pub(crate) reserved: u64,
+}
 
 /// What a bank asks of the store.
 #[derive(Clone, Debug)]
@@ -168,13 +178,13 @@ fn publish_in(cell: &Cell, lo: u64, hi: u64) -> bool {
 
 impl BankSource {
     /// What the planner decides by.
-    pub(crate) fn view(&self, now: Now) -> View {
+    pub(crate) fn view(&self, now: Now) -> BankView {
         self.callers.waker.acknowledge();
         self.serve(now);
-        View::Bank {
+        BankView {
             wants: self.urgent.has_any() || self.background.has_any() || self.is_wanted_early(),
             waiting: self.is_waited_for(),
-            reserved: crate::base::counters::Counters::get(&self.callers.counters.reserved),
+            reserved: crate::callers::counters::Counters::get(&self.callers.counters.reserved),
         }
     }
 
@@ -310,7 +320,7 @@ impl BankSource {
             period: 0,
             period_max: 0,
             heal: spec.heal,
-            max_jump: spec.rules.max_step.saturating_mul(MAX_JUMP_STEPS),
+            max_jump: spec.rules.max_jump(),
             single: 0,
         })
     }

@@ -1,19 +1,20 @@
 //! A bank behind a keeper without a thread: one store in memory, and a clock that stands still.
 
+use crate::store::{BankStore, RowStore};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{BankAnswer, BankAsk, BankSource};
-use crate::base::bank::BankSpec;
-use crate::base::error::{Code, Error};
-use crate::base::waker::ReadyQueue;
+use crate::callers::waker::ReadyQueue;
 use crate::config::MillConfig;
+use crate::error::{Code, Error};
 use crate::gene::Gene;
 use crate::keeper::{BankRest, Keeper, KeptSource};
 use crate::planner::Batch;
+use crate::request::bank::BankSpec;
 use crate::store::memory::{Memory, MemoryStore, Step};
-use crate::store::{GiveBack, Mark, Store};
+use crate::store::{GiveBack, Mark};
 use crate::time::{Clock, ManualClock, Now};
 
 struct Stage {
@@ -75,7 +76,7 @@ impl Stage {
     }
 
     fn row(&mut self, counters: u32, index: u32) -> Option<u64> {
-        let key = crate::base::bank::counter_key(&self.bank.spec().key, counters, index);
+        let key = crate::request::bank::counter_key(&self.bank.spec().key, counters, index);
         self.store.look(&key).expect("the memory answers").map(|row| row.mark.next)
     }
 }
@@ -266,7 +267,7 @@ fn every_caller_that_came_before_the_number_of_counters_was_known_gets_its_numbe
 fn a_row_that_went_backwards_stops_its_counter_only() {
     let mut stage = Stage::new("business:order?counters=4");
     assert_eq!((stage.numbers(0, 16).len(), stage.numbers(65_535, 16).len()), (16, 16));
-    let key = crate::base::bank::counter_key(&stage.bank.spec().key, 4, 0);
+    let key = crate::request::bank::counter_key(&stage.bank.spec().key, 4, 0);
     stage.memory.set_row(&key, Mark { period: 0, next: 5 }).expect("a row");
     assert_eq!(stage.next(0).expect_err("it went backwards").code, Code::StoreWentBackwards);
     assert_eq!(stage.next(65_535).expect("another counter"), 17);
@@ -302,7 +303,7 @@ fn a_close_gives_back_the_unused_end_of_every_counter() {
     assert_eq!(counters, 65_536);
     for (index, lo, hi) in ranges {
         let range =
-            GiveBack { key: crate::base::bank::counter_key(&key, counters, index), period: 0, lo, hi };
+            GiveBack { key: crate::request::bank::counter_key(&key, counters, index), period: 0, lo, hi };
         assert_eq!(stage.store.give_back_all(&[range]).expect("it answers"), [true]);
     }
     for (index, count) in used {

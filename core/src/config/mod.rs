@@ -15,10 +15,10 @@ use std::time::Duration;
 pub use spec::spec_string;
 pub(crate) use spec::{check_name, check_options, parse as parse_spec};
 
-use crate::base::error::{Error, Result};
-use crate::base::fault::{CommandLine, quoted};
-use crate::base::reservation::Scheme;
-use crate::base::spec::{Kind, Spec};
+use crate::error::fault::{CommandLine, quoted};
+use crate::error::{Error, Result};
+use crate::request::reservation::Scheme;
+use crate::spec::{Kind, Spec};
 use crate::store::memory::Step;
 use crate::store::server::PasswordSource;
 use crate::store::{Durability, Secret, server};
@@ -283,8 +283,8 @@ fn sign_in(store: &mut StoreConfig, password: Option<&std::ffi::OsStr>) -> Resul
             return Err(Error::config(format!(
                 "{variable} is one user's password, and the stores' URLs name `{}` and `{}` without one; give each store its \
                  own `password_file=FILE`",
-                crate::base::error::shown(&other),
-                crate::base::error::shown(&server.user)
+                crate::error::shown(&other),
+                crate::error::shown(&server.user)
             )));
         }
         server.password = Secret::new(password);

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use crate::base::bank::{BankSpec, MOST_COUNTERS, record_name};
-use crate::base::error::{Error, Result, shown};
-use crate::base::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
-use crate::base::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_name, in_words};
-use crate::base::stride::Stride;
+use crate::error::{Error, Result, shown};
+use crate::layout::Layout;
+use crate::layout::scatter::Scatter;
+use crate::request::bank::{BankSpec, MOST_COUNTERS, record_name};
+use crate::request::reservation::{Columns, Key, MAX_NUMBER, Scheme, SerialKey};
+use crate::request::stride::Stride;
 use crate::serial::SerialPattern;
-use crate::snowflake::{Layout, Scatter};
+use crate::spec::{ClockBack, Order, Rules, SnowflakeSpec, Spec, Worker, fixed_name, in_words};
 
 use super::options::{self, Described};
 use super::worker::{self, Chosen};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::base::error::{Error, Result, shown};
+use crate::error::{Error, Result, shown};
 
 use crate::store::interleave::{DEFAULT_CHUNK, MOST_STORES, NARROWEST_CHUNK, WIDEST_CHUNK};
 
@@ -215,9 +215,9 @@ fn without_values(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Code;
-    use crate::base::spec::Worker;
-    use crate::base::worker::Slots;
+    use crate::error::Code;
+    use crate::request::worker::Slots;
+    use crate::spec::Worker;
 
     #[test]
     fn a_password_in_the_wrong_place_is_not_repeated() {

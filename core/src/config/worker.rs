@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::base::error::{Error, Result, shown};
+use crate::error::{Error, Result, shown};
 
-use crate::base::spec::{Worker, WorkerFrom};
-use crate::base::thread::host_name;
-use crate::base::worker::{LONGEST_LEASE_MS, Slots};
-use crate::snowflake::Layout;
+use crate::layout::Layout;
+use crate::process::thread::host_name;
+use crate::request::worker::{LONGEST_LEASE_MS, Slots};
+use crate::spec::{Worker, WorkerFrom};
 
 use super::Options;
 use super::machine::{self, Address, is_of_a_machine};
@@ -274,8 +274,8 @@ fn low_bits(address: IpAddr, layout: &Layout) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::spec::SnowflakeSpec;
     use crate::config::MillConfig;
+    use crate::spec::SnowflakeSpec;
 
     fn layout(text: &str) -> Layout {
         Layout::parse(text, "2025-01-01").expect("a layout")

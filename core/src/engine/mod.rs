@@ -1,6 +1,5 @@
 //! One life of a mill: a keeper thread with its store, and the sources it serves. A forked child starts another.
 
-pub(crate) mod events;
 pub(crate) mod metrics;
 mod shared;
 
@@ -14,17 +13,18 @@ use std::time::Duration;
 
 use crossbeam::channel::{self, Sender};
 
-use crate::base::error::{Code, Error, Result, shown};
-use crate::base::revocation::Word;
-use crate::base::spec::{SnowflakeSpec, Spec, Worker};
-use crate::base::thread;
-use crate::base::waker::ReadyQueue;
+use crate::callers::waker::ReadyQueue;
 use crate::config::{MillConfig, StoreConfig};
-use crate::engine::events::{Event, EventKind, Events};
-use crate::engine::metrics::{MillCounters, Stats};
+use crate::engine::metrics::Stats;
+use crate::error::{Code, Error, Result, shown};
 use crate::keeper::executor::{Command, Executor, Health};
 use crate::keeper::routers::Routers;
 use crate::keeper::{Keeper, KeptSource};
+use crate::monitoring::counters::MillCounters;
+use crate::monitoring::events::{Event, EventKind, Events};
+use crate::process::revocation::Word;
+use crate::process::thread;
+use crate::spec::{SnowflakeSpec, Spec, Worker};
 use crate::store::guarded::{Guarded, MakeStore, OnPanic};
 use crate::store::{Store, interleave, memory};
 use crate::time::Clock;
@@ -165,7 +165,7 @@ impl Engine {
             counters.driver_panicked();
             events.push(Event::new(EventKind::DriverPanicked, message));
         });
-        let mut keeper = Keeper::new(crate::base::random::u64(), ready.clone());
+        let mut keeper = Keeper::new(crate::process::random::u64(), ready.clone());
         keeper.set_owner(thread::process_name().into());
         let executor = Executor {
             keeper,

@@ -2,23 +2,23 @@
 //!
 //! The child must not touch anything that its parent's threads may have held: not the old engine's locks, queues or connections.
 //! So the child builds a new engine and never drops the old one. A word that the kernel wipes at the fork shows which process this
-//! is (see [`crate::base::revocation`]).
+//! is (see [`crate::process::revocation`]).
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use crate::bank::BankSource;
-use crate::base::callers::Callers;
-use crate::base::error::{Code, Error, Result};
-use crate::base::revocation::{ForkLock, Word};
-use crate::base::spec::{Kind, Order, Spec};
+use crate::callers::Callers;
 use crate::config::{Fork, MillConfig};
-use crate::engine::events::{Event, EventKind};
+use crate::error::{Code, Error, Result};
 use crate::keeper::KeptSource;
 use crate::keeper::routers::Routers;
+use crate::monitoring::events::{Event, EventKind};
+use crate::process::revocation::{ForkLock, Word};
 use crate::segment::SegmentSource;
 use crate::snowflake::SnowflakeSource;
+use crate::spec::{Kind, Order, Spec};
 use crate::time::{Clock, ManualClock};
 
 use super::Engine;
@@ -245,7 +245,7 @@ impl<T: SourceState> Live<T> {
         let old = self.state.swap(fresh, Ordering::AcqRel);
         // SAFETY: as in `last`.
         let word = Self::word_of(unsafe { &*fresh });
-        // ordering: Release — after the state; pairs with the load in `ours`.
+        // ordering: Release — after the state; pairs with the load in `is_ours`.
         self.word.store(word, Ordering::Release);
         // SAFETY: as in `last`: whichever thread stored the old one, it still stands.
         if unsafe { &*old }.word().is_ours() {

@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, Sender};
 
 use crate::bank::{BankAnswer, BankAsk};
-use crate::base::bank::counter_key;
-use crate::base::error::{Code, Error};
-use crate::base::fault::FaultKind;
-use crate::base::reservation::{Fault, GiveBack};
-use crate::base::thread::panic_words;
-use crate::base::worker::Renewed;
-use crate::engine::events::{Event, EventKind, Events};
-use crate::engine::metrics::MillCounters;
+use crate::error::fault::FaultKind;
+use crate::error::{Code, Error};
+use crate::monitoring::counters::MillCounters;
+use crate::monitoring::events::{Event, EventKind, Events};
 use crate::planner::{Answer, Ask, Batch, Slot};
-use crate::store::Store;
+use crate::process::thread::panic_words;
+use crate::request::bank::counter_key;
+use crate::request::reservation::{Fault, GiveBack};
+use crate::request::worker::Renewed;
+use crate::store::{Catalogue, Store};
 use crate::time::Clock;
 
 use super::expiry::Expiry;
@@ -85,7 +85,7 @@ impl Executor {
     /// Works until the mill is closed. A panic of a driver never gets here (`store::guarded`); a panic of keymill's own code
     /// ends the planner, not the thread.
     pub(crate) fn run(mut self) {
-        crate::base::random::seed();
+        crate::process::random::seed();
         while let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.work())) {
             // Unwind safety: the planner is replaced; a close that has begun is completed by its caller.
             if self.store.is_none() {
@@ -203,7 +203,7 @@ impl Executor {
         let rest = (DEFECT_REST.0 * (1 << self.health.defects.min(10))).min(DEFECT_REST.1);
         self.health.rests_until = Some(now + rest);
         let error = Error::new(Code::Internal, message).after(rest);
-        self.keeper.start_anew(crate::base::random::u64(), &error, self.clock.now());
+        self.keeper.start_anew(crate::process::random::u64(), &error, self.clock.now());
     }
 
     /// Carries the next batch to the store. Returns whether there was one.
@@ -269,7 +269,7 @@ impl Executor {
     /// The store answered a bank.
     fn answered_bank(&mut self, slot: Slot, ask: &BankAsk, answer: BankAnswer, took: Duration) {
         self.counters.count_round_trip();
-        let news = self.store.as_deref_mut().map(Store::news).unwrap_or_default();
+        let news = self.store.as_deref_mut().map(Catalogue::news).unwrap_or_default();
         let faults: Vec<&Fault> = match &answer {
             BankAnswer::Opened(opened) => opened.as_ref().err().into_iter().collect(),
             BankAnswer::Reserved(answers) => {
@@ -335,7 +335,7 @@ impl Executor {
 
     /// A missing configuration opens a new file without an error: the event shows it.
     fn report_created(&mut self) {
-        let created = self.store.as_deref_mut().map(Store::created).unwrap_or_default();
+        let created = self.store.as_deref_mut().map(Catalogue::created).unwrap_or_default();
         for created in created {
             self.events.push(Event::new(EventKind::StoreCreated, created));
         }
@@ -454,7 +454,7 @@ pub(super) fn execute(store: &mut dyn Store, ask: &Ask) -> Result<Answer, Fault>
             // Two columns of 64 characters.
             let (host, process) = owner.rsplit_once(':').unwrap_or((owner, ""));
             let host: String = host.chars().take(64).collect();
-            let process = format!("{process}-{}", crate::base::random::u64());
+            let process = format!("{process}-{}", crate::process::random::u64());
             store.make_node(key, &host, &process).map(Answer::Node)
         }
     }

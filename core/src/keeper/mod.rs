@@ -22,12 +22,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bank::{BankAnswer, BankAsk};
-use crate::base::error::{Error, Result};
-use crate::base::reservation::{Fault, GiveBack, Key};
-use crate::base::spec::Spec;
-use crate::base::waker::ReadyQueue;
-use crate::base::worker::{Release, Renewed};
+use crate::callers::waker::ReadyQueue;
+use crate::error::{Error, Result};
 use crate::planner::{Action, Answer, Ask, Batch, LastMark, Planner, Slot};
+use crate::request::reservation::{Fault, GiveBack, Key};
+use crate::request::worker::{Release, Renewed};
+use crate::spec::Spec;
 use crate::time::{Clock, Now};
 pub use source::KeptSource;
 
@@ -106,7 +106,7 @@ impl Keeper {
             planner: Planner::new(seed),
             sources: HashMap::new(),
             ready,
-            tokens: crate::base::random::token,
+            tokens: crate::process::random::token,
             checking: None,
             defective: HashMap::new(),
             #[cfg(test)]
@@ -368,8 +368,8 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::reservation::FaultKind;
     use crate::config::MillConfig;
+    use crate::request::reservation::FaultKind;
     use crate::segment::SegmentSource;
     use crate::time::ManualClock;
 

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 
-use crate::base::error::{Code, Error, Result};
-use crate::base::reservation::{Fault, Key};
-use crate::engine::events::{Event, EventKind, Events};
+use crate::error::{Code, Error, Result};
+use crate::monitoring::events::{Event, EventKind, Events};
+use crate::request::reservation::{Fault, Key};
 use crate::router::{LiveTable, Table};
 use crate::store::{Store, StoredTable};
 
@@ -233,6 +233,7 @@ impl Routers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::RouteStore;
     use crate::store::memory::{Memory, MemoryStore};
 
     fn text(version: u64, shard: &str) -> String {

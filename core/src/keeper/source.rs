@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::bank::BankSource;
-use crate::base::callers::Callers;
-use crate::base::error::Result;
-use crate::base::spec::Spec;
-use crate::base::waker::ReadyQueue;
+use crate::callers::Callers;
+use crate::callers::waker::ReadyQueue;
+use crate::error::Result;
 use crate::gene::Gene;
 use crate::planner::{Action, View};
-use crate::segment::SegmentSource;
-use crate::snowflake::SnowflakeSource;
+use crate::segment::{SegmentAction, SegmentSource};
+use crate::snowflake::{SnowflakeAction, SnowflakeSource};
+use crate::spec::Spec;
 use crate::time::{Clock, Now};
 
 /// What a source's callers and its keeper share.
@@ -74,20 +74,22 @@ impl KeptSource {
 
     pub(super) fn view(&self, now: Now) -> View {
         match self {
-            KeptSource::Segment(source) => source.view(),
-            KeptSource::Snowflake(source) => source.view(),
-            KeptSource::Bank(source) => source.view(now),
+            KeptSource::Segment(source) => View::Segments(source.view()),
+            KeptSource::Snowflake(source) => View::Snowflake(source.view()),
+            KeptSource::Bank(source) => View::Bank(source.view(now)),
         }
     }
 
     pub(super) fn act(&self, action: Action, now: Now) {
-        match self {
-            KeptSource::Segment(source) => source.act(action, now),
-            KeptSource::Snowflake(source) => source.act(action, now),
-            KeptSource::Bank(source) => match action {
-                Action::Fail(error) => source.fail(error, now),
-                _ => debug_assert!(false, "an action for another kind at {now:?}"),
-            },
+        match (self, action) {
+            (KeptSource::Segment(source), Action::Fail(error)) => source.act(SegmentAction::Fail(error), now),
+            (KeptSource::Snowflake(source), Action::Fail(error)) => {
+                source.act(SnowflakeAction::Fail(error), now);
+            }
+            (KeptSource::Bank(source), Action::Fail(error)) => source.fail(error, now),
+            (KeptSource::Segment(source), Action::Segment(action)) => source.act(action, now),
+            (KeptSource::Snowflake(source), Action::Snowflake(action)) => source.act(action, now),
+            _ => debug_assert!(false, "an action for another kind at {now:?}"),
         }
     }
 

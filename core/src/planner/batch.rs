@@ -4,8 +4,8 @@
 //! the store would not serve together with others is retried alone.
 
 use crate::bank::BankAsk;
-use crate::base::reservation::Request;
-use crate::base::worker::Renewal;
+use crate::request::reservation::Request;
+use crate::request::worker::Renewal;
 
 use super::{Ask, Now, Planner, Slot, Want};
 

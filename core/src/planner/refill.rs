@@ -7,9 +7,9 @@
 //! steps: what many processes reserve in bursts and never use is at most half of a period and two steps each. The last tenth of
 //! a period goes in single steps, which the store's own decision sees to (`Request::single`).
 
-use crate::base::reservation::last_tenth;
-use crate::base::spec::Rules;
+use crate::request::reservation::last_tenth;
 use crate::segment::Snapshot;
+use crate::spec::Rules;
 use crate::time::Now;
 
 use super::Plan;

@@ -7,12 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::fault::{Fault, FaultKind};
-use crate::base::reservation::Key;
-use crate::base::spec::{SnowflakeSpec, Worker};
-use crate::base::worker::{
+use crate::error::fault::{Fault, FaultKind};
+use crate::request::reservation::Key;
+use crate::request::worker::{
     BELIEVED_MS, Beside, Left, OwnSlot, Release, Renewal, Renewed, Take, Taken, noted,
 };
+use crate::snowflake::{SnowflakeAction, WorkerView};
+use crate::spec::{SnowflakeSpec, Worker};
 
 use super::completion::BACKOFF_MS;
 use super::{Action, Ask, Batch, Now, Planner, Slot, Want};
@@ -51,17 +52,6 @@ pub(super) struct Clocks {
     is_of_store: bool,
     /// The store's clock, and the boot time at which it answered.
     store: Option<(u64, u64)>,
-}
-
-/// What a leased source needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WorkerView {
-    /// A caller found no worker.
-    pub(crate) wanted: bool,
-    /// The generator has no worker.
-    pub(crate) idle: bool,
-    /// The highest mark that it was given.
-    pub(crate) mark: u64,
 }
 
 impl Lease {
@@ -120,7 +110,13 @@ impl Clocks {
 
 /// The beginning with a worker that is used once: no earlier owner used any tick, and nothing has to be stored.
 fn once(worker: u64) -> Action {
-    Action::Begin { worker, start: 0, mark: u64::MAX, until_ms: 0, wall_ms: i64::MAX }
+    Action::Snowflake(SnowflakeAction::Begin {
+        worker,
+        start: 0,
+        mark: u64::MAX,
+        until_ms: 0,
+        wall_ms: i64::MAX,
+    })
 }
 
 /// How long a lease is used, from when it was asked for.
@@ -154,7 +150,7 @@ impl Planner {
         match &plan.lease {
             Some(lease) if now.boot_ms >= lease.until_ms => {
                 if !view.idle {
-                    actions.push(Action::Lapse);
+                    actions.push(Action::Snowflake(SnowflakeAction::Lapse));
                 }
                 plan.wanted = None;
             }
@@ -163,7 +159,13 @@ impl Planner {
                 if view.idle {
                     // It ended while the answer to its renewal was on the way.
                     let mark = lease.left.first().map_or(0, |left| left.mark);
-                    actions.push(Action::Begin { worker: lease.worker, start: 0, mark, until_ms, wall_ms });
+                    actions.push(Action::Snowflake(SnowflakeAction::Begin {
+                        worker: lease.worker,
+                        start: 0,
+                        mark,
+                        until_ms,
+                        wall_ms,
+                    }));
                 }
                 plan.wanted = None;
                 self.set_timer(slot, until_ms);
@@ -234,7 +236,7 @@ impl Planner {
         self.leases.insert(slot);
         let wait = self.any_part(lease_ms / RENEWED_EACH);
         self.renew_at_ms = self.renew_at_ms.min(sent_ms.saturating_add(wait));
-        vec![Action::Begin { worker, start, mark, until_ms, wall_ms }]
+        vec![Action::Snowflake(SnowflakeAction::Begin { worker, start, mark, until_ms, wall_ms })]
     }
 
     /// The store made a row whose number is a worker.
@@ -332,13 +334,13 @@ impl Planner {
                     lease.left = vec![Left { mark, ..to }];
                     lease.until_ms = sent_ms.saturating_add(used_ms(lease.length_ms));
                     let until_ms = lease.until_ms;
-                    actions.push((slot, Action::Renewed { mark, until_ms }));
+                    actions.push((slot, Action::Snowflake(SnowflakeAction::Renewed { mark, until_ms })));
                     self.set_timer(slot, until_ms);
                 }
                 Some(Err(fault)) if fault.kind == FaultKind::Taken => {
                     plan.lease = None;
                     self.leases.remove(&slot);
-                    actions.push((slot, Action::Lapse));
+                    actions.push((slot, Action::Snowflake(SnowflakeAction::Lapse)));
                 }
                 Some(Err(fault)) => {
                     failed = true;

@@ -16,9 +16,9 @@ mod table;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::error::{Code, Error, Result};
-use crate::base::revocation::ForkLock;
+use crate::error::{Code, Error, Result};
 use crate::gene::Gene;
+use crate::process::revocation::ForkLock;
 
 use names::Names;
 use ring::Ring;

@@ -17,7 +17,7 @@
 
 use std::collections::HashMap;
 
-use crate::base::sync::{AtomicU16, AtomicU64, Ordering};
+use crate::process::sync::{AtomicU16, AtomicU64, Ordering};
 
 /// How many genes a ring has.
 #[cfg(not(loom))]

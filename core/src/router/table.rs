@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::base::error::{Error, Result, shown};
+use crate::error::{Error, Result, shown};
 
 use super::ring::GENES;
 

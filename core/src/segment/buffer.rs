@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::base::revocation::Word;
-use crate::base::sync::{ArrayQueue, AtomicBool, AtomicU64, Backoff, Ordering};
-use crate::base::waker::Waker;
+use crate::callers::waker::Waker;
+use crate::process::revocation::Word;
+use crate::process::sync::{ArrayQueue, AtomicBool, AtomicU64, Backoff, Ordering};
 use crate::serial::Prefix;
 
 use super::Segment;

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::error::Result;
+use crate::error::Result;
 use crate::serial::Prefix;
 
 use super::{SegmentSource, Taken};

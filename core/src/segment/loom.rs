@@ -7,7 +7,7 @@ use std::sync::Arc as StdArc;
 use loom::sync::Arc;
 use loom::thread;
 
-use crate::base::waker::{ReadyQueue, Waker};
+use crate::callers::waker::{ReadyQueue, Waker};
 use crate::serial::{Prefix, SerialPattern};
 
 use super::Segment;

@@ -6,6 +6,7 @@
 //!   there is one counter.
 //! * Gaps are normal: a dropped segment, a crash and a count that lost a race all leave unused numbers.
 
+mod action;
 mod buffer;
 mod cell;
 pub(crate) mod cursor;
@@ -17,6 +18,7 @@ mod source;
 mod tests;
 mod wait;
 
+pub(crate) use action::SegmentAction;
 pub use buffer::Taken;
 pub(crate) use buffer::{Buffer, Snapshot, TakeError};
 pub(crate) use cell::Miss;

@@ -6,17 +6,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::base::callers::Callers;
-use crate::base::error::Result;
-use crate::base::revocation::Word;
-use crate::base::spec::{Kind, Spec};
-use crate::base::waker::ReadyQueue;
-use crate::planner::{Action, View};
+use crate::callers::Callers;
+use crate::callers::waker::ReadyQueue;
+use crate::error::Result;
+use crate::process::revocation::Word;
 use crate::serial::Prefix;
+use crate::spec::{Kind, Spec};
 use crate::time::{Clock, Now};
 
 use super::expiry::Ends;
-use super::{Buffer, Miss, TakeError, Taken};
+use super::{Buffer, Miss, SegmentAction, Snapshot, TakeError, Taken};
 
 /// One source of numbers.
 pub struct SegmentSource {
@@ -157,7 +156,7 @@ impl SegmentSource {
     // ---- the keeper's side
 
     /// What the planner decides by.
-    pub(crate) fn view(&self) -> View {
+    pub(crate) fn view(&self) -> Snapshot {
         self.callers.waker.acknowledge();
         let mut snapshot = self.buffer.snapshot();
         // ordering: Relaxed — acquired by the acknowledgement.
@@ -170,7 +169,7 @@ impl SegmentSource {
         // Loaded after the snapshot: a caller that took numbers the snapshot does not count no longer wants them.
         // ordering: Relaxed — acquired by the acknowledgement.
         snapshot.wanted = self.wanted.load(Ordering::Relaxed).max(asked);
-        View::Segments(snapshot)
+        snapshot
     }
 
     /// Whether a caller lacks numbers.
@@ -180,24 +179,17 @@ impl SegmentSource {
     }
 
     /// Carries out what the planner decided.
-    pub(crate) fn act(&self, action: Action, now: Now) {
+    pub(crate) fn act(&self, action: SegmentAction, now: Now) {
         match action {
-            Action::Publish(segment) => self.publish(segment, now),
-            Action::KeepAhead(segment) => self.keep_ahead(segment),
-            Action::DropOtherPeriods(keep) => self.drop_other_periods(keep, now),
-            Action::Ends { wall_ms, ttl_ms } => self.set_ends(wall_ms, ttl_ms),
-            Action::DropOlder(born_ms) => self.drop_older(born_ms),
-            Action::WakeBelow(left) => self.buffer.wake_below(left),
-            Action::Fail(error) => {
+            SegmentAction::Publish(segment) => self.publish(segment, now),
+            SegmentAction::KeepAhead(segment) => self.keep_ahead(segment),
+            SegmentAction::DropOtherPeriods(keep) => self.drop_other_periods(keep, now),
+            SegmentAction::Ends { wall_ms, ttl_ms } => self.set_ends(wall_ms, ttl_ms),
+            SegmentAction::DropOlder(born_ms) => self.drop_older(born_ms),
+            SegmentAction::WakeBelow(left) => self.buffer.wake_below(left),
+            SegmentAction::Fail(error) => {
                 self.answered();
                 self.callers.post(error, now);
-            }
-            Action::Start(_)
-            | Action::Mark(_)
-            | Action::Begin { .. }
-            | Action::Renewed { .. }
-            | Action::Lapse => {
-                debug_assert!(false, "an action for a snowflake at {now:?}");
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::waker::{ReadyQueue, Waker};
+use crate::callers::waker::{ReadyQueue, Waker};
 use crate::serial::{Prefix, SerialPattern};
 
 use super::Segment;

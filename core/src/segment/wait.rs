@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::base::counters::Counters;
-use crate::base::error::Result;
+use crate::callers::counters::Counters;
+use crate::error::Result;
 use crate::serial::Prefix;
 
 use super::{SegmentSource, Taken};

@@ -6,7 +6,7 @@
 
 use super::format::{MAX_PREFIX, Prefix};
 use super::period::Part;
-use crate::base::error::{Error, Result, shown};
+use crate::error::{Error, Result, shown};
 
 /// The longest date pattern, in bytes.
 const MAX_PATTERN: usize = 64;
@@ -245,7 +245,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::error::Code;
+    use crate::error::Code;
 
     /// 2026-11-20 16:30:05.123
     const PERIOD: u64 = 20_261_120_163_005_123;

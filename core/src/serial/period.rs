@@ -7,7 +7,7 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::{Offset, TimeZone};
 use jiff::{SignedDuration, Span, Timestamp};
 
-use crate::base::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// The fields of a date, coarse to fine; the order is the order of a period's decimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -214,7 +214,7 @@ pub(super) fn zone(name: &str) -> Result<TimeZone> {
     let unknown = || {
         Error::config(format!(
             "zone `{}` is not known; use `local`, `UTC`, a name such as `Asia/Shanghai`, or an offset such as `+08:00`",
-            crate::base::error::shown(name)
+            crate::error::shown(name)
         ))
     };
     match name {

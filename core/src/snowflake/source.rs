@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::callers::{CLOCK_NAP, Callers, ROUND_TRIP};
-use crate::base::counters::Counters;
-use crate::base::error::{Code, Error, Result};
-use crate::base::revocation::Word;
-use crate::base::spec::{SnowflakeSpec, Spec, Worker};
-use crate::base::waker::ReadyQueue;
-use crate::planner::{Action, View, WorkerView};
+use crate::callers::counters::Counters;
+use crate::callers::waker::ReadyQueue;
+use crate::callers::{CLOCK_NAP, Callers, ROUND_TRIP};
+use crate::error::{Code, Error, Result};
+use crate::process::revocation::Word;
+use crate::spec::{SnowflakeSpec, Spec, Worker};
 use crate::time::{Clock, Now};
 
-use super::{Generator, Refusal, Why};
+use super::{Generator, Refusal, SnowflakeAction, SnowflakeView, Why, WorkerView};
 
 /// How long a source rests whose stored mark is ahead of this machine's clock. The first caller after that has the store asked
 /// again: the clock may have been set right, or the mark repaired.
@@ -261,19 +260,19 @@ impl SnowflakeSource {
     /// Begins where nothing is stored: a restart is guarded by the clock alone.
     fn start_unmarked(&self) {
         let now = self.callers.clock.now();
-        self.act(Action::Start(0), now);
+        self.act(SnowflakeAction::Start(0), now);
         // ordering: Relaxed — written by the keeper itself.
         if self.started.load(Ordering::Relaxed) {
-            self.act(Action::Mark(u64::MAX), now);
+            self.act(SnowflakeAction::Mark(u64::MAX), now);
         }
     }
 
     /// What the planner decides by.
-    pub(crate) fn view(&self) -> View {
+    pub(crate) fn view(&self) -> SnowflakeView {
         self.callers.waker.acknowledge();
         if self.finds_worker {
             let idle = self.has_no_worker();
-            return View::Worker(WorkerView {
+            return SnowflakeView::Worker(WorkerView {
                 // Cleared: waiting callers set it again, so a call that gave up leases no worker.
                 // ordering: Relaxed — the waker publishes it.
                 wanted: self.wants_worker.swap(false, Ordering::Relaxed) && idle,
@@ -299,7 +298,7 @@ impl SnowflakeSource {
             // Raising to 0 changes nothing and returns where the mark stands.
             Some(0)
         };
-        View::Snowflake { wanted_mark, waiting: self.is_waited_for() }
+        SnowflakeView::Mark { wanted: wanted_mark, waiting: self.is_waited_for() }
     }
 
     /// Whether callers lack the first mark, or a worker.
@@ -346,9 +345,9 @@ impl SnowflakeSource {
     }
 
     /// Carries out what the planner decided.
-    pub(crate) fn act(&self, action: Action, now: Now) {
+    pub(crate) fn act(&self, action: SnowflakeAction, now: Now) {
         match action {
-            Action::Start(before) => match self.generator.start(before) {
+            SnowflakeAction::Start(before) => match self.generator.start(before) {
                 // ordering: Relaxed — read by the keeper itself.
                 Ok(()) => self.started.store(true, Ordering::Relaxed),
                 Err(error) => {
@@ -358,11 +357,11 @@ impl SnowflakeSource {
                     self.callers.post(error.after(START_REST), now);
                 }
             },
-            Action::Mark(mark) => {
+            SnowflakeAction::Mark(mark) => {
                 self.generator.raise_mark(mark);
                 self.callers.supplied();
             }
-            Action::Begin { worker, start, mark, until_ms, wall_ms } => {
+            SnowflakeAction::Begin { worker, start, mark, until_ms, wall_ms } => {
                 self.set_lease(until_ms, now);
                 if let Err(error) = self.generator.begin(worker, start, wall_ms) {
                     self.callers.post(error.after(START_REST), now);
@@ -373,22 +372,21 @@ impl SnowflakeSource {
                 self.wants_worker.store(false, Ordering::Relaxed);
                 self.callers.supplied();
             }
-            Action::Renewed { mark, until_ms } => {
+            SnowflakeAction::Renewed { mark, until_ms } => {
                 self.set_lease(until_ms, now);
                 self.generator.raise_mark(mark);
                 self.callers.supplied();
             }
-            Action::Lapse => {
+            SnowflakeAction::Lapse => {
                 self.generator.lapse();
                 self.callers.notify();
             }
-            Action::Fail(error) => {
+            SnowflakeAction::Fail(error) => {
                 if error.code == Code::LeaseLost && !self.finds_worker {
                     self.generator.revoke();
                 }
                 self.callers.post(error, now);
             }
-            _ => debug_assert!(false, "an action for segments at {now:?}"),
         }
     }
 

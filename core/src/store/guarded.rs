@@ -8,12 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{
-    BankChange, BankRows, BeginMark, Facts, Fault, FaultKind, GiveBack, Import, Key, Mark, PoolRows,
-    RaisePool, Release, Renewal, Renewed, Request, Reserved, Row, RowsWork, SlotWork, Store, StoredTable,
-    Take, Taken, Work,
+    BankChange, BankRows, BankStore, BeginMark, Catalogue, Facts, Fault, FaultKind, GiveBack, Import, Key,
+    Mark, PoolRows, RaisePool, Release, Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore,
+    RowsWork, SlotStore, SlotWork, Store, StoredTable, Take, Taken, Work,
 };
-use crate::base::bank::{BankSpec, OpenBank};
-use crate::base::thread::panic_words;
+use crate::process::thread::panic_words;
+use crate::request::bank::{BankSpec, OpenBank};
 
 /// Makes a store that is not connected yet.
 pub(crate) type MakeStore = Box<dyn Fn() -> Box<dyn Store> + Send>;
@@ -67,8 +67,9 @@ impl Drop for Guarded {
     }
 }
 
-/// Overrides every method, those with a default included: the defaults would skip the inner store.
-impl Store for Guarded {
+// Every method is overridden, those with a default included: the defaults would skip the inner store.
+
+impl RowStore for Guarded {
     fn transact(&mut self, key: &Key, period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
         self.ask(|store| store.transact(key, period, work))
     }
@@ -85,37 +86,6 @@ impl Store for Guarded {
     fn reserve_all(&mut self, requests: &[Request]) -> Vec<Option<Result<Reserved, Fault>>> {
         let answers = self.run(|store| store.reserve_all(requests));
         answers.unwrap_or_else(|fault| vec![Some(Err(fault)); requests.len()])
-    }
-
-    fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
-        self.ask(|store| store.open_bank(key, bank))
-    }
-
-    fn reserve_counters(&mut self, requests: &[Request]) -> Vec<Result<Reserved, Fault>> {
-        let answers = self.run(|store| store.reserve_counters(requests));
-        answers.unwrap_or_else(|fault| vec![Err(fault); requests.len()])
-    }
-
-    fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
-        self.ask(|store| store.change_counters(key, counters, dry_run))
-    }
-
-    fn repair_bank(
-        &mut self,
-        key: &Arc<Key>,
-        bank: BankSpec,
-        to: u64,
-        dry_run: bool,
-    ) -> Result<(Option<Row>, Row), Fault> {
-        self.ask(|store| store.repair_bank(key, bank, to, dry_run))
-    }
-
-    fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
-        self.ask(|store| store.look_bank(key, start))
-    }
-
-    fn give_back_counters(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
-        self.ask(|store| store.give_back_counters(ranges))
     }
 
     fn look_rows(&mut self, keys: &[Arc<Key>]) -> Result<Vec<Option<Mark>>, Fault> {
@@ -138,6 +108,36 @@ impl Store for Guarded {
         self.ask(|store| store.raise(key, expect, to))
     }
 
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        self.ask(|store| store.look(key))
+    }
+
+    fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
+        self.ask(|store| store.age(key))
+    }
+
+    fn warnings_of(&mut self, key: &Key) -> Result<Vec<Fault>, Fault> {
+        self.ask(|store| store.warnings_of(key))
+    }
+
+    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        self.ask(|store| store.repair(key, to))
+    }
+
+    fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        self.ask(|store| store.would_repair(key, to))
+    }
+
+    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
+        self.ask(|store| store.import(old, new, period))
+    }
+
+    fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        self.ask(|store| store.new_owner(old, new))
+    }
+}
+
+impl SlotStore for Guarded {
     fn begin_mark(&mut self, begin: &BeginMark) -> Result<u64, Fault> {
         self.ask(|store| store.begin_mark(begin))
     }
@@ -149,10 +149,6 @@ impl Store for Guarded {
         dry_run: bool,
     ) -> Result<(Option<Row>, Row), Fault> {
         self.ask(|store| store.repair_mark(begin, to, dry_run))
-    }
-
-    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
-        self.ask(|store| store.look(key))
     }
 
     fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
@@ -190,7 +186,42 @@ impl Store for Guarded {
     fn slots(&mut self, key: &Key) -> Result<PoolRows, Fault> {
         self.ask(|store| store.slots(key))
     }
+}
 
+impl BankStore for Guarded {
+    fn open_bank(&mut self, key: &Arc<Key>, bank: BankSpec) -> Result<OpenBank, Fault> {
+        self.ask(|store| store.open_bank(key, bank))
+    }
+
+    fn reserve_counters(&mut self, requests: &[Request]) -> Vec<Result<Reserved, Fault>> {
+        let answers = self.run(|store| store.reserve_counters(requests));
+        answers.unwrap_or_else(|fault| vec![Err(fault); requests.len()])
+    }
+
+    fn change_counters(&mut self, key: &Arc<Key>, counters: u32, dry_run: bool) -> Result<BankChange, Fault> {
+        self.ask(|store| store.change_counters(key, counters, dry_run))
+    }
+
+    fn repair_bank(
+        &mut self,
+        key: &Arc<Key>,
+        bank: BankSpec,
+        to: u64,
+        dry_run: bool,
+    ) -> Result<(Option<Row>, Row), Fault> {
+        self.ask(|store| store.repair_bank(key, bank, to, dry_run))
+    }
+
+    fn look_bank(&mut self, key: &Key, start: u64) -> Result<Option<BankRows>, Fault> {
+        self.ask(|store| store.look_bank(key, start))
+    }
+
+    fn give_back_counters(&mut self, ranges: &[GiveBack]) -> Result<Vec<bool>, Fault> {
+        self.ask(|store| store.give_back_counters(ranges))
+    }
+}
+
+impl RouteStore for Guarded {
     fn read_route(&mut self, key: &Key, known: u64) -> Result<Option<StoredTable>, Fault> {
         self.ask(|store| store.read_route(key, known))
     }
@@ -202,37 +233,15 @@ impl Store for Guarded {
     fn replace_route(&mut self, key: &Key, old: Option<u64>, new: (u64, &str)) -> Result<bool, Fault> {
         self.ask(|store| store.replace_route(key, old, new))
     }
+}
 
-    fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
-        self.ask(|store| store.age(key))
-    }
-
-    fn warnings_of(&mut self, key: &Key) -> Result<Vec<Fault>, Fault> {
-        self.ask(|store| store.warnings_of(key))
-    }
-
+impl Catalogue for Guarded {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         self.ask(|store| store.init(keys, dry_run))
     }
 
-    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        self.ask(|store| store.repair(key, to))
-    }
-
-    fn would_repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        self.ask(|store| store.would_repair(key, to))
-    }
-
-    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
-        self.ask(|store| store.import(old, new, period))
-    }
-
     fn writable(&mut self) -> Result<(), Fault> {
         self.ask(|store| store.writable())
-    }
-
-    fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
-        self.ask(|store| store.new_owner(old, new))
     }
 
     fn facts(&mut self) -> Result<Facts, Fault> {
@@ -264,19 +273,28 @@ impl Store for Guarded {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     /// The methods of a trait or an implementation, which end with a brace at the margin.
-    fn methods(text: &'static str, begin: &str) -> Vec<&'static str> {
+    fn methods(text: &'static str, begin: &str) -> BTreeSet<&'static str> {
         let body = text.split(begin).nth(1).and_then(|rest| rest.split("\n}\n").next()).expect("a block");
         body.lines().filter_map(|line| line.trim().strip_prefix("fn ")?.split('(').next()).collect()
     }
 
     #[test]
     fn every_method_of_a_store_is_passed_on() {
-        let mut asked = methods(include_str!("mod.rs"), "pub trait Store: Send {");
-        let mut passed_on = methods(include_str!("guarded.rs"), "impl Store for Guarded {");
-        asked.sort_unstable();
-        passed_on.sort_unstable();
-        assert!(asked.len() > 10);
-        assert_eq!(asked, passed_on, "a method with a default would be lost silently behind the guard");
+        let traits = [
+            ("RowStore", include_str!("verbs/rows.rs")),
+            ("SlotStore", include_str!("verbs/slots.rs")),
+            ("BankStore", include_str!("verbs/banks.rs")),
+            ("RouteStore", include_str!("verbs/routes.rs")),
+            ("Catalogue", include_str!("verbs/catalogue.rs")),
+        ];
+        for (name, text) in traits {
+            let asked = methods(text, &format!("pub trait {name}: "));
+            let passed_on = methods(include_str!("guarded.rs"), &format!("impl {name} for Guarded {{"));
+            assert!(!asked.is_empty());
+            assert_eq!(asked, passed_on, "a method with a default would be lost silently behind the guard");
+        }
     }
 }

@@ -11,8 +11,8 @@ use super::model::counter::Counter;
 use super::model::rows::{self, Digits, ProducerKey, Rows, Stored};
 use super::model::worker::{POOL_ROW, SlotRows};
 use super::{
-    Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, Request, Reserved, Row, RowsWork, Scheme,
-    SerialKey, SlotRow, SlotWork, Store, StoredTable, Work,
+    BankStore, Catalogue, Facts, Fault, FaultKind, Key, MAX_NUMBER, Mark, PoolRows, Request, Reserved,
+    RouteStore, Row, RowStore, RowsWork, Scheme, SerialKey, SlotRow, SlotStore, SlotWork, StoredTable, Work,
 };
 use crate::time::Clock;
 
@@ -367,11 +367,44 @@ impl MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
+impl RowStore for MemoryStore {
     fn transact(&mut self, key: &Key, period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
         self.shared.carry_out(key, period, |state| Ok(work.run(state)?.then_some(())))
     }
 
+    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
+        let reserved = self.shared.carry_out(&request.key, request.period, |state| {
+            let reserved = rows::reserve(state, request)?;
+            state.reservations += 1;
+            Ok(reserved)
+        });
+        reserved.map_err(|fault| fault.with_context(&rows::reserving(request)))
+    }
+
+    fn change_rows(&mut self, keys: &[Arc<Key>], work: &mut RowsWork<'_>) -> Result<Vec<bool>, Fault> {
+        let Some(first) = keys.first() else { return Ok(Vec::new()) };
+        self.shared.carry_out(first, 0, |state| {
+            for (at, key) in keys.iter().enumerate() {
+                let id = identity(key)?;
+                let row = state.rows.get(&id).map_or(Ok(None), |stored| rows::mark_of(key, stored));
+                let before = row.as_ref().ok().copied().flatten();
+                if let Some(after) = work.run(at, row).filter(|after| Some(*after) != before) {
+                    state.put(id, rows::stored_at(key, after)?);
+                    state.reservations += 1;
+                }
+            }
+            Ok(Some(vec![true; keys.len()]))
+        })
+    }
+
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        let mut state = self.shared.state();
+        let row = if state.down { Err(down()) } else { rows::look(&mut *state, key) };
+        row.map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
+    }
+}
+
+impl SlotStore for MemoryStore {
     fn clock_ms(&mut self, _key: &Key) -> Result<u64, Fault> {
         let state = self.shared.state();
         if state.down { Err(down()) } else { Ok(state.now_ms()) }
@@ -389,16 +422,11 @@ impl Store for MemoryStore {
         });
         made.map_err(|fault| fault.with_context(&super::making_a_node(key)))
     }
+}
 
-    fn reserve(&mut self, request: &Request) -> Result<Reserved, Fault> {
-        let reserved = self.shared.carry_out(&request.key, request.period, |state| {
-            let reserved = rows::reserve(state, request)?;
-            state.reservations += 1;
-            Ok(reserved)
-        });
-        reserved.map_err(|fault| fault.with_context(&rows::reserving(request)))
-    }
+impl BankStore for MemoryStore {}
 
+impl RouteStore for MemoryStore {
     fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
         let state = self.shared.state();
         if state.down {
@@ -429,29 +457,9 @@ impl Store for MemoryStore {
         });
         replaced.map_err(|fault| fault.with_context(&super::replacing_route(key)))
     }
+}
 
-    fn change_rows(&mut self, keys: &[Arc<Key>], work: &mut RowsWork<'_>) -> Result<Vec<bool>, Fault> {
-        let Some(first) = keys.first() else { return Ok(Vec::new()) };
-        self.shared.carry_out(first, 0, |state| {
-            for (at, key) in keys.iter().enumerate() {
-                let id = identity(key)?;
-                let row = state.rows.get(&id).map_or(Ok(None), |stored| rows::mark_of(key, stored));
-                let before = row.as_ref().ok().copied().flatten();
-                if let Some(after) = work.run(at, row).filter(|after| Some(*after) != before) {
-                    state.put(id, rows::stored_at(key, after)?);
-                    state.reservations += 1;
-                }
-            }
-            Ok(Some(vec![true; keys.len()]))
-        })
-    }
-
-    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
-        let mut state = self.shared.state();
-        let row = if state.down { Err(down()) } else { rows::look(&mut *state, key) };
-        row.map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
-    }
-
+impl Catalogue for MemoryStore {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         let kept = keys.iter().try_for_each(|key| rows::check_kept_here(key));
         kept.map(|()| Vec::new()).map_err(|fault| fault.with_context(rows::creating(dry_run)))

@@ -38,9 +38,9 @@ use std::sync::Arc;
 use super::model::rows::{self, Rows, Stored};
 use super::model::worker::{self, ELSEWHERE, POOL_ROW, REPAIRED};
 use super::{
-    Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, Store, Take, Taken, in_transaction, on_slots,
+    Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, SlotStore, Take, Taken, in_transaction, on_slots,
 };
-use crate::base::worker::{BeginMark, Places};
+use crate::request::worker::{BeginMark, Places};
 use crate::store::model::partition::Partition;
 
 /// The period of a fixed worker's row whose worker was leased since.
@@ -79,7 +79,7 @@ fn if_known<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
 }
 
 /// Leases a slot that no other place of the source uses.
-pub(super) fn take(store: &mut (impl Store + ?Sized), take: &Take) -> Result<Taken, Fault> {
+pub(super) fn take(store: &mut (impl SlotStore + ?Sized), take: &Take) -> Result<Taken, Fault> {
     let doing = format!("leasing a worker of pool `{}`", take.key.name);
     let mut take = take.clone();
     loop {
@@ -115,7 +115,11 @@ pub(super) fn take(store: &mut (impl Store + ?Sized), take: &Take) -> Result<Tak
 
 /// Whether a pool has a newer mark of a worker than its current row, or the worker leased: one of the two tables was restored, or
 /// the pool was repaired.
-fn is_newer_in_pools(store: &mut (impl Store + ?Sized), begin: &BeginMark, next: u64) -> Result<bool, Fault> {
+fn is_newer_in_pools(
+    store: &mut (impl SlotStore + ?Sized),
+    begin: &BeginMark,
+    next: u64,
+) -> Result<bool, Fault> {
     let source = &begin.places.source;
     let pools = pools_beside(store, &begin.places, None)?;
     Ok(pools.iter().any(|(_, pool)| {
@@ -128,7 +132,7 @@ fn is_newer_in_pools(store: &mut (impl Store + ?Sized), begin: &BeginMark, next:
 }
 
 /// Frees a slot that was just taken, and leaves it to last.
-fn pass_over(store: &mut (impl Store + ?Sized), take: &Take, taken: &Taken) -> Result<(), Fault> {
+fn pass_over(store: &mut (impl SlotStore + ?Sized), take: &Take, taken: &Taken) -> Result<(), Fault> {
     on_slots(store, &take.key, "giving a worker back", |rows, _| {
         let pool = rows.read_pool(&take.key)?;
         let own = pool.slots.iter().find(|row| row.slot == taken.slot && row.token == take.token);
@@ -140,7 +144,7 @@ fn pass_over(store: &mut (impl Store + ?Sized), take: &Take, taken: &Taken) -> R
 
 /// Looks at the other places of a slot that was just taken, and ends them.
 fn end_others(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     take: &Take,
     taken: &Taken,
     places: &Places,
@@ -166,7 +170,7 @@ fn end_others(
 
 /// The pools that this source has leased from, but for `own`, which the source's own pool records from now on.
 fn pools_beside(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     own: Option<&str>,
 ) -> Result<Vec<(String, PoolRows)>, Fault> {
@@ -201,7 +205,7 @@ fn check_member(name: &str, pool: &PoolRows, member: (u64, u64)) -> Result<(), F
 
 /// Refuses a source of which this store keeps pools that were begun under another list of stores.
 pub(super) fn check_pools(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     member: (u64, u64),
 ) -> Result<(), Fault> {
@@ -211,7 +215,7 @@ pub(super) fn check_pools(
 
 /// Refuses a worker of which this store keeps a row of a fixed worker that was begun under another list of stores.
 pub(super) fn check_fixed(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     worker: u64,
     member: (u64, u64),
@@ -237,7 +241,7 @@ fn record_pool(rows: &mut dyn worker::SlotRows, home: &Key, other: &str) -> Resu
 
 /// Ends a slot of another pool; a slot that was never leased there may not be until this is done.
 fn end_slot(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     (name, pool): (&str, &PoolRows),
     slot: u64,
@@ -255,7 +259,7 @@ fn end_slot(
     }
     // A process of this source, or one of 0.1.0, may renew a lease that is over. One of another source makes other ids.
     if row.owner != ELSEWHERE && !worker::is_of_another(row, &places.source) {
-        let token = (row.token ^ crate::base::random::u64() >> 1).max(1);
+        let token = (row.token ^ crate::process::random::u64() >> 1).max(1);
         let new = SlotRow { token, ends_at: 0, owner: ELSEWHERE.to_owned(), ..row.clone() };
         let ended =
             on_slots(store, &key, "ending a slot", |rows, _| rows.replace_slot(&key, row, &new).map(Some))?;
@@ -268,7 +272,7 @@ fn end_slot(
 
 /// Ends a fixed worker, which is leased from now on.
 fn end_fixed(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     places: &Places,
     (worker, member): (u64, (u64, u64)),
     present: u64,
@@ -311,7 +315,7 @@ fn newer_of_0_1_0(canonical: Option<Mark>, old: &[Option<Mark>]) -> Option<u64> 
 
 /// Ends the rows of 0.1.0: a process of it that goes on is told when it raises its mark.
 fn end_old(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     keys: &[Arc<Key>],
     found: &[Option<Mark>],
 ) -> Result<(), Fault> {
@@ -330,7 +334,7 @@ fn in_use(why: String) -> Fault {
 
 /// Moves a mark from where it was seen; `false`: it stands elsewhere by now.
 fn move_mark(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     key: &Key,
     from: Option<Mark>,
     to: Mark,
@@ -363,7 +367,7 @@ fn read_mark(rows: &mut dyn Rows, key: &Key) -> Result<Option<Mark>, Fault> {
 
 /// Where the mark of a fixed worker stands if its row is current; else the row.
 pub(super) fn current(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
 ) -> Result<Result<u64, Option<Mark>>, Fault> {
     let key = &*begin.key;
@@ -393,7 +397,7 @@ pub(super) fn of_other_stores(worker: u64, member: (u64, u64), period: u64) -> F
 }
 
 /// Begins with the mark of a fixed worker; answers with where it stands.
-pub(super) fn begin(store: &mut (impl Store + ?Sized), begin: &BeginMark) -> Result<u64, Fault> {
+pub(super) fn begin(store: &mut (impl SlotStore + ?Sized), begin: &BeginMark) -> Result<u64, Fault> {
     let seen = match current(store, begin)? {
         Ok(next) if !is_newer_in_pools(store, begin, next)? => return Ok(next),
         Ok(next) => Some(Mark { period: period_of(begin.member), next }),
@@ -424,7 +428,7 @@ pub(super) fn begin(store: &mut (impl Store + ?Sized), begin: &BeginMark) -> Res
 /// Writes the row of a fixed worker, which others see from now on, and takes over the rows of 0.1.0; answers with its mark. `seen`: the
 /// row as [`current`] has found it.
 pub(super) fn announce(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
     seen: Option<Mark>,
 ) -> Result<Mark, Fault> {
@@ -450,7 +454,7 @@ const REPAIRS: u32 = 20;
 /// that: the next process that begins with it looks at every other place, and one that uses it now is told when it raises its mark
 /// or renews. A dry run only says what would be done.
 pub(super) fn repair(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
     to: u64,
     dry_run: bool,
@@ -469,7 +473,7 @@ pub(super) fn repair(
 
 /// One attempt; `None`: another process was faster.
 fn try_repair(
-    store: &mut (impl Store + ?Sized),
+    store: &mut (impl SlotStore + ?Sized),
     begin: &BeginMark,
     to: u64,
     dry_run: bool,
@@ -499,7 +503,7 @@ fn try_repair(
     }
     for (name, pool) in pools_beside(store, &begin.places, None)? {
         let Some(row) = pool.slots.iter().find(|row| row.slot == begin.worker) else { continue };
-        let (key, token) = (begin.places.pool(&name), crate::base::random::token());
+        let (key, token) = (begin.places.pool(&name), crate::process::random::token());
         let new =
             SlotRow { token, mark: row.mark.max(to), ends_at: 0, owner: REPAIRED.to_owned(), ..row.clone() };
         let is_raised =

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{self, Receiver, RecvTimeoutError};
 
-use crate::base::thread;
+use crate::process::thread;
 
 /// The result of a look-up.
 type Found = io::Result<Vec<IpAddr>>;

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64 as Figure;
 use super::refusal::{ClockBack, Refusal, Why, until};
 use super::spread;
 use super::{Layout, Scatter, Time};
-use crate::base::error::{Error, Result};
-use crate::base::sync::{AtomicBool, AtomicU64, CachePadded, Ordering, fence};
+use crate::error::{Error, Result};
+use crate::process::sync::{AtomicBool, AtomicU64, CachePadded, Ordering, fence};
 use crate::time::Stamp;
 
 /// At and above this, `next` counts nothing. Positions are below it, because a layout has at most 63 bits; the calls that

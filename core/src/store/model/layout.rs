@@ -3,7 +3,7 @@
 use super::counter::{Counter, CounterRow};
 use super::rows::{ProducerKey, Stored, serial_of};
 use super::value::{Cell, Value};
-use crate::base::scheme::{Family, Holds, Kept, Touched};
+use crate::request::scheme::{Family, Holds, Kept, Touched};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark};
 
 /// A column that a table must have, with the type it needs where a narrower one would cut or wrap.

@@ -8,7 +8,7 @@
 
 use super::counter::{Counter, CounterRow};
 use super::decide::{decide, one_of_several, place};
-use crate::base::scheme::Kept;
+use crate::request::scheme::Kept;
 use crate::store::places::{LEASED, is_state};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Request, Reserved, Row, Scheme, SerialKey};
 

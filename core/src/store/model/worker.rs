@@ -3,11 +3,11 @@
 //! A change is one compare-and-set on token, mark and end of a row, inside a transaction that reads without locks: two processes that
 //! choose the same slot are told apart by it, on a server that detects the conflict only at the commit too.
 
-use crate::base::worker::{
+use crate::layout::rfc3339;
+use crate::request::worker::{
     Left, OwnSlot, PoolRows, RaisePool, Release, Renewal, Renewed, SlotRow, Take, Taken,
 };
-pub(crate) use crate::base::worker::{POOL_ROW, noted};
-use crate::snowflake::layout::rfc3339;
+pub(crate) use crate::request::worker::{POOL_ROW, noted};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, Row};
 
 /// A process that was too late for the lowest unused slot chooses among this many, and twice as many after each further try: however
@@ -471,8 +471,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::base::worker::{Beside, Slots};
     use crate::config::MillConfig;
+    use crate::request::worker::{Beside, Slots};
 
     const NOW: u64 = 1_000_000;
 

@@ -8,7 +8,7 @@ use super::Phase;
 use super::definers::{self, Table};
 use super::session::{Session, Stopped};
 use super::values::written_out;
-use crate::base::scheme::Kept;
+use crate::request::scheme::Kept;
 use crate::store::model::rows::Digits;
 use crate::store::model::value::{Cell, Value, number, text};
 use crate::store::server::READ_ONLY;

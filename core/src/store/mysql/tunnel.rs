@@ -31,7 +31,7 @@ use rustls::pki_types::ServerName;
 
 use super::error::{IS_IT, NOT_MYSQL, UNHEARD};
 use super::packets::{self, CLIENT_SSL, LOGIN_HEAD, Packets};
-use crate::base::thread;
+use crate::process::thread;
 use crate::store::server::{ServerOptions, Target, unreached};
 use crate::store::socket::{AT_LEAST, Socket};
 use crate::store::tls::{self, Mode, Protection};
@@ -187,7 +187,7 @@ impl Door {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         // A container's file system may be read-only but for its shared memory; and a socket's path may have 107 bytes at most.
         for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
-            let folder = parent.join(format!("keymill-{:016x}", crate::base::random::u64()));
+            let folder = parent.join(format!("keymill-{:016x}", crate::process::random::u64()));
             let made = DirBuilder::new().mode(0o700).create(&folder).and_then(|()| {
                 let listener = UnixListener::bind(folder.join(SOCKET)).inspect_err(|_| {
                     let _ = std::fs::remove_dir(&folder);

@@ -57,7 +57,7 @@ pub(super) enum Way {
 impl Prepared {
     /// No statement yet. The process's number separates forked children, which share their parent's random numbers.
     pub(super) fn new(direct: bool) -> Prepared {
-        let prefix = format!("keymill_{:x}_{:x}", std::process::id(), crate::base::random::u64());
+        let prefix = format!("keymill_{:x}_{:x}", std::process::id(), crate::process::random::u64());
         Prepared { prefix, direct, ..Prepared::default() }
     }
 

@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 
 use super::model::rows::{self, Answers};
 use super::{
-    Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Mark, PoolRows, Renewal, Renewed, Request,
-    Reserved, Row, RowsWork, SlotWork, Store, StoredTable, Work,
+    BankStore, Catalogue, Durability, Facts, Fault, FaultKind, Key, MOST_AT_ONCE, Mark, PoolRows, Renewal,
+    Renewed, Request, Reserved, RouteStore, Row, RowStore, RowsWork, SlotStore, SlotWork, StoredTable, Work,
 };
 use crate::store::model::worker::SlotRows;
 use crate::store::{reading_route, replacing_route};
@@ -164,7 +164,7 @@ fn contend<T>(patience: Duration, mut attempt: impl FnMut() -> Result<Option<T>,
     Err(rows::moved_on())
 }
 
-impl Store for RedisStore {
+impl RowStore for RedisStore {
     fn transact(&mut self, key: &Key, _period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
         check(key)?;
         let patience = self.options.server.read_timeout;
@@ -206,6 +206,14 @@ impl Store for RedisStore {
         self.with_master(|session| session.change_many(keys, work))
     }
 
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        check(key)
+            .and_then(|()| self.with_session(|session| rows::look(&mut Open { session }, key)))
+            .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
+    }
+}
+
+impl SlotStore for RedisStore {
     fn clock_ms(&mut self, key: &Key) -> Result<u64, Fault> {
         check(key)
             .and_then(|()| self.with_master(slots::now_ms))
@@ -258,7 +266,11 @@ impl Store for RedisStore {
             |fault| advised(fault, meaning::LEASES).with_context(&format!("looking at pool `{}`", key.name)),
         )
     }
+}
 
+impl BankStore for RedisStore {}
+
+impl RouteStore for RedisStore {
     fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
         check(key)
             .and_then(|()| self.with_session(|session| routes::list(session, key)))
@@ -276,13 +288,9 @@ impl Store for RedisStore {
             .and_then(|()| self.with_master(|session| routes::replace(session, key, old, new)))
             .map_err(|fault| fault.with_context(&replacing_route(key)))
     }
+}
 
-    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
-        check(key)
-            .and_then(|()| self.with_session(|session| rows::look(&mut Open { session }, key)))
-            .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
-    }
-
+impl Catalogue for RedisStore {
     /// The first reservation creates a row's key: there is nothing else to create.
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         keys.iter()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::scheme::{Family, Kept};
+use crate::request::scheme::{Family, Kept};
 use crate::store::model::layout::Layout;
 use crate::store::model::rows;
 use crate::store::{Fault, FaultKind, Key};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::scheme::{Family, Kept, Touched};
+use crate::request::scheme::{Family, Kept, Touched};
 use crate::store::model::rows;
 use crate::store::{Fault, FaultKind, Key};
 
@@ -237,7 +237,7 @@ mod tests {
     #[cfg(feature = "sqlite")]
     #[test]
     fn a_table_that_sqlite_makes_from_the_file_has_the_shape_of_its_scheme() -> std::io::Result<()> {
-        use crate::store::Store as _;
+        use crate::store::Catalogue as _;
         use crate::store::sqlite::{SqliteOptions, SqliteStore};
 
         let folder = tempfile::tempdir()?;

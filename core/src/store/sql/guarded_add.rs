@@ -6,7 +6,7 @@
 //!
 //! A serial's date may end, so its statement is a compare-and-set: the row stands exactly where this process left it.
 
-use crate::base::scheme::{Family, Kept};
+use crate::request::scheme::{Family, Kept};
 use crate::store::model::counter::{Counter, CounterRow};
 use crate::store::model::decide::decide;
 use crate::store::model::layout::Layout;

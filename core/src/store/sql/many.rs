@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::scheme::Family;
+use crate::request::scheme::Family;
 use crate::store::model::layout::Layout;
 use crate::store::model::rows::Stored;
 use crate::store::model::value::{Cell, Value, text};

@@ -1,6 +1,6 @@
 //! Reservations in a SQL database: everything that does not depend on the database.
 //!
-//! A scheme is data ([`Scheme`](crate::base::scheme::Scheme)), a database is a [`Connection`], and everything between them is
+//! A scheme is data ([`Scheme`](crate::request::scheme::Scheme)), a database is a [`Connection`], and everything between them is
 //! written once here. So a new scheme is an entry in the list of schemes, and a new database is a connection with its
 //! differences.
 //!

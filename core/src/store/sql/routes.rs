@@ -1,6 +1,6 @@
 //! Route tables in a database: a row for each, changed by compare-and-set of its version.
 
-use crate::base::scheme::Family;
+use crate::request::scheme::Family;
 use crate::store::model::value::{Value, number, text};
 use crate::store::{Fault, FaultKind, Key, Remedy, StoredTable};
 

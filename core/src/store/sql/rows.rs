@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::scheme::{Family, Kept};
+use crate::request::scheme::{Family, Kept};
 use crate::store::model::layout::Layout;
 use crate::store::model::rows::{self, Digits, Rows, Stored};
 use crate::store::model::value::{Value, number, text};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::scheme::Family;
+use crate::request::scheme::Family;
 use crate::store::model::rows;
 use crate::store::model::value::{Value, number, text};
 use crate::store::model::worker::{self, POOL_ROW, SlotRows};

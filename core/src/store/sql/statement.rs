@@ -1,6 +1,6 @@
 //! SQL from the columns of a row.
 
-use crate::base::scheme::Family;
+use crate::request::scheme::Family;
 use crate::store::model::layout::Layout;
 use crate::store::model::rows::Stored;
 use crate::store::model::value::Value;

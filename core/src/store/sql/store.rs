@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::bank::is_counter;
-use crate::base::scheme::Kept;
+use crate::request::bank::is_counter;
+use crate::request::scheme::Kept;
 use crate::store::model::rows::{self, Answers, Rows};
 use crate::store::model::worker::SlotRows;
 use crate::store::{
-    Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows, Renewal, Renewed, Request,
-    Reserved, Row, RowsWork, SlotWork, Store, StoredTable, Work, reading_route, replacing_route,
+    BankStore, Catalogue, Facts, Fault, FaultKind, GiveBack, Import, Key, MOST_AT_ONCE, Mark, PoolRows,
+    Renewal, Renewed, Request, Reserved, RouteStore, Row, RowStore, RowsWork, SlotStore, SlotWork,
+    StoredTable, Work, reading_route, replacing_route,
 };
 
 use super::rows::OpenRows;
@@ -203,7 +204,7 @@ fn in_one_transaction<I, T>(
     Ok(Ok(answers))
 }
 
-impl<S: Server> Store for SqlStore<S> {
+impl<S: Server> RowStore for SqlStore<S> {
     fn transact(&mut self, key: &Key, _period: u64, work: &mut Work<'_>) -> Result<(), Fault> {
         write_row(&mut self.server, key, |connection| {
             super::rows::transact(connection, key, |rows| Ok(work.run(rows)?.then_some(())))
@@ -321,6 +322,78 @@ impl<S: Server> Store for SqlStore<S> {
         ranges.iter().zip(given).map(alone).collect()
     }
 
+    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
+        if !self.server.is_there() {
+            return Ok(None);
+        }
+        self.server
+            .with(|connection| {
+                if matches!(key.scheme.kept(), Kept::Sequence) {
+                    return super::sequence::row(connection, key);
+                }
+                if connection.dialect().creates_tables() {
+                    // Another process may have dropped it since: then there is no row.
+                    connection.forget_tables();
+                    if !check_table(connection, key)? {
+                        return Ok(None);
+                    }
+                } else {
+                    check_table(connection, key)?;
+                }
+                match connection.tickets() {
+                    Some(tickets) if key.scheme.is_ticket() => tickets.newest(key),
+                    _ => rows::look(&mut OpenRows { connection }, key),
+                }
+            })
+            .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
+    }
+
+    fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
+        if !self.server.is_there() {
+            return Ok(None);
+        }
+        self.server
+            .with(|connection| super::rows::age(connection, key))
+            .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
+    }
+
+    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
+        let doing = format!("repairing `{}`", key.name);
+        if !key.scheme.is_ticket() {
+            return crate::store::in_transaction(self, key, to.period, &doing, |rows| {
+                rows::repair(rows, key, to)
+            });
+        }
+        write(&mut self.server, |connection| {
+            if matches!(key.scheme.kept(), Kept::Sequence) {
+                return super::sequence::repair(connection, key, to);
+            }
+            with_tickets(connection, key, |tickets| tickets.raise(key, to))
+        })
+        .map_err(|fault| fault.with_context(&doing))
+    }
+
+    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
+        let doing = format!("importing `{}`", new.name);
+        if !self.server.dialect().creates_tables() {
+            let checked = self.server.with(|connection| check_table(connection, old));
+            checked.map_err(|fault| fault.with_context(&doing))?;
+        }
+        crate::store::in_transaction(self, new, period, &doing, |rows| {
+            crate::store::model::import::import(rows, old, new, period)
+        })
+    }
+
+    fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
+        // Reading creates nothing.
+        if !self.server.is_there() {
+            return Ok(None);
+        }
+        crate::store::new_owner(self, old, new)
+    }
+}
+
+impl<S: Server> SlotStore for SqlStore<S> {
     fn make_node(&mut self, key: &Key, host: &str, process: &str) -> Result<u64, Fault> {
         let made = write(&mut self.server, |connection| {
             with_tickets(connection, key, |tickets| tickets.make_node(key, host, process).map(Some))
@@ -360,7 +433,11 @@ impl<S: Server> Store for SqlStore<S> {
             })
             .map_err(|fault| fault.with_context(&format!("looking at pool `{}`", key.name)))
     }
+}
 
+impl<S: Server> BankStore for SqlStore<S> {}
+
+impl<S: Server> RouteStore for SqlStore<S> {
     fn list_routes(&mut self, key: &Key) -> Result<Vec<(String, StoredTable)>, Fault> {
         if !self.server.is_there() {
             return Ok(Vec::new());
@@ -382,42 +459,9 @@ impl<S: Server> Store for SqlStore<S> {
         write(&mut self.server, |connection| super::routes::replace(connection, key, old, new))
             .map_err(|fault| fault.with_context(&replacing_route(key)))
     }
+}
 
-    fn look(&mut self, key: &Key) -> Result<Option<Row>, Fault> {
-        if !self.server.is_there() {
-            return Ok(None);
-        }
-        self.server
-            .with(|connection| {
-                if matches!(key.scheme.kept(), Kept::Sequence) {
-                    return super::sequence::row(connection, key);
-                }
-                if connection.dialect().creates_tables() {
-                    // Another process may have dropped it since: then there is no row.
-                    connection.forget_tables();
-                    if !check_table(connection, key)? {
-                        return Ok(None);
-                    }
-                } else {
-                    check_table(connection, key)?;
-                }
-                match connection.tickets() {
-                    Some(tickets) if key.scheme.is_ticket() => tickets.newest(key),
-                    _ => rows::look(&mut OpenRows { connection }, key),
-                }
-            })
-            .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
-    }
-
-    fn age(&mut self, key: &Key) -> Result<Option<u64>, Fault> {
-        if !self.server.is_there() {
-            return Ok(None);
-        }
-        self.server
-            .with(|connection| super::rows::age(connection, key))
-            .map_err(|fault| fault.with_context(&format!("looking at `{}`", key.name)))
-    }
-
+impl<S: Server> Catalogue for SqlStore<S> {
     fn init(&mut self, keys: &[Arc<Key>], dry_run: bool) -> Result<Vec<String>, Fault> {
         let tables = catalogue::tables(keys, self.server.dialect().family(), self.server.schema());
         let created = tables.and_then(|tables| {
@@ -428,41 +472,6 @@ impl<S: Server> Store for SqlStore<S> {
             self.server.with(|connection| catalogue::create_missing(connection, tables, dry_run))
         });
         created.map_err(|fault| fault.with_context(rows::creating(dry_run)))
-    }
-
-    fn repair(&mut self, key: &Key, to: Mark) -> Result<(Option<Row>, Row), Fault> {
-        let doing = format!("repairing `{}`", key.name);
-        if !key.scheme.is_ticket() {
-            return crate::store::in_transaction(self, key, to.period, &doing, |rows| {
-                rows::repair(rows, key, to)
-            });
-        }
-        write(&mut self.server, |connection| {
-            if matches!(key.scheme.kept(), Kept::Sequence) {
-                return super::sequence::repair(connection, key, to);
-            }
-            with_tickets(connection, key, |tickets| tickets.raise(key, to))
-        })
-        .map_err(|fault| fault.with_context(&doing))
-    }
-
-    fn import(&mut self, old: &Key, new: &Key, period: u64) -> Result<Import, Fault> {
-        let doing = format!("importing `{}`", new.name);
-        if !self.server.dialect().creates_tables() {
-            let checked = self.server.with(|connection| check_table(connection, old));
-            checked.map_err(|fault| fault.with_context(&doing))?;
-        }
-        crate::store::in_transaction(self, new, period, &doing, |rows| {
-            crate::store::model::import::import(rows, old, new, period)
-        })
-    }
-
-    fn new_owner(&mut self, old: &Key, new: &Key) -> Result<Option<String>, Fault> {
-        // Reading creates nothing.
-        if !self.server.is_there() {
-            return Ok(None);
-        }
-        crate::store::new_owner(self, old, new)
     }
 
     fn writable(&mut self) -> Result<(), Fault> {

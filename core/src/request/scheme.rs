@@ -24,7 +24,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::base::error::{Error, Result, shown};
+use crate::error::{Error, Result, shown};
 
 /// What the maximum of a row says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

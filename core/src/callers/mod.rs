@@ -1,15 +1,19 @@
 //! The callers of one source: how they wake the keeper, wait for it, and learn from its last error why there is nothing.
 
+pub(crate) mod counters;
+pub(crate) mod waker;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::counters::Counters;
-use super::error::{Code, Error, Result};
-use super::spec::Spec;
-use super::waker::{ReadyQueue, Waker};
+use crate::error::{Code, Error, Result};
+use crate::spec::Spec;
 use crate::time::{Clock, Now};
+
+use counters::Counters;
+use waker::{ReadyQueue, Waker};
 
 /// The pause that a caller is told when nothing better is known: a little more than a round trip.
 pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(1);

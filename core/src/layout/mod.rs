@@ -6,12 +6,15 @@
 //!
 //! Everything here is arithmetic on values that `parse` has checked once, so nothing can overflow or wrap later.
 
+pub mod scatter;
+
 use std::fmt;
 
 use jiff::{Timestamp, civil, tz::TimeZone};
 
-use super::scatter::{Scatter, lower_bits, move_digits, raise_bits, restore_digits, unit_of};
-use crate::base::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result};
+
+use scatter::{Scatter, lower_bits, move_digits, raise_bits, restore_digits, unit_of};
 
 /// The epoch of a layout that names none.
 pub const DEFAULT_EPOCH: &str = "2025-01-01";

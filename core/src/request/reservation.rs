@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::stride::Stride;
 use crate::serial::SerialPattern;
 
-pub use super::fault::{Fault, FaultKind};
+use super::stride::Stride;
+
 pub use super::scheme::Scheme;
+pub use crate::error::fault::{Fault, FaultKind};
 
 /// The largest number keymill hands out: positive in a signed 64-bit column.
 pub const MAX_NUMBER: u64 = i64::MAX as u64;

@@ -1,4 +1,4 @@
-//! The one door of every native: a panic or an error becomes a `KeymillException`, strings come in as UTF-8 bytes.
+//! How every native runs its verb: a panic or an error becomes a `KeymillException`, strings come in as UTF-8 bytes.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,25 +8,25 @@ use jni::{Env, EnvUnowned, JValue, jni_sig, jni_str};
 use keymill::{Code, Error, Result};
 
 /// What a native that uses its environment may fail with.
-pub(crate) enum Fault {
+pub(crate) enum CallError {
     /// An error of keymill, to be thrown.
     Keymill(Error),
     /// Java's own exception is pending already (out of memory, mostly).
     Java,
 }
 
-impl From<Error> for Fault {
+impl From<Error> for CallError {
     fn from(error: Error) -> Self {
-        Fault::Keymill(error)
+        CallError::Keymill(error)
     }
 }
 
-impl From<jni::errors::Error> for Fault {
+impl From<jni::errors::Error> for CallError {
     fn from(error: jni::errors::Error) -> Self {
         match error {
-            jni::errors::Error::JavaException => Fault::Java,
+            jni::errors::Error::JavaException => CallError::Java,
             other => {
-                Fault::Keymill(Error::new(Code::Internal, format!("a call into the JVM failed: {other}")))
+                CallError::Keymill(Error::new(Code::Internal, format!("a call into the JVM failed: {other}")))
             }
         }
     }
@@ -53,12 +53,12 @@ pub(crate) fn enter<T>(env: &mut EnvUnowned<'_>, otherwise: T, verb: impl FnOnce
 pub(crate) fn enter_with<'local, T>(
     env: &mut EnvUnowned<'local>,
     otherwise: T,
-    verb: impl FnOnce(&mut Env<'local>) -> std::result::Result<T, Fault>,
+    verb: impl FnOnce(&mut Env<'local>) -> std::result::Result<T, CallError>,
 ) -> T {
     match env.with_env(verb).into_outcome() {
         jni::Outcome::Ok(answer) => answer,
-        jni::Outcome::Err(Fault::Java) => otherwise,
-        jni::Outcome::Err(Fault::Keymill(error)) => {
+        jni::Outcome::Err(CallError::Java) => otherwise,
+        jni::Outcome::Err(CallError::Keymill(error)) => {
             throw(env, &error);
             otherwise
         }
@@ -101,7 +101,7 @@ fn throw(env: &mut EnvUnowned<'_>, error: &Error) {
 }
 
 /// UTF-8 bytes from Java as text.
-pub(crate) fn text_in(env: &Env<'_>, bytes: &JByteArray<'_>) -> std::result::Result<String, Fault> {
+pub(crate) fn text_in(env: &Env<'_>, bytes: &JByteArray<'_>) -> std::result::Result<String, CallError> {
     let bytes = env.convert_byte_array(bytes)?;
     String::from_utf8(bytes).map_err(|_| Error::argument("a text is not UTF-8").into())
 }
@@ -110,7 +110,7 @@ pub(crate) fn text_in(env: &Env<'_>, bytes: &JByteArray<'_>) -> std::result::Res
 pub(crate) fn text_out<'local>(
     env: &mut Env<'local>,
     text: &str,
-) -> std::result::Result<JString<'local>, Fault> {
+) -> std::result::Result<JString<'local>, CallError> {
     Ok(env.new_string(text)?)
 }
 

@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossbeam::queue::ArrayQueue;
 
-use crate::base::error::printable;
-use crate::base::reservation::{Fault, FaultKind};
-use crate::snowflake::layout::rfc3339;
+use crate::error::printable;
+use crate::layout::rfc3339;
+use crate::request::reservation::{Fault, FaultKind};
 
 /// How many events are kept; the oldest make room.
 const KEPT: usize = 256;

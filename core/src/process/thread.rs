@@ -12,7 +12,7 @@ use std::panic;
 use std::sync::Once;
 use std::thread::{Builder, JoinHandle};
 
-use crate::base::error::shown;
+use crate::error::shown;
 
 thread_local! {
     /// The thread was started by [`spawn`].

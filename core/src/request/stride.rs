@@ -92,7 +92,7 @@ impl Stride {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::reservation::MAX_NUMBER;
+    use crate::request::reservation::MAX_NUMBER;
 
     #[test]
     fn the_nth_of_every_stride_is_what_counting_by_hand_finds() {

@@ -3,7 +3,7 @@ import type { Cursor } from './cursor'
 import { native, type MillBox } from './native'
 
 /** What a mill and its sources share: whether it is open. Sources keep their mill alive by it. */
-export class Life {
+export class MillState {
   open = true
   readonly #mill: MillBox
   readonly #cursors = new Set<Cursor>()
@@ -17,7 +17,7 @@ export class Life {
     return this.#mill
   }
 
-  /** Figures are told after the close, too. */
+  /** Figures can be read after the close, too. */
   get metrics(): string {
     return native.metrics(this.#mill)
   }

@@ -15,7 +15,7 @@
 
 use std::fmt;
 
-use crate::base::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// How the digits of an id are moved; `scatter=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Scatter {
         form.ok_or_else(|| {
             Error::config(format!(
                 "scatter={} is not valid; valid are 0, 1, 2 or 3 decimal digits, or high:BITS",
-                crate::base::error::shown(text)
+                crate::error::shown(text)
             ))
         })
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use super::error::{Code, Error, words};
+use super::{Code, Error, words};
 
 /// Why a store refused or failed, and what that means for its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::bank::BankSpec;
-use crate::base::fault::CommandLine;
-use crate::base::reservation::{Key, Scheme};
-use crate::base::worker::{BeginMark, Places, Slots};
+use crate::error::fault::CommandLine;
+use crate::layout::scatter::Scatter;
+use crate::layout::{Layout, rfc3339};
+use crate::request::bank::BankSpec;
+use crate::request::reservation::{Key, Scheme};
+use crate::request::worker::{BeginMark, Places, Slots};
 use crate::serial::SerialPattern;
-use crate::snowflake::layout::{Layout, rfc3339};
-use crate::snowflake::scatter::Scatter;
 
 /// What a source hands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,16 @@ pub struct Rules {
     /// The numbers end: no more of them lie in memory than were used lately. So it is for serials, whatever their pattern and
     /// `overflow`; the ends of other sources, at 2^47 and beyond, are far away.
     pub ends: bool,
+}
+
+/// Under `backwards=heal`, a row is raised by at most this many largest steps: a poisoned mark must not burn the space.
+const MAX_JUMP_STEPS: u64 = 1_000;
+
+impl Rules {
+    /// How far a row is raised under `backwards=heal`.
+    pub(crate) fn max_jump(&self) -> u64 {
+        self.max_step.saturating_mul(MAX_JUMP_STEPS)
+    }
 }
 
 /// The options of a snowflake.
