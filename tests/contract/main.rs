@@ -16,6 +16,7 @@ mod raised;
 mod redis;
 mod routes;
 mod second_sqlite;
+mod spelled;
 mod sqlite;
 mod wire;
 mod workers;

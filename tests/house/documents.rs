@@ -12,6 +12,8 @@ use keymill::store::Scheme;
 use keymill::{Change, Code, Mill};
 use keymill_tests::schemes;
 
+use super::adversaries;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -24,7 +26,7 @@ fn read(path: &str) -> String {
 const DOCUMENTS: [(&str, &[&str]); 9] = [
     ("README.md", &["speed"]),
     ("docs/performance.md", &["speed"]),
-    ("docs/guarantees.md", &["codes"]),
+    ("docs/guarantees.md", &["faults", "proof", "codes"]),
     (
         "docs/configuration.md",
         &[
@@ -56,6 +58,8 @@ fn generated(document: &str, name: &str) -> String {
         (_, "grants") => grants(),
         (_, "speed") => speed(),
         (_, "codes") => codes(),
+        (_, "faults") => adversaries::faults(),
+        (_, "proof") => adversaries::proof(),
         (_, "metrics") => metrics(),
         (_, "features") => features(),
         ("docs/configuration.md", group) => option_table(group),
