@@ -1,4 +1,4 @@
-//! keymill hands out identifiers at memory speed: database-backed segments, snowflakes and serial numbers.
+//! keymill hands out identifiers at memory speed: segments of a database, snowflakes, serial numbers and business ids.
 //!
 //! ```
 //! let mill = keymill::Mill::open("memory:")?;
@@ -22,7 +22,7 @@
 
 // Floors, each of which names only itself and what is under it, and no two modules here name each other:
 //
-//     4  api binding               every language translates these verbs and nothing else
+//     4  api binding               the public verbs, which every language translates
 //     3  engine keeper config      assembly, and the one thread
 //     2  store monitoring          all I/O; events and counters for operators
 //     1  planner segment snowflake bank callers router   state machines; no I/O, time is passed in
@@ -67,10 +67,10 @@ pub mod simulation {
     pub use crate::callers::waker::ReadyQueue;
     pub use crate::config::MillConfig;
     pub use crate::error::blank_messages;
-    pub use crate::request::bank::counter_key;
-    pub use crate::segment::{SegmentSource, Taken};
+    pub use crate::request::bank_spec::counter_key;
+    pub use crate::segment::{SegmentSource, TakenRange};
     pub use crate::snowflake::generator::{ClockBack, Generator, Refusal, Why};
-    pub use crate::snowflake::source::SnowflakeSource;
+    pub use crate::snowflake::snowflake_source::SnowflakeSource;
     pub use crate::spec::{Kind, Order, Rules, SnowflakeSpec, Spec};
 }
 pub mod snowflake;
@@ -98,8 +98,8 @@ pub use config::{DEFAULT_MILL, MILL_VARIABLE, default_mill, spec_string};
 pub use engine::metrics::Stats;
 pub use error::{Code, Error, Result};
 pub use gene::{Gene, GeneKey};
-pub use monitoring::counters::Latency;
 pub use monitoring::events::{Event, EventKind};
+pub use monitoring::mill_counters::Latency;
 /// What the schemes of other programs call their columns.
 #[cfg(feature = "internals")]
 #[doc(hidden)]

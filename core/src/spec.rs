@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::fault::CommandLine;
 use crate::layout::scatter::Scatter;
 use crate::layout::{Layout, rfc3339};
-use crate::request::bank::BankSpec;
+use crate::request::bank_spec::BankSpec;
 use crate::request::reservation::{Key, Mark, Request, Scheme};
 use crate::request::worker::{BeginMark, Places, Slots};
 use crate::serial::SerialPattern;

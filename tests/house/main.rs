@@ -3,6 +3,7 @@
 mod adversaries;
 mod documents;
 mod floors;
+mod messages;
 mod one_definition;
 mod proofs;
 mod verbs;

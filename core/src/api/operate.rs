@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::spec_string;
 use crate::error::{Error, Result, shown};
-use crate::request::bank::{BankSpec, recorded_counters};
+use crate::request::bank_spec::{BankSpec, recorded_counters};
 use crate::request::reservation::{Key, Scheme};
 use crate::store::{Import, Row, check_schemes, look, not_imported, one_of_several, planned_import, step_of};
 

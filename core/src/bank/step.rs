@@ -6,7 +6,7 @@
 use crate::refill::{low, per_1000s, taken_in};
 use crate::spec::Rules;
 
-use super::cell::MOST;
+use super::counter_cell::MOST;
 
 /// By how much a step may grow at a time.
 const GROWTH: u64 = 8;

@@ -8,14 +8,14 @@ use std::time::Duration;
 use crate::error::fault::{Fault, FaultKind};
 use crate::error::{Code, Error};
 use crate::gene::Gene;
-use crate::request::bank::{BankSpec, OpenBank, counter_key};
+use crate::request::bank_spec::{BankSpec, OpenBank, counter_key};
 use crate::request::reservation::{Key, Mark, Request, Reserved, unused_end};
 use crate::spec::Spec;
 use crate::time::Now;
 
 use super::BankSource;
-use super::cell::{Cell, END, MOST};
-use super::source::FIRST;
+use super::bank_source::FIRST;
+use super::counter_cell::{CounterCell, END, MOST};
 use super::step::{Note, Used, step};
 
 /// How long a counter whose row was refused is not asked for again.
@@ -96,7 +96,7 @@ impl Ahead {
 
     /// Brings the cell as much as it has room for; answers whether that was anything. Under the lock of the supply, so that one thread
     /// at a time publishes.
-    pub(super) fn serve(&mut self, cell: &Cell) -> bool {
+    pub(super) fn serve(&mut self, cell: &CounterCell) -> bool {
         let mut served = false;
         while cell.holds().room > 0
             && let Some((lo, hi)) = self.pop()
@@ -159,7 +159,7 @@ impl Supply {
 }
 
 /// One past the highest number of a counter that this process has seen; 0: none.
-fn seen(cell: &Cell, ahead: Option<&Ahead>) -> u64 {
+fn seen(cell: &CounterCell, ahead: Option<&Ahead>) -> u64 {
     match ahead.and_then(|ahead| ahead.ranges.back()) {
         Some((_, hi)) => *hi,
         None => match cell.holds().end {
@@ -169,7 +169,7 @@ fn seen(cell: &Cell, ahead: Option<&Ahead>) -> u64 {
     }
 }
 
-fn publish_in(cell: &Cell, lo: u64, hi: u64) -> bool {
+fn publish_in(cell: &CounterCell, lo: u64, hi: u64) -> bool {
     let base = cell.base();
     lo >= base && cell.publish(lo - base, hi - lo)
 }

@@ -320,7 +320,7 @@ impl Callers {
         self.changed.notify_all();
     }
 
-    /// What a caller does that waits in its own way and was refused after `waited`: the pause before its next try, or the error
+    /// What a caller with a wait of its own does that was refused after `waited`: the pause before its next try, or the error
     /// to give up with. It decides as a caller who sleeps here. A wait is counted at its beginning: with a `waited` of zero.
     pub(crate) fn patience(&self, refused: Error, waited: Duration) -> Result<Duration> {
         let pause = self.pause_after(refused, waited)?;

@@ -43,7 +43,7 @@ impl ReadyQueue {
     }
 }
 
-/// One source's way to its keeper.
+/// Wakes the keeper for one source.
 #[derive(Debug)]
 pub(crate) struct Waker {
     queue: Arc<ReadyQueue>,

@@ -1,19 +1,19 @@
 //! Configuration: one string opens a mill, one string names a source. Every default is in this folder.
 
 mod machine;
+mod option_reader;
 pub mod options;
-mod spec;
 mod toml;
 mod url;
-mod worker;
+mod worker_option;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use spec::spec_string;
-pub(crate) use spec::{check_name, check_options, parse as parse_spec};
+pub use option_reader::spec_string;
+pub(crate) use option_reader::{check_name, check_options, parse as parse_spec};
 
 use crate::error::fault::{CommandLine, quoted};
 use crate::error::{Error, Result};

@@ -12,7 +12,7 @@ use crate::error::Code;
 use crate::gene::GENES;
 use crate::keeper::KeptSource;
 use crate::keeper::routers::{Follower, Routers};
-use crate::monitoring::counters::{MillCounters, get};
+use crate::monitoring::mill_counters::{MillCounters, get};
 use crate::segment::SegmentSource;
 use crate::snowflake::SnowflakeSource;
 use crate::time::Clock;

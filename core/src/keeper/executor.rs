@@ -11,11 +11,11 @@ use crossbeam::channel::{Receiver, Sender};
 use crate::bank::{BankAnswer, BankAsk};
 use crate::error::fault::FaultKind;
 use crate::error::{Code, Error};
-use crate::monitoring::counters::MillCounters;
 use crate::monitoring::events::{Event, EventKind, Events};
+use crate::monitoring::mill_counters::MillCounters;
 use crate::planner::{Answer, Ask, Batch, Slot};
 use crate::process::thread::panic_words;
-use crate::request::bank::counter_key;
+use crate::request::bank_spec::counter_key;
 use crate::request::reservation::{Fault, GiveBack};
 use crate::request::worker::Renewed;
 use crate::store::{Catalogue, Store};
@@ -82,7 +82,7 @@ pub(crate) struct Health {
 }
 
 impl Executor {
-    /// Works until the mill is closed. A panic of a driver never gets here (`store::guarded`); a panic of keymill's own code
+    /// Works until the mill is closed. A panic of a driver never gets here (`store::catch_panic`); a panic of keymill's own code
     /// ends the planner, not the thread.
     pub(crate) fn run(mut self) {
         crate::process::random::seed();

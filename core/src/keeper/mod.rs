@@ -10,12 +10,12 @@ mod batch_tests;
 mod defect_tests;
 pub(crate) mod executor;
 pub(crate) mod expiry;
+mod kept_source;
 #[cfg(test)]
 mod mark_tests;
 #[cfg(test)]
 mod outage_tests;
 pub(crate) mod routers;
-mod source;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::request::reservation::{Fault, GiveBack, Key};
 use crate::request::worker::{Release, Renewed};
 use crate::spec::Spec;
 use crate::time::{Clock, Now};
-pub use source::KeptSource;
+pub use kept_source::KeptSource;
 
 /// What a closing mill asks of its store.
 #[derive(Debug, Default)]

@@ -33,7 +33,7 @@ pub use batch::Batch;
 use period::next_period;
 use rate::{Meter, Used};
 use refill::LastRefill;
-use worker::{Clocks, Lease};
+use worker::{Clocks, WorkerLease};
 
 /// How often a source is checked whose store may be asked for waiting callers only.
 const CHECK_MS: u64 = 1_000;
@@ -161,7 +161,7 @@ struct Plan {
     /// How long the row lets its ranges live (`time_to_live`), as the last reservation found it.
     row_ttl_ms: Option<u64>,
     /// The leased worker.
-    lease: Option<Lease>,
+    lease: Option<WorkerLease>,
     /// The worker that is used once.
     node: Option<u64>,
     /// The request for a worker in flight: its token, and when it was sent.

@@ -30,7 +30,7 @@ const MOST_DOUBTS: usize = 16;
 
 /// A slot that this process leases.
 #[derive(Clone, Debug)]
-pub(super) struct Lease {
+pub(super) struct WorkerLease {
     worker: u64,
     /// What this process wrote into the row last, and what requests with lost answers may have written since.
     left: Vec<Left>,
@@ -63,7 +63,7 @@ pub(super) struct Clocks {
     store: Option<(u64, u64)>,
 }
 
-impl Lease {
+impl WorkerLease {
     fn own(&self, key: &Arc<Key>) -> OwnSlot {
         OwnSlot { key: key.clone(), slot: self.worker, left: self.left.clone(), owner: self.owner.clone() }
     }
@@ -238,7 +238,7 @@ impl Planner {
         let until_ms = sent_ms.saturating_add(used_ms(lease_ms));
         let left = vec![Left { token, mark }];
         let owner = plan.spec.places().map_or(owner.clone(), |places| noted(&owner, &places.source).into());
-        plan.lease = Some(Lease { worker, left, owner, until_ms, length_ms: lease_ms, asked: None });
+        plan.lease = Some(WorkerLease { worker, left, owner, until_ms, length_ms: lease_ms, asked: None });
         if self.leases.is_empty() {
             self.renew_at_ms = u64::MAX;
         }

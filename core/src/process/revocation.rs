@@ -26,7 +26,7 @@ static FREE: AtomicPtr<Free> = AtomicPtr::new(ptr::null_mut());
 static STARTS: AtomicU64 = AtomicU64::new(1);
 
 /// The distance between the starts of two words: no word is revoked so often.
-const LIFE: u64 = 1 << 32;
+const START_DISTANCE: u64 = 1 << 32;
 
 /// Registered once for the process.
 static HOOK: OnceCell<()> = OnceCell::new();
@@ -44,20 +44,20 @@ struct Free {
 
 /// A revocation word. It starts at a value no word before it ever had, rises with each revocation, and is 0 in a
 /// forked child.
-pub(crate) struct Word {
+pub(crate) struct RevocationWord {
     word: &'static AtomicU64,
 }
 
-impl Word {
+impl RevocationWord {
     /// A fresh word. A cursor that outlived the word's last owner, in this process or one forked from it, never finds
     /// its own value again.
     pub(crate) fn new() -> Self {
         let word = reuse().unwrap_or_else(allocate);
         // ordering: Relaxed — only uniqueness matters.
-        let start = STARTS.fetch_add(LIFE, Ordering::Relaxed);
+        let start = STARTS.fetch_add(START_DISTANCE, Ordering::Relaxed);
         // ordering: Release — the word is live before it is shared.
         word.store(start, Ordering::Release);
-        Word { word }
+        RevocationWord { word }
     }
 
     /// The present value; 0: this process is a fork of the one that made the word.
@@ -94,7 +94,7 @@ impl Word {
     }
 }
 
-impl Drop for Word {
+impl Drop for RevocationWord {
     fn drop(&mut self) {
         // A cursor may still compare the word after its source is gone (C's does): it finds the word revoked, and the next owner
         // of the word starts above any value that the cursor can hold.
@@ -173,7 +173,7 @@ pub(crate) struct ForkLock {
     word: &'static AtomicU64,
 }
 
-/// No [`Word`] ever has this value, so a cursor that outlived the word's owner does not take the lock for it.
+/// No [`RevocationWord`] ever has this value, so a cursor that outlived the word's owner does not take the lock for it.
 const HELD: u64 = u64::MAX;
 
 impl ForkLock {
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_word_starts_alive_and_rises_with_each_revocation() {
-        let word = Word::new();
+        let word = RevocationWord::new();
         let start = word.get();
         assert_ne!(start, 0);
         word.revoke();
@@ -310,17 +310,17 @@ mod tests {
 
     #[test]
     fn a_cursor_that_outlives_its_word_never_finds_its_value_again() {
-        let word = Word::new();
+        let word = RevocationWord::new();
         let (shared, leased_at) = (word.shared(), word.get());
         drop(word);
         assert_ne!(shared.load(Ordering::Relaxed), leased_at);
-        let others: Vec<_> = (0..100).map(|_| Word::new()).collect();
+        let others: Vec<_> = (0..100).map(|_| RevocationWord::new()).collect();
         assert!(others.iter().all(|other| other.get() != leased_at));
     }
 
     #[test]
     fn words_that_live_at_the_same_time_are_different_words() {
-        let words: Vec<_> = (0..5000).map(|_| Word::new()).collect();
+        let words: Vec<_> = (0..5000).map(|_| RevocationWord::new()).collect();
         let mut addresses: Vec<_> = words.iter().map(|w| ptr::from_ref(w.shared()) as usize).collect();
         addresses.sort_unstable();
         addresses.dedup();
@@ -338,7 +338,7 @@ mod tests {
         const WORDS: u64 = if cfg!(miri) { 100 } else { 20_000 };
         for round in 0..3 {
             let before = STEPS.get();
-            let words: Vec<_> = (0..WORDS).map(|_| Word::new()).collect();
+            let words: Vec<_> = (0..WORDS).map(|_| RevocationWord::new()).collect();
             let steps = STEPS.get() - before;
             // Other tests free words meanwhile, which costs a step each.
             assert!(steps <= WORDS, "round {round}: {steps} steps for {WORDS} words");
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn lists_of_free_words_are_joined_without_losing_one() {
         fn list(words: usize) -> *mut Free {
-            let word = Word::new().shared();
+            let word = RevocationWord::new().shared();
             (0..words).fold(ptr::null_mut(), |next, _| Box::into_raw(Box::new(Free { word, next })))
         }
         for (one, other) in [(0, 0), (0, 3), (3, 0), (1, 1), (1, 5), (5, 1), (4, 4), (2, 9)] {
@@ -393,7 +393,7 @@ mod tests {
     #[test]
     #[cfg(unix)]
     fn a_forked_child_reads_zero_and_its_parent_does_not() {
-        let word = Word::new();
+        let word = RevocationWord::new();
         let start = word.get();
         // SAFETY: the child only loads an atomic and exits.
         let pid = unsafe { libc::fork() };

@@ -13,16 +13,16 @@ pub(crate) mod cursor;
 mod expiry;
 #[cfg(all(test, loom))]
 mod loom;
-mod source;
+mod segment_source;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod wait;
 
 pub(crate) use action::SegmentAction;
-pub use buffer::Taken;
+pub use buffer::TakenRange;
 pub(crate) use buffer::{Buffer, Snapshot, TakeError};
 pub(crate) use cell::Miss;
-pub use source::SegmentSource;
+pub use segment_source::SegmentSource;
 
 use crate::serial::Prefix;
 

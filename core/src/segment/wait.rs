@@ -7,9 +7,9 @@ use crate::callers::counters::Counters;
 use crate::error::Result;
 use crate::serial::Prefix;
 
-use super::{SegmentSource, Taken};
+use super::{SegmentSource, TakenRange};
 
-fn write_numbers(out: &mut [u64], taken: &Taken) {
+fn write_numbers(out: &mut [u64], taken: &TakenRange) {
     for (slot, number) in out.iter_mut().zip(taken.lo..taken.hi) {
         *slot = number;
     }
@@ -17,7 +17,7 @@ fn write_numbers(out: &mut [u64], taken: &Taken) {
 
 impl SegmentSource {
     /// At least one and at most `want` numbers; waits for the first.
-    pub(crate) fn lease(&self, want: u64) -> Result<Taken> {
+    pub(crate) fn lease(&self, want: u64) -> Result<TakenRange> {
         match self.buffer.take(want) {
             Ok(taken) => Ok(taken),
             Err(_) => self.wait_for(want, 1, self.callers.give_up_at()),
@@ -86,7 +86,7 @@ impl SegmentSource {
 
     /// Waits until `enough` numbers are in memory (or as many as memory can hold), then takes up to `want`.
     #[cold]
-    fn wait_for(&self, want: u64, enough: u64, give_up_at: Instant) -> Result<Taken> {
+    fn wait_for(&self, want: u64, enough: u64, give_up_at: Instant) -> Result<TakenRange> {
         if let Some(taken) = self.take_if(want, enough)? {
             return Ok(taken);
         }

@@ -18,7 +18,7 @@
 
 mod action;
 pub(crate) mod generator;
-pub(crate) mod source;
+pub(crate) mod snowflake_source;
 /// Which bits of a snowflake mean what: time, worker, sequence, and the day on which the time field is over.
 pub mod layout {
     pub use crate::layout::{DEFAULT_EPOCH, Fields, Layout, PRESETS, Window, rfc3339};
@@ -35,4 +35,4 @@ pub(crate) use action::{SnowflakeAction, SnowflakeView, WorkerView};
 use generator::{Generator, Refusal, Why};
 pub use layout::{Fields, Layout};
 pub use scatter::Scatter;
-pub(crate) use source::SnowflakeSource;
+pub(crate) use snowflake_source::SnowflakeSource;

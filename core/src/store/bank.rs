@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::fault::{Fault, FaultKind, Remedy};
-use crate::request::bank::{BankSpec, CLOSED_PERIOD, OpenBank, Record, counter_key, floor_key};
+use crate::request::bank_spec::{BankSpec, CLOSED_PERIOD, OpenBank, Record, counter_key, floor_key};
 use crate::request::reservation::{GiveBack, Key, Mark, Request, Reserved};
 
 use super::model::decide::{decide, one_of_several};

@@ -23,7 +23,7 @@ pub mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-pub(crate) mod guarded;
+pub(crate) mod catch_panic;
 #[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
 mod model;
 pub(crate) mod places;
@@ -43,14 +43,14 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-use model::{counter, worker};
+use model::{counter, slot_rows};
 
 pub(crate) use model::counter::not_imported;
 pub(crate) use model::decide::one_of_several;
 pub(crate) use model::import::{check_schemes, planned_import};
 pub(crate) use model::rows::step_of;
 
-pub use crate::request::bank::{BankSpec, OpenBank};
+pub use crate::request::bank_spec::{BankSpec, OpenBank};
 pub use bank::{BankChange, BankRows};
 pub use model::import::{Import, PARKED_AT};
 pub use verbs::{BankStore, Catalogue, RouteStore, RowStore, RowsWork, SlotStore, SlotWork, Work};
@@ -157,7 +157,7 @@ impl fmt::Debug for Secret {
 
 /// The slots of a pool as one row, for people.
 pub(crate) fn shown_pool(pool: &PoolRows) -> Row {
-    worker::shown(pool)
+    slot_rows::shown(pool)
 }
 
 /// Reads the row of a key for display; of a pool of leased workers all of its slots.

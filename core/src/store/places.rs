@@ -3,7 +3,7 @@
 //! begin there below the marks of the others.
 //!
 //! **The rule.** For each source and worker at most one place is *current*: a row of a fixed worker in its mill's period, or a slot
-//! whose owner names the source ([`worker::is_noted`]). Where a worker begins at a current place, no other place has newer marks. A
+//! whose owner names the source ([`slot_rows::is_noted`]). Where a worker begins at a current place, no other place has newer marks. A
 //! fixed worker looks at the pools all the same: one of them may have been repaired, or the row put back from a backup. At any other
 //! place a process
 //!
@@ -12,7 +12,7 @@
 //!    not current, so that after a crash this begins again;
 //! 2. then reads every other place. One that is in use is not taken away: a slot that is held, a fixed worker whose mark is ahead of the
 //!    clock. A lease gives its slot back and takes another; a fixed worker waits;
-//! 3. ends the others by compare-and-set: a slot gets a new token and another owner ([`worker::ELSEWHERE`]), a fixed worker's row the
+//! 3. ends the others by compare-and-set: a slot gets a new token and another owner ([`slot_rows::ELSEWHERE`]), a fixed worker's row the
 //!    period [`LEASED`] and a mark one higher. A process that read such a row before and writes it after fails, and a process that
 //!    still used it is told at its next renewal;
 //! 4. begins at the highest of the marks.
@@ -35,8 +35,8 @@
 
 use std::sync::Arc;
 
-use super::model::rows::{self, Rows, Stored};
-use super::model::worker::{self, ELSEWHERE, POOL_ROW, REPAIRED};
+use super::model::rows::{self, Rows, StoredRow};
+use super::model::slot_rows::{self, ELSEWHERE, POOL_ROW, REPAIRED};
 use super::{
     Fault, FaultKind, Key, Mark, PoolRows, Row, SlotRow, SlotStore, Take, Taken, in_transaction, on_slots,
 };
@@ -84,9 +84,9 @@ pub(super) fn take(store: &mut (impl SlotStore + ?Sized), take: &Take) -> Result
     let mut take = take.clone();
     loop {
         let (taken, before) =
-            on_slots(store, &take.key, &doing, |rows, attempt| worker::take_row(rows, &take, attempt))?;
+            on_slots(store, &take.key, &doing, |rows, attempt| slot_rows::take_row(rows, &take, attempt))?;
         let Some(places) = take.beside.places.clone() else { return Ok(taken) };
-        if before.as_ref().is_some_and(|row| worker::is_noted(row, &places.source)) {
+        if before.as_ref().is_some_and(|row| slot_rows::is_noted(row, &places.source)) {
             return Ok(taken);
         }
         let seen = end_others(store, &take, &taken, &places).map_err(|fault| fault.with_context(&doing));
@@ -124,7 +124,7 @@ fn is_newer_in_pools(
     let pools = pools_beside(store, &begin.places, None)?;
     Ok(pools.iter().any(|(_, pool)| {
         let is_own = |row: &&SlotRow| {
-            row.slot == begin.worker && (worker::is_noted(row, source) || row.owner == REPAIRED)
+            row.slot == begin.worker && (slot_rows::is_noted(row, source) || row.owner == REPAIRED)
         };
         let is_newer = |row: &SlotRow| row.mark > next || row.is_held(pool.now_ms);
         pool.floor > next || pool.slots.iter().find(is_own).is_some_and(is_newer)
@@ -196,8 +196,8 @@ fn pools_beside(
 /// Refuses a pool that was begun under another list of stores: its slots may be in any of them.
 fn check_member(name: &str, pool: &PoolRows, member: (u64, u64)) -> Result<(), Fault> {
     match &pool.layout {
-        Some(found) if worker::member_in(found) != member => {
-            Err(worker::of_other_stores(name, found, member))
+        Some(found) if slot_rows::member_in(found) != member => {
+            Err(slot_rows::of_other_stores(name, found, member))
         }
         _ => Ok(()),
     }
@@ -228,7 +228,7 @@ pub(super) fn check_fixed(
 }
 
 /// Records in the source's own pool that it leases from another one.
-fn record_pool(rows: &mut dyn worker::SlotRows, home: &Key, other: &str) -> Result<Option<()>, Fault> {
+fn record_pool(rows: &mut dyn slot_rows::SlotRows, home: &Key, other: &str) -> Result<Option<()>, Fault> {
     let pool = rows.read_pool(home)?;
     if pool.others.iter().any(|name| name == other) {
         return Ok(Some(()));
@@ -258,7 +258,7 @@ fn end_slot(
         )));
     }
     // A process of this source, or one of 0.1.0, may renew a lease that is over. One of another source makes other ids.
-    if row.owner != ELSEWHERE && !worker::is_of_another(row, &places.source) {
+    if row.owner != ELSEWHERE && !slot_rows::is_of_another(row, &places.source) {
         let token = (row.token ^ crate::process::random::u64() >> 1).max(1);
         let new = SlotRow { token, ends_at: 0, owner: ELSEWHERE.to_owned(), ..row.clone() };
         let ended =
@@ -361,7 +361,7 @@ fn move_mark(
 
 /// The mark of a fixed worker's row.
 fn read_mark(rows: &mut dyn Rows, key: &Key) -> Result<Option<Mark>, Fault> {
-    let stored: Option<Stored> = rows.read(key, true)?;
+    let stored: Option<StoredRow> = rows.read(key, true)?;
     stored.as_ref().map_or(Ok(None), |stored| rows::mark_of(key, stored))
 }
 
@@ -390,8 +390,8 @@ pub(super) fn of_other_stores(worker: u64, member: (u64, u64), period: u64) -> F
         format!(
             "worker {worker} was begun in {}, and this mill opens it in {}: with other `stores` or another order ids would come twice; \
              nothing was changed. Open it with the `stores` it was begun with, or take another worker",
-            worker::in_words(found),
-            worker::in_words(member),
+            slot_rows::in_words(found),
+            slot_rows::in_words(member),
         ),
     )
 }

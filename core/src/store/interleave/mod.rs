@@ -35,7 +35,7 @@ use super::{
     MAX_NUMBER, Mark, PoolRows, RaisePool, Release, Remedy, Renewal, Renewed, Request, Reserved, RouteStore,
     Row, RowStore, SlotStore, Store, StoredTable, Take, Taken, Work,
 };
-use crate::request::bank::{BankSpec, OpenBank};
+use crate::request::bank_spec::{BankSpec, OpenBank};
 use marks::of_one_store;
 use record::Recorded;
 use rotation::{LastResorts, LeftOver, MemberRow, Pause, Rotation, is_active};
@@ -421,7 +421,7 @@ fn gone(kind: FaultKind) -> bool {
 
 /// Whether the key is a mark, which is no counter: a snowflake's, or a bank's record or floor.
 fn is_mark(key: &Key) -> bool {
-    key.name.starts_with("snowflake:") || crate::request::bank::is_mark(key)
+    key.name.starts_with("snowflake:") || crate::request::bank_spec::is_mark(key)
 }
 
 fn check_shared(key: &Key) -> Result<(), Fault> {

@@ -40,7 +40,7 @@ impl Dialect {
     ///
     /// TiDB: `LAST_INSERT_ID(expr)` may carry the value of an attempt that was rolled back (pingcap/tidb #69796), so every
     /// reservation there is an explicit transaction. SQLite: a transaction is no round trip.
-    pub(crate) const fn has_guarded_add(self) -> bool {
+    pub(crate) const fn has_conditional_add(self) -> bool {
         matches!(self, Dialect::MariaDb | Dialect::MySql | Dialect::Postgres)
     }
 

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::request::scheme::Family;
-use crate::store::model::layout::Layout;
-use crate::store::model::rows::Stored;
-use crate::store::model::value::{Cell, Value, text};
+use crate::store::model::row_layout::RowLayout;
+use crate::store::model::rows::StoredRow;
+use crate::store::model::value::{ColumnValue, Value, text};
 use crate::store::{Fault, FaultKind, Key, MAX_NUMBER, Mark, RowsWork};
 
-use super::{Connection, rows};
+use super::{Connection, sql_rows};
 
 /// A group of rows smaller than this is moved together with others.
 const SMALLEST_GROUP: usize = 8;
@@ -28,7 +28,7 @@ pub(super) fn change(
     work: &mut RowsWork<'_>,
 ) -> Result<Vec<bool>, Fault> {
     let Some(first) = keys.first() else { return Ok(Vec::new()) };
-    rows::transact_on(connection, first, |connection| {
+    sql_rows::transact_on(connection, first, |connection| {
         let found = read(connection, keys, true)?;
         let mut changes = Vec::new();
         for (at, row) in found.into_iter().enumerate() {
@@ -63,7 +63,7 @@ pub(super) fn read(
         if lock { connection.for_update() } else { "" },
     );
     let names: Vec<Value> = keys.iter().map(|key| key.name.as_str().into()).collect();
-    let mut found: BTreeMap<String, Vec<Cell>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Vec<ColumnValue>> = BTreeMap::new();
     for row in connection.query(&sql, &names)? {
         if let Some(name) = text(&row, 0) {
             found.insert(name.to_owned(), row);
@@ -71,8 +71,8 @@ pub(super) fn read(
     }
     let read = |key: &Arc<Key>| -> Read {
         let Some(row) = found.get(&key.name) else { return Ok(None) };
-        match Layout::of(key).decode(row.get(1..).unwrap_or_default())? {
-            Stored::Segment(mark) => Ok(Some(mark)),
+        match RowLayout::of(key).decode(row.get(1..).unwrap_or_default())? {
+            StoredRow::Segment(mark) => Ok(Some(mark)),
             _ => Err(Fault::new(FaultKind::Refused, "its table is not of scheme `keymill`")),
         }
     };
@@ -93,7 +93,7 @@ type Change = (usize, Option<Mark>, Mark);
 fn write(connection: &mut dyn Connection, keys: &[Arc<Key>], changes: &[Change]) -> Result<bool, Fault> {
     let Some(first) = keys.first() else { return Ok(true) };
     let place = connection.place(first)?;
-    let (layout, dialect) = (Layout::of(first), connection.dialect());
+    let (layout, dialect) = (RowLayout::of(first), connection.dialect());
     let touched = layout.touched_on(dialect.family()).map(|(column, touched)| (column, dialect.now(touched)));
     let name = |at: usize| -> Value { keys.get(at).map_or("", |key| key.name.as_str()).into() };
 
