@@ -12,9 +12,9 @@ mod batch;
 mod completion;
 mod period;
 mod rate;
-mod refill;
 #[cfg(test)]
 mod refill_tests;
+mod segment_refill;
 mod worker;
 
 use std::cmp::Ordering;
@@ -31,8 +31,8 @@ use crate::spec::{Rules, Spec};
 pub use crate::time::Now;
 pub use batch::Batch;
 use period::next_period;
-use rate::{Meter, Used};
-use refill::LastRefill;
+use rate::{Meter, RecentUse};
+use segment_refill::LastRefill;
 use worker::{Clocks, WorkerLease};
 
 /// How often a source is checked whose store may be asked for waiting callers only.
@@ -122,7 +122,7 @@ pub(crate) enum LastMark {
 struct Plan {
     spec: Arc<Spec>,
     meter: Meter,
-    used: Used,
+    used: RecentUse,
     /// The highest place this process has seen.
     seen: Mark,
     /// The period callers are served from.
@@ -239,7 +239,7 @@ impl Planner {
         let plan = Plan {
             spec,
             meter: Meter::default(),
-            used: Used::default(),
+            used: RecentUse::default(),
             seen: Mark::default(),
             period: 0,
             period_end_ms: None,

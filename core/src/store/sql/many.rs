@@ -87,10 +87,10 @@ fn marks(count: usize) -> String {
 }
 
 /// A row's index, and where it stood and shall stand.
-type Change = (usize, Option<Mark>, Mark);
+type RowChange = (usize, Option<Mark>, Mark);
 
 /// Makes and moves rows that this transaction has locked. `false`: another transaction was faster.
-fn write(connection: &mut dyn Connection, keys: &[Arc<Key>], changes: &[Change]) -> Result<bool, Fault> {
+fn write(connection: &mut dyn Connection, keys: &[Arc<Key>], changes: &[RowChange]) -> Result<bool, Fault> {
     let Some(first) = keys.first() else { return Ok(true) };
     let place = connection.place(first)?;
     let (layout, dialect) = (RowLayout::of(first), connection.dialect());
@@ -122,7 +122,7 @@ fn write(connection: &mut dyn Connection, keys: &[Arc<Key>], changes: &[Change])
 
     let set = touched.map_or(String::new(), |(column, now)| format!(", `{column}` = {now}"));
     // Rows that move equally far, to one period.
-    let mut groups: BTreeMap<(u64, i128), Vec<&Change>> = BTreeMap::new();
+    let mut groups: BTreeMap<(u64, i128), Vec<&RowChange>> = BTreeMap::new();
     for change in changes {
         let (_, Some(before), after) = change else { continue };
         let distance = i128::from(after.next) - i128::from(before.next);
@@ -132,7 +132,7 @@ fn write(connection: &mut dyn Connection, keys: &[Arc<Key>], changes: &[Change])
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
-    let mut others: BTreeMap<u64, Vec<&Change>> = BTreeMap::new();
+    let mut others: BTreeMap<u64, Vec<&RowChange>> = BTreeMap::new();
     for (at, ((period, distance), rows)) in groups.into_iter().enumerate() {
         let far = u64::try_from(distance.unsigned_abs());
         let Some(far) = far.ok().filter(|_| at < MOST_GROUPS && rows.len() >= SMALLEST_GROUP) else {
