@@ -343,8 +343,9 @@ mod tests {
 
     #[test]
     fn a_scheme_that_a_source_cannot_have_is_answered_with_every_scheme_that_it_can() -> Result<()> {
+        type IsKept = fn(Scheme) -> bool;
         let mill = MillConfig::read("memory:")?;
-        let kinds: [(&str, fn(Scheme) -> bool); 2] =
+        let kinds: [(&str, IsKept); 2] =
             [("segment:a", Scheme::keeps_segments), ("serial:a/b", Scheme::keeps_serials)];
         for (source, is_kept) in kinds {
             let mut valid: Vec<_> =
