@@ -1,7 +1,8 @@
 //! How many numbers a counter reserves, and when. Pure.
 //!
-//! The shares of a refill are those of segments ([`crate::refill`]). A cold counter reserves `min_step`. One whose numbers are used up quickly reserves what its rate needs for `buffer`, but no
-//! more than eight times what it reserved last, and from then on it has a second segment ahead.
+//! A cold counter reserves `min_step`, in two halves, and again in the background when it has begun the last segment that it has.
+//! One whose numbers are used up quickly reserves what its rate needs for `buffer`, but no more than eight times what it had
+//! last. The shares of its refills are those of segments ([`crate::refill`]).
 
 use crate::refill::{low, per_1000s, taken_in};
 use crate::spec::Rules;
@@ -12,34 +13,45 @@ use super::counter_cell::MOST;
 const GROWTH: u64 = 8;
 
 /// The unit of the time in a note, and its bits.
-const TICK_MS: u64 = 16;
-const TIME_BITS: u32 = 26;
+const TICK_MS: u64 = 128;
+const TIME_BITS: u32 = 22;
 const TIME: u64 = (1 << TIME_BITS) - 1;
 
-/// What the keeper remembers of a counter's last refill, in 32 bits: about how many numbers it brought, and when.
+/// The bits of a length in a note below its highest one, which are kept.
+const PART_BITS: u32 = 4;
+const PART: u64 = (1 << PART_BITS) - 1;
+
+/// What the keeper remembers of a counter's last refill, in 32 bits: about how many numbers lay in memory then, and when that was.
+/// From above: the length's highest bit and one (6 bits), the four bits below it, the time (22 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Note {
-    /// A power of two, at most as many as came.
+    /// At most as many as there were, and less than one in sixteen fewer.
     pub(super) len: u64,
     ticks: u64,
 }
 
 impl Note {
     pub(super) fn new(len: u64, boot_ms: u64) -> Note {
-        Note { len: 1 << len.max(1).ilog2(), ticks: (boot_ms / TICK_MS) & TIME }
+        let len = len.clamp(1, u64::MAX / 2);
+        let below = len.ilog2().saturating_sub(PART_BITS);
+        Note { len: len >> below << below, ticks: (boot_ms / TICK_MS) & TIME }
     }
 
     pub(super) fn to_bits(self) -> u32 {
-        (self.len.trailing_zeros() + 1) << TIME_BITS | self.ticks as u32
+        let exponent = self.len.ilog2();
+        let part = (u128::from(self.len) << PART_BITS >> exponent) as u64 & PART;
+        (exponent + 1) << (PART_BITS + TIME_BITS) | (part << TIME_BITS | self.ticks) as u32
     }
 
     /// `None`: there was no refill yet.
     pub(super) fn from_bits(bits: u32) -> Option<Note> {
-        let exponent = (bits >> TIME_BITS).checked_sub(1)?;
-        Some(Note { len: 1 << exponent, ticks: u64::from(bits) & TIME })
+        let exponent = (bits >> (PART_BITS + TIME_BITS)).checked_sub(1)?;
+        let part = u64::from(bits >> TIME_BITS) & PART;
+        let len = (u128::from(part | 1 << PART_BITS) << exponent >> PART_BITS) as u64;
+        Some(Note { len, ticks: u64::from(bits) & TIME })
     }
 
-    /// How long ago it was; after twelve days it begins at 0 again.
+    /// How long ago it was; after six days it begins at 0 again.
     pub(super) fn age_ms(self, boot_ms: u64) -> u64 {
         ((boot_ms / TICK_MS).wrapping_sub(self.ticks) & TIME) * TICK_MS
     }
@@ -54,7 +66,7 @@ pub(super) struct Used {
 
 /// How many numbers to reserve for a counter; 0: none.
 ///
-/// `left` are in memory and callers lack `lacking` beyond them. `last` is how many the last refill brought, and `used` how many
+/// `left` are in memory and callers lack `lacking` beyond them. `last` is how many lay in memory after the last refill, and how many
 /// were used since; `None` before the first.
 pub(super) fn step(rules: &Rules, last: Option<(u64, Used)>, left: u64, lacking: u64) -> u64 {
     let rate = last.map_or(0, |(_, used)| per_1000s(used.numbers, used.ms));
@@ -63,10 +75,20 @@ pub(super) fn step(rules: &Rules, last: Option<(u64, Used)>, left: u64, lacking:
     let full = rules.full(rate);
     let grown = last.map_or(0, |(len, _)| len.max(left).saturating_mul(GROWTH));
     let target = full.saturating_add(unseen).min(rules.most()).min(grown);
-    if lacking == 0 && (target < 2 * rules.min_step || left > low(full).saturating_add(unseen)) {
+    let refill_below = if target < 2 * rules.min_step { 0 } else { low(full).saturating_add(unseen) };
+    // A counter that was used has a step ahead, however slow it is: an outage begins without a warning. It is looked at when it begins
+    // its last segment, which has less than two steps, and not again before that one is used up.
+    if lacking == 0 && (last.is_none() || left > refill_below.max(2 * rules.min_step)) {
         return 0;
     }
     rules.whole(rules.refill(target, left).max(lacking))
+}
+
+/// The least length of a segment that is a counter's last one at an outage: it lasts for `buffer`, the number less with which the
+/// counter is looked at included.
+pub(super) fn last_segment(rules: &Rules, last: Option<(u64, Used)>) -> u64 {
+    let rate = last.map_or(0, |(_, used)| per_1000s(used.numbers, used.ms));
+    rules.whole(low(rules.full(rate)).saturating_add(1).min(MOST).min(rules.max_step))
 }
 
 #[cfg(test)]
@@ -81,12 +103,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_counter_reserves_the_least_step_whenever_it_runs_dry() {
+    fn a_cold_counter_reserves_the_least_step_when_it_runs_dry_and_when_a_step_is_left() {
         assert_eq!(step(&RULES, None, 0, 1), 16);
         assert_eq!(step(&RULES, Some((16, used(16, 3_600_000))), 0, 1), 16);
         assert_eq!(step(&RULES, Some((16, used(16, 120_000))), 0, 1), 16);
         assert_eq!(step(&RULES, None, 0, 0), 0, "no caller lacks one");
-        assert_eq!(step(&RULES, Some((16, used(8, 36_000))), 8, 0), 0);
+        assert_eq!(step(&RULES, Some((16, used(8, 36_000))), 8, 0), 16);
+        assert_eq!(step(&RULES, Some((31, used(15, 36_000))), 16, 0), 16);
+        assert_eq!(step(&RULES, Some((31, used(14, 36_000))), 17, 0), 16);
+        assert_eq!(step(&RULES, Some((47, used(14, 36_000))), 33, 0), 0, "more than two steps are left");
     }
 
     #[test]
@@ -119,11 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn a_note_keeps_a_power_of_two_and_a_time_that_wraps() {
+    fn a_note_keeps_a_length_to_a_sixteenth_and_a_time_that_wraps() {
         assert_eq!(Note::from_bits(0), None);
-        for (len, boot_ms) in [(1, 0), (16, 1_000), (131_071, 1 << 30), (1 << 40, (1 << 40) + 77)] {
+        let lengths =
+            [(1, 0), (16, 1_000), (31, 5), (131_071, 1 << 30), (1 << 40, (1 << 40) + 77), (u64::MAX / 2, 9)];
+        for (len, boot_ms) in lengths {
             let note = Note::from_bits(Note::new(len, boot_ms).to_bits()).expect("a note");
-            assert!(note.len <= len && len < 2 * note.len);
+            assert!(note.len <= len && len - note.len < len.div_ceil(16), "{len}: {}", note.len);
             assert!(note.age_ms(boot_ms) == 0 && note.age_ms(boot_ms + 5_000).abs_diff(5_000) <= TICK_MS);
         }
     }

@@ -16,7 +16,7 @@ use crate::time::Now;
 use super::BankSource;
 use super::bank_source::FIRST;
 use super::counter_cell::{CounterCell, END, MOST};
-use super::step::{Note, Used, step};
+use super::step::{Note, Used, last_segment, step};
 
 /// How long a counter whose row was refused is not asked for again.
 const REFUSED_MS: u64 = 1_000;
@@ -144,16 +144,15 @@ impl Supply {
         self.ahead.values().map(Ahead::count).sum()
     }
 
-    /// How many numbers of a counter were used since its last refill, and how many that had brought.
+    /// How many numbers lay in memory after a counter's last refill, and how many of them were used since.
     fn used(&mut self, index: u32, note: Note, left: u64, now: Now) -> (u64, Used) {
         if let Some(ahead) = self.ahead.get_mut(&index) {
             let ms = now.boot_ms.saturating_sub(ahead.at_ms);
-            if ms >= MEASURED_MS {
+            if ms >= MEASURED_MS || ahead.used == Used::default() {
                 ahead.used = Used { numbers: ahead.left.saturating_sub(left), ms };
             }
             return (note.len, ahead.used);
         }
-        // The first segment of a counter that is not hot is the last refill.
         (note.len, Used { numbers: note.len.saturating_sub(left), ms: note.age_ms(now.boot_ms) })
     }
 }
@@ -262,6 +261,16 @@ impl BankSource {
         !is_closed && ahead.serve(cell)
     }
 
+    /// Up to `most` counters that want numbers, each once. A caller may set a bit again while the batch is made, and of a counter that was
+    /// in it twice one row would be moved twice: no transaction could carry that out.
+    pub(super) fn wanted(&self, most: usize) -> Vec<u32> {
+        let mut found = self.urgent.some(most);
+        let urgent: BTreeSet<u32> = found.iter().copied().collect();
+        let background = self.background.some(most - found.len());
+        found.extend(background.into_iter().filter(|index| !urgent.contains(index)));
+        found
+    }
+
     /// What to ask of the store now, for at most `most` counters; `None`: nothing.
     pub(crate) fn ask_for(&self, most: usize, now: Now) -> Option<BankAsk> {
         let mut supply = self.lock();
@@ -269,15 +278,11 @@ impl BankSource {
             return Some(BankAsk::Open { key: self.spec().key.clone(), bank: self.bank() });
         };
         let most = most.min(supply.most).max(1);
-        let mut found = self.urgent.some(most);
-        let lacking = most - found.len();
-        found.extend(self.background.some(lacking));
+        let found = self.wanted(most);
         let (mut indexes, mut requests) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
         for index in found {
-            let was_urgent = self.urgent.clear(index);
-            if !self.background.clear(index) && !was_urgent {
-                continue; // it was in both sets
-            }
+            self.urgent.clear(index);
+            self.background.clear(index);
             if self.callers.rests(index, now) {
                 continue;
             }
@@ -305,11 +310,17 @@ impl BankSource {
         let last = Note::from_bits(cell.note()).map(|note| supply.used(index, note, left, now));
         let spec = self.spec();
         let lacking = wanted.saturating_sub(left);
-        let len = step(&spec.rules, last, left, lacking);
+        // The counter of a cell alone is looked at when it begins its last segment, which is the one that is reserved now.
+        let least = if supply.ahead.contains_key(&index) { 0 } else { last_segment(&spec.rules, last) };
+        let step = |lacking| match step(&spec.rules, last, left, lacking) {
+            0 => 0,
+            len => len.max(least),
+        };
+        let len = step(lacking);
         if len == 0 {
             return None;
         }
-        let usual = step(&spec.rules, last, left, lacking.min(1));
+        let usual = step(lacking.min(1));
         if usual < len {
             supply.large.insert(index, usual);
         }
@@ -359,10 +370,12 @@ impl BankSource {
                         supply.alone.remove(&index);
                         served.push(index);
                     }
-                    Err(fault) if fault.kind.is_outage() => {
-                        self.urgent.set(index);
+                    Err(fault) if fault.is_outage() => {
+                        self.again(index);
                         outage.get_or_insert(fault);
                     }
+                    // Another process was faster: it is asked for again, in the bank's next turn.
+                    Err(fault) if fault.kind == FaultKind::Conflict => self.again(index),
                     Err(fault) if fault.kind == FaultKind::Locked => locked.push((index, fault)),
                     Err(fault) => refused.push((index, fault)),
                 }
@@ -379,7 +392,7 @@ impl BankSource {
                 supply.most = supply.most.saturating_mul(2);
             }
             // A closed row belongs to another C: the record says which.
-            if refused.iter().any(|(_, fault)| fault.kind == FaultKind::Refused) {
+            if refused.iter().any(|(_, fault)| fault.kind == FaultKind::Closed) {
                 supply.floor = None;
             }
         }
@@ -391,6 +404,12 @@ impl BankSource {
             self.callers.supplied_of(&served);
         }
         outage
+    }
+
+    /// A counter is asked for again. A caller that lacks more than is left says so itself.
+    fn again(&self, index: u32) {
+        let set = if self.holds(index).left > 0 { &self.background } else { &self.urgent };
+        set.set(index);
     }
 
     /// The bank as a whole was refused: no counter is asked for before a caller comes again.
@@ -439,15 +458,17 @@ impl BankSource {
         }
         // What one batch lacked is no rate.
         let usual = supply.large.remove(&index).unwrap_or(u64::MAX);
-        cell.set_note(Note::new(usual.min(hi - lo), now.boot_ms).to_bits());
+        let left = cell.holds().left + supply.ahead.get(&index).map_or(0, Ahead::count);
+        cell.set_note(Note::new(usual.min(hi - lo) + left, now.boot_ms).to_bits());
         let mut rest = (lo, hi);
         let mut room = if supply.ahead.get(&index).is_some_and(|of| !of.ranges.is_empty()) {
             0
         } else {
             cell.holds().room
         };
-        // A counter that is hot gets two segments, so that the next refill is asked for when the first one is used up.
-        let half = was_refilled && room == 2 && hi - lo > self.spec().rules.min_step;
+        // A counter gets two segments, so that the next refill is asked for when the first one is used up. What a first batch lacked
+        // stays whole.
+        let half = room == 2 && (was_refilled || hi - lo <= self.spec().rules.min_step);
         while room > 0 && rest.0 < rest.1 {
             let all = rest.1 - rest.0;
             let len = if half && room == 2 { all.div_ceil(2) } else { all }.min(MOST);
